@@ -1,0 +1,113 @@
+"""Ranking data in columns: queries, their candidate documents' features, labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from quorank.errors import require
+
+LANES = 8
+"""Rows are padded with zeros to a multiple of this many float32, so that kernels read whole vectors."""
+
+
+@dataclass(frozen=True, eq=False)
+class RankingData:
+    """One split of a collection: rows are (query, document) pairs, sorted by query.
+
+    Row r holds the features of one document for its query; rows offsets[q] .. offsets[q+1] belong to query q.
+    """
+
+    padded: npt.NDArray[np.float32]  # (rows, stride) C order; stride is a multiple of LANES, zeros behind n_features
+    labels: npt.NDArray[np.int8]  # (rows,) graded relevance, 0 is not relevant
+    offsets: npt.NDArray[np.int64]  # (queries + 1,) first row of each query
+    n_features: int
+    query_ids: Sequence[str] = field(repr=False)  # (queries,)
+    document_ids: Sequence[str] | None = field(default=None, repr=False)  # (rows,), None where the file names none
+
+    def __post_init__(self) -> None:
+        rows, stride = self.padded.shape
+        require(self.padded.dtype == np.float32 and self.padded.flags.c_contiguous, "features must be float32 in C order")
+        require(stride % LANES == 0 and stride >= self.n_features, f"row stride {stride} must be a multiple of {LANES}")
+        require(self.labels.shape == (rows,) and self.labels.dtype == np.int8, "labels must be int8, one per row")
+        require(self.offsets[0] == 0 and self.offsets[-1] == rows, "query offsets must run from 0 to the row count")
+        require(len(self.query_ids) == len(self.offsets) - 1, "there must be one query id per query")
+
+    @classmethod
+    def from_arrays(
+        cls,
+        features: npt.ArrayLike,
+        labels: npt.ArrayLike,
+        offsets: npt.ArrayLike,
+        query_ids: Sequence[str] | None = None,
+        document_ids: Sequence[str] | None = None,
+    ) -> RankingData:
+        """Build from an ordinary (rows, features) array; the rows of a query must stand together."""
+        dense = np.asarray(features, dtype=np.float32)
+        offsets_ = np.ascontiguousarray(offsets, dtype=np.int64)
+        ids = query_ids if query_ids is not None else [str(q) for q in range(len(offsets_) - 1)]
+        return cls(pad(dense), np.ascontiguousarray(labels, dtype=np.int8), offsets_, dense.shape[1], ids, document_ids)
+
+    @property
+    def features(self) -> npt.NDArray[np.float32]:
+        """(rows, n_features) view without the padding."""
+        return self.padded[:, : self.n_features]
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.labels)
+
+    @property
+    def n_queries(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def longest(self) -> int:
+        """Documents of the longest candidate list."""
+        return int(np.diff(self.offsets).max(initial=0))
+
+    @property
+    def max_label(self) -> int:
+        return int(self.labels.max(initial=0))
+
+    def rows_of(self, query: int) -> slice:
+        return slice(int(self.offsets[query]), int(self.offsets[query + 1]))
+
+
+@dataclass(frozen=True, eq=False)
+class Collection:
+    """A collection split for an experiment. `validation` may be missing."""
+
+    name: str
+    train: RankingData
+    test: RankingData
+    validation: RankingData | None = None
+
+    def __post_init__(self) -> None:
+        for split in (self.test, self.validation):
+            if split is not None:
+                require(
+                    split.n_features == self.train.n_features,
+                    f"{self.name}: all splits must have the same features, "
+                    f"train has {self.train.n_features} and another split {split.n_features}",
+                )
+
+    @property
+    def grades(self) -> int:
+        """3 for labels 0..2 and 5 for labels 0..4: the two scales for which click models are published."""
+        splits = [s for s in (self.train, self.test, self.validation) if s is not None]
+        highest = max(s.max_label for s in splits)
+        require(highest <= 4, f"{self.name}: label {highest} found; labels 0..2 or 0..4 are supported")
+        return 3 if highest <= 2 else 5
+
+
+def pad(features: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """(rows, n) → (rows, stride) with zeros behind the n-th column."""
+    rows, n = features.shape
+    stride = -(-n // LANES) * LANES
+    out = np.zeros((rows, stride), dtype=np.float32)
+    out[:, :n] = features
+    return out
