@@ -1,0 +1,59 @@
+"""Compiled functions, cached on disk so that a second start does not compile.
+
+Numba invalidates a cached function when its own file changes, but not when a function that it calls changes in
+another file. The cache folder is therefore named after a digest of all of the package's sources: changed code can
+never run an old kernel.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import time
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from numba import config, njit
+
+F = TypeVar("F", bound=Callable[..., Any])
+_KEEP_SECONDS = 30 * 24 * 3600.0
+
+
+def cache_root() -> Path:
+    """Where Quorank keeps what it can make again: QUORANK_CACHE, else the user's cache folder."""
+    chosen = os.environ.get("QUORANK_CACHE")
+    if chosen:
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "quorank"
+
+
+@cache
+def _folder() -> str:
+    package = Path(__file__).parent
+    digest = hashlib.blake2b(digest_size=8)
+    for source in sorted(package.rglob("*.py")):
+        digest.update(source.relative_to(package).as_posix().encode())
+        digest.update(source.read_bytes())
+    folder = cache_root() / "compiled" / digest.hexdigest()
+    if not folder.exists() and folder.parent.exists():
+        for old in folder.parent.iterdir():
+            if time.time() - old.stat().st_mtime > _KEEP_SECONDS:
+                shutil.rmtree(old, ignore_errors=True)
+    return str(folder)
+
+
+def kernel(function: F) -> F:
+    """Compile on first call, without the interpreter lock and without reassociating sums.
+
+    No fastmath: a kernel gives the same bits on every machine that rounds as IEEE 754 says.
+    """
+    before = config.CACHE_DIR
+    config.CACHE_DIR = before or _folder()
+    try:
+        compiled: F = njit(cache=True, nogil=True, error_model="numpy")(function)
+    finally:
+        config.CACHE_DIR = before
+    return compiled

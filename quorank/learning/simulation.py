@@ -1,0 +1,93 @@
+"""What the simulator plays: data, users and a ranker's shape, as the compiled cohort kernels read them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from quorank.compiled import kernel
+from quorank.data.ranking import RankingData
+from quorank.draws import Purpose, key_of
+from quorank.evaluation.ranker import discounts, ideal_dcg
+from quorank.rankers import Ranker
+from quorank.users import ClickModel
+
+Floats = npt.NDArray[np.float32]
+Doubles = npt.NDArray[np.float64]
+Keys = npt.NDArray[np.uint64]
+
+STATISTICS = 3
+"""Columns behind a client's update: Σ nDCG of its lists, Σ MaxRR of its clicks, number of clicks."""
+
+
+class World(NamedTuple):
+    """Arrays only, so that it passes into compiled code whole."""
+
+    padded: Floats
+    labels: npt.NDArray[np.int8]
+    offsets: npt.NDArray[np.int64]
+    ideal: Doubles  # (queries,) DCG@k of the best list, 0 where nothing is relevant
+    discount: Doubles  # (k,)
+    gain: Doubles  # (128,) by label
+    examine: Doubles
+    click: Doubles
+    stop: Doubles
+    query_key: Keys
+    ranking_key: Keys
+    click_key: Keys
+    n_features: int
+    hidden: int
+    k: int
+    longest: int
+
+
+@dataclass(frozen=True, eq=False)
+class Simulation:
+    """Clients that submit random queries of `data` and click like `users`; every draw is addressed by `seed`."""
+
+    data: RankingData
+    ranker: Ranker
+    users: ClickModel
+    grades: int
+    seed: int
+    k: int = 10  # documents shown
+
+    def world(self) -> World:
+        tables = self.users.tables(self.grades, self.k)
+        return World(
+            self.data.padded,
+            self.data.labels,
+            self.data.offsets,
+            ideal_dcg(self.data, self.k),
+            discounts(self.k),
+            2.0 ** np.arange(128) - 1.0,
+            tables.examine,
+            tables.click,
+            tables.stop,
+            key_of(self.seed, Purpose.QUERY),
+            key_of(self.seed, Purpose.RANKING),
+            key_of(self.seed, Purpose.CLICK),
+            self.data.n_features,
+            self.ranker.hidden,
+            self.k,
+            self.data.longest,
+        )
+
+    @property
+    def parameters(self) -> int:
+        return self.ranker.size(self.data.n_features)
+
+
+@kernel
+def list_ndcg(world: World, query: int, shown: npt.NDArray[np.int64], k: int) -> float:
+    """nDCG@k of the list that was shown, 0 where nothing is relevant (SPEC §1, online)."""
+    if world.ideal[query] <= 0.0:
+        return 0.0
+    start = world.offsets[query]
+    total = 0.0
+    for p in range(k):
+        total += world.gain[world.labels[start + shown[p]]] * world.discount[p]
+    return total / world.ideal[query]

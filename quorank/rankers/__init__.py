@@ -1,0 +1,31 @@
+"""Scoring functions with one flat parameter vector θ."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from quorank.data.ranking import RankingData, pad
+from quorank.parts import Family
+from quorank.rankers.linear import Linear
+from quorank.rankers.mlp import MLP
+from quorank.rankers.scoring import pack, packed_size, score_rows, width_of
+
+Ranker = Linear | MLP
+RANKERS: Family[Ranker] = Family("ranker", Linear, MLP)  # a new ranker: its file, and its name here
+
+__all__ = ["MLP", "RANKERS", "Linear", "Ranker", "scores"]
+
+
+def scores(ranker: Ranker, theta: npt.NDArray[np.float64], features: npt.ArrayLike | RankingData) -> npt.NDArray[np.float32]:
+    """f_θ of every row of `features` (rows, n_features)."""
+    if isinstance(features, RankingData):
+        padded, n = features.padded, features.n_features
+    else:
+        dense = np.asarray(features, dtype=np.float32)
+        padded, n = pad(dense), dense.shape[1]
+    packed = np.zeros(packed_size(ranker.hidden, padded.shape[1]), dtype=np.float32)
+    pack(np.ascontiguousarray(theta, dtype=np.float64), ranker.hidden, n, padded.shape[1], packed)
+    out = np.empty(len(padded), dtype=np.float32)
+    score_rows(packed, ranker.hidden, padded, 0, len(padded), out, np.zeros(width_of(ranker.hidden), dtype=np.float32))
+    return out

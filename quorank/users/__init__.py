@@ -1,0 +1,11 @@
+"""Who searches and clicks."""
+
+from quorank.parts import Family
+from quorank.users.cascade import Cascade
+from quorank.users.clicks import ClickTables, simulate_clicks
+from quorank.users.position import PositionBased
+
+ClickModel = Cascade | PositionBased
+CLICK_MODELS: Family[ClickModel] = Family("click model", Cascade, PositionBased)  # a new one: its file, its name here
+
+__all__ = ["CLICK_MODELS", "Cascade", "ClickModel", "ClickTables", "PositionBased", "simulate_clicks"]

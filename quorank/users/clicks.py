@@ -1,0 +1,83 @@
+"""What a click model is to the simulator: three tables, and the compiled walk down a list that reads them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from quorank.compiled import kernel
+from quorank.draws import Purpose, key_of, uniform_pair
+
+Doubles = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class ClickTables:
+    """P(click on rank r with label y) = examine[r] · click[y]; after a click the user leaves with stop[y]."""
+
+    examine: Doubles  # (k,) by rank from 0
+    click: Doubles  # (grades,) by label
+    stop: Doubles  # (grades,) by label
+
+
+@kernel
+def click_list(
+    labels: npt.NDArray[np.int8],
+    start: int,
+    shown: npt.NDArray[np.int64],
+    k: int,
+    examine: Doubles,
+    click: Doubles,
+    stop: Doubles,
+    key: npt.NDArray[np.uint64],
+    interaction: int,
+    client: int,
+    round_: int,
+    clicked: npt.NDArray[np.bool_],
+) -> int:
+    """Walk down shown[:k], fill clicked[:k], return the rank of the first click (from 0) or −1.
+
+    One uniform is drawn per position looked at, and a second one, for leaving, only after a click.
+    """
+    first = -1
+    draw = 0
+    spare = 0.0
+    present = True
+    for p in range(k):
+        clicked[p] = False
+        if not present:
+            continue
+        label = labels[start + shown[p]]
+        if draw & 1:
+            u = spare
+        else:
+            u, spare = uniform_pair(key, draw >> 1, interaction, client, round_)
+        draw += 1
+        if u < examine[p] * click[label]:
+            clicked[p] = True
+            if first < 0:
+                first = p
+            if draw & 1:
+                u = spare
+            else:
+                u, spare = uniform_pair(key, draw >> 1, interaction, client, round_)
+            draw += 1
+            present = u >= stop[label]
+    return first
+
+
+def simulate_clicks(
+    tables: ClickTables, labels: npt.ArrayLike, seed: int, *, round_: int = 0, client: int = 0, interaction: int = 0
+) -> npt.NDArray[np.bool_]:
+    """Clicks on one shown list, given the labels from the top down: the same draws as in the simulator."""
+    shown_labels = np.ascontiguousarray(labels, dtype=np.int8)
+    k = len(shown_labels)
+    clicked = np.zeros(k, dtype=np.bool_)
+    key = key_of(seed, Purpose.CLICK)
+    order = np.arange(k)
+    click_list(
+        shown_labels, 0, order, k, tables.examine, tables.click, tables.stop, key, interaction, client, round_, clicked
+    )
+    return clicked

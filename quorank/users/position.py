@@ -1,0 +1,33 @@
+"""Position-based users: they look at rank r with probability (1/r)^η, whatever stands above (thesis §4.5.1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from quorank.errors import require
+from quorank.users.clicks import ClickTables
+from quorank.users.presets import CLICK, Preset, check_probabilities, check_range
+
+
+@dataclass(frozen=True)
+class PositionBased:
+    """P(click) = (1/rank)^η · P(click | label); nobody stops early. The label's part is a cascade preset's."""
+
+    kind: ClassVar[str] = "position"
+
+    eta: float = 1.0  # η: 0 looks at everything, 2 hardly past the first
+    preset: Preset = "perfect"
+    click: tuple[float, ...] | None = None  # P(click = 1 | examined, r), one per label
+
+    def __post_init__(self) -> None:
+        require(0.0 <= self.eta < 100.0, f"eta must be 0 or more, got {self.eta}")
+        check_range("click", self.click)
+
+    def tables(self, grades: int, k: int) -> ClickTables:
+        click = self.click if self.click is not None else CLICK[grades][self.preset]
+        check_probabilities("click", click, grades)
+        examine = (1.0 / np.arange(1, k + 1)) ** self.eta
+        return ClickTables(examine, np.array(click, dtype=np.float64), np.zeros(len(click)))

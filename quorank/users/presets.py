@@ -1,0 +1,50 @@
+"""The click and stop probabilities that the papers use (thesis tables 2.1, 2.2 and 5.1)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from quorank.errors import require
+
+Preset = Literal["perfect", "navigational", "informational", "poison"]
+
+CLICK: dict[int, dict[str, tuple[float, ...]]] = {
+    3: {
+        "perfect": (0.0, 0.5, 1.0),
+        "navigational": (0.05, 0.5, 0.95),
+        "informational": (0.4, 0.7, 0.9),
+        "poison": (1.0, 0.5, 0.0),
+    },
+    5: {
+        "perfect": (0.0, 0.2, 0.4, 0.8, 1.0),
+        "navigational": (0.05, 0.3, 0.5, 0.7, 0.95),
+        "informational": (0.4, 0.6, 0.7, 0.8, 0.9),
+        "poison": (1.0, 0.8, 0.4, 0.2, 0.0),
+    },
+}
+
+STOP: dict[int, dict[str, tuple[float, ...]]] = {
+    3: {
+        "perfect": (0.0, 0.0, 0.0),
+        "navigational": (0.2, 0.5, 0.9),
+        "informational": (0.1, 0.3, 0.5),
+        "poison": (0.0, 0.0, 0.0),
+    },
+    5: {
+        "perfect": (0.0, 0.0, 0.0, 0.0, 0.0),
+        "navigational": (0.2, 0.3, 0.5, 0.7, 0.9),
+        "informational": (0.1, 0.2, 0.3, 0.4, 0.5),
+        "poison": (0.0, 0.0, 0.0, 0.0, 0.0),
+    },
+}
+
+
+def check_probabilities(name: str, values: tuple[float, ...], grades: int) -> None:
+    """One probability for each label that the data has."""
+    require(
+        len(values) >= grades, f"{name} has {len(values)} probabilities, but the data has labels 0..{grades - 1}"
+    )
+
+
+def check_range(name: str, values: tuple[float, ...] | None) -> None:
+    require(values is None or all(0.0 <= v <= 1.0 for v in values), f"{name} must lie between 0 and 1, got {values}")
