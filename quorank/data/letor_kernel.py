@@ -1,0 +1,311 @@
+"""The compiled half of the LETOR reader: one pass over the bytes of whole lines, straight into the feature array.
+
+A number of at most 18 digits is read as mantissa / 10^k. Where the mantissa is at most 2^53 and k at most 22, both
+are exact doubles and the quotient is the correctly rounded one, equal to Python's `float`. Other numbers are computed
+to within a few units in the last place, which settles the float32 unless it lies on a rounding boundary; what is
+still unsettled, and whatever is not a plain number, is a "hard token" that `letor.py` hands to `float`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+Ints = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+HIGHEST_LABEL = 127
+HIGHEST_INDEX = 65_535
+"""A feature array is as wide as its highest index, so that a mistyped one would ask for terabytes."""
+
+LABEL, NO_QUERY, EMPTY_QUERY, FEATURE, INDEX, VALUE, DUPLICATE = range(1, 8)
+"""What can be wrong with a line."""
+
+ROWS, RUNS, HARD, BAD, WIDEST, DOCUMENTS = range(6)
+"""Places in `counts`."""
+
+_TENS = np.array([float(f"1e{k}") for k in range(291)])
+_EXACT = 2**53
+_SURE = 2.0**-50
+_LARGEST = float(np.finfo(np.float32).max)
+
+_NEWLINE, _HASH, _COLON, _DOT, _PLUS, _MINUS, _ZERO = 10, 35, 58, 46, 43, 45, 48
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _is_space(c: int) -> bool:
+    return c == 32 or (9 <= c <= 13 and c != _NEWLINE)
+
+
+@njit(cache=True, nogil=True)
+def _token_end(text: Bytes, p: int) -> int:
+    c = text[p]
+    while not (c == 32 or 9 <= c <= 13 or c == _HASH):
+        p += 1
+        c = text[p]
+    return p
+
+
+@njit(cache=True, nogil=True)
+def _settle(text: Bytes, start: int, end: int) -> tuple[bool, float]:
+    """Any decimal number to within 2^-50: (is its float32 settled, value)."""
+    p = start
+    negative = text[p] == _MINUS
+    if negative or text[p] == _PLUS:
+        p += 1
+    mantissa, exponent, kept, digits, fraction = 0, 0, 0, 0, False
+    while p < end:
+        d = text[p] - _ZERO
+        if 0 <= d <= 9:
+            digits += 1
+            if kept < 18:
+                mantissa = mantissa * 10 + d
+                kept += mantissa > 0
+                exponent -= fraction
+            else:
+                exponent += not fraction
+        elif text[p] == _DOT and not fraction:
+            fraction = True
+        else:
+            break
+        p += 1
+    if digits == 0:
+        return False, 0.0
+    if p < end and (text[p] == 101 or text[p] == 69):
+        p += 1
+        down = p < end and text[p] == _MINUS
+        if p < end and (down or text[p] == _PLUS):
+            p += 1
+        if p == end or end - p > 4:
+            return False, 0.0
+        written = 0
+        while p < end and 0 <= text[p] - _ZERO <= 9:
+            written = written * 10 + text[p] - _ZERO
+            p += 1
+        exponent += -written if down else written
+    if p < end or exponent < -290 or exponent > 290:
+        return False, 0.0
+    value = float(mantissa)
+    if exponent < 0:
+        value /= _TENS[-exponent]
+    else:
+        value *= _TENS[exponent]
+    if value > _LARGEST or np.float32(value * (1.0 - _SURE)) != np.float32(value * (1.0 + _SURE)):
+        exact = mantissa <= _EXACT and kept < 18 and -22 <= exponent <= 22
+        if value > _LARGEST or not exact:
+            return False, 0.0
+    return True, -value if negative else value
+
+
+@njit(cache=True, nogil=True)
+def _repeated(text: Bytes, p: int, seen: Ints, mark: int) -> int:
+    """Where, from the first feature at p on, an index stands for the second time; -1 if nowhere."""
+    while True:
+        while _is_space(text[p]):
+            p += 1
+        if text[p] == _NEWLINE or text[p] == _HASH:
+            return -1
+        start, index = p, 0
+        while text[p] != _COLON:
+            index = index * 10 + text[p] - _ZERO
+            p += 1
+        if seen[index] == mark:
+            return start
+        seen[index] = mark
+        p = _token_end(text, p)
+
+
+@njit(cache=True, nogil=True)
+def _same(text: Bytes, a: int, b: int, size: int) -> bool:
+    for i in range(size):  # noqa: SIM110 - compiled
+        if text[a + i] != text[b + i]:
+            return False
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _document(text: Bytes, p: int) -> tuple[int, int]:
+    """The span of X in a comment `#docid = X …`, p behind the hash; an empty span if there is none."""
+    while _is_space(text[p]):
+        p += 1
+    for c in (100, 111, 99, 105, 100):  # docid
+        if text[p] != c:
+            return p, p
+        p += 1
+    while _is_space(text[p]):
+        p += 1
+    if text[p] != 61:
+        return p, p
+    p += 1
+    while _is_space(text[p]):
+        p += 1
+    start = p
+    while not (text[p] == 32 or 9 <= text[p] <= 13):
+        p += 1
+    return start, p
+
+
+@njit(cache=True, nogil=True)
+def _label(text: Bytes, p: int) -> tuple[int, int]:
+    """(label or -1, where it ends); 2.0 is a whole number too."""
+    start = p
+    if text[p] == _PLUS:
+        p += 1
+    first, label = p, 0
+    while 0 <= text[p] - _ZERO <= 9:
+        label = min(label * 10 + text[p] - _ZERO, HIGHEST_LABEL + 1)
+        p += 1
+    if p == first:
+        return -1, start
+    if text[p] == _DOT:
+        p += 1
+        while text[p] == _ZERO:
+            p += 1
+    whole = text[p] == 32 or 9 <= text[p] <= 13 or text[p] == _HASH
+    return (label if whole and label <= HIGHEST_LABEL else -1), p
+
+
+@njit(cache=True, nogil=True)
+def parse_lines(
+    text: Bytes,  # whole lines: the last byte is a newline, so that no inner loop asks where the text ends
+    padded: npt.NDArray[np.float32],  # (at least one row per line, stride), zeros
+    labels: npt.NDArray[np.int8],
+    runs: Ints,  # (lines, 3) first row of a run of one query, span of its id
+    documents: Ints,  # (lines, 2) span of the document id of each row
+    hard: Ints,  # (tokens, 5) row, column, span, line of the numbers left to Python
+    bad: Ints,  # (some, 3) line, what is wrong, position
+    counts: Ints,  # (6,) out
+    seen: Ints,  # (HIGHEST_INDEX + 1,) zeros
+) -> Any:
+    stride = padded.shape[1]
+    p, size = 0, text.size
+    line, row, n_runs, n_hard, n_bad, widest, n_documents = 0, 0, 0, 0, 0, 0, 0
+    last_start, last_size = 0, -1
+    while p < size:
+        wrong, at = 0, p
+        hard_before = n_hard
+        while _is_space(text[p]):
+            p += 1
+        if text[p] != _NEWLINE and text[p] != _HASH:
+            at = p
+            label, p = _label(text, p)
+            query, query_size, first = 0, 0, 0
+            if label < 0:
+                wrong = LABEL
+            else:
+                while _is_space(text[p]):
+                    p += 1
+                at = p
+                if not (
+                    text[p] == 113 and text[p + 1] == 105 and text[p + 2] == 100 and text[p + 3] == _COLON
+                ):
+                    wrong = NO_QUERY
+                else:
+                    query = p + 4
+                    p = _token_end(text, query)
+                    query_size = p - query
+                    if query_size == 0:
+                        wrong = EMPTY_QUERY
+            first, previous, ordered = p, 0, True
+            while wrong == 0:
+                c = np.int64(text[p])
+                while _is_space(c):
+                    p += 1
+                    c = np.int64(text[p])
+                if c == _NEWLINE or c == _HASH:
+                    break
+                at = p
+                index = 0
+                d = c - _ZERO
+                while 0 <= d <= 9:
+                    index = index * 10 + d
+                    p += 1
+                    d = np.int64(text[p]) - _ZERO
+                if d != _COLON - _ZERO or p == at:
+                    wrong = FEATURE
+                    break
+                if index == 0 or index > HIGHEST_INDEX or p - at > 9:
+                    wrong = INDEX
+                    break
+                ordered &= index > previous
+                previous = index
+                widest = max(widest, index)
+                p += 1
+
+                start = p
+                c = np.int64(text[p])
+                negative = c == _MINUS
+                if negative:
+                    p += 1
+                begin, mantissa = p, 0
+                d = np.int64(text[p]) - _ZERO
+                while 0 <= d <= 9:
+                    mantissa = mantissa * 10 + d
+                    p += 1
+                    d = np.int64(text[p]) - _ZERO
+                digits, places = p - begin, 0
+                if d == _DOT - _ZERO:
+                    p += 1
+                    begin = p
+                    d = np.int64(text[p]) - _ZERO
+                    while 0 <= d <= 9:
+                        mantissa = mantissa * 10 + d
+                        p += 1
+                        d = np.int64(text[p]) - _ZERO
+                    places = p - begin
+                    digits += places
+                c = d + _ZERO
+                ended = c == 32 or 9 <= c <= 13 or c == _HASH
+                if ended and 0 < digits <= 18 and mantissa <= _EXACT:
+                    value = mantissa / _TENS[places]
+                    if negative:
+                        value = -value
+                    if index <= stride:
+                        padded[row, index - 1] = np.float32(value)
+                else:
+                    p = _token_end(text, p)
+                    settled, value = _settle(text, start, p) if p > start else (False, 0.0)
+                    if settled and index <= stride:
+                        padded[row, index - 1] = np.float32(value)
+                    elif not settled:
+                        hard[n_hard, 0], hard[n_hard, 1], hard[n_hard, 2] = row, index - 1, start
+                        hard[n_hard, 3], hard[n_hard, 4] = p, line
+                        n_hard += 1
+            if wrong == 0 and not ordered:
+                repeated = _repeated(text, first, seen, line + 1)
+                if repeated >= 0:
+                    wrong, at = DUPLICATE, repeated
+            if wrong:
+                n_hard = hard_before
+                if n_bad < len(bad):
+                    bad[n_bad, 0], bad[n_bad, 1], bad[n_bad, 2] = line, wrong, at
+                n_bad += 1
+            else:
+                if query_size != last_size or not _same(text, query, last_start, query_size):
+                    runs[n_runs, 0], runs[n_runs, 1], runs[n_runs, 2] = row, query, query + query_size
+                    n_runs += 1
+                    last_start, last_size = query, query_size
+                labels[row] = label
+                documents[row, 0] = documents[row, 1] = p
+                if text[p] == _HASH:
+                    documents[row, 0], documents[row, 1] = _document(text, p + 1)
+                    n_documents += documents[row, 1] > documents[row, 0]
+                    p = documents[row, 1]
+                row += 1
+        while text[p] != _NEWLINE:
+            p += 1
+        p += 1
+        line += 1
+    counts[ROWS], counts[RUNS], counts[HARD], counts[BAD] = row, n_runs, n_hard, n_bad
+    counts[WIDEST], counts[DOCUMENTS] = widest, n_documents
+
+
+@njit(cache=True, nogil=True)
+def gather(text: Bytes, spans: Ints, offsets: Ints, out: Bytes) -> Any:
+    """Put the spans of the text one behind the other; offsets hold where each begins."""
+    for r in range(len(spans)):
+        for i in range(spans[r, 1] - spans[r, 0]):
+            out[offsets[r] + i] = text[spans[r, 0] + i]

@@ -1,0 +1,193 @@
+"""Where ranking data comes from: a generated collection, a folder of LETOR files, or a name imported before."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from quorank.data.ranking import LANES, Collection, RankingData
+from quorank.errors import BadInput, require
+
+FOLDS = 5
+SPLITS = {
+    "train": ("train",),
+    "validation": ("vali", "valid", "validation"),
+    "test": ("test",),
+}
+ENDINGS = (".txt", ".txt.gz")
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """The collection of an experiment."""
+
+    kind: ClassVar[str] = "data"
+    source: str = "synthetic:mq2007"  # "synthetic:…", a folder, or an imported name
+    fold: int = 1  # of a collection in five folds
+    normalize: Literal["query", "none"] = "query"
+    queries: int | None = None  # training queries of generated data; None is the collection's own number
+    seed: int = 1  # of the generator
+
+    def __post_init__(self) -> None:
+        require(
+            self.source, "the data source is empty; expected synthetic:mq2007, a folder or an imported name"
+        )
+        require(1 <= self.fold <= FOLDS, f"fold must be from 1 to {FOLDS}, got {self.fold}")
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files of one collection and fold; several files are read one behind the other."""
+
+    train: tuple[Path, ...]
+    validation: tuple[Path, ...]  # may be empty
+    test: tuple[Path, ...]
+
+
+def load(source: DataSource) -> Collection:
+    """Read or generate the collection; BadInput says what is missing."""
+    if source.source.startswith("synthetic:"):
+        return _load_synthetic(source)
+    require(
+        source.queries is None,
+        f"queries = {source.queries} is for generated data; {source.source} has its own",
+    )
+    files = find_files(folder_of(source.source), source.fold)
+    train = _read(files.train, source.normalize)
+    test = _read(files.test, source.normalize)
+    validation = _read(files.validation, source.normalize) if files.validation else None
+    width = max(s.n_features for s in (train, test, validation) if s is not None)
+    return Collection(
+        source.source, widen(train, width), widen(test, width), validation and widen(validation, width)
+    )
+
+
+def _load_synthetic(source: DataSource) -> Collection:
+    from quorank.data.normalize import normalize_queries
+    from quorank.data.synthetic import generate
+
+    collection = generate(source.source.removeprefix("synthetic:"), source.queries, source.seed)
+    if source.normalize == "none":
+        return collection
+    assert collection.validation is not None
+    return Collection(
+        collection.name,
+        normalize_queries(collection.train),
+        normalize_queries(collection.test),
+        normalize_queries(collection.validation),
+    )
+
+
+def _read(paths: Sequence[Path], normalize: str) -> RankingData:
+    from quorank.data.letor import read_letor
+    from quorank.data.normalize import normalize_queries
+
+    parts = [read_letor(path) for path in paths]
+    if normalize == "query":
+        parts = [normalize_queries(part) for part in parts]
+    return join(parts)
+
+
+def folder_of(source: str) -> Path:
+    """The folder that a source names."""
+    path = Path(source).expanduser()
+    require(path.exists(), f"there is no folder {source}")
+    require(path.is_dir(), f"{source} is a file; expected the folder that holds train.txt and test.txt")
+    return path
+
+
+def find_files(folder: Path, fold: int) -> Files:
+    """The files of a fold, whichever of the known layouts the folder has."""
+    require(1 <= fold <= FOLDS, f"fold must be from 1 to {FOLDS}, got {fold}")
+    entries = {entry.name.lower(): entry for entry in sorted(folder.iterdir(), reverse=True)}
+    if any(name in entries for split in SPLITS["train"] for name in _names(split)):
+        return _split_files(folder, entries)
+    for part in ("s", "fold"):
+        found = [_first(entries, (f"{part}{i}",)) for i in range(1, FOLDS + 1)]
+        if any(found):
+            return _part_files(folder, part, found, fold)
+    folds = sorted(int(name[4:]) for name in entries if re.fullmatch(r"fold\d+", name))
+    if folds:
+        chosen = entries.get(f"fold{fold}")
+        if chosen is None:
+            raise BadInput(f"{folder} has no Fold{fold}; it has {', '.join(f'Fold{i}' for i in folds)}")
+        return _split_files(chosen, {entry.name.lower(): entry for entry in chosen.iterdir()})
+    there = ", ".join(sorted(entry.name for entry in entries.values())[:8]) or "nothing"
+    raise BadInput(
+        f"{folder} holds no collection: expected train.txt and test.txt (or .txt.gz), folders Fold1 to Fold5, "
+        f"or parts S1.txt to S5.txt, found {there}"
+    )
+
+
+def _names(stem: str) -> list[str]:
+    return [stem + ending for ending in ENDINGS]
+
+
+def _first(entries: dict[str, Path], stems: Sequence[str]) -> Path | None:
+    return next((entries[name] for stem in stems for name in _names(stem) if name in entries), None)
+
+
+def _split_files(folder: Path, entries: dict[str, Path]) -> Files:
+    found = {split: _first(entries, stems) for split, stems in SPLITS.items()}
+    for split in ("train", "test"):
+        if found[split] is None:
+            there = ", ".join(sorted(entry.name for entry in entries.values())[:8]) or "nothing"
+            raise BadInput(f"{folder} has no {split}.txt or {split}.txt.gz; it holds {there}")
+    paths = {split: (path,) if path else () for split, path in found.items()}
+    return Files(paths["train"], paths["validation"], paths["test"])
+
+
+def _part_files(folder: Path, part: str, found: Sequence[Path | None], fold: int) -> Files:
+    """Fold i trains on parts i, i+1, i+2, validates on i+3 and tests on i+4, counted round (LETOR 4.0)."""
+    name = "S" if part == "s" else part
+    for i, path in enumerate(found, 1):
+        require(
+            path,
+            f"{folder} has no {name}{i}.txt or {name}{i}.txt.gz; five parts {name}1 to {name}5 are needed",
+        )
+    parts = [path for path in found if path]
+    turned = [parts[(fold - 1 + k) % FOLDS] for k in range(FOLDS)]
+    return Files(tuple(turned[:3]), (turned[3],), (turned[4],))
+
+
+def widen(data: RankingData, n_features: int) -> RankingData:
+    """The same data with more features, all 0: a sparse file does not say how many there are."""
+    stride = -(-n_features // LANES) * LANES
+    if stride == data.padded.shape[1]:
+        return data if n_features == data.n_features else replace(data, n_features=n_features)
+    padded = np.zeros((data.n_rows, stride), np.float32)
+    padded[:, : data.n_features] = data.features
+    return replace(data, padded=padded, n_features=n_features)
+
+
+def join(parts: Sequence[RankingData]) -> RankingData:
+    """Several files as one split; a query that stands in two of them is refused, its documents belong together."""
+    if len(parts) == 1:
+        return parts[0]
+    width = max(part.n_features for part in parts)
+    wide = [widen(part, width) for part in parts]
+    names = [name for part in parts for name in part.query_ids]
+    if len(set(names)) < len(names):
+        seen: set[str] = set()
+        twice = next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        raise BadInput(
+            f"query {twice} stands in two of the parts that make up one split; expected whole queries"
+        )
+    starts = np.cumsum([0] + [part.n_rows for part in parts])
+    offsets = [part.offsets[:-1] + start for part, start in zip(parts, starts, strict=False)]
+    documents: list[str] | None = None
+    if any(part.document_ids is not None for part in parts):
+        documents = [name for part in parts for name in part.document_ids or [""] * part.n_rows]
+    return RankingData(
+        np.concatenate([part.padded for part in wide]),
+        np.concatenate([part.labels for part in parts]),
+        np.concatenate([*offsets, starts[-1:]]).astype(np.int64),
+        width,
+        names,
+        documents,
+    )

@@ -1,0 +1,293 @@
+"""Generated collections shaped like MQ2007 and MSLR, for work without anybody's data.
+
+Each document of a query has a few hidden qualities: how well it is on topic, how well each of its five fields (body,
+anchor, title, address, whole) matches, its authority, length, spam and clicks. The features are noisy views of these
+on the scales of the originals: counts with heavy tails, fields that are often empty, statistics of the query alone,
+log-probabilities, and pure noise. Relevance mixes the hidden qualities with interactions that no linear ranker can
+express, plus a shift for each query and noise, cut into grades at fixed places.
+
+Draws are addressed by (seed, collection, split, block), so that a block of queries is the same whatever else is made
+and however many threads make it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from quorank.data.ranking import LANES, Collection, RankingData
+from quorank.errors import BadInput, require
+from quorank.parts import suggest
+
+GENERATOR_VERSION = 1
+"""Part of every cache key: raise it when the same seed gives other data."""
+
+Floats = npt.NDArray[np.float32]
+
+FIELDS = 5  # body, anchor, title, address, whole document
+_ABSENT = (0.02, 0.55, 0.25, 0.7, 0.01)  # how often a field has none of the query's words
+_LENGTH = (6.2, 2.2, 1.6, 1.4, 6.4)  # mean log length of a field
+_BLOCK = 128  # queries
+
+
+@dataclass(frozen=True)
+class World:
+    """What makes one generated collection."""
+
+    number: int  # in the address of each draw
+    statistics: tuple[str, ...]  # of each field
+    page: tuple[str, ...]  # of the document as a whole
+    queries: int  # training queries by default; validation and test have a third of them each
+    most: int
+    documents: float  # mean length of a candidate list
+    spread: float  # of the log length
+    shortest: int
+    longest: int
+    shift: float  # deviation of the query's shift of relevance
+    hopeless: float  # share of the queries that nearly no document answers
+    noise: float  # deviation of the noise in relevance
+    cuts: tuple[float, ...]  # between the grades
+
+    @property
+    def n_features(self) -> int:
+        return len(self.statistics) * FIELDS + len(self.page)
+
+
+_TF = ("sum", "min", "max", "mean", "variance")
+WORLDS = {
+    "mq2007": World(
+        number=1,
+        statistics=("tf sum", "idf", "tfidf sum", "length", "bm25", "lm abs", "lm dir", "lm jm"),
+        page=("pagerank", "inlinks", "outlinks", "slashes", "address length", "children"),
+        queries=1_017,
+        most=10_000,
+        documents=41,
+        spread=0.5,
+        shortest=6,
+        longest=147,
+        shift=0.9,
+        hopeless=0.15,
+        noise=0.7,
+        cuts=(0.0, 1.82),
+    ),
+    "mslr": World(
+        number=2,
+        statistics=(
+            *("covered", "ratio", "length", "idf"),
+            *(f"tf {s}" for s in _TF),
+            *(f"density {s}" for s in _TF),
+            *(f"tfidf {s}" for s in _TF),
+            *("boolean", "vector", "bm25", "lm abs", "lm dir", "lm jm"),
+        ),
+        page=(
+            *("slashes", "address length", "inlinks", "outlinks", "pagerank", "siterank"),
+            *("quality", "quality two", "query clicks", "clicks", "dwell"),
+        ),
+        queries=1_000,
+        most=6_000,
+        documents=120,
+        spread=0.6,
+        shortest=5,
+        longest=900,
+        shift=0.9,
+        hopeless=0.03,
+        noise=1.5,
+        cuts=(-0.863, 1.288, 3.386, 4.484),
+    ),
+}
+
+
+def generate(name: str, queries: int | None = None, seed: int = 1) -> Collection:
+    """The collection `synthetic:name` with this many training queries, raw features."""
+    world = world_of(name)
+    train = check(name, queries, seed)
+    held = max(1, round(train / 3))
+    splits, first = [], 1
+    for split, n in enumerate((train, held, held)):
+        splits.append(_split(world, n, seed, split, first))
+        first += n
+    return Collection(f"synthetic:{name}", splits[0], splits[2], splits[1])
+
+
+def world_of(name: str) -> World:
+    if name not in WORLDS:
+        known = ", ".join(f"synthetic:{known}" for known in WORLDS)
+        raise BadInput(
+            f"there is no generated collection 'synthetic:{name}'{suggest(name, WORLDS)}; known: {known}"
+        )
+    return WORLDS[name]
+
+
+def check(name: str, queries: int | None, seed: int) -> int:
+    """The number of training queries, or BadInput."""
+    world = world_of(name)
+    n = world.queries if queries is None else queries
+    require(
+        1 <= n <= world.most, f"synthetic:{name} has 1 to {world.most} training queries, got queries = {n}"
+    )
+    require(0 <= seed < 2**63, f"the seed of synthetic:{name} must be from 0 to 2^63 - 1, got {seed}")
+    return n
+
+
+def _split(world: World, queries: int, seed: int, split: int, first_id: int) -> RankingData:
+    lengths = _lengths(world, queries, seed, split)
+    offsets = np.concatenate(([0], np.cumsum(lengths)))
+    padded = np.zeros((int(offsets[-1]), -(-world.n_features // LANES) * LANES), np.float32)
+    labels = np.zeros(len(padded), np.int8)
+
+    def fill(block: int) -> None:
+        sizes = lengths[block * _BLOCK : (block + 1) * _BLOCK]
+        rows = slice(int(offsets[block * _BLOCK]), int(offsets[block * _BLOCK + len(sizes)]))
+        draws = _draws(world, seed, split, block + 1)
+        _fill(world, draws, sizes, padded[rows, : world.n_features], labels[rows])
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(fill, range(-(-queries // _BLOCK))))
+    names = [str(first_id + q) for q in range(queries)]
+    return RankingData(padded, labels, offsets.astype(np.int64), world.n_features, names)
+
+
+def _draws(world: World, seed: int, split: int, block: int) -> np.random.Generator:
+    address = (world.number << 48) | (split << 40) | block
+    return np.random.Generator(np.random.Philox(key=np.array([seed, address], np.uint64)))
+
+
+def _lengths(world: World, queries: int, seed: int, split: int) -> npt.NDArray[np.int64]:
+    """Documents of each query: log-normal between the shortest and the longest list of the original."""
+    normal = _draws(world, seed, split, 0).standard_normal(queries)
+    lengths = np.exp(np.log(world.documents) - world.spread**2 / 2 + world.spread * normal)
+    return np.clip(np.rint(lengths), world.shortest, world.longest).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class _Documents:
+    """The hidden qualities of a block of documents, each (rows,) or (fields, rows)."""
+
+    terms: Floats  # words of the query, the same in all its rows
+    rarity: Floats  # of the query's words
+    topic: Floats
+    match: Floats  # by field
+    present: npt.NDArray[np.bool_]  # by field
+    length: Floats  # by field, logarithmic
+    authority: Floats
+    spam: Floats
+    interest: Floats
+
+
+def _fill(
+    world: World,
+    draws: np.random.Generator,
+    sizes: npt.NDArray[np.int64],
+    out: Floats,
+    labels: npt.NDArray[np.int8],
+) -> None:
+    def per_query(values: npt.NDArray[np.float64]) -> Floats:
+        return np.repeat(values.astype(np.float32), sizes)
+
+    def normal(*shape: int) -> Floats:
+        return draws.standard_normal(shape, dtype=np.float32)
+
+    n, rows = len(sizes), len(labels)
+    shift = per_query(world.shift * draws.standard_normal(n) - 6.0 * (draws.random(n) < world.hopeless))
+    terms = per_query(1.0 + np.minimum(draws.poisson(1.6, n), 6))
+    rarity = per_query(3.0 + 4.0 * draws.random(n))
+    topic = normal(rows)
+    match = np.float32(0.75) * topic + np.float32(0.66) * normal(FIELDS, rows)
+    match[4] = np.float32(0.8) * match[0] + np.float32(0.2) * match[2] + np.float32(0.15) * normal(rows)
+    authority, spam, interest = normal(rows), normal(rows), normal(rows)
+    absent = np.array(_ABSENT, np.float32)[:, None]
+    absent = absent * (1 - np.tanh(0.5 * authority + 0.5 * topic) * 0.4)
+    present = draws.random((FIELDS, rows), dtype=np.float32) > absent
+    length = np.array(_LENGTH, np.float32)[:, None] + np.float32(0.8) * normal(FIELDS, rows)
+    documents = _Documents(terms, rarity, topic, match, present, length, authority, spam, interest)
+
+    relevance = _relevance(documents) + shift + np.float32(world.noise) * normal(rows)
+    labels[:] = np.searchsorted(np.array(world.cuts, np.float32), relevance)
+
+    column = 0
+    for statistic in world.statistics:
+        for field in range(FIELDS):
+            out[:, column] = _field_statistic(statistic, field, documents, normal(rows))
+            column += 1
+    for name in world.page:
+        out[:, column] = _PAGE[name](documents, normal(rows))
+        column += 1
+
+
+def _relevance(d: _Documents) -> Floats:
+    """Topic and fields, and what a sum of features cannot say: authority only helps pages that are on topic, one good
+    field is enough, short and very long documents are worse, and spam undoes the rest."""
+    titled = np.where(d.present[2], d.match[2], -1.0)
+    anchored = np.where(d.present[1], d.match[1], -1.0)
+    on_topic = 1 / (1 + np.exp(-2 * d.topic))
+    mix = 0.6 * d.topic + 0.2 * d.match[0] + 0.5 * np.maximum(titled, anchored)
+    mix += 1.2 * (d.authority - 0.3) * (on_topic - 0.25) - 0.9 * (d.length[0] - 6.2) ** 2
+    mix -= 0.9 * np.maximum(d.spam - 0.3, 0.0) * (0.5 + on_topic)
+    result: Floats = (mix + 0.5 * d.interest * on_topic).astype(np.float32)
+    return result
+
+
+def _field_statistic(statistic: str, field: int, d: _Documents, noise: Floats) -> Floats:
+    kind, _, part = statistic.partition(" ")
+    there, match, length = d.present[field], d.match[field], np.exp(d.length[field])
+    view = match + _NOISE[kind] * noise
+    if kind == "idf":
+        return d.rarity * (1 + field / 4)
+    if kind == "length":
+        return np.floor(length * np.where(there, 1, 0.5))
+    if kind in ("covered", "ratio", "boolean"):
+        covered = np.where(there, np.ceil(d.terms / (1 + np.exp(-1.5 * view - 1))), 0)
+        return (
+            covered
+            if kind == "covered"
+            else covered / d.terms
+            if kind == "ratio"
+            else (covered == d.terms) * 1.0
+        )
+    if kind in ("tf", "density", "tfidf"):
+        count = np.where(
+            there, np.ceil(np.exp(0.6 * view + 0.25 * d.length[field]) * _SHARE[part](d.terms)), 0
+        )
+        if part == "variance":
+            count = count * count / 4
+        scale = 1 / np.maximum(length, 1) if kind == "density" else d.rarity if kind == "tfidf" else 1
+        result: Floats = count * scale
+        return result
+    if kind == "bm25":
+        return np.where(there, d.rarity * d.terms * np.log1p(np.exp(view + 0.5)), 0)
+    if kind == "vector":
+        return np.where(there, d.rarity * np.exp(0.5 * view), 0)
+    floor = -(2.2 + 0.5 * d.rarity) * d.terms - {"abs": 6, "dir": 4, "jm": 5}[part]
+    return np.where(there, floor + d.terms * np.log1p(np.exp(view + 1.5)), floor)
+
+
+_NOISE = {
+    **{"idf": 0.0, "length": 0.0, "covered": 0.6, "ratio": 0.6, "boolean": 0.6, "tf": 0.7, "density": 0.8},
+    **{"tfidf": 0.8, "bm25": 0.35, "vector": 0.8, "lm": 0.5},
+}
+_SHARE: dict[str, Callable[[Floats], Floats]] = {
+    "sum": lambda terms: terms,
+    "min": lambda terms: 1 / terms,
+    "max": lambda terms: np.sqrt(terms),
+    "mean": lambda terms: np.ones_like(terms),
+    "variance": lambda terms: np.sqrt(terms) / 2,
+}
+_PAGE: dict[str, Callable[[_Documents, Floats], Floats]] = {
+    "pagerank": lambda d, noise: np.floor(np.exp(9 + 1.2 * d.authority + 0.6 * noise)),
+    "siterank": lambda d, noise: np.floor(np.exp(10 + 0.6 * d.authority + 0.9 * noise)),
+    "inlinks": lambda d, noise: np.floor(np.exp(1.5 * d.authority + 1.2 * noise)),
+    "outlinks": lambda d, noise: np.floor(np.exp(2 + 0.5 * noise)),
+    "slashes": lambda d, noise: np.maximum(1, np.rint(3 - 0.5 * d.authority + noise)),
+    "address length": lambda d, noise: np.floor(np.exp(3.8 - 0.15 * d.authority + 0.4 * noise)),
+    "children": lambda d, noise: np.floor(np.exp(0.4 * d.authority + 1.5 * noise) * (noise > 0)),
+    "quality": lambda d, noise: np.clip(np.rint(60 + 45 * d.spam + 30 * noise), 0, 255),
+    "quality two": lambda d, noise: np.clip(np.rint(40 + 25 * d.spam + 30 * noise), 0, 255),
+    "query clicks": lambda d, noise: np.floor(np.exp(1.2 * d.interest + d.topic + noise - 1.5)),
+    "clicks": lambda d, noise: np.floor(np.exp(1.5 * d.interest + 1.5 * noise)),
+    "dwell": lambda d, noise: np.where(noise > 0.5, np.exp(3 + 0.8 * d.interest + noise), 0),
+}
