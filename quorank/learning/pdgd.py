@@ -16,7 +16,7 @@ from quorank.draws import uniform_pair
 from quorank.errors import require
 from quorank.learning.pairs import pair_coefficients
 from quorank.learning.plackett_luce import BLOCK, sample_list
-from quorank.learning.simulation import STATISTICS, World, list_ndcg
+from quorank.learning.simulation import STATISTICS, Work, World, list_ndcg
 from quorank.rankers.scoring import LANES, add_gradient, pack, score_rows
 from quorank.users.clicks import click_list
 
@@ -36,11 +36,11 @@ class PDGD:
     def __post_init__(self) -> None:
         require(0.0 < self.eta < float("inf"), f"eta must be above 0, got {self.eta}")
 
-    def simulate(
-        self, world: World, theta: Doubles, round_: int, clients: npt.NDArray[np.int64], interactions: int, rows: Doubles
-    ) -> None:
+    def updates(self, work: Work, rows: Doubles) -> None:
         """rows[i] = the update of clients[i] after its interactions, then its STATISTICS."""
-        _simulate_clients(world, theta, self.eta, self.step == "batch", round_, clients, interactions, rows)
+        _simulate_clients(
+            work.world, work.theta, self.eta, self.step == "batch", work.round, work.clients, work.interactions, rows
+        )
 
 
 @kernel
@@ -85,7 +85,7 @@ def _simulate_clients(
     batched: bool,
     round_: int,
     clients: npt.NDArray[np.int64],
-    interactions: int,
+    interactions: npt.NDArray[np.int64],
     rows: Doubles,
 ) -> None:
     """B interactions of each client from the same θ (algorithm 2, ClientUpdate): nothing is allocated per interaction."""
@@ -112,7 +112,7 @@ def _simulate_clients(
         local[:] = theta
         packed[:] = start_packed
         total_ndcg, total_rr, total_clicks = 0.0, 0.0, 0.0
-        for i in range(interactions):
+        for i in range(interactions[at]):
             u, _ = uniform_pair(world.query_key, 0, i, client, round_)
             query = int(u * n_queries)
             start, stop = world.offsets[query], world.offsets[query + 1]

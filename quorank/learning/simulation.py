@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,6 +19,10 @@ from quorank.users import ClickModel
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
 Keys = npt.NDArray[np.uint64]
+
+Integers = npt.NDArray[np.int64]
+Privatise = Callable[[Doubles, int, Integers], Doubles]
+"""Local privacy of the numbers that clients send: (measurements, round, clients) → what leaves them."""
 
 STATISTICS = 3
 """Columns behind a client's update: Σ nDCG of its lists, Σ MaxRR of its clicks, number of clicks."""
@@ -79,6 +84,19 @@ class Simulation:
     @property
     def parameters(self) -> int:
         return self.ranker.size(self.data.n_features)
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """What some clients of a cohort do in one round, all starting from the same θ."""
+
+    world: World
+    seed: int
+    theta: Doubles
+    round: int
+    clients: Integers
+    interactions: Integers  # n_c, one per client
+    privatise: Privatise | None = None
 
 
 @kernel

@@ -1,0 +1,61 @@
+"""Who takes part in a round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from quorank.draws import Purpose, key_of, uniform_pair
+from quorank.compiled import kernel
+from quorank.errors import require
+from quorank.parts import Family
+
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Full:
+    """Everyone, every round."""
+
+    kind: ClassVar[str] = "full"
+
+    def size(self, clients: int) -> int:
+        return clients
+
+    def members(self, clients: int, round_: int, seed: int) -> Integers | None:
+        """None stands for all clients, which need no list."""
+        return None
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """`cohort` clients a round, each set of that size alike, drawn anew every round."""
+
+    kind: ClassVar[str] = "sampled"
+
+    cohort: int = 100
+
+    def __post_init__(self) -> None:
+        require(self.cohort >= 1, f"cohort must be at least 1, got {self.cohort}")
+
+    def size(self, clients: int) -> int:
+        return self.cohort
+
+    def members(self, clients: int, round_: int, seed: int) -> Integers | None:
+        """The clients whose own draw of this round is among the smallest, in order of their numbers."""
+        draws = np.empty(clients)
+        _draw_each(key_of(seed, Purpose.PARTICIPATION), round_, draws)
+        return np.sort(np.argsort(draws, kind="stable")[: self.cohort]).astype(np.int64)
+
+
+@kernel
+def _draw_each(key: npt.NDArray[np.uint64], round_: int, out: npt.NDArray[np.float64]) -> None:
+    for client in range(len(out)):
+        out[client], _ = uniform_pair(key, 0, 0, client, round_)
+
+
+Participation = Full | Sampled
+PARTICIPATIONS: Family[Participation] = Family("participation", Full, Sampled)

@@ -1,0 +1,108 @@
+"""The in-process engine: cohorts of simulated clients, on all cores, in memory that does not grow with them."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property
+from threading import local
+
+import numpy as np
+import numpy.typing as npt
+
+from quorank.federation.exact_sum import ExactSum
+from quorank.federation.rounds import Federation, Gathered, State
+from quorank.learning.simulation import STATISTICS, Privatise, Simulation, Work, World
+from quorank.privacy import RandomisedResponse
+from quorank.privacy.randomised_response import metric_values
+from quorank.learning import Evolution
+
+Doubles = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+ROWS_BYTES = 1 << 19
+"""A chunk's updates fill about this many bytes, so that they are summed while still in cache."""
+
+
+@dataclass(eq=False)
+class Simulator:
+    """Plays the cohorts of a federation. Nothing here changes the result: not `threads`, not `chunk`."""
+
+    federation: Federation
+    simulation: Simulation
+    threads: int = 1
+    chunk: int | None = None  # clients per call of the kernel; by default what fits the cache
+    _pool: ThreadPoolExecutor | None = field(default=None, init=False, repr=False)
+    _own: local = field(default_factory=local, init=False, repr=False)
+
+    @cached_property
+    def world(self) -> World:
+        return self.simulation.world()
+
+    def initial(self) -> State:
+        """The state before the first round."""
+        simulation = self.simulation
+        return self.federation.start(simulation.ranker.initial(simulation.data.n_features, simulation.seed))
+
+    def gather(self, state: State) -> Gathered:
+        """Let the round's cohort interact from state.theta and sum up what it sends."""
+        federation, size = self.federation, self.simulation.parameters
+        members = federation.participation.members(federation.clients, state.round, self.simulation.seed)
+        count = federation.clients if members is None else len(members)
+        step = self.chunk or max(1, min(ROWS_BYTES // (8 * (size + STATISTICS)), -(-count // self.threads)))
+        spans = [(start, min(start + step, count)) for start in range(0, count, step)]
+        if self.threads == 1 or len(spans) == 1:
+            total = ExactSum(size + STATISTICS)
+            for span in spans:
+                self._play(state, members, span, total)
+        else:
+            total = self._gather_in_threads(state, members, spans)
+        sums = total.value()
+        interactions = count * federation.interactions
+        return Gathered(
+            sums[:size], float(interactions), count, interactions, float(sums[size]), float(sums[size + 1]), float(sums[size + 2])
+        )
+
+    def _gather_in_threads(self, state: State, members: Integers | None, spans: list[tuple[int, int]]) -> ExactSum:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self.threads)
+        waiting = iter(spans)  # a list iterator hands out each span once, also to several threads
+
+        def work() -> ExactSum:
+            mine = ExactSum(self.simulation.parameters + STATISTICS)
+            for span in waiting:
+                self._play(state, members, span, mine)
+            return mine
+
+        total, *others = [f.result() for f in [self._pool.submit(work) for _ in range(self.threads)]]
+        for other in others:
+            total.merge(other)
+        return total
+
+    def _play(self, state: State, members: Integers | None, span: tuple[int, int], total: ExactSum) -> None:
+        clients = np.arange(*span) if members is None else members[span[0] : span[1]]
+        rows = self._rows(len(clients))
+        interactions = np.full(len(clients), self.federation.interactions)
+        work = Work(self.world, self.simulation.seed, state.theta, state.round, clients, interactions, self._privatise)
+        self.federation.learner.updates(work, rows)
+        total.add(rows, interactions.astype(np.float64), self.simulation.parameters)
+
+    def _rows(self, count: int) -> Doubles:
+        """Scratch of this thread, reused from chunk to chunk."""
+        rows: Doubles | None = getattr(self._own, "rows", None)
+        if rows is None or len(rows) < count:
+            rows = self._own.rows = np.empty((count, self.simulation.parameters + STATISTICS))
+        return rows[:count]
+
+    @cached_property
+    def _privatise(self) -> Privatise | None:
+        privacy, learner, seed = self.federation.privacy, self.federation.learner, self.simulation.seed
+        if not isinstance(privacy, RandomisedResponse) or not isinstance(learner, Evolution):
+            return None
+        values = metric_values(learner.metric, self.simulation.k)
+        return lambda measured, round_, clients: privacy.privatise(measured, values, seed, round_, clients)
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
+            self._pool = None

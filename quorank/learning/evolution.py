@@ -1,0 +1,139 @@
+"""Evolution strategies (FOLtR-ES §3.2; Kharitonov 2019).
+
+A client draws a seed, ranks by φ + σz and, for the antithetic half of its interactions, by φ − σz, where z comes from
+the seed, and measures its users' clicks. It sends the seed and two numbers: a dozen bytes. The server rebuilds z from
+the seed and adds up eq. 4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from quorank.compiled import kernel
+from quorank.draws import Purpose, fill_normal, key_of, philox, uniform_pair
+from quorank.errors import require
+from quorank.evaluation.ranker import top_k
+from quorank.learning.simulation import STATISTICS, Work, World, list_ndcg
+from quorank.rankers.scoring import LANES, pack, score_rows
+from quorank.users.clicks import click_list
+
+Doubles = npt.NDArray[np.float64]
+Seeds = npt.NDArray[np.uint32]
+
+
+@dataclass(frozen=True)
+class Evolution:
+    """θ_s ~ N(φ, σ²I) in antithetic pairs; the reward is measured on the clicks of deterministic lists."""
+
+    kind: ClassVar[str] = "evolution"
+
+    sigma: float = 0.01  # σ
+    metric: Literal["maxrr", "ndcg"] = "maxrr"  # f: MaxRR, or DCG@k of the clicks over that of a list clicked throughout
+
+    def __post_init__(self) -> None:
+        require(0.0 < self.sigma < float("inf"), f"sigma must be above 0, got {self.sigma}")
+
+    def updates(self, work: Work, rows: Doubles) -> None:
+        """rows[i] = the term of eq. 4 that the server rebuilds from the message of clients[i], then its STATISTICS."""
+        interactions, size = int(work.interactions[0]), len(work.theta)
+        require(
+            interactions % 2 == 0 and bool(np.all(work.interactions == interactions)),
+            f"evolution strategies need one even number of interactions for all clients, got {interactions}",
+        )
+        seeds = np.empty(len(work.clients), dtype=np.uint32)
+        measured = np.empty((len(work.clients), 2, interactions // 2))
+        _measure_clients(
+            work.world, work.theta, self.sigma, self.metric == "ndcg", key_of(work.seed, Purpose.PERTURBATION_SEED),
+            work.round, work.clients, seeds, measured, rows[:, size:],
+        )  # fmt: skip
+        if work.privatise is None:
+            sent = measured.mean(axis=2)
+        else:
+            sent = work.privatise(measured, work.round, work.clients)
+        rebuild(seeds, sent, self.sigma, rows[:, :size])
+
+
+@kernel
+def perturbation(seed: int, z: Doubles) -> None:
+    """z ~ N(0, I) of a client's seed: the same on the client and on the server."""
+    key = np.empty(2, dtype=np.uint64)
+    key[0] = np.uint64(seed)
+    key[1] = np.uint64(Purpose.PERTURBATION.value)
+    fill_normal(key, 0, 0, 0, z)
+
+
+@kernel
+def rebuild(seeds: Seeds, sent: Doubles, sigma: float, rows: Doubles) -> None:
+    """rows[i] = (f(φ + σz) − f(φ − σz)) / 2 · z / σ, whose mean over clients estimates g (eq. 4)."""
+    z = np.empty(rows.shape[1])
+    for i in range(len(seeds)):
+        perturbation(seeds[i], z)
+        slope = 0.5 * (sent[i, 0] - sent[i, 1]) / sigma
+        for j in range(len(z)):
+            rows[i, j] = slope * z[j]
+
+
+@kernel
+def _measure_clients(
+    world: World,
+    theta: Doubles,
+    sigma: float,
+    ndcg_reward: bool,
+    seed_key: npt.NDArray[np.uint64],
+    round_: int,
+    clients: npt.NDArray[np.int64],
+    seeds: Seeds,
+    measured: Doubles,
+    statistics: Doubles,
+) -> None:
+    """measured[i, side, j]: the reward of clients[i]'s j-th interaction with φ + σz (side 0) or φ − σz (side 1)."""
+    size, hidden, n_features, k_max = len(theta), world.hidden, world.n_features, world.k
+    stride = world.padded.shape[1]
+    width = (hidden + LANES - 1) // LANES * LANES
+    packed = np.zeros(stride if hidden == 0 else hidden * stride + 2 * width, dtype=np.float32)
+    activation = np.zeros(width, dtype=np.float32)
+    z, local = np.empty(size), np.empty(size)
+    scores = np.empty(world.longest, dtype=np.float32)
+    shown = np.zeros(k_max, dtype=np.int64)
+    clicked = np.zeros(k_max, dtype=np.bool_)
+    n_queries = len(world.offsets) - 1
+    half = measured.shape[2]
+    best = world.discount.sum()
+    for at in range(len(clients)):
+        client = clients[at]
+        word, _, _, _ = philox(0, 0, client, round_, seed_key[0], seed_key[1])
+        seeds[at] = np.uint32(word)
+        perturbation(seeds[at], z)
+        total_ndcg, total_rr, total_clicks = 0.0, 0.0, 0.0
+        for side in range(2):
+            step = sigma if side == 0 else -sigma
+            for j in range(size):
+                local[j] = theta[j] + step * z[j]
+            pack(local, hidden, n_features, stride, packed)
+            for j in range(half):
+                i = side * half + j
+                u, _ = uniform_pair(world.query_key, 0, i, client, round_)
+                query = int(u * n_queries)
+                start, stop = world.offsets[query], world.offsets[query + 1]
+                score_rows(packed, hidden, world.padded, start, stop, scores, activation)
+                k = top_k(scores, stop - start, k_max, shown)
+                first = click_list(
+                    world.labels, start, shown, k, world.examine, world.click, world.stop, world.click_key, i, client,
+                    round_, clicked,
+                )  # fmt: skip
+                dcg = 0.0
+                for p in range(k):
+                    if clicked[p]:
+                        dcg += world.discount[p]
+                        total_clicks += 1.0
+                reciprocal = 1.0 / (first + 1) if first >= 0 else 0.0
+                measured[at, side, j] = dcg / best if ndcg_reward else reciprocal
+                total_rr += reciprocal
+                total_ndcg += list_ndcg(world, query, shown, k)
+        statistics[at, 0] = total_ndcg
+        statistics[at, 1] = total_rr
+        statistics[at, STATISTICS - 1] = total_clicks

@@ -1,0 +1,16 @@
+"""No privacy mechanism: updates leave the clients as they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+
+@dataclass(frozen=True)
+class NoPrivacy:
+    """The data stay with the clients, but what they send is not protected in any further way."""
+
+    kind: ClassVar[str] = "none"
+
+    def statement(self, rounds: int) -> dict[str, Any] | None:
+        return None

@@ -1,0 +1,118 @@
+"""Randomised response on the metric that an evolution-strategies client sends (FOLtR-ES §3.3).
+
+The metric takes n values. The true one is sent with probability p, else one of the n − 1 others, each alike: that is
+ε-local differential privacy with ε = log(p(n − 1)/(1 − p)) (eq. 6) for the number that is sent, and no more than that:
+a client sends two numbers a round (the antithetic halves), so its ε adds up over them and over the rounds.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from quorank.compiled import kernel
+from quorank.draws import Purpose, key_of, uniform_pair
+from quorank.errors import require
+
+Doubles = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class RandomisedResponse:
+    """`per = "message"`: the mean over the interactions is rounded (at random, keeping its mean) to one of the n values
+    and privatised once. `per = "interaction"`: each interaction's metric is privatised and the results are averaged,
+    as in the published code, which spends ε once for every interaction.
+    """
+
+    kind: ClassVar[str] = "randomised-response"
+
+    p: float = 0.9  # p, the probability of the truth
+    per: Literal["message", "interaction"] = "message"
+
+    def __post_init__(self) -> None:
+        require(0.0 < self.p < 1.0, f"p must lie between 0 and 1, got {self.p}; without noise use privacy.kind = \"none\"")
+
+    def epsilon(self, n: int) -> float:
+        """ε = log(p(n − 1)/(1 − p)), eq. 6, of one number with n possible values."""
+        return math.log(self.p * (n - 1) / (1.0 - self.p))
+
+    def privatise(
+        self, measured: Doubles, values: Doubles, seed: int, round_: int, clients: npt.NDArray[np.int64]
+    ) -> Doubles:
+        """What is sent, (clients, 2), for the measured (clients, 2, interactions / 2) metrics."""
+        n = len(values)
+        require(self.p > 1.0 / n, f"p must be above 1/{n}, got {self.p}")
+        per_interaction = self.per == "interaction"
+        raw = measured if per_interaction else measured.mean(axis=2, keepdims=True)
+        sent = np.empty_like(raw)
+        _respond(raw, values, self.p, key_of(seed, Purpose.RESPONSE), round_, clients, sent)
+        return np.asarray(sent.mean(axis=2), dtype=np.float64)
+
+    def statement(self, rounds: int, interactions: int = 2, n: int = 11) -> dict[str, Any]:
+        """What this gives, for the ledger and the reports: never an ε without unit, δ and horizon."""
+        each = self.epsilon(n)
+        releases = (interactions if self.per == "interaction" else 2) * rounds
+        return {
+            "kind": self.kind,
+            "model": "local",
+            "unit": "client",
+            "epsilon": each * releases,
+            "delta": 0.0,
+            "horizon": f"whole run of {rounds} rounds, by adding up",
+            "rounds": rounds,
+            "epsilon_per_number_sent": each,
+            "numbers_sent": releases,
+            "p": self.p,
+            "values": n,
+        }
+
+
+def metric_values(metric: str, k: int) -> Doubles:
+    """The n = k + 1 values that a metric may take: 0, 1/k, …, 1/2, 1 for MaxRR; evenly spaced for nDCG."""
+    if metric == "maxrr":
+        return np.concatenate(([0.0], 1.0 / np.arange(k, 0, -1)))
+    return np.linspace(0.0, 1.0, k + 1)
+
+
+@kernel
+def randomised_response(index: int, n: int, p: float, u: float, v: float) -> int:
+    """`index` with probability p (u < p), else one of the n − 1 others, each alike (chosen by v)."""
+    if u < p:
+        return index
+    other = min(int(v * (n - 1)), n - 2)
+    return other if other < index else other + 1
+
+
+@kernel
+def round_at_random(x: float, values: Doubles, u: float) -> int:
+    """The index of one of the two values around x, chosen so that its mean is x."""
+    low = 0
+    while low < len(values) - 1 and values[low + 1] <= x:
+        low += 1
+    if low == len(values) - 1 or x <= values[low]:
+        return low
+    return low + 1 if u < (x - values[low]) / (values[low + 1] - values[low]) else low
+
+
+@kernel
+def _respond(
+    raw: Doubles,
+    values: Doubles,
+    p: float,
+    key: npt.NDArray[np.uint64],
+    round_: int,
+    clients: npt.NDArray[np.int64],
+    sent: Doubles,
+) -> None:
+    for at in range(len(clients)):
+        for side in range(raw.shape[1]):
+            for j in range(raw.shape[2]):
+                draw = side * raw.shape[2] + j
+                u, v = uniform_pair(key, 0, draw, clients[at], round_)
+                w, _ = uniform_pair(key, 1, draw, clients[at], round_)
+                index = round_at_random(raw[at, side, j], values, w)
+                sent[at, side, j] = values[randomised_response(index, len(values), p, u, v)]
