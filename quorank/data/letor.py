@@ -1,9 +1,11 @@
-"""Ranking data in LETOR (SVMlight) text: `label qid:ID index:value index:value … # comment`, plain or gzipped.
+"""Ranking data in LETOR (SVMlight) text: `label qid:ID index:value … # comment`, plain or gzipped.
 
-What is read: labels are whole numbers from 0 to 127; a query id is any token; feature indices run from 1, in any order,
-and a feature that a row leaves out is 0; `nan` is read as 0, as published code does; a document id is taken from a
-comment `#docid = X`. Blank lines, lines that only hold a comment, tabs, trailing spaces and CRLF are fine. The rows
-of a query need not stand together: queries come in order of their first row, and rows of a query in file order.
+What is read: labels are whole numbers from 0 to 127; a query id is any token; feature indices run from 1, in
+any order, and a feature that a row leaves out is 0; `nan` is read as 0, as published code does; a finite
+number beyond float32 is read as the largest float32, because some collections write the largest double for
+"unknown"; a document id is taken from a comment `#docid = X`. Blank lines, lines that only hold a comment,
+tabs, trailing spaces and CRLF are fine. The rows of a query need not stand together: queries come in order of
+their first row, and rows of a query in file order.
 
 What is refused: everything else, with the file, the line, what was found and what was expected.
 """
@@ -24,6 +26,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from quorank.data.letor_lines import Parsed, refuse_malformed
 from quorank.data.ranking import LANES, RankingData
 from quorank.data.strings import Strings, from_bytes, take
 from quorank.errors import BadInput
@@ -34,8 +37,8 @@ READER_VERSION = 1
 SHAPE = "lines like `2 qid:10 1:0.5 2:3`"
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _NAN = re.compile(r"[+-]?nan", re.IGNORECASE)
+_LARGEST = float(np.finfo(np.float32).max)
 _HEAD, _CHUNK = 1 << 16, 1 << 21
-_LISTED = 5
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
@@ -58,7 +61,7 @@ def read_letor(path: Path) -> RankingData:
             table = _Table.empty(int(first_lines[-1]), width, path)
             places = [int(place) for place in first_lines[:-1]]
             parsed = list(run(_parse, chunks, [table] * len(chunks), places))
-            _refuse_malformed(path, chunks, parsed, places)
+            refuse_malformed(path, chunks, parsed, places)
             widest = max(chunk.widest for chunk in parsed)
             if widest <= table.padded.shape[1]:
                 break
@@ -116,19 +119,6 @@ class _Table:
             ) from None
 
 
-@dataclass(frozen=True)
-class _Parsed:
-    """What one chunk of lines gave, positions counted from its beginning."""
-
-    rows: int
-    runs: Ints
-    documents: Ints
-    n_documents: int
-    bad: Ints  # line, what is wrong, position
-    n_bad: int
-    widest: int
-
-
 def _chunks(text: Bytes) -> list[Bytes]:
     """The text in pieces of whole lines; the last line gets its newline if it has none."""
     start = 3 if bytes(text[:3]) == b"\xef\xbb\xbf" else 0
@@ -160,7 +150,7 @@ def _count_lines(text: Bytes) -> int:
     return int(np.count_nonzero(text == 10))
 
 
-def _parse(text: Bytes, table: _Table, place: int) -> _Parsed:
+def _parse(text: Bytes, table: _Table, place: int) -> Parsed:
     """Parse a chunk into the table from row `place` on."""
     from quorank.data import letor_kernel as kernel
 
@@ -168,20 +158,21 @@ def _parse(text: Bytes, table: _Table, place: int) -> _Parsed:
     padded, labels = table.padded[place : place + lines], table.labels[place : place + lines]
     if not table.padded.size:
         padded, labels = np.zeros((lines, 0), np.float32), np.zeros(lines, np.int8)
-    runs, documents = np.empty((lines, 3), np.int64), np.empty((lines, 2), np.int64)
+    runs, documents = np.empty((lines, 3), np.int64), np.empty(lines, np.int64)
+    names = np.empty(text.size, np.uint8)
     hard = np.empty(
         (text.size // 3 + 1, 5), np.int64
     )  # the shortest feature is `1:x`; untouched pages cost nothing
     bad, counts = np.empty((1000, 3), np.int64), np.zeros(6, np.int64)
     seen = np.zeros(kernel.HIGHEST_INDEX + 1, np.int64)
-    kernel.parse_lines(text, padded, labels, runs, documents, hard, bad, counts, seen)
-    rows, n_runs, n_hard, n_bad, widest, n_documents = (int(count) for count in counts)
+    kernel.parse_lines(text, padded, labels, runs, documents, names, hard, bad, counts, seen)
+    rows, n_runs, n_hard, n_bad, widest, named = (int(count) for count in counts)
     unsettled = _settle_hard(text, padded, hard[:n_hard])
-    return _Parsed(
+    return Parsed(
         rows,
         runs[:n_runs].copy(),
         documents[:rows],
-        n_documents,
+        names[:named].copy(),
         np.concatenate((bad[: min(n_bad, len(bad))], unsettled)),
         n_bad + len(unsettled),
         widest,
@@ -195,62 +186,15 @@ def _settle_hard(text: Bytes, padded: npt.NDArray[np.float32], hard: Ints) -> In
     malformed: dict[int, tuple[int, int, int]] = {}
     for row, column, start, end, line in hard.tolist():
         token = bytes(text[start:end]).decode("latin-1")
-        value = np.float32(0)
-        if _NUMBER.fullmatch(token):
-            with np.errstate(over="ignore"):
-                value = np.float32(float(token))
-        elif not _NAN.fullmatch(token):
-            value = np.float32(np.inf)
+        value = float(token) if _NUMBER.fullmatch(token) else 0.0 if _NAN.fullmatch(token) else np.inf
         if not np.isfinite(value):
             malformed.setdefault(line, (line, VALUE, start))
         elif column < padded.shape[1]:
-            padded[row, column] = value
+            padded[row, column] = max(min(value, _LARGEST), -_LARGEST)
     return np.array(list(malformed.values()), np.int64).reshape(-1, 3)
 
 
-def _refuse_malformed(path: Path, chunks: list[Bytes], parsed: list[_Parsed], places: list[int]) -> None:
-    total = sum(chunk.n_bad for chunk in parsed)
-    if not total:
-        return
-    found = [
-        (place + line + 1, code, position, text)
-        for text, chunk, place in zip(chunks, parsed, places, strict=True)
-        for line, code, position in chunk.bad.tolist()
-    ]
-    found.sort(key=lambda bad: bad[0])
-    line, code, position, text = found[0]
-    more = ""
-    if total > 1:
-        listed = ", ".join(str(bad[0]) for bad in found[1 : 1 + _LISTED]) + (
-            ", …" if total - 1 > _LISTED else ""
-        )
-        more = f"; and {total - 1} more malformed line{'s' if total > 2 else ''}: {listed}"
-    raise BadInput(f"{path}:{line}: {_describe(text, code, position)}{more}")
-
-
-def _describe(text: Bytes, code: int, position: int) -> str:
-    from quorank.data import letor_kernel as kernel
-
-    if code == kernel.VALUE:  # the position is behind the colon, the token begins before the index
-        while position > 0 and text[position - 1] not in b" \t\r\n\v\f":
-            position -= 1
-    rest = bytes(text[position : position + 80]).decode("utf-8", "backslashreplace")
-    token = re.split(r"[\s#]", rest, maxsplit=1)[0]
-    shown = repr(token if len(token) <= 40 else token[:40] + "…").replace("\\\\x", "\\x")
-    if code == kernel.NO_QUERY and not token:
-        shown = "nothing"
-    return {
-        kernel.LABEL: f"found label {shown}, expected a whole number from 0 to {kernel.HIGHEST_LABEL}",
-        kernel.NO_QUERY: f"found {shown} behind the label, expected qid:ID",
-        kernel.EMPTY_QUERY: "found 'qid:' without an id, expected qid:ID",
-        kernel.FEATURE: f"found {shown}, expected a feature as index:value",
-        kernel.INDEX: f"found {shown}, expected a feature index from 1 to {kernel.HIGHEST_INDEX}",
-        kernel.VALUE: f"found {shown}, expected a finite float32 number behind the colon",
-        kernel.DUPLICATE: f"found {shown}, whose index stands twice in the row, expected each feature once",
-    }[code]
-
-
-def _close_gaps(table: _Table, parsed: list[_Parsed], places: list[int]) -> int:
+def _close_gaps(table: _Table, parsed: list[Parsed], places: list[int]) -> int:
     """Move the rows of each chunk behind those of the one before; the number of rows."""
     row = 0
     for chunk, place in zip(parsed, places, strict=True):
@@ -262,7 +206,7 @@ def _close_gaps(table: _Table, parsed: list[_Parsed], places: list[int]) -> int:
 
 
 def _group(
-    path: Path, table: _Table, rows: int, n_features: int, chunks: list[Bytes], parsed: list[_Parsed]
+    path: Path, table: _Table, rows: int, n_features: int, chunks: list[Bytes], parsed: list[Parsed]
 ) -> RankingData:
     """Bring the rows of each query together, queries in order of first appearance."""
     places: dict[bytes, int] = {}
@@ -272,13 +216,13 @@ def _group(
             queries.append(places.setdefault(bytes(text[start:end]), len(places)))
             starts.append(row + first)
         row += chunk.rows
-    sizes = np.diff(np.array([*starts, rows], np.int64))
+    sizes: Ints = np.diff(np.array([*starts, rows], np.int64)).astype(np.int64)
     of_run = np.array(queries, np.int64)
     offsets = np.zeros(len(places) + 1, np.int64)
     np.add.at(offsets, of_run + 1, sizes)
     np.cumsum(offsets, out=offsets)
     padded, labels = table.padded[:rows], table.labels[:rows]
-    documents = _documents(path, chunks, parsed)
+    documents = _documents(path, parsed)
     if np.any(np.diff(of_run) < 0):
         order = np.argsort(np.repeat(of_run, sizes), kind="stable")
         padded, labels = padded[order], labels[order]
@@ -290,18 +234,13 @@ def _group(
     return RankingData(padded, labels, offsets, n_features, names, documents)
 
 
-def _documents(path: Path, chunks: list[Bytes], parsed: Sequence[_Parsed]) -> Strings | None:
-    from quorank.data.letor_kernel import gather
-
-    if not any(chunk.n_documents for chunk in parsed):
+def _documents(path: Path, parsed: Sequence[Parsed]) -> Strings | None:
+    data = np.concatenate([chunk.names for chunk in parsed])
+    if not data.size:
         return None
-    offsets = np.zeros(sum(chunk.rows for chunk in parsed) + 1, np.int64)
-    np.cumsum(np.concatenate([np.diff(chunk.documents)[:, 0] for chunk in parsed]), out=offsets[1:])
-    data, row = np.empty(int(offsets[-1]), np.uint8), 0
-    for text, chunk in zip(chunks, parsed, strict=True):
-        gather(text, chunk.documents, offsets[row : row + chunk.rows], data)
-        row += chunk.rows
+    starts = np.cumsum([0] + [chunk.names.size for chunk in parsed])
+    ends = [chunk.documents + start for chunk, start in zip(parsed, starts, strict=False)]
     try:
-        return from_bytes(data, offsets)
+        return from_bytes(data, np.concatenate([starts[:1], *ends]))
     except UnicodeDecodeError:
         raise BadInput(f"{path} holds a document id that is not UTF-8 text") from None

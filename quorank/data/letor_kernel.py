@@ -1,9 +1,9 @@
-"""The compiled half of the LETOR reader: one pass over the bytes of whole lines, straight into the feature array.
+"""The compiled half of the LETOR reader: one pass over the bytes of whole lines, straight into the features.
 
-A number of at most 18 digits is read as mantissa / 10^k. Where the mantissa is at most 2^53 and k at most 22, both
-are exact doubles and the quotient is the correctly rounded one, equal to Python's `float`. Other numbers are computed
-to within a few units in the last place, which settles the float32 unless it lies on a rounding boundary; what is
-still unsettled, and whatever is not a plain number, is a "hard token" that `letor.py` hands to `float`.
+A number of at most 18 digits is read as mantissa / 10^k. Where the mantissa is at most 2^53 and k at most 22,
+both are exact doubles and the quotient is the correctly rounded one, equal to Python's `float`. Others are
+computed to within a few units in the last place, which settles the float32 unless it lies on a rounding
+boundary; what is then unsettled, or no plain number, is a "hard token" that `letor.py` hands to `float`.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ HIGHEST_INDEX = 65_535
 LABEL, NO_QUERY, EMPTY_QUERY, FEATURE, INDEX, VALUE, DUPLICATE = range(1, 8)
 """What can be wrong with a line."""
 
-ROWS, RUNS, HARD, BAD, WIDEST, DOCUMENTS = range(6)
+ROWS, RUNS, HARD, BAD, WIDEST, NAMED = range(6)
 """Places in `counts`."""
 
 _TENS = np.array([float(f"1e{k}") for k in range(291)])
 _EXACT = 2**53
 _SURE = 2.0**-50
 _LARGEST = float(np.finfo(np.float32).max)
+_LAST_DOUBLE = 179769313486231580  # the first 18 digits of the last number that is read as a finite double
 
 _NEWLINE, _HASH, _COLON, _DOT, _PLUS, _MINUS, _ZERO = 10, 35, 58, 46, 43, 45, 48
 
@@ -72,8 +73,6 @@ def _settle(text: Bytes, start: int, end: int) -> tuple[bool, float]:
         else:
             break
         p += 1
-    if digits == 0:
-        return False, 0.0
     if p < end and (text[p] == 101 or text[p] == 69):
         p += 1
         down = p < end and text[p] == _MINUS
@@ -86,18 +85,19 @@ def _settle(text: Bytes, start: int, end: int) -> tuple[bool, float]:
             written = written * 10 + text[p] - _ZERO
             p += 1
         exponent += -written if down else written
-    if p < end or exponent < -290 or exponent > 290:
+    if p < end or digits == 0 or exponent < -290:
         return False, 0.0
-    value = float(mantissa)
-    if exponent < 0:
-        value /= _TENS[-exponent]
-    else:
-        value *= _TENS[exponent]
-    if value > _LARGEST or np.float32(value * (1.0 - _SURE)) != np.float32(value * (1.0 + _SURE)):
-        exact = mantissa <= _EXACT and kept < 18 and -22 <= exponent <= 22
-        if value > _LARGEST or not exact:
+    if exponent + kept > 39:
+        last = exponent + kept == 309
+        if exponent + kept > 309 or (last and mantissa * 10 ** (18 - kept) > _LAST_DOUBLE):
             return False, 0.0
-    return True, -value if negative else value
+        value = _LARGEST
+    else:
+        value = mantissa / _TENS[-exponent] if exponent < 0 else mantissa * _TENS[exponent]
+        value = min(value, _LARGEST)
+    exact = kept < 18 and mantissa <= _EXACT and -22 <= exponent <= 22
+    alike = np.float32(value * (1.0 - _SURE)) == np.float32(min(value * (1.0 + _SURE), _LARGEST))
+    return exact or alike, -value if negative else value
 
 
 @njit(cache=True, nogil=True)
@@ -116,14 +116,6 @@ def _repeated(text: Bytes, p: int, seen: Ints, mark: int) -> int:
             return start
         seen[index] = mark
         p = _token_end(text, p)
-
-
-@njit(cache=True, nogil=True)
-def _same(text: Bytes, a: int, b: int, size: int) -> bool:
-    for i in range(size):  # noqa: SIM110 - compiled
-        if text[a + i] != text[b + i]:
-            return False
-    return True
 
 
 @njit(cache=True, nogil=True)
@@ -174,7 +166,8 @@ def parse_lines(
     padded: npt.NDArray[np.float32],  # (at least one row per line, stride), zeros
     labels: npt.NDArray[np.int8],
     runs: Ints,  # (lines, 3) first row of a run of one query, span of its id
-    documents: Ints,  # (lines, 2) span of the document id of each row
+    documents: Ints,  # (lines,) where the document id of each row ends in `names`
+    names: Bytes,  # (bytes of the text,) the document ids one behind the other
     hard: Ints,  # (tokens, 5) row, column, span, line of the numbers left to Python
     bad: Ints,  # (some, 3) line, what is wrong, position
     counts: Ints,  # (6,) out
@@ -182,8 +175,8 @@ def parse_lines(
 ) -> Any:
     stride = padded.shape[1]
     p, size = 0, text.size
-    line, row, n_runs, n_hard, n_bad, widest, n_documents = 0, 0, 0, 0, 0, 0, 0
-    last_start, last_size = 0, -1
+    line, row, n_runs, n_hard, n_bad, widest, named = 0, 0, 0, 0, 0, 0, 0
+    last, last_size = 0, 0
     while p < size:
         wrong, at = 0, p
         hard_before = n_hard
@@ -211,14 +204,14 @@ def parse_lines(
                         wrong = EMPTY_QUERY
             first, previous, ordered = p, 0, True
             while wrong == 0:
-                c = np.int64(text[p])
+                c: Any = np.int64(text[p])
                 while _is_space(c):
                     p += 1
                     c = np.int64(text[p])
-                if c == _NEWLINE or c == _HASH:
+                if c in (_NEWLINE, _HASH):
                     break
                 at = p
-                index = 0
+                index: Any = 0
                 d = c - _ZERO
                 while 0 <= d <= 9:
                     index = index * 10 + d
@@ -234,13 +227,13 @@ def parse_lines(
                 previous = index
                 widest = max(widest, index)
                 p += 1
-
                 start = p
                 c = np.int64(text[p])
                 negative = c == _MINUS
                 if negative:
                     p += 1
-                begin, mantissa = p, 0
+                begin = p
+                mantissa: Any = 0
                 d = np.int64(text[p]) - _ZERO
                 while 0 <= d <= 9:
                     mantissa = mantissa * 10 + d
@@ -284,28 +277,21 @@ def parse_lines(
                     bad[n_bad, 0], bad[n_bad, 1], bad[n_bad, 2] = line, wrong, at
                 n_bad += 1
             else:
-                if query_size != last_size or not _same(text, query, last_start, query_size):
+                if not np.array_equal(text[query : query + query_size], text[last : last + last_size]):
                     runs[n_runs, 0], runs[n_runs, 1], runs[n_runs, 2] = row, query, query + query_size
                     n_runs += 1
-                    last_start, last_size = query, query_size
+                    last, last_size = query, query_size
                 labels[row] = label
-                documents[row, 0] = documents[row, 1] = p
                 if text[p] == _HASH:
-                    documents[row, 0], documents[row, 1] = _document(text, p + 1)
-                    n_documents += documents[row, 1] > documents[row, 0]
-                    p = documents[row, 1]
+                    at, p = _document(text, p + 1)
+                    for i in range(at, p):
+                        names[named] = text[i]
+                        named += 1
+                documents[row] = named
                 row += 1
         while text[p] != _NEWLINE:
             p += 1
         p += 1
         line += 1
     counts[ROWS], counts[RUNS], counts[HARD], counts[BAD] = row, n_runs, n_hard, n_bad
-    counts[WIDEST], counts[DOCUMENTS] = widest, n_documents
-
-
-@njit(cache=True, nogil=True)
-def gather(text: Bytes, spans: Ints, offsets: Ints, out: Bytes) -> Any:
-    """Put the spans of the text one behind the other; offsets hold where each begins."""
-    for r in range(len(spans)):
-        for i in range(spans[r, 1] - spans[r, 0]):
-            out[offsets[r] + i] = text[spans[r, 0] + i]
+    counts[WIDEST], counts[NAMED] = widest, named

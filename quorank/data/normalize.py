@@ -1,6 +1,6 @@
-"""Query-level normalisation: within each query, every feature is brought to [0, 1] by its minimum and maximum.
+"""Query-level normalisation: within each query, each feature is brought to [0, 1] by its minimum and maximum.
 
-This is how LETOR publishes MQ2007 and MQ2008 ("QueryLevelNorm"); a feature that is constant in a query becomes 0.
+This is how LETOR publishes MQ2007 and MQ2008; a feature that is constant in a query becomes 0.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where ranking data comes from: a generated collection, a folder of LETOR files, or a name imported before."""
+"""Where ranking data comes from: a generated collection, a folder of LETOR files, or an imported name."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from quorank.data.ranking import LANES, Collection, RankingData
+from quorank.data.strings import concatenate
 from quorank.errors import BadInput, require
 
 FOLDS = 5
@@ -68,29 +69,20 @@ def load(source: DataSource) -> Collection:
 
 
 def _load_synthetic(source: DataSource) -> Collection:
-    from quorank.data.normalize import normalize_queries
-    from quorank.data.synthetic import generate
+    from quorank.data.cache import load_generated
 
-    collection = generate(source.source.removeprefix("synthetic:"), source.queries, source.seed)
-    if source.normalize == "none":
-        return collection
-    assert collection.validation is not None
-    return Collection(
-        collection.name,
-        normalize_queries(collection.train),
-        normalize_queries(collection.test),
-        normalize_queries(collection.validation),
+    require(
+        source.fold == 1,
+        f"{source.source} has one fold, got fold = {source.fold}; another seed gives other data",
     )
+    name = source.source.removeprefix("synthetic:")
+    return load_generated(name, source.queries, source.seed, source.normalize)
 
 
 def _read(paths: Sequence[Path], normalize: str) -> RankingData:
-    from quorank.data.letor import read_letor
-    from quorank.data.normalize import normalize_queries
+    from quorank.data.cache import load_letor
 
-    parts = [read_letor(path) for path in paths]
-    if normalize == "query":
-        parts = [normalize_queries(part) for part in parts]
-    return join(parts)
+    return join([load_letor(path, normalize) for path in paths])
 
 
 def folder_of(source: str) -> Path:
@@ -119,8 +111,8 @@ def find_files(folder: Path, fold: int) -> Files:
         return _split_files(chosen, {entry.name.lower(): entry for entry in chosen.iterdir()})
     there = ", ".join(sorted(entry.name for entry in entries.values())[:8]) or "nothing"
     raise BadInput(
-        f"{folder} holds no collection: expected train.txt and test.txt (or .txt.gz), folders Fold1 to Fold5, "
-        f"or parts S1.txt to S5.txt, found {there}"
+        f"{folder} holds no collection: expected train.txt and test.txt (or .txt.gz), folders Fold1 to "
+        f"Fold5, or parts S1.txt to S5.txt, found {there}"
     )
 
 
@@ -166,7 +158,7 @@ def widen(data: RankingData, n_features: int) -> RankingData:
 
 
 def join(parts: Sequence[RankingData]) -> RankingData:
-    """Several files as one split; a query that stands in two of them is refused, its documents belong together."""
+    """Several files as one split; a query that stands in two of them is refused: its list is one list."""
     if len(parts) == 1:
         return parts[0]
     width = max(part.n_features for part in parts)
@@ -180,9 +172,9 @@ def join(parts: Sequence[RankingData]) -> RankingData:
         )
     starts = np.cumsum([0] + [part.n_rows for part in parts])
     offsets = [part.offsets[:-1] + start for part, start in zip(parts, starts, strict=False)]
-    documents: list[str] | None = None
+    documents = None
     if any(part.document_ids is not None for part in parts):
-        documents = [name for part in parts for name in part.document_ids or [""] * part.n_rows]
+        documents = concatenate([part.document_ids or [""] * part.n_rows for part in parts])
     return RankingData(
         np.concatenate([part.padded for part in wide]),
         np.concatenate([part.labels for part in parts]),

@@ -1,4 +1,4 @@
-"""Many short texts in one Arrow array: a document id for each of millions of rows without a Python object for each."""
+"""Many short texts in one Arrow array: document ids of millions of rows without as many Python objects."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 
 class Strings(Sequence[str]):
-    """A read-only sequence over an Arrow string array; a text becomes a Python object when it is asked for."""
+    """A read-only sequence over an Arrow string array; a text becomes an object when it is asked for."""
 
     def __init__(self, array: Any) -> None:
         self.array = array
@@ -47,7 +47,7 @@ class Strings(Sequence[str]):
 
 
 def from_bytes(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) -> Strings:
-    """Texts that stand one behind the other in UTF-8; raises UnicodeDecodeError where they are something else."""
+    """Texts that stand one behind the other in UTF-8; raises UnicodeDecodeError where they are not."""
     import pyarrow as pa
 
     array = pa.LargeStringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(data))
@@ -70,3 +70,9 @@ def to_arrow(texts: Sequence[str]) -> Any:
 
 def take(texts: Strings, rows: npt.NDArray[np.int64]) -> Strings:
     return Strings(texts.array.take(rows))
+
+
+def concatenate(parts: Sequence[Sequence[str]]) -> Strings:
+    import pyarrow as pa
+
+    return Strings(pa.concat_arrays([to_arrow(part) for part in parts]))

@@ -1,13 +1,13 @@
 """Generated collections shaped like MQ2007 and MSLR, for work without anybody's data.
 
-Each document of a query has a few hidden qualities: how well it is on topic, how well each of its five fields (body,
-anchor, title, address, whole) matches, its authority, length, spam and clicks. The features are noisy views of these
-on the scales of the originals: counts with heavy tails, fields that are often empty, statistics of the query alone,
-log-probabilities, and pure noise. Relevance mixes the hidden qualities with interactions that no linear ranker can
-express, plus a shift for each query and noise, cut into grades at fixed places.
+Each document of a query has a few hidden qualities: how well it is on topic, how well each of its five fields
+(body, anchor, title, address, whole) matches, its authority, length, spam and interest. The features are
+noisy views of these on the scales of the originals: counts with heavy tails, fields that are often empty,
+statistics of the query alone, log-probabilities, and pure noise. Relevance mixes the hidden qualities with
+interactions that no linear ranker can express, plus a shift for each query and noise, cut into grades.
 
-Draws are addressed by (seed, collection, split, block), so that a block of queries is the same whatever else is made
-and however many threads make it.
+Draws are addressed by (seed, collection, split, block), so that a block of queries is the same whatever else
+is made and however many threads make it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from quorank.parts import suggest
 GENERATOR_VERSION = 1
 """Part of every cache key: raise it when the same seed gives other data."""
 
-Floats = npt.NDArray[np.float32]
+Floats = npt.NDArray[np.floating]
 
 FIELDS = 5  # body, anchor, title, address, whole document
 _ABSENT = (0.02, 0.55, 0.25, 0.7, 0.01)  # how often a field has none of the query's words
@@ -161,7 +161,8 @@ def _lengths(world: World, queries: int, seed: int, split: int) -> npt.NDArray[n
     """Documents of each query: log-normal between the shortest and the longest list of the original."""
     normal = _draws(world, seed, split, 0).standard_normal(queries)
     lengths = np.exp(np.log(world.documents) - world.spread**2 / 2 + world.spread * normal)
-    return np.clip(np.rint(lengths), world.shortest, world.longest).astype(np.int64)
+    clipped: npt.NDArray[np.int64] = np.clip(np.rint(lengths), world.shortest, world.longest).astype(np.int64)
+    return clipped
 
 
 @dataclass(frozen=True)
@@ -200,8 +201,7 @@ def _fill(
     match = np.float32(0.75) * topic + np.float32(0.66) * normal(FIELDS, rows)
     match[4] = np.float32(0.8) * match[0] + np.float32(0.2) * match[2] + np.float32(0.15) * normal(rows)
     authority, spam, interest = normal(rows), normal(rows), normal(rows)
-    absent = np.array(_ABSENT, np.float32)[:, None]
-    absent = absent * (1 - np.tanh(0.5 * authority + 0.5 * topic) * 0.4)
+    absent = np.array(_ABSENT)[:, None] * (1 - np.tanh(0.5 * authority + 0.5 * topic) * 0.4)
     present = draws.random((FIELDS, rows), dtype=np.float32) > absent
     length = np.array(_LENGTH, np.float32)[:, None] + np.float32(0.8) * normal(FIELDS, rows)
     documents = _Documents(terms, rarity, topic, match, present, length, authority, spam, interest)
@@ -220,8 +220,8 @@ def _fill(
 
 
 def _relevance(d: _Documents) -> Floats:
-    """Topic and fields, and what a sum of features cannot say: authority only helps pages that are on topic, one good
-    field is enough, short and very long documents are worse, and spam undoes the rest."""
+    """Topic and fields, and what a sum of features cannot say: authority only helps pages that are on topic,
+    one good field is enough, short and very long documents are worse, and spam undoes the rest."""
     titled = np.where(d.present[2], d.match[2], -1.0)
     anchored = np.where(d.present[1], d.match[1], -1.0)
     on_topic = 1 / (1 + np.exp(-2 * d.topic))
@@ -237,9 +237,11 @@ def _field_statistic(statistic: str, field: int, d: _Documents, noise: Floats) -
     there, match, length = d.present[field], d.match[field], np.exp(d.length[field])
     view = match + _NOISE[kind] * noise
     if kind == "idf":
-        return d.rarity * (1 + field / 4)
+        rarity: Floats = d.rarity * (1 + field / 4)
+        return rarity
     if kind == "length":
-        return np.floor(length * np.where(there, 1, 0.5))
+        length_: Floats = np.floor(length * np.where(there, 1, 0.5))
+        return length_
     if kind in ("covered", "ratio", "boolean"):
         covered = np.where(there, np.ceil(d.terms / (1 + np.exp(-1.5 * view - 1))), 0)
         return (
@@ -266,10 +268,8 @@ def _field_statistic(statistic: str, field: int, d: _Documents, noise: Floats) -
     return np.where(there, floor + d.terms * np.log1p(np.exp(view + 1.5)), floor)
 
 
-_NOISE = {
-    **{"idf": 0.0, "length": 0.0, "covered": 0.6, "ratio": 0.6, "boolean": 0.6, "tf": 0.7, "density": 0.8},
-    **{"tfidf": 0.8, "bm25": 0.35, "vector": 0.8, "lm": 0.5},
-}
+_NOISE = dict(idf=0.0, length=0.0, covered=0.6, ratio=0.6, boolean=0.6, tf=0.7, density=0.8, tfidf=0.8)  # noqa: C408
+_NOISE |= {"bm25": 0.35, "vector": 0.8, "lm": 0.5}
 _SHARE: dict[str, Callable[[Floats], Floats]] = {
     "sum": lambda terms: terms,
     "min": lambda terms: 1 / terms,

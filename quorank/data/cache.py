@@ -1,0 +1,196 @@
+"""Parsed data kept in Arrow files, mapped into memory when it is asked for again.
+
+A file is kept under the digest of its content, so that a copy elsewhere is recognised and a changed file is
+not. To spare reading it all for that, a record says which digest the path had at a size and a time of change,
+as git's index does; it is not believed where the change is so recent that another could bear the same time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import os
+import secrets
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from quorank.data.letor import READER_VERSION, read_letor
+from quorank.data.ranking import Collection, RankingData
+from quorank.data.strings import Strings, to_arrow
+
+FORMAT_VERSION = 1
+_RECENT = 2_000_000_000  # nanoseconds
+_PART = 1 << 23
+
+
+def load_letor(path: Path, normalize: str) -> RankingData:
+    """`read_letor` and normalisation through the cache."""
+    if not path.is_file():
+        return read_letor(path)  # says what is wrong with it
+    folder, before = cache_folder(path.parent), path.stat()
+    key = f"{_digest(path, before, folder)}-{READER_VERSION}.{FORMAT_VERSION}-{normalize}"
+    data = read(folder / f"{key}.arrow")
+    if data is None:
+        data = _normalized(read_letor(path), normalize)
+        if _stamp(path.stat()) == _stamp(before):
+            write(folder / f"{key}.arrow", data)
+    return data
+
+
+def load_generated(name: str, queries: int | None, seed: int, normalize: str) -> Collection:
+    """`generate` and normalisation through the cache."""
+    from quorank.data.synthetic import GENERATOR_VERSION, check, generate
+
+    number = check(name, queries, seed)
+    folder = cache_folder(None)
+    key = f"{name}-{number}-{seed}-{GENERATOR_VERSION}.{FORMAT_VERSION}-{normalize}"
+    files = [folder / f"{key}-{split}.arrow" for split in ("train", "test", "validation")]
+    kept = [read(file) for file in files]
+    if kept[0] is None or kept[1] is None or kept[2] is None:
+        made = generate(name, number, seed)
+        for place, split in enumerate((made.train, made.test, made.validation)):
+            assert split is not None
+            kept[place] = data = _normalized(split, normalize)
+            write(files[place], data)
+    assert kept[0] is not None and kept[1] is not None
+    return Collection(f"synthetic:{name}", kept[0], kept[1], kept[2])
+
+
+def cache_folder(beside: Path | None) -> Path:
+    """QUORANK_CACHE; or `.quorank` beside the data where that can be written; or the user's cache folder."""
+    chosen = os.environ.get("QUORANK_CACHE")
+    if chosen:
+        return Path(chosen).expanduser()
+    # the mode too, because to root everything is writable
+    if beside is not None and os.access(beside, os.W_OK) and beside.stat().st_mode & 0o222:
+        return beside / ".quorank"
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "quorank"
+
+
+def read(file: Path) -> RankingData | None:
+    """The data in a cache file, mapped; None where there is no sound one."""
+    import pyarrow as pa
+
+    try:
+        with file.open("rb") as handle:
+            # copy on write: the arrays are writable like parsed ones, and the file stays as it is
+            mapped = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_COPY)
+        whole = pa.py_buffer(mapped)
+        table = pa.ipc.open_file(pa.BufferReader(whole)).read_all()
+        table.validate()
+        if (table.schema.metadata or {}).get(b"quorank") != str(FORMAT_VERSION).encode():
+            return None
+        features, queries = table.column("features").chunk(0), table.column("query").chunk(0)
+        rows, stride = len(table), features.type.list_size
+        padded: npt.NDArray[np.float32] = _view(
+            mapped, whole, features.values.buffers()[1], np.float32, rows * stride
+        ).reshape(rows, stride)
+        labels = _view(mapped, whole, table.column("label").chunk(0).buffers()[1], np.int8, rows)
+        changes = np.flatnonzero(np.diff(queries.indices.to_numpy())) + 1
+        return RankingData(
+            padded,
+            labels,
+            np.concatenate(([0], changes, [rows])).astype(np.int64),
+            int(table.schema.metadata[b"n_features"]),
+            Strings(queries.dictionary),
+            Strings(table.column("document").chunk(0)) if "document" in table.column_names else None,
+        )
+    except Exception:  # whatever is wrong with a cache file, it is made anew
+        return None
+
+
+def _view(mapped: mmap.mmap, whole: Any, buffer: Any, kind: Any, count: int) -> npt.NDArray[Any]:
+    return np.frombuffer(mapped, kind, count, buffer.address - whole.address)
+
+
+def write(file: Path, data: RankingData) -> None:
+    """Write whole or not at all; a folder that cannot be written only costs the next start its time."""
+    import pyarrow as pa
+
+    stride = data.padded.shape[1]
+    indices = np.repeat(np.arange(data.n_queries, dtype=np.int32), np.diff(data.offsets))
+    columns = {
+        "features": pa.FixedSizeListArray.from_arrays(pa.array(data.padded.reshape(-1)), stride),
+        "label": pa.array(data.labels),
+        "query": pa.DictionaryArray.from_arrays(pa.array(indices), to_arrow(data.query_ids)),
+    }
+    if data.document_ids is not None:
+        columns["document"] = to_arrow(data.document_ids)
+    batch = pa.record_batch(columns)
+    kept = batch.schema.with_metadata({"quorank": str(FORMAT_VERSION), "n_features": str(data.n_features)})
+
+    def save(temporary: Path) -> None:
+        with pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_file(sink, kept) as writer:
+            writer.write_batch(batch.cast(kept) if batch.schema != kept else batch)
+
+    with suppress(OSError):
+        atomically(file, save)
+
+
+def atomically(file: Path, save: Callable[[Path], None]) -> None:
+    """Let `save` fill a temporary file that takes the place of `file` when it is complete."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    temporary = file.with_name(f".{file.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    try:
+        save(temporary)
+        temporary.replace(file)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(file: Path, text: str) -> None:
+    def save(temporary: Path) -> None:
+        temporary.write_text(text, encoding="utf-8")
+
+    atomically(file, save)
+
+
+def _normalized(data: RankingData, normalize: str) -> RankingData:
+    from quorank.data.normalize import normalize_queries
+
+    return normalize_queries(data) if normalize == "query" else data
+
+
+def _stamp(stat: os.stat_result) -> list[int]:
+    return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino]
+
+
+def _digest(path: Path, stat: os.stat_result, folder: Path) -> str:
+    """The digest of the content, from the record where that can be believed."""
+    name = str(path.resolve())
+    record = folder / f"{_hash(name.encode())[:24]}.json"
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        known = json.loads(record.read_bytes())
+        settled = known["made"] - max(stat.st_mtime_ns, stat.st_ctime_ns) > _RECENT
+        if known["path"] == name and known["stamp"] == _stamp(stat) and settled:
+            return str(known["digest"])
+    made, digest = time.time_ns(), content_digest(path)
+    text = json.dumps({"path": name, "stamp": _stamp(stat), "made": made, "digest": digest})
+    with suppress(OSError):
+        write_text(record, text)
+    return digest
+
+
+def content_digest(path: Path) -> str:
+    """BLAKE2b over the BLAKE2b digests of parts of 8 MiB, which threads compute side by side."""
+    size = path.stat().st_size
+
+    def digest(start: int) -> bytes:
+        with path.open("rb") as file:
+            file.seek(start)
+            return hashlib.blake2b(file.read(_PART), digest_size=32).digest()
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return _hash(b"".join(pool.map(digest, range(0, size, _PART))))
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=20).hexdigest()
