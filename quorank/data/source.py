@@ -13,6 +13,7 @@ import numpy as np
 from quorank.data.ranking import LANES, Collection, RankingData
 from quorank.data.strings import concatenate
 from quorank.errors import BadInput, require
+from quorank.parts import suggest
 
 FOLDS = 5
 SPLITS = {
@@ -86,34 +87,78 @@ def _read(paths: Sequence[Path], normalize: str) -> RankingData:
 
 
 def folder_of(source: str) -> Path:
-    """The folder that a source names."""
+    """The folder that a source names: a path first, then a name of the library."""
+    from quorank.data.collections import PUBLIC
+    from quorank.data.library import imported
+
     path = Path(source).expanduser()
-    require(path.exists(), f"there is no folder {source}")
-    require(path.is_dir(), f"{source} is a file; expected the folder that holds train.txt and test.txt")
-    return path
+    if path.is_dir():
+        return path
+    require(not path.exists(), f"{source} is a file; expected the folder that holds train.txt and test.txt")
+    known = imported()
+    if source in known:
+        path = Path(known[source].path)
+        require(
+            path.is_dir(), f"the imported collection {source!r} was at {path}, which is gone; import it again"
+        )
+        return path
+    if source.lower() in PUBLIC:
+        name = source.lower()
+        raise BadInput(
+            f"{source} is not here yet; run `quorank data fetch {name}` or `quorank data import PATH`"
+        )
+    names = ", ".join(known) or "none"
+    raise BadInput(
+        f"there is no folder and no imported collection {source!r}{suggest(source, [*known, *PUBLIC])}; "
+        f"imported: {names}"
+    )
+
+
+def count_folds(folder: Path) -> int:
+    """How many folds a folder has by its layout; whether their files are all there is for `find_files`."""
+    entries = _entries(folder)
+    if _first(entries, SPLITS["train"]):
+        return 1
+    if any(_first(entries, (f"set{i}.train",)) for i in (1, 2)):
+        return 2
+    return FOLDS
 
 
 def find_files(folder: Path, fold: int) -> Files:
     """The files of a fold, whichever of the known layouts the folder has."""
+    entries = _entries(folder)
+    folds = count_folds(folder)
+    if folds < FOLDS:
+        has = "one fold" if folds == 1 else f"{folds} folds"
+        require(1 <= fold <= folds, f"{folder} has {has}, got fold = {fold}")
+        return _split_files(folder, entries, "" if folds == 1 else f"set{fold}.")
     require(1 <= fold <= FOLDS, f"fold must be from 1 to {FOLDS}, got {fold}")
-    entries = {entry.name.lower(): entry for entry in sorted(folder.iterdir(), reverse=True)}
-    if any(name in entries for split in SPLITS["train"] for name in _names(split)):
-        return _split_files(folder, entries)
     for part in ("s", "fold"):
         found = [_first(entries, (f"{part}{i}",)) for i in range(1, FOLDS + 1)]
         if any(found):
             return _part_files(folder, part, found, fold)
-    folds = sorted(int(name[4:]) for name in entries if re.fullmatch(r"fold\d+", name))
-    if folds:
+    present = sorted(int(name[4:]) for name in entries if re.fullmatch(r"fold\d+", name))
+    if present:
         chosen = entries.get(f"fold{fold}")
         if chosen is None:
-            raise BadInput(f"{folder} has no Fold{fold}; it has {', '.join(f'Fold{i}' for i in folds)}")
-        return _split_files(chosen, {entry.name.lower(): entry for entry in chosen.iterdir()})
-    there = ", ".join(sorted(entry.name for entry in entries.values())[:8]) or "nothing"
+            raise BadInput(f"{folder} has no Fold{fold}; it has {', '.join(f'Fold{i}' for i in present)}")
+        return _split_files(chosen, _entries(chosen))
     raise BadInput(
         f"{folder} holds no collection: expected train.txt and test.txt (or .txt.gz), folders Fold1 to "
-        f"Fold5, or parts S1.txt to S5.txt, found {there}"
+        f"Fold5, or parts S1.txt to S5.txt, found {_listing(entries)}"
     )
+
+
+def _entries(folder: Path) -> dict[str, Path]:
+    try:
+        return {entry.name.lower(): entry for entry in sorted(folder.iterdir())}
+    except OSError as error:
+        raise BadInput(f"{folder} cannot be read as a folder: {error.strerror}") from None
+
+
+def _listing(entries: dict[str, Path]) -> str:
+    names = sorted(entry.name for entry in entries.values() if entry.name != ".quorank")
+    return ", ".join(names[:8]) + (", …" if len(names) > 8 else "") if names else "nothing"
 
 
 def _names(stem: str) -> list[str]:
@@ -124,12 +169,12 @@ def _first(entries: dict[str, Path], stems: Sequence[str]) -> Path | None:
     return next((entries[name] for stem in stems for name in _names(stem) if name in entries), None)
 
 
-def _split_files(folder: Path, entries: dict[str, Path]) -> Files:
-    found = {split: _first(entries, stems) for split, stems in SPLITS.items()}
+def _split_files(folder: Path, entries: dict[str, Path], prefix: str = "") -> Files:
+    found = {split: _first(entries, [prefix + stem for stem in stems]) for split, stems in SPLITS.items()}
     for split in ("train", "test"):
+        name = prefix + split
         if found[split] is None:
-            there = ", ".join(sorted(entry.name for entry in entries.values())[:8]) or "nothing"
-            raise BadInput(f"{folder} has no {split}.txt or {split}.txt.gz; it holds {there}")
+            raise BadInput(f"{folder} has no {name}.txt or {name}.txt.gz; it holds {_listing(entries)}")
     paths = {split: (path,) if path else () for split, path in found.items()}
     return Files(paths["train"], paths["validation"], paths["test"])
 

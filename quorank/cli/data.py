@@ -1,0 +1,209 @@
+"""`quorank data`: what data there is, what it holds, and how to get more."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+app = typer.Typer(
+    help="Ranking data: list, describe, generate, import and fetch collections.", no_args_is_help=True
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+
+
+@app.command("list")
+def list_(as_json: Json = False) -> None:
+    """List the collections that can be used, and those that can be had."""
+    from dataclasses import asdict
+
+    from quorank.data.collections import PUBLIC
+    from quorank.data.library import imported
+    from quorank.data.synthetic import WORLDS
+
+    generated = [
+        {"name": f"synthetic:{name}", "features": world.n_features, "grades": len(world.cuts) + 1}
+        | {"training_queries": world.queries, "most_training_queries": world.most}
+        for name, world in WORLDS.items()
+    ]
+    known = [asdict(entry) for entry in imported().values()]
+    public = [asdict(entry) for entry in PUBLIC.values()]
+    if as_json:
+        _print_json({"generated": generated, "imported": known, "public": public})
+        return
+    _table(
+        "Generated, ready to use",
+        ["source", "features", "grades", "training queries"],
+        [
+            [
+                g["name"],
+                g["features"],
+                g["grades"],
+                f"{g['training_queries']:,}, up to {g['most_training_queries']:,}",
+            ]
+            for g in generated
+        ],
+    )
+    _table(
+        "Imported, ready to use" if known else "Imported: none yet",
+        ["source", "folds", "features", "queries", "rows", "folder"],
+        [
+            [k["name"], k["folds"], k["features"], f"{k['queries']:,}", f"{k['rows']:,}", k["path"]]
+            for k in known
+        ],
+    )
+    _table(
+        "Public collections",
+        ["name", "features", "grades", "queries", "archive", "command"],
+        [
+            [
+                p["name"],
+                p["features"],
+                p["grades"],
+                p["queries"],
+                p["size"],
+                "fetch" if p["address"] else "import",
+            ]
+            for p in public
+        ],
+    )
+    _say("Pages:\n" + "\n".join(dict.fromkeys(f"  {p['page']}" for p in public)))
+
+
+@app.command()
+def stats(
+    source: Annotated[
+        str, typer.Argument(help="synthetic:mq2007, synthetic:mslr, a folder, or an imported name.")
+    ],
+    fold: Annotated[int, typer.Option(help="Fold, for a collection in five folds.")] = 1,
+    normalize: Annotated[
+        Literal["query", "none"], typer.Option(help="Describe normalised or raw features.")
+    ] = "none",
+    queries: Annotated[int | None, typer.Option(help="Training queries of generated data.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of generated data.")] = 1,
+    as_json: Json = False,
+) -> None:
+    """Describe a collection: queries, documents, labels and features of each split."""
+    from quorank.data import DataSource, load
+    from quorank.data.stats import describe
+
+    chosen = DataSource(source, fold=fold, normalize=normalize, queries=queries, seed=seed)
+    found = describe(load(chosen)) | {"fold": fold, "normalize": normalize}
+    if as_json:
+        _print_json(found)
+        return
+    splits: dict[str, dict[str, Any]] = found["splits"]
+    grades = sorted({grade for split in splits.values() for grade in split["labels"]}, key=int)
+    rows = [
+        ["queries", *(f"{s['queries']:,}" for s in splits.values())],
+        ["rows", *(f"{s['rows']:,}" for s in splits.values())],
+        ["documents per query", *(_range(s["documents_per_query"]) for s in splits.values())],
+        *(
+            [f"label {grade}", *(_share(s["labels"].get(grade, 0), s["rows"]) for s in splits.values())]
+            for grade in grades
+        ),
+        [
+            "queries without relevant",
+            *(_share(s["queries_without_relevant"], s["queries"]) for s in splits.values()),
+        ],
+        ["constant features", *(str(len(s["constant_features"])) for s in splits.values())],
+    ]
+    _table(f"{found['name']}, fold {fold}, {found['features']} features", ["", *splits], rows)
+
+
+@app.command()
+def synthesize(
+    name: Annotated[str, typer.Argument(help="mq2007 or mslr.")],
+    out: Annotated[Path, typer.Option(help="Folder to write train, vali and test into.")],
+    queries: Annotated[
+        int | None, typer.Option(help="Training queries; validation and test have a third.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the generator.")] = 1,
+    gz: Annotated[bool, typer.Option("--gz", help="Write .txt.gz files.")] = False,
+) -> None:
+    """Write generated data as LETOR text, which `source = DIR` then reads."""
+    from quorank.data.synthetic import generate
+    from quorank.data.writer import write_letor
+
+    made = generate(name.removeprefix("synthetic:"), queries, seed)
+    for split, data in (("train", made.train), ("vali", made.validation), ("test", made.test)):
+        assert data is not None
+        path = out / f"{split}.txt{'.gz' if gz else ''}"
+        _say(f"writing {path}: {data.n_queries:,} queries, {data.n_rows:,} rows")
+        write_letor(data, path)
+    typer.echo(out)
+
+
+@app.command("import")
+def import_(
+    path: Annotated[Path, typer.Argument(help="Folder or archive (.zip, .tar.gz) with a collection.")],
+    name: Annotated[
+        str | None, typer.Option(help="Name to use as source; the folder's name by default.")
+    ] = None,
+) -> None:
+    """Give a collection that you already have a name, after reading all of it into the cache."""
+    from quorank.data.library import import_path
+
+    _imported(import_path(path, name, _say))
+
+
+@app.command()
+def fetch(
+    name: Annotated[str, typer.Argument(help="A public collection; see `quorank data list`.")],
+) -> None:
+    """Download a public collection, check it, unpack it and import it under its name."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from quorank.data.collections import public
+    from quorank.data.fetch import fetch as fetch_collection
+
+    entry = public(name)
+    if not entry.address:
+        fetch_collection(entry.name)  # refuses, and says what to do instead
+    _say(f"{entry.name}: {entry.size}; licence: {entry.licence} ({entry.page})")
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(entry.archive, total=entry.bytes)
+        found = fetch_collection(
+            entry.name, lambda have, total: progress.update(task, completed=have, total=total), _say
+        )
+    _imported(found)
+
+
+def _imported(entry: Any) -> None:
+    typer.echo(
+        f"{entry.name}: {entry.queries:,} queries, {entry.rows:,} rows, {entry.features} features; "
+        f'source = "{entry.name}"'
+    )
+
+
+def _share(count: int, total: int) -> str:
+    return f"{count:,} ({100 * count / total:.1f} %)"
+
+
+def _range(documents: dict[str, float]) -> str:
+    return f"{documents['min']} / {documents['mean']:.1f} / {documents['max']}"
+
+
+def _table(title: str, header: list[str], rows: list[list[Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", title_style="bold", show_header=bool(rows))
+    for number, column in enumerate(header):
+        table.add_column(column, overflow="fold", justify="left" if number == 0 else "default")
+    for row in rows:
+        table.add_row(*(str(cell) for cell in row))
+    Console().print(table if rows else title, "", sep="\n" if rows else "")
+
+
+def _say(message: str) -> None:
+    typer.echo(message, err=True)
+
+
+def _print_json(value: dict[str, Any]) -> None:
+    typer.echo(json.dumps(value, indent=2))

@@ -1,0 +1,106 @@
+"""Public collections fetched by name: download, check, unpack, import."""
+
+from __future__ import annotations
+
+import hashlib
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from http.client import HTTPException
+from pathlib import Path
+
+from quorank.data.archive import unpack
+from quorank.data.collections import Public, public
+from quorank.data.library import Imported, home, import_path
+from quorank.errors import BadInput, require
+
+Progress = Callable[[int, int | None], None]
+"""Called with the bytes that are there and the bytes there will be."""
+
+_BLOCK = 1 << 20
+_PATIENCE = 60.0  # seconds without a byte
+
+
+def fetch(
+    name: str, progress: Progress | None = None, report: Callable[[str], None] | None = None
+) -> Imported:
+    """Download a public collection into the library and import it under its name."""
+    entry = public(name)
+    require(
+        entry.address,
+        f"{entry.name} cannot be fetched without you ({entry.licence}): get {entry.archive} from "
+        f"{entry.page}, unpack it, then run `quorank data import PATH --name {entry.name}`",
+    )
+    archive = home() / "downloads" / entry.archive
+    try:
+        archive.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"{home()} cannot be written: {error.strerror}; set QUORANK_HOME") from None
+    download(entry, archive, progress)
+    if report:
+        report(f"unpacking {entry.archive}")
+    folder = unpack(archive, home() / "collections" / entry.name)
+    imported = import_path(folder, entry.name, report)
+    archive.unlink()
+    return imported
+
+
+def download(entry: Public, archive: Path, progress: Progress | None = None) -> None:
+    """Bring the archive; what an earlier attempt left behind is continued where the server can do that."""
+    if not archive.exists():
+        part = archive.with_name(archive.name + ".part")
+        _transfer(entry, part, progress)
+        _verify(entry, part)
+        part.replace(archive)
+    else:
+        _verify(entry, archive)
+
+
+def _transfer(entry: Public, part: Path, progress: Progress | None) -> None:
+    assert entry.address is not None
+    have = part.stat().st_size if part.exists() else 0
+    if have and have == entry.bytes:
+        return
+    request = urllib.request.Request(entry.address, headers={"Range": f"bytes={have}-"} if have else {})
+    try:
+        with urllib.request.urlopen(request, timeout=_PATIENCE) as answer:
+            continued = answer.status == 206
+            have = have if continued else 0
+            length = answer.headers.get("Content-Length")
+            total = have + int(length) if length else entry.bytes
+            with part.open("ab" if continued else "wb") as file:
+                while block := answer.read(_BLOCK):
+                    file.write(block)
+                    have += len(block)
+                    if progress:
+                        progress(have, total)
+    except urllib.error.HTTPError as error:
+        if error.code == 416:
+            part.unlink(missing_ok=True)
+        raise BadInput(
+            f"{entry.name}: {entry.address} answers {error.code}; get it from {entry.page}"
+        ) from None
+    except (OSError, HTTPException) as error:
+        raise BadInput(
+            f"{entry.name}: the download from {entry.address} broke off after {have} bytes "
+            f"({getattr(error, 'reason', error)}); run the same command again to continue"
+        ) from None
+    require(
+        total is None or have == total,
+        f"{entry.name}: the download ended after {have} of {total} bytes; run the same command again",
+    )
+
+
+def _verify(entry: Public, file: Path) -> None:
+    size = file.stat().st_size
+    wrong = ""
+    if entry.bytes is not None and size != entry.bytes:
+        wrong = f"has {size} bytes, expected {entry.bytes}"
+    elif entry.sha256 is not None:
+        with file.open("rb") as content:
+            found = hashlib.file_digest(content, "sha256").hexdigest()
+        if found != entry.sha256:
+            wrong = f"has the SHA-256 sum {found}, expected {entry.sha256}"
+    if wrong:
+        file.unlink()  # continuing a wrong file would stay wrong
+        raise BadInput(f"{entry.name}: the archive {wrong}; it was removed, see {entry.page}")
