@@ -103,7 +103,7 @@ def mean_over_queries(
 
 
 def discounted_sum(per_round: npt.ArrayLike, gamma: float = 0.9995) -> float:
-    """Σ_t γ^(t−1) x_t over rounds t = 1, 2, …: the online performance of FPDGD (Wang et al., ICTIR 2021).
+    """Σ_t γ^(t−1) x_t over rounds t = 1, 2, …: online performance (Wang et al., ICTIR 2021, eq. 17).
 
     per_round: (rounds,) the mean of the metric over each round's interactions.
     """
