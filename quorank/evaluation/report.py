@@ -1,0 +1,174 @@
+"""Reports: one HTML file that says what was run, what came out, how private it was and how to do it again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from quorank.evaluation import page, statement
+from quorank.evaluation.curves import PALETTE, Panel, learning_curves, svg
+from quorank.evaluation.panels import TITLES, panels_of
+from quorank.evaluation.runs import Group, Run, load_run
+from quorank.evaluation.saving import write_whole
+from quorank.evaluation.tables import (
+    MEASURES,
+    CompareTable,
+    Row,
+    compare_table,
+    difference_text,
+    mean_text,
+    privacy_of,
+)
+
+
+def write_report(run: Run | Path | str, path: Path | str) -> Path:
+    """The report of one run; `run` is a run or its directory. Returns where it was written."""
+    return write_whole(path, report_page(run if isinstance(run, Run) else load_run(run)).encode())
+
+
+def write_comparison(groups: Sequence[Group], path: Path | str) -> Path:
+    """The report of several settings, side by side. Returns where it was written."""
+    return write_whole(path, comparison_page(groups).encode())
+
+
+def report_page(run: Run) -> str:
+    """The report of one run as HTML."""
+    return page.page(
+        f"{run_name(run)} · Quorank run",
+        [
+            page.header("Quorank run", run_name(run), statement.what_was_run(run)),
+            page.figures(_figures(run)),
+            page.paragraph(
+                "Offline measures rank the test queries with the final ranker; for nDCG@10, "
+                f"{statement.no_relevant(run)}. Online measures are of the lists shown to users during "
+                "the run; there, a query without a relevant document counts 0. One run with one seed says "
+                "nothing about the spread over runs: repeat it with other seeds and put the runs side by "
+                "side with “quorank compare”.",
+                "note",
+            ),
+            _curves([Group("", {}, (run,))], [""], list(TITLES)),
+            _privacy(run),
+            page.section(
+                "Do it again",
+                page.paragraph("In this run's directory:"),
+                page.code(f"quorank run run.toml --seed {run.seed} --out again"),
+                page.paragraph(
+                    f"Quorank {run.summary['version']}, seed {run.seed}. The same version and the same data "
+                    "give the same figures, with any number of threads.",
+                    "note",
+                ),
+            ),
+            page.section("Configuration", page.code(_config_text(run))),
+            _footer(str(run.summary["version"])),
+        ],
+    )
+
+
+def comparison_page(groups: Sequence[Group]) -> str:
+    """The report of several settings as HTML."""
+    compared = compare_table(groups)
+    names = [row.name for row in compared.rows]
+    runs = sum(len(group.runs) for group in groups)
+    title = f"{len(groups)} setting{'s'[: len(groups) > 1]}, {runs} run{'s'[: runs > 1]}"
+    head = [measure.name for measure in MEASURES]
+    means = [
+        [row.name, str(len(row.group.runs)), *map(mean_text, row.spreads, MEASURES)] for row in compared.rows
+    ]
+    differences = [
+        [f"{row.name} − A", *map(difference_text, row.against_first, MEASURES)] for row in compared.rows[1:]
+    ]
+    key = [
+        (row.name, f"var(--curve-{n % len(PALETTE) + 1})", row.group.label, _own_privacy(row, compared))
+        for n, row in enumerate(compared.rows)
+    ]
+    body = [
+        page.header("Quorank comparison", title, statement.what_was_run(groups[0].runs[0])),
+        page.section("Settings", page.paragraph(_sentence_scope(groups), "note"), page.key(key)),
+        page.section("Means over runs", page.table(["", "runs", *head], means)),
+    ]
+    if differences:
+        body.append(page.section("Differences from A", page.table(["", *head], differences)))
+    body += [page.paragraph(note, "note") for note in compared.notes()]
+    body.append(_curves(groups, names, list(TITLES)))
+    body.append(page.section("Runs", page.facts((row.name, _listed(row.group)) for row in compared.rows)))
+    body.append(_footer(", ".join(dict.fromkeys(str(r.summary["version"]) for g in groups for r in g.runs))))
+    return page.page(f"{title} · Quorank comparison", body)
+
+
+def run_name(run: Run) -> str:
+    """The directory's own name: where it lies on somebody's machine is nobody else's business."""
+    return run.path.resolve().name
+
+
+def _figures(run: Run) -> list[tuple[str, str, str]]:
+    train, evaluate = run.figure("seconds", "train"), run.figure("seconds", "evaluate")
+    return [
+        (
+            "Offline nDCG@10",
+            statement.rounded(run.figure("offline", "ndcg@10"), 4),
+            "final ranker, test queries",
+        ),
+        ("Offline MaxRR", statement.rounded(run.figure("offline", "maxrr"), 4), "final ranker, test queries"),
+        ("Online nDCG@10", statement.rounded(run.figure("online", "ndcg@10"), 4), "mean of the lists shown"),
+        (
+            "Discounted",
+            statement.rounded(run.figure("online", "discounted"), 2),
+            "Σ over rounds t: 0.9995ᵗ⁻¹ × online nDCG@10",
+        ),
+        ("Speed", statement.count(round(run.summary["interactions_per_second"])), "interactions per second"),
+        ("Time", statement.seconds(train), f"learning, and {statement.seconds(evaluate)} evaluating"),
+    ]
+
+
+def _curves(groups: Sequence[Group], names: Sequence[str], columns: Sequence[str]) -> str:
+    panels = panels_of(groups, names, columns)
+    if not panels:
+        return page.section("Learning curves", page.paragraph("This run recorded none.", "note"))
+    drawings = [(_alt(panel), svg(learning_curves([panel]), f"plot{n}")) for n, panel in enumerate(panels, 1)]
+    notes = []
+    if any(len(group.runs) > 1 for group in groups):
+        notes.append("Lines are means over runs, bands one standard deviation to each side.")
+    if any(panel.y_label for panel in panels):
+        notes.append("Online measures are averaged over consecutive rounds, as each plot says.")
+    below = [page.paragraph(" ".join(notes), "note")] if notes else []
+    return page.section("Learning curves", page.plots(drawings), *below)
+
+
+def _alt(panel: Panel) -> str:
+    ends = [f"{curve.label} {curve.runs[:, -1].mean():.4f}".strip() for curve in panel.curves if len(curve.x)]
+    return f"{panel.title} by {panel.x_label}; at the end: {', '.join(ends)}"
+
+
+def _privacy(run: Run) -> str:
+    entry = run.summary.get("privacy")
+    fields = (
+        [page.facts(statement.privacy_fields(entry))] if entry and statement.privacy_fields(entry) else []
+    )
+    return page.section("Privacy", page.paragraph(statement.privacy(entry)), *fields)
+
+
+def _config_text(run: Run) -> str:
+    return (run.path / "run.toml").read_text(encoding="utf-8").strip()
+
+
+def _listed(group: Group) -> str:
+    return ", ".join(
+        f"{run_name(run)} (seed {run.seed}"
+        + (f", fold {run.setting('data.fold')})" if run.setting("data.fold") is not None else ")")
+        for run in group.runs
+    )
+
+
+def _own_privacy(row: Row, compared: CompareTable) -> str:
+    """What the notes below the tables don't already say for all settings."""
+    return "" if compared.same_privacy else " ".join(privacy_of(row.group))
+
+
+def _sentence_scope(groups: Sequence[Group]) -> str:
+    if len(groups) == 1:
+        return "The sentence above describes the first run; the others differ in seed or fold only."
+    return "The sentence above describes the first run of A; other settings differ in what is named here."
+
+
+def _footer(version: str) -> str:
+    return page.footer(f"Run with Quorank {version}. This file loads nothing and runs no script.")
