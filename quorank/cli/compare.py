@@ -1,0 +1,58 @@
+"""`quorank compare RUN...`: settings side by side, with the significance of their differences."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def compare(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Run directories, or grid directories for all of their runs.",
+            metavar="RUN...",
+            show_default=False,
+        ),
+    ],
+    plot: Annotated[
+        Path | None, typer.Option(help="Also draw the learning curves into this file (.svg, .png, .pdf).")
+    ] = None,
+    html: Annotated[Path | None, typer.Option(help="Also write a self-contained HTML page.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+) -> None:
+    """Put runs side by side: means over runs, differences from the first setting, their significance.
+
+    Runs that differ only in their seed or fold are repetitions of one setting; the first setting is the
+    baseline.
+    """
+    from rich.console import Console
+
+    from quorank.evaluation.curves import checked_format
+    from quorank.evaluation.runs import group_runs, load_runs
+    from quorank.evaluation.tables import compare_table
+
+    if plot is not None:
+        checked_format(plot)  # before minutes of reading, not after
+    groups = group_runs(load_runs(runs))
+    table = compare_table(groups)
+    messages = Console(stderr=True, soft_wrap=True, highlight=False)
+    if as_json:
+        import json
+
+        typer.echo(json.dumps(table.as_dict(), indent=2, allow_nan=False, default=str))
+    else:
+        Console().print(table.renderable())
+    if plot is not None:
+        from quorank.evaluation.curves import learning_curves
+        from quorank.evaluation.panels import panels_of
+
+        names = [group.label for group in groups]
+        learning_curves(panels_of(groups, names), plot)
+        messages.print(f"Learning curves: {plot}", markup=False)
+    if html is not None:
+        from quorank.evaluation.report import write_comparison
+
+        messages.print(f"Report: {write_comparison(groups, html)}", markup=False)

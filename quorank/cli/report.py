@@ -1,0 +1,35 @@
+"""`quorank report RUN`: one self-contained HTML file about a run, or about a grid of runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def report(
+    run: Annotated[
+        Path,
+        typer.Argument(help="A run directory, or a grid directory for all of its runs.", show_default=False),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Where to write it; report.html in RUN unless given.", show_default=False),
+    ] = None,
+    show: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+) -> None:
+    """Write the report of a run: what was run, what came out, how private it was, how to do it again."""
+    from quorank.evaluation.report import write_comparison, write_report
+    from quorank.evaluation.runs import group_runs, is_grid, load_runs
+
+    target = out if out is not None else run / "report.html"
+    if is_grid(run):
+        written = write_comparison(group_runs(load_runs([run])), target)
+    else:
+        written = write_report(run, target)
+    typer.echo(str(written))
+    if show:
+        import webbrowser
+
+        webbrowser.open(written.resolve().as_uri())
