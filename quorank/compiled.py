@@ -1,8 +1,8 @@
 """Compiled functions, cached on disk so that a second start does not compile.
 
 Numba invalidates a cached function when its own file changes, but not when a function that it calls changes in
-another file. The cache folder is therefore named after a digest of all of the package's sources: changed code can
-never run an old kernel.
+another file. The cache folder is therefore named after a digest of all sources that hold compiled functions: changed
+code can never run an old kernel.
 """
 
 from __future__ import annotations
@@ -35,8 +35,10 @@ def _folder() -> str:
     package = Path(__file__).parent
     digest = hashlib.blake2b(digest_size=8)
     for source in sorted(package.rglob("*.py")):
-        digest.update(source.relative_to(package).as_posix().encode())
-        digest.update(source.read_bytes())
+        text = source.read_bytes()
+        if b"@kernel" in text or b"@intrinsic" in text:
+            digest.update(source.relative_to(package).as_posix().encode())
+            digest.update(text)
     folder = cache_root() / "compiled" / digest.hexdigest()
     if not folder.exists() and folder.parent.exists():
         for old in folder.parent.iterdir():

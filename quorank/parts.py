@@ -67,7 +67,7 @@ def read_fields(cls: type[P], table: Mapping[str, object], where: str) -> P:
     values = {}
     for key, value in table.items():
         if key not in names:
-            raise BadInput(f"{where}: unknown key {key!r}{suggest(key, names)}; known: {', '.join(names)}")
+            raise BadInput(f"{where}.{key}: unknown key {key!r}{suggest(key, names)}; known: {', '.join(names) or 'none'}")
         values[key] = _convert(value, hints[key], f"{where}.{key}")
     try:
         return cls(**values)

@@ -39,7 +39,7 @@ class Evolution:
 
     def updates(self, work: Work, rows: Doubles) -> None:
         """rows[i] = the term of eq. 4 that the server rebuilds from the message of clients[i], then its STATISTICS."""
-        interactions, size = int(work.interactions[0]), len(work.theta)
+        interactions, size = int(work.interactions.max(initial=0)), len(work.theta)
         require(
             interactions % 2 == 0 and bool(np.all(work.interactions == interactions)),
             f"evolution strategies need one even number of interactions for all clients, got {interactions}",

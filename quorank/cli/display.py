@@ -1,0 +1,124 @@
+"""What a person sees while a run goes on, and the table at its end."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from quorank.experiments.progress import Progress
+    from quorank.experiments.runner import Watch
+
+LINE_SECONDS = 10.0
+
+
+@contextmanager
+def watching(title: str, rounds: int, *, quiet: bool = False) -> Iterator[Watch | None]:
+    """A progress bar on a terminal, a line every few seconds elsewhere; always on stderr."""
+    if quiet:
+        yield None
+    elif sys.stderr.isatty():
+        with _bar(title, rounds) as watch:
+            yield watch
+    else:
+        yield _lines(title)
+
+
+def _figures(progress: Progress) -> tuple[str, str]:
+    rate = progress.interactions / max(progress.train_seconds, 1e-9)
+    ndcg = progress.last("offline_ndcg@10")
+    return compact(rate), f"{ndcg:.4f}" if ndcg == ndcg else "…"
+
+
+@contextmanager
+def _bar(title: str, rounds: int) -> Iterator[Watch]:
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=None),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}/s  nDCG@10 {task.fields[ndcg]}"),
+        TimeRemainingColumn(compact=True),
+    )
+    with Bar(*columns, console=Console(stderr=True), expand=True, refresh_per_second=8) as bar:
+        task = bar.add_task(title, total=rounds, rate="…", ndcg="…")
+        shown = 0.0
+
+        def watch(progress: Progress) -> None:
+            nonlocal shown
+            if time.monotonic() - shown < 0.1 and progress.done < rounds:
+                return
+            shown = time.monotonic()
+            rate, ndcg = _figures(progress)
+            bar.update(task, completed=progress.done, rate=rate, ndcg=ndcg)
+
+        yield watch
+
+
+def _lines(title: str) -> Watch:
+    started, first = 0.0, 0
+    printed = time.monotonic()
+
+    def watch(progress: Progress) -> None:
+        nonlocal printed, started, first
+        now = time.monotonic()
+        if started == 0.0:  # what came before the first round (loading, compiling) says nothing about the others
+            started, first = now, progress.done
+        if now - printed < LINE_SECONDS or progress.done == first:
+            return
+        printed = now
+        rate, ndcg = _figures(progress)
+        left = (now - started) / (progress.done - first) * (progress.rounds - progress.done)
+        print(
+            f"{title}: round {progress.done}/{progress.rounds}, {rate} interactions/s, nDCG@10 {ndcg}, {left:.0f} s left",
+            file=sys.stderr,
+        )
+
+    return watch
+
+
+def compact(number: float) -> str:
+    """1234567 → 1.2M."""
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= size:
+            return f"{number / size:.1f}{letter}"
+    return f"{number:.0f}"
+
+
+def summary_table(summary: dict[str, Any]) -> Table:
+    """The figures of one run."""
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_column(style="dim")
+    table.add_column(justify="right", style="bold")
+    table.add_column()
+    evaluation, seconds = summary["evaluation"], summary["seconds"]
+    convention = "left out" if evaluation["no_relevant"] == "skip" else "count 0"
+    judged = f"{evaluation['counted_queries']} test queries; without relevant documents: {convention}"
+    k = evaluation["k"]
+    table.add_row("offline", f"{summary['offline']['ndcg@10']:.4f}", f"nDCG@{k} of the final ranker, {judged}")
+    table.add_row("", f"{summary['offline']['maxrr']:.4f}", "MaxRR, the reciprocal rank of its first relevant document")
+    table.add_row("online", f"{summary['online']['ndcg@10']:.4f}", f"mean nDCG@{k} of the lists that people were shown")
+    table.add_row("", f"{summary['online']['discounted']:.2f}", "discounted sum over rounds, γ = 0.9995")
+    table.add_row(
+        "speed", f"{compact(summary['interactions_per_second'])}/s",
+        f"{summary['interactions']:,} interactions in {seconds['train']:.1f} s, evaluated in {seconds['evaluate']:.1f} s",
+    )  # fmt: skip
+    table.add_row("privacy", *_privacy(summary["privacy"]))
+    return table
+
+
+def _privacy(privacy: dict[str, Any] | None) -> tuple[str, str]:
+    if privacy is None:
+        return "none", "updates left the clients as they were"
+    return (
+        f"ε = {privacy['epsilon']:.4g}",
+        f"{privacy['kind']}, per {privacy['unit']}, δ = {privacy['delta']:g}, {privacy['horizon']}",
+    )

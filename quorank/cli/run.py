@@ -1,0 +1,147 @@
+"""quorank run: an experiment file becomes a run directory."""
+
+from __future__ import annotations
+
+import json as json_
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from quorank.errors import BadInput
+
+if TYPE_CHECKING:
+    from quorank.experiments.experiment import Experiment
+    from quorank.experiments.grid import Cell, Grid
+
+
+def run(
+    file: Annotated[Path | None, typer.Argument(help="Experiment file, or the name of a shipped one (fpdgd, recommended).")] = None,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the file, e.g. federation.clients=100. Repeatable."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of every random draw.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Directory of the run; by default a new one below runs/.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Go on with the interrupted run (or grid) in this directory.")] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Runs of a [grid] side by side.")] = 1,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads of a run; by default all cores. The result is the same.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a run that is in the directory already.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON, alone, on stdout.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+) -> None:
+    """Run an experiment: simulate the federation, evaluate the ranker, write the run's directory.
+
+    A file holds only what differs from the defaults. With a [grid] section, whose keys are dotted names and whose
+    values are lists, every combination is run. Ctrl-C stops after the round; --resume goes on to the same result.
+    """
+    from quorank.experiments.documents import read_document, set_values
+    from quorank.experiments.experiment import Experiment
+    from quorank.experiments.grid import FILE, Grid
+    from quorank.experiments.library import shipped
+    from quorank.experiments.storage import read_experiment
+
+    how = _How(threads, jobs, resume is not None, overwrite, json, quiet)
+    if resume is not None:
+        if file is not None or assignments or seed is not None or out is not None:
+            raise BadInput("--resume goes on with the run as it was started; give it no file, --set, --seed or --out")
+        grid = Grid.read(read_document(resume / FILE)) if (resume / FILE).is_file() else None
+        if grid is not None:
+            _grid(grid, resume, how)
+        else:
+            _one(read_experiment(resume), resume, how)
+        return
+    if file is None:
+        raise BadInput("quorank run needs an experiment file, the name of a shipped one, or --resume DIR")
+    document = set_values(read_document(shipped(file) or file), assignments or [])
+    if seed is not None:
+        document = set_values(document, [f"seed={seed}"])
+        document.tables.get("grid", {}).pop("seed", None)
+    grid = Grid.read(document)
+    folder = out or _new_folder(file.stem)
+    if grid is not None:
+        _grid(grid, folder, how)
+    else:
+        _one(Experiment.read(document), folder, how)
+
+
+@dataclass(frozen=True)
+class _How:
+    """How to run and what to print; nothing of it changes a result."""
+
+    threads: int | None
+    jobs: int
+    resume: bool
+    overwrite: bool
+    json: bool
+    quiet: bool
+
+
+def _one(experiment: Experiment, folder: Path, how: _How) -> None:
+    from quorank.cli.display import summary_table, watching
+    from quorank.experiments.runner import Interrupted, run_experiment
+    from quorank.experiments.storage import is_finished
+
+    if how.resume and is_finished(folder):
+        raise BadInput(f"{folder}: this run is finished; nothing to resume")
+    try:
+        with watching("run", experiment.rounds, quiet=how.quiet) as watch:
+            summary = run_experiment(
+                experiment, folder, watch=watch, threads=how.threads, resume=how.resume, overwrite=how.overwrite
+            )
+    except Interrupted as stopped:
+        print(
+            f"quorank: stopped after round {stopped.round} of {stopped.rounds}; "
+            f"go on with: quorank run --resume {folder}",
+            file=sys.stderr,
+        )
+        raise typer.Exit(130) from None
+    if how.json:
+        print(json_.dumps(summary))
+        return
+    from rich.console import Console
+
+    Console().print(summary_table(summary))
+    print(f"report   {folder / 'report.html'}")
+
+
+def _grid(grid: Grid, folder: Path, how: _How) -> None:
+    from quorank.experiments.grid import run_grid
+    from quorank.experiments.runner import Interrupted
+
+    done = 0
+
+    def finished(cell: Cell, summary: dict[str, Any]) -> None:
+        nonlocal done
+        done += 1
+        if not how.quiet:
+            print(f"{done}/{len(grid.cells)}  {cell.name}  nDCG@10 {summary['offline']['ndcg@10']:.4f}", file=sys.stderr)
+
+    try:
+        folders = run_grid(
+            grid, folder, jobs=how.jobs, resume=how.resume, overwrite=how.overwrite, finished=finished
+        )
+    except (Interrupted, KeyboardInterrupt):
+        print(f"quorank: stopped; go on with: quorank run --resume {folder}", file=sys.stderr)
+        raise typer.Exit(130) from None
+    if how.json:
+        print(json_.dumps([{"run": f.name, **json_.loads((f / "summary.json").read_text())} for f in folders]))
+        return
+    from rich.console import Console
+
+    from quorank.evaluation.report import write_comparison
+    from quorank.evaluation.runs import group_runs, load_runs
+    from quorank.evaluation.tables import compare_table
+
+    groups = group_runs(load_runs([folder]))
+    Console().print(compare_table(groups))
+    print(f"report   {write_comparison(groups, folder / 'report.html')}")
+
+
+def _new_folder(stem: str) -> Path:
+    """runs/STEM, or the first runs/STEM-2, -3 … that is free."""
+    base = Path("runs")
+    names = (stem if i == 1 else f"{stem}-{i}" for i in range(1, 1_000_000))
+    return next(base / name for name in names if not (base / name).exists())

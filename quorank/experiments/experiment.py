@@ -1,0 +1,142 @@
+"""An experiment: a federation written down. A file holds only what differs from the defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+from quorank.data.source import DataSource
+from quorank.errors import BadInput, require
+from quorank.experiments.documents import Document
+from quorank.federation import AGGREGATIONS, PARTICIPATIONS, SERVERS, Adam, Add, Federation, Full, Mean
+from quorank.learning import LEARNERS, PDGD, Evolution
+from quorank.parts import read_fields, suggest, to_table
+from quorank.privacy import PRIVACIES, NoPrivacy
+from quorank.rankers import RANKERS, Linear, Ranker
+from quorank.users import CLICK_MODELS, Cascade, ClickModel
+
+SECTIONS = ("data", "ranker", "users", "learner", "federation", "privacy", "evaluation")
+
+
+@dataclass(frozen=True)
+class EvaluationPlan:
+    """When and how the ranker is judged on the test split."""
+
+    kind: ClassVar[str] = "evaluation"
+
+    every: int = 1  # rounds between evaluations; the last round is always evaluated
+    no_relevant: Literal["skip", "zero"] = "skip"  # what a query without relevant documents counts
+    k: int = 10  # documents shown and judged
+
+    def __post_init__(self) -> None:
+        require(self.every >= 1, f"every must be at least 1, got {self.every}")
+        require(1 <= self.k <= 100, f"k must be between 1 and 100, got {self.k}")
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Everything that decides a run's result."""
+
+    data: DataSource = field(default_factory=DataSource)
+    ranker: Ranker = field(default_factory=Linear)
+    users: ClickModel = field(default_factory=Cascade)
+    federation: Federation = field(default_factory=Federation)
+    rounds: int = 1000
+    evaluation: EvaluationPlan = field(default_factory=EvaluationPlan)
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        require(self.rounds >= 1, f"federation: rounds must be at least 1, got {self.rounds}")
+        require(self.rounds < 2**31, f"federation: rounds must be below 2^31, got {self.rounds}")
+        require(0 <= self.seed < 2**64, f"seed: seed must be a whole number from 0 to 2^64 − 1, got {self.seed}")
+
+    def tables(self) -> dict[str, Any]:
+        """The complete experiment file of this experiment."""
+        federation = self.federation
+        return {
+            "seed": self.seed,
+            "data": _without_kind(to_table(self.data)),
+            "ranker": to_table(self.ranker),
+            "users": to_table(self.users),
+            "learner": to_table(federation.learner),
+            "federation": {
+                "clients": federation.clients,
+                "interactions": federation.interactions,
+                "rounds": self.rounds,
+                "participation": to_table(federation.participation),
+                "aggregation": to_table(federation.aggregation),
+                "server": to_table(federation.server),
+            },
+            "privacy": to_table(federation.privacy),
+            "evaluation": _without_kind(to_table(self.evaluation)),
+        }
+
+    @staticmethod
+    def read(document: Document) -> Experiment:
+        """From an experiment file; every mistake is a sentence with its place."""
+        try:
+            return _read(document.tables)
+        except BadInput as error:
+            raise BadInput(document.locate(str(error))) from None
+
+
+def _read(tables: Mapping[str, Any]) -> Experiment:
+    for key, value in tables.items():
+        if key not in (*SECTIONS, "seed"):
+            known = ", ".join((*SECTIONS, "seed"))
+            raise BadInput(f"{key}: unknown {'section' if isinstance(value, Mapping) else 'key'} {key!r}"
+                           f"{suggest(key, (*SECTIONS, 'seed'))}; known: {known}")  # fmt: skip
+    learner = LEARNERS.read(tables.get("learner", {}), "learner") if "learner" in tables else PDGD()
+    # a gradient estimate needs an optimiser; a PDGD update is already a step
+    server_by_default = Adam() if isinstance(learner, Evolution) else Add()
+    plan = dict(_section(tables, "federation"))
+    rounds = plan.pop("rounds", Experiment.rounds)
+    if not isinstance(rounds, int) or isinstance(rounds, bool):
+        raise BadInput(f"federation.rounds: expected a whole number, got {rounds!r}")
+    parts = {
+        "aggregation": AGGREGATIONS.read(plan.pop("aggregation", Mean.kind), "federation.aggregation"),
+        "participation": PARTICIPATIONS.read(plan.pop("participation", Full.kind), "federation.participation"),
+        "server": SERVERS.read(plan.pop("server"), "federation.server") if "server" in plan else server_by_default,
+    }
+    privacy = PRIVACIES.read(tables.get("privacy", NoPrivacy.kind), "privacy")
+    for key in plan:
+        if key not in ("clients", "interactions"):
+            known = ("clients", "interactions", "rounds", *parts)
+            raise BadInput(f"federation.{key}: unknown key {key!r}{suggest(key, known)}; known: {', '.join(known)}")
+    counts: Any = read_fields(_Counts, plan, "federation")
+    try:
+        federation = Federation(counts.clients, counts.interactions, learner, privacy=privacy, **parts)
+    except BadInput as error:
+        raise BadInput(f"federation: {error}") from None
+    seed = tables.get("seed", 1)
+    if not isinstance(seed, int) or isinstance(seed, bool):
+        raise BadInput(f"seed: expected a whole number, got {seed!r}")
+    return Experiment(
+        read_fields(DataSource, _section(tables, "data"), "data"),
+        RANKERS.read(tables.get("ranker", Linear.kind), "ranker"),
+        CLICK_MODELS.read(tables.get("users", Cascade.kind), "users"),
+        federation,
+        rounds,
+        read_fields(EvaluationPlan, _section(tables, "evaluation"), "evaluation"),
+        seed,
+    )
+
+
+@dataclass(frozen=True)
+class _Counts:
+    kind: ClassVar[str] = "federation"
+    clients: int = 1000
+    interactions: int = 4
+
+
+def _section(tables: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    section = tables.get(name, {})
+    if not isinstance(section, Mapping):
+        raise BadInput(f"{name}: expected a section [{name}], got {section!r}")
+    return section
+
+
+def _without_kind(table: dict[str, Any]) -> dict[str, Any]:
+    table.pop("kind", None)
+    return table

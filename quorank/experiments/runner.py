@@ -1,0 +1,238 @@
+"""Runs an experiment: rounds, evaluations, checkpoints, and the files that it leaves."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from quorank import __version__
+from quorank.data import Collection, DataSource, load
+from quorank.evaluation.ranker import Evaluator
+from quorank.experiments import storage
+from quorank.experiments.experiment import Experiment
+from quorank.experiments.progress import Progress
+from quorank.federation import Simulator, State
+from quorank.files import write_whole
+from quorank.learning import Simulation
+from quorank.privacy import RandomisedResponse
+
+EVALUATE_TOGETHER = 16
+"""Rankers of this many rounds are evaluated in one pass: the test split is read from memory once for all of them."""
+
+CHECKPOINT_SECONDS = 20.0
+
+Watch = Callable[[Progress], None]
+
+
+def available_threads() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class Interrupted(Exception):
+    """The run was asked to stop and has saved where it stands."""
+
+    def __init__(self, round_: int, rounds: int) -> None:
+        super().__init__(round_, rounds)
+        self.round, self.rounds = round_, rounds
+
+
+@contextmanager
+def interruptible() -> Iterator[Callable[[], bool]]:
+    """Ctrl-C and SIGTERM ask to stop after the round, so that nothing is half done; a second one stops at once."""
+    asked = False
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+
+    before = {s: signal.signal(s, ask) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@lru_cache(maxsize=2)
+def collection_of(source: DataSource) -> Collection:
+    """Loaded data, kept for the next run on the same."""
+    return load(source)
+
+
+@dataclass(eq=False)
+class Runner:
+    """One run in memory: `run()` plays the rounds that are left."""
+
+    experiment: Experiment
+    threads: int = field(default_factory=available_threads)
+    chunk: int | None = None
+    state: State | None = None
+    progress: Progress | None = None
+
+    def __post_init__(self) -> None:
+        experiment = self.experiment
+        self.collection = collection_of(experiment.data)
+        plan = experiment.evaluation
+        simulation = Simulation(
+            self.collection.train, experiment.ranker, experiment.users, self.collection.grades, experiment.seed, plan.k
+        )
+        self.simulator = Simulator(experiment.federation, simulation, self.threads, self.chunk)
+        self.evaluator = Evaluator(self.collection.test, experiment.ranker, plan.k, plan.no_relevant, self.threads)
+        self.simulator.world  # noqa: B018  built now, not in the first round's time
+
+    @property
+    def parameters(self) -> int:
+        return self.simulator.simulation.parameters
+
+    def run(
+        self,
+        watch: Watch | None = None,
+        checkpoint: Callable[[State, Progress], None] | None = None,
+        stop: Callable[[], bool] | None = None,
+    ) -> Progress:
+        """Play the rounds that are left; when `stop` says so, save the checkpoint after the round and raise Interrupted."""
+        experiment, simulator = self.experiment, self.simulator
+        state = self.state or simulator.initial()
+        progress = self.progress or Progress.empty(experiment.rounds)
+        self.state, self.progress = state, progress
+        pending: list[State] = []
+        saved = time.monotonic()
+        simulator.warm(state)
+        try:
+            while state.round < experiment.rounds:
+                started = time.perf_counter()
+                gathered = simulator.gather(state)
+                state, report = experiment.federation.round(state, gathered)
+                progress.record(report)
+                self.state = state
+                progress.train_seconds += time.perf_counter() - started
+                if state.round % experiment.evaluation.every == 0 or state.round == experiment.rounds:
+                    pending.append(state)
+                if len(pending) >= EVALUATE_TOGETHER or (pending and state.round == experiment.rounds):
+                    self._evaluate(pending)
+                if watch is not None:
+                    watch(progress)
+                stopping = stop is not None and stop() and state.round < experiment.rounds
+                if checkpoint is not None and (stopping or time.monotonic() - saved > CHECKPOINT_SECONDS):
+                    self._evaluate(pending)
+                    checkpoint(state, progress)
+                    saved = time.monotonic()
+                if stopping:
+                    raise Interrupted(state.round, experiment.rounds)
+        finally:
+            simulator.close()
+        return progress
+
+    def _evaluate(self, pending: list[State]) -> None:
+        if not pending or self.progress is None:
+            return
+        started = time.perf_counter()
+        ndcg, maxrr = self.evaluator.means([s.theta for s in pending])
+        self.progress.record_offline([s.round for s in pending], ndcg, maxrr)
+        self.progress.evaluate_seconds += time.perf_counter() - started
+        pending.clear()
+
+    def summary(self) -> dict[str, Any]:
+        """The figures of the run, as `summary.json` holds them."""
+        assert self.progress is not None and self.state is not None
+        progress, plan = self.progress, self.experiment.evaluation
+        return {
+            "offline": {"ndcg@10": progress.last("offline_ndcg@10"), "maxrr": progress.last("offline_maxrr")},
+            "online": {"ndcg@10": progress.online_mean(), "discounted": progress.online_discounted()},
+            "rounds": progress.done,
+            "interactions": progress.interactions,
+            "seconds": {"train": progress.train_seconds, "evaluate": progress.evaluate_seconds},
+            "interactions_per_second": progress.interactions / max(progress.train_seconds, 1e-9),
+            "privacy": self._privacy(),
+            "seed": self.experiment.seed,
+            "version": __version__,
+            "evaluation": {
+                "k": plan.k,
+                "no_relevant": plan.no_relevant,
+                "test_queries": self.collection.test.n_queries,
+                "counted_queries": int(np.count_nonzero(self.evaluator.counted())),
+            },
+        }
+
+    def _privacy(self) -> dict[str, Any] | None:
+        federation = self.experiment.federation
+        if isinstance(federation.privacy, RandomisedResponse):
+            return federation.privacy.statement(self.experiment.rounds, federation.interactions, self.experiment.evaluation.k + 1)
+        return federation.privacy.statement(self.experiment.rounds)
+
+    def ledger(self) -> dict[str, Any]:
+        """What left the clients."""
+        federation = self.experiment.federation
+        return {
+            "mechanism": self.experiment.tables()["privacy"],
+            "releases": {
+                "rounds": self.experiment.rounds,
+                "clients": federation.clients,
+                "cohort": federation.participation.size(federation.clients),
+            },
+            "privacy": self._privacy(),
+        }
+
+
+def run_experiment(
+    experiment: Experiment,
+    folder: Path,
+    *,
+    watch: Watch | None = None,
+    threads: int | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+) -> dict[str, Any]:
+    """Run into a directory, or go on with the run that is there; returns the summary."""
+    if not resume:
+        storage.open_new(folder, experiment, overwrite=overwrite)
+    runner = Runner(experiment, threads or available_threads())
+    if resume:
+        saved = storage.load_checkpoint(folder, runner.parameters, experiment.rounds)
+        if saved is not None:
+            runner.state, runner.progress = saved
+    with interruptible() as stop:
+        runner.run(watch, lambda state, progress: storage.save_checkpoint(folder, state, progress), stop)
+    return finish(runner, folder)
+
+
+def finish(runner: Runner, folder: Path) -> dict[str, Any]:
+    """Write the run's files; the checkpoint goes, `summary.json` comes last."""
+    assert runner.state is not None and runner.progress is not None
+    theta: npt.NDArray[np.float64] = runner.state.theta
+    summary = runner.summary()
+    n_features = runner.collection.train.n_features
+    write_whole(folder / storage.RANKER, storage.ranker_bytes(runner.experiment, n_features, theta))
+    write_whole(folder / "history.parquet", storage.parquet_bytes(runner.progress.columns()))
+    write_whole(folder / "ledger.json", storage.json_bytes(runner.ledger()))
+    _write_report(folder, runner, summary)
+    write_whole(folder / storage.SUMMARY, storage.json_bytes(summary))
+    (folder / storage.CHECKPOINT).unlink(missing_ok=True)
+    return summary
+
+
+def _write_report(folder: Path, runner: Runner, summary: dict[str, Any]) -> None:
+    from quorank.evaluation.report import write_report
+    from quorank.evaluation.runs import Run
+
+    assert runner.progress is not None
+    history = {k: np.asarray(v, dtype=np.float64) for k, v in runner.progress.columns().items()}
+    write_report(Run(folder, runner.experiment.tables(), summary, history), folder / "report.html")

@@ -1,0 +1,109 @@
+"""The directory of a run. Each file appears whole or not at all; `summary.json` comes last and marks a finished run."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from quorank import __version__
+from quorank.errors import BadInput
+from quorank.experiments.documents import read_document, write_toml
+from quorank.experiments.experiment import Experiment
+from quorank.experiments.progress import Progress
+from quorank.federation import State
+from quorank.files import write_whole
+
+CHECKPOINT, CONFIG, SUMMARY, RANKER = "checkpoint.npz", "run.toml", "summary.json", "ranker.json"
+OUTPUTS = (SUMMARY, RANKER, "history.parquet", "ledger.json", "report.html", CHECKPOINT, CONFIG)
+
+
+def is_finished(folder: Path) -> bool:
+    return (folder / SUMMARY).is_file()
+
+
+def open_new(folder: Path, experiment: Experiment, *, overwrite: bool = False) -> None:
+    """Claim a directory for a run; one that already holds a run is refused unless it may be overwritten."""
+    if folder.exists() and not folder.is_dir():
+        raise BadInput(f"{folder}: this is a file; expected a directory for the run")
+    if not overwrite and any((folder / name).exists() for name in (CONFIG, SUMMARY, CHECKPOINT, "grid.json")):
+        raise BadInput(
+            f"{folder}: there is a run already; choose another --out, continue it with --resume {folder}, "
+            "or replace it with --overwrite"
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"{folder}: cannot be created ({error.strerror})") from None
+    for name in OUTPUTS:
+        (folder / name).unlink(missing_ok=True)
+    write_whole(folder / CONFIG, write_toml(experiment.tables()).encode())
+
+
+def read_experiment(folder: Path) -> Experiment:
+    """The experiment of an existing run."""
+    if not (folder / CONFIG).is_file():
+        raise BadInput(f"{folder}: no run to resume here; expected a directory with {CONFIG}")
+    return Experiment.read(read_document(folder / CONFIG))
+
+
+def save_checkpoint(folder: Path, state: State, progress: Progress) -> None:
+    arrays: dict[str, Any] = {f"column:{k}": v for k, v in progress.values.items()}
+    arrays |= {f"memory:{k}": v for k, v in state.memory.items()}
+    arrays["theta"] = state.theta
+    counts = [state.round, progress.rounds, progress.interactions, progress.per_round]
+    arrays["counts"] = np.array(counts, dtype=np.int64)
+    arrays["seconds"] = np.array([progress.train_seconds, progress.evaluate_seconds])
+    arrays["version"] = np.array(__version__)
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    write_whole(folder / CHECKPOINT, buffer.getvalue())
+
+
+def load_checkpoint(folder: Path, size: int, rounds: int) -> tuple[State, Progress] | None:
+    """Where an interrupted run stands; None if it has not saved anything yet."""
+    path = folder / CHECKPOINT
+    if not path.is_file():
+        return None
+    try:
+        with np.load(path, allow_pickle=False) as saved:
+            arrays = dict(saved)
+        counts = [int(c) for c in arrays["counts"]]
+        memory = {k.removeprefix("memory:"): v for k, v in arrays.items() if k.startswith("memory:")}
+        values = {k.removeprefix("column:"): v for k, v in arrays.items() if k.startswith("column:")}
+        state = State(counts[0], arrays["theta"], memory)
+        progress = Progress(counts[1], values, counts[2], counts[3], counts[0], *arrays["seconds"].tolist())
+    except (OSError, ValueError, KeyError, EOFError) as error:
+        raise BadInput(f"{path}: damaged checkpoint ({error}); start the run again with --overwrite") from None
+    if len(state.theta) != size or progress.rounds != rounds:
+        raise BadInput(f"{path}: the checkpoint belongs to another experiment than {CONFIG}; start again with --overwrite")
+    return state, progress
+
+
+def ranker_bytes(experiment: Experiment, n_features: int, theta: npt.NDArray[np.float64]) -> bytes:
+    """`ranker.json`: nothing but the ranker, so that equal rankers are equal bytes."""
+    content = {
+        "format": "quorank-ranker/1",
+        "ranker": experiment.tables()["ranker"],
+        "n_features": n_features,
+        "normalize": experiment.data.normalize,
+        "parameters": theta.tolist(),
+    }
+    return json_bytes(content)
+
+
+def json_bytes(content: Any) -> bytes:
+    return (json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def parquet_bytes(columns: dict[str, npt.NDArray[np.generic]]) -> bytes:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    buffer = io.BytesIO()
+    pq.write_table(pa.table(columns), buffer, compression="zstd")
+    return buffer.getvalue()

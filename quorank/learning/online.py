@@ -1,0 +1,111 @@
+"""One real client: it ranks its own documents and learns from its own user's clicks.
+
+The same compiled functions as the simulator's cohort kernel, with the same addressed draws: given the same lists and
+clicks, the update has the same bits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from quorank.data.ranking import pad
+from quorank.draws import Purpose, key_of
+from quorank.errors import require
+from quorank.learning.pdgd import PDGD, learn_list
+from quorank.learning.plackett_luce import BLOCK, sample_list
+from quorank.rankers import Ranker
+from quorank.rankers.scoring import pack, packed_size, score_rows, width_of
+
+Doubles = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """A list as it was shown: `order` holds the row numbers of the features, best first."""
+
+    order: npt.NDArray[np.int64]
+    interaction: int
+    _padded: npt.NDArray[np.float32] = field(repr=False)
+    _scores: npt.NDArray[np.float32] = field(repr=False)
+    _weights: Doubles = field(repr=False)
+    _rest: float = field(repr=False)
+
+
+@dataclass(eq=False)
+class OnlineRanker:
+    """`rank` the candidates of a query, show them, then `learn` from what was clicked.
+
+    It starts from the round's parameters θ; after B interactions `update` is what the client sends.
+    """
+
+    theta: Doubles  # θ of the round
+    n_features: int
+    ranker: Ranker
+    learner: PDGD = field(default_factory=PDGD)
+    seed: int = 1
+    client: int = 0
+    round: int = 0
+    k: int = 10  # documents shown
+    interactions: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        size = self.ranker.size(self.n_features)
+        self.theta = np.array(self.theta, dtype=np.float64)
+        require(self.theta.shape == (size,), f"this ranker has {size} parameters, got {self.theta.shape}")
+        self._local = self.theta.copy()
+        self._stride = pad(np.zeros((1, self.n_features), dtype=np.float32)).shape[1]
+        self._packed = np.zeros(packed_size(self.ranker.hidden, self._stride), dtype=np.float32)
+        self._activation = np.zeros(width_of(self.ranker.hidden), dtype=np.float32)
+        self._key = key_of(self.seed, Purpose.RANKING)
+        self._pack()
+
+    def rank(self, features: npt.ArrayLike) -> Shown:
+        """Draw the list to show for the candidates' features (documents, n_features)."""
+        dense = np.asarray(features, dtype=np.float32)
+        require(
+            dense.ndim == 2 and dense.shape[1] == self.n_features and len(dense) > 0,
+            f"expected features of shape (documents, {self.n_features}), got {dense.shape}",
+        )
+        require(np.isfinite(dense).all(), "features must be finite numbers")
+        padded, n = pad(dense), len(dense)
+        k = min(self.k, n)
+        scores = np.empty(n, dtype=np.float32)
+        score_rows(self._packed, self.ranker.hidden, padded, 0, n, scores, self._activation)
+        order, weights = np.zeros(k, dtype=np.int64), np.empty(k)
+        rest = sample_list(
+            scores, n, k, self._key, self.interactions, self.client, self.round, np.empty(n), np.empty(n // BLOCK + 1),
+            order, weights,
+        )  # fmt: skip
+        shown = Shown(order, self.interactions, padded, scores, weights, rest)
+        self.interactions += 1
+        return shown
+
+    def learn(self, shown: Shown, clicks: npt.ArrayLike) -> bool:
+        """Follow the gradient of one clicked list; False if the clicks express no preference."""
+        clicked = np.asarray(clicks, dtype=np.bool_)
+        k = len(shown.order)
+        require(clicked.shape == (k,), f"expected {k} clicks, one per shown document, got {clicked.shape}")
+        learned = learn_list(
+            self._local, self._packed, self.ranker.hidden, self.n_features, shown._padded, 0, len(shown._padded),
+            shown._scores, shown.order, shown._weights, shown._rest, clicked, k, self.learner.eta, np.empty(k),
+            np.empty(k + 1), np.empty(k + 1), self._activation,
+        )  # fmt: skip
+        if learned and self.learner.step == "interaction":
+            self._pack()
+        return bool(learned)
+
+    @property
+    def parameters(self) -> Doubles:
+        """θ after what was learned so far."""
+        return self._local.copy()
+
+    @property
+    def update(self) -> Doubles:
+        """What the client sends at the end of its round: how far θ moved."""
+        return self._local - self.theta
+
+    def _pack(self) -> None:
+        pack(self._local, self.ranker.hidden, self.n_features, self._stride, self._packed)
