@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quorank.errors import BadInput, require
-from quorank.evaluation.saving import write_whole
+from quorank.files import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -187,7 +187,15 @@ def _draw(axes: Axes, panel: Panel) -> None:
         mean = curve.runs.mean(axis=0)
         lone: dict[str, Any] = {"marker": "o", "markersize": 3.5} if len(curve.x) <= 12 else {}
         axes.plot(
-            curve.x, mean, color=colour, linestyle=style, linewidth=1.8, label=str(number), zorder=3, **lone
+            curve.x,
+            mean,
+            color=colour,
+            linestyle=style,
+            linewidth=1.8,
+            label=str(number),
+            zorder=3,
+            clip_on=False,
+            **lone,
         )
         if len(curve.runs) > 1:
             spread = curve.runs.std(axis=0, ddof=1)
@@ -228,7 +236,7 @@ def _dress(axes: Axes, panel: Panel) -> None:
     axes.set_ylabel(panel.y_label, fontsize=10, color=FAINT)
     steps = [1, 2, 2.5, 5, 10]  # round numbers: 1M, 2M rather than 800k, 1.6M
     axes.xaxis.set_major_locator(MaxNLocator(5, steps=steps))
-    axes.yaxis.set_major_locator(MaxNLocator(5, steps=steps))
+    axes.yaxis.set_major_locator(MaxNLocator(6, steps=steps))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: compact(value)))
     axes.tick_params(length=0, labelsize=10, labelcolor=FAINT, pad=5)
     axes.grid(True, color=GRID, linewidth=0.6)

@@ -57,10 +57,10 @@ th:first-child, td:first-child { text-align: left; padding-left: 0; }
 tbody th { color: var(--ink); }
 td small { color: var(--faint); display: block; }
 .facts th, .facts td { text-align: left; white-space: normal; overflow-wrap: anywhere; }
-.facts th { font-weight: 400; min-width: 8rem; }
+.facts th { font-weight: 400; min-width: 3rem; }
 .key { list-style: none; padding: 0; margin: .8rem 0; }
 .key li { display: flex; gap: .7rem; margin: .35rem 0; overflow-wrap: anywhere; }
-.key b { flex: none; min-width: 1.7rem; text-align: center; border-bottom: .2rem solid; line-height: 1.35; }
+.key b { flex: none; min-width: 1.7rem; text-align: center; line-height: 1.35; }
 .key b { align-self: flex-start; }
 .key span span { display: block; color: var(--faint); font-size: .9rem; }
 footer { margin-top: 3rem; padding-top: 1rem; border-top: 1px solid var(--line); }
@@ -156,11 +156,11 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def key(entries: Iterable[tuple[str, str, str, str]]) -> str:
-    """What the names of curves stand for: (name, CSS colour, text, further text) each."""
+    """What the names of curves stand for: (name, its underline in CSS, text, further text) each."""
     items = (
-        f'<li><b style="border-color: {escape(colour)}">{escape(name)}</b>'
+        f'<li><b style="border-bottom: .2rem {escape(line)}">{escape(name)}</b>'
         f"<span>{escape(text)}<span>{escape(more)}</span></span></li>"
-        for name, colour, text, more in entries
+        for name, line, text, more in entries
     )
     return f'<ul class="key">{"".join(items)}</ul>'
 

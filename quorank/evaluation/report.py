@@ -9,7 +9,7 @@ from quorank.evaluation import page, statement
 from quorank.evaluation.curves import PALETTE, Panel, learning_curves, svg
 from quorank.evaluation.panels import TITLES, panels_of
 from quorank.evaluation.runs import Group, Run, load_run
-from quorank.evaluation.saving import write_whole
+from quorank.files import write_whole
 from quorank.evaluation.tables import (
     MEASURES,
     CompareTable,
@@ -78,7 +78,7 @@ def comparison_page(groups: Sequence[Group]) -> str:
         [f"{row.name} − A", *map(difference_text, row.against_first, MEASURES)] for row in compared.rows[1:]
     ]
     key = [
-        (row.name, f"var(--curve-{n % len(PALETTE) + 1})", row.group.label, _own_privacy(row, compared))
+        (row.name, _line(n), row.group.label, _own_privacy(row, compared))
         for n, row in enumerate(compared.rows)
     ]
     body = [
@@ -157,6 +157,12 @@ def _listed(group: Group) -> str:
         + (f", fold {run.setting('data.fold')})" if run.setting("data.fold") is not None else ")")
         for run in group.runs
     )
+
+
+def _line(number: int) -> str:
+    """The curve's colour and dashes, in CSS."""
+    dashes = ("solid", "dashed", "dotted")[number // len(PALETTE) % 3]
+    return f"{dashes} var(--curve-{number % len(PALETTE) + 1})"
 
 
 def _own_privacy(row: Row, compared: CompareTable) -> str:

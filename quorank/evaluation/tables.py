@@ -73,8 +73,10 @@ class CompareTable:
         runs = [run for row in self.rows for run in row.group.runs]
         conventions = list(dict.fromkeys(statement.no_relevant(run) for run in runs))
         convention = conventions[0] if len(conventions) == 1 else "settings differ in how queries count"
+        repeated = any(len(row.group.runs) > 1 for row in self.rows)
+        spread_note = " ± is one standard deviation over runs." if repeated else ""
         notes = [
-            f"Offline nDCG@10: {convention}. ± is one standard deviation over runs.",
+            f"Offline nDCG@10: {convention}.{spread_note}",
             "Discounted: Σ over rounds t of 0.9995^(t−1) × the round's online nDCG@10.",
         ]
         if self.comparisons:
@@ -86,7 +88,8 @@ class CompareTable:
                 "per measure; △▽ p < .05, ▲▼ p < .01."
             )
         if self.same_privacy:
-            notes.append(f"Privacy: {privacy_of(self.rows[0].group)[0]}")
+            told = privacy_of(self.rows[0].group)[0]
+            notes.append(told if told == statement.NO_PRIVACY else f"Privacy of all settings: {told}")
         return notes
 
     @property
