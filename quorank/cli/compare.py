@@ -13,7 +13,7 @@ def compare(
         list[Path],
         typer.Argument(
             help="Run directories, or grid directories for all of their runs.",
-            metavar="RUN...",
+            metavar="RUN",
             show_default=False,
         ),
     ],
@@ -44,7 +44,7 @@ def compare(
 
         typer.echo(json.dumps(table.as_dict(), indent=2, allow_nan=False, default=str))
     else:
-        Console().print(table.renderable())
+        Console().print(table)
     if plot is not None:
         from quorank.evaluation.curves import learning_curves
         from quorank.evaluation.panels import panels_of

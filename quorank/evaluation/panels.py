@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from quorank.evaluation.curves import Curve, Panel, block_means
 from quorank.evaluation.runs import OFFLINE_MAXRR, OFFLINE_NDCG, ONLINE_MAXRR, ONLINE_NDCG, Group, aligned
+from quorank.evaluation.statement import at_depth
 
 TITLES = {
     OFFLINE_NDCG: "Offline nDCG@10",
@@ -32,5 +33,6 @@ def panels_of(
         if any(len(curve.x) for curve in curves):
             longest = max(blocks, default=1)
             note = f"mean of {longest} rounds" if longest > 1 else ""
-            panels.append(Panel(TITLES[column], "interactions", note, tuple(curves)))
+            title = at_depth(TITLES[column], groups[0].runs[0])
+            panels.append(Panel(title, "interactions", note, tuple(curves)))
     return panels

@@ -9,7 +9,6 @@ from quorank.evaluation import page, statement
 from quorank.evaluation.curves import PALETTE, Panel, learning_curves, svg
 from quorank.evaluation.panels import TITLES, panels_of
 from quorank.evaluation.runs import Group, Run, load_run
-from quorank.files import write_whole
 from quorank.evaluation.tables import (
     MEASURES,
     CompareTable,
@@ -19,6 +18,7 @@ from quorank.evaluation.tables import (
     mean_text,
     privacy_of,
 )
+from quorank.files import write_whole
 
 
 def write_report(run: Run | Path | str, path: Path | str) -> Path:
@@ -38,14 +38,7 @@ def report_page(run: Run) -> str:
         [
             page.header("Quorank run", run_name(run), statement.what_was_run(run)),
             page.figures(_figures(run)),
-            page.paragraph(
-                "Offline measures rank the test queries with the final ranker; for nDCG@10, "
-                f"{statement.no_relevant(run)}. Online measures are of the lists shown to users during "
-                "the run; there, a query without a relevant document counts 0. One run with one seed says "
-                "nothing about the spread over runs: repeat it with other seeds and put the runs side by "
-                "side with “quorank compare”.",
-                "note",
-            ),
+            page.paragraph(_how_measured(run), "note"),
             _curves([Group("", {}, (run,))], [""], list(TITLES)),
             _privacy(run),
             page.section(
@@ -102,22 +95,30 @@ def run_name(run: Run) -> str:
 
 def _figures(run: Run) -> list[tuple[str, str, str]]:
     train, evaluate = run.figure("seconds", "train"), run.figure("seconds", "evaluate")
-    return [
-        (
-            "Offline nDCG@10",
-            statement.rounded(run.figure("offline", "ndcg@10"), 4),
-            "final ranker, test queries",
-        ),
-        ("Offline MaxRR", statement.rounded(run.figure("offline", "maxrr"), 4), "final ranker, test queries"),
-        ("Online nDCG@10", statement.rounded(run.figure("online", "ndcg@10"), 4), "mean of the lists shown"),
-        (
-            "Discounted",
-            statement.rounded(run.figure("online", "discounted"), 2),
-            "Σ over rounds t: 0.9995ᵗ⁻¹ × online nDCG@10",
-        ),
+    final, shown = "final ranker, test queries", "mean of the lists shown"
+    discounted = "Σ over rounds t: 0.9995ᵗ⁻¹ × online nDCG@10"
+    entries = [
+        ("Offline nDCG@10", statement.rounded(run.figure("offline", "ndcg@10"), 4), final),
+        ("Offline MaxRR", statement.rounded(run.figure("offline", "maxrr"), 4), final),
+        ("Online nDCG@10", statement.rounded(run.figure("online", "ndcg@10"), 4), shown),
+        ("Discounted", statement.rounded(run.figure("online", "discounted"), 2), discounted),
         ("Speed", statement.count(round(run.summary["interactions_per_second"])), "interactions per second"),
         ("Time", statement.seconds(train), f"learning, and {statement.seconds(evaluate)} evaluating"),
     ]
+    return [
+        (statement.at_depth(name, run), value, statement.at_depth(note, run)) for name, value, note in entries
+    ]
+
+
+def _how_measured(run: Run) -> str:
+    ndcg = statement.at_depth("nDCG@10", run)
+    return (
+        f"Offline measures rank the test queries with the final ranker; for {ndcg}, "
+        f"{statement.no_relevant(run)}{statement.counted_queries(run)}. Online measures are of the lists shown "
+        "to users during the run; there, a query without a relevant document counts 0. One run with one seed "
+        "says nothing about the spread over runs: repeat it with other seeds and put the runs side by side "
+        "with “quorank compare”."
+    )
 
 
 def _curves(groups: Sequence[Group], names: Sequence[str], columns: Sequence[str]) -> str:

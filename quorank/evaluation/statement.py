@@ -45,6 +45,19 @@ def no_relevant(run: Run) -> str:
     )
 
 
+def at_depth(text: str, run: Run) -> str:
+    """Columns and figures are filed under nDCG@10; where a run judged another depth, people read that one."""
+    return text.replace("@10", f"@{run.setting('evaluation.k', 10)}")
+
+
+def counted_queries(run: Run) -> str:
+    """How many test queries stand behind the offline figures, if the run says so."""
+    plan = run.summary.get("evaluation")
+    if not isinstance(plan, Mapping) or not {"counted_queries", "test_queries"} <= plan.keys():
+        return ""
+    return f" ({count(plan['counted_queries'])} of {count(plan['test_queries'])} test queries count)"
+
+
 def privacy(entry: Mapping[str, Any] | None) -> str:
     """summary["privacy"] in a sentence; an ε without its δ, unit and horizon is withheld."""
     if entry is None:

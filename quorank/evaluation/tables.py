@@ -79,6 +79,11 @@ class CompareTable:
             f"Offline nDCG@10: {convention}.{spread_note}",
             "Discounted: Σ over rounds t of 0.9995^(t−1) × the round's online nDCG@10.",
         ]
+        depths = list(dict.fromkeys(str(run.setting("evaluation.k", 10)) for run in runs))
+        if depths != ["10"]:
+            notes.append(
+                f"These runs show and judge {' or '.join(depths)} documents: read nDCG@10 as that depth."
+            )
         if self.comparisons:
             found = [d for row in self.rows for d in row.against_first if d is not None and d.p is not None]
             tests = " or ".join(sorted({d.test for d in found}))
@@ -130,6 +135,9 @@ class CompareTable:
         parts: list[RenderableType] = [Padding(names, (0, 0, 0, 1)), self.rich()]
         parts += [self.rich_differences()] if len(self.rows) > 1 else []
         return Renderable(*parts, *[Padding(Text(note, style="dim"), (0, 1)) for note in self.notes()])
+
+    def __rich__(self) -> Renderable:
+        return self.renderable()
 
     def as_dict(self) -> dict[str, Any]:
         """The same for JSON: numbers unrounded, null where there is none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -107,6 +108,19 @@ def test_the_same_run_gives_the_same_bytes(make_run, tmp_path: Path) -> None:
 def test_the_other_convention_is_named_too(make_run, tmp_path: Path) -> None:
     page = Page(write_report(make_run(no_relevant="zero"), tmp_path / "r.html"))
     assert "queries without a relevant document count 0" in page.text
+
+
+def test_depth_and_counted_queries_are_the_runs_own(make_run, tmp_path: Path) -> None:
+    folder = make_run()
+    summary = json.loads((folder / "summary.json").read_text())
+    summary["evaluation"] = {"k": 5, "counted_queries": 1266, "test_queries": 1339}
+    (folder / "summary.json").write_text(json.dumps(summary))
+    with (folder / "run.toml").open("a") as file:
+        file.write("k = 5\n")
+    page = Page(write_report(folder, tmp_path / "r.html"))
+    assert "are skipped (1,266 of 1,339 test queries count)" in page.text
+    assert "Offline nDCG@5" in page.text
+    assert "nDCG@10" not in page.text
 
 
 def test_privacy_is_stated_with_unit_delta_and_horizon(make_run, tmp_path: Path) -> None:

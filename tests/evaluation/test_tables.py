@@ -22,7 +22,7 @@ PRIVATE = {"mechanism": "gaussian", "epsilon": 2.0, "delta": 1e-5, "unit": "clie
 
 def _printed(table: CompareTable, width: int = 80) -> str:
     console = Console(file=io.StringIO(), width=width)
-    console.print(table.renderable())
+    console.print(table)
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 
@@ -145,6 +145,15 @@ def test_settings_that_differ_in_privacy_each_state_theirs(make_run) -> None:
 def test_conventions_that_differ_are_not_named_as_one(make_run) -> None:
     table = compare_table(_groups(make_run("a"), make_run("b", no_relevant="zero")))
     assert "settings differ in how queries count" in table.notes()[0]
+
+
+def test_another_depth_is_named(make_run) -> None:
+    folder = make_run()
+    text = (folder / "run.toml").read_text()
+    (folder / "run.toml").write_text(text.replace("every = 10", "every = 10\nk = 5"))
+    table = compare_table(_groups(folder))
+    assert "judge 5 documents: read nDCG@10 as that depth" in table.notes()[2]
+    assert statement.at_depth("Offline nDCG@10", load_run(folder)) == "Offline nDCG@5"
 
 
 def test_as_dict_is_json(make_grid) -> None:
