@@ -115,9 +115,9 @@ def _how_measured(run: Run) -> str:
     return (
         f"Offline measures rank the test queries with the final ranker; for {ndcg}, "
         f"{statement.no_relevant(run)}{statement.counted_queries(run)}. Online measures are of the lists "
-        "shown to users during the run; there, a query without a relevant document counts 0. One run with one seed "
-        "says nothing about the spread over runs: repeat it with other seeds and put the runs side by side "
-        "with “quorank compare”."
+        "shown to users during the run; there, a query without a relevant document counts 0. One run with "
+        "one seed says nothing about the spread over runs: repeat it with other seeds and put the runs side "
+        "by side with “quorank compare”."
     )
 
 
