@@ -260,7 +260,10 @@ def parse_lines(
                         padded[row, index - 1] = np.float32(value)
                 else:
                     p = _token_end(text, p)
-                    settled, value = _settle(text, start, p) if p > start else (False, 0.0)
+                    if p == start:
+                        wrong, at = VALUE, start
+                        break
+                    settled, value = _settle(text, start, p)
                     if settled and index <= stride:
                         padded[row, index - 1] = np.float32(value)
                     elif not settled:

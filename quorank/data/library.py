@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from quorank.data.source import FOLDS, DataSource, Files, count_folds, find_files, load
+from quorank.data.source import FOLDS, DataSource, count_folds, find_files, has_layout, load
 from quorank.errors import BadInput, require
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -94,30 +94,18 @@ def import_path(path: Path, name: str | None = None, report: Callable[[str], Non
 
 def locate(folder: Path) -> Path:
     """The folder itself, or the one folder inside it, that holds a collection: archives nest."""
-    try:
-        _all_folds(folder)
-        return folder
-    except BadInput as error:
-        refusal = error
     level = [folder]
     for _ in range(_DEPTH):
-        level = [entry for parent in level for entry in sorted(parent.iterdir()) if entry.is_dir()]
-        found = []
-        for entry in level:
-            try:
-                _all_folds(entry)
-            except BadInput:
-                continue
-            found.append(entry)
-        if len(found) == 1:
-            return found[0]
-        if found:
+        found = [entry for entry in level if has_layout(entry)]
+        if len(found) > 1:
             listed = ", ".join(str(entry.relative_to(folder)) for entry in found[:FOLDS])
             raise BadInput(
                 f"{folder} holds several collections ({listed}); expected the folder of one of them"
             )
-    raise refusal
-
-
-def _all_folds(folder: Path) -> list[Files]:
-    return [find_files(folder, fold) for fold in range(1, count_folds(folder) + 1)]
+        if found:
+            folder = found[0]
+            break
+        level = [entry for parent in level for entry in sorted(parent.iterdir()) if entry.is_dir()]
+    for fold in range(1, count_folds(folder) + 1):
+        find_files(folder, fold)
+    return folder

@@ -22,6 +22,7 @@ SPLITS = {
     "test": ("test",),
 }
 ENDINGS = (".txt", ".txt.gz")
+_FOLD = re.compile(r"fold\d+")
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,17 @@ def folder_of(source: str) -> Path:
     )
 
 
+def has_layout(folder: Path) -> bool:
+    """Whether a folder is laid out like a collection, complete or not."""
+    entries = _entries(folder)
+    parts = [f"{part}{i}" for part in ("s", "fold") for i in range(1, FOLDS + 1)]
+    return (
+        count_folds(folder) < FOLDS
+        or _first(entries, parts) is not None
+        or any(_FOLD.fullmatch(name) and entry.is_dir() for name, entry in entries.items())
+    )
+
+
 def count_folds(folder: Path) -> int:
     """How many folds a folder has by its layout; whether their files are all there is for `find_files`."""
     entries = _entries(folder)
@@ -137,7 +149,7 @@ def find_files(folder: Path, fold: int) -> Files:
         found = [_first(entries, (f"{part}{i}",)) for i in range(1, FOLDS + 1)]
         if any(found):
             return _part_files(folder, part, found, fold)
-    present = sorted(int(name[4:]) for name in entries if re.fullmatch(r"fold\d+", name))
+    present = sorted(int(name[4:]) for name in entries if _FOLD.fullmatch(name))
     if present:
         chosen = entries.get(f"fold{fold}")
         if chosen is None:

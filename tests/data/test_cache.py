@@ -1,0 +1,190 @@
+"""The cache: hit, miss, damage, and nothing left behind by what failed."""
+
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from quorank.data import cache, read_letor
+from quorank.errors import BadInput
+
+TEXT = "1 qid:a 1:0.5 3:2 #docid = x\n0 qid:a 1:1.5 #docid = y\n2 qid:b 2:7\n"
+
+
+@pytest.fixture
+def parses(monkeypatch):
+    """How often the text was really read."""
+    counted = []
+    monkeypatch.setattr(cache, "read_letor", lambda path: counted.append(path) or read_letor(path))
+    return counted
+
+
+def arrows() -> list[Path]:
+    return sorted(Path(os.environ["QUORANK_CACHE"]).glob("*.arrow"))
+
+
+def equal(one, other):
+    assert np.array_equal(one.padded, other.padded)
+    assert np.array_equal(one.labels, other.labels)
+    assert np.array_equal(one.offsets, other.offsets)
+    assert one.n_features == other.n_features
+    assert list(one.query_ids) == list(other.query_ids)
+    assert (one.document_ids is None) == (other.document_ids is None)
+    assert one.document_ids is None or list(one.document_ids) == list(other.document_ids)
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "data" / "train.txt"
+    path.parent.mkdir()
+    path.write_text(TEXT)
+    return path
+
+
+def aged(path: Path, seconds: float = 60) -> Path:
+    then = time.time() - seconds
+    os.utime(path, (then, then))
+    return path
+
+
+def test_the_second_load_maps_what_the_first_parsed(file, parses):
+    first, second = cache.load_letor(file, "none"), cache.load_letor(file, "none")
+    assert len(parses) == 1
+    equal(first, second)
+    assert second.padded.flags.writeable and second.padded.flags.c_contiguous
+    second.padded[:] = 9  # a private copy: the file keeps what it has
+    equal(first, cache.load_letor(file, "none"))
+
+
+def test_without_document_ids_and_with_many_queries(tmp_path, parses):
+    path = tmp_path / "many.txt"
+    path.write_text("".join(f"{r % 3} qid:{r // 3} {1 + r % 20}:{r}\n" for r in range(3000)))
+    equal(cache.load_letor(path, "none"), cache.load_letor(path, "none"))
+    assert len(parses) == 1
+
+
+def test_options_are_part_of_the_key(file, parses):
+    raw, normal = cache.load_letor(file, "none"), cache.load_letor(file, "query")
+    assert len(parses) == 2 and len(arrows()) == 2
+    assert raw.features.max() == 7 and normal.features.max() == 1
+    equal(normal, cache.load_letor(file, "query"))
+    assert len(parses) == 2
+
+
+def test_changed_content_of_the_same_size_is_read_anew(file, parses):
+    cache.load_letor(file, "none")
+    file.write_text(TEXT.replace("2:7", "2:8"))
+    assert cache.load_letor(file, "none").features.max() == 8
+    assert len(parses) == 2
+
+
+def test_a_change_that_keeps_the_old_time_is_noticed(file, parses):
+    cache.load_letor(aged(file), "none")
+    then = file.stat().st_mtime_ns
+    file.write_text(TEXT.replace("2:7", "2:8"))
+    os.utime(file, ns=(then, then))
+    assert cache.load_letor(file, "none").features.max() == 8
+
+
+def test_a_copy_elsewhere_is_recognised(file, tmp_path, parses):
+    cache.load_letor(file, "none")
+    copy = tmp_path / "copy.txt"
+    copy.write_bytes(file.read_bytes())
+    cache.load_letor(copy, "none")
+    assert len(parses) == 1
+
+
+def test_the_record_spares_reading_the_file_once_its_change_is_long_ago(file, monkeypatch):
+    read = []
+    digest = cache.content_digest
+    monkeypatch.setattr(cache, "content_digest", lambda path: read.append(path) or digest(path))
+    cache.load_letor(file, "none")
+    cache.load_letor(file, "none")
+    assert len(read) == 2  # changed just now: the record is not believed
+    monkeypatch.setattr(cache, "_RECENT", -1)
+    cache.load_letor(file, "none")
+    assert len(read) == 2
+
+
+@pytest.mark.parametrize("damage", ["cut", "junk", "empty", "other", "magic"])
+def test_a_damaged_cache_file_is_made_anew(file, parses, damage):
+    first = cache.load_letor(file, "none")
+    kept = arrows()[0]
+    whole = kept.read_bytes()
+    kept.write_bytes(
+        {
+            "cut": whole[: len(whole) // 2],
+            "junk": os.urandom(len(whole)),
+            "empty": b"",
+            "magic": b"ARROW1",
+        }.get(damage, whole.replace(b"quorank", b"another"))
+    )
+    equal(first, cache.load_letor(file, "none"))
+    assert len(parses) == 2
+    equal(first, cache.load_letor(file, "none"))
+    assert len(parses) == 2
+    assert arrows()[0].stat().st_size == len(whole)
+
+
+def test_what_cannot_be_read_leaves_nothing(file):
+    file.write_text(TEXT + "broken\n")
+    for _ in range(2):
+        with pytest.raises(BadInput, match=r"train.txt:4: "):
+            cache.load_letor(file, "none")
+    assert arrows() == []
+
+
+def test_a_write_that_breaks_off_leaves_nothing(tmp_path):
+    def save(temporary: Path) -> None:
+        temporary.write_text("half")
+        raise RuntimeError("power")
+
+    with pytest.raises(RuntimeError):
+        cache.atomically(tmp_path / "whole", save)
+    assert [entry.name for entry in tmp_path.iterdir() if entry.is_file()] == []
+
+
+def test_a_folder_that_cannot_be_written_is_no_obstacle(file, monkeypatch, tmp_path):
+    (tmp_path / "taken").write_text("a file")
+    monkeypatch.setenv("QUORANK_CACHE", str(tmp_path / "taken"))
+    equal(cache.load_letor(file, "none"), read_letor(file))
+
+
+def test_where_the_cache_is(tmp_path, monkeypatch):
+    assert cache.cache_folder(tmp_path) == tmp_path / "cache"
+    monkeypatch.delenv("QUORANK_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+    assert cache.cache_folder(tmp_path) == tmp_path / ".quorank"
+    assert cache.cache_folder(None) == tmp_path / "user" / "quorank"
+    locked = tmp_path / "locked"
+    locked.mkdir(mode=0o555)
+    assert cache.cache_folder(locked) == tmp_path / "user" / "quorank"
+
+
+def test_digests_of_large_files_cover_every_part(tmp_path, monkeypatch):
+    monkeypatch.setattr(cache, "_PART", 16)
+    path, seen = tmp_path / "large", set()
+    for place in range(0, 40, 8):
+        content = bytearray(40)
+        content[place] = 1
+        path.write_bytes(content)
+        seen.add(cache.content_digest(path))
+    assert len(seen) == 5
+
+
+def test_generated_data_is_kept_too(monkeypatch):
+    from quorank.data import synthetic
+
+    made = []
+    generate = synthetic.generate
+    monkeypatch.setattr(synthetic, "generate", lambda *a: made.append(a) or generate(*a))
+    first, second = (cache.load_generated("mq2007", 20, 5, "query") for _ in range(2))
+    assert len(made) == 1
+    for split in ("train", "validation", "test"):
+        equal(getattr(first, split), getattr(second, split))
+    cache.load_generated("mq2007", 20, 6, "query")
+    cache.load_generated("mq2007", 21, 5, "query")
+    cache.load_generated("mq2007", 20, 5, "none")
+    assert len(made) == 4

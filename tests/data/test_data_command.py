@@ -1,0 +1,89 @@
+"""`quorank data` as a person uses it."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from quorank.cli.data import app
+from quorank.data import DataSource, load
+from quorank.errors import BadInput
+
+
+def run(*arguments):
+    found = CliRunner().invoke(app, list(map(str, arguments)), env={"COLUMNS": "80"})
+    if found.exception and not isinstance(found.exception, SystemExit):
+        raise found.exception
+    return found
+
+
+def narrow(text):
+    return max(map(len, text.splitlines())) <= 80
+
+
+def test_help_of_every_verb():
+    for verb in ([], ["list"], ["stats"], ["synthesize"], ["import"], ["fetch"]):
+        found = run(*verb, "--help")
+        assert found.exit_code == 0 and narrow(found.stdout)
+
+
+def test_synthesize_then_stats_then_import_then_list(tmp_path):
+    out = tmp_path / "made"
+    assert (
+        run("synthesize", "mq2007", "--out", out, "--queries", 30, "--seed", 3, "--gz").stdout == f"{out}\n"
+    )
+    assert sorted(p.name for p in out.glob("*.gz")) == ["test.txt.gz", "train.txt.gz", "vali.txt.gz"]
+    text = load(DataSource(str(out), normalize="none"))
+    made = load(DataSource("synthetic:mq2007", queries=30, seed=3, normalize="none"))
+    for split in ("train", "validation", "test"):
+        assert getattr(text, split).padded.tobytes() == getattr(made, split).padded.tobytes()
+
+    found = json.loads(run("stats", out, "--json").stdout)
+    assert found["features"] == 46 and list(found["splits"]) == ["train", "validation", "test"]
+    train = found["splits"]["train"]
+    assert train["queries"] == 30 and train["rows"] == sum(train["labels"].values()) == made.train.n_rows
+    assert train["documents_per_query"]["max"] == made.train.longest
+    table = run("stats", out, "--normalize", "query").stdout
+    assert "queries without relevant" in table and narrow(table)
+
+    imported = run("import", out, "--name", "mine")
+    assert 'source = "mine"' in imported.stdout and "reading fold 1 of 1" in imported.stderr
+    listed = run("list")
+    assert "mine" in listed.stdout and "synthetic:mslr" in listed.stdout and "istella-s" in listed.stdout
+    assert narrow(listed.stdout)
+    everything = json.loads(run("list", "--json").stdout)
+    assert [entry["name"] for entry in everything["imported"]] == ["mine"]
+    assert len(everything["public"]) == 6 and len(everything["generated"]) == 2
+
+
+def test_json_is_alone_on_stdout():
+    assert (
+        json.loads(run("stats", "synthetic:mq2007", "--queries", 9, "--json").stdout)["name"]
+        == "synthetic:mq2007"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["stats", "nowhere"], "there is no folder and no imported collection 'nowhere'"),
+        (["stats", "synthetic:mq2007", "--fold", "2"], "has one fold"),
+        (["stats", "synthetic:mq2007", "--fold", "9"], "fold must be from 1 to 5"),
+        (["synthesize", "mars", "--out", "x"], "there is no generated collection"),
+        (["import", "nowhere"], "there is no nowhere"),
+        (["fetch", "mq2007"], "quorank data import PATH --name mq2007"),
+    ],
+)
+def test_bad_input_reaches_the_main_command(arguments, sentence):
+    with pytest.raises(BadInput, match=sentence):
+        run(*arguments)
+
+
+def test_importing_the_command_is_quick():
+    import subprocess
+    import sys
+
+    heavy = (
+        "import sys, quorank.cli.data; print([m for m in ('numba', 'pyarrow', 'numpy') if m in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", heavy], capture_output=True, text=True).stdout == "[]\n"
