@@ -26,9 +26,9 @@ def naive(text: str):
         features = {}
         for word in words[2:]:
             index, value = word.split(":")
-            features[int(index)] = 0.0 if value.lower() == "nan" else float(value)
+            features[int(index)] = 0.0 if value.lower().lstrip("+-") == "nan" else float(value)
         named = comment.split()
-        document = named[2] if named[:2] == ["docid", "="] else ""
+        document = named[2] if named[:2] == ["docid", "="] and len(named) > 2 else ""
         queries.setdefault(words[1].removeprefix("qid:"), []).append(
             (int(float(words[0])), features, document)
         )
