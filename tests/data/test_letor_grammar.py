@@ -1,4 +1,4 @@
-"""A line is refused exactly when a grammar written down a second time refuses it, and the line named is the first."""
+"""A line is refused exactly when a grammar written down a second time refuses it, and the first is named."""
 
 import re
 import tempfile
