@@ -1,0 +1,40 @@
+"""Small collections made in a moment, and hypothesis without chance: the same examples in every run."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import settings
+
+from quorank.data.ranking import Collection, RankingData
+
+settings.register_profile("quorank", derandomize=True, deadline=None)
+settings.load_profile("quorank")
+
+
+def make_split(seed: int, queries: int, features: int, grades: int) -> RankingData:
+    """Lists of 1..25 documents; labels grow along a hidden direction; two queries have nothing relevant."""
+    random = np.random.default_rng([seed, queries, features, grades])
+    lengths = random.integers(1, 26, queries)
+    lengths[:3] = 1, 25, 10
+    offsets = np.concatenate(([0], np.cumsum(lengths)))
+    rows = int(offsets[-1])
+    x = random.random((rows, features))
+    direction = np.random.default_rng([grades, features]).normal(size=features)
+    hidden = x @ direction + 0.2 * random.normal(size=rows)
+    labels = np.searchsorted(np.quantile(hidden, np.linspace(0.5, 0.95, grades - 1)), hidden)
+    for q in (4, 9):
+        labels[offsets[q] : offsets[q + 1]] = 0
+    return RankingData.from_arrays(x, labels, offsets)
+
+
+@pytest.fixture(scope="session")
+def tiny_collection() -> Collection:
+    """30 queries, 11 features, labels 0..2."""
+    return Collection("tiny", make_split(1, 30, 11, 3), make_split(2, 20, 11, 3))
+
+
+@pytest.fixture(scope="session")
+def tiny_graded() -> Collection:
+    """30 queries, 13 features, labels 0..4."""
+    return Collection("tiny graded", make_split(3, 30, 13, 5), make_split(4, 20, 13, 5))

@@ -1,0 +1,85 @@
+"""Rounds as pure steps, and combinations that make no sense refused with a sentence."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from quorank.errors import BadInput
+from quorank.federation import Adam, Add, Federation, Gathered, Mean, Sampled
+from quorank.federation.exact_sum import ExactSum
+from quorank.learning import PDGD, Evolution
+from quorank.privacy import RandomisedResponse
+
+NONSENSE = [
+    ({"clients": 0}, "clients must be at least 1, got 0"),
+    ({"clients": -3}, "clients must be at least 1, got -3"),
+    ({"clients": 2**31}, r"clients must be below 2\^31"),
+    ({"interactions": 0}, "interactions must be at least 1, got 0"),
+    ({"clients": 10, "participation": Sampled(cohort=11)}, "a cohort of 11 cannot be drawn from 10 clients"),
+    (
+        {"privacy": RandomisedResponse()},
+        "randomised response protects the metric of evolution.*pdgd sends an update",
+    ),
+    ({"learner": Evolution(), "interactions": 3}, "interactions must be even, got 3"),
+    ({"learner": Evolution(), "interactions": 1}, "interactions must be even, got 1"),
+]
+
+
+@pytest.mark.parametrize(("options", "sentence"), NONSENSE)
+def test_nonsense_is_refused_with_a_sentence(options, sentence) -> None:
+    with pytest.raises(BadInput, match=sentence):
+        Federation(**options)
+
+
+def test_what_makes_sense_is_built() -> None:
+    Federation(clients=10, participation=Sampled(cohort=10))
+    Federation(learner=Evolution(), interactions=2, privacy=RandomisedResponse())
+    Federation(clients=1, interactions=1, learner=PDGD())
+    assert hash(Federation()) == hash(Federation())
+
+
+def test_the_mean_is_weighted_by_interactions() -> None:
+    """Algorithm 2: Σ_c (n_c / n) θ_c, here with θ_c = θ + update_c."""
+    updates, weights = np.array([[1.0, 0.0], [4.0, -2.0], [-2.0, 6.0]]), np.array([1.0, 2.0, 5.0])
+    running = ExactSum(2)
+    running.add(updates, weights, 2)
+    mean = Mean().combine(running.value(), weights.sum())
+    expected = [(1 * 1 + 2 * 4 + 5 * -2) / 8, (2 * -2 + 5 * 6) / 8]
+    np.testing.assert_allclose(mean, expected, rtol=1e-15)
+    theta = np.array([0.5, 0.25])
+    federation = Federation(clients=3)
+    state, _ = federation.round(federation.start(theta), gathered(running.value(), 8))
+    of_weights = sum(n * (theta + u) for n, u in zip(weights, updates, strict=True)) / 8
+    np.testing.assert_allclose(state.theta, of_weights, rtol=1e-15)
+
+
+def gathered(total, weight, clients=3) -> Gathered:
+    return Gathered(np.asarray(total, dtype=np.float64), float(weight), clients, int(weight), 4.0, 2.0, 16.0)
+
+
+def test_a_round_and_its_report() -> None:
+    federation = Federation(clients=3, server=Add(step=0.5))
+    start = federation.start(np.array([1.0, 2.0]))
+    assert start.round == 0
+    state, report = federation.round(start, gathered([24.0, -32.0], 8))
+    assert state.round == report.round == 1
+    assert state.theta.tolist() == [1.0 + 0.5 * 3.0, 2.0 - 0.5 * 4.0]
+    assert (report.interactions, report.online_ndcg, report.online_maxrr, report.clicks) == (
+        8,
+        0.5,
+        0.25,
+        2.0,
+    )
+    assert report.update_norm == math.sqrt(3.0**2 + 4.0**2)
+    assert start.theta.tolist() == [1.0, 2.0]
+
+
+def test_the_start_is_a_copy() -> None:
+    theta = np.zeros(3)
+    state = Federation().start(theta)
+    theta[:] = 1
+    assert not state.theta.any()
+    assert set(Federation(server=Adam()).start(theta).memory) == {"first", "second", "count"}

@@ -1,0 +1,59 @@
+"""Who takes part: every set of the cohort's size alike, anew each round."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from chance import assert_follows
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quorank.federation import Full, Sampled
+
+
+def test_full_is_everyone() -> None:
+    assert Full().size(12) == 12
+    assert Full().members(12, 3, 1) is None
+
+
+@given(st.integers(1, 200), st.data(), st.integers(0, 10**6), st.integers(0, 2**40))
+def test_a_cohort_is_sorted_unique_and_of_its_size(clients, data, round_, seed) -> None:
+    cohort = data.draw(st.integers(1, clients))
+    part = Sampled(cohort=cohort)
+    members = part.members(clients, round_, seed)
+    assert part.size(clients) == cohort == len(members)
+    assert members.dtype == np.int64
+    assert members.tolist() == sorted(set(members.tolist()))
+    assert members[0] >= 0
+    assert members[-1] < clients
+
+
+@pytest.mark.parametrize("cohort", [1, 2, 3])
+def test_every_set_is_alike(cohort) -> None:
+    sets = list(itertools.combinations(range(5), cohort))
+    drawn = [tuple(Sampled(cohort=cohort).members(5, round_, 1).tolist()) for round_ in range(20_000)]
+    assert_follows(drawn, dict.fromkeys(sets, 1 / len(sets)))
+
+
+def test_everyone_is_included_alike() -> None:
+    """One chosen member per round, at random, is uniform over the clients if inclusion is."""
+    pick = np.random.default_rng(1)
+    drawn = [int(pick.choice(Sampled(cohort=17).members(50, round_, 2))) for round_ in range(20_000)]
+    assert_follows(drawn, dict.fromkeys(range(50), 1 / 50))
+
+
+def test_rounds_and_seeds_draw_anew() -> None:
+    def one(round_, seed=3) -> int:
+        return int(Sampled(cohort=1).members(4, round_, seed)[0])
+
+    cells = dict.fromkeys(itertools.product(range(4), repeat=2), 1 / 16)
+    assert_follows([(one(t), one(t + 1)) for t in range(0, 16_000, 2)], cells)
+    assert_follows([(one(0, s), one(0, s + 1)) for s in range(0, 16_000, 2)], cells)
+
+
+def test_the_same_address_gives_the_same_cohort() -> None:
+    assert np.array_equal(Sampled(cohort=9).members(100, 4, 5), Sampled(cohort=9).members(100, 4, 5))
+    small, large = Sampled(cohort=9).members(100, 4, 5), Sampled(cohort=10).members(100, 4, 5)
+    assert set(small.tolist()) < set(large.tolist())

@@ -1,0 +1,80 @@
+"""Server optimisers against their recurrences, written out."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from part_examples import EXAMPLES
+
+from quorank.federation import Adam, Add, Momentum
+
+UPDATES = np.random.default_rng(1).normal(size=(50, 4)) * [1.0, 1e-4, 100.0, 0.0]
+
+
+def run(server, updates=UPDATES) -> list[np.ndarray]:
+    theta, path = np.array([0.5, -1.0, 0.0, 2.0]), []
+    memory = server.start(4)
+    for update in updates:
+        theta, memory = server.advance(theta, update, memory)
+        path.append(theta)
+    return path
+
+
+def test_add() -> None:
+    expected = np.array([0.5, -1.0, 0.0, 2.0]) + 0.3 * np.cumsum(UPDATES, axis=0)
+    np.testing.assert_allclose(run(Add(step=0.3)), expected, rtol=1e-12)
+    once, _ = Add().advance(np.array([1.0]), np.array([0.25]), {})
+    assert once.tolist() == [1.25]
+
+
+def test_momentum() -> None:
+    """m_t = β m_(t−1) + u_t = Σ_s β^(t−s) u_s; θ_t = θ_(t−1) + step·m_t."""
+    theta = np.array([0.5, -1.0, 0.0, 2.0])
+    for t, found in enumerate(run(Momentum(step=0.5, beta=0.8))):
+        theta = theta + 0.5 * sum(0.8 ** (t - s) * UPDATES[s] for s in range(t + 1))
+        np.testing.assert_allclose(found, theta, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("server", [Adam(), Adam(step=0.1, beta1=0.5, beta2=0.9, tiny=1e-3)], ids=str)
+def test_adam(server) -> None:
+    """Kingma and Ba 2015, algorithm 1, coordinate by coordinate, uphill."""
+    path = run(server)
+    for j in range(4):
+        theta, m, v = [0.5, -1.0, 0.0, 2.0][j], 0.0, 0.0
+        for t, found in enumerate(path, 1):
+            g = float(UPDATES[t - 1, j])
+            m = server.beta1 * m + (1 - server.beta1) * g
+            v = server.beta2 * v + (1 - server.beta2) * g * g
+            m_hat, v_hat = m / (1 - server.beta1**t), v / (1 - server.beta2**t)
+            theta += server.step * m_hat / (math.sqrt(v_hat) + server.tiny)
+            assert found[j] == pytest.approx(theta, rel=1e-11, abs=1e-13)
+
+
+def test_adam_s_first_step_has_its_step_s_length() -> None:
+    """With both corrections m̂ = g and √v̂ = |g|, whatever the size of g."""
+    (first,) = run(Adam(step=0.01), np.array([[3.0, -1e-3, 1e5, 0.0]]))
+    np.testing.assert_allclose(first - [0.5, -1.0, 0.0, 2.0], [0.01, -0.01, 0.01, 0.0], rtol=1e-4)
+
+
+@pytest.mark.parametrize("server", EXAMPLES["servers"], ids=str)
+def test_servers_change_nothing_that_they_are_given(server) -> None:
+    """Pure steps on explicit state: the old state can be continued again."""
+    theta, update = np.linspace(-1, 1, 4), np.array([0.1, -0.2, 0.0, 3.0])
+    _, memory = server.advance(theta, update, server.start(4))
+    kept = {name: values.copy() for name, values in memory.items()}
+    first = server.advance(theta, update, memory)
+    second = server.advance(theta, update, memory)
+    assert np.array_equal(first[0], second[0])
+    assert all(np.array_equal(memory[name], kept[name]) for name in kept)
+    assert np.array_equal(theta, np.linspace(-1, 1, 4))
+    assert update.tolist() == [0.1, -0.2, 0.0, 3.0]
+    assert first[1].keys() == memory.keys()
+
+
+@pytest.mark.parametrize("server", EXAMPLES["servers"], ids=str)
+def test_a_step_goes_uphill(server) -> None:
+    update = np.array([0.5, -2.0, 0.0, 1e-3])
+    theta, _ = server.advance(np.zeros(4), update, server.start(4))
+    assert np.array_equal(np.sign(theta), np.sign(update))

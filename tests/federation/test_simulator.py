@@ -1,0 +1,184 @@
+"""The simulator: the same bits for any threads, chunks and restarts; and what a round is made of."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from part_examples import EXAMPLES
+
+from quorank.errors import BadInput
+from quorank.federation import Add, Federation, Full, Sampled, Simulator, State
+from quorank.learning import PDGD, Evolution, Simulation
+from quorank.learning.simulation import STATISTICS, Work
+from quorank.privacy import NoPrivacy, RandomisedResponse
+from quorank.rankers import MLP, Linear
+from quorank.users import Cascade
+
+CLIENTS = 120  # the default cohort is 100
+
+
+def simulation_of(collection, ranker=None) -> Simulation:
+    users = Cascade(preset="informational")
+    return Simulation(collection.train, ranker or Linear(), users, collection.grades, seed=3)
+
+
+def play(simulator, state, rounds) -> list[State]:
+    states = [state]
+    for _ in range(rounds):
+        states.append(simulator.federation.round(states[-1], simulator.gather(states[-1]))[0])
+    simulator.close()
+    return states
+
+
+def same(a, b) -> bool:
+    memory = all(a.memory[name].tobytes() == b.memory[name].tobytes() for name in a.memory)
+    return (
+        a.round == b.round
+        and a.theta.tobytes() == b.theta.tobytes()
+        and a.memory.keys() == b.memory.keys()
+        and memory
+    )
+
+
+def assert_contract(federation, simulation) -> None:
+    """Threads, chunks, more threads than clients, and a restart from a saved middle state change no bit."""
+    reference = Simulator(federation, simulation)
+    states = play(reference, reference.initial(), 4)
+    assert np.isfinite(states[-1].theta).all()
+    assert len({state.theta.tobytes() for state in states}) > 2
+    for threads, chunk in [(2, None), (1, 1), (2, 7), (federation.clients + 3, None)]:
+        other = Simulator(federation, simulation, threads, chunk)
+        assert same(play(other, other.initial(), 4)[-1], states[-1]), f"threads = {threads}, chunk = {chunk}"
+    saved = pickle.dumps((states[2].round, states[2].theta, states[2].memory))
+    resumed = play(Simulator(federation, simulation), State(*pickle.loads(saved)), 2)
+    assert same(resumed[-1], states[-1])
+
+
+def family(name, key) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize(name, EXAMPLES[key], ids=str)
+
+
+@family("learner", "learners")
+@family("server", "servers")
+@family("participation", "participations")
+def test_bits_do_not_depend_on_how_a_run_is_played(tiny_collection, learner, server, participation) -> None:
+    if isinstance(learner, PDGD) and learner.eta < 1e-9:
+        learner = PDGD(step=learner.step)  # an update below 2^-53 is lost in the sum, and nothing would move
+    clients = CLIENTS if participation.size(CLIENTS) > 50 else 12
+    federation = Federation(clients, 2, learner, participation, server=server)
+    assert_contract(federation, simulation_of(tiny_collection))
+
+
+@family("privacy", "privacies")
+@family("learner", "learners")
+@pytest.mark.parametrize("ranker", [Linear(), MLP(hidden=5)], ids=str)
+def test_bits_with_privacy_and_with_a_hidden_layer(tiny_graded, privacy, learner, ranker) -> None:
+    if isinstance(learner, PDGD) and learner.eta < 1e-9:
+        learner = PDGD(step=learner.step)
+    try:
+        federation = Federation(20, 2, learner, Sampled(cohort=9), privacy=privacy)
+    except BadInput:
+        assert isinstance(privacy, RandomisedResponse)
+        assert isinstance(learner, PDGD)
+        return
+    assert_contract(federation, simulation_of(tiny_graded, ranker))
+
+
+def updates(simulation, learner, theta, round_, clients, interactions) -> np.ndarray:
+    rows = np.empty((len(clients), simulation.parameters + STATISTICS))
+    counts = np.full(len(clients), interactions)
+    learner.updates(
+        Work(simulation.world(), simulation.seed, theta, round_, np.asarray(clients), counts), rows
+    )
+    return rows
+
+
+@pytest.mark.parametrize("learner", [PDGD(), PDGD(step="batch"), Evolution(sigma=0.1)], ids=str)
+@pytest.mark.parametrize("participation", [Full(), Sampled(cohort=4)], ids=str)
+def test_a_round_is_the_mean_of_its_cohort(tiny_collection, learner, participation) -> None:
+    simulation = simulation_of(tiny_collection)
+    federation = Federation(10, 4, learner, participation)
+    simulator = Simulator(federation, simulation)
+    state = State(6, np.linspace(-1, 1, simulation.parameters), {})
+    members = participation.members(10, 6, simulation.seed)
+    clients = np.arange(10) if members is None else members
+    rows = updates(simulation, learner, state.theta, 6, clients, 4)
+    after, report = federation.round(state, simulator.gather(state))
+    size = simulation.parameters
+    np.testing.assert_allclose(after.theta - state.theta, rows[:, :size].mean(axis=0), rtol=1e-12, atol=1e-14)
+    measured = rows[:, size:].sum(axis=0) / (4 * len(clients))
+    np.testing.assert_allclose([report.online_ndcg, report.online_maxrr, report.clicks], measured, rtol=1e-13)
+    assert report.interactions == 4 * len(clients)
+    assert report.round == 7
+
+
+def test_federated_averaging_with_one_client_is_centralised_pdgd(tiny_collection) -> None:
+    """One client, B updates a round: the same as local PDGD that goes on from its own parameters."""
+    simulation = simulation_of(tiny_collection)
+    simulator = Simulator(Federation(clients=1, interactions=5, server=Add()), simulation)
+    states = play(simulator, simulator.initial(), 6)
+    theta = np.zeros(simulation.parameters)
+    for round_ in range(6):
+        theta = theta + updates(simulation, PDGD(), theta, round_, [0], 5)[0, : len(theta)]
+        np.testing.assert_allclose(states[round_ + 1].theta, theta, rtol=1e-9, atol=1e-12)
+    assert np.abs(theta).max() > 0.01
+
+
+def test_centralised_batch_is_the_sum_of_gradients_at_a_fixed_theta(tiny_collection) -> None:
+    """step = "batch": interaction i adds the same gradient, whatever was learned from those before it."""
+    simulation = simulation_of(tiny_collection)
+    theta = np.linspace(-1, 1, simulation.parameters)
+    batch = [updates(simulation, PDGD(step="batch"), theta, 0, [0], b)[0, : len(theta)] for b in range(8)]
+    other = [
+        updates(simulation, PDGD(eta=0.9, step="batch"), theta, 0, [0], b)[0, : len(theta)] for b in range(8)
+    ]
+    np.testing.assert_allclose(np.array(other), 9 * np.array(batch), rtol=1e-9, atol=1e-13)
+    assert np.abs(batch[7]).max() > 0.01
+    one_by_one = updates(simulation, PDGD(eta=0.9), theta, 0, [0], 7)[0, : len(theta)]
+    assert not np.allclose(one_by_one, other[7], rtol=1e-3)
+    assert np.array_equal(
+        updates(simulation, PDGD(), theta, 0, [0], 1),
+        updates(simulation, PDGD(step="batch"), theta, 0, [0], 1),
+    )
+
+
+def test_clients_with_one_interaction_and_a_step_of_their_number_are_one_batch(tiny_collection) -> None:
+    """Σ of the gradients at θ, as a server sees it: the mean of N single updates times N."""
+    simulation = simulation_of(tiny_collection)
+    simulator = Simulator(Federation(30, 1, server=Add(step=30.0)), simulation)
+    state = State(0, np.linspace(-1, 1, simulation.parameters), {})
+    rows = updates(simulation, PDGD(step="batch"), state.theta, 0, range(30), 1)
+    after = play(simulator, state, 1)[-1]
+    np.testing.assert_allclose(
+        after.theta - state.theta, rows[:, : len(after.theta)].sum(axis=0), rtol=1e-11, atol=1e-13
+    )
+
+
+def test_one_client_that_is_drawn_every_round(tiny_collection) -> None:
+    simulation = simulation_of(tiny_collection)
+    full = Simulator(Federation(1, 2), simulation)
+    sampled = Simulator(Federation(1, 2, participation=Sampled(cohort=1)), simulation, threads=4)
+    assert same(play(full, full.initial(), 5)[-1], play(sampled, sampled.initial(), 5)[-1])
+
+
+def test_privacy_reaches_what_is_summed(tiny_collection) -> None:
+    """With an almost certain truth the terms are those without privacy; with little of it, not."""
+    simulation = simulation_of(tiny_collection)
+    found = []
+    for privacy in (NoPrivacy(), RandomisedResponse(p=1 - 1e-12), RandomisedResponse(p=0.25)):
+        federation = Federation(50, 2, Evolution(sigma=0.1), privacy=privacy)
+        simulator = Simulator(federation, simulation)
+        found.append(simulator.gather(simulator.initial()).total)
+    np.testing.assert_allclose(
+        found[1], found[0], rtol=1e-12, atol=1e-12
+    )  # B/2 = 1: MaxRR is one of the values
+    assert not np.allclose(found[2], found[0], rtol=0.1)
+
+
+def test_a_run_that_diverges_says_so(tiny_collection) -> None:
+    simulation = simulation_of(tiny_collection)
+    simulator = Simulator(Federation(5, 4, PDGD(eta=1e15)), simulation)
+    with pytest.raises(BadInput, match="lower eta"):
+        play(simulator, simulator.initial(), 3)

@@ -1,0 +1,198 @@
+"""Evolution strategies against eq. 4 of FOLtR-ES, and one client's message in plain Python."""
+
+from __future__ import annotations
+
+import math
+
+import equations
+import numpy as np
+import pytest
+from chance import UNLIKELY, assert_mean
+from scipy import stats
+
+from quorank.draws import Purpose, key_of, philox_reference, uniforms
+from quorank.errors import BadInput
+from quorank.evaluation.ranker import Evaluator
+from quorank.federation import Adam, Federation, Simulator
+from quorank.learning import PDGD, Evolution, Simulation
+from quorank.learning.evolution import perturbation, rebuild
+from quorank.learning.simulation import STATISTICS, Work
+from quorank.rankers import MLP, Linear
+from quorank.users import Cascade, PositionBased
+
+
+def z_of(seed, size) -> np.ndarray:
+    z = np.empty(size)
+    perturbation(np.uint32(seed), z)
+    return z
+
+
+# F(θ) = −‖θ − a‖², whose smoothed gradient of eq. 4 is −2(φ − a) for any σ
+
+PHI, AIM, SIGMA = np.array([0.3, -1.0, 2.0, 0.0]), np.array([1.0, 0.5, 2.0, -1.5]), 0.2
+
+
+def reward(theta) -> np.ndarray:
+    return -np.sum((theta - AIM) ** 2, axis=-1)
+
+
+def estimates(count) -> tuple[np.ndarray, np.ndarray]:
+    """(antithetic terms that the server rebuilds, one-sided terms of eq. 4), each (count, 4)."""
+    seeds = np.arange(count, dtype=np.uint32) * np.uint32(2654435761)
+    z = np.array([z_of(seed, 4) for seed in seeds])
+    sent = np.stack([reward(PHI + SIGMA * z), reward(PHI - SIGMA * z)], axis=1)
+    rows = np.empty((count, 4))
+    rebuild(seeds, sent, SIGMA, rows)
+    theta = PHI + SIGMA * z
+    return rows, reward(theta)[:, None] * (theta - PHI) / SIGMA**2
+
+
+def test_the_estimate_is_unbiased_for_equation_4() -> None:
+    rows, one_sided = estimates(40_000)
+    assert_mean(rows, -2 * (PHI - AIM))
+    assert_mean(one_sided, -2 * (PHI - AIM))
+
+
+def test_antithetic_pairs_lower_the_variance() -> None:
+    rows, one_sided = estimates(10_000)
+    assert np.all(rows.var(axis=0) < 0.5 * one_sided.var(axis=0))
+
+
+def test_a_term_by_hand() -> None:
+    rows = np.empty((2, 3))
+    rebuild(np.array([5, 6], dtype=np.uint32), np.array([[1.0, 0.25], [0.1, 0.5]]), 0.01, rows)
+    np.testing.assert_allclose(rows[0], (1.0 - 0.25) / 2 * z_of(5, 3) / 0.01, rtol=1e-14)
+    np.testing.assert_allclose(rows[1], (0.1 - 0.5) / 2 * z_of(6, 3) / 0.01, rtol=1e-14)
+
+
+def test_a_perturbation_is_the_normal_stream_of_its_seed() -> None:
+    """Box-Muller of Philox under the key (seed, PERTURBATION), so that any other server can rebuild it."""
+    seed, expected = 0xDEADBEEF, []
+    for block in range(3):
+        w = philox_reference((block, 0, 0, 0), (seed, int(Purpose.PERTURBATION)))
+        u, v = ((w[0] >> 5) * 2**26 + (w[1] >> 6)) / 2**53, ((w[2] >> 5) * 2**26 + (w[3] >> 6)) / 2**53
+        radius = math.sqrt(-2 * math.log(1 - u))
+        expected += [radius * math.cos(2 * math.pi * v), radius * math.sin(2 * math.pi * v)]
+    np.testing.assert_allclose(z_of(seed, 5), expected[:5], rtol=1e-13, atol=1e-15)
+    assert np.array_equal(z_of(seed, 1000)[:5], z_of(seed, 5))
+
+
+def test_perturbations_of_different_seeds_are_independent_normals() -> None:
+    z = np.array([z_of(seed, 3) for seed in range(10_000)])
+    for column in z.T:
+        assert stats.kstest(column, "norm").pvalue > UNLIKELY
+    correlations = np.corrcoef(np.vstack([z[:-1].T, z[1:].T])) - np.eye(6)
+    assert np.abs(correlations).max() * 100 < 4.5
+
+
+def client_message(
+    simulation, learner, theta, client, interactions, round_
+) -> tuple[int, list[float], np.ndarray]:
+    """(seed, the two rewards, statistics) of one client, float64, from the addressed draws."""
+    data, hidden, k = simulation.data, simulation.ranker.hidden, simulation.k
+    tables = simulation.users.tables(simulation.grades, k)
+    seed_key = tuple(int(word) for word in key_of(simulation.seed, Purpose.PERTURBATION_SEED))
+    seed = philox_reference((0, 0, client, round_), seed_key)[0]
+    z, statistics, sent = z_of(seed, len(theta)), np.zeros(STATISTICS), []
+    best = sum(1 / math.log2(rank + 1) for rank in range(1, k + 1))
+    for side, sign in enumerate((1, -1)):
+        rewards = []
+        for j in range(interactions // 2):
+            address = {"round_": round_, "client": client, "interaction": side * (interactions // 2) + j}
+            query = int(uniforms(simulation.seed, Purpose.QUERY, 1, **address)[0] * data.n_queries)
+            rows = data.rows_of(query)
+            x, labels = data.features[rows].astype(np.float64), [int(y) for y in data.labels[rows]]
+            scores = equations.score(theta + sign * learner.sigma * z, x, hidden)
+            shown = np.argsort(-scores, kind="stable")[:k].tolist()
+            shown_labels = [labels[d] for d in shown]
+            clicked = equations.click_walk(
+                shown_labels, tables.examine.tolist(), tables.click.tolist(), tables.stop.tolist(),
+                uniforms(simulation.seed, Purpose.CLICK, 2 * k, **address).tolist(),
+            )  # fmt: skip
+            reciprocal = equations.reciprocal_rank(clicked)
+            dcg = sum(1 / math.log2(rank + 1) for rank, click in enumerate(clicked, 1) if click)
+            rewards.append(reciprocal if learner.metric == "maxrr" else dcg / best)
+            statistics += equations.ndcg(shown_labels, labels, k), reciprocal, sum(clicked)
+        sent.append(sum(rewards) / len(rewards))
+    return seed, sent, statistics
+
+
+def update(simulation, learner, theta, clients, interactions, round_=0, privatise=None) -> np.ndarray:
+    rows = np.full((len(clients), simulation.parameters + STATISTICS), np.nan)
+    counts = np.full(len(clients), interactions)
+    work = Work(simulation.world(), simulation.seed, theta, round_, np.asarray(clients), counts, privatise)
+    learner.updates(work, rows)
+    return rows
+
+
+USERS = [Cascade(preset="navigational"), Cascade(preset="informational"), PositionBased(eta=1.0)]
+
+
+@pytest.mark.parametrize("users", USERS, ids=str)
+@pytest.mark.parametrize("metric", ["maxrr", "ndcg"])
+@pytest.mark.parametrize("ranker", [Linear(), MLP(hidden=10, start="zero")], ids=str)
+def test_client_and_server_in_plain_python(tiny_collection, users, metric, ranker) -> None:
+    """Message → the same perturbation on both sides → the term of eq. 4; lists are sorted, never drawn."""
+    simulation = Simulation(tiny_collection.train, ranker, users, 3, seed=4, k=5)
+    learner = Evolution(sigma=0.5, metric=metric)
+    theta = np.random.default_rng(1).normal(size=simulation.parameters)
+    clients = [0, 1, 9, 500]
+    rows = update(simulation, learner, theta, clients, 4, round_=7)
+    for row, client in zip(rows, clients, strict=True):
+        seed, sent, statistics = client_message(simulation, learner, theta, client, 4, 7)
+        term = (sent[0] - sent[1]) / 2 * z_of(seed, len(theta)) / 0.5
+        np.testing.assert_allclose(row[: len(theta)], term, rtol=1e-10, atol=1e-12)
+        np.testing.assert_allclose(row[len(theta) :], statistics, rtol=1e-12)
+    assert rows[:, : len(theta)].any(axis=1).sum() >= 2
+
+
+def test_what_is_privatised_is_what_the_clients_measured(tiny_collection) -> None:
+    """The server sees only what `privatise` returns, from (clients, side, interaction) measurements."""
+    simulation = Simulation(tiny_collection.train, Linear(), USERS[0], 3, seed=4)
+    theta, seen = np.linspace(-1, 1, simulation.parameters), []
+
+    def privatise(measured, round_, clients) -> np.ndarray:
+        seen.append((measured.copy(), round_, clients.tolist()))
+        return np.tile([1.0, 0.5], (len(clients), 1))
+
+    rows = update(simulation, Evolution(sigma=0.1), theta, [3, 8], 6, 2, privatise)
+    measured, round_, clients = seen[0]
+    assert (measured.shape, round_, clients) == ((2, 2, 3), 2, [3, 8])
+    for at, client in enumerate((3, 8)):
+        seed, sent, _ = client_message(simulation, Evolution(sigma=0.1), theta, client, 6, 2)
+        np.testing.assert_allclose(measured[at].mean(axis=1), sent, rtol=1e-14)
+        np.testing.assert_allclose(rows[at, : len(theta)], 0.25 * z_of(seed, len(theta)) / 0.1, rtol=1e-12)
+
+
+def test_an_odd_or_unequal_number_of_interactions_is_refused(tiny_collection) -> None:
+    simulation = Simulation(tiny_collection.train, Linear(), USERS[0], 3, seed=4)
+    theta = np.zeros(simulation.parameters)
+    with pytest.raises(BadInput, match="even number of interactions"):
+        update(simulation, Evolution(), theta, [0, 1], 3)
+    rows = np.empty((2, len(theta) + STATISTICS))
+    with pytest.raises(BadInput, match="even number of interactions"):
+        work = Work(simulation.world(), 4, theta, 0, np.arange(2), np.array([2, 4]))
+        Evolution().updates(work, rows)
+
+
+@pytest.mark.parametrize(
+    ("learner", "ranker", "server"),
+    [
+        (Evolution(sigma=0.1), Linear(), Adam(step=0.1)),
+        (Evolution(sigma=0.1, metric="ndcg"), Linear(), Adam(step=0.1)),
+        (Evolution(sigma=0.3), MLP(hidden=10, start="zero"), Adam(step=0.1)),
+        (PDGD(), Linear(), None),
+        (PDGD(), MLP(hidden=10), None),
+    ],
+    ids=str,
+)
+def test_learning_raises_ndcg(tiny_collection, learner, ranker, server) -> None:
+    options = {} if server is None else {"server": server}
+    simulation = Simulation(tiny_collection.train, ranker, Cascade(preset="perfect"), 3, seed=2)
+    simulator = Simulator(Federation(clients=200, interactions=4, learner=learner, **options), simulation)
+    state = start = simulator.initial()
+    for _ in range(40):
+        state, _ = simulator.federation.round(state, simulator.gather(state))
+    evaluator = Evaluator(tiny_collection.test, ranker)
+    before, after = evaluator.means([start.theta, state.theta])[0]
+    assert after > before + 0.1

@@ -1,0 +1,150 @@
+"""Preference pairs and their weights (eqs 5 and 6) against the product of eq. 2 over both rankings."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import equations
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lists import Sampler
+
+from quorank.learning.pairs import last_included, pair_slope, pair_weight
+from quorank.learning.plackett_luce import list_probability
+
+SCORES = st.lists(st.floats(-12, 12, width=32), min_size=1, max_size=60)
+
+
+def as_floats(scores) -> list[float]:
+    return [float(s) for s in scores]
+
+
+def test_pair_weight_is_equation_6() -> None:
+    assert pair_weight(0.2, 0.6) == 0.6 / (0.2 + 0.6)
+    scores, shown, swapped = [0.3, 1.2, -0.4], [1, 0, 2], [2, 0, 1]
+    p, q = list_probability(shown, scores), list_probability(swapped, scores)
+    assert pair_weight(p, q) == pytest.approx(equations.rho(shown, scores, 0, 2), rel=1e-14)
+
+
+@given(st.floats(-600, 600), st.floats(-600, 600))
+def test_pair_slope_is_the_middle_of_equation_5(x, y) -> None:
+    slope = pair_slope(math.exp(-abs(x - y)))
+    top = max(x, y)
+    a, b = math.exp(x - top), math.exp(y - top)
+    assert slope == pytest.approx(a * b / (a + b) ** 2, rel=1e-13)
+
+
+@given(SCORES, st.integers(0, 10**6), st.integers(0, 2**10 - 1))
+def test_coefficients_equal_the_direct_product_of_equation_2(scores, client, bits) -> None:
+    k = min(len(scores), 10)
+    clicked = [bool(bits >> p & 1) for p in range(k)]
+    sampler = Sampler(scores, k)
+    shown = sampler.draw(client)
+    assert sampler.rest >= 0
+    found, coefficients = sampler.coefficients(clicked)
+    assert found == bool(equations.preferences(clicked))
+    expected = equations.coefficients(shown, as_floats(scores), clicked)
+    np.testing.assert_allclose(coefficients, expected, rtol=1e-10, atol=1e-14)
+
+
+@given(SCORES, st.integers(0, 10**6), st.integers(1, 2**10 - 1))
+def test_the_path_in_logarithms_equals_the_fast_one(scores, client, bits) -> None:
+    k = min(len(scores), 10)
+    clicked = [bool(bits >> p & 1) for p in range(k)]
+    sampler = Sampler(scores, k)
+    sampler.draw(client)
+    fast, logs = sampler.coefficients(clicked), sampler.coefficients(clicked, rest=-1.0)
+    assert fast[0] == logs[0]
+    np.testing.assert_allclose(fast[1], logs[1], rtol=1e-11, atol=1e-14)
+
+
+@given(
+    scores=st.lists(st.floats(-1e4, 1e4, width=32) | st.floats(-90, 90, width=32), min_size=2, max_size=20),
+    client=st.integers(0, 1000),
+    bits=st.integers(1, 2**10 - 1),
+)
+def test_heavy_tails(scores, client, bits) -> None:
+    """Scores that span more than doubles hold: no crash, no NaN, and still eq. 6."""
+    k = min(len(scores), 10)
+    clicked = [bool(bits >> p & 1) for p in range(k)]
+    sampler = Sampler(scores, k)
+    shown = sampler.draw(client)
+    _, coefficients = sampler.coefficients(clicked)
+    expected = equations.coefficients(shown, as_floats(scores), clicked)
+    np.testing.assert_allclose(coefficients, expected, rtol=1e-8, atol=1e-12)
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 10**6), st.integers(1, 2**10 - 1))
+def test_long_lists(client, bits) -> None:
+    scores = 2 * np.random.default_rng(client).normal(size=300).astype(np.float32)
+    clicked = [bool(bits >> p & 1) for p in range(10)]
+    sampler = Sampler(scores, 10)
+    shown = sampler.draw(client)
+    _, coefficients = sampler.coefficients(clicked)
+    expected = equations.coefficients(shown, as_floats(scores), clicked)
+    np.testing.assert_allclose(coefficients, expected, rtol=1e-10, atol=1e-14)
+
+
+def test_a_document_with_nearly_all_of_the_mass() -> None:
+    """D_i − e^f(y) + e^f(x) as a difference would cancel here; every swap must still come out right."""
+    scores = [36.0, 0.0, 0.5, 1.0, -1.0]
+    for client in range(50):
+        sampler = Sampler(scores, 5)
+        shown = sampler.draw(client)
+        for clicked in itertools.product((False, True), repeat=5):
+            _, coefficients = sampler.coefficients(clicked)
+            expected = equations.coefficients(shown, scores, clicked)
+            np.testing.assert_allclose(coefficients, expected, rtol=1e-10, atol=1e-30)
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 6])
+def test_which_pairs_are_compared(k) -> None:
+    """Every click pattern: clicked against unclicked at or above one past the last click (SPEC §1)."""
+    for clicked in itertools.product((False, True), repeat=k):
+        sampler = Sampler(np.linspace(0, 1, k + 2), k)
+        shown = sampler.draw(0)
+        found, coefficients = sampler.coefficients(clicked)
+        pairs = equations.preferences(clicked)
+        assert found == bool(pairs)
+        assert {p for p in range(k) if coefficients[p] != 0} == {p for pair in pairs for p in pair}
+        np.testing.assert_allclose(
+            coefficients, equations.coefficients(shown, as_floats(sampler.scores), clicked), rtol=1e-12
+        )
+        assert sum(coefficients) == pytest.approx(0, abs=1e-15)
+
+
+def test_pairs_by_hand() -> None:
+    """The brute force itself, in examples."""
+    assert equations.preferences([False, True, False, False]) == [(1, 0), (1, 2)]
+    assert equations.preferences([True, False, False]) == [(0, 1)]
+    assert equations.preferences([False, False, True]) == [(2, 0), (2, 1)]
+    assert equations.preferences([True, False, True, False, False]) == [(0, 1), (0, 3), (2, 1), (2, 3)]
+    assert equations.preferences([False, False]) == []
+    assert equations.preferences([True, True]) == []
+    assert equations.preferences([True]) == []
+
+
+def test_last_included() -> None:
+    assert last_included(np.array([True, False, False, False]), 4) == 1
+    assert last_included(np.array([False, False, True, False]), 4) == 3
+    assert last_included(np.array([False, False, False, True]), 4) == 3
+    assert last_included(np.array([False, False, False, False]), 4) == -1
+    assert last_included(np.array([False, True, True, True]), 2) == 1  # what lies past k is an older list's
+
+
+def test_two_documents_by_hand() -> None:
+    """k = n = 2: ρ = P(R*) / 1 and the slope is P(x)P(y), so the clicked document gains P(R*)·P(R)."""
+    scores = [0.0, 1.0]
+    p = math.e / (1 + math.e)
+    for client in range(20):
+        sampler = Sampler(scores, 2)
+        shown = sampler.draw(client)
+        swapped = 1 - p if shown == (1, 0) else p
+        found, coefficients = sampler.coefficients([True, False])
+        assert found
+        assert coefficients[0] == pytest.approx(swapped * p * (1 - p), rel=1e-14)
+        assert coefficients[1] == -coefficients[0]

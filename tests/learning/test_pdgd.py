@@ -1,0 +1,201 @@
+"""PDGD against algorithm 1 in plain Python: a client's update, and its mean over all rankings and clicks."""
+
+from __future__ import annotations
+
+import equations
+import numpy as np
+import pytest
+from chance import assert_mean
+
+from quorank.data.ranking import RankingData
+from quorank.draws import Purpose, uniforms
+from quorank.learning import PDGD, Simulation
+from quorank.learning.simulation import STATISTICS, Work
+from quorank.rankers import MLP, Linear
+from quorank.users import Cascade, PositionBased
+
+
+def simulate(simulation, learner, theta, clients, interactions, round_=0) -> np.ndarray:
+    """(clients, parameters + STATISTICS)."""
+    clients = np.asarray(clients, dtype=np.int64)
+    rows = np.full((len(clients), simulation.parameters + STATISTICS), np.nan)
+    counts = np.broadcast_to(np.asarray(interactions, dtype=np.int64), clients.shape).copy()
+    learner.updates(Work(simulation.world(), simulation.seed, theta, round_, clients, counts), rows)
+    return rows
+
+
+def client_update(simulation, learner, theta, client, interactions, round_) -> np.ndarray:
+    """Algorithm 1 as it is written, float64, from the addressed draws: an update and its statistics."""
+    data, hidden, seed = simulation.data, simulation.ranker.hidden, simulation.seed
+    tables = simulation.users.tables(simulation.grades, simulation.k)
+    local, statistics = theta.copy(), np.zeros(STATISTICS)
+    total = np.zeros_like(theta)
+    for i in range(interactions):
+        address = {"round_": round_, "client": client, "interaction": i}
+        query = int(uniforms(seed, Purpose.QUERY, 1, **address)[0] * data.n_queries)
+        rows = data.rows_of(query)
+        x, labels = data.features[rows].astype(np.float64), [int(y) for y in data.labels[rows]]
+        k = min(simulation.k, len(x))
+        scores = equations.score(local, x, hidden).tolist()
+        shown = equations.sample_ranking(scores, k, uniforms(seed, Purpose.RANKING, k, **address).tolist())
+        shown_labels = [labels[d] for d in shown]
+        clicked = equations.click_walk(
+            shown_labels, tables.examine.tolist(), tables.click.tolist(), tables.stop.tolist(),
+            uniforms(seed, Purpose.CLICK, 2 * k, **address).tolist(),
+        )  # fmt: skip
+        gradient = np.zeros_like(theta)
+        for p, weight in enumerate(equations.coefficients(shown, scores, clicked)):
+            gradient += weight * equations.score_gradient(local, x[shown[p]], hidden)
+        total += gradient
+        if learner.step == "interaction":
+            local = local + learner.eta * gradient
+        statistics += (
+            equations.ndcg(shown_labels, labels, simulation.k),
+            equations.reciprocal_rank(clicked),
+            sum(clicked),
+        )
+    if learner.step == "batch":
+        local = theta + learner.eta * total
+    return np.concatenate([local - theta, statistics])
+
+
+USERS = [
+    Cascade(preset="perfect"),
+    Cascade(preset="navigational"),
+    Cascade(preset="informational"),
+    Cascade(preset="poison"),
+    PositionBased(eta=0.5),
+    PositionBased(eta=2.0, preset="informational"),
+]
+
+
+@pytest.mark.parametrize("users", USERS, ids=str)
+@pytest.mark.parametrize("ranker", [Linear(), MLP(hidden=5)], ids=str)
+@pytest.mark.parametrize("step", ["interaction", "batch"])
+def test_an_update_is_algorithm_1(tiny_collection, users, ranker, step) -> None:
+    simulation = Simulation(tiny_collection.train, ranker, users, tiny_collection.grades, seed=5)
+    learner = PDGD(eta=0.3, step=step)
+    theta = np.random.default_rng(1).normal(size=simulation.parameters)
+    clients = [0, 3, 4, 17, 100_000]
+    found = simulate(simulation, learner, theta, clients, 6, round_=9)
+    expected = [client_update(simulation, learner, theta, client, 6, 9) for client in clients]
+    np.testing.assert_allclose(found, expected, rtol=3e-4, atol=3e-6)
+    assert np.abs(found[:, : simulation.parameters]).max(axis=1).min() > 0.01
+
+
+def test_an_update_on_five_grades(tiny_graded) -> None:
+    simulation = Simulation(
+        tiny_graded.train, Linear(), Cascade(preset="navigational"), tiny_graded.grades, seed=6, k=7
+    )
+    assert simulation.grades == 5
+    theta = np.random.default_rng(2).normal(size=simulation.parameters)
+    found = simulate(simulation, PDGD(), theta, range(10), 5)
+    expected = [client_update(simulation, PDGD(), theta, client, 5, 0) for client in range(10)]
+    np.testing.assert_allclose(found, expected, rtol=3e-4, atol=3e-6)
+
+
+def test_clients_may_have_different_numbers_of_interactions(tiny_collection) -> None:
+    simulation = Simulation(tiny_collection.train, Linear(), USERS[2], tiny_collection.grades, seed=7)
+    theta = np.zeros(simulation.parameters)
+    together = simulate(simulation, PDGD(), theta, range(5), [0, 1, 2, 3, 4])
+    assert not together[0].any()
+    for client in range(5):
+        assert np.array_equal(simulate(simulation, PDGD(), theta, [client], client)[0], together[client])
+
+
+# One query whose document j has the feature vector e_j: θ are the scores, and coordinate j of an update is
+# the coefficient of document j. The expectation is the sum over all rankings and all click patterns.
+
+
+def one_query(labels, users, k=10, seed=3) -> Simulation:
+    data = RankingData.from_arrays(np.eye(len(labels)), labels, [0, len(labels)])
+    return Simulation(data, Linear(), users, 3, seed, k)
+
+
+def expected_row(labels, theta, users, k) -> np.ndarray:
+    """E[eq. 5], E[nDCG], E[MaxRR], E[clicks]: Σ_R P(R) Σ_c P(c | R) · what the pair of them gives."""
+    tables = users.tables(3, k)
+    scores, total = theta.tolist(), np.zeros(len(labels) + STATISTICS)
+    for ranking, p in equations.ranking_probabilities(scores, k).items():
+        shown_labels = [labels[d] for d in ranking]
+        patterns = equations.click_patterns(shown_labels, tables.examine, tables.click, tables.stop)
+        for clicked, q in patterns.items():
+            total[list(ranking)] += p * q * equations.coefficients(ranking, scores, clicked)
+            statistics = (
+                equations.ndcg(shown_labels, labels, k), equations.reciprocal_rank(clicked), sum(clicked)
+            )  # fmt: skip
+            total[len(labels) :] += p * q * np.array(statistics)
+    return total
+
+
+@pytest.mark.parametrize("users", USERS, ids=str)
+@pytest.mark.parametrize(
+    ("labels", "scores", "k"),
+    [
+        ((0, 2, 1), (0.0, 0.0, 0.0), 3),
+        ((0, 2, 1, 0), (0.5, -0.5, 0.0, 1.0), 4),
+        ((2, 0, 1, 0, 1), (-1.0, 2.0, 0.25, 0.0, 0.5), 3),
+    ],
+)
+def test_the_mean_update_is_the_exact_expectation(users, labels, scores, k) -> None:
+    theta = np.array(scores)
+    rows = simulate(one_query(labels, users, k), PDGD(eta=0.25), theta, np.arange(200_000), 1)
+    rows[:, : len(labels)] /= 0.25
+    assert_mean(rows, expected_row(labels, theta, users, k))
+
+
+@pytest.mark.parametrize(
+    "users", [Cascade(), Cascade(preset="navigational"), Cascade(preset="informational")], ids=str
+)
+@pytest.mark.parametrize("gap", [-3.0, 0.0, 3.0])
+def test_the_more_relevant_of_two_documents_gains(users, gap) -> None:
+    """Sign of E[eq. 5] for two documents x (label 2) and y (label 0), P = P(x first) = 1/(1 + e^−gap).
+
+    ρ is P(other order), the slope is P(1 − P), and only one-sided clicks make a pair (always compared: it
+    reaches one past the last click). So, with c_R(d) the probability that d alone is clicked in order R,
+    E = P(1−P)·[P(1−P)(c_xy(x) − c_xy(y)) + (1−P)P(c_yx(x) − c_yx(y))]. Both orders weigh the same, which
+    removes the position bias, and E > 0 as soon as c_xy(x) + c_yx(x) > c_xy(y) + c_yx(y).
+    """
+    theta = np.array([gap, 0.0])
+    p = 1 / (1 + np.exp(-gap))
+    tables = users.tables(3, 2)
+    alone = {}
+    for labels in ((2, 0), (0, 2)):
+        patterns = equations.click_patterns(labels, tables.examine, tables.click, tables.stop)
+        alone[labels] = patterns.get((True, False), 0.0), patterns.get((False, True), 0.0)
+    difference = alone[2, 0][0] - alone[2, 0][1] + alone[0, 2][1] - alone[0, 2][0]
+    exact = (p * (1 - p)) ** 2 * difference
+    assert exact > 0
+    rows = simulate(one_query((2, 0), users, 2), PDGD(eta=1.0), theta, np.arange(100_000), 1)
+    assert_mean(rows[:, :2], [exact, -exact])
+    assert rows[:, 0].mean() > 4 * rows[:, 0].std() / np.sqrt(len(rows))
+
+
+def test_no_clicks_no_update(tiny_collection) -> None:
+    nobody = Cascade(click=(0.0, 0.0, 0.0), stop=(0.0, 0.0, 0.0))
+    everybody = Cascade(click=(1.0, 1.0, 1.0), stop=(0.0, 0.0, 0.0))
+    for users in (nobody, everybody):
+        simulation = Simulation(tiny_collection.train, Linear(), users, 3, seed=1)
+        rows = simulate(simulation, PDGD(), np.ones(simulation.parameters), range(20), 4)
+        assert not rows[:, : simulation.parameters].any()
+        assert bool(rows[:, -1].any()) == (users is everybody)
+        assert np.all(rows[:, simulation.parameters] >= 0)
+
+
+def test_a_client_s_update_depends_on_its_address_alone(tiny_collection) -> None:
+    simulation = Simulation(tiny_collection.train, Linear(), USERS[1], 3, seed=1)
+    theta = np.linspace(-1, 1, simulation.parameters)
+    rows = simulate(simulation, PDGD(), theta, np.arange(30), 4)
+    shuffled = np.random.default_rng(1).permutation(30)
+    assert np.array_equal(simulate(simulation, PDGD(), theta, shuffled, 4), rows[shuffled])
+    assert not np.array_equal(simulate(simulation, PDGD(), theta, np.arange(30), 4, round_=1), rows)
+    assert len(np.unique(rows[:, 0])) > 20
+
+
+@pytest.mark.parametrize("size", [1e3, 1e6])
+def test_huge_parameters_give_finite_updates(tiny_collection, size) -> None:
+    for ranker in (Linear(), MLP(hidden=3)):
+        simulation = Simulation(tiny_collection.train, ranker, USERS[2], 3, seed=1)
+        theta = size * np.random.default_rng(1).normal(size=simulation.parameters)
+        rows = simulate(simulation, PDGD(), theta, np.arange(200), 4)
+        assert np.isfinite(rows).all()

@@ -1,0 +1,183 @@
+"""The compiled sampler against eq. 2, also where one document carries nearly all of the mass."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from decimal import Decimal, localcontext
+
+import equations
+import numpy as np
+import pytest
+from chance import assert_follows
+from hypothesis import given
+from hypothesis import strategies as st
+from lists import Sampler
+
+from quorank.draws import Purpose, uniforms
+from quorank.learning.plackett_luce import (
+    document_probabilities,
+    fast_exp,
+    list_probability,
+    log_denominators,
+)
+
+VECTORS = {
+    "ties": [0.0, 0.0, 0.0, 0.0],
+    "mild": [0.3, -0.2, 1.1, 0.0],
+    "peaked": [4.0, 0.0, -3.0, 2.0],
+    "very peaked": [9.0, 0.0, 1.0, -6.0],
+    "negative": [-1000.0, -1001.0, -999.5, -1000.25],
+    "single": [3.0],
+    "pair": [0.0, 1.0],
+    "five": [0.5, 0.25, -0.5, 0.0, 1.0],
+}
+
+
+@pytest.mark.parametrize("scores", VECTORS.values(), ids=VECTORS)
+def test_rankings_follow_equation_2(scores) -> None:
+    k = min(len(scores), 4)
+    assert_follows(Sampler(scores, k).many(30_000), equations.ranking_probabilities(scores, k))
+
+
+def test_short_lists_are_the_head_of_long_ones() -> None:
+    scores = VECTORS["five"]
+    assert_follows(Sampler(scores, 2).many(20_000), equations.ranking_probabilities(scores, 2))
+    assert Sampler(scores, 2).draw(7) == Sampler(scores, 5).draw(7)[:2]
+
+
+@pytest.mark.parametrize("gap", [30.0, 65.0, 75.0, 200.0, 800.0, 5e3, 1e6])
+def test_what_is_left_by_a_dominating_document_follows_its_own_distribution(gap) -> None:
+    """[gap, 0, ½, 1]: the first is always drawn first, then the others as if it had never been there."""
+    rest = [0.0, 0.5, 1.0]
+    exact = {(0, *(d + 1 for d in r)): p for r, p in equations.ranking_probabilities(rest, 3).items()}
+    assert_follows(Sampler([gap, *rest], 4).many(20_000), exact)
+
+
+def test_several_dominating_documents_in_a_row() -> None:
+    """Scores rescaled more than once, with the free documents before, between and after."""
+    scores = [0.0, 3000.0, 0.5, 1500.0, 1.0]
+    exact = {
+        (1, 3, *((0, 2, 4)[d] for d in r)): p
+        for r, p in equations.ranking_probabilities([0.0, 0.5, 1.0], 3).items()
+    }
+    assert_follows(Sampler(scores, 5).many(20_000), exact)
+
+
+def test_a_dominating_document_in_another_block() -> None:
+    """The marginal of the second position over 99 documents in seven blocks, of mass e^−60 each or so."""
+    scores = np.random.default_rng(1).normal(size=100).astype(np.float32)
+    scores[37] = 60.0
+    sampler = Sampler(scores, 2)
+    lists = sampler.many(20_000)
+    assert all(first == 37 for first, _ in lists)
+    others = [i for i in range(100) if i != 37]
+    probabilities = document_probabilities(scores[others].astype(np.float64))
+    assert_follows([second for _, second in lists], dict(zip(others, probabilities.tolist(), strict=True)))
+
+
+@pytest.mark.parametrize("n", [15, 16, 17, 33, 100])
+def test_first_position_of_a_long_list(n) -> None:
+    scores = 1.5 * np.random.default_rng(n).normal(size=n).astype(np.float32)
+    weights = np.exp(scores.astype(np.float64))
+    exact = dict(enumerate((weights / weights.sum()).tolist()))
+    sampler = Sampler(scores, min(n, 10))
+    assert_follows([shown[0] for shown in sampler.many(20_000)], exact)
+
+
+def test_tenth_position_of_a_long_list_with_ties_is_uniform() -> None:
+    assert_follows(
+        [shown[9] for shown in Sampler(np.zeros(40), 10).many(20_000)], dict.fromkeys(range(40), 1 / 40)
+    )
+
+
+@given(
+    scores=st.lists(
+        st.floats(-(2.0**127), 2.0**127, width=32) | st.floats(-1e3, 1e3, width=32), min_size=1, max_size=40
+    ),
+    client=st.integers(0, 1000),
+)
+def test_any_finite_scores_give_a_list_without_repetition(scores, client) -> None:
+    sampler = Sampler(scores, min(len(scores), 10))
+    shown = sampler.draw(client)
+    assert len(set(shown)) == len(shown)
+    assert set(shown) <= set(range(len(scores)))
+
+
+@pytest.mark.parametrize("step", [1e3, 1e4, 1e6])
+def test_huge_differences_sort(step) -> None:
+    for client in range(200):
+        order = np.random.default_rng(client).permutation(25)
+        assert Sampler(order * step, 10).draw(client) == tuple(np.argsort(-order)[:10].tolist())
+
+
+@given(
+    scores=st.lists(st.floats(-30, 30, width=32), min_size=1, max_size=40),
+    client=st.integers(0, 1000),
+    round_=st.integers(0, 1000),
+)
+def test_a_list_is_its_own_draws_inverted(scores, client, round_) -> None:
+    """Position p uses draw p of (RANKING, round, client, interaction), over the documents in order."""
+    k = min(len(scores), 10)
+    draws = uniforms(1, Purpose.RANKING, k, round_=round_, client=client, interaction=3)
+    expected = equations.sample_ranking([float(s) for s in scores], k, draws.tolist())
+    sampler = Sampler(scores, k)
+    assert list(sampler.draw(client, 3, round_)) == expected
+
+
+def test_single_documents() -> None:
+    assert Sampler([-5.0], 1).many(3) == [(0,)] * 3
+
+
+def test_shown_weights_and_rest_are_the_masses_of_equation_1() -> None:
+    scores = np.random.default_rng(5).normal(size=30).astype(np.float32)
+    sampler = Sampler(scores, 10)
+    shown = list(sampler.draw(0))
+    weights = np.exp(scores.astype(np.float64) - float(scores.max()))
+    np.testing.assert_allclose(sampler.shown_weights, weights[shown], rtol=1e-14)
+    assert sampler.rest == pytest.approx(np.delete(weights, shown).sum(), rel=1e-13)
+
+
+def test_fast_exp_is_within_two_units_in_the_last_place() -> None:
+    random = np.random.default_rng(2)
+    points = [0.0, -1e-300, -1e-17, -math.log(2) / 2, -701.0, -700.999]
+    points += (-(10 ** random.uniform(-12, np.log10(701), 1500))).tolist() + (
+        -701 * random.random(1500)
+    ).tolist()
+    with localcontext() as context:
+        context.prec = 40
+        for x in points:
+            exact, found = Decimal(x).exp(), fast_exp(x)
+            assert abs(Decimal(found) - exact) <= 2 * Decimal(math.ulp(float(exact))), x
+    assert fast_exp(0.0) == 1.0
+
+
+def test_fast_exp_never_loses_a_weight() -> None:
+    for x in (-702.0, -800.0, -1e6, -1e308, -math.inf):
+        assert fast_exp(x) == fast_exp(-701.0) > 0
+
+
+def test_the_reference_functions_are_equations_1_and_2() -> None:
+    scores = [1.0, 0.0, 2.0]
+    e = [math.exp(s) for s in scores]
+    np.testing.assert_allclose(document_probabilities(scores), [w / sum(e) for w in e])
+    assert list_probability([2, 0], scores) == pytest.approx(e[2] / sum(e) * e[0] / (e[0] + e[1]))
+    assert sum(list_probability(r, scores) for r in itertools.permutations(range(3))) == pytest.approx(1)
+    assert list_probability([0, 1], [800.0, 0.0, 0.0]) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("skip", [-1, 0, 2])
+def test_log_denominators(skip) -> None:
+    scores = np.array([300.0, -2.0, 5.0, 0.0, -900.0, 4.5], dtype=np.float32)
+    shown = np.array([0, 2, 4, 5])
+    out = np.empty(5)
+    log_denominators(scores, 6, shown, 4, skip, out)
+    for p in range(4):
+        left = set(range(6)) - set(shown[:p].tolist()) - ({int(shown[skip])} if skip >= 0 else set())
+        assert out[p] == pytest.approx(equations.log_sum([float(scores[d]) for d in left]), abs=1e-12)
+
+
+def test_different_clients_see_different_lists() -> None:
+    most_common = Counter(Sampler(np.zeros(20), 10).many(500)).most_common(1)[0][1]
+    assert most_common == 1

@@ -1,0 +1,191 @@
+"""Randomised response: exact transitions, the ε of eq. 6, unbiased rounding, and statements that say all."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from chance import assert_follows, assert_mean
+from hypothesis import given
+from hypothesis import strategies as st
+from part_examples import EXAMPLES
+
+from quorank.draws import Purpose, uniforms
+from quorank.errors import BadInput
+from quorank.privacy import NoPrivacy, RandomisedResponse
+from quorank.privacy.randomised_response import metric_values, randomised_response, round_at_random
+
+VALUES = metric_values("maxrr", 10)
+
+
+def sent_by(part, x, count, values=VALUES, seed=1, round_=0) -> np.ndarray:
+    """(count, 2): what `count` clients send that all measured x (sides, interactions)."""
+    measured = np.tile(np.asarray(x, dtype=np.float64), (count, 1, 1))
+    return part.privatise(measured, values, seed, round_, np.arange(count))
+
+
+def test_the_values_of_a_metric() -> None:
+    assert VALUES.tolist() == [0.0] + [1 / rank for rank in range(10, 0, -1)]
+    assert len(metric_values("maxrr", 10)) == len(metric_values("ndcg", 10)) == 11
+    np.testing.assert_allclose(metric_values("ndcg", 4), [0, 0.25, 0.5, 0.75, 1])
+
+
+@pytest.mark.parametrize(("p", "rounded"), [(0.25, 1.2), (0.5, 2.3), (0.9, 4.5)])
+def test_epsilon_is_equation_6(p, rounded) -> None:
+    epsilon = RandomisedResponse(p=p).epsilon(11)
+    assert epsilon == pytest.approx(math.log(p * 10 / (1 - p)), rel=1e-14)
+    assert round(epsilon, 1) == rounded
+
+
+def transitions(p, n) -> np.ndarray:
+    """P(answer | truth), exactly: all of the (u, v) square in cells small enough for p and n − 1."""
+    fine = 200 * (n - 1)
+    matrix = np.zeros((n, n))
+    for truth in range(n):
+        for i in range(100):
+            for j in range(fine // 100):
+                answer = randomised_response(truth, n, p, (i + 0.5) / 100, (j + 0.5) / (fine // 100))
+                matrix[truth, answer] += 1
+    return matrix / (100 * (fine // 100))
+
+
+@pytest.mark.parametrize("p", [0.25, 0.5, 0.9])
+@pytest.mark.parametrize("n", [2, 3, 11])
+def test_transition_probabilities_are_exact_and_bounded_by_epsilon(p, n) -> None:
+    matrix = transitions(p, n)
+    expected = np.full((n, n), (1 - p) / (n - 1))
+    np.fill_diagonal(expected, p)
+    np.testing.assert_allclose(matrix, expected, atol=1e-12)
+    if p > 1 / n:
+        ratios = matrix[:, None, :] / matrix[None, :, :]
+        assert math.log(ratios.max()) == pytest.approx(RandomisedResponse(p=p).epsilon(n), rel=1e-9)
+
+
+@given(st.integers(2, 20), st.data(), st.floats(0.01, 0.99))
+def test_the_largest_draws_stay_in_range(n, data, p) -> None:
+    index = data.draw(st.integers(0, n - 1))
+    last = 1 - 2.0**-53
+    for v in (0.0, last):
+        answer = randomised_response(index, n, p, last, v)
+        assert 0 <= answer < n
+        assert answer != index
+
+
+@pytest.mark.parametrize("p", [0.25, 0.5, 0.9])
+@pytest.mark.parametrize("truth", [0, 4, 10])
+@pytest.mark.parametrize("per", ["message", "interaction"])
+def test_what_is_sent_follows_the_transitions(p, truth, per) -> None:
+    other = (truth + 3) % 11
+    sent = sent_by(RandomisedResponse(p=p, per=per), [[VALUES[truth]], [VALUES[other]]], 20_000)
+    for side, true in enumerate((truth, other)):
+        exact = {v: p if i == true else (1 - p) / 10 for i, v in enumerate(VALUES.tolist())}
+        assert_follows(sent[:, side].tolist(), exact)
+    both = [(a == VALUES[truth], b == VALUES[other]) for a, b in sent.tolist()]
+    chance = {True: p, False: 1 - p}
+    assert_follows(both, {(a, b): chance[a] * chance[b] for a in chance for b in chance})
+
+
+def test_the_likelihood_ratio_is_bounded_on_what_is_sent() -> None:
+    """Empirical P(answer | x) / P(answer | x') over all answers and three inputs, one between two values."""
+    part, count = RandomisedResponse(p=0.5), 60_000
+    frequencies = []
+    for seed, x in enumerate((0.0, 0.15, 1.0)):
+        sent = sent_by(part, [[x], [x]], count, seed=seed)[:, 0]
+        frequencies.append(np.array([np.mean(sent == v) for v in VALUES]))
+    ratios = [f / g for f in frequencies for g in frequencies]
+    error = 4.5 * math.sqrt(1 / (count * (1 - 0.5) / 10))
+    assert np.max(ratios) <= math.exp(part.epsilon(11)) * (1 + error)
+    assert np.max(ratios) >= math.exp(part.epsilon(11)) * (1 - error)
+
+
+@given(st.floats(0, 1))
+def test_rounding_keeps_the_mean_exactly(x) -> None:
+    low = max(i for i, v in enumerate(VALUES) if v <= x)
+    if low == 10 or VALUES[low] == x:
+        assert {round_at_random(x, VALUES, u) for u in (0.0, 0.5, 1 - 2.0**-53)} == {low}
+        return
+    up = (x - VALUES[low]) / (VALUES[low + 1] - VALUES[low])  # the probability whose mean is x
+    assert up * VALUES[low + 1] + (1 - up) * VALUES[low] == pytest.approx(x, abs=1e-15)
+    assert round_at_random(x, VALUES, max(0.0, up * (1 - 1e-9))) == (low + 1 if up > 0 else low)
+    if up * (1 + 1e-9) < 1:
+        assert round_at_random(x, VALUES, up * (1 + 1e-9) + 1e-300) == low
+
+
+@pytest.mark.parametrize("values", [VALUES, metric_values("ndcg", 10)], ids=["maxrr", "ndcg"])
+def test_messages_are_unbiased_up_to_the_known_shrinkage(values) -> None:
+    """E[sent | x] = p·x + (1 − p)(Σ values − x)/(n − 1), for a mean x that lies between the values."""
+    p, x = 0.75, [[0.3, 0.9], [1 / 3, 0.05]]
+    sent = sent_by(RandomisedResponse(p=p), x, 50_000, values)
+    mean = np.mean(x, axis=1)
+    assert_mean(sent, p * mean + (1 - p) * (values.sum() - mean) / 10)
+
+
+def test_per_interaction_averages_single_responses() -> None:
+    """Two interactions, each answered on its own: the mean of two independent draws of the transition."""
+    p, truth = 0.6, (2, 7)
+    sent = sent_by(
+        RandomisedResponse(p=p, per="interaction"), [[VALUES[t] for t in truth], [0.0, 0.0]], 30_000
+    )
+    exact: dict[float, float] = {}
+    for i, a in enumerate(VALUES):
+        for j, b in enumerate(VALUES):
+            q = (p if i == truth[0] else (1 - p) / 10) * (p if j == truth[1] else (1 - p) / 10)
+            mean = round(float((a + b) / 2), 12)
+            exact[mean] = exact.get(mean, 0.0) + q
+    assert_follows([round(float(s), 12) for s in sent[:, 0]], exact)
+
+
+def test_answers_are_addressed() -> None:
+    part, x = RandomisedResponse(p=0.5), [[0.5, 1.0], [0.1, 0.0]]
+    together = sent_by(part, x, 50)
+    measured = np.tile(np.array(x), (1, 1, 1))
+    for client in (0, 7, 49):
+        assert np.array_equal(part.privatise(measured, VALUES, 1, 0, np.array([client]))[0], together[client])
+    assert not np.array_equal(sent_by(part, x, 50, round_=1), together)
+    assert not np.array_equal(sent_by(part, x, 50, seed=2), together)
+    assert len({tuple(row) for row in together.tolist()}) > 5
+
+
+def test_one_answer_from_its_draws() -> None:
+    part = RandomisedResponse(p=0.5)
+    sent = sent_by(part, [[0.5], [0.15]], 200, round_=3)
+    for client in range(200):
+        for side, x in enumerate((0.5, 0.15)):
+            u, v, w, _ = uniforms(1, Purpose.RESPONSE, 4, round_=3, client=client, interaction=side)
+            low = max(i for i, value in enumerate(VALUES) if value <= x)
+            index = low
+            if low < 10 and w < (x - VALUES[low]) / (VALUES[low + 1] - VALUES[low]):
+                index += 1
+            others = [i for i in range(11) if i != index]
+            assert sent[client, side] == VALUES[index if u < 0.5 else others[int(v * 10)]]
+
+
+@pytest.mark.parametrize("p", [0.05, 1 / 11])
+def test_less_truth_than_chance_is_refused(p) -> None:
+    with pytest.raises(BadInput, match="p must be above 1/11"):
+        sent_by(RandomisedResponse(p=p), [[0.0], [0.0]], 1)
+
+
+@pytest.mark.parametrize("part", EXAMPLES["privacies"], ids=str)
+def test_no_epsilon_without_unit_delta_and_horizon(part) -> None:
+    statement = part.statement(rounds=200)
+    if statement is None:
+        assert isinstance(part, NoPrivacy)
+        return
+    assert statement["kind"] == part.kind
+    if any("epsilon" in key for key in statement):
+        assert statement["unit"] == "client"
+        assert statement["delta"] >= 0
+        assert "200 rounds" in statement["horizon"]
+
+
+def test_epsilon_adds_up_over_everything_that_is_sent() -> None:
+    """Two numbers a round per message, B numbers a round per interaction; pure ε, so they add up."""
+    once = math.log(0.5 * 10 / 0.5)
+    message = RandomisedResponse(p=0.5).statement(rounds=100, interactions=4, n=11)
+    assert message["epsilon"] == pytest.approx(once * 2 * 100)
+    single = RandomisedResponse(p=0.5, per="interaction").statement(rounds=100, interactions=4, n=11)
+    assert single["epsilon"] == pytest.approx(once * 4 * 100)
+    assert message["epsilon_per_number_sent"] == pytest.approx(once)
+    assert message["delta"] == 0

@@ -1,0 +1,152 @@
+"""Scores and gradients of both rankers against float64 NumPy."""
+
+from __future__ import annotations
+
+import equations
+import numpy as np
+import pytest
+
+from quorank.data.ranking import LANES, RankingData, pad
+from quorank.rankers import MLP, Linear, scores
+from quorank.rankers.scoring import add_gradient, pack, packed_size, score_rows, width_of
+
+RANKERS = [
+    Linear(),
+    MLP(hidden=1),
+    MLP(hidden=3),
+    MLP(hidden=8),
+    MLP(hidden=10),
+    MLP(hidden=17),
+    MLP(hidden=64),
+]
+WIDTHS = [1, 2, 7, 8, 9, 11, 46, 136]
+EPSILON = 2.0**-24  # half a unit in the last place of a float32 near 1
+
+
+def some(ranker, n_features, rows=23, seed=0) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng([seed, n_features, ranker.hidden])
+    theta = random.normal(size=ranker.size(n_features))
+    return theta, random.normal(size=(rows, n_features)).astype(np.float32)
+
+
+def packed_for(ranker, theta, n_features, stride) -> np.ndarray:
+    packed = np.zeros(packed_size(ranker.hidden, stride), dtype=np.float32)
+    pack(theta, ranker.hidden, n_features, stride, packed)
+    return packed
+
+
+def rounding(theta, x, hidden) -> np.ndarray:
+    """What float32 may lose: a few roundings of every term of the sum."""
+    n_features = x.shape[1]
+    if hidden == 0:
+        return (n_features + 3) * EPSILON * (np.abs(x) @ np.abs(theta))
+    w, b, v = equations.unpack(theta, n_features, hidden)
+    inner = np.abs(x) @ np.abs(w).T + np.abs(b)
+    return (n_features + hidden + 6) * EPSILON * (inner @ np.abs(v))
+
+
+@pytest.mark.parametrize("ranker", RANKERS, ids=str)
+@pytest.mark.parametrize("n_features", WIDTHS)
+def test_scores_equal_numpy(ranker, n_features) -> None:
+    theta, x = some(ranker, n_features)
+    assert theta.shape == (ranker.size(n_features),)
+    exact = equations.score(theta, x.astype(np.float64), ranker.hidden)
+    found = scores(ranker, theta, x)
+    assert found.dtype == np.float32
+    assert np.all(np.abs(found - exact) <= rounding(theta, x, ranker.hidden))
+    assert np.std(exact) > 0.01
+
+
+@pytest.mark.parametrize("ranker", RANKERS, ids=str)
+@pytest.mark.parametrize("n_features", [7, 46])
+def test_a_score_has_the_same_bits_in_any_batch(ranker, n_features) -> None:
+    theta, x = some(ranker, n_features)
+    together = scores(ranker, theta, x)
+    for row in range(len(x)):
+        assert scores(ranker, theta, x[row : row + 1])[0] == together[row]
+    assert np.array_equal(scores(ranker, theta, x[::-1]), together[::-1])
+    data = RankingData.from_arrays(x, np.zeros(len(x)), [0, 5, len(x)])
+    assert np.array_equal(scores(ranker, theta, data), together)
+    packed, activation = (
+        packed_for(ranker, theta, n_features, data.padded.shape[1]),
+        np.zeros(width_of(ranker.hidden)),
+    )
+    part = np.full(30, 7, dtype=np.float32)
+    score_rows(packed, ranker.hidden, data.padded, 5, 12, part, activation.astype(np.float32))
+    assert np.array_equal(part[:7], together[5:12])
+    assert np.all(part[7:] == 7)
+
+
+@pytest.mark.parametrize("ranker", RANKERS, ids=str)
+@pytest.mark.parametrize("n_features", [1, 7, 8, 11])
+def test_padding_changes_no_bit(ranker, n_features) -> None:
+    """A wider row of zeros, and features that are zero with any parameter, add nothing."""
+    theta, x = some(ranker, n_features)
+    narrow = pad(x)
+    wide = np.zeros((len(x), narrow.shape[1] + 3 * LANES), dtype=np.float32)
+    wide[:, :n_features] = x
+    found = []
+    for padded in (narrow, wide):
+        out = np.empty(len(x), dtype=np.float32)
+        packed = packed_for(ranker, theta, n_features, padded.shape[1])
+        score_rows(
+            packed, ranker.hidden, padded, 0, len(x), out, np.zeros(width_of(ranker.hidden), dtype=np.float32)
+        )
+        found.append(out)
+    assert np.array_equal(*found)
+
+
+@pytest.mark.parametrize("ranker", RANKERS, ids=str)
+@pytest.mark.parametrize("n_features", [1, 7, 8, 11])
+def test_gradient_equals_finite_differences(ranker, n_features) -> None:
+    theta, x = some(ranker, n_features, rows=6, seed=1)
+    padded = pad(x)
+    packed = packed_for(ranker, theta, n_features, padded.shape[1])
+    activation = np.zeros(width_of(ranker.hidden), dtype=np.float32)
+    at = packed_point(theta)
+    moved = 0
+    for row in range(len(x)):
+        features = x[row].astype(np.float64)
+        numeric = np.empty_like(theta)
+        step = (
+            1e-5  # f is piecewise linear in each coordinate, so a central difference is exact off the kinks
+        )
+        for j in range(len(theta)):
+            up, down = at.copy(), at.copy()
+            up[j] += step
+            down[j] -= step
+            f = [equations.score(t, features[None, :], ranker.hidden)[0] for t in (up, down)]
+            numeric[j] = (f[0] - f[1]) / (2 * step)
+        gradient = np.full_like(theta, 0.5)
+        add_gradient(gradient, packed, ranker.hidden, n_features, padded, row, -2.0, activation)
+        np.testing.assert_allclose((gradient - 0.5) / -2.0, numeric, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(
+            equations.score_gradient(at, features, ranker.hidden), numeric, rtol=1e-6, atol=1e-7
+        )
+        moved += bool(np.abs(numeric).max() > 0.01)
+    assert moved >= 3
+
+
+def packed_point(theta) -> np.ndarray:
+    """The parameters as scoring sees them: rounded to float32."""
+    return theta.astype(np.float32).astype(np.float64)
+
+
+def test_linear_starts_from_zero() -> None:
+    assert np.array_equal(Linear().initial(46, 1), np.zeros(46))
+    assert Linear().size(46) == 46
+
+
+def test_hidden_layer_starts_as_it_says() -> None:
+    """W ~ N(0, 1/features), b = 0, v ~ N(0, 1/hidden); from zero on request."""
+    n_features, hidden = 100, 400
+    ranker = MLP(hidden=hidden)
+    w, b, v = equations.unpack(ranker.initial(n_features, 3), n_features, hidden)
+    assert ranker.size(n_features) == hidden * n_features + 2 * hidden
+    assert w.std() * np.sqrt(n_features) == pytest.approx(1, abs=4 / np.sqrt(2 * w.size))
+    assert v.std() * np.sqrt(hidden) == pytest.approx(1, abs=4 / np.sqrt(2 * v.size))
+    assert not b.any()
+    assert not np.array_equal(ranker.initial(n_features, 3), ranker.initial(n_features, 4))
+    assert np.array_equal(ranker.initial(n_features, 3), ranker.initial(n_features, 3))
+    assert not MLP(hidden=10, start="zero").initial(n_features, 3).any()
+    assert len(MLP(hidden=10, start="zero").initial(n_features, 3)) == 10 * n_features + 20
