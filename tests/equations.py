@@ -104,23 +104,6 @@ def click_walk(
     return clicked
 
 
-def sample_ranking(scores: Sequence[float], k: int, draws: Sequence[float]) -> list[int]:
-    """Eq. 2 by inverting the distribution over the remaining documents, in their order, once per position."""
-    left, ranking = list(range(len(scores))), []
-    for p in range(k):
-        top = max(scores[d] for d in left)
-        weights = [math.exp(scores[d] - top) for d in left]
-        point, chosen = draws[p] * math.fsum(weights), left[-1]
-        for d, w in zip(left, weights, strict=True):
-            if point < w:
-                chosen = d
-                break
-            point -= w
-        ranking.append(chosen)
-        left.remove(chosen)
-    return ranking
-
-
 def score(theta: Doubles, x: Doubles, hidden: int) -> Doubles:
     """f(x) = θ·x, or v·relu(Wx + b) with θ = (W, b, v): shape (rows,)."""
     if hidden == 0:

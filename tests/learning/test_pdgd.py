@@ -6,6 +6,7 @@ import equations
 import numpy as np
 import pytest
 from chance import assert_mean
+from lists import Sampler
 
 from quorank.data.ranking import RankingData
 from quorank.draws import Purpose, uniforms
@@ -25,7 +26,7 @@ def simulate(simulation, learner, theta, clients, interactions, round_=0) -> np.
 
 
 def client_update(simulation, learner, theta, client, interactions, round_) -> np.ndarray:
-    """Algorithm 1 as it is written, float64, from the addressed draws: an update and its statistics."""
+    """Algorithm 1 as it is written, float64, on the lists of that address: an update and its statistics."""
     data, hidden, seed = simulation.data, simulation.ranker.hidden, simulation.seed
     tables = simulation.users.tables(simulation.grades, simulation.k)
     local, statistics = theta.copy(), np.zeros(STATISTICS)
@@ -37,7 +38,7 @@ def client_update(simulation, learner, theta, client, interactions, round_) -> n
         x, labels = data.features[rows].astype(np.float64), [int(y) for y in data.labels[rows]]
         k = min(simulation.k, len(x))
         scores = equations.score(local, x, hidden).tolist()
-        shown = equations.sample_ranking(scores, k, uniforms(seed, Purpose.RANKING, k, **address).tolist())
+        shown = list(Sampler(scores, k, seed).draw(client, i, round_))
         shown_labels = [labels[d] for d in shown]
         clicked = equations.click_walk(
             shown_labels, tables.examine.tolist(), tables.click.tolist(), tables.stop.tolist(),
@@ -97,10 +98,15 @@ def test_an_update_on_five_grades(tiny_graded) -> None:
 def test_clients_may_have_different_numbers_of_interactions(tiny_collection) -> None:
     simulation = Simulation(tiny_collection.train, Linear(), USERS[2], tiny_collection.grades, seed=7)
     theta = np.zeros(simulation.parameters)
-    together = simulate(simulation, PDGD(), theta, range(5), [0, 1, 2, 3, 4])
-    assert not together[0].any()
-    for client in range(5):
-        assert np.array_equal(simulate(simulation, PDGD(), theta, [client], client)[0], together[client])
+    counts = [0, 3, 0, 0, 1, 2, 0, 5, 4, 1, 1, 0]
+    clients = [7, 1, 8, 0, 12, 3, 4, 40, 6, 5, 2, 9]
+    together = simulate(simulation, PDGD(), theta, clients, counts)
+    for row, client, count in zip(together, clients, counts, strict=True):
+        assert np.array_equal(simulate(simulation, PDGD(), theta, [client], count)[0], row)
+        np.testing.assert_allclose(
+            row, client_update(simulation, PDGD(), theta, client, count, 0), rtol=3e-4, atol=3e-6
+        )
+        assert count > 0 or not row.any()
 
 
 # One query whose document j has the feature vector e_j: θ are the scores, and coordinate j of an update is

@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lists import Sampler
 
-from quorank.draws import Purpose, uniforms
 from quorank.learning.plackett_luce import (
     document_probabilities,
     fast_exp,
@@ -112,18 +111,16 @@ def test_huge_differences_sort(step) -> None:
         assert Sampler(order * step, 10).draw(client) == tuple(np.argsort(-order)[:10].tolist())
 
 
-@given(
-    scores=st.lists(st.floats(-30, 30, width=32), min_size=1, max_size=40),
-    client=st.integers(0, 1000),
-    round_=st.integers(0, 1000),
-)
-def test_a_list_is_its_own_draws_inverted(scores, client, round_) -> None:
-    """Position p uses draw p of (RANKING, round, client, interaction), over the documents in order."""
-    k = min(len(scores), 10)
-    draws = uniforms(1, Purpose.RANKING, k, round_=round_, client=client, interaction=3)
-    expected = equations.sample_ranking([float(s) for s in scores], k, draws.tolist())
-    sampler = Sampler(scores, k)
-    assert list(sampler.draw(client, 3, round_)) == expected
+def test_a_list_depends_on_its_address_alone() -> None:
+    """Not on what was drawn before; and every part of the address makes another list."""
+    scores = np.random.default_rng(3).normal(size=40)
+    addresses = [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), (2**31, 0, 0), (0, 0, 2**20), (5, 5, 5)]
+    used = Sampler(scores, 10)
+    lists = [used.draw(*address) for address in addresses]
+    assert len(set(lists)) == len(lists)
+    assert [used.draw(*address) for address in reversed(addresses)] == lists[::-1]
+    assert [Sampler(scores, 10).draw(*address) for address in addresses] == lists
+    assert Sampler(scores, 10, seed=2).draw(0, 0, 0) != lists[0]
 
 
 def test_single_documents() -> None:
