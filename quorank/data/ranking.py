@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -73,6 +73,16 @@ class RankingData:
     def max_label(self) -> int:
         return int(self.labels.max(initial=0))
 
+    def resident(self) -> RankingData:
+        """The same data with its features in the process's own memory.
+
+        A cache file is mapped in small pages, and lists drawn at random cost a page walk each: copying them once pays
+        for itself within the first rounds.
+        """
+        if self.padded.flags.owndata:
+            return self
+        return replace(self, padded=np.array(self.padded))
+
     def rows_of(self, query: int) -> slice:
         return slice(int(self.offsets[query]), int(self.offsets[query + 1]))
 
@@ -94,6 +104,10 @@ class Collection:
                     f"{self.name}: all splits must have the same features, "
                     f"train has {self.train.n_features} and another split {split.n_features}",
                 )
+
+    def resident(self) -> Collection:
+        """The same collection in the process's own memory (see `RankingData.resident`)."""
+        return replace(self, train=self.train.resident(), test=self.test.resident())
 
     @property
     def grades(self) -> int:

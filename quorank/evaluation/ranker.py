@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -16,8 +16,9 @@ import numpy.typing as npt
 
 from quorank.compiled import kernel
 from quorank.data.ranking import LANES, RankingData
-from quorank.rankers import Ranker
-from quorank.rankers.scoring import pack, packed_size, score_rows
+from quorank.evaluation.metrics import err
+from quorank.rankers import Ranker, scores
+from quorank.rankers.scoring import pack, packed_size, score_rows_of_all
 
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
@@ -56,17 +57,24 @@ def ideal_dcg(data: RankingData, k: int) -> Doubles:
 @kernel
 def top_k(scores: Floats, n: int, k: int, top: npt.NDArray[np.int64]) -> int:
     """top[:min(k, n)] = positions of the highest scores, best first, ties by position; returns min(k, n)."""
-    size = 0
-    for i in range(n):
-        s = scores[i]
-        if size == k and not s > scores[top[size - 1]]:
-            continue
-        at = size if size < k else size - 1
-        while at > 0 and s > scores[top[at - 1]]:
+    size = min(k, n)
+    for i in range(size):
+        at = i
+        while at > 0 and scores[i] > scores[top[at - 1]]:
             top[at] = top[at - 1]
             at -= 1
         top[at] = i
-        size = min(size + 1, k)
+    if size == 0:
+        return 0
+    least = scores[top[size - 1]]
+    for i in range(size, n):
+        if scores[i] > least:
+            at = size - 1
+            while at > 0 and scores[i] > scores[top[at - 1]]:
+                top[at] = top[at - 1]
+                at -= 1
+            top[at] = i
+            least = scores[top[size - 1]]
     return size
 
 
@@ -86,20 +94,23 @@ def _evaluate(
     reciprocal: Doubles,
 ) -> None:
     k = len(discount)
-    scores = np.empty(longest, dtype=np.float32)
+    scores = np.empty((packed.shape[0], longest), dtype=np.float32)
     activation = np.zeros((hidden + LANES - 1) // LANES * LANES, dtype=np.float32)
     top = np.zeros(k, dtype=np.int64)
+    gain = np.empty(128)
+    for label in range(128):
+        gain[label] = 2.0**label - 1.0
     for q in range(first, last):
         if ideal[q] <= 0.0:
             continue
         start, stop = offsets[q], offsets[q + 1]
+        score_rows_of_all(packed, hidden, padded, start, stop, scores, activation)
         for r in range(packed.shape[0]):
-            score_rows(packed[r], hidden, padded, start, stop, scores, activation)
-            size = top_k(scores, stop - start, k, top)
+            size = top_k(scores[r], stop - start, k, top)
             total, rr = 0.0, 0.0
             for p in range(size):
                 label = labels[start + top[p]]
-                total += (2.0**label - 1.0) * discount[p]
+                total += gain[label] * discount[p]
                 if label > 0 and rr == 0.0:
                     rr = 1.0 / (p + 1)
             ndcg[r, q] = total / ideal[q]
@@ -118,6 +129,11 @@ class Evaluator:
     k: int = 10
     no_relevant: NoRelevant = "skip"
     threads: int = 1
+
+    def warm(self) -> None:
+        """Compile, or load from the cache, so that the first evaluation is timed like the others."""
+        nothing = replace(self.data, padded=self.data.padded[:0], labels=self.data.labels[:0], offsets=np.zeros(1, np.int64), query_ids=[], document_ids=None)
+        replace(self, data=nothing, threads=1).per_query([np.zeros(self.ranker.size(self.data.n_features))])
 
     def per_query(self, thetas: Sequence[Doubles] | Doubles) -> tuple[Doubles, Doubles]:
         """(rankers, queries) of nDCG@k and of the reciprocal rank of the first relevant document; 0 without any."""
@@ -142,6 +158,17 @@ class Evaluator:
             with ThreadPoolExecutor(self.threads) as pool:
                 list(pool.map(part, spans))
         return ndcg, reciprocal
+
+    def err(self, theta: Doubles) -> Doubles:
+        """(queries,) expected reciprocal rank at k; labels are graded against 4, or 2 where none is higher."""
+        values = scores(self.ranker, theta, self.data)
+        highest = 4 if self.data.max_label > 2 else 2
+        out = np.empty(self.data.n_queries)
+        for q in range(self.data.n_queries):
+            rows = self.data.rows_of(q)
+            order = np.argsort(-values[rows], kind="stable")[: self.k]
+            out[q] = err(self.data.labels[rows][order], self.k, highest)
+        return out
 
     def counted(self) -> npt.NDArray[np.bool_]:
         """Which queries enter the mean."""

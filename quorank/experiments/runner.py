@@ -74,7 +74,7 @@ def interruptible() -> Iterator[Callable[[], bool]]:
 @lru_cache(maxsize=2)
 def collection_of(source: DataSource) -> Collection:
     """Loaded data, kept for the next run on the same."""
-    return load(source)
+    return load(source).resident()
 
 
 @dataclass(eq=False)
@@ -116,6 +116,7 @@ class Runner:
         pending: list[State] = []
         saved = time.monotonic()
         simulator.warm(state)
+        self.evaluator.warm()
         try:
             while state.round < experiment.rounds:
                 started = time.perf_counter()

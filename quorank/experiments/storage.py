@@ -15,6 +15,7 @@ from quorank.errors import BadInput
 from quorank.experiments.documents import read_document, write_toml
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.progress import Progress
+from quorank.experiments.saved_ranker import FORMAT
 from quorank.federation import State
 from quorank.files import write_whole
 
@@ -87,7 +88,7 @@ def load_checkpoint(folder: Path, size: int, rounds: int) -> tuple[State, Progre
 def ranker_bytes(experiment: Experiment, n_features: int, theta: npt.NDArray[np.float64]) -> bytes:
     """`ranker.json`: nothing but the ranker, so that equal rankers are equal bytes."""
     content = {
-        "format": "quorank-ranker/1",
+        "format": FORMAT,
         "ranker": experiment.tables()["ranker"],
         "n_features": n_features,
         "normalize": experiment.data.normalize,

@@ -44,6 +44,10 @@ class Simulator:
         simulation = self.simulation
         return self.federation.start(simulation.ranker.initial(simulation.data.n_features, simulation.seed))
 
+    def warm(self, state: State) -> None:
+        """Compile, or load from the cache, what a round needs, so that the first one is timed like the others."""
+        self._play(state, np.empty(0, dtype=np.int64), (0, 0), ExactSum(self.simulation.parameters + STATISTICS))
+
     def gather(self, state: State) -> Gathered:
         """Let the round's cohort interact from state.theta and sum up what it sends."""
         federation, size = self.federation, self.simulation.parameters
@@ -81,18 +85,21 @@ class Simulator:
 
     def _play(self, state: State, members: Integers | None, span: tuple[int, int], total: ExactSum) -> None:
         clients = np.arange(*span) if members is None else members[span[0] : span[1]]
-        rows = self._rows(len(clients))
-        interactions = np.full(len(clients), self.federation.interactions)
+        count = len(clients)
+        rows, interactions, weights = self._room(count)
         work = Work(self.world, self.simulation.seed, state.theta, state.round, clients, interactions, self._privatise)
         self.federation.learner.updates(work, rows)
-        total.add(rows, interactions.astype(np.float64), self.simulation.parameters)
+        total.add(rows, weights, rows.shape[1] - STATISTICS)
 
-    def _rows(self, count: int) -> Doubles:
-        """Scratch of this thread, reused from chunk to chunk."""
-        rows: Doubles | None = getattr(self._own, "rows", None)
-        if rows is None or len(rows) < count:
-            rows = self._own.rows = np.empty((count, self.simulation.parameters + STATISTICS))
-        return rows[:count]
+    def _room(self, count: int) -> tuple[Doubles, Integers, Doubles]:
+        """Updates, interactions and weights of a chunk: scratch of this thread, reused from chunk to chunk."""
+        own = self._own
+        if getattr(own, "count", -1) < count:
+            own.count = count
+            own.rows = np.empty((count, self.simulation.parameters + STATISTICS))
+            own.interactions = np.full(count, self.federation.interactions)
+            own.weights = own.interactions.astype(np.float64)
+        return own.rows[:count], own.interactions[:count], own.weights[:count]
 
     @cached_property
     def _privatise(self) -> Privatise | None:

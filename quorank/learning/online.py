@@ -15,7 +15,7 @@ from quorank.data.ranking import pad
 from quorank.draws import Purpose, key_of
 from quorank.errors import require
 from quorank.learning.pdgd import PDGD, learn_list
-from quorank.learning.plackett_luce import BLOCK, sample_list
+from quorank.learning.plackett_luce import sample_list, scratch_for
 from quorank.rankers import Ranker
 from quorank.rankers.scoring import pack, packed_size, score_rows, width_of
 
@@ -76,9 +76,8 @@ class OnlineRanker:
         score_rows(self._packed, self.ranker.hidden, padded, 0, n, scores, self._activation)
         order, weights = np.zeros(k, dtype=np.int64), np.empty(k)
         rest = sample_list(
-            scores, n, k, self._key, self.interactions, self.client, self.round, np.empty(n), np.empty(n // BLOCK + 1),
-            order, weights,
-        )  # fmt: skip
+            scores, n, k, self._key, self.interactions, self.client, self.round, scratch_for(n), order, weights
+        )
         shown = Shown(order, self.interactions, padded, scores, weights, rest)
         self.interactions += 1
         return shown

@@ -15,9 +15,9 @@ from quorank.compiled import kernel
 from quorank.draws import uniform_pair
 from quorank.errors import require
 from quorank.learning.pairs import pair_coefficients
-from quorank.learning.plackett_luce import BLOCK, sample_list
+from quorank.learning.plackett_luce import sample_list, scratch_for
 from quorank.learning.simulation import STATISTICS, Work, World, list_ndcg
-from quorank.rankers.scoring import LANES, add_gradient, pack, score_rows
+from quorank.rankers.scoring import LANES, add_gradient, pack, score_lists
 from quorank.users.clicks import click_list
 
 Floats = npt.NDArray[np.float32]
@@ -77,6 +77,10 @@ def learn_list(
     return found
 
 
+SIDE_BY_SIDE = 4
+"""Clients whose lists are scored together; it changes the speed only (see `score_lists`)."""
+
+
 @kernel
 def _simulate_clients(
     world: World,
@@ -88,17 +92,18 @@ def _simulate_clients(
     interactions: npt.NDArray[np.int64],
     rows: Doubles,
 ) -> None:
-    """B interactions of each client from the same θ (algorithm 2, ClientUpdate): nothing is allocated per interaction."""
+    """B interactions of each client from the same θ (algorithm 2, ClientUpdate); nothing is allocated per interaction."""
     size, hidden, n_features, k_max = len(theta), world.hidden, world.n_features, world.k
     stride = world.padded.shape[1]
     width = (hidden + LANES - 1) // LANES * LANES
     start_packed = np.zeros(stride if hidden == 0 else hidden * stride + 2 * width, dtype=np.float32)
-    packed = np.zeros_like(start_packed)
     pack(theta, hidden, n_features, stride, start_packed)
-    local = np.empty(size)
-    scores = np.empty(world.longest, dtype=np.float32)
-    weights = np.empty(world.longest)
-    blocks = np.empty(world.longest // BLOCK + 1)
+    packed = np.zeros((SIDE_BY_SIDE, len(start_packed)), dtype=np.float32)
+    scores = np.empty((SIDE_BY_SIDE, world.longest), dtype=np.float32)
+    queries = np.zeros(SIDE_BY_SIDE, dtype=np.int64)
+    starts = np.zeros(SIDE_BY_SIDE, dtype=np.int64)
+    lengths = np.zeros(SIDE_BY_SIDE, dtype=np.int64)
+    room = scratch_for(world.longest)
     shown = np.zeros(k_max, dtype=np.int64)
     shown_weights = np.empty(k_max)
     clicked = np.zeros(k_max, dtype=np.bool_)
@@ -107,38 +112,45 @@ def _simulate_clients(
     without = np.empty(k_max + 1)
     activation = np.zeros(width, dtype=np.float32)
     n_queries = len(world.offsets) - 1
-    for at in range(len(clients)):
-        client = clients[at]
-        local[:] = theta
-        packed[:] = start_packed
-        total_ndcg, total_rr, total_clicks = 0.0, 0.0, 0.0
-        for i in range(interactions[at]):
-            u, _ = uniform_pair(world.query_key, 0, i, client, round_)
-            query = int(u * n_queries)
-            start, stop = world.offsets[query], world.offsets[query + 1]
-            n = stop - start
-            k = min(k_max, n)
-            score_rows(packed, hidden, world.padded, start, stop, scores, activation)
-            rest = sample_list(
-                scores, n, k, world.ranking_key, i, client, round_, weights, blocks, shown, shown_weights
-            )
-            first = click_list(
-                world.labels, start, shown, k, world.examine, world.click, world.stop, world.click_key, i, client, round_, clicked
-            )
-            total_ndcg += list_ndcg(world, query, shown, k)
-            if first < 0:
-                continue
-            total_rr += 1.0 / (first + 1)
-            for p in range(k):
-                total_clicks += clicked[p]
-            learned = learn_list(
-                local, packed, hidden, n_features, world.padded, start, n, scores, shown, shown_weights, rest, clicked, k,
-                eta, coefficients, denominators, without, activation,
-            )  # fmt: skip
-            if learned and not batched:
-                pack(local, hidden, n_features, stride, packed)
-        for j in range(size):
-            rows[at, j] = local[j] - theta[j]
-        rows[at, size] = total_ndcg
-        rows[at, size + 1] = total_rr
-        rows[at, size + STATISTICS - 1] = total_clicks
+    for base in range(0, len(clients), SIDE_BY_SIDE):
+        side = min(SIDE_BY_SIDE, len(clients) - base)
+        for g in range(side):
+            rows[base + g, :size] = theta  # the client's own θ while it learns, its update at the end
+            rows[base + g, size:] = 0.0
+            packed[g] = start_packed
+        for i in range(interactions[base : base + side].max()):
+            lengths[:] = 0
+            for g in range(side):
+                if i < interactions[base + g]:
+                    u, _ = uniform_pair(world.query_key, 0, i, clients[base + g], round_)
+                    queries[g] = int(u * n_queries)
+                    starts[g] = world.offsets[queries[g]]
+                    lengths[g] = world.offsets[queries[g] + 1] - starts[g]
+            score_lists(packed, hidden, world.padded, starts, lengths, scores, activation)
+            for g in range(side):
+                client, start, n = clients[base + g], starts[g], lengths[g]
+                if n == 0:
+                    continue
+                k = min(k_max, n)
+                rest = sample_list(
+                    scores[g], n, k, world.ranking_key, i, client, round_, room, shown, shown_weights
+                )
+                first = click_list(
+                    world.labels, start, shown, k, world.examine, world.click, world.stop, world.click_key, i, client,
+                    round_, clicked,
+                )  # fmt: skip
+                rows[base + g, size] += list_ndcg(world, queries[g], shown, k)
+                if first < 0:
+                    continue
+                rows[base + g, size + 1] += 1.0 / (first + 1)
+                for p in range(k):
+                    rows[base + g, size + STATISTICS - 1] += clicked[p]
+                learned = learn_list(
+                    rows[base + g, :size], packed[g], hidden, n_features, world.padded, start, n, scores[g], shown,
+                    shown_weights, rest, clicked, k, eta, coefficients, denominators, without, activation,
+                )  # fmt: skip
+                if learned and not batched:
+                    pack(rows[base + g, :size], hidden, n_features, stride, packed[g])
+        for g in range(side):
+            for j in range(size):
+                rows[base + g, j] -= theta[j]

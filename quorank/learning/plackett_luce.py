@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -74,36 +74,82 @@ def fast_exp(x: float) -> float:
     return p * _as_double((_as_bits(shifted) + 1023) << 52)
 
 
+class Scratch(NamedTuple):
+    """Room for one list, made once per call of a kernel."""
+
+    weights: Doubles  # (longest, in whole blocks) e^(score − max)
+    prefix: Doubles  # running sums of the weights within their block
+    blocks: Doubles  # (blocks,) sums
+    ends: Doubles  # (blocks,) running sums of the blocks
+    taken: npt.NDArray[np.bool_]  # documents already shown
+
+
 @kernel
-def _weigh(scores: Floats, n: int, shown: npt.NDArray[np.int64], taken: int, weights: Doubles, blocks: Doubles) -> None:
-    """weights = e^(score − max) over the documents not yet taken, 0 for those taken; and the blocks' sums."""
-    top = np.float32(-np.inf)
+def scratch_for(longest: int) -> Scratch:
+    """Room for lists of up to `longest` documents."""
+    blocks = (longest + BLOCK - 1) // BLOCK
+    size = blocks * BLOCK
+    return Scratch(
+        np.zeros(size), np.zeros(size), np.zeros(blocks), np.zeros(blocks), np.zeros(size, dtype=np.bool_)
+    )
+
+
+@kernel
+def _highest(scores: Floats, n: int) -> float:
+    """The maximum, in four independent chains: one alone would wait for each comparison."""
+    a = b = c = d = scores[0]
+    whole = n // 4 * 4
+    for i in range(0, whole, 4):
+        a = max(a, scores[i])
+        b = max(b, scores[i + 1])
+        c = max(c, scores[i + 2])
+        d = max(d, scores[i + 3])
+    for i in range(whole, n):
+        a = max(a, scores[i])
+    return np.float64(max(max(a, b), max(c, d)))
+
+
+@kernel
+def _block_sum(weights: Doubles, block: int) -> float:
+    a = b = c = d = 0.0
+    for i in range(block * BLOCK, block * BLOCK + BLOCK, 4):
+        a += weights[i]
+        b += weights[i + 1]
+        c += weights[i + 2]
+        d += weights[i + 3]
+    return (a + b) + (c + d)
+
+
+@kernel
+def _weigh(scores: Floats, n: int, room: Scratch) -> None:
+    """weights = e^(score − max), zero behind the list, and all running sums."""
+    highest = _highest(scores, n)
+    n_blocks = (n + BLOCK - 1) // BLOCK
     for i in range(n):
-        top = max(top, scores[i])
-    if taken > 0:
-        top = np.float32(-np.inf)
-        for i in range(n):
-            free = True
-            for p in range(taken):
-                free &= shown[p] != i
-            if free:
-                top = max(top, scores[i])
-    highest = np.float64(top)
+        room.weights[i] = fast_exp(np.float64(scores[i]) - highest)
+    for i in range(n, n_blocks * BLOCK):
+        room.weights[i] = 0.0
+    end = 0.0
+    for b in range(n_blocks):
+        total = 0.0
+        for i in range(b * BLOCK, b * BLOCK + BLOCK):
+            total += room.weights[i]
+            room.prefix[i] = total
+        end += total
+        room.ends[b] = end
+
+
+@kernel
+def _weigh_remaining(scores: Floats, n: int, room: Scratch) -> None:
+    """weights = e^(score − max) of the documents not yet shown, zero for those shown, and the blocks' sums."""
+    highest = -np.inf
     for i in range(n):
-        # a taken document may score above the maximum: it is set to 0 below
-        weights[i] = fast_exp(min(np.float64(scores[i]) - highest, 0.0))
-    for p in range(taken):
-        weights[shown[p]] = 0.0
+        if not room.taken[i]:
+            highest = max(highest, np.float64(scores[i]))
+    for i in range(n):
+        room.weights[i] = 0.0 if room.taken[i] else fast_exp(np.float64(scores[i]) - highest)
     for b in range((n + BLOCK - 1) // BLOCK):
-        blocks[b] = _block_sum(weights, b, n)
-
-
-@kernel
-def _block_sum(weights: Doubles, block: int, n: int) -> float:
-    total = 0.0
-    for i in range(block * BLOCK, min(block * BLOCK + BLOCK, n)):
-        total += weights[i]
-    return total
+        room.blocks[b] = _block_sum(room.weights, b)
 
 
 @kernel
@@ -115,54 +161,110 @@ def sample_list(
     interaction: int,
     client: int,
     round_: int,
-    weights: Doubles,
-    blocks: Doubles,
+    room: Scratch,
     shown: npt.NDArray[np.int64],
     shown_weights: Doubles,
 ) -> float:
-    """Draw shown[:k] (eq. 2) and its weights; returns the weight left behind, or −1 if the weights were rescaled."""
-    _weigh(scores, n, shown, 0, weights, blocks)
+    """Draw shown[:k] (eq. 2) and its weights; returns the weight left behind, or −1 if the weights were rescaled.
+
+    While at most half of the mass is taken, documents are drawn from all of them and drawn again when they are shown
+    already, which is the same distribution and needs no new sums; after that, from the remaining ones.
+    """
+    _weigh(scores, n, room)
+    n_blocks = (n + BLOCK - 1) // BLOCK
+    total = room.ends[n_blocks - 1]
+    draw, spare, taken_mass, p = 0, 0.0, 0.0, 0
+    while p < k and taken_mass <= 0.5 * total:
+        if draw & 1:
+            u = spare
+        else:
+            u, spare = uniform_pair(key, draw >> 1, interaction, client, round_)
+        draw += 1
+        target = u * total
+        block = 0
+        for b in range(n_blocks - 1):
+            block += room.ends[b] <= target
+        if block > 0:
+            target -= room.ends[block - 1]
+        within = 0
+        for i in range(BLOCK):
+            within += room.prefix[block * BLOCK + i] <= target
+        document = min(block * BLOCK + within, n - 1)  # rounding may count one too many
+        if not room.taken[document]:
+            room.taken[document] = True
+            shown[p] = document
+            shown_weights[p] = room.weights[document]
+            taken_mass += room.weights[document]
+            p += 1
+    for i in range(p):
+        room.weights[shown[i]] = 0.0
+    for b in range(n_blocks):
+        room.blocks[b] = _block_sum(room.weights, b)
+    rest = _sample_remaining(scores, n, p, k, draw, spare, key, interaction, client, round_, room, shown, shown_weights)
+    for i in range(k):
+        room.taken[shown[i]] = False
+    return rest
+
+
+@kernel
+def _sample_remaining(
+    scores: Floats,
+    n: int,
+    first: int,
+    k: int,
+    draw: int,
+    spare: float,
+    key: npt.NDArray[np.uint64],
+    interaction: int,
+    client: int,
+    round_: int,
+    room: Scratch,
+    shown: npt.NDArray[np.int64],
+    shown_weights: Doubles,
+) -> float:
+    """Positions `first` to k from sums over the remaining documents, which are kept up to date."""
     n_blocks = (n + BLOCK - 1) // BLOCK
     rescaled = False
-    second = 0.0
-    for p in range(k):
-        if p & 1:
-            u = second
+    for p in range(first, k):
+        if draw & 1:
+            u = spare
         else:
-            u, second = uniform_pair(key, p >> 1, interaction, client, round_)
+            u, spare = uniform_pair(key, draw >> 1, interaction, client, round_)
+        draw += 1
         total = 0.0
         for b in range(n_blocks):
-            total += blocks[b]
+            total += room.blocks[b]
         if total < TINY:
             rescaled = True
-            _weigh(scores, n, shown, p, weights, blocks)
+            _weigh_remaining(scores, n, room)
             total = 0.0
             for b in range(n_blocks):
-                total += blocks[b]
+                total += room.blocks[b]
         left = u * total
         block = 0
-        while block < n_blocks - 1 and left >= blocks[block]:
-            left -= blocks[block]
+        while block < n_blocks - 1 and left >= room.blocks[block]:
+            left -= room.blocks[block]
             block += 1
         # rounding may carry the search past the last document that has weight: step back to it
-        while blocks[block] <= 0.0:
+        while room.blocks[block] <= 0.0:
             block -= 1
         document = -1
-        for i in range(block * BLOCK, min(block * BLOCK + BLOCK, n)):
-            if weights[i] > 0.0:
+        for i in range(block * BLOCK, block * BLOCK + BLOCK):
+            if room.weights[i] > 0.0:
                 document = i
-                if left < weights[i]:
+                if left < room.weights[i]:
                     break
-                left -= weights[i]
+                left -= room.weights[i]
+        room.taken[document] = True
         shown[p] = document
-        shown_weights[p] = weights[document]
-        weights[document] = 0.0
-        blocks[block] = _block_sum(weights, block, n)
+        shown_weights[p] = room.weights[document]
+        room.weights[document] = 0.0
+        room.blocks[block] = _block_sum(room.weights, block)
     if rescaled:
         return -1.0
     rest = 0.0
     for b in range(n_blocks):
-        rest += blocks[b]
+        rest += room.blocks[b]
     return rest
 
 

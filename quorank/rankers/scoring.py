@@ -25,27 +25,22 @@ Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
 
 
-@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
-def dot_lanes(_context: Any, x: Any, x_start: Any, w: Any, w_start: Any, length: Any) -> Any:
-    """Σ x[x_start + j]·w[w_start + j] over `length` floats (a multiple of LANES) in LANES partial sums.
+def _emit_dots(context: Any, builder: Any, x_data: Any, w_data: list[Any], count: Any) -> list[Any]:
+    """LLVM code for the dot products of one x with several w, each in LANES partial sums added up pairwise.
 
     Written as vector instructions because LLVM does not vectorise a sum without permission to reassociate it,
     and that permission would make the bits depend on the machine's vector width.
     """
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        x_array, x_at, w_array, w_at, count = args
-        index, wide = ir.IntType(64), ir.VectorType(ir.FloatType(), LANES)
-        x_data = builder.gep(context.make_array(signature.args[0])(context, builder, x_array).data, [x_at])
-        w_data = builder.gep(context.make_array(signature.args[2])(context, builder, w_array).data, [w_at])
-        total = cgutils.alloca_once_value(builder, ir.Constant(wide, [0.0] * LANES))
-        zero, step = ir.Constant(index, 0), ir.Constant(index, LANES)
-        with cgutils.for_range_slice(builder, zero, count, step, index) as (j, _):
-            left = builder.load(builder.bitcast(builder.gep(x_data, [j]), wide.as_pointer()), align=4)
-            right = builder.load(builder.bitcast(builder.gep(w_data, [j]), wide.as_pointer()), align=4)
+    index, wide = ir.IntType(64), ir.VectorType(ir.FloatType(), LANES)
+    totals = [cgutils.alloca_once_value(builder, ir.Constant(wide, [0.0] * LANES)) for _ in w_data]
+    with cgutils.for_range_slice(builder, ir.Constant(index, 0), count, ir.Constant(index, LANES), index) as (j, _):
+        left = builder.load(builder.bitcast(builder.gep(x_data, [j]), wide.as_pointer()), align=4)
+        for total, data in zip(totals, w_data, strict=True):
+            right = builder.load(builder.bitcast(builder.gep(data, [j]), wide.as_pointer()), align=4)
             builder.store(builder.fadd(builder.load(total), builder.fmul(left, right)), total)
-        value = builder.load(total)
-        lanes = LANES
+    sums = []
+    for total in totals:
+        value, lanes = builder.load(total), LANES
         while lanes > 1:
             lanes //= 2
             mask = ir.VectorType(ir.IntType(32), lanes)
@@ -53,9 +48,50 @@ def dot_lanes(_context: Any, x: Any, x_start: Any, w: Any, w_start: Any, length:
             low = builder.shuffle_vector(value, undefined, ir.Constant(mask, list(range(lanes))))
             high = builder.shuffle_vector(value, undefined, ir.Constant(mask, list(range(lanes, 2 * lanes))))
             value = builder.fadd(low, high)
-        return builder.extract_element(value, ir.Constant(ir.IntType(32), 0))
+        sums.append(builder.extract_element(value, ir.Constant(ir.IntType(32), 0)))
+    return sums
+
+
+def _data(context: Any, builder: Any, kind: Any, array: Any, at: Any) -> Any:
+    return builder.gep(context.make_array(kind)(context, builder, array).data, [at])
+
+
+@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+def dot_lanes(_context: Any, x: Any, x_start: Any, w: Any, w_start: Any, length: Any) -> Any:
+    """Σ x[x_start + j]·w[w_start + j] over `length` floats, a multiple of LANES."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        x_data = _data(context, builder, signature.args[0], args[0], args[1])
+        w_data = _data(context, builder, signature.args[2], args[2], args[3])
+        return _emit_dots(context, builder, x_data, [w_data], args[4])[0]
 
     return types.float32(x, types.int64, w, types.int64, types.int64), codegen
+
+
+TOGETHER = 4
+"""Dot products that `dot_lanes_together` makes at a time: x is loaded once for all of them."""
+
+
+@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+def dot_lanes_together(
+    _context: Any, x: Any, x_start: Any, w: Any, w_start: Any, w_step: Any, length: Any, out: Any, out_start: Any, out_step: Any
+) -> Any:
+    """out[out_start + i·out_step] = dot_lanes(x, x_start, w, w_start + i·w_step, length) for i < TOGETHER, bit for bit."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        x_array, x_at, w_array, w_at, w_by, count, out_array, out_at, out_by = args
+        x_data = _data(context, builder, signature.args[0], x_array, x_at)
+        steps = [ir.Constant(ir.IntType(64), i) for i in range(TOGETHER)]
+        w_data = [
+            _data(context, builder, signature.args[2], w_array, builder.add(w_at, builder.mul(i, w_by))) for i in steps
+        ]
+        for i, value in zip(steps, _emit_dots(context, builder, x_data, w_data, count), strict=True):
+            at = builder.add(out_at, builder.mul(i, out_by))
+            builder.store(value, _data(context, builder, signature.args[6], out_array, at))
+        return context.get_dummy_value()
+
+    i64 = types.int64
+    return types.void(x, i64, w, i64, i64, i64, out, i64, i64), codegen
 
 
 def width_of(hidden: int) -> int:
@@ -85,9 +121,13 @@ def pack(theta: Doubles, hidden: int, n_features: int, stride: int, packed: Floa
 def _activate(packed: Floats, hidden: int, padded: Floats, row: int, activation: Floats) -> None:
     """activation = relu(Wx + b) for one document."""
     stride = padded.shape[1]
+    whole = hidden // TOGETHER * TOGETHER
+    for h in range(0, whole, TOGETHER):
+        dot_lanes_together(padded, row * stride, packed, h * stride, stride, stride, activation, h, 1)
+    for h in range(whole, hidden):
+        activation[h] = dot_lanes(padded, row * stride, packed, h * stride, stride)
     for h in range(hidden):
-        value = packed[hidden * stride + h] + dot_lanes(padded, row * stride, packed, h * stride, stride)
-        activation[h] = max(value, np.float32(0.0))
+        activation[h] = max(packed[hidden * stride + h] + activation[h], np.float32(0.0))
 
 
 @kernel
@@ -104,6 +144,46 @@ def score_rows(
     for row in range(start, stop):
         _activate(packed, hidden, padded, row, activation)
         scores[row - start] = dot_lanes(activation, 0, packed, hidden * stride + width, width)
+
+
+@kernel
+def score_lists(
+    packed: Floats,
+    hidden: int,
+    padded: Floats,
+    starts: npt.NDArray[np.int64],
+    lengths: npt.NDArray[np.int64],
+    scores: Floats,
+    activation: Floats,
+) -> None:
+    """scores[g, i] = f of ranker g for row starts[g] + i: several lists, each by its own ranker, side by side.
+
+    Lists lie anywhere in memory; reading some of them at once keeps more of its requests under way than one alone.
+    """
+    stride = padded.shape[1]
+    if hidden > 0:
+        for g in range(len(starts)):
+            score_rows(packed[g], hidden, padded, starts[g], starts[g] + lengths[g], scores[g], activation)
+        return
+    for row in range(lengths.max()):
+        for g in range(len(starts)):
+            if row < lengths[g]:
+                scores[g, row] = dot_lanes(padded, (starts[g] + row) * stride, packed, g * stride, stride)
+
+
+@kernel
+def score_rows_of_all(
+    packed: Floats, hidden: int, padded: Floats, start: int, stop: int, scores: Floats, activation: Floats
+) -> None:
+    """scores[r, i] = f of ranker r (packed[r]) for row start + i: the bits of `score_rows`, with each row read once."""
+    stride = padded.shape[1]
+    whole = packed.shape[0] // TOGETHER * TOGETHER if hidden == 0 else 0
+    step = scores.shape[1]
+    for row in range(start, stop):
+        for r in range(0, whole, TOGETHER):
+            dot_lanes_together(padded, row * stride, packed, r * stride, stride, stride, scores, r * step + row - start, step)
+    for r in range(whole, packed.shape[0]):
+        score_rows(packed[r], hidden, padded, start, stop, scores[r], activation)
 
 
 @kernel

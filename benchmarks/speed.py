@@ -1,0 +1,250 @@
+"""Speed on this machine, every figure next to a yardstick measured in the same run.
+
+Machines are shared and noisy: contenders take turns, and each keeps its best time.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from quorank.compiled import kernel
+from quorank.data import Collection, DataSource, load, write_letor
+from quorank.evaluation.ranker import ideal_dcg
+from quorank.experiments.experiment import EvaluationPlan, Experiment
+from quorank.experiments.runner import Runner
+from quorank.federation import Federation, Simulator
+from quorank.learning import PDGD, Simulation
+from quorank.rankers import Linear
+from quorank.rankers.scoring import LANES, dot_lanes
+from quorank.users import Cascade
+
+Say = Callable[[str], None]
+WORKLOADS = {"mq2007": DataSource("synthetic:mq2007"), "mslr": DataSource("synthetic:mslr", queries=6000)}
+
+
+def best_of(contenders: dict[str, Callable[[], float]], seconds: float) -> dict[str, float]:
+    """Let contenders take turns until each has had its time; each returns its cost, and the least is kept."""
+    best = dict.fromkeys(contenders, float("inf"))
+    spent = dict.fromkeys(contenders, 0.0)
+    turns = 0
+    while turns < 3 or min(spent.values()) < seconds:
+        turns += 1
+        for name, run in contenders.items():
+            if turns > 3 and spent[name] >= seconds:
+                continue
+            started = time.perf_counter()
+            best[name] = min(best[name], run())
+            spent[name] += time.perf_counter() - started
+    return best
+
+
+def timed(action: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    action()
+    return time.perf_counter() - started
+
+
+@kernel
+def _read_all(block: npt.NDArray[np.float32], ones: npt.NDArray[np.float32]) -> float:
+    total = np.float32(0.0)
+    step = len(ones)
+    for start in range(0, block.size - step + 1, step):
+        total += dot_lanes(block, start, ones, 0, step)
+    return total
+
+
+def workload(name: str, seconds: float, reference: Any) -> dict[str, Any]:
+    """PDGD with a linear ranker and perfect users: the compiled cohort against NumPy and against memory."""
+    collection = load(WORKLOADS[name]).resident()
+    data = collection.train
+    users, theta = Cascade("perfect"), _trained(collection)
+    federation = Federation(clients=500 if name == "mslr" else 2000, interactions=4)
+    interactions = federation.clients * federation.interactions
+
+    def play(threads: int) -> Callable[[], float]:
+        simulator = Simulator(federation, Simulation(data, Linear(), users, collection.grades, 1), threads)
+        state = federation.start(theta)
+        simulator.gather(state)
+        return lambda: timed(lambda: simulator.gather(state)) / interactions
+
+    tables, ideal = users.tables(collection.grades, 10), ideal_dcg(data, 10)
+    dense, rng = np.ascontiguousarray(data.features), np.random.default_rng(1)
+
+    def play_reference() -> float:
+        few = 25
+        return timed(
+            lambda: reference.federated_round(
+                dense, data.labels, data.offsets, ideal, theta, few, 4, tables.click, tables.stop, rng
+            )
+        ) / (few * 4)
+
+    big = np.ones(1 << 26, dtype=np.float32)
+    ones = np.ones(128 * LANES, dtype=np.float32)
+    _read_all(big[: 1 << 12], ones)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    contenders = {"one": play(1), "reference": play_reference, "memory": lambda: timed(lambda: _read_all(big, ones))}
+    if cores > 1:
+        contenders["two"] = play(2)
+    best = best_of(contenders, seconds)
+    bytes_read = data.padded.nbytes / data.n_queries
+    bandwidth = big.nbytes / best["memory"]
+    return {
+        "interactions_per_second": 1.0 / best["one"],
+        "reference_interactions_per_second": 1.0 / best["reference"],
+        "speedup": best["reference"] / best["one"],
+        "interactions_per_second_two_threads": 1.0 / best["two"] if "two" in best else None,
+        "two_threads_speedup": best["one"] / best["two"] if "two" in best else None,
+        "memory_bandwidth_bytes_per_second": bandwidth,
+        "memory_bandwidth_share": bytes_read / best["one"] / bandwidth,
+        "documents_per_list": data.n_rows / data.n_queries,
+        "features": data.n_features,
+        "queries": data.n_queries,
+    }
+
+
+def _trained(collection: Collection) -> npt.NDArray[np.float64]:
+    """A ranker that has learned a little: from zero parameters all lists are equally likely."""
+    simulator = Simulator(Federation(clients=100), Simulation(collection.train, Linear(), Cascade(), collection.grades, 1))
+    state = simulator.initial()
+    for _ in range(30):
+        state, _ = simulator.federation.round(state, simulator.gather(state))
+    return state.theta
+
+
+def by_clients(say: Say) -> dict[str, Any]:
+    """Time per interaction and memory from 10 to 100,000 clients (generated MQ2007-like lists, B = 4, one thread)."""
+    collection = load(WORKLOADS["mq2007"])
+    figures = {}
+    for clients in (10, 100, 1_000, 10_000, 100_000):
+        federation = Federation(clients=clients)
+        simulator = Simulator(federation, Simulation(collection.train, Linear(), Cascade(), collection.grades, 1))
+        state = simulator.initial()
+        simulator.warm(state)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        repeats = max(1, 20_000 // clients)
+        rounds = [timed(lambda: _rounds(simulator, state, repeats)) / repeats for _ in range(5 if clients < 50_000 else 2)]
+        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+        figures[str(clients)] = {
+            "microseconds_per_interaction": min(rounds) / (clients * federation.interactions) * 1e6,
+            "memory_growth_bytes": grown * (1 if sys.platform == "darwin" else 1024),
+        }
+        say(f"{clients:>7,} clients: {figures[str(clients)]['microseconds_per_interaction']:.2f} µs per interaction")
+    slowest = max(f["microseconds_per_interaction"] for f in figures.values())
+    fastest = min(f["microseconds_per_interaction"] for f in figures.values())
+    return {"by_clients": figures, "slowest_over_fastest": slowest / fastest}
+
+
+def _rounds(simulator: Simulator, state: Any, count: int) -> None:
+    for _ in range(count):
+        state, _report = simulator.federation.round(state, simulator.gather(state))
+
+
+def evaluation() -> dict[str, Any]:
+    """The published MSLR setting, 1,000 clients × 2 × 200 rounds, with the whole test split judged after every round."""
+    experiment = Experiment(
+        WORKLOADS["mslr"], federation=Federation(1000, 2, PDGD()), rounds=200, evaluation=EvaluationPlan(every=1)
+    )
+    runner = Runner(experiment)
+    progress = runner.run()
+    return {
+        "train_seconds": progress.train_seconds,
+        "evaluate_seconds": progress.evaluate_seconds,
+        "evaluate_over_train": progress.evaluate_seconds / progress.train_seconds,
+        "test_queries": runner.collection.test.n_queries,
+    }
+
+
+def published() -> dict[str, Any]:
+    """The published MQ2007 setting on generated data: 1,000 clients × 4 × 1,000 rounds, evaluated every round."""
+    runner = Runner(Experiment())
+    seconds = timed(runner.run)
+    assert runner.progress is not None
+    return {"seconds": seconds, "interactions": runner.progress.interactions, "ndcg@10": runner.progress.last("offline_ndcg@10")}
+
+
+def reader(say: Say) -> dict[str, Any]:
+    """LETOR text against scikit-learn's svmlight reader, and the second load of the same file."""
+    try:
+        from sklearn.datasets import load_svmlight_file
+    except ImportError:
+        say("reader: not compared, scikit-learn is missing (install quorank[bench])")
+        return {}
+    figures = {}
+    for name, queries in (("mq2007", None), ("mslr", 200)):
+        train = load(DataSource(f"synthetic:{name}", queries=queries)).train
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = Path(scratch)
+            for split in ("train", "test"):
+                write_letor(train, folder / f"{split}.txt")
+            figures[name] = _reader_figures(folder / "train.txt", load_svmlight_file)
+        say(f"{name}: text {figures[name]['parse_speedup']:.0f} ×, cached {figures[name]['cached_speedup']:.0f} ×")
+    return figures
+
+
+def _reader_figures(path: Path, load_svmlight_file: Callable[..., Any]) -> dict[str, Any]:
+    from quorank.data import read_letor
+
+    read_letor(path)
+    before = os.environ.get("QUORANK_CACHE")
+    with tempfile.TemporaryDirectory() as cache:
+        os.environ["QUORANK_CACHE"] = cache
+        try:
+            source = DataSource(str(path.parent))
+            os.utime(path, (0, 0))  # an old file, whose date alone says that it has not changed
+            os.utime(path.with_name("test.txt"), (0, 0))
+            load(source)
+            best = best_of(
+                {
+                    "sklearn": lambda: timed(lambda: load_svmlight_file(str(path), query_id=True)),
+                    "text": lambda: timed(lambda: read_letor(path)),
+                    # two files, train and test, in one load
+                    "cached": lambda: timed(lambda: load(source)) / 2,
+                },
+                1.0,
+            )
+        finally:
+            gc.collect()
+            os.environ.pop("QUORANK_CACHE", None)
+            if before is not None:
+                os.environ["QUORANK_CACHE"] = before
+    size = path.stat().st_size
+    return {
+        "megabytes": size / 1e6,
+        "sklearn_megabytes_per_second": size / best["sklearn"] / 1e6,
+        "megabytes_per_second": size / best["text"] / 1e6,
+        "parse_speedup": best["sklearn"] / best["text"],
+        "cached_seconds": best["cached"],
+        "cached_speedup": best["sklearn"] / best["cached"],
+    }
+
+
+def start_up() -> dict[str, Any]:
+    """From the command to the end of the first round, when everything is compiled already."""
+    command = [
+        sys.executable, "-c",
+        "import sys, time; from quorank.cli.main import app; from quorank.experiments import runner\n"
+        "first = runner.Progress.record\n"
+        "def record(self, report):\n"
+        "    first(self, report); print(time.time(), flush=True); import os; os._exit(0)\n"
+        "runner.Progress.record = record\n"
+        "sys.argv = ['quorank', 'run', 'fpdgd', '--out', sys.argv[1], '--quiet']; app()",
+    ]  # fmt: skip
+    taken = []
+    for _ in range(4):
+        with tempfile.TemporaryDirectory() as scratch:
+            started = time.time()
+            result = subprocess.run([*command, f"{scratch}/run"], capture_output=True, text=True, check=True)
+            taken.append(float(result.stdout.split()[-1]) - started)
+    return {"seconds_to_first_round": min(taken[1:])}

@@ -1,0 +1,109 @@
+"""quorank bench: speed on this machine, with ratios."""
+
+from __future__ import annotations
+
+import importlib.util
+import json as json_
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated, Any
+
+import typer
+
+from quorank.errors import BadInput
+
+
+def bench(
+    json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON, alone, on stdout.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Shorter turns: noisier figures.")] = False,
+) -> None:
+    """Measure speed on this machine: against plain NumPy, memory bandwidth and scikit-learn, all in one run."""
+    speed, reference = _program("speed"), _program("reference")
+
+    def say(text: str) -> None:
+        print(text, file=sys.stderr)
+
+    seconds = 1.0 if quick else 4.0
+    figures: dict[str, Any] = {}
+    for name in speed.WORKLOADS:
+        say(f"measuring {name}-like lists …")
+        figures[name] = speed.workload(name, seconds, reference)
+    say("measuring 10 to 100,000 clients …")
+    figures["clients"] = speed.by_clients(say)
+    say("measuring evaluation in the published MSLR setting …")
+    figures["evaluation"] = speed.evaluation()
+    say("measuring the published MQ2007 setting …")
+    figures["published"] = speed.published()
+    say("measuring the reader …")
+    figures["reader"] = speed.reader(say)
+    say("measuring a second start …")
+    figures["start"] = speed.start_up()
+    if json:
+        print(json_.dumps(figures))
+        return
+    from rich.console import Console
+
+    Console().print(_table(figures))
+
+
+def _program(name: str) -> ModuleType:
+    """A program of benchmarks/, which lies beside the package in a checkout and inside it when installed."""
+    package = Path(__file__).parents[1]
+    for folder in (package / "benchmarks", package.parent / "benchmarks"):
+        path = folder / f"{name}.py"
+        if path.is_file():
+            spec = importlib.util.spec_from_file_location(f"quorank_benchmark_{name}", path)
+            assert spec is not None and spec.loader is not None
+            module = importlib.util.module_from_spec(spec)
+            sys.modules[spec.name] = module
+            spec.loader.exec_module(module)
+            return module
+    raise BadInput("benchmarks/ is missing: run quorank bench from a checkout or an installed package")
+
+
+def _table(figures: dict[str, Any]) -> Any:
+    from rich.table import Table
+
+    from quorank.cli.display import compact
+
+    table = Table(title="Speed on this machine", title_justify="left")
+    table.add_column("what")
+    table.add_column("figure", justify="right")
+    table.add_column("against", justify="right")
+    table.add_column("ratio", justify="right", style="bold")
+    for name in ("mq2007", "mslr"):
+        f = figures[name]
+        table.add_row(
+            f"{name}: interactions/s, 1 thread", compact(f["interactions_per_second"]),
+            f"NumPy {compact(f['reference_interactions_per_second'])}", f"{f['speedup']:.0f} ×",
+        )  # fmt: skip
+        if f["two_threads_speedup"] is not None:
+            table.add_row(
+                f"{name}: interactions/s, 2 threads", compact(f["interactions_per_second_two_threads"]),
+                "1 thread", f"{f['two_threads_speedup']:.2f} ×",
+            )  # fmt: skip
+        gigabytes = f["memory_bandwidth_bytes_per_second"] / 1e9
+        table.add_row(
+            f"{name}: feature bytes read", f"{gigabytes * f['memory_bandwidth_share']:.1f} GB/s",
+            f"memory {gigabytes:.1f} GB/s", f"{f['memory_bandwidth_share']:.0%}",
+        )  # fmt: skip
+    clients = figures["clients"]
+    few, many = (clients["by_clients"][n]["microseconds_per_interaction"] for n in ("10", "100000"))
+    table.add_row("10 clients: µs per interaction", f"{few:.2f}", f"100,000: {many:.2f}", f"{few / many:.2f} ×")
+    growth = clients["by_clients"]["100000"]["memory_growth_bytes"] / 1e6
+    table.add_row("100,000 clients: memory added", f"{growth:.1f} MB", "", "")
+    e = figures["evaluation"]
+    table.add_row(
+        "MSLR setting: evaluating every round", f"{e['evaluate_seconds']:.2f} s", f"training {e['train_seconds']:.2f} s",
+        f"{e['evaluate_over_train']:.0%}",
+    )  # fmt: skip
+    table.add_row("MQ2007 setting, 4M interactions", f"{figures['published']['seconds']:.1f} s", "", "")
+    for name, f in figures["reader"].items():
+        table.add_row(
+            f"{name}: LETOR text", f"{f['megabytes_per_second']:.0f} MB/s",
+            f"sklearn {f['sklearn_megabytes_per_second']:.0f} MB/s", f"{f['parse_speedup']:.1f} ×",
+        )  # fmt: skip
+        table.add_row(f"{name}: cached load", f"{f['cached_seconds'] * 1e3:.1f} ms", "sklearn", f"{f['cached_speedup']:.0f} ×")
+    table.add_row("second start to first round", f"{figures['start']['seconds_to_first_round']:.2f} s", "", "")
+    return table

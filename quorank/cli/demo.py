@@ -1,0 +1,53 @@
+"""quorank demo: the main job on generated data, or on one's own files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def demo(
+    data: Annotated[str, typer.Option(help="Your own data instead: a folder with train.txt and test.txt, or an imported name.")] = "synthetic:mq2007",
+    fold: Annotated[int, typer.Option(help="Fold of a collection in five folds.")] = 1,
+    clients: Annotated[int, typer.Option(min=1, help="Clients of the federation.")] = 1000,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds.")] = 500,
+    seed: Annotated[int, typer.Option(help="Seed of every random draw.")] = 1,
+    out: Annotated[Path, typer.Option(help="Where the two runs, the plot and the report go.")] = Path("runs/demo"),
+) -> None:
+    """Watch a federation learn a ranker from clicks: as published, and with the server step that we recommend."""
+    from rich.console import Console
+
+    from quorank.cli.display import watching
+    from quorank.evaluation.curves import learning_curves
+    from quorank.evaluation.panels import panels_of
+    from quorank.evaluation.report import write_comparison
+    from quorank.evaluation.runs import Group, load_run
+    from quorank.evaluation.tables import compare_table
+    from quorank.experiments.documents import read_document, set_values
+    from quorank.experiments.experiment import Experiment
+    from quorank.experiments.library import shipped
+    from quorank.experiments.runner import run_experiment
+
+    console = Console(stderr=True, highlight=False)
+    console.print(
+        f"{clients:,} clients search {data} on their own machines and click; each round, every client learns from "
+        "4 searches and sends only how far its ranker moved.",
+        soft_wrap=False,
+    )
+    groups = []
+    for name, label in (("fpdgd", "FPDGD as published"), ("recommended", "recommended server step")):
+        file = shipped(Path(name))
+        assert file is not None
+        settings = [f'data.source="{data}"', f"data.fold={fold}", f"federation.clients={clients}",
+                    f"federation.rounds={rounds}", f"seed={seed}"]  # fmt: skip
+        experiment = Experiment.read(set_values(read_document(file), settings))
+        with watching(f"{name:<11}", experiment.rounds) as watch:
+            run_experiment(experiment, out / name, watch=watch, overwrite=True)
+        run = load_run(out / name)
+        groups.append(Group(label, {"server": run.setting("federation.server")}, (run,)))
+    Console().print(compare_table(groups))
+    learning_curves(panels_of(groups, [group.label for group in groups]), out / "learning-curves.png")
+    print(f"plot     {out / 'learning-curves.png'}")
+    print(f"report   {write_comparison(groups, out / 'report.html')}")

@@ -1,0 +1,68 @@
+"""quorank evaluate: how good a ranker is on a collection."""
+
+from __future__ import annotations
+
+import json as json_
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from quorank.errors import BadInput
+
+
+def evaluate(
+    ranker: Annotated[Path, typer.Argument(help="ranker.json, or the directory of a run.")],
+    data: Annotated[str, typer.Option(help="synthetic:mq2007, synthetic:mslr, a folder, or an imported name.")],
+    fold: Annotated[int, typer.Option(help="Fold of a collection in five folds.")] = 1,
+    split: Annotated[str, typer.Option(help="train, validation or test.")] = "test",
+    k: Annotated[int, typer.Option(min=1, max=100, help="Documents that count.")] = 10,
+    no_relevant: Annotated[str, typer.Option(help="What a query without relevant documents counts: skip or zero.")] = "skip",
+    threads: Annotated[int, typer.Option(min=1)] = 1,
+    json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON, alone, on stdout.")] = False,
+) -> None:
+    """Judge a ranker on labelled data: nDCG, MaxRR and ERR, with a 95 % interval over queries."""
+    import numpy as np
+
+    from quorank.data import DataSource, load
+    from quorank.evaluation.ranker import Evaluator
+    from quorank.experiments.saved_ranker import read_ranker
+
+    if split not in ("train", "validation", "test"):
+        raise BadInput(f"--split {split}: expected train, validation or test")
+    if no_relevant not in ("skip", "zero"):
+        raise BadInput(f"--no-relevant {no_relevant}: expected skip or zero")
+    saved = read_ranker(ranker)
+    collection = load(DataSource(data, fold=fold, normalize=saved.normalize))
+    chosen = getattr(collection, split)
+    if chosen is None:
+        raise BadInput(f"{data}: this collection has no validation split; use --split test")
+    if chosen.n_features != saved.n_features:
+        raise BadInput(f"{ranker} ranks by {saved.n_features} features, but {data} has {chosen.n_features}")
+    evaluator = Evaluator(chosen, saved.ranker, k, no_relevant, threads)  # type: ignore[arg-type]
+    counted = evaluator.counted()
+    if not counted.any():
+        raise BadInput(f"{data}: no query of the {split} split has a relevant document; nothing to judge")
+    ndcg, reciprocal = (values[0][counted] for values in evaluator.per_query([saved.theta]))
+    err = evaluator.err(saved.theta)[counted]
+    figures = {
+        name: {"mean": float(v.mean()), "interval": float(1.96 * v.std(ddof=1) / np.sqrt(len(v))) if len(v) > 1 else None}
+        for name, v in ((f"ndcg@{k}", ndcg), ("maxrr", reciprocal), (f"err@{k}", err))
+    }
+    result = {
+        **figures,
+        "queries": int(counted.sum()),
+        "all_queries": chosen.n_queries,
+        "no_relevant": no_relevant,
+        "split": split,
+        "data": data,
+        "fold": fold,
+    }
+    if json:
+        print(json_.dumps(result))
+        return
+    rule = "left out" if no_relevant == "skip" else "counted as 0"
+    for name, figure in figures.items():
+        around = f" ± {figure['interval']:.4f}" if figure["interval"] is not None else ""
+        print(f"{name:<9}{figure['mean']:.4f}{around}")
+    print(f"{result['queries']} of {chosen.n_queries} {split} queries; those without relevant documents are {rule}; ± is a 95 % interval")

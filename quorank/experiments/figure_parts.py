@@ -1,0 +1,79 @@
+"""The tables of a figure file as values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from quorank.errors import require
+from quorank.evaluation.runs import CURVES
+from quorank.parts import suggest
+
+LINES = ("solid", "dashed", "dotted")
+
+
+@dataclass(frozen=True)
+class Header:
+    """[figure]: what is shown and what the paper says about it."""
+
+    kind: ClassVar[str] = "figure"
+
+    title: str = ""
+    about: str = ""  # one line for the list of figures
+    paper: str = ""
+    claim: str = ""  # what the paper found, in a sentence
+    differs: str = ""  # where this experiment is not the paper's
+    measures: tuple[str, ...] = ("offline_ndcg@10",)  # columns of the history
+    x: Literal["interactions", "rounds"] = "interactions"
+    repetitions: int = (
+        5  # runs of every cell: each has its own seed, and its own fold where there are several
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("title", "about", "paper", "claim"):
+            require(getattr(self, name), f"{name} is missing")
+        for measure in self.measures:
+            require(measure in CURVES, f"unknown measure {measure!r}{suggest(measure, CURVES)}")
+        require(self.measures, "measures is empty; expected at least one column of the history")
+        require(1 <= self.repetitions <= 1000, f"repetitions must be from 1 to 1000, got {self.repetitions}")
+
+
+@dataclass(frozen=True)
+class Check:
+    """[[check]]: each variant of `above` is above each of `below`; or all `similar` ones are alike; or each
+    one that `falls` ends below where it was before."""
+
+    kind: ClassVar[str] = "check"
+
+    claim: str = ""
+    above: tuple[str, ...] = ()
+    below: tuple[str, ...] = ()
+    similar: tuple[str, ...] = ()
+    falls: tuple[str, ...] = ()
+    at: float = 1.0  # share of the run at which variants are compared; for `falls`, the earlier point
+    within: float = 0.01  # a difference that still counts as similar
+    measure: str = ""  # the figure's first one unless given
+    only: tuple[str, ...] = ()  # panels: a collection's label and values of the grid
+
+    def __post_init__(self) -> None:
+        require(self.claim, "claim is missing")
+        forms = (bool(self.above) and bool(self.below), len(self.similar) > 1, bool(self.falls))
+        require(sum(forms) == 1, f"{self.claim!r} needs one of above and below, similar, or falls")
+        require(0.0 < self.at <= 1.0, f"at must be above 0 and at most 1, got {self.at}")
+        require(not self.falls or self.at < 1.0, "falls needs an earlier point: at below 1")
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        return (*self.above, *self.below, *self.similar, *self.falls)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A [[collection]] or a [[variant]]: settings under a name."""
+
+    label: str
+    settings: Mapping[str, Any]
+    colour: int = 1  # of the palette, from 1
+    line: str = "solid"
+    centralised: bool = False  # one client makes all interactions of a round
