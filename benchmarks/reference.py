@@ -19,7 +19,9 @@ def sample_list(scores: Doubles, k: int, rng: np.random.Generator) -> npt.NDArra
     return np.argsort(-noisy)[:k]
 
 
-def clicks_of(labels: npt.NDArray[np.int8], click: Doubles, stop: Doubles, rng: np.random.Generator) -> npt.NDArray[np.bool_]:
+def clicks_of(
+    labels: npt.NDArray[np.int8], click: Doubles, stop: Doubles, rng: np.random.Generator
+) -> npt.NDArray[np.bool_]:
     """A cascade user going down the list."""
     clicked = np.zeros(len(labels), dtype=bool)
     for position, label in enumerate(labels):
@@ -38,7 +40,10 @@ def pair_weight(weights: Doubles, denominators: Doubles, a: int, b: int) -> floa
 
 
 def gradient(
-    features: npt.NDArray[np.float32], scores: Doubles, shown: npt.NDArray[np.int64], clicked: npt.NDArray[np.bool_]
+    features: npt.NDArray[np.float32],
+    scores: Doubles,
+    shown: npt.NDArray[np.int64],
+    clicked: npt.NDArray[np.bool_],
 ) -> Doubles:
     """Eq. 5 for a linear ranker."""
     total = np.zeros(features.shape[1])

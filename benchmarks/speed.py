@@ -24,7 +24,7 @@ from quorank.data import Collection, DataSource, load, write_letor
 from quorank.evaluation.ranker import ideal_dcg
 from quorank.experiments.experiment import EvaluationPlan, Experiment
 from quorank.experiments.runner import Runner
-from quorank.federation import Federation, Simulator
+from quorank.federation import Federation, Simulator, State
 from quorank.learning import PDGD, Simulation
 from quorank.rankers import Linear
 from quorank.rankers.scoring import LANES, dot_lanes
@@ -94,7 +94,11 @@ def workload(name: str, seconds: float, reference: Any) -> dict[str, Any]:
     ones = np.ones(128 * LANES, dtype=np.float32)
     _read_all(big[: 1 << 12], ones)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    contenders = {"one": play(1), "reference": play_reference, "memory": lambda: timed(lambda: _read_all(big, ones))}
+    contenders = {
+        "one": play(1),
+        "reference": play_reference,
+        "memory": lambda: timed(lambda: _read_all(big, ones)),
+    }
     if cores > 1:
         contenders["two"] = play(2)
     best = best_of(contenders, seconds)
@@ -116,7 +120,9 @@ def workload(name: str, seconds: float, reference: Any) -> dict[str, Any]:
 
 def _trained(collection: Collection) -> npt.NDArray[np.float64]:
     """A ranker that has learned a little: from zero parameters all lists are equally likely."""
-    simulator = Simulator(Federation(clients=100), Simulation(collection.train, Linear(), Cascade(), collection.grades, 1))
+    simulator = Simulator(
+        Federation(clients=100), Simulation(collection.train, Linear(), Cascade(), collection.grades, 1)
+    )
     state = simulator.initial()
     for _ in range(30):
         state, _ = simulator.federation.round(state, simulator.gather(state))
@@ -129,32 +135,43 @@ def by_clients(say: Say) -> dict[str, Any]:
     figures = {}
     for clients in (10, 100, 1_000, 10_000, 100_000):
         federation = Federation(clients=clients)
-        simulator = Simulator(federation, Simulation(collection.train, Linear(), Cascade(), collection.grades, 1))
+        simulator = Simulator(
+            federation, Simulation(collection.train, Linear(), Cascade(), collection.grades, 1)
+        )
         state = simulator.initial()
         simulator.warm(state)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         repeats = max(1, 20_000 // clients)
-        rounds = [timed(lambda: _rounds(simulator, state, repeats)) / repeats for _ in range(5 if clients < 50_000 else 2)]
+        turns = 5 if clients < 50_000 else 2
+        rounds = [_rounds(simulator, state, repeats) / repeats for _ in range(turns)]
         grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
         figures[str(clients)] = {
             "microseconds_per_interaction": min(rounds) / (clients * federation.interactions) * 1e6,
             "memory_growth_bytes": grown * (1 if sys.platform == "darwin" else 1024),
         }
-        say(f"{clients:>7,} clients: {figures[str(clients)]['microseconds_per_interaction']:.2f} µs per interaction")
+        say(
+            f"{clients:>7,} clients: {figures[str(clients)]['microseconds_per_interaction']:.2f} µs per interaction"
+        )
     slowest = max(f["microseconds_per_interaction"] for f in figures.values())
     fastest = min(f["microseconds_per_interaction"] for f in figures.values())
     return {"by_clients": figures, "slowest_over_fastest": slowest / fastest}
 
 
-def _rounds(simulator: Simulator, state: Any, count: int) -> None:
+def _rounds(simulator: Simulator, state: State, count: int) -> float:
+    """Seconds for some rounds."""
+    started = time.perf_counter()
     for _ in range(count):
         state, _report = simulator.federation.round(state, simulator.gather(state))
+    return time.perf_counter() - started
 
 
 def evaluation() -> dict[str, Any]:
     """The published MSLR setting, 1,000 clients × 2 × 200 rounds, with the whole test split judged after every round."""
     experiment = Experiment(
-        WORKLOADS["mslr"], federation=Federation(1000, 2, PDGD()), rounds=200, evaluation=EvaluationPlan(every=1)
+        WORKLOADS["mslr"],
+        federation=Federation(1000, 2, PDGD()),
+        rounds=200,
+        evaluation=EvaluationPlan(every=1),
     )
     runner = Runner(experiment)
     progress = runner.run()
@@ -171,7 +188,11 @@ def published() -> dict[str, Any]:
     runner = Runner(Experiment())
     seconds = timed(runner.run)
     assert runner.progress is not None
-    return {"seconds": seconds, "interactions": runner.progress.interactions, "ndcg@10": runner.progress.last("offline_ndcg@10")}
+    return {
+        "seconds": seconds,
+        "interactions": runner.progress.interactions,
+        "ndcg@10": runner.progress.last("offline_ndcg@10"),
+    }
 
 
 def reader(say: Say) -> dict[str, Any]:
@@ -189,7 +210,9 @@ def reader(say: Say) -> dict[str, Any]:
             for split in ("train", "test"):
                 write_letor(train, folder / f"{split}.txt")
             figures[name] = _reader_figures(folder / "train.txt", load_svmlight_file)
-        say(f"{name}: text {figures[name]['parse_speedup']:.0f} ×, cached {figures[name]['cached_speedup']:.0f} ×")
+        say(
+            f"{name}: text {figures[name]['parse_speedup']:.0f} ×, cached {figures[name]['cached_speedup']:.0f} ×"
+        )
     return figures
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
 from quorank.compiled import kernel
 
 _M0 = np.uint64(0xD2511F53)
@@ -39,7 +40,7 @@ class Purpose(IntEnum):
 
 
 @kernel
-def philox(c0: int, c1: int, c2: int, c3: int, k0: int, k1: int) -> Any:
+def philox(c0: Any, c1: Any, c2: Any, c3: Any, k0: Any, k1: Any) -> Any:
     """Philox-4x32-10: four 32-bit words (held in uint64) for a counter and a key."""
     c0, c1, c2, c3 = np.uint64(c0), np.uint64(c1), np.uint64(c2), np.uint64(c3)
     k0, k1 = np.uint64(k0), np.uint64(k1)
@@ -63,7 +64,9 @@ def uniform_pair(key: npt.NDArray[np.uint64], block: int, interaction: int, clie
 
 
 @kernel
-def fill_uniform(key: npt.NDArray[np.uint64], interaction: int, client: int, round_: int, out: npt.NDArray[np.float64]) -> None:
+def fill_uniform(
+    key: npt.NDArray[np.uint64], interaction: int, client: int, round_: int, out: npt.NDArray[np.float64]
+) -> None:
     """The first len(out) uniform draws of an address."""
     for i in range(0, len(out), 2):
         first, second = uniform_pair(key, i >> 1, interaction, client, round_)
@@ -73,7 +76,9 @@ def fill_uniform(key: npt.NDArray[np.uint64], interaction: int, client: int, rou
 
 
 @kernel
-def fill_normal(key: npt.NDArray[np.uint64], interaction: int, client: int, round_: int, out: npt.NDArray[np.float64]) -> None:
+def fill_normal(
+    key: npt.NDArray[np.uint64], interaction: int, client: int, round_: int, out: npt.NDArray[np.float64]
+) -> None:
     """The first len(out) standard normal draws of an address (Box-Muller on pairs)."""
     for i in range(0, len(out), 2):
         first, second = uniform_pair(key, i >> 1, interaction, client, round_)

@@ -12,7 +12,18 @@ import dataclasses
 import types
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    ClassVar,
+    Generic,
+    Literal,
+    Protocol,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from quorank.errors import BadInput
 
@@ -39,11 +50,15 @@ class Family(Generic[P]):
         if isinstance(spec, str):
             spec = {"kind": spec}
         if not isinstance(spec, Mapping):
-            raise BadInput(f"{where}: expected a {self.name} ({', '.join(self.members)}) or a table with kind = …, got {spec!r}")
+            raise BadInput(
+                f"{where}: expected a {self.name} ({', '.join(self.members)}) or a table with kind = …, got {spec!r}"
+            )
         table = dict(spec)
         kind = table.pop("kind", next(iter(self.members)))
         if kind not in self.members:
-            raise BadInput(f"{where}: unknown {self.name} {kind!r}{suggest(kind, self.members)}; known: {', '.join(self.members)}")
+            raise BadInput(
+                f"{where}: unknown {self.name} {kind!r}{suggest(kind, self.members)}; known: {', '.join(self.members)}"
+            )
         return read_fields(self.members[kind], table, where)
 
     def parse(self, text: str) -> P:
@@ -56,7 +71,9 @@ class Family(Generic[P]):
             table = {k.arg: ast.literal_eval(k.value) for k in call.keywords if k.arg}
             member = by_class[call.func.id]
         except (SyntaxError, ValueError, KeyError):
-            raise BadInput(f"{text!r} is not a {self.name}; expected for example {next(iter(by_class))}()") from None
+            raise BadInput(
+                f"{text!r} is not a {self.name}; expected for example {next(iter(by_class))}()"
+            ) from None
         return read_fields(member, table, text)
 
 
@@ -67,7 +84,9 @@ def read_fields(cls: type[P], table: Mapping[str, object], where: str) -> P:
     values = {}
     for key, value in table.items():
         if key not in names:
-            raise BadInput(f"{where}.{key}: unknown key {key!r}{suggest(key, names)}; known: {', '.join(names) or 'none'}")
+            raise BadInput(
+                f"{where}.{key}: unknown key {key!r}{suggest(key, names)}; known: {', '.join(names) or 'none'}"
+            )
         values[key] = _convert(value, hints[key], f"{where}.{key}")
     try:
         return cls(**values)
@@ -112,13 +131,19 @@ def _convert(value: object, hint: Any, where: str) -> object:
         choices = get_args(hint)
         if value in choices:
             return value
-        raise BadInput(f"{where}: expected one of {', '.join(map(repr, choices))}, got {value!r}{suggest(value, choices)}")
+        raise BadInput(
+            f"{where}: expected one of {', '.join(map(repr, choices))}, got {value!r}{suggest(value, choices)}"
+        )
     if origin is tuple:
         if not isinstance(value, list | tuple):
             raise BadInput(f"{where}: expected a list, got {value!r}")
         return tuple(_convert(v, get_args(hint)[0], where) for v in value)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
-    if isinstance(hint, type) and isinstance(value, hint) and not (hint is not bool and isinstance(value, bool)):
+    if (
+        isinstance(hint, type)
+        and isinstance(value, hint)
+        and not (hint is not bool and isinstance(value, bool))
+    ):
         return value
     raise BadInput(f"{where}: expected {_WORDS.get(hint, hint)}, got {value!r}")

@@ -15,7 +15,9 @@ from quorank.errors import BadInput
 
 
 def bench(
-    json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON, alone, on stdout.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print the figures as JSON, alone, on stdout.")
+    ] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Shorter turns: noisier figures.")] = False,
 ) -> None:
     """Measure speed on this machine: against plain NumPy, memory bandwidth and scikit-learn, all in one run."""
@@ -90,7 +92,9 @@ def _table(figures: dict[str, Any]) -> Any:
         )  # fmt: skip
     clients = figures["clients"]
     few, many = (clients["by_clients"][n]["microseconds_per_interaction"] for n in ("10", "100000"))
-    table.add_row("10 clients: µs per interaction", f"{few:.2f}", f"100,000: {many:.2f}", f"{few / many:.2f} ×")
+    table.add_row(
+        "10 clients: µs per interaction", f"{few:.2f}", f"100,000: {many:.2f}", f"{few / many:.2f} ×"
+    )
     growth = clients["by_clients"]["100000"]["memory_growth_bytes"] / 1e6
     table.add_row("100,000 clients: memory added", f"{growth:.1f} MB", "", "")
     e = figures["evaluation"]
@@ -104,6 +108,13 @@ def _table(figures: dict[str, Any]) -> Any:
             f"{name}: LETOR text", f"{f['megabytes_per_second']:.0f} MB/s",
             f"sklearn {f['sklearn_megabytes_per_second']:.0f} MB/s", f"{f['parse_speedup']:.1f} ×",
         )  # fmt: skip
-        table.add_row(f"{name}: cached load", f"{f['cached_seconds'] * 1e3:.1f} ms", "sklearn", f"{f['cached_speedup']:.0f} ×")
-    table.add_row("second start to first round", f"{figures['start']['seconds_to_first_round']:.2f} s", "", "")
+        table.add_row(
+            f"{name}: cached load",
+            f"{f['cached_seconds'] * 1e3:.1f} ms",
+            "sklearn",
+            f"{f['cached_speedup']:.0f} ×",
+        )
+    table.add_row(
+        "second start to first round", f"{figures['start']['seconds_to_first_round']:.2f} s", "", ""
+    )
     return table

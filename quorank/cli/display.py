@@ -27,7 +27,7 @@ def watching(title: str, rounds: int, *, quiet: bool = False) -> Iterator[Watch 
         with _bar(title, rounds) as watch:
             yield watch
     else:
-        yield _lines(title)
+        yield _lines(title.strip())
 
 
 def _figures(progress: Progress) -> tuple[str, str]:
@@ -70,7 +70,9 @@ def _lines(title: str) -> Watch:
     def watch(progress: Progress) -> None:
         nonlocal printed, started, first
         now = time.monotonic()
-        if started == 0.0:  # what came before the first round (loading, compiling) says nothing about the others
+        if (
+            started == 0.0
+        ):  # what came before the first round (loading, compiling) says nothing about the others
             started, first = now, progress.done
         if now - printed < LINE_SECONDS or progress.done == first:
             return
@@ -103,9 +105,15 @@ def summary_table(summary: dict[str, Any]) -> Table:
     convention = "left out" if evaluation["no_relevant"] == "skip" else "count 0"
     judged = f"{evaluation['counted_queries']} test queries; without relevant documents: {convention}"
     k = evaluation["k"]
-    table.add_row("offline", f"{summary['offline']['ndcg@10']:.4f}", f"nDCG@{k} of the final ranker, {judged}")
-    table.add_row("", f"{summary['offline']['maxrr']:.4f}", "MaxRR, the reciprocal rank of its first relevant document")
-    table.add_row("online", f"{summary['online']['ndcg@10']:.4f}", f"mean nDCG@{k} of the lists that people were shown")
+    table.add_row(
+        "offline", f"{summary['offline']['ndcg@10']:.4f}", f"nDCG@{k} of the final ranker, {judged}"
+    )
+    table.add_row(
+        "", f"{summary['offline']['maxrr']:.4f}", "MaxRR, the reciprocal rank of its first relevant document"
+    )
+    table.add_row(
+        "online", f"{summary['online']['ndcg@10']:.4f}", f"mean nDCG@{k} of the lists that people were shown"
+    )
     table.add_row("", f"{summary['online']['discounted']:.2f}", "discounted sum over rounds, γ = 0.9995")
     table.add_row(
         "speed", f"{compact(summary['interactions_per_second'])}/s",

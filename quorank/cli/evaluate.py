@@ -13,13 +13,19 @@ from quorank.errors import BadInput
 
 def evaluate(
     ranker: Annotated[Path, typer.Argument(help="ranker.json, or the directory of a run.")],
-    data: Annotated[str, typer.Option(help="synthetic:mq2007, synthetic:mslr, a folder, or an imported name.")],
+    data: Annotated[
+        str, typer.Option(help="synthetic:mq2007, synthetic:mslr, a folder, or an imported name.")
+    ],
     fold: Annotated[int, typer.Option(help="Fold of a collection in five folds.")] = 1,
     split: Annotated[str, typer.Option(help="train, validation or test.")] = "test",
     k: Annotated[int, typer.Option(min=1, max=100, help="Documents that count.")] = 10,
-    no_relevant: Annotated[str, typer.Option(help="What a query without relevant documents counts: skip or zero.")] = "skip",
+    no_relevant: Annotated[
+        str, typer.Option(help="What a query without relevant documents counts: skip or zero.")
+    ] = "skip",
     threads: Annotated[int, typer.Option(min=1)] = 1,
-    json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON, alone, on stdout.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print the figures as JSON, alone, on stdout.")
+    ] = False,
 ) -> None:
     """Judge a ranker on labelled data: nDCG, MaxRR and ERR, with a 95 % interval over queries."""
     import numpy as np
@@ -46,7 +52,10 @@ def evaluate(
     ndcg, reciprocal = (values[0][counted] for values in evaluator.per_query([saved.theta]))
     err = evaluator.err(saved.theta)[counted]
     figures = {
-        name: {"mean": float(v.mean()), "interval": float(1.96 * v.std(ddof=1) / np.sqrt(len(v))) if len(v) > 1 else None}
+        name: {
+            "mean": float(v.mean()),
+            "interval": float(1.96 * v.std(ddof=1) / np.sqrt(len(v))) if len(v) > 1 else None,
+        }
         for name, v in ((f"ndcg@{k}", ndcg), ("maxrr", reciprocal), (f"err@{k}", err))
     }
     result = {
@@ -65,4 +74,7 @@ def evaluate(
     for name, figure in figures.items():
         around = f" ± {figure['interval']:.4f}" if figure["interval"] is not None else ""
         print(f"{name:<9}{figure['mean']:.4f}{around}")
-    print(f"{result['queries']} of {chosen.n_queries} {split} queries; those without relevant documents are {rule}; ± is a 95 % interval")
+    print(
+        f"{result['queries']} of {chosen.n_queries} {split} queries; those without relevant documents are {rule}; "
+        "± is a 95 % interval"
+    )

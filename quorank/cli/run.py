@@ -18,18 +18,36 @@ if TYPE_CHECKING:
 
 
 def run(
-    file: Annotated[Path | None, typer.Argument(help="Experiment file, or the name of a shipped one (fpdgd, recommended).")] = None,
+    file: Annotated[
+        Path | None,
+        typer.Argument(help="Experiment file, or the name of a shipped one (fpdgd, recommended)."),
+    ] = None,
     assignments: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the file, e.g. federation.clients=100. Repeatable."),
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Change a key of the file, e.g. federation.clients=100. Repeatable.",
+        ),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of every random draw.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Directory of the run; by default a new one below runs/.")] = None,
-    resume: Annotated[Path | None, typer.Option(help="Go on with the interrupted run (or grid) in this directory.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Directory of the run; by default a new one below runs/.")
+    ] = None,
+    resume: Annotated[
+        Path | None, typer.Option(help="Go on with the interrupted run (or grid) in this directory.")
+    ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Runs of a [grid] side by side.")] = 1,
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads of a run; by default all cores. The result is the same.")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a run that is in the directory already.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON, alone, on stdout.")] = False,
+    threads: Annotated[
+        int | None,
+        typer.Option(min=1, help="Threads of a run; by default all cores. The result is the same."),
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace a run that is in the directory already.")
+    ] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print the summary as JSON, alone, on stdout.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
     """Run an experiment: simulate the federation, evaluate the ranker, write the run's directory.
@@ -46,7 +64,9 @@ def run(
     how = _How(threads, jobs, resume is not None, overwrite, json, quiet)
     if resume is not None:
         if file is not None or assignments or seed is not None or out is not None:
-            raise BadInput("--resume goes on with the run as it was started; give it no file, --set, --seed or --out")
+            raise BadInput(
+                "--resume goes on with the run as it was started; give it no file, --set, --seed or --out"
+            )
         grid = Grid.read(read_document(resume / FILE)) if (resume / FILE).is_file() else None
         if grid is not None:
             _grid(grid, resume, how)
@@ -89,7 +109,12 @@ def _one(experiment: Experiment, folder: Path, how: _How) -> None:
     try:
         with watching("run", experiment.rounds, quiet=how.quiet) as watch:
             summary = run_experiment(
-                experiment, folder, watch=watch, threads=how.threads, resume=how.resume, overwrite=how.overwrite
+                experiment,
+                folder,
+                watch=watch,
+                threads=how.threads,
+                resume=how.resume,
+                overwrite=how.overwrite,
             )
     except Interrupted as stopped:
         print(
@@ -117,7 +142,10 @@ def _grid(grid: Grid, folder: Path, how: _How) -> None:
         nonlocal done
         done += 1
         if not how.quiet:
-            print(f"{done}/{len(grid.cells)}  {cell.name}  nDCG@10 {summary['offline']['ndcg@10']:.4f}", file=sys.stderr)
+            print(
+                f"{done}/{len(grid.cells)}  {cell.name}  nDCG@10 {summary['offline']['ndcg@10']:.4f}",
+                file=sys.stderr,
+            )
 
     try:
         folders = run_grid(
@@ -127,7 +155,9 @@ def _grid(grid: Grid, folder: Path, how: _How) -> None:
         print(f"quorank: stopped; go on with: quorank run --resume {folder}", file=sys.stderr)
         raise typer.Exit(130) from None
     if how.json:
-        print(json_.dumps([{"run": f.name, **json_.loads((f / "summary.json").read_text())} for f in folders]))
+        print(
+            json_.dumps([{"run": f.name, **json_.loads((f / "summary.json").read_text())} for f in folders])
+        )
         return
     from rich.console import Console
 

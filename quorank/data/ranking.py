@@ -21,19 +21,32 @@ class RankingData:
     Row r holds the features of one document for its query; rows offsets[q] .. offsets[q+1] belong to query q.
     """
 
-    padded: npt.NDArray[np.float32]  # (rows, stride) C order; stride is a multiple of LANES, zeros behind n_features
+    # (rows, stride) in C order; stride is a multiple of LANES, zeros behind n_features
+    padded: npt.NDArray[np.float32]
     labels: npt.NDArray[np.int8]  # (rows,) graded relevance, 0 is not relevant
     offsets: npt.NDArray[np.int64]  # (queries + 1,) first row of each query
     n_features: int
     query_ids: Sequence[str] = field(repr=False)  # (queries,)
-    document_ids: Sequence[str] | None = field(default=None, repr=False)  # (rows,), None where the file names none
+    # (rows,), None where the file names none
+    document_ids: Sequence[str] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         rows, stride = self.padded.shape
-        require(self.padded.dtype == np.float32 and self.padded.flags.c_contiguous, "features must be float32 in C order")
-        require(stride % LANES == 0 and stride >= self.n_features, f"row stride {stride} must be a multiple of {LANES}")
-        require(self.labels.shape == (rows,) and self.labels.dtype == np.int8, "labels must be int8, one per row")
-        require(self.offsets[0] == 0 and self.offsets[-1] == rows, "query offsets must run from 0 to the row count")
+        require(
+            self.padded.dtype == np.float32 and self.padded.flags.c_contiguous,
+            "features must be float32 in C order",
+        )
+        require(
+            stride % LANES == 0 and stride >= self.n_features,
+            f"row stride {stride} must be a multiple of {LANES}",
+        )
+        require(
+            self.labels.shape == (rows,) and self.labels.dtype == np.int8, "labels must be int8, one per row"
+        )
+        require(
+            self.offsets[0] == 0 and self.offsets[-1] == rows,
+            "query offsets must run from 0 to the row count",
+        )
         require(len(self.query_ids) == len(self.offsets) - 1, "there must be one query id per query")
 
     @classmethod
@@ -49,7 +62,14 @@ class RankingData:
         dense = np.asarray(features, dtype=np.float32)
         offsets_ = np.ascontiguousarray(offsets, dtype=np.int64)
         ids = query_ids if query_ids is not None else [str(q) for q in range(len(offsets_) - 1)]
-        return cls(pad(dense), np.ascontiguousarray(labels, dtype=np.int8), offsets_, dense.shape[1], ids, document_ids)
+        return cls(
+            pad(dense),
+            np.ascontiguousarray(labels, dtype=np.int8),
+            offsets_,
+            dense.shape[1],
+            ids,
+            document_ids,
+        )
 
     @property
     def features(self) -> npt.NDArray[np.float32]:

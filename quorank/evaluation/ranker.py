@@ -31,7 +31,9 @@ def discounts(k: int) -> Doubles:
 
 
 @kernel
-def _ideal(labels: npt.NDArray[np.int8], offsets: npt.NDArray[np.int64], discount: Doubles, out: Doubles) -> None:
+def _ideal(
+    labels: npt.NDArray[np.int8], offsets: npt.NDArray[np.int64], discount: Doubles, out: Doubles
+) -> None:
     counts = np.zeros(128, dtype=np.int64)
     for q in range(len(out)):
         counts[:] = 0
@@ -132,7 +134,14 @@ class Evaluator:
 
     def warm(self) -> None:
         """Compile, or load from the cache, so that the first evaluation is timed like the others."""
-        nothing = replace(self.data, padded=self.data.padded[:0], labels=self.data.labels[:0], offsets=np.zeros(1, np.int64), query_ids=[], document_ids=None)
+        nothing = replace(
+            self.data,
+            padded=self.data.padded[:0],
+            labels=self.data.labels[:0],
+            offsets=np.zeros(1, np.int64),
+            query_ids=[],
+            document_ids=None,
+        )
         replace(self, data=nothing, threads=1).per_query([np.zeros(self.ranker.size(self.data.n_features))])
 
     def per_query(self, thetas: Sequence[Doubles] | Doubles) -> tuple[Doubles, Doubles]:

@@ -40,7 +40,9 @@ def read_document(path: Path) -> Document:
     except FileNotFoundError:
         raise BadInput(f"{path}: no such experiment file") from None
     except IsADirectoryError:
-        raise BadInput(f"{path}: this is a folder; expected an experiment file such as experiment.toml") from None
+        raise BadInput(
+            f"{path}: this is a folder; expected an experiment file such as experiment.toml"
+        ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"{path}: cannot be read as text ({error})") from None
     return parse_document(text, str(path))
@@ -61,7 +63,9 @@ def set_values(document: Document, assignments: Sequence[str]) -> Document:
         key, equals, text = assignment.partition("=")
         key = key.strip()
         if not equals or not re.fullmatch(r"[A-Za-z0-9_\-]+(\.[A-Za-z0-9_\-]+)*", key):
-            raise BadInput(f"--set {assignment}: expected KEY=VALUE, for example --set federation.clients=100")
+            raise BadInput(
+                f"--set {assignment}: expected KEY=VALUE, for example --set federation.clients=100"
+            )
         try:
             value = tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError:

@@ -49,7 +49,9 @@ class Experiment:
     def __post_init__(self) -> None:
         require(self.rounds >= 1, f"federation: rounds must be at least 1, got {self.rounds}")
         require(self.rounds < 2**31, f"federation: rounds must be below 2^31, got {self.rounds}")
-        require(0 <= self.seed < 2**64, f"seed: seed must be a whole number from 0 to 2^64 − 1, got {self.seed}")
+        require(
+            0 <= self.seed < 2**64, f"seed: seed must be a whole number from 0 to 2^64 − 1, got {self.seed}"
+        )
 
     def tables(self) -> dict[str, Any]:
         """The complete experiment file of this experiment."""
@@ -94,19 +96,21 @@ def _read(tables: Mapping[str, Any]) -> Experiment:
     rounds = plan.pop("rounds", Experiment.rounds)
     if not isinstance(rounds, int) or isinstance(rounds, bool):
         raise BadInput(f"federation.rounds: expected a whole number, got {rounds!r}")
-    parts = {
-        "aggregation": AGGREGATIONS.read(plan.pop("aggregation", Mean.kind), "federation.aggregation"),
-        "participation": PARTICIPATIONS.read(plan.pop("participation", Full.kind), "federation.participation"),
-        "server": SERVERS.read(plan.pop("server"), "federation.server") if "server" in plan else server_by_default,
-    }
+    aggregation = AGGREGATIONS.read(plan.pop("aggregation", Mean.kind), "federation.aggregation")
+    participation = PARTICIPATIONS.read(plan.pop("participation", Full.kind), "federation.participation")
+    server = SERVERS.read(plan.pop("server"), "federation.server") if "server" in plan else server_by_default
     privacy = PRIVACIES.read(tables.get("privacy", NoPrivacy.kind), "privacy")
     for key in plan:
         if key not in ("clients", "interactions"):
-            known = ("clients", "interactions", "rounds", *parts)
-            raise BadInput(f"federation.{key}: unknown key {key!r}{suggest(key, known)}; known: {', '.join(known)}")
-    counts: Any = read_fields(_Counts, plan, "federation")
+            keys = ("clients", "interactions", "rounds", "participation", "aggregation", "server")
+            raise BadInput(
+                f"federation.{key}: unknown key {key!r}{suggest(key, keys)}; known: {', '.join(keys)}"
+            )
+    counts = read_fields(_Counts, plan, "federation")
     try:
-        federation = Federation(counts.clients, counts.interactions, learner, privacy=privacy, **parts)
+        federation = Federation(
+            counts.clients, counts.interactions, learner, participation, aggregation, server, privacy
+        )
     except BadInput as error:
         raise BadInput(f"federation: {error}") from None
     seed = tables.get("seed", 1)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 PANEL = (3.1, 2.25)  # inches
 DASHES: dict[str, Any] = dict(zip(LINES, ("-", (0, (4, 1.6)), (0, (1.2, 1.2))), strict=True))
 POINTS = 80  # of a curve: more than a panel of this size shows
-START = 0.02  # share of the x axis that may leave the panel: the steep beginning would take all its height
+START = 0.08  # share of the x axis that may leave the panel: the steep beginning would take all its height
 
 
 def draw(results: Results) -> Drawing:
@@ -91,7 +91,7 @@ def _limits(row: Any) -> None:
         for line in axes.get_lines():
             x, y = line.get_xdata(), line.get_ydata()
             later = y[x >= START * x[-1]]
-            low, high = min(low, later.min()), max(high, y.max())
+            low, high = min(low, later.min()), max(high, later.max())
     margin = 0.06 * max(high - low, 1e-3)
     row[0].set_ylim(low - margin, high + margin)
 

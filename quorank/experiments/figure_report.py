@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 RESULTS, REPORT = "results.json", "report.html"
 DRAWINGS = ("figure.png", "figure.svg")
+FINDINGS = ("the paper's findings", "here", "agree", "p < .05", "opposite, p < .05")
 
 
 def write_all(results: Results, folder: Path, command: str) -> None:
@@ -108,10 +109,11 @@ def renderable(results: Results) -> Renderable:
         parts.append(table)
     if results.findings:
         found = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
-        for name in ("the paper's findings", "here", "comparisons that agree"):
-            found.add_column(name, overflow="fold")
+        found.add_column(FINDINGS[0])
+        for name in FINDINGS[1:]:
+            found.add_column(name, justify="right", no_wrap=True)
         for finding in results.findings:
-            found.add_row(Text(finding.check.claim), finding.verdict, finding.counts())
+            found.add_row(Text(finding.check.claim), finding.verdict, *finding.counts())
         parts.append(found)
     return Renderable(*parts, *[Padding(Text(note, style="dim"), (0, 1)) for note in notes(results)])
 
@@ -130,8 +132,8 @@ def html(results: Results, drawing: str, command: str) -> str:
         page.section("What we measured", page.plots([(_alt(results), drawing)])),
     ]
     if results.findings:
-        rows = [[f.check.claim, f.verdict, f.counts()] for f in results.findings]
-        body.append(page.section("Findings", page.table(["", "here", "comparisons that agree"], rows)))
+        rows = [[f.check.claim, f.verdict, *f.counts()] for f in results.findings]
+        body.append(page.section("Findings", page.table(FINDINGS, rows)))
     for panels in rows_of(results):
         head = ["", *(figure.column_label(panel.column) for panel in panels)]
         name = f"{panels[0].collection}: {measure_title(panels[0].measure)}"

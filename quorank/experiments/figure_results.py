@@ -93,19 +93,15 @@ class Finding:
             else "does not hold"
         )
 
-    def counts(self) -> str:
-        """In words: how many comparisons agree, and how many differences are more than luck."""
+    def counts(self) -> tuple[str, str, str]:
+        """How many comparisons agree, how many significantly, and how many are significantly opposite."""
         if not self.comparisons:
-            return "no panel of this kind"
-        text = f"{self.agree} of {len(self.comparisons)}"
-        if self.check.similar:
-            return f"{text} pairs within {self.check.within:g}"
-        tested = any(c.difference.p is not None for c in self.comparisons)
+            return "–", "–", "–"
+        agree = f"{self.agree} of {len(self.comparisons)}"
+        if self.check.similar or all(c.difference.p is None for c in self.comparisons):
+            return agree, "–", "–"
         sure = sum(c.agrees and c.significant for c in self.comparisons)
-        opposite = sum(not c.agrees and c.significant for c in self.comparisons)
-        return (
-            f"{text} (significant: {sure}, opposite: {opposite})" if tested else f"{text} (one run, no test)"
-        )
+        return agree, str(sure), str(sum(not c.agrees and c.significant for c in self.comparisons))
 
 
 @dataclass(frozen=True, eq=False)

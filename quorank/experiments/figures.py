@@ -8,9 +8,9 @@
     [quick]         repetitions, grid and settings of the short version
 
 and the sections of an experiment, which hold for all. Variants go over collections, and those over [quick]
-and the sections; collections and variants may have a `quick` table of their own. A part that names its kind, as in
-`learner = { kind = "evolution" }`, replaces the part; other tables are merged. A `centralised` variant has one
-client that makes all interactions of a round.
+and the sections; collections and variants may have a `quick` table of their own. A part that names its kind
+(`learner = { kind = "evolution" }`) replaces the part; other tables are merged. A `centralised` variant has
+one client that makes all interactions of a round.
 """
 
 from __future__ import annotations
@@ -86,6 +86,8 @@ def read_figure(
     repetitions: int | None = None,
 ) -> Figure:
     """A figure from its file; mistakes are sentences that name the file."""
+    if data is not None:
+        folds_of(data)  # what is wrong with it is no mistake of the file
     try:
         return _read(document, name, quick, data, repetitions)
     except BadInput as error:
@@ -102,8 +104,8 @@ def _read(document: Document, name: str, quick: bool, data: str | None, repetiti
         require(key in known, f"unknown section {key!r}{suggest(key, known)}; known: {', '.join(known)}")
     shorter = dict(tables.get("quick", {})) if quick else {}
     header = read_fields(Header, tables.get("figure", {}), "figure")
-    count = repetitions or shorter.pop("repetitions", header.repetitions)
-    header = replace(header, repetitions=count)
+    count = shorter.pop("repetitions", header.repetitions)
+    header = replace(header, repetitions=repetitions or count)
     axes = flatten(tables.get("grid", {})) | flatten(shorter.pop("grid", {}))
     for key, values in axes.items():
         require(isinstance(values, list) and values, f"grid.{key}: expected a list of values, got {values!r}")
@@ -126,7 +128,7 @@ def _read(document: Document, name: str, quick: bool, data: str | None, repetiti
     cells = [
         _cell(document, base, shorter, collection, (index, column), variant, repetition)
         # Repetitions outermost: after an interruption all curves are equally far.
-        for repetition in range(1, count + 1)
+        for repetition in range(1, header.repetitions + 1)
         for collection in collections
         for index, column in enumerate(columns)
         for variant in variants

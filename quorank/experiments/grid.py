@@ -18,7 +18,6 @@ from quorank.experiments.experiment import Experiment
 from quorank.experiments.runner import available_threads, run_experiment
 from quorank.files import write_whole
 
-
 INDEX, FILE = "grid.json", "grid.toml"
 Task = tuple[Experiment, Path, int, bool, bool]
 """Experiment, directory, threads, resume, overwrite."""
@@ -71,12 +70,17 @@ def _cells(document: Document, axes: Mapping[str, list[Any]]) -> list[Cell]:
         tables = _copied(document.tables)
         for key, value in values.items():
             put(tables, key, _copied(value))
-        places = {**document.places, **{k: document.places.get(f"grid.{k}", f"{document.name} [grid]") for k in values}}
+        places = {
+            **document.places,
+            **{k: document.places.get(f"grid.{k}", f"{document.name} [grid]") for k in values},
+        }
         name = ",".join(f"{key.rsplit('.', 1)[-1]}={_word(value)}" for key, value in values.items())
         found.append(Cell(name, values, Experiment.read(Document(tables, document.name, places))))
     names = [cell.name for cell in found]
     if len(set(names)) < len(names):
-        found = [Cell(f"{i:03d},{cell.name}"[:120], cell.values, cell.experiment) for i, cell in enumerate(found)]
+        found = [
+            Cell(f"{i:03d},{cell.name}"[:120], cell.values, cell.experiment) for i, cell in enumerate(found)
+        ]
     return found
 
 

@@ -92,10 +92,17 @@ class Runner:
         self.collection = collection_of(experiment.data)
         plan = experiment.evaluation
         simulation = Simulation(
-            self.collection.train, experiment.ranker, experiment.users, self.collection.grades, experiment.seed, plan.k
+            self.collection.train,
+            experiment.ranker,
+            experiment.users,
+            self.collection.grades,
+            experiment.seed,
+            plan.k,
         )
         self.simulator = Simulator(experiment.federation, simulation, self.threads, self.chunk)
-        self.evaluator = Evaluator(self.collection.test, experiment.ranker, plan.k, plan.no_relevant, self.threads)
+        self.evaluator = Evaluator(
+            self.collection.test, experiment.ranker, plan.k, plan.no_relevant, self.threads
+        )
         self.simulator.world  # noqa: B018  built now, not in the first round's time
 
     @property
@@ -176,7 +183,9 @@ class Runner:
     def _privacy(self) -> dict[str, Any] | None:
         federation = self.experiment.federation
         if isinstance(federation.privacy, RandomisedResponse):
-            return federation.privacy.statement(self.experiment.rounds, federation.interactions, self.experiment.evaluation.k + 1)
+            return federation.privacy.statement(
+                self.experiment.rounds, federation.interactions, self.experiment.evaluation.k + 1
+            )
         return federation.privacy.statement(self.experiment.rounds)
 
     def ledger(self) -> dict[str, Any]:

@@ -32,17 +32,23 @@ def read_ranker(path: Path) -> SavedRanker:
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise BadInput(f"{path}: no ranker here; expected ranker.json or the directory of a finished run") from None
+        raise BadInput(
+            f"{path}: no ranker here; expected ranker.json or the directory of a finished run"
+        ) from None
     except (OSError, ValueError) as error:
         raise BadInput(f"{file}: not a ranker file ({error})") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise BadInput(f"{file}: not a ranker file; expected \"format\": \"{FORMAT}\"")
+        raise BadInput(f'{file}: not a ranker file; expected "format": "{FORMAT}"')
     try:
         ranker = RANKERS.read(content["ranker"], "ranker")
         n_features, normalize = int(content["n_features"]), content["normalize"]
         theta = np.array(content["parameters"], dtype=np.float64)
     except (KeyError, TypeError, ValueError, BadInput) as error:
         raise BadInput(f"{file}: damaged ranker file ({error})") from None
-    if normalize not in ("query", "none") or theta.shape != (ranker.size(n_features),) or not np.isfinite(theta).all():
+    if (
+        normalize not in ("query", "none")
+        or theta.shape != (ranker.size(n_features),)
+        or not np.isfinite(theta).all()
+    ):
         raise BadInput(f"{file}: damaged ranker file; expected {ranker.size(n_features)} finite parameters")
     return SavedRanker(ranker, n_features, normalize, theta)

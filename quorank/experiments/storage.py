@@ -79,9 +79,13 @@ def load_checkpoint(folder: Path, size: int, rounds: int) -> tuple[State, Progre
         state = State(counts[0], arrays["theta"], memory)
         progress = Progress(counts[1], values, counts[2], counts[3], counts[0], *arrays["seconds"].tolist())
     except (OSError, ValueError, KeyError, EOFError) as error:
-        raise BadInput(f"{path}: damaged checkpoint ({error}); start the run again with --overwrite") from None
+        raise BadInput(
+            f"{path}: damaged checkpoint ({error}); start the run again with --overwrite"
+        ) from None
     if len(state.theta) != size or progress.rounds != rounds:
-        raise BadInput(f"{path}: the checkpoint belongs to another experiment than {CONFIG}; start again with --overwrite")
+        raise BadInput(
+            f"{path}: the checkpoint belongs to another experiment than {CONFIG}; start again with --overwrite"
+        )
     return state, progress
 
 

@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from quorank.draws import Purpose, key_of, uniform_pair
 from quorank.compiled import kernel
+from quorank.draws import Purpose, key_of, uniform_pair
 from quorank.errors import require
 from quorank.parts import Family
 

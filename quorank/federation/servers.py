@@ -92,4 +92,6 @@ def _check_step(step: float) -> None:
 
 
 Server = Add | Momentum | Adam
-SERVERS: Family[Server] = Family("server optimiser", Add, Momentum, Adam)  # a new one: its class, and its name here
+SERVERS: Family[Server] = Family(
+    "server optimiser", Add, Momentum, Adam
+)  # a new one: its class, and its name here

@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 from quorank.federation.exact_sum import ExactSum
 from quorank.federation.rounds import Federation, Gathered, State
+from quorank.learning import Evolution
 from quorank.learning.simulation import STATISTICS, Privatise, Simulation, Work, World
 from quorank.privacy import RandomisedResponse
 from quorank.privacy.randomised_response import metric_values
-from quorank.learning import Evolution
 
 Doubles = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -46,7 +46,9 @@ class Simulator:
 
     def warm(self, state: State) -> None:
         """Compile, or load from the cache, what a round needs, so that the first one is timed like the others."""
-        self._play(state, np.empty(0, dtype=np.int64), (0, 0), ExactSum(self.simulation.parameters + STATISTICS))
+        self._play(
+            state, np.empty(0, dtype=np.int64), (0, 0), ExactSum(self.simulation.parameters + STATISTICS)
+        )
 
     def gather(self, state: State) -> Gathered:
         """Let the round's cohort interact from state.theta and sum up what it sends."""
@@ -64,10 +66,18 @@ class Simulator:
         sums = total.value()
         interactions = count * federation.interactions
         return Gathered(
-            sums[:size], float(interactions), count, interactions, float(sums[size]), float(sums[size + 1]), float(sums[size + 2])
+            sums[:size],
+            float(interactions),
+            count,
+            interactions,
+            float(sums[size]),
+            float(sums[size + 1]),
+            float(sums[size + 2]),
         )
 
-    def _gather_in_threads(self, state: State, members: Integers | None, spans: list[tuple[int, int]]) -> ExactSum:
+    def _gather_in_threads(
+        self, state: State, members: Integers | None, spans: list[tuple[int, int]]
+    ) -> ExactSum:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self.threads)
         waiting = iter(spans)  # a list iterator hands out each span once, also to several threads
@@ -87,7 +97,9 @@ class Simulator:
         clients = np.arange(*span) if members is None else members[span[0] : span[1]]
         count = len(clients)
         rows, interactions, weights = self._room(count)
-        work = Work(self.world, self.simulation.seed, state.theta, state.round, clients, interactions, self._privatise)
+        work = Work(
+            self.world, self.simulation.seed, state.theta, state.round, clients, interactions, self._privatise
+        )
         self.federation.learner.updates(work, rows)
         total.add(rows, weights, rows.shape[1] - STATISTICS)
 

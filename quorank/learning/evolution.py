@@ -14,11 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from quorank.compiled import kernel
+from quorank.data.ranking import LANES
 from quorank.draws import Purpose, fill_normal, key_of, philox, uniform_pair
 from quorank.errors import require
 from quorank.evaluation.ranker import top_k
 from quorank.learning.simulation import STATISTICS, Work, World, list_ndcg
-from quorank.rankers.scoring import LANES, pack, score_rows
+from quorank.rankers.scoring import pack, score_rows
 from quorank.users.clicks import click_list
 
 Doubles = npt.NDArray[np.float64]
@@ -32,7 +33,9 @@ class Evolution:
     kind: ClassVar[str] = "evolution"
 
     sigma: float = 0.01  # σ
-    metric: Literal["maxrr", "ndcg"] = "maxrr"  # f: MaxRR, or DCG@k of the clicks over that of a list clicked throughout
+    metric: Literal["maxrr", "ndcg"] = (
+        "maxrr"  # f: MaxRR, or DCG@k of the clicks over that of a list clicked throughout
+    )
 
     def __post_init__(self) -> None:
         require(0.0 < self.sigma < float("inf"), f"sigma must be above 0, got {self.sigma}")

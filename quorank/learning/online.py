@@ -76,7 +76,16 @@ class OnlineRanker:
         score_rows(self._packed, self.ranker.hidden, padded, 0, n, scores, self._activation)
         order, weights = np.zeros(k, dtype=np.int64), np.empty(k)
         rest = sample_list(
-            scores, n, k, self._key, self.interactions, self.client, self.round, scratch_for(n), order, weights
+            scores,
+            n,
+            k,
+            self._key,
+            self.interactions,
+            self.client,
+            self.round,
+            scratch_for(n),
+            order,
+            weights,
         )
         shown = Shown(order, self.interactions, padded, scores, weights, rest)
         self.interactions += 1

@@ -12,12 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from quorank.compiled import kernel
+from quorank.data.ranking import LANES
 from quorank.draws import uniform_pair
 from quorank.errors import require
 from quorank.learning.pairs import pair_coefficients
 from quorank.learning.plackett_luce import sample_list, scratch_for
 from quorank.learning.simulation import STATISTICS, Work, World, list_ndcg
-from quorank.rankers.scoring import LANES, add_gradient, pack, score_lists
+from quorank.rankers.scoring import add_gradient, pack, score_lists
 from quorank.users.clicks import click_list
 
 Floats = npt.NDArray[np.float32]
@@ -39,7 +40,14 @@ class PDGD:
     def updates(self, work: Work, rows: Doubles) -> None:
         """rows[i] = the update of clients[i] after its interactions, then its STATISTICS."""
         _simulate_clients(
-            work.world, work.theta, self.eta, self.step == "batch", work.round, work.clients, work.interactions, rows
+            work.world,
+            work.theta,
+            self.eta,
+            self.step == "batch",
+            work.round,
+            work.clients,
+            work.interactions,
+            rows,
         )
 
 
@@ -72,7 +80,14 @@ def learn_list(
         for p in range(k):
             if coefficients[p] != 0.0:
                 add_gradient(
-                    theta, packed, hidden, n_features, padded, start + shown[p], eta * coefficients[p], activation
+                    theta,
+                    packed,
+                    hidden,
+                    n_features,
+                    padded,
+                    start + shown[p],
+                    eta * coefficients[p],
+                    activation,
                 )
     return found
 

@@ -71,7 +71,8 @@ def fast_exp(x: float) -> float:
     p = p * r + 0.5
     p = p * r + 1.0
     p = p * r + 1.0
-    return p * _as_double((_as_bits(shifted) + 1023) << 52)
+    scale: float = _as_double((_as_bits(shifted) + 1023) << 52)
+    return p * scale
 
 
 class Scratch(NamedTuple):
@@ -200,7 +201,9 @@ def sample_list(
         room.weights[shown[i]] = 0.0
     for b in range(n_blocks):
         room.blocks[b] = _block_sum(room.weights, b)
-    rest = _sample_remaining(scores, n, p, k, draw, spare, key, interaction, client, round_, room, shown, shown_weights)
+    rest = _sample_remaining(
+        scores, n, p, k, draw, spare, key, interaction, client, round_, room, shown, shown_weights
+    )
     for i in range(k):
         room.taken[shown[i]] = False
     return rest
@@ -269,7 +272,9 @@ def _sample_remaining(
 
 
 @kernel
-def log_denominators(scores: Floats, n: int, shown: npt.NDArray[np.int64], k: int, skip: int, out: Doubles) -> None:
+def log_denominators(
+    scores: Floats, n: int, shown: npt.NDArray[np.int64], k: int, skip: int, out: Doubles
+) -> None:
     """out[p] = log Σ e^score over the documents not shown before position p, leaving out the one at position `skip`."""
     for p in range(k):
         top = -np.inf
@@ -288,7 +293,7 @@ def log_denominators(scores: Floats, n: int, shown: npt.NDArray[np.int64], k: in
 
 @kernel
 def _remains(shown: npt.NDArray[np.int64], position: int, document: int) -> bool:
-    for p in range(position):
+    for p in range(position):  # noqa: SIM110  numba compiles no generator expression
         if shown[p] == document:
             return False
     return True

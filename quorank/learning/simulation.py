@@ -68,7 +68,7 @@ class Simulation:
             self.data.offsets,
             ideal_dcg(self.data, self.k),
             discounts(self.k),
-            2.0 ** np.arange(128) - 1.0,
+            np.exp2(np.arange(128, dtype=np.float64)) - 1.0,
             tables.examine,
             tables.click,
             tables.stop,
@@ -108,4 +108,4 @@ def list_ndcg(world: World, query: int, shown: npt.NDArray[np.int64], k: int) ->
     total = 0.0
     for p in range(k):
         total += world.gain[world.labels[start + shown[p]]] * world.discount[p]
-    return total / world.ideal[query]
+    return float(total / world.ideal[query])

@@ -34,7 +34,10 @@ class RandomisedResponse:
     per: Literal["message", "interaction"] = "message"
 
     def __post_init__(self) -> None:
-        require(0.0 < self.p < 1.0, f"p must lie between 0 and 1, got {self.p}; without noise use privacy.kind = \"none\"")
+        require(
+            0.0 < self.p < 1.0,
+            f'p must lie between 0 and 1, got {self.p}; without noise use privacy.kind = "none"',
+        )
 
     def epsilon(self, n: int) -> float:
         """ε = log(p(n − 1)/(1 − p)), eq. 6, of one number with n possible values."""

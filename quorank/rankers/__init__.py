@@ -17,7 +17,9 @@ RANKERS: Family[Ranker] = Family("ranker", Linear, MLP)  # a new ranker: its fil
 __all__ = ["MLP", "RANKERS", "Linear", "Ranker", "scores"]
 
 
-def scores(ranker: Ranker, theta: npt.NDArray[np.float64], features: npt.ArrayLike | RankingData) -> npt.NDArray[np.float32]:
+def scores(
+    ranker: Ranker, theta: npt.NDArray[np.float64], features: npt.ArrayLike | RankingData
+) -> npt.NDArray[np.float32]:
     """f_θ of every row of `features` (rows, n_features)."""
     if isinstance(features, RankingData):
         padded, n = features.padded, features.n_features
@@ -27,5 +29,13 @@ def scores(ranker: Ranker, theta: npt.NDArray[np.float64], features: npt.ArrayLi
     packed = np.zeros(packed_size(ranker.hidden, padded.shape[1]), dtype=np.float32)
     pack(np.ascontiguousarray(theta, dtype=np.float64), ranker.hidden, n, padded.shape[1], packed)
     out = np.empty(len(padded), dtype=np.float32)
-    score_rows(packed, ranker.hidden, padded, 0, len(padded), out, np.zeros(width_of(ranker.hidden), dtype=np.float32))
+    score_rows(
+        packed,
+        ranker.hidden,
+        padded,
+        0,
+        len(padded),
+        out,
+        np.zeros(width_of(ranker.hidden), dtype=np.float32),
+    )
     return out

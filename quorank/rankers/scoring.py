@@ -33,7 +33,10 @@ def _emit_dots(context: Any, builder: Any, x_data: Any, w_data: list[Any], count
     """
     index, wide = ir.IntType(64), ir.VectorType(ir.FloatType(), LANES)
     totals = [cgutils.alloca_once_value(builder, ir.Constant(wide, [0.0] * LANES)) for _ in w_data]
-    with cgutils.for_range_slice(builder, ir.Constant(index, 0), count, ir.Constant(index, LANES), index) as (j, _):
+    with cgutils.for_range_slice(builder, ir.Constant(index, 0), count, ir.Constant(index, LANES), index) as (
+        j,
+        _,
+    ):
         left = builder.load(builder.bitcast(builder.gep(x_data, [j]), wide.as_pointer()), align=4)
         for total, data in zip(totals, w_data, strict=True):
             right = builder.load(builder.bitcast(builder.gep(data, [j]), wide.as_pointer()), align=4)
@@ -74,7 +77,16 @@ TOGETHER = 4
 
 @intrinsic  # type: ignore[untyped-decorator,unused-ignore]
 def dot_lanes_together(
-    _context: Any, x: Any, x_start: Any, w: Any, w_start: Any, w_step: Any, length: Any, out: Any, out_start: Any, out_step: Any
+    _context: Any,
+    x: Any,
+    x_start: Any,
+    w: Any,
+    w_start: Any,
+    w_step: Any,
+    length: Any,
+    out: Any,
+    out_start: Any,
+    out_step: Any,
 ) -> Any:
     """out[out_start + i·out_step] = dot_lanes(x, x_start, w, w_start + i·w_step, length) for i < TOGETHER, bit for bit."""
 
@@ -83,7 +95,8 @@ def dot_lanes_together(
         x_data = _data(context, builder, signature.args[0], x_array, x_at)
         steps = [ir.Constant(ir.IntType(64), i) for i in range(TOGETHER)]
         w_data = [
-            _data(context, builder, signature.args[2], w_array, builder.add(w_at, builder.mul(i, w_by))) for i in steps
+            _data(context, builder, signature.args[2], w_array, builder.add(w_at, builder.mul(i, w_by)))
+            for i in steps
         ]
         for i, value in zip(steps, _emit_dots(context, builder, x_data, w_data, count), strict=True):
             at = builder.add(out_at, builder.mul(i, out_by))
@@ -181,14 +194,23 @@ def score_rows_of_all(
     step = scores.shape[1]
     for row in range(start, stop):
         for r in range(0, whole, TOGETHER):
-            dot_lanes_together(padded, row * stride, packed, r * stride, stride, stride, scores, r * step + row - start, step)
+            dot_lanes_together(
+                padded, row * stride, packed, r * stride, stride, stride, scores, r * step + row - start, step
+            )
     for r in range(whole, packed.shape[0]):
         score_rows(packed[r], hidden, padded, start, stop, scores[r], activation)
 
 
 @kernel
 def add_gradient(
-    theta: Doubles, packed: Floats, hidden: int, n_features: int, padded: Floats, row: int, amount: float, activation: Floats
+    theta: Doubles,
+    packed: Floats,
+    hidden: int,
+    n_features: int,
+    padded: Floats,
+    row: int,
+    amount: float,
+    activation: Floats,
 ) -> None:
     """θ += amount · ∇f(row), with the gradient taken at the packed parameters."""
     if hidden == 0:

@@ -6,6 +6,8 @@ from quorank.users.clicks import ClickTables, simulate_clicks
 from quorank.users.position import PositionBased
 
 ClickModel = Cascade | PositionBased
-CLICK_MODELS: Family[ClickModel] = Family("click model", Cascade, PositionBased)  # a new one: its file, its name here
+CLICK_MODELS: Family[ClickModel] = Family(
+    "click model", Cascade, PositionBased
+)  # a new one: its file, its name here
 
 __all__ = ["CLICK_MODELS", "Cascade", "ClickModel", "ClickTables", "PositionBased", "simulate_clicks"]

@@ -69,7 +69,13 @@ def click_list(
 
 
 def simulate_clicks(
-    tables: ClickTables, labels: npt.ArrayLike, seed: int, *, round_: int = 0, client: int = 0, interaction: int = 0
+    tables: ClickTables,
+    labels: npt.ArrayLike,
+    seed: int,
+    *,
+    round_: int = 0,
+    client: int = 0,
+    interaction: int = 0,
 ) -> npt.NDArray[np.bool_]:
     """Clicks on one shown list, given the labels from the top down: the same draws as in the simulator."""
     shown_labels = np.ascontiguousarray(labels, dtype=np.int8)
@@ -78,6 +84,17 @@ def simulate_clicks(
     key = key_of(seed, Purpose.CLICK)
     order = np.arange(k)
     click_list(
-        shown_labels, 0, order, k, tables.examine, tables.click, tables.stop, key, interaction, client, round_, clicked
+        shown_labels,
+        0,
+        order,
+        k,
+        tables.examine,
+        tables.click,
+        tables.stop,
+        key,
+        interaction,
+        client,
+        round_,
+        clicked,
     )
     return clicked

@@ -42,9 +42,13 @@ STOP: dict[int, dict[str, tuple[float, ...]]] = {
 def check_probabilities(name: str, values: tuple[float, ...], grades: int) -> None:
     """One probability for each label that the data has."""
     require(
-        len(values) >= grades, f"{name} has {len(values)} probabilities, but the data has labels 0..{grades - 1}"
+        len(values) >= grades,
+        f"{name} has {len(values)} probabilities, but the data has labels 0..{grades - 1}",
     )
 
 
 def check_range(name: str, values: tuple[float, ...] | None) -> None:
-    require(values is None or all(0.0 <= v <= 1.0 for v in values), f"{name} must lie between 0 and 1, got {values}")
+    require(
+        values is None or all(0.0 <= v <= 1.0 for v in values),
+        f"{name} must lie between 0 and 1, got {values}",
+    )

@@ -1,0 +1,82 @@
+"""Sets itself up and does one job: `python3 tasks.py demo`, `check`, `bench`, `format` or `quorank ARGS…`.
+
+Needs nothing but Python 3.11 and pip: it makes a virtual environment (.venv, or the folder in QUORANK_VENV), installs
+the project into it when the project file has changed, and runs the job there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent
+HOME = Path(os.environ.get("QUORANK_VENV") or ROOT / ".venv")
+PYTHON = HOME / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+SOURCES = ["quorank", "tests", "benchmarks", "examples", "tasks.py"]
+
+
+def main() -> None:
+    job, *rest = sys.argv[1:] or ["help"]
+    if job not in JOBS:
+        sys.exit(__doc__)
+    if sys.version_info < (3, 11):  # noqa: UP036  pip has not been asked yet
+        sys.exit(f"Quorank needs Python 3.11 or newer; this is {sys.version.split()[0]}")
+    os.chdir(ROOT)
+    set_up("dev" if job in ("check", "format", "bench") else "")
+    for command in JOBS[job](rest):
+        print("$", " ".join(command), file=sys.stderr, flush=True)
+        code = subprocess.run([str(PYTHON), "-m", *command], check=False).returncode
+        if code:
+            sys.exit(code)
+
+
+def set_up(extra: str) -> None:
+    """Make the environment and install the project, unless this very project file was installed before."""
+    wanted = hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()
+    done = HOME / f"installed-{extra or 'plain'}"
+    if PYTHON.exists() and done.exists() and done.read_text() == wanted:
+        return
+    if not PYTHON.exists():
+        print(f"making a virtual environment in {HOME} …", file=sys.stderr)
+        venv.EnvBuilder(with_pip=True).create(HOME)
+    print("installing Quorank and what it needs …", file=sys.stderr, flush=True)
+    target = f"{ROOT}[{extra}]" if extra else str(ROOT)
+    install = [
+        str(PYTHON),
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--editable",
+        target,
+    ]
+    if subprocess.run(install, check=False).returncode:
+        sys.exit("the installation failed: pip's own message is above")
+    done.write_text(wanted)
+
+
+def check(rest: list[str]) -> list[list[str]]:
+    """The one gate: format, lint, types, tests."""
+    return [
+        ["ruff", "format", "--check", *SOURCES],
+        ["ruff", "check", *SOURCES],
+        ["mypy"],
+        ["pytest", "-n", "2", "--dist", "loadfile", *rest],
+    ]
+
+
+JOBS = {
+    "demo": lambda rest: [["quorank.cli.main", "demo", *rest]],
+    "check": check,
+    "bench": lambda rest: [["quorank.cli.main", "bench", *rest]],
+    "format": lambda rest: [["ruff", "format", *SOURCES], ["ruff", "check", "--fix", *SOURCES]],
+    "quorank": lambda rest: [["quorank.cli.main", *rest]],
+}
+
+if __name__ == "__main__":
+    main()
