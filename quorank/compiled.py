@@ -8,7 +8,6 @@ code can never run an old kernel.
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import time
 from collections.abc import Callable
@@ -18,16 +17,10 @@ from typing import Any, TypeVar
 
 from numba import config, njit
 
+from quorank.files import cache_root
+
 F = TypeVar("F", bound=Callable[..., Any])
 _KEEP_SECONDS = 30 * 24 * 3600.0
-
-
-def cache_root() -> Path:
-    """Where Quorank keeps what it can make again: QUORANK_CACHE, else the user's cache folder."""
-    chosen = os.environ.get("QUORANK_CACHE")
-    if chosen:
-        return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "quorank"
 
 
 @cache

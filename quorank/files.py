@@ -1,30 +1,43 @@
-"""Files that appear complete or not at all."""
+"""Files that appear complete or not at all, and where Quorank keeps what it can make again."""
 
 from __future__ import annotations
 
 import os
-import tempfile
+import secrets
+from collections.abc import Callable
 from pathlib import Path
 
 from quorank.errors import BadInput
 
 
-def write_whole(path: Path | str, content: bytes) -> Path:
+def cache_root() -> Path:
+    """QUORANK_CACHE, else the user's cache folder."""
+    chosen = os.environ.get("QUORANK_CACHE")
+    if chosen:
+        return Path(chosen).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "quorank"
+
+
+def atomically(file: Path, save: Callable[[Path], object]) -> None:
+    """Let `save` fill a temporary file beside `file` that takes its place when it is complete."""
+    temporary = file.with_name(f".{file.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    try:
+        save(temporary)
+        temporary.replace(file)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_whole(path: Path | str, content: bytes | str) -> Path:
     """Write beside the target and rename: a reader, or a crash, never meets half a file."""
     target = Path(path)
     if not target.parent.is_dir():
         raise BadInput(f"{target}: the directory {target.parent} does not exist")
     if target.is_dir():
         raise BadInput(f"{target}: this is a directory; expected the name of a file")
+    encoded = content if isinstance(content, bytes) else content.encode()
     try:
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    except OSError as error:
+        atomically(target, lambda temporary: temporary.write_bytes(encoded))
+    except PermissionError as error:
         raise BadInput(f"{target}: cannot be written ({error.strerror})") from None
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        Path(temporary).chmod(0o644)  # mkstemp's files are for one person only; reports are for sharing
-        Path(temporary).replace(target)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
     return target

@@ -11,9 +11,7 @@ import hashlib
 import json
 import mmap
 import os
-import secrets
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -25,6 +23,7 @@ import numpy.typing as npt
 from quorank.data.letor import READER_VERSION, read_letor
 from quorank.data.ranking import Collection, RankingData
 from quorank.data.strings import Strings, to_arrow
+from quorank.files import atomically, cache_root
 
 FORMAT_VERSION = 1
 _RECENT = 2_000_000_000  # nanoseconds
@@ -66,13 +65,11 @@ def load_generated(name: str, queries: int | None, seed: int, normalize: str) ->
 
 def cache_folder(beside: Path | None) -> Path:
     """QUORANK_CACHE; or `.quorank` beside the data where that can be written; or the user's cache folder."""
-    chosen = os.environ.get("QUORANK_CACHE")
-    if chosen:
-        return Path(chosen).expanduser()
+    chosen = bool(os.environ.get("QUORANK_CACHE"))
     # the mode too, because to root everything is writable
-    if beside is not None and os.access(beside, os.W_OK) and beside.stat().st_mode & 0o222:
+    if not chosen and beside is not None and os.access(beside, os.W_OK) and beside.stat().st_mode & 0o222:
         return beside / ".quorank"
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "quorank"
+    return cache_root()
 
 
 def read(file: Path) -> RankingData | None:
@@ -132,25 +129,8 @@ def write(file: Path, data: RankingData) -> None:
             writer.write_batch(batch.cast(kept) if batch.schema != kept else batch)
 
     with suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
         atomically(file, save)
-
-
-def atomically(file: Path, save: Callable[[Path], None]) -> None:
-    """Let `save` fill a temporary file that takes the place of `file` when it is complete."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    temporary = file.with_name(f".{file.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
-    try:
-        save(temporary)
-        temporary.replace(file)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def write_text(file: Path, text: str) -> None:
-    def save(temporary: Path) -> None:
-        temporary.write_text(text, encoding="utf-8")
-
-    atomically(file, save)
 
 
 def _normalized(data: RankingData, normalize: str) -> RankingData:
@@ -175,7 +155,8 @@ def _digest(path: Path, stat: os.stat_result, folder: Path) -> str:
     made, digest = time.time_ns(), content_digest(path)
     text = json.dumps({"path": name, "stamp": _stamp(stat), "made": made, "digest": digest})
     with suppress(OSError):
-        write_text(record, text)
+        record.parent.mkdir(parents=True, exist_ok=True)
+        atomically(record, lambda temporary: temporary.write_text(text, encoding="utf-8"))
     return digest
 
 

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from quorank.compiled import kernel
 
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -36,12 +37,12 @@ _LAST_DOUBLE = 179769313486231580  # the first 18 digits of the last number that
 _NEWLINE, _HASH, _COLON, _DOT, _PLUS, _MINUS, _ZERO = 10, 35, 58, 46, 43, 45, 48
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel
 def _is_space(c: int) -> bool:
     return c == 32 or (9 <= c <= 13 and c != _NEWLINE)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _token_end(text: Bytes, p: int) -> int:
     c = text[p]
     while not (c == 32 or 9 <= c <= 13 or c == _HASH):
@@ -50,7 +51,7 @@ def _token_end(text: Bytes, p: int) -> int:
     return p
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _settle(text: Bytes, start: int, end: int) -> tuple[bool, float]:
     """Any decimal number to within 2^-50: (is its float32 settled, value)."""
     p = start
@@ -100,7 +101,7 @@ def _settle(text: Bytes, start: int, end: int) -> tuple[bool, float]:
     return exact or alike, -value if negative else value
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _repeated(text: Bytes, p: int, seen: Ints, mark: int) -> int:
     """Where, from the first feature at p on, an index stands for the second time; -1 if nowhere."""
     while True:
@@ -118,7 +119,7 @@ def _repeated(text: Bytes, p: int, seen: Ints, mark: int) -> int:
         p = _token_end(text, p)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _document(text: Bytes, p: int) -> tuple[int, int]:
     """The span of X in a comment `#docid = X …`, p behind the hash; an empty span if there is none."""
     while _is_space(text[p]):
@@ -140,7 +141,7 @@ def _document(text: Bytes, p: int) -> tuple[int, int]:
     return start, p
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _label(text: Bytes, p: int) -> tuple[int, int]:
     """(label or -1, where it ends); 2.0 is a whole number too."""
     start = p
@@ -160,7 +161,7 @@ def _label(text: Bytes, p: int) -> tuple[int, int]:
     return (label if whole and label <= HIGHEST_LABEL else -1), p
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def parse_lines(
     text: Bytes,  # whole lines: the last byte is a newline, so that no inner loop asks where the text ends
     padded: npt.NDArray[np.float32],  # (at least one row per line, stride), zeros

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from quorank.data.source import FOLDS, DataSource, count_folds, find_files, has_layout, load
 from quorank.errors import BadInput, require
+from quorank.files import write_whole
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _DEPTH = 3
@@ -51,7 +52,6 @@ def imported() -> dict[str, Imported]:
 def import_path(path: Path, name: str | None = None, report: Callable[[str], None] | None = None) -> Imported:
     """Give the collection in a folder or an archive a name, after reading every fold of it into the cache."""
     from quorank.data.archive import is_archive, unpack
-    from quorank.data.cache import write_text
 
     path = Path(path).expanduser()
     require(path.exists(), f"there is no {path}; expected a folder or an archive that holds a collection")
@@ -86,7 +86,8 @@ def import_path(path: Path, name: str | None = None, report: Callable[[str], Non
         sum(split.n_rows for split in splits),
     )
     try:
-        write_text(home() / "registry" / f"{known_as}.json", json.dumps(asdict(entry), indent=1) + "\n")
+        (home() / "registry").mkdir(parents=True, exist_ok=True)
+        write_whole(home() / "registry" / f"{known_as}.json", json.dumps(asdict(entry), indent=1) + "\n")
     except OSError as error:
         raise BadInput(f"{home()} cannot be written: {error.strerror}; set QUORANK_HOME") from None
     return entry

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from quorank.compiled import kernel
 from quorank.data.ranking import RankingData
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _normalize(padded: npt.NDArray[np.float32], offsets: npt.NDArray[np.int64], n_features: int) -> Any:
     low, scale = np.empty(n_features), np.empty(n_features)
     for q in range(len(offsets) - 1):

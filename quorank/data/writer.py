@@ -12,9 +12,9 @@ from typing import IO
 import numpy as np
 import numpy.typing as npt
 
-from quorank.data.cache import atomically
 from quorank.data.ranking import RankingData
 from quorank.errors import BadInput, require
+from quorank.files import atomically
 
 _BREAKS_ID = re.compile(r"[ \t\n\v\f\r#]")
 _BREAKS_NAME = re.compile(r"[ \t\n\v\f\r]")
@@ -36,6 +36,7 @@ def write_letor(data: RankingData, path: Path) -> None:
                 _write(data, packed)
 
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         atomically(path, save)
     except OSError as error:
         raise BadInput(f"{path} cannot be written: {error.strerror}") from None

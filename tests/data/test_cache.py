@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from quorank import files
 from quorank.data import cache, read_letor
 from quorank.errors import BadInput
 
@@ -142,7 +143,7 @@ def test_a_write_that_breaks_off_leaves_nothing(tmp_path):
         raise RuntimeError("power")
 
     with pytest.raises(RuntimeError):
-        cache.atomically(tmp_path / "whole", save)
+        files.atomically(tmp_path / "whole", save)
     assert [entry.name for entry in tmp_path.iterdir() if entry.is_file()] == []
 
 
