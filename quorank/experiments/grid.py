@@ -94,11 +94,8 @@ def run_grid(
     finished: Callable[[Cell, dict[str, Any]], None] | None = None,
 ) -> list[Path]:
     """Run every cell into its own sub-directory; cells that are finished are not run again on resume."""
-    if not resume and not overwrite and any((folder / name).exists() for name in (INDEX, storage.CONFIG)):
-        raise BadInput(
-            f"{folder}: there is a run already; choose another --out, continue it with --resume {folder}, "
-            "or replace it with --overwrite"
-        )
+    if not resume:
+        storage.check_new(folder, overwrite=overwrite)
     folder.mkdir(parents=True, exist_ok=True)
     folders = [folder / cell.name for cell in grid.cells]
     write_whole(folder / FILE, grid.toml())

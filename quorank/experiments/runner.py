@@ -213,9 +213,11 @@ def run_experiment(
 ) -> dict[str, Any]:
     """Run into a directory, or go on with the run that is there; returns the summary."""
     if not resume:
-        storage.open_new(folder, experiment, overwrite=overwrite)
-    runner = Runner(experiment, threads or available_threads())
-    if resume:
+        storage.check_new(folder, overwrite=overwrite)
+    runner = Runner(experiment, threads or available_threads())  # reads the data: nothing is on disk if they are bad
+    if not resume:
+        storage.open_new(folder, experiment)
+    else:
         saved = storage.load_checkpoint(folder, runner.parameters, experiment.rounds)
         if saved is not None:
             runner.state, runner.progress = saved

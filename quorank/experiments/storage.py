@@ -27,8 +27,8 @@ def is_finished(folder: Path) -> bool:
     return (folder / SUMMARY).is_file()
 
 
-def open_new(folder: Path, experiment: Experiment, *, overwrite: bool = False) -> None:
-    """Claim a directory for a run; one that already holds a run is refused unless it may be overwritten."""
+def check_new(folder: Path, *, overwrite: bool = False) -> None:
+    """Refuse a directory that already holds a run, unless it may be overwritten."""
     if folder.exists() and not folder.is_dir():
         raise BadInput(f"{folder}: this is a file; expected a directory for the run")
     if not overwrite and any((folder / name).exists() for name in (CONFIG, SUMMARY, CHECKPOINT, "grid.json")):
@@ -36,6 +36,10 @@ def open_new(folder: Path, experiment: Experiment, *, overwrite: bool = False) -
             f"{folder}: there is a run already; choose another --out, continue it with --resume {folder}, "
             "or replace it with --overwrite"
         )
+
+
+def open_new(folder: Path, experiment: Experiment) -> None:
+    """Make the directory of a run, without what an earlier run left there."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
