@@ -37,7 +37,7 @@ def run(
     resume: Annotated[
         Path | None, typer.Option(help="Go on with the interrupted run (or grid) in this directory.")
     ] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Runs of a [grid] side by side.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="Runs of a grid side by side.")] = 1,
     threads: Annotated[
         int | None,
         typer.Option(min=1, help="Threads of a run; by default all cores. The result is the same."),
@@ -50,10 +50,11 @@ def run(
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
-    """Run an experiment: simulate the federation, evaluate the ranker, write the run's directory.
+    """Run an experiment file and write the run's directory.
 
-    A file holds only what differs from the defaults. With a [grid] section, whose keys are dotted names and whose
-    values are lists, every combination is run. Ctrl-C stops after the round; --resume goes on to the same result.
+    A file holds only what differs from the defaults. With a section "grid",
+    whose keys are dotted names and whose values are lists, every combination
+    is run. Ctrl-C stops after the round; --resume goes on to the same result.
     """
     from quorank.experiments.documents import read_document, set_values
     from quorank.experiments.experiment import Experiment
