@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from quorank.evaluation.curves import FAINT, GRID, INK, PALETTE, Curve, compact, thin
+from quorank.evaluation.runs import ONLINE_MAXRR
 from quorank.experiments.figure_parts import LINES, Choice
 from quorank.experiments.figure_results import PanelResult, Results, curve, measure_title
 
@@ -34,7 +35,7 @@ def draw(results: Results) -> Drawing:
     extra = 0.75 + 0.24 * lines
     layout = ConstrainedLayoutEngine(w_pad=0.05, h_pad=0.05, wspace=0.02, hspace=0.03)
     drawing = Drawing(figsize=(PANEL[0] * columns + 0.4, PANEL[1] * rows + extra), layout=layout)
-    grid = drawing.subplots(rows, columns, squeeze=False, sharey="row")
+    grid = drawing.subplots(rows, columns, squeeze=False)
     for index, panel in enumerate(results.panels):
         row, column = divmod(index, columns)
         axes = grid[row][column]
@@ -47,7 +48,12 @@ def draw(results: Results) -> Drawing:
         if row == rows - 1:
             axes.set_xlabel(figure.header.x, fontsize=9, color=FAINT)
     for row in range(rows):
-        _limits(grid[row])
+        # Clicks on one list differ from user to user, so that their measure has no common scale.
+        shared = results.panels[row * columns].measure != ONLINE_MAXRR
+        for group in [grid[row]] if shared else [[axes] for axes in grid[row]]:
+            _limits(group)
+        for axes in grid[row][1:]:
+            axes.tick_params(labelleft=not shared)
     _text(drawing.suptitle(figure.title, fontsize=12, color=INK, fontweight="bold"))
     legend = drawing.legend(
         handles=grid[0][0].get_lines()[: len(figure.variants)],
@@ -84,16 +90,17 @@ def _line(axes: Axes, drawn: Curve, variant: Choice, order: float) -> None:
         )
 
 
-def _limits(row: Any) -> None:
-    """One y axis for the row, that shows every curve from shortly after its beginning."""
+def _limits(panels: Any) -> None:
+    """One y axis for these panels, that shows every curve from shortly after its beginning."""
     low, high = np.inf, -np.inf
-    for axes in row:
+    for axes in panels:
         for line in axes.get_lines():
             x, y = line.get_xdata(), line.get_ydata()
             later = y[x >= START * x[-1]]
             low, high = min(low, later.min()), max(high, later.max())
     margin = 0.06 * max(high - low, 1e-3)
-    row[0].set_ylim(low - margin, high + margin)
+    for axes in panels:
+        axes.set_ylim(low - margin, high + margin)
 
 
 def _dress(axes: Axes) -> None:
