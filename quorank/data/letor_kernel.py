@@ -2,8 +2,8 @@
 
 A number of at most 18 digits is read as mantissa / 10^k. Where the mantissa is at most 2^53 and k at most 22,
 both are exact doubles and the quotient is the correctly rounded one, equal to Python's `float`. Others are
-computed to within a few units in the last place, which settles the float32 unless it lies on a rounding
-boundary; what is then unsettled, or no plain number, is a "hard token" that `letor.py` hands to `float`.
+computed to within a few units in the last place, which settles the float32 unless it lies on a rounding boundary;
+what is then unsettled, or no plain number, is a "hard token" that `letor.py` hands to `float`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from quorank.compiled import kernel
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
-HIGHEST_LABEL = 127
-HIGHEST_INDEX = 65_535
+HIGHEST_LABEL, HIGHEST_INDEX = 127, 65_535
 """A feature array is as wide as its highest index, so that a mistyped one would ask for terabytes."""
 
 LABEL, NO_QUERY, EMPTY_QUERY, FEATURE, INDEX, VALUE, DUPLICATE = range(1, 8)

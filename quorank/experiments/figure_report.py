@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 RESULTS, REPORT = "results.json", "report.html"
 DRAWINGS = ("figure.png", "figure.svg")
-FINDINGS = ("the paper's findings", "here", "agree", "p < .05", "opposite, p < .05")
+FINDINGS = ("the paper's findings", "here", "agree", "p < .05", "opposite\np < .05")
 
 
 def write_all(results: Results, folder: Path, command: str) -> None:
@@ -111,7 +111,7 @@ def renderable(results: Results) -> Renderable:
         found = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
         found.add_column(FINDINGS[0])
         for name in FINDINGS[1:]:
-            found.add_column(name, justify="right", no_wrap=True)
+            found.add_column(name, justify="left" if name == "here" else "right")
         for finding in results.findings:
             found.add_row(Text(finding.check.claim), finding.verdict, *finding.counts())
         parts.append(found)

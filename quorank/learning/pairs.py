@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from quorank.compiled import kernel
-from quorank.learning.plackett_luce import fast_exp, log_denominators
+from quorank.learning.exponential import fast_exp
+from quorank.learning.plackett_luce import log_denominators
 
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
