@@ -74,11 +74,12 @@ def _panel(axes: Axes, panel: PanelResult, results: Results) -> None:
     for order, entry in enumerate(panel.entries):
         drawn = thin(curve(entry, panel.measure, results.figure.header.x), POINTS)
         # The first variants are what the figure is about: they lie on top.
-        _line(axes, drawn, variants[entry.label], 3 + 0.1 * (len(panel.entries) - order))
+        faint = min(0.14, 0.5 / len(panel.entries))  # bands that lie over each other stay readable
+        _line(axes, drawn, variants[entry.label], 3 + 0.1 * (len(panel.entries) - order), faint)
     _dress(axes)
 
 
-def _line(axes: Axes, drawn: Curve, variant: Choice, order: float) -> None:
+def _line(axes: Axes, drawn: Curve, variant: Choice, order: float, faint: float) -> None:
     colour = PALETTE[(variant.colour - 1) % len(PALETTE)]
     mean = drawn.runs.mean(axis=0)
     style = {"color": colour, "linestyle": DASHES[variant.line], "linewidth": 1.5}
@@ -86,7 +87,7 @@ def _line(axes: Axes, drawn: Curve, variant: Choice, order: float) -> None:
     if len(drawn.runs) > 1:
         sd = drawn.runs.std(axis=0, ddof=1)
         axes.fill_between(
-            drawn.x, mean - sd, mean + sd, color=colour, alpha=0.13, linewidth=0, zorder=order - 1.5
+            drawn.x, mean - sd, mean + sd, color=colour, alpha=faint, linewidth=0, zorder=order - 1.5
         )
 
 

@@ -82,6 +82,10 @@ def notes(results: Results) -> list[str]:
         lines.append(f"Offline: the last ranker on the test queries; {statement.no_relevant(first)}.")
     if online:
         lines.append("Online: lists and clicks of the last tenth of the run.")
+    if figure.data is not None:
+        lines.append(
+            f"{figure.collections[0].label} stands for the figure's first collection, also in its findings."
+        )
     if figure.quick:
         lines.append("Quick version: smaller than the paper's experiment; trends, not results.")
     return lines

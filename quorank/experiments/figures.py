@@ -111,12 +111,14 @@ def _read(document: Document, name: str, quick: bool, data: str | None, repetiti
         require(isinstance(values, list) and values, f"grid.{key}: expected a list of values, got {values!r}")
     columns = tuple(dict(zip(axes, found, strict=True)) for found in itertools.product(*axes.values()))
     collections = _choices(tables, "collection", quick)
+    checks = tuple(read_fields(Check, table, "check") for table in _tables(tables, "check"))
     if data is not None:
-        # A collection of one's own is treated like the first of the figure's.
+        # A collection of one's own stands for the first of the figure's: in its settings and in its findings.
+        swap = {collections[0].label: _short(data)}
+        checks = tuple(replace(c, only=tuple(swap.get(word, word) for word in c.only)) for c in checks)
         settings = overlaid(collections[0].settings, {"data": {"source": data, "queries": None}})
         collections = (Choice(_short(data), settings),)
     variants = _choices(tables, "variant", quick)
-    checks = tuple(read_fields(Check, table, "check") for table in _tables(tables, "check"))
     for check in checks:
         for label in check.variants:
             labels = [v.label for v in variants]
