@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from quorank.draws import Purpose, key_of
-from quorank.learning import plackett_luce
 from quorank.learning.pairs import pair_coefficients
-from quorank.learning.plackett_luce import BLOCK, sample_list
+from quorank.learning.plackett_luce import sample_list, scratch_for
 
 
 class Sampler:
@@ -18,15 +17,12 @@ class Sampler:
         self.k, n = k, len(self.scores)
         self.key = key_of(seed, Purpose.RANKING)
         self.shown, self.shown_weights = np.zeros(k, dtype=np.int64), np.empty(k)
-        if hasattr(plackett_luce, "scratch_for"):
-            self.scratch = (plackett_luce.scratch_for(n),)
-        else:
-            self.scratch = np.empty(n), np.empty(n // BLOCK + 1)
+        self.scratch = scratch_for(n)
         self.rest = 0.0
 
     def draw(self, client, interaction=0, round_=0) -> tuple[int, ...]:
         self.rest = sample_list(
-            self.scores, len(self.scores), self.k, self.key, interaction, client, round_, *self.scratch,
+            self.scores, len(self.scores), self.k, self.key, interaction, client, round_, self.scratch,
             self.shown, self.shown_weights,
         )  # fmt: skip
         return tuple(self.shown.tolist())
