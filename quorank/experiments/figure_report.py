@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 RESULTS, REPORT = "results.json", "report.html"
 DRAWINGS = ("figure.png", "figure.svg")
-FINDINGS = ("the paper's findings", "here", "agree", "p < .05", "opposite\np < .05")
+FINDINGS = ("the paper's findings", "here", "as said", "p < .05", "opposite\np < .05")
 
 
 def write_all(results: Results, folder: Path, command: str) -> None:
@@ -82,6 +82,11 @@ def notes(results: Results) -> list[str]:
         lines.append(f"Offline: the last ranker on the test queries; {statement.no_relevant(first)}.")
     if online:
         lines.append("Online: lists and clicks of the last tenth of the run.")
+    if results.findings:
+        lines.append(
+            "Findings: comparisons that come out as the paper says, those of them with p < .05 (Bonferroni over the "
+            "finding), and those significantly the other way. Similar means within the margin; it is no test."
+        )
     if figure.data is not None:
         lines.append(
             f"{figure.collections[0].label} stands for the figure's first collection, also in its findings."
@@ -152,7 +157,8 @@ def html(results: Results, drawing: str, command: str) -> str:
 def _settings(results: Results) -> list[tuple[str, str]]:
     figure = results.figure
     size = "quick: smaller than published" if figure.quick else "as published"
-    facts = [("size", size), ("runs of each setting", str(results.repetitions))]
+    asked = " (as asked for, not as published)" if figure.asked else ""
+    facts = [("size", size), ("runs of each setting", f"{results.repetitions}{asked}")]
     for panels in rows_of(results)[:: len(figure.header.measures)]:
         for entry in panels[0].entries:
             run = entry.runs[0]

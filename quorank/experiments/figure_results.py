@@ -79,29 +79,34 @@ class Finding:
         return sum(c.agrees for c in self.comparisons)
 
     @property
+    def significant(self) -> tuple[int, int]:
+        """How many comparisons are significant as the paper says, and how many the other way round."""
+        sure = [c.agrees for c in self.comparisons if c.significant]
+        return sure.count(True), sure.count(False)
+
+    @property
     def verdict(self) -> str:
-        if not self.comparisons:
+        """A sign alone decides nothing: small differences have one too."""
+        total, (sure, opposite) = len(self.comparisons), self.significant
+        if not total:
             return "not measured"
-        share = self.agree / len(self.comparisons)
-        return (
-            "holds"
-            if share == 1
-            else "mostly"
-            if share >= 2 / 3
-            else "mixed"
-            if share > 1 / 3
-            else "does not hold"
-        )
+        if all(c.difference.p is None for c in self.comparisons):
+            return "not tested"
+        if self.check.similar:
+            return "holds" if self.agree == total else "in part" if self.agree else "does not hold"
+        if opposite:
+            return "mixed" if sure else "opposite"
+        return "undecided" if not sure else "holds" if sure == total else "in part"
 
     def counts(self) -> tuple[str, str, str]:
-        """How many comparisons agree, how many significantly, and how many are significantly opposite."""
+        """How many comparisons have the paper's sign, how many significantly, how many significantly the other."""
         if not self.comparisons:
             return "–", "–", "–"
-        agree = f"{self.agree} of {len(self.comparisons)}"
+        sign = f"{self.agree} of {len(self.comparisons)}"
         if self.check.similar or all(c.difference.p is None for c in self.comparisons):
-            return agree, "–", "–"
-        sure = sum(c.agrees and c.significant for c in self.comparisons)
-        return agree, str(sure), str(sum(not c.agrees and c.significant for c in self.comparisons))
+            return sign, "–", "–"
+        sure, opposite = self.significant
+        return sign, str(sure), str(opposite)
 
 
 @dataclass(frozen=True, eq=False)
@@ -254,6 +259,8 @@ def _finding_dict(finding: Finding) -> dict[str, Any]:
         "claim": finding.check.claim,
         "verdict": finding.verdict,
         "agree": finding.agree,
+        "significant": finding.significant[0],
+        "significant_opposite": finding.significant[1],
         "comparisons": [
             {"panel": c.panel, "what": c.what, "agrees": c.agrees, **_difference_dict(c.difference)}
             for c in finding.comparisons

@@ -15,9 +15,11 @@ from quorank.cli.main import app
 from quorank.errors import BadInput
 from quorank.evaluation.curves import PALETTE
 from quorank.evaluation.runs import Run
+from quorank.evaluation.significance import corrected, paired_t
 from quorank.experiments import figures
 from quorank.experiments.documents import parse_document
-from quorank.experiments.figure_results import values_at
+from quorank.experiments.figure_parts import Check
+from quorank.experiments.figure_results import Comparison, Finding, values_at
 from quorank.experiments.figures import Figure, load_figure, names, overlaid, read_figure
 
 TINY = """
@@ -168,6 +170,26 @@ def test_values_at_a_share_of_the_run() -> None:
     assert values_at([run], "offline_maxrr", 0.2) == [20]
     assert values_at([run], "online_maxrr") == [sum(range(91, 101)) / 10]  # the last tenth
     assert values_at([run], "online_maxrr", 0.001) == [1]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "verdict"),
+    [
+        ([], "not measured"),
+        ([([1.0], [0.0])], "not tested"),
+        ([([0.11, 0.12, 0.14], [0.10, 0.14, 0.10])], "undecided"),  # the right sign is not enough
+        ([([1.0, 1.1, 1.2], [0.0, 0.1, 0.2001])], "holds"),
+        ([([0.0, 0.1, 0.2001], [1.0, 1.1, 1.2])], "opposite"),
+        ([([1.0, 1.1, 1.2], [0.0, 0.1, 0.2001]), ([0.11, 0.12, 0.14], [0.10, 0.14, 0.10])], "in part"),
+        ([([1.0, 1.1, 1.2], [0.0, 0.1, 0.2001]), ([0.0, 0.1, 0.2001], [1.0, 1.1, 1.2])], "mixed"),
+    ],
+)
+def test_a_finding_holds_only_where_the_difference_is_significant(
+    pairs: list[tuple[list[float], list[float]]], verdict: str
+) -> None:
+    differences = corrected([paired_t(a, b) for a, b in pairs])
+    comparisons = tuple(Comparison("panel", "a − b", d, d.difference > 0) for d in differences)
+    assert Finding(Check("claim", above=("a",), below=("b",)), comparisons).verdict == verdict
 
 
 @pytest.fixture
