@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quorank.compiled import kernel
+from quorank.errors import require
 
 _M0 = np.uint64(0xD2511F53)
 _M1 = np.uint64(0xCD9E8D57)
@@ -90,6 +91,7 @@ def fill_normal(
 
 def key_of(seed: int, purpose: Purpose) -> npt.NDArray[np.uint64]:
     """The generator's key for one purpose of a run: distinct purposes share no stream."""
+    require(0 <= seed < 2**64, f"seed must be a whole number from 0 to 2^64 − 1, got {seed}")
     low, high = seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF
     words = philox_reference((int(purpose), 0x51554F52, 0x414E4B, 0), (low, high))
     return np.array(words[:2], dtype=np.uint64)

@@ -55,7 +55,7 @@ class Family(Generic[P]):
             )
         table = dict(spec)
         kind = table.pop("kind", next(iter(self.members)))
-        if kind not in self.members:
+        if not isinstance(kind, str) or kind not in self.members:
             raise BadInput(
                 f"{where}: unknown {self.name} {kind!r}{suggest(kind, self.members)}; known: {', '.join(self.members)}"
             )
@@ -68,9 +68,9 @@ class Family(Generic[P]):
             call = ast.parse(text, mode="eval").body
             if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args:
                 raise ValueError
-            table = {k.arg: ast.literal_eval(k.value) for k in call.keywords if k.arg}
+            table = {str(k.arg): ast.literal_eval(k.value) for k in call.keywords}
             member = by_class[call.func.id]
-        except (SyntaxError, ValueError, KeyError):
+        except (SyntaxError, ValueError, KeyError, TypeError, RecursionError, MemoryError):
             raise BadInput(
                 f"{text!r} is not a {self.name}; expected for example {next(iter(by_class))}()"
             ) from None
@@ -129,7 +129,7 @@ def _convert(value: object, hint: Any, where: str) -> object:
         return _convert(value, options[-1], where)
     if origin is Literal:
         choices = get_args(hint)
-        if value in choices:
+        if any(type(value) is type(choice) and value == choice for choice in choices):
             return value
         raise BadInput(
             f"{where}: expected one of {', '.join(map(repr, choices))}, got {value!r}{suggest(value, choices)}"
@@ -139,7 +139,10 @@ def _convert(value: object, hint: Any, where: str) -> object:
             raise BadInput(f"{where}: expected a list, got {value!r}")
         return tuple(_convert(v, get_args(hint)[0], where) for v in value)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise BadInput(f"{where}: {str(value)[:12]}… is too large a number") from None
     if (
         isinstance(hint, type)
         and isinstance(value, hint)

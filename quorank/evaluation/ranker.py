@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from quorank.compiled import kernel
 from quorank.data.ranking import LANES, RankingData
+from quorank.errors import require
 from quorank.evaluation.metrics import err
 from quorank.rankers import Ranker, scores
 from quorank.rankers.scoring import pack, packed_size, score_rows_of_all
@@ -147,7 +148,9 @@ class Evaluator:
     def per_query(self, thetas: Sequence[Doubles] | Doubles) -> tuple[Doubles, Doubles]:
         """(rankers, queries) of nDCG@k and of the reciprocal rank of the first relevant document; 0 without any."""
         data, hidden, stride = self.data, self.ranker.hidden, self.data.padded.shape[1]
-        ideal = ideal_dcg(data, self.k)
+        ideal, size = ideal_dcg(data, self.k), self.ranker.size(data.n_features)
+        for theta in thetas:
+            require(np.shape(theta) == (size,), f"this ranker has {size} parameters, got {np.shape(theta)}")
         packed = np.zeros((len(thetas), packed_size(hidden, stride)), dtype=np.float32)
         for row, theta in zip(packed, thetas, strict=True):
             pack(np.ascontiguousarray(theta, dtype=np.float64), hidden, data.n_features, stride, row)

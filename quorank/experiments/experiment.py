@@ -12,8 +12,8 @@ from quorank.experiments.documents import Document
 from quorank.federation import AGGREGATIONS, PARTICIPATIONS, SERVERS, Adam, Add, Federation, Full, Mean
 from quorank.learning import LEARNERS, PDGD, Evolution
 from quorank.parts import read_fields, suggest, to_table
-from quorank.privacy import PRIVACIES, NoPrivacy
-from quorank.rankers import RANKERS, Linear, Ranker
+from quorank.privacy import PRIVACIES, NoPrivacy, RandomisedResponse
+from quorank.rankers import MLP, RANKERS, Linear, Ranker
 from quorank.users import CLICK_MODELS, Cascade, ClickModel
 
 SECTIONS = ("data", "ranker", "users", "learner", "federation", "privacy", "evaluation")
@@ -52,6 +52,18 @@ class Experiment:
         require(
             0 <= self.seed < 2**64, f"seed: seed must be a whole number from 0 to 2^64 − 1, got {self.seed}"
         )
+        privacy = self.federation.privacy
+        if isinstance(privacy, RandomisedResponse):
+            values = self.evaluation.k + 1
+            require(
+                privacy.p > 1.0 / values,
+                f"privacy: p must be above 1/{values}, or the answer says less than nothing, got {privacy.p}",
+            )
+        if isinstance(self.ranker, MLP) and isinstance(self.federation.learner, PDGD):
+            require(
+                self.ranker.start != "zero",
+                'ranker: start = "zero" has no gradient to follow; use start = "scaled" with pdgd',
+            )
 
     def tables(self) -> dict[str, Any]:
         """The complete experiment file of this experiment."""

@@ -214,7 +214,9 @@ def run_experiment(
     """Run into a directory, or go on with the run that is there; returns the summary."""
     if not resume:
         storage.check_new(folder, overwrite=overwrite)
-    runner = Runner(experiment, threads or available_threads())  # reads the data: nothing is on disk if they are bad
+    runner = Runner(
+        experiment, threads or available_threads()
+    )  # reads the data: nothing is on disk if they are bad
     if not resume:
         storage.open_new(folder, experiment)
     else:

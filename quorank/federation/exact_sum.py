@@ -20,27 +20,35 @@ Doubles = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 LARGEST = 2.0**36
-"""A number beyond this is refused: 2^14 of them would reach the end of the coarse integers."""
+"""A number beyond this is refused."""
+
+ROOM = 2.0**50
+"""The sum of the largest numbers of all rows may reach this: the coarse integers end at 2^51."""
 
 _COARSE = 2.0**12
 _FINE = 2.0**52
 
 
 @kernel
-def _add_rows(rows: Doubles, weights: Doubles, weighted: int, coarse: Integers, fine: Integers) -> int:
-    """Add every row; returns −1, or the first row that holds a number which is not finite or too large."""
+def _add_rows(
+    rows: Doubles, weights: Doubles, weighted: int, coarse: Integers, fine: Integers
+) -> tuple[int, float]:
+    """Add every row: (−1, Σ of the rows' largest numbers), or (the first row with a number beyond LARGEST, …)."""
+    reach = 0.0
     for r in range(rows.shape[0]):
-        bad = False
+        largest = 0.0
         for j in range(rows.shape[1]):
-            bad |= not abs(rows[r, j] * weights[r]) < LARGEST
-        if bad:
-            return r
+            size = abs(rows[r, j] * weights[r])
+            if not size < LARGEST:
+                return r, reach
+            largest = max(largest, size)
+        reach += largest
         for j in range(rows.shape[1]):
             x = rows[r, j] * (weights[r] if j < weighted else 1.0)
             high = np.rint(x * _COARSE)
             coarse[j] += np.int64(high)
             fine[j] += np.int64(np.rint((x - high / _COARSE) * _FINE))
-    return -1
+    return -1, reach
 
 
 @dataclass(eq=False)
@@ -50,24 +58,36 @@ class ExactSum:
     size: int
     coarse: Integers = field(init=False, repr=False)
     fine: Integers = field(init=False, repr=False)
+    reach: float = field(default=0.0, init=False, repr=False)  # no total can be larger
 
     def __post_init__(self) -> None:
         self.coarse = np.zeros(self.size, dtype=np.int64)
         self.fine = np.zeros(self.size, dtype=np.int64)
 
-    def add(self, rows: Doubles, weights: Doubles, weighted: int) -> None:
-        """Add rows (n, size), the first `weighted` columns times the row's weight; refuses numbers beyond LARGEST."""
-        bad = _add_rows(rows, weights, weighted, self.coarse, self.fine)
+    def add(self, rows: Doubles, weights: Doubles, weighted: int, clients: Integers | None = None) -> None:
+        """Add rows (n, size), the first `weighted` columns times the row's weight; refuses what would not be exact."""
+        bad, reach = _add_rows(rows, weights, weighted, self.coarse, self.fine)
         if bad >= 0:
+            who = f"client {clients[bad]}" if clients is not None else f"row {bad}"
             raise BadInput(
-                "an update holds a number that is not finite or is beyond 2^36: lower eta, or normalise the features "
-                '(data.normalize = "query")'
+                f"the update of {who} holds a number that is not finite or is beyond 2^36: lower eta, or normalise "
+                'the features (data.normalize = "query")'
+            )
+        self._extend(reach)
+
+    def _extend(self, reach: float) -> None:
+        self.reach += reach
+        if self.reach >= ROOM:
+            raise BadInput(
+                "the updates of this round are too large to be summed exactly (beyond 2^50): lower eta, or normalise "
+                'the features (data.normalize = "query")'
             )
 
     def merge(self, other: ExactSum) -> None:
         """Add another running sum."""
         self.coarse += other.coarse
         self.fine += other.fine
+        self._extend(other.reach)
 
     def value(self) -> Doubles:
         """The total, as floats."""

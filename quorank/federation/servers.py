@@ -72,7 +72,7 @@ class Adam:
         _check_step(self.step)
         for name, beta in (("beta1", self.beta1), ("beta2", self.beta2)):
             require(0.0 <= beta < 1.0, f"{name} must be at least 0 and below 1, got {beta}")
-        require(self.tiny > 0.0, f"tiny must be above 0, got {self.tiny}")
+        require(0.0 < self.tiny < float("inf"), f"tiny must be above 0, got {self.tiny}")
 
     def start(self, size: int) -> Memory:
         return {"first": np.zeros(size), "second": np.zeros(size), "count": np.zeros(1)}

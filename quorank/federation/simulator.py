@@ -10,6 +10,7 @@ from threading import local
 import numpy as np
 import numpy.typing as npt
 
+from quorank.errors import require
 from quorank.federation.exact_sum import ExactSum
 from quorank.federation.rounds import Federation, Gathered, State
 from quorank.learning import Evolution
@@ -35,6 +36,10 @@ class Simulator:
     _pool: ThreadPoolExecutor | None = field(default=None, init=False, repr=False)
     _own: local = field(default_factory=local, init=False, repr=False)
 
+    def __post_init__(self) -> None:
+        require(self.threads >= 1, f"threads must be at least 1, got {self.threads}")
+        require(self.chunk is None or self.chunk >= 1, f"chunk must be at least 1, got {self.chunk}")
+
     @cached_property
     def world(self) -> World:
         return self.simulation.world()
@@ -53,6 +58,7 @@ class Simulator:
     def gather(self, state: State) -> Gathered:
         """Let the round's cohort interact from state.theta and sum up what it sends."""
         federation, size = self.federation, self.simulation.parameters
+        require(state.theta.shape == (size,), f"this ranker has {size} parameters, got {state.theta.shape}")
         members = federation.participation.members(federation.clients, state.round, self.simulation.seed)
         count = federation.clients if members is None else len(members)
         step = self.chunk or max(1, min(ROWS_BYTES // (8 * (size + STATISTICS)), -(-count // self.threads)))
@@ -101,7 +107,7 @@ class Simulator:
             self.world, self.simulation.seed, state.theta, state.round, clients, interactions, self._privatise
         )
         self.federation.learner.updates(work, rows)
-        total.add(rows, weights, rows.shape[1] - STATISTICS)
+        total.add(rows, weights, rows.shape[1] - STATISTICS, clients)
 
     def _room(self, count: int) -> tuple[Doubles, Integers, Doubles]:
         """Updates, interactions and weights of a chunk: scratch of this thread, reused from chunk to chunk."""

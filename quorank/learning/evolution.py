@@ -48,7 +48,7 @@ class Evolution:
             f"evolution strategies need one even number of interactions for all clients, got {interactions}",
         )
         seeds = np.empty(len(work.clients), dtype=np.uint32)
-        measured = np.empty((len(work.clients), 2, interactions // 2))
+        measured = np.empty((len(work.clients), 2, max(1, interactions // 2)))
         _measure_clients(
             work.world, work.theta, self.sigma, self.metric == "ndcg", key_of(work.seed, Purpose.PERTURBATION_SEED),
             work.round, work.clients, seeds, measured, rows[:, size:],

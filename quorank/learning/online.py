@@ -29,6 +29,7 @@ class Shown:
     order: npt.NDArray[np.int64]
     interaction: int
     _padded: npt.NDArray[np.float32] = field(repr=False)
+    _packed: npt.NDArray[np.float32] = field(repr=False)  # θ at the time
     _scores: npt.NDArray[np.float32] = field(repr=False)
     _weights: Doubles = field(repr=False)
     _rest: float = field(repr=False)
@@ -55,6 +56,8 @@ class OnlineRanker:
         size = self.ranker.size(self.n_features)
         self.theta = np.array(self.theta, dtype=np.float64)
         require(self.theta.shape == (size,), f"this ranker has {size} parameters, got {self.theta.shape}")
+        require(np.isfinite(self.theta).all(), "the parameters must be finite numbers")
+        require(self.k >= 1, f"k must be at least 1, got {self.k}")
         self._local = self.theta.copy()
         self._stride = pad(np.zeros((1, self.n_features), dtype=np.float32)).shape[1]
         self._packed = np.zeros(packed_size(self.ranker.hidden, self._stride), dtype=np.float32)
@@ -87,17 +90,18 @@ class OnlineRanker:
             order,
             weights,
         )
-        shown = Shown(order, self.interactions, padded, scores, weights, rest)
+        shown = Shown(order, self.interactions, padded, self._packed.copy(), scores, weights, rest)
         self.interactions += 1
         return shown
 
     def learn(self, shown: Shown, clicks: npt.ArrayLike) -> bool:
         """Follow the gradient of one clicked list; False if the clicks express no preference."""
-        clicked = np.asarray(clicks, dtype=np.bool_)
-        k = len(shown.order)
-        require(clicked.shape == (k,), f"expected {k} clicks, one per shown document, got {clicked.shape}")
+        given, k = np.asarray(clicks), len(shown.order)
+        require(given.shape == (k,), f"expected {k} clicks, one per shown document, got {given.shape}")
+        require(np.isin(given, (0, 1)).all(), "clicks must be true or false, or 1 or 0")
+        clicked = given.astype(np.bool_)
         learned = learn_list(
-            self._local, self._packed, self.ranker.hidden, self.n_features, shown._padded, 0, len(shown._padded),
+            self._local, shown._packed, self.ranker.hidden, self.n_features, shown._padded, 0, len(shown._padded),
             shown._scores, shown.order, shown._weights, shown._rest, clicked, k, self.learner.eta, np.empty(k),
             np.empty(k + 1), np.empty(k + 1), self._activation,
         )  # fmt: skip

@@ -37,6 +37,14 @@ def last_included(clicked: npt.NDArray[np.bool_], k: int) -> int:
 
 
 @kernel
+def _share(
+    rescaled: bool, score: float, weight: float, log_denominator: float, inverse_denominator: float
+) -> float:
+    """A document's weight over a denominator, in logarithms where the weights span more than doubles hold."""
+    return math.exp(min(score - log_denominator, 700.0)) if rescaled else weight * inverse_denominator
+
+
+@kernel
 def pair_coefficients(
     scores: Floats,
     n: int,
@@ -46,76 +54,47 @@ def pair_coefficients(
     clicked: npt.NDArray[np.bool_],
     k: int,
     coefficients: Doubles,
-    denominators: Doubles,
-    without: Doubles,
+    logarithms: Doubles,
+    inverses: Doubles,
 ) -> bool:
     """coefficients[p] = Σ of ρ·slope over the pairs of position p, + if it is preferred, − if not.
 
     So the gradient of eq. 5 is Σ_p coefficients[p]·∇f(document at p). False if there is no pair.
-    `denominators` and `without` are scratch of length k + 1.
+
+    For positions a < b that hold x and y, only the denominators D_i between them differ between R and R*:
+    P(R)/P(R*) = Π_{i=a+1..b} (D_i + x − y)/D_i. Each factor is 1 + x/D_i − y/D_i and at least x/D_i, because D_i
+    holds y; it is tiny only where ρ is 1, so that what the subtraction cancels there does not matter. All factors
+    of a pair lie on the same side of 1: the product may end at 0 or infinity, never at their quotient.
+    `logarithms` and `inverses` are scratch of length k + 1.
     """
     last = last_included(clicked, k)
     for p in range(k):
         coefficients[p] = 0.0
     if last < 1:
         return False
-    if rest < 0.0:
-        return _pair_coefficients_log(scores, n, shown, clicked, k, last, coefficients, denominators, without)
+    rescaled = rest < 0.0
+    if rescaled:
+        log_denominators(scores, n, shown, k, logarithms)
+    else:
+        denominator = rest
+        for i in range(k - 1, -1, -1):
+            denominator += shown_weights[i]
+            inverses[i] = 1.0 / denominator
     found = False
-    denominators[k] = rest
-    for i in range(k - 1, -1, -1):
-        denominators[i] = denominators[i + 1] + shown_weights[i]
     for b in range(1, last + 1):
-        y = shown_weights[b]
-        without[k] = rest
-        for i in range(k - 1, 0, -1):
-            without[i] = without[i + 1] + (0.0 if i == b else shown_weights[i])
+        y, y_score = shown_weights[b], np.float64(scores[shown[b]])
         for a in range(b):
             if clicked[a] == clicked[b]:
                 continue
             found = True
-            x = shown_weights[a]
-            p_shown, p_swapped = 1.0, 1.0
-            for i in range(a + 1, b + 1):  # only these denominators differ between R and R*
-                p_shown *= without[i] + x
-                p_swapped *= denominators[i]
-            weight = pair_weight(p_shown, p_swapped) * pair_slope(min(x, y) / max(x, y))
-            sign = 1.0 if clicked[a] else -1.0
-            coefficients[a] += sign * weight
-            coefficients[b] -= sign * weight
-    return found
-
-
-@kernel
-def _pair_coefficients_log(
-    scores: Floats,
-    n: int,
-    shown: npt.NDArray[np.int64],
-    clicked: npt.NDArray[np.bool_],
-    k: int,
-    last: int,
-    coefficients: Doubles,
-    denominators: Doubles,
-    without: Doubles,
-) -> bool:
-    """The same in logarithms, for lists whose weights span more than a product of doubles holds."""
-    found = False
-    log_denominators(scores, n, shown, k, -1, denominators)
-    for b in range(1, last + 1):
-        y = np.float64(scores[shown[b]])
-        log_denominators(scores, n, shown, k, b, without)
-        for a in range(b):
-            if clicked[a] == clicked[b]:
-                continue
-            found = True
-            x = np.float64(scores[shown[a]])
-            log_ratio = 0.0  # log P(R*) / P(R)
+            x, x_score = shown_weights[a], np.float64(scores[shown[a]])
+            odds = 1.0  # P(R) / P(R*)
             for i in range(a + 1, b + 1):
-                high, low = max(without[i], x), min(without[i], x)
-                log_ratio += denominators[i] - (high + math.log1p(fast_exp(low - high)))
-            odds = fast_exp(-abs(log_ratio))
-            rho = pair_weight(odds, 1.0) if log_ratio > 0.0 else pair_weight(1.0, odds)
-            weight = rho * pair_slope(fast_exp(-abs(x - y)))
+                x_share = _share(rescaled, x_score, x, logarithms[i], inverses[i])
+                y_share = _share(rescaled, y_score, y, logarithms[i], inverses[i])
+                odds *= max(1.0 + x_share - y_share, x_share)
+            ratio = fast_exp(-abs(x_score - y_score)) if rescaled else min(x, y) / max(x, y)
+            weight = pair_weight(odds, 1.0) * pair_slope(ratio)
             sign = 1.0 if clicked[a] else -1.0
             coefficients[a] += sign * weight
             coefficients[b] -= sign * weight

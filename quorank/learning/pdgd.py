@@ -31,7 +31,7 @@ class PDGD:
 
     kind: ClassVar[str] = "pdgd"
 
-    eta: float = 0.1  # η, eq. 8
+    eta: float = 0.1  # η, algorithm 1
     step: Literal["interaction", "batch"] = "interaction"
 
     def __post_init__(self) -> None:
@@ -68,13 +68,13 @@ def learn_list(
     k: int,
     eta: float,
     coefficients: Doubles,
-    denominators: Doubles,
-    without: Doubles,
+    logarithms: Doubles,
+    inverses: Doubles,
     activation: Floats,
 ) -> bool:
     """θ += η Σ_p coefficient·∇f (eq. 5) for one clicked list; False if it holds no preference."""
     found = pair_coefficients(
-        scores, n, shown, shown_weights, rest, clicked, k, coefficients, denominators, without
+        scores, n, shown, shown_weights, rest, clicked, k, coefficients, logarithms, inverses
     )
     if found:
         for p in range(k):
@@ -123,8 +123,8 @@ def _simulate_clients(
     shown_weights = np.empty(k_max)
     clicked = np.zeros(k_max, dtype=np.bool_)
     coefficients = np.empty(k_max)
-    denominators = np.empty(k_max + 1)
-    without = np.empty(k_max + 1)
+    logarithms = np.empty(k_max + 1)
+    inverses = np.empty(k_max + 1)
     activation = np.zeros(width, dtype=np.float32)
     n_queries = len(world.offsets) - 1
     for base in range(0, len(clients), SIDE_BY_SIDE):
@@ -162,7 +162,7 @@ def _simulate_clients(
                     rows[base + g, size + STATISTICS - 1] += clicked[p]
                 learned = learn_list(
                     rows[base + g, :size], packed[g], hidden, n_features, world.padded, start, n, scores[g], shown,
-                    shown_weights, rest, clicked, k, eta, coefficients, denominators, without, activation,
+                    shown_weights, rest, clicked, k, eta, coefficients, logarithms, inverses, activation,
                 )  # fmt: skip
                 if learned and not batched:
                     pack(rows[base + g, :size], hidden, n_features, stride, packed[g])

@@ -25,8 +25,10 @@ Doubles = npt.NDArray[np.float64]
 BLOCK = 16
 """Weights are summed in blocks of this many documents: a draw looks through block sums, then through one block."""
 
+LARGEST = np.finfo(np.float32).max
+
 TINY = 1e-30
-"""Below this remaining mass (the first document's weight is 1), products of ten denominators could underflow."""
+"""Below this remaining mass (the first document's weight is 1), the quotients of pair weights could lose digits."""
 
 
 class Scratch(NamedTuple):
@@ -99,6 +101,7 @@ def _weigh_remaining(scores: Floats, n: int, room: Scratch) -> None:
     """weights = e^(score − max) of the documents not yet shown, zero for those shown, and the blocks' sums."""
     highest = -np.inf
     for i in range(n):
+        scores[i] = max(scores[i], -LARGEST)
         if not room.taken[i]:
             highest = max(highest, np.float64(scores[i]))
     for i in range(n):
@@ -128,6 +131,13 @@ def sample_list(
     _weigh(scores, n, room)
     n_blocks = (n + BLOCK - 1) // BLOCK
     total = room.ends[n_blocks - 1]
+    if not total < np.inf:
+        # a score overflowed or is no number: the largest floats stand in, so that a list is shown all the same
+        for i in range(n):
+            if not abs(scores[i]) < np.inf:
+                scores[i] = LARGEST if scores[i] > 0.0 else -LARGEST
+        _weigh(scores, n, room)
+        total = room.ends[n_blocks - 1]
     draw, spare, taken_mass, p = 0, 0.0, 0.0, 0
     while p < k and taken_mass <= 0.5 * total:
         if draw & 1:
@@ -226,23 +236,18 @@ def _sample_remaining(
 
 
 @kernel
-def log_denominators(
-    scores: Floats, n: int, shown: npt.NDArray[np.int64], k: int, skip: int, out: Doubles
-) -> None:
-    """out[p] = log Σ e^score over the documents not shown before position p, leaving out the one at position `skip`."""
+def log_denominators(scores: Floats, n: int, shown: npt.NDArray[np.int64], k: int, out: Doubles) -> None:
+    """out[p] = log Σ e^score over the documents not shown before position p."""
     for p in range(k):
         top = -np.inf
         for i in range(n):
-            if _remains(shown, p, i) and not (skip >= 0 and shown[skip] == i):
+            if _remains(shown, p, i):
                 top = max(top, np.float64(scores[i]))
         total = 0.0
-        if top > -np.inf:
-            for i in range(n):
-                if _remains(shown, p, i) and not (skip >= 0 and shown[skip] == i):
-                    total += fast_exp(np.float64(scores[i]) - top)
-            out[p] = top + math.log(total)
-        else:
-            out[p] = -np.inf
+        for i in range(n):
+            if _remains(shown, p, i):
+                total += fast_exp(np.float64(scores[i]) - top)
+        out[p] = top + math.log(total)
 
 
 @kernel

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from quorank.compiled import kernel
 from quorank.data.ranking import RankingData
 from quorank.draws import Purpose, key_of
+from quorank.errors import require
 from quorank.evaluation.ranker import discounts, ideal_dcg
 from quorank.rankers import Ranker
 from quorank.users import ClickModel
@@ -62,6 +63,12 @@ class Simulation:
 
     def world(self) -> World:
         tables = self.users.tables(self.grades, self.k)
+        lowest, highest = int(self.data.labels.min(initial=0)), self.data.max_label
+        require(
+            lowest >= 0 and highest < len(tables.click),
+            f"labels must lie in 0..{len(tables.click) - 1} for these users, got {lowest}..{highest}",
+        )
+        require(self.data.n_queries >= 1, "there is no query to search for")
         return World(
             self.data.padded,
             self.data.labels,

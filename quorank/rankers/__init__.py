@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quorank.data.ranking import RankingData, pad
+from quorank.errors import require
 from quorank.parts import Family
 from quorank.rankers.linear import Linear
 from quorank.rankers.mlp import MLP
@@ -26,6 +27,10 @@ def scores(
     else:
         dense = np.asarray(features, dtype=np.float32)
         padded, n = pad(dense), dense.shape[1]
+    require(
+        np.shape(theta) == (ranker.size(n),),
+        f"this ranker has {ranker.size(n)} parameters for {n} features, got {np.shape(theta)}",
+    )
     packed = np.zeros(packed_size(ranker.hidden, padded.shape[1]), dtype=np.float32)
     pack(np.ascontiguousarray(theta, dtype=np.float64), ranker.hidden, n, padded.shape[1], packed)
     out = np.empty(len(padded), dtype=np.float32)

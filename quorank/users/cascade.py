@@ -9,7 +9,7 @@ import numpy as np
 
 from quorank.errors import require
 from quorank.users.clicks import ClickTables
-from quorank.users.presets import CLICK, STOP, Preset, check_probabilities, check_range
+from quorank.users.presets import CLICK, STOP, Preset, check_probabilities, check_range, preset_of
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class Cascade:
     def tables(self, grades: int, k: int) -> ClickTables:
         """The tables for data with this many grades and lists of k."""
         scale = self.grades or grades
-        click = self.click if self.click is not None else CLICK[scale][self.preset]
-        stop = self.stop if self.stop is not None else STOP[scale][self.preset]
+        click = self.click if self.click is not None else preset_of(CLICK, scale, self.preset)
+        stop = self.stop if self.stop is not None else preset_of(STOP, scale, self.preset)
         check_probabilities("click", click, grades)
         check_probabilities("stop", stop, grades)
         return ClickTables(np.ones(k), np.array(click, dtype=np.float64), np.array(stop, dtype=np.float64))

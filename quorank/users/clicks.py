@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from quorank.compiled import kernel
 from quorank.draws import Purpose, key_of, uniform_pair
+from quorank.errors import require
 
 Doubles = npt.NDArray[np.float64]
 
@@ -80,6 +81,11 @@ def simulate_clicks(
     """Clicks on one shown list, given the labels from the top down: the same draws as in the simulator."""
     shown_labels = np.ascontiguousarray(labels, dtype=np.int8)
     k = len(shown_labels)
+    require(k <= len(tables.examine), f"the tables are for lists of {len(tables.examine)}, got {k} labels")
+    require(
+        k == 0 or (shown_labels.min() >= 0 and shown_labels.max() < len(tables.click)),
+        f"labels must lie in 0..{len(tables.click) - 1}, got {shown_labels.min(initial=0)}..{shown_labels.max(initial=0)}",
+    )
     clicked = np.zeros(k, dtype=np.bool_)
     key = key_of(seed, Purpose.CLICK)
     order = np.arange(k)

@@ -9,7 +9,7 @@ import numpy as np
 
 from quorank.errors import require
 from quorank.users.clicks import ClickTables
-from quorank.users.presets import CLICK, Preset, check_probabilities, check_range
+from quorank.users.presets import CLICK, Preset, check_probabilities, check_range, preset_of
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class PositionBased:
         check_range("click", self.click)
 
     def tables(self, grades: int, k: int) -> ClickTables:
-        click = self.click if self.click is not None else CLICK[grades][self.preset]
+        click = self.click if self.click is not None else preset_of(CLICK, grades, self.preset)
         check_probabilities("click", click, grades)
         examine = (1.0 / np.arange(1, k + 1)) ** self.eta
         return ClickTables(examine, np.array(click, dtype=np.float64), np.zeros(len(click)))

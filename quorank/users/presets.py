@@ -39,6 +39,15 @@ STOP: dict[int, dict[str, tuple[float, ...]]] = {
 }
 
 
+def preset_of(table: dict[int, dict[str, tuple[float, ...]]], grades: int, name: str) -> tuple[float, ...]:
+    """A preset's row of a table; presets are published for 3 and for 5 grades."""
+    require(
+        grades in table,
+        f"the preset {name!r} is defined for 3 or 5 grades, not for {grades}; give own tables",
+    )
+    return table[grades][name]
+
+
 def check_probabilities(name: str, values: tuple[float, ...], grades: int) -> None:
     """One probability for each label that the data has."""
     require(

@@ -148,3 +148,18 @@ def test_two_documents_by_hand() -> None:
         assert found
         assert coefficients[0] == pytest.approx(swapped * p * (1 - p), rel=1e-14)
         assert coefficients[1] == -coefficients[0]
+
+
+@pytest.mark.parametrize(
+    ("k", "gap", "n"), [(20, 45.0, 31), (15, 68.0, 31), (50, 20.0, 60), (100, 12.0, 101), (100, 0.0, 2000)]
+)
+def test_long_lists_with_a_dominating_document_have_finite_pair_weights(k, gap, n) -> None:
+    """Products of k denominators leave the range of doubles; their quotients do not."""
+    sampler = Sampler([0.0] + [-gap] * (n - 1), k)
+    sampler.draw(0)
+    clicked = np.zeros(k, dtype=bool)
+    clicked[-1] = True
+    found, fast = sampler.coefficients(clicked)
+    assert found and np.isfinite(fast).all()
+    _, slow = sampler.coefficients(clicked, rest=-1.0)
+    assert fast == pytest.approx(slow, rel=1e-6, abs=1e-12)  # scores are float32

@@ -1,0 +1,283 @@
+"""Bad input: exit 2, one sentence that says where and what, no traceback, nothing left on disk."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from command_line import Outcome, Quorank, as_process
+
+EXPERIMENTS: dict[str, tuple[str, list[str]]] = {
+    # what the file says → what the sentence must hold
+    "unknown key": ("[federation]\nclints = 5\n", ["bad.toml line 2", "'clints'", "did you mean 'clients'"]),
+    "unknown key of a part": ("[learner]\n\netta = 1\n", ["bad.toml line 3", "'etta'", "did you mean 'eta'"]),
+    "unknown key in a table": (
+        '[federation]\nserver = { kind = "adam", bta1 = 0.5 }\n',
+        ["bad.toml line 2", "'bta1'", "'beta1'"],
+    ),
+    "unknown section": ("# one\n[lerner]\neta = 1\n", ["bad.toml line 2", "'lerner'", "'learner'"]),
+    "unknown top key": ("sed = 1\n", ["bad.toml line 1", "'sed'", "'seed'"]),
+    "no clients": ("[federation]\nclients = 0\n", ["bad.toml line 2", "clients", "at least 1", "got 0"]),
+    "too many clients": ("[federation]\nclients = 2147483648\n", ["bad.toml line 2", "clients", "2^31"]),
+    "no interactions": ("[federation]\ninteractions = 0\n", ["bad.toml line 2", "interactions", "got 0"]),
+    "no rounds": ("[federation]\nrounds = 0\n", ["bad.toml line 2", "rounds", "got 0"]),
+    "half a round": ("[federation]\nrounds = 1.5\n", ["bad.toml line 2", "rounds", "whole number", "1.5"]),
+    "true rounds": ("[federation]\nrounds = true\n", ["bad.toml line 2", "rounds", "whole number"]),
+    "negative eta": ("[learner]\neta = -1\n", ["bad.toml line 2", "eta", "above 0", "-1"]),
+    "eta is nan": ("[learner]\neta = nan\n", ["bad.toml line 2", "eta", "nan"]),
+    "eta is a list": ("[learner]\neta = [0.1]\n", ["bad.toml line 2", "learner.eta", "a number"]),
+    "many clients": ("[federation]\nclients = 'many'\n", ["bad.toml line 2", "whole number", "'many'"]),
+    "number as preset": ("[users]\npreset = 3\n", ["bad.toml line 2", "users.preset", "'perfect'", "got 3"]),
+    "unknown learner": ('[learner]\nkind = "pdgt"\n', ["bad.toml line", "'pdgt'", "did you mean 'pdgd'"]),
+    "unknown ranker": ('ranker = "forest"\n', ["bad.toml line 1", "'forest'", "linear, mlp"]),
+    "unknown server": ('[federation]\nserver = "adamm"\n', ["bad.toml line 2", "'adamm'", "'adam'"]),
+    "unknown privacy": ('[privacy]\nkind = "prayer"\n', ["bad.toml line", "'prayer'", "none"]),
+    "unknown convention": ('[evaluation]\nno_relevant = "drop"\n', ["bad.toml line 2", "'skip'", "'drop'"]),
+    "never evaluated": ("[evaluation]\nevery = 0\n", ["bad.toml line 2", "every", "got 0"]),
+    "section is a number": ("federation = 3\n", ["bad.toml line 1", "federation", "got 3"]),
+    "section is a list": ("[[learner]]\neta = 1\n", ["bad.toml", "learner", "expected a learner"]),
+    "negative seed": ("seed = -1\n", ["bad.toml line 1", "seed", "-1"]),
+    "seed in words": ('seed = "one"\n', ["bad.toml line 1", "seed", "'one'"]),
+    "odd interactions": (
+        '[federation]\ninteractions = 3\n[learner]\nkind = "evolution"\n',
+        ["bad.toml line", "interactions must be even", "got 3"],
+    ),
+    "response with pdgd": (
+        '[privacy]\nkind = "randomised-response"\n',
+        ["bad.toml", "randomised response", "pdgd"],
+    ),
+    "cohort beyond the clients": (
+        '[federation]\nclients = 20\nparticipation = { kind = "sampled", cohort = 21 }\n',
+        ["bad.toml line", "cohort of 21", "20 clients"],
+    ),
+    "ninth fold": ("[data]\nfold = 9\n", ["bad.toml line 2", "fold", "from 1 to 5", "got 9"]),
+    "second fold of generated data": ("[data]\nfold = 2\n", ["one fold", "fold = 2"]),
+    "unknown generator": ('[data]\nsource = "synthetic:mq"\n', ["synthetic:mq'", "synthetic:mq2007"]),
+    "unknown collection": ('[data]\nsource = "nowhere"\n', ["'nowhere'", "no folder"]),
+    "no source": ('[data]\nsource = ""\n', ["bad.toml line", "data source is empty"]),
+    "too few probabilities": ("[users]\nclick = [0.1]\nstop = [0.1]\n", ["click", "1 probabilities", "0..2"]),
+    "syntax": ("[federation]\nclients = \n", ["bad.toml", "TOML", "line 2"]),
+    "key twice": ("[federation]\nclients = 1\nclients = 2\n", ["bad.toml", "line 3"]),
+}
+
+
+def nothing_is_left(folder: Path) -> bool:
+    return not folder.exists() and not Path("runs").exists()
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_an_experiment_that_cannot_be_run_is_refused(quorank: Quorank, name: str) -> None:
+    text, words = EXPERIMENTS[name]
+    Path("bad.toml").write_text(text)
+    sentence = quorank("run", "bad.toml", "--out", "made").refused()
+    assert all(word in sentence for word in words), sentence
+    assert nothing_is_left(Path("made"))
+    assert quorank("run", "bad.toml").refused() == sentence  # the folder below runs/ is not made either
+    assert nothing_is_left(Path("made"))
+
+
+DATA: dict[str, tuple[str, list[str]]] = {
+    "label": ("train.txt", ["{file}:3:", "'two'", "whole number"]),
+    "no qid": ("test.txt", ["{file}:3:", "qid:ID"]),
+    "feature": ("train.txt", ["{file}:3:", "'7:abc'", "number"]),
+    "empty": ("train.txt", ["{file}", "empty"]),
+    "comments only": ("test.txt", ["{file}", "no rows"]),
+    "cut off": ("train.txt.gz", ["{file}", "cut off"]),
+    "not gzipped": ("train.txt.gz", ["{file}", "not a gzip file"]),
+    "no train": ("train.txt", ["{folder}", "train.txt"]),
+    "no test": ("test.txt", ["{folder}", "test.txt"]),
+}
+ROWS = ["0 qid:1 1:0.5 7:1", "1 qid:1 1:0.25 7:2", "2 qid:2 1:0.5 7:3", "0 qid:2 1:1 7:4"]
+
+
+def write_data(folder: Path, flaw: str) -> None:
+    folder.mkdir()
+    good = "\n".join(ROWS) + "\n"
+    changed = {
+        "label": good.replace("2 qid:2", "two qid:2"),
+        "no qid": good.replace("2 qid:2 ", "2 "),
+        "feature": good.replace("7:3", "7:abc"),
+        "empty": "",
+        "comments only": "# nothing\n\n",
+    }
+    name = DATA[flaw][0]
+    for split in ("train.txt", "test.txt"):
+        (folder / split).write_text(good)
+    if flaw == "cut off":
+        (folder / "train.txt").unlink()
+        (folder / name).write_bytes(gzip.compress(good.encode())[:-12])
+    elif flaw == "not gzipped":
+        (folder / "train.txt").unlink()
+        (folder / name).write_text(good + "0 qid:3 1:2\n")
+    elif flaw in changed:
+        (folder / name).write_text(changed[flaw])
+    else:
+        (folder / name).unlink()
+
+
+@pytest.mark.parametrize("flaw", DATA)
+def test_data_that_cannot_be_read_are_refused(quorank: Quorank, flaw: str) -> None:
+    write_data(Path(flaw), flaw)
+    Path("bad.toml").write_text(f'[data]\nsource = "{flaw}"\n[federation]\nclients = 3\nrounds = 2\n')
+    name, words = DATA[flaw]
+    wanted = [word.format(file=f"{flaw}/{name}", folder=flaw) for word in words]
+    sentence = quorank("run", "bad.toml", "--out", "made").refused()
+    assert all(word in sentence for word in wanted), sentence
+    assert nothing_is_left(Path("made"))
+    again = quorank("run", "bad.toml", "--out", "made").refused()  # nothing half-read was cached
+    assert again == sentence
+    demo = quorank("demo", "--data", flaw, "--clients", 3, "--rounds", 2, "--out", "shown")
+    assert demo.code == 2 and sentence in demo.err and "Traceback" not in demo.err
+    assert not any(path.is_file() for path in Path("shown").rglob("*"))
+
+
+@pytest.fixture(scope="module")
+def processes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for what is called as a process of its own."""
+    return tmp_path_factory.mktemp("processes")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (None, ["bad.toml", "no such experiment file"]),
+        ("[federation]\nclints = 5\n", ["bad.toml line 2", "'clients'"]),
+        ("[federation]\nclients = 0\n", ["bad.toml line 2", "clients"]),
+        ('[data]\nsource = "label"\n', ["label/train.txt:3:", "'two'"]),
+        ('[data]\nsource = "no qid"\n', ["no qid/test.txt:3:", "qid:"]),
+        ('[data]\nsource = "feature"\n', ["feature/train.txt:3:", "'7:abc'"]),
+        ('[data]\nsource = "empty"\n', ["empty/train.txt", "empty"]),
+        ('[data]\nsource = "cut off"\n', ["cut off/train.txt.gz", "cut off"]),
+        ('[data]\nsource = "no train"\n', ["no train", "train.txt"]),
+    ],
+)
+def test_a_process_ends_with_two_and_one_sentence(
+    processes: Path, text: str | None, words: list[str]
+) -> None:
+    for path in processes.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    if text is not None:
+        (processes / "bad.toml").write_text(text)
+        if named := re.search(r'"(.+)"', text):
+            write_data(processes / named.group(1), named.group(1))
+    before = {path.name for path in processes.iterdir()}
+    outcome = as_process(processes, processes / "home", "run", "bad.toml", "--out", "made")
+    sentence = outcome.refused()
+    assert all(word in sentence for word in words), sentence
+    assert {path.name for path in processes.iterdir()} - {"home"} == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "."], ["folder", "experiment.toml"]),
+        (["run", "nowhere.toml"], ["nowhere.toml", "no such"]),
+        (["run"], ["needs an experiment file"]),
+        (["run", "small.toml", "--set", "federation.clients"], ["--set federation.clients", "KEY=VALUE"]),
+        (["run", "small.toml", "--set", "=1"], ["--set =1", "KEY=VALUE"]),
+        (["run", "small.toml", "--set", "federation.clients=none"], ["--set", "whole number", "'none'"]),
+        (["run", "small.toml", "--set", "federation.clint=1"], ["--set federation.clint=1", "'clients'"]),
+        (["run", "small.toml", "--set", "federation.rounds="], ["--set federation.rounds=", "whole number"]),
+        (["run", "small.toml", "--seed", "-1"], ["seed", "-1"]),
+        (["run", "small.toml", "--out", "small.toml"], ["small.toml", "file"]),
+        (["run", "small.toml", "--out", "small.toml/made"], ["small.toml/made", "cannot be created"]),
+        (["run", "--resume", "nowhere"], ["nowhere", "no run to resume"]),
+        (["run", "--resume", "."], ["no run to resume", "run.toml"]),
+        (["run", "small.toml", "--resume", "."], ["--resume", "no file"]),
+        (["run", "--resume", ".", "--seed", "3"], ["--resume", "--seed"]),
+        (["compare", "."], ["not a run", "run.toml"]),
+        (["compare", "nowhere"], ["nowhere", "no such directory"]),
+        (["compare", "small.toml"], ["small.toml", "directory"]),
+        (["report", "."], ["not a run"]),
+        (["report", "nowhere"], ["nowhere", "no such directory"]),
+        (["evaluate", "nowhere", "--data", "synthetic:mq2007"], ["nowhere", "no ranker"]),
+        (["evaluate", ".", "--data", "synthetic:mq2007"], ["no ranker"]),
+        (["evaluate", "small.toml", "--data", "synthetic:mq2007"], ["small.toml", "not a ranker file"]),
+        (["data", "stats", "nowhere"], ["nowhere"]),
+        (["data", "synthesize", "mq2009", "--out", "made"], ["mq2009"]),
+        (["reproduce", "fpdgd/figure99"], ["figure99"]),
+        (["demo", "--data", "synthetic:mq", "--out", "made"], ["synthetic:mq"]),
+        (["demo", "--fold", "9", "--out", "made"], ["fold", "got 9"]),
+    ],
+)
+def test_arguments_that_make_no_sense_are_refused(
+    quorank: Quorank, arguments: list[str], words: list[str]
+) -> None:
+    outcome = quorank(*arguments)
+    assert outcome.code == 2 and outcome.out == "" and "Traceback" not in outcome.err
+    *before, sentence = outcome.err.splitlines()
+    assert sentence.startswith("quorank: ") and all(word in sentence for word in words), sentence
+    assert not before or arguments[0] == "demo"
+    assert nothing_is_left(Path("made"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["frobnicate"], ["frobnicate"]),
+        (["run", "small.toml", "--frobnicate"], ["--frobnicate"]),
+        (["run", "small.toml", "--seed", "one"], ["--seed"]),
+        (["run", "small.toml", "--threads", "0"], ["--threads"]),
+        (["run", "small.toml", "--jobs", "0"], ["--jobs"]),
+        (["evaluate", "made"], ["--data"]),
+        (["data", "frobnicate"], ["frobnicate"]),
+        (["compare"], ["RUN"]),
+    ],
+)
+def test_unknown_verbs_and_options_end_with_two(
+    quorank: Quorank, arguments: list[str], words: list[str]
+) -> None:
+    outcome = quorank(*arguments)
+    assert outcome.code == 2 and "Traceback" not in outcome.err
+    assert all(word in outcome.err for word in words), outcome.err
+    assert max(map(len, outcome.err.splitlines())) <= 80
+
+
+@pytest.fixture
+def ranker(finished_run: tuple[Path, Outcome]) -> dict[str, object]:
+    content: dict[str, object] = json.loads((finished_run[0] / "ranker.json").read_text())
+    return content
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"parameters": [float("nan")] * 46}, ["finite parameters"]),
+        ({"parameters": [float("inf")] + [0.0] * 45}, ["finite parameters"]),
+        ({"parameters": [0.0] * 45}, ["46"]),
+        ({"parameters": "zero"}, ["damaged"]),
+        ({"parameters": None}, ["damaged"]),
+        ({"n_features": 5, "parameters": [0.0] * 5}, ["5 features", "46"]),
+        ({"n_features": "many"}, ["damaged"]),
+        ({"ranker": {"kind": "forest"}}, ["'forest'"]),
+        ({"ranker": {"kind": "mlp", "hidden": 2}}, ["damaged", "96"]),  # (46 + 2) · 2 parameters
+        ({"normalize": "sometimes"}, ["damaged"]),
+        ({"format": "quorank-ranker/99"}, ["format", "quorank-ranker/1"]),
+    ],
+)
+def test_a_damaged_ranker_is_refused(
+    quorank: Quorank, ranker: dict[str, object], change: dict[str, object], words: list[str]
+) -> None:
+    Path("bad.json").write_text(json.dumps({**ranker, **change}))
+    sentence = quorank("evaluate", "bad.json", "--data", "synthetic:mq2007").refused()
+    assert sentence.startswith("bad.json") and all(word in sentence for word in words), sentence
+
+
+@pytest.mark.parametrize("content", [b"", b"[1, 2]", b"null", b"\xff\xfe", b'{"format": "quorank-ranker/1"}'])
+def test_a_file_that_is_no_ranker_is_refused(quorank: Quorank, content: bytes) -> None:
+    Path("bad.json").write_bytes(content)
+    assert quorank("evaluate", "bad.json", "--data", "synthetic:mq2007").refused().startswith("bad.json: ")
+
+
+@pytest.mark.parametrize("verb", ["compare", "report"])
+@pytest.mark.parametrize("lost", ["summary.json", "run.toml", "history.parquet"])
+def test_a_run_that_lost_a_file_is_refused(
+    quorank: Quorank, finished_run: tuple[Path, Outcome], verb: str, lost: str
+) -> None:
+    shutil.copytree(finished_run[0], "run")
+    Path("run", lost).unlink()
+    assert lost in quorank(verb, "run").refused()

@@ -1,0 +1,109 @@
+"""`quorank evaluate`: a ranker judged again gives the figures that its run gave."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_line import Outcome, Quorank
+
+from quorank.data import DataSource, load
+from quorank.evaluation.metrics import dcg
+
+
+@pytest.mark.parametrize("what", ["", "ranker.json"])
+def test_it_agrees_with_the_run_to_the_last_bit(
+    quorank: Quorank, finished_run: tuple[Path, Outcome], what: str
+) -> None:
+    folder, _ = finished_run
+    outcome = quorank("evaluate", folder / what, "--data", "synthetic:mq2007", "--json")
+    assert outcome.code == 0 and outcome.err == "" and outcome.out.count("\n") == 1
+    found, summary = json.loads(outcome.out), json.loads((folder / "summary.json").read_text())
+    assert found["ndcg@10"]["mean"] == pytest.approx(summary["offline"]["ndcg@10"], rel=1e-12)
+    assert found["maxrr"]["mean"] == pytest.approx(summary["offline"]["maxrr"], rel=1e-12)
+    assert found["queries"] == summary["evaluation"]["counted_queries"]
+    assert found["all_queries"] == summary["evaluation"]["test_queries"]
+    assert set(found) == {
+        "ndcg@10", "maxrr", "err@10", "queries", "all_queries", "no_relevant", "split", "data", "fold",
+    }  # fmt: skip
+
+
+def test_both_conventions_differ_by_the_queries_without_relevant_documents(
+    quorank: Quorank, finished_run: tuple[Path, Outcome]
+) -> None:
+    skip, zero = (
+        json.loads(
+            quorank(
+                "evaluate", finished_run[0], "--data", "synthetic:mq2007", "--no-relevant", rule, "--json"
+            ).out
+        )
+        for rule in ("skip", "zero")
+    )
+    assert zero["queries"] == zero["all_queries"] == skip["all_queries"] > skip["queries"]
+    for name in ("ndcg@10", "maxrr", "err@10"):
+        total = skip[name]["mean"] * skip["queries"]
+        assert zero[name]["mean"] == pytest.approx(total / zero["queries"])
+
+
+def test_a_run_with_the_other_convention_says_so_and_agrees(quorank: Quorank) -> None:
+    quorank("run", "small.toml", "--set", "evaluation.no_relevant=zero", "--out", "made", "-q")
+    summary = json.loads(Path("made/summary.json").read_text())
+    flags = ("--no-relevant", "zero", "--json")
+    found = json.loads(quorank("evaluate", "made", "--data", "synthetic:mq2007", *flags).out)
+    assert summary["offline"]["ndcg@10"] == pytest.approx(found["ndcg@10"]["mean"], rel=1e-12)
+    assert summary["evaluation"]["no_relevant"] == "zero"
+
+
+def test_other_splits_and_cuts(quorank: Quorank, finished_run: tuple[Path, Outcome]) -> None:
+    collection = load(DataSource("synthetic:mq2007"))
+    theta = np.array(json.loads((finished_run[0] / "ranker.json").read_text())["parameters"])
+    for split in ("train", "validation"):
+        flags = ("--split", split, "--k", 5, "--no-relevant", "zero", "--json", "--threads", 2)
+        found = json.loads(quorank("evaluate", finished_run[0], "--data", "synthetic:mq2007", *flags).out)
+        data = getattr(collection, split)
+        assert found["all_queries"] == data.n_queries and found["split"] == split
+        values = []
+        for start, end in zip(data.offsets[:-1], data.offsets[1:], strict=True):
+            labels = data.labels[start:end]
+            scores = np.asarray(data.features[start:end], dtype=np.float64) @ theta
+            best = dcg(np.sort(labels)[::-1], 5)
+            shown = labels[np.argsort(-scores, kind="stable")]
+            values.append(dcg(shown, 5) / best if best else 0.0)
+        assert found["ndcg@5"]["mean"] == pytest.approx(np.mean(values), abs=2e-3)  # scores are float32 there
+        interval = 1.96 * np.std(values, ddof=1) / np.sqrt(len(values))
+        assert found["ndcg@5"]["interval"] == pytest.approx(interval, rel=0.02)
+
+
+def test_the_table_names_the_rule(quorank: Quorank, finished_run: tuple[Path, Outcome]) -> None:
+    outcome = quorank("evaluate", finished_run[0], "--data", "synthetic:mq2007")
+    summary = json.loads((finished_run[0] / "summary.json").read_text())
+    lines = outcome.out.splitlines()
+    assert lines[0].startswith(f"ndcg@10  {summary['offline']['ndcg@10']:.4f} ± ")
+    assert "left out" in lines[-1] and "95 %" in lines[-1] and "test queries" in lines[-1]
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--split", "dev"], ["--split dev", "train, validation or test"]),
+        (["--no-relevant", "half"], ["--no-relevant half", "skip or zero"]),
+        (["--fold", "9"], ["fold", "9"]),
+    ],
+)
+def test_what_it_cannot_do_is_refused(
+    quorank: Quorank, finished_run: tuple[Path, Outcome], flags: list[str], words: list[str]
+) -> None:
+    sentence = quorank("evaluate", finished_run[0], "--data", "synthetic:mq2007", *flags).refused()
+    assert all(word in sentence for word in words), sentence
+
+
+def test_data_of_another_width_are_refused(quorank: Quorank, finished_run: tuple[Path, Outcome]) -> None:
+    Path("narrow").mkdir()
+    for split in ("train", "test"):
+        Path("narrow", f"{split}.txt").write_text("1 qid:1 1:0.5 3:1\n0 qid:1 1:0.25 2:2\n")
+    sentence = quorank("evaluate", finished_run[0], "--data", "narrow").refused()
+    assert "46 features" in sentence and "narrow has 3" in sentence
+    missing = quorank("evaluate", finished_run[0], "--data", "narrow", "--split", "validation").refused()
+    assert "no validation split" in missing

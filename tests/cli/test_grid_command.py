@@ -1,0 +1,87 @@
+"""`quorank run` with a [grid], and what `compare` and `report` make of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from command_line import SMALL, Quorank
+
+GRID = (
+    SMALL.replace("rounds = 12", "rounds = 3")
+    + '\n[grid]\nseed = [1, 2]\n"users.preset" = ["perfect", "informational"]\n'
+)
+
+
+@pytest.fixture
+def file(own_folder: Path) -> Path:
+    (own_folder / "grid.toml").write_text(GRID)
+    return Path("grid.toml")
+
+
+def test_a_line_per_run_then_a_table_then_a_page(quorank: Quorank, file: Path) -> None:
+    outcome = quorank("run", file)
+    assert outcome.code == 0
+    lines = outcome.err.splitlines()
+    assert [line.split()[0] for line in lines] == ["1/4", "2/4", "3/4", "4/4"]
+    assert all("nDCG@10" in line for line in lines)
+    assert "users.preset=informational" in outcome.out and max(map(len, outcome.out.splitlines())) <= 80
+    assert outcome.out.splitlines()[-1] == "report   runs/grid/report.html"
+    table = quorank("compare", "runs/grid")
+    assert table.code == 0 and table.out.splitlines() == outcome.out.splitlines()[:-1]
+    compared = json.loads(quorank("compare", "runs/grid", "--json").out)
+    assert [setting["n"] for setting in compared["settings"]] == [2, 2]
+    assert [Path(run).name for run in compared["settings"][0]["runs"]] == [
+        "seed=1,preset=perfect",
+        "seed=2,preset=perfect",
+    ]
+    assert quorank("report", "runs/grid", "--out", "page.html").out == "page.html\n"
+    assert "users.preset" in Path("page.html").read_text()
+    one = quorank("report", "runs/grid/seed=1,preset=perfect")
+    assert one.code == 0 and Path(one.out.strip()).name == "report.html"
+
+
+def test_json_is_a_list_of_named_summaries(quorank: Quorank, file: Path) -> None:
+    outcome = quorank("run", file, "--json", "-q", "--out", "made")
+    assert outcome.err == ""
+    found = json.loads(outcome.out)
+    assert [run["run"] for run in found] == json.loads(Path("made/grid.json").read_text())["runs"]
+    for run in found:
+        summary = json.loads(Path("made", run.pop("run"), "summary.json").read_text())
+        assert run == summary
+
+
+def test_the_seed_of_the_command_line_replaces_the_seeds_of_the_grid(quorank: Quorank, file: Path) -> None:
+    found = json.loads(quorank("run", file, "--seed", 7, "--json", "-q").out)
+    assert [(run["run"], run["seed"]) for run in found] == [
+        ("preset=perfect", 7),
+        ("preset=informational", 7),
+    ]
+
+
+def test_set_reaches_the_grid(quorank: Quorank, file: Path) -> None:
+    flags = ("--set", "grid.seed=[5]", "--set", 'grid.users.preset=["perfect"]')
+    found = json.loads(quorank("run", file, *flags, "--json", "-q").out)
+    assert [run["seed"] for run in found] == [5]
+
+
+def test_a_bad_combination_is_refused_before_any_is_run(quorank: Quorank) -> None:
+    Path("grid.toml").write_text(GRID + '"federation.clients" = [20, 0]\n')
+    sentence = quorank("run", "grid.toml", "--out", "made").refused()
+    assert "grid.toml line" in sentence and "clients must be at least 1" in sentence
+    assert not Path("made").exists()
+
+
+def test_folds_are_repetitions_of_one_setting(quorank: Quorank) -> None:
+    for fold in (1, 2):
+        flags = ("--queries", 30, "--seed", fold, "--out", f"five/Fold{fold}")
+        assert quorank("data", "synthesize", "mq2007", *flags).code == 0
+    Path("folds.toml").write_text(
+        '[data]\nsource = "five"\n[federation]\nclients = 5\nrounds = 2\n[grid]\n"data.fold" = [1, 2]\n'
+    )
+    found = json.loads(quorank("run", "folds.toml", "--out", "made", "--json", "-q").out)
+    assert [run["run"] for run in found] == ["fold=1", "fold=2"]
+    assert found[0]["offline"] != found[1]["offline"]
+    compared = json.loads(quorank("compare", "made", "--json").out)
+    assert [setting["n"] for setting in compared["settings"]] == [2]

@@ -1,0 +1,172 @@
+"""Ctrl-C, kill and resume as a person meets them: with signals to a process."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from command_line import Outcome, Quorank, environment
+
+LONG = """\
+[data]
+source = "synthetic:mq2007"
+queries = 60
+
+[federation]
+clients = 2
+interactions = 2
+rounds = 40000
+
+[evaluation]
+every = 4000
+"""
+RESULTS = ("run.toml", "ranker.json", "history.parquet", "ledger.json")
+# the same command line, but with a line of progress every moment: it tells when rounds are under way
+EAGER = (
+    "from quorank.cli import display, main\ndisplay.LINE_SECONDS = 0.05\nmain.main()",
+    "run",
+)
+
+
+def stopped(folder: Path, home: Path, number: signal.Signals, *arguments: object) -> Outcome:
+    """`quorank run …` that gets a signal once its rounds go on."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", *EAGER, *map(str, arguments)],
+        cwd=folder,
+        env=environment(home),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    first = process.stderr.readline()
+    try:
+        assert first.startswith("run: round "), first + process.stderr.read()
+        process.send_signal(number)
+        out, err = process.communicate(timeout=120)
+    finally:
+        process.kill()
+        process.wait()
+    return Outcome(process.returncode, out, err)
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from quorank.experiments.documents import parse_document
+    from quorank.experiments.experiment import Experiment
+    from quorank.experiments.runner import run_experiment
+
+    folder = tmp_path_factory.mktemp("uninterrupted") / "run"
+    run_experiment(Experiment.read(parse_document(LONG, "long.toml")), folder, threads=1)
+    return folder
+
+
+def same_results(folder: Path, other: Path) -> bool:
+    return all((folder / name).read_bytes() == (other / name).read_bytes() for name in RESULTS)
+
+
+def test_ctrl_c_then_resume_then_kill_then_resume(
+    own_folder: Path, tmp_path: Path, uninterrupted: Path, quorank: Quorank
+) -> None:
+    """Stopped by Ctrl-C, by a kill and by SIGTERM, the run still ends in the same bits."""
+    Path("long.toml").write_text(LONG)
+    made = own_folder / "made"
+    first = stopped(
+        own_folder, tmp_path, signal.SIGINT, "long.toml", "--out", "made", "--threads", 1, "--json"
+    )
+    assert first.code == 130 and first.out == "" and "Traceback" not in first.err
+    last = first.err.splitlines()[-1]
+    assert last.startswith("quorank: stopped after round ") and last.endswith("quorank run --resume made")
+    reached = int(last.split()[4])
+    assert 1 <= reached < 40000 and "of 40000" in last
+    assert names(made) == {"run.toml", "checkpoint.npz"}
+
+    sentence = quorank("compare", "made").refused()
+    assert "unfinished" in sentence and "--resume made" in sentence
+    assert "--resume made" in quorank("run", "long.toml", "--out", "made").refused()
+
+    second = stopped(own_folder, tmp_path, signal.SIGINT, "--resume", "made", "--threads", 1)
+    assert second.code == 130
+    further = int(second.err.splitlines()[-1].split()[4])
+    assert reached < further < 40000
+    kept = (made / "checkpoint.npz").read_bytes()
+
+    killed = stopped(own_folder, tmp_path, signal.SIGKILL, "--resume", "made", "--threads", 1)
+    assert killed.code == -signal.SIGKILL
+    assert names(made) == {"run.toml", "checkpoint.npz"}
+    assert (made / "checkpoint.npz").read_bytes() == kept
+
+    ended = stopped(own_folder, tmp_path, signal.SIGTERM, "--resume", "made", "--threads", 1)
+    assert ended.code == 130 and "--resume made" in ended.err
+
+    outcome = quorank("run", "--resume", "made", "--json", "-q")
+    assert outcome.code == 0
+    assert json.loads(outcome.out)["rounds"] == 40000
+    assert same_results(made, uninterrupted)
+    assert "checkpoint.npz" not in names(made)
+    assert "finished" in quorank("run", "--resume", "made").refused()
+
+
+def test_a_run_killed_before_its_first_checkpoint_begins_again(
+    own_folder: Path, tmp_path: Path, uninterrupted: Path, quorank: Quorank
+) -> None:
+    Path("long.toml").write_text(LONG)
+    killed = stopped(
+        own_folder, tmp_path, signal.SIGKILL, "long.toml", "--out", "made", "--threads", 1, "--json"
+    )
+    assert killed.code == -signal.SIGKILL and killed.out == ""
+    assert names(own_folder / "made") == {"run.toml"}
+    assert quorank("run", "--resume", "made", "-q", "--threads", 1).code == 0
+    assert same_results(own_folder / "made", uninterrupted)
+
+
+def test_a_damaged_checkpoint_is_refused_with_a_sentence(quorank: Quorank, uninterrupted: Path) -> None:
+    Path("made").mkdir()
+    Path("made/run.toml").write_bytes((uninterrupted / "run.toml").read_bytes())
+    Path("made/checkpoint.npz").write_bytes(b"half a checkpoint")
+    sentence = quorank("run", "--resume", "made").refused()
+    assert sentence.startswith("made/checkpoint.npz: damaged checkpoint") and "--overwrite" in sentence
+    assert names(Path("made")) == {"run.toml", "checkpoint.npz"}
+
+
+def test_a_grid_stopped_by_ctrl_c_goes_on(own_folder: Path, tmp_path: Path, quorank: Quorank) -> None:
+    from quorank.experiments.documents import parse_document
+    from quorank.experiments.experiment import Experiment
+    from quorank.experiments.runner import run_experiment
+
+    grid = LONG.replace("40000", "10000") + "[grid]\nseed = [1, 2]\n"
+    Path("grid.toml").write_text(grid)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "quorank.cli.main", "run", "grid.toml", "--out", "made"],
+        env=environment(tmp_path),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    try:
+        assert "1/2  seed=1" in process.stderr.readline()  # then the second cell begins
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=120)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 130 and "quorank run --resume made" in err
+    assert not Path("made/seed=2/summary.json").exists()
+    kept = Path("made/seed=1/summary.json").stat().st_mtime_ns
+    outcome = quorank("run", "--resume", "made", "--json")
+    assert outcome.code == 0
+    assert [run["run"] for run in json.loads(outcome.out)] == ["seed=1", "seed=2"]
+    assert [line.split()[1] for line in outcome.err.splitlines()] == ["seed=2"]
+    assert Path("made/seed=1/summary.json").stat().st_mtime_ns == kept
+    alone = parse_document("seed = 2\n" + LONG.replace("40000", "10000"), "alone.toml")
+    run_experiment(Experiment.read(alone), Path("alone"))
+    assert same_results(Path("made/seed=2"), Path("alone"))

@@ -1,0 +1,265 @@
+"""`quorank run` from outside: what it writes, what it prints, where it writes."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from command_line import Outcome, Quorank
+
+from quorank.cli import display
+from quorank.experiments.documents import read_document
+from quorank.experiments.experiment import SECTIONS, Experiment
+
+WRITTEN = {"run.toml", "history.parquet", "ranker.json", "ledger.json", "report.html", "summary.json"}
+SHAPE = {
+    "offline": {"ndcg@10": float, "maxrr": float},
+    "online": {"ndcg@10": float, "discounted": float},
+    "rounds": int,
+    "interactions": int,
+    "seconds": {"train": float, "evaluate": float},
+    "interactions_per_second": float,
+    "privacy": type(None),
+    "seed": int,
+    "version": str,
+}
+
+
+def shape_of(value: object) -> object:
+    return {k: shape_of(v) for k, v in value.items()} if isinstance(value, dict) else type(value)
+
+
+def history_of(folder: Path) -> dict[str, np.ndarray]:
+    table = pq.read_table(folder / "history.parquet")
+    return {name: table.column(name).to_numpy() for name in table.column_names}
+
+
+def test_a_run_leaves_exactly_its_files(finished_run: tuple[Path, Outcome]) -> None:
+    folder, _ = finished_run
+    assert {path.name for path in folder.iterdir()} == WRITTEN
+
+
+def test_the_summary_has_the_documented_shape(finished_run: tuple[Path, Outcome]) -> None:
+    summary = json.loads((finished_run[0] / "summary.json").read_text())
+    told = summary.pop("evaluation")  # how the figures were measured, beside what the contract lists
+    assert shape_of(summary) == SHAPE
+    assert set(told) == {"k", "no_relevant", "test_queries", "counted_queries"}
+    assert summary["rounds"] == 12 and summary["interactions"] == 20 * 4 * 12 and summary["seed"] == 1
+    assert 0 < summary["offline"]["ndcg@10"] < 1 and 0 < summary["offline"]["maxrr"] <= 1
+    per_second = summary["interactions"] / summary["seconds"]["train"]
+    assert summary["interactions_per_second"] == pytest.approx(per_second)
+
+
+def test_json_is_the_summary_alone_on_stdout(finished_run: tuple[Path, Outcome]) -> None:
+    folder, outcome = finished_run
+    assert json.loads(outcome.out) == json.loads((folder / "summary.json").read_text())
+    assert outcome.out.count("\n") == 1
+    assert all(line.startswith("run: round ") for line in outcome.err.splitlines()), outcome.err
+
+
+def test_quiet_prints_nothing_but_the_result(quorank: Quorank) -> None:
+    outcome = quorank("run", "small.toml", "--quiet", "--json", "--out", "made")
+    assert outcome.code == 0 and outcome.err == ""
+    assert json.loads(outcome.out)["rounds"] == 12
+
+
+def test_progress_goes_to_stderr_and_the_table_to_stdout(
+    quorank: Quorank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(display, "LINE_SECONDS", 0.0)
+    outcome = quorank("run", "small.toml", "--out", "made")
+    progress = outcome.err.splitlines()
+    assert progress and all(line.startswith("run: round ") and "nDCG@10" in line for line in progress)
+    assert "round 12/12" in progress[-1] and "0 s left" in progress[-1]
+    assert "round" not in outcome.out.replace("rounds", "") and "offline" in outcome.out
+    assert outcome.out.splitlines()[-1] == "report   made/report.html"
+    assert max(map(len, outcome.out.splitlines())) <= 80
+
+
+def test_a_terminal_sees_a_bar_while_stdout_stays_clean(own_folder: Path, tmp_path: Path) -> None:
+    import os
+    import pty
+    import subprocess
+    from threading import Thread
+
+    from command_line import command, environment
+
+    master, slave = pty.openpty()
+    shown = bytearray()
+
+    def read() -> None:
+        try:
+            while piece := os.read(master, 1 << 16):
+                shown.extend(piece)
+        except OSError:  # the other end is closed
+            pass
+
+    reader = Thread(target=read, daemon=True)
+    reader.start()
+    done = subprocess.run(
+        command("run", "small.toml", "--json", "--out", "made"),
+        cwd=own_folder,
+        env={**environment(tmp_path), "TERM": "xterm"},
+        stdout=subprocess.PIPE,
+        stderr=slave,
+        timeout=300,
+        check=False,
+    )
+    os.close(slave)
+    reader.join(10)
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["rounds"] == 12
+    text = shown.decode()
+    assert "12/12" in text and "nDCG@10" in text and "/s" in text
+
+
+def test_the_written_experiment_is_complete_and_reads_back(finished_run: tuple[Path, Outcome]) -> None:
+    folder, _ = finished_run
+    document = read_document(folder / "run.toml")
+    again = Experiment.read(document)
+    assert set(document.tables) == {"seed", *SECTIONS}
+    assert again == Experiment.read(read_document(folder.parent / "small.toml"))
+    assert again.tables() == document.tables
+    assert document.tables["federation"]["server"] == {"kind": "add", "step": 1.0}
+    assert document.tables["evaluation"] == {"every": 1, "no_relevant": "skip", "k": 10}
+
+
+def test_the_written_experiment_gives_the_same_bytes(
+    finished_run: tuple[Path, Outcome], quorank: Quorank
+) -> None:
+    folder, _ = finished_run
+    assert quorank("run", folder / "run.toml", "--out", "again", "--threads", 2, "-q").code == 0
+    for name in ("run.toml", "ranker.json", "history.parquet", "ledger.json"):
+        assert Path("again", name).read_bytes() == (folder / name).read_bytes(), name
+
+
+def test_the_history_agrees_with_the_summary(finished_run: tuple[Path, Outcome]) -> None:
+    folder, _ = finished_run
+    history, summary = history_of(folder), json.loads((folder / "summary.json").read_text())
+    assert history["round"].tolist() == list(range(1, 13))
+    assert history["interactions"].tolist() == [80 * t for t in range(1, 13)]
+    assert history["offline_ndcg@10"][-1] == summary["offline"]["ndcg@10"]
+    assert history["offline_maxrr"][-1] == summary["offline"]["maxrr"]
+    online = history["online_ndcg@10"]
+    assert summary["online"]["ndcg@10"] == pytest.approx(online.mean(), rel=1e-12)
+    running = [sum(0.9995 ** (t - 1) * online[t - 1] for t in range(1, n + 1)) for n in range(1, 13)]
+    assert summary["online"]["discounted"] == pytest.approx(running[-1], rel=1e-12)
+    assert history["online_discounted"] == pytest.approx(running, rel=1e-12)
+    assert all(np.isfinite(column).all() for column in history.values())
+
+
+@pytest.mark.parametrize(
+    ("every", "rounds"), [(5, [5, 10, 12]), (12, [12]), (100, [12]), (4, [4, 8, 12]), (11, [11, 12])]
+)
+def test_the_history_has_a_row_per_evaluated_round_and_the_last(
+    quorank: Quorank, every: int, rounds: list[int]
+) -> None:
+    assert quorank("run", "small.toml", "--set", f"evaluation.every={every}", "--out", "made", "-q").code == 0
+    assert history_of(Path("made"))["round"].tolist() == rounds
+
+
+def test_evaluating_seldom_changes_neither_the_ranker_nor_its_figures(
+    finished_run: tuple[Path, Outcome], quorank: Quorank
+) -> None:
+    folder, _ = finished_run
+    assert quorank("run", "small.toml", "--set", "evaluation.every=5", "--out", "made", "-q").code == 0
+    assert Path("made/ranker.json").read_bytes() == (folder / "ranker.json").read_bytes()
+    often, seldom = history_of(folder), history_of(Path("made"))
+    for name, column in seldom.items():
+        assert column.tolist() == often[name][seldom["round"] - 1].tolist(), name
+    summary, other = (json.loads((f / "summary.json").read_text()) for f in (folder, Path("made")))
+    assert (other["offline"], other["online"]) == (summary["offline"], summary["online"])
+
+
+def test_runs_get_a_new_folder_each(quorank: Quorank) -> None:
+    for _ in range(3):
+        assert quorank("run", "small.toml", "-q").code == 0
+    assert sorted(path.name for path in Path("runs").iterdir()) == ["small", "small-2", "small-3"]
+
+
+def test_a_run_is_not_written_over_unasked(quorank: Quorank) -> None:
+    quorank("run", "small.toml", "--out", "made", "-q")
+    before = {path.name: path.read_bytes() for path in Path("made").iterdir()}
+    sentence = quorank("run", "small.toml", "--seed", 2, "--out", "made", "-q").refused()
+    assert sentence.startswith("made: ") and "--overwrite" in sentence and "--resume made" in sentence
+    assert {path.name: path.read_bytes() for path in Path("made").iterdir()} == before
+    assert quorank("run", "small.toml", "--seed", 2, "--out", "made", "--overwrite", "-q").code == 0
+    assert Path("made/ranker.json").read_bytes() != before["ranker.json"]
+    assert {path.name for path in Path("made").iterdir()} == WRITTEN
+
+
+def test_overwriting_with_bad_data_keeps_the_old_run(quorank: Quorank) -> None:
+    quorank("run", "small.toml", "--out", "made", "-q")
+    before = {path.name: path.read_bytes() for path in Path("made").iterdir()}
+    again = quorank("run", "small.toml", "--set", "data.source=nowhere", "--out", "made", "--overwrite")
+    assert "nowhere" in again.refused()
+    assert {path.name: path.read_bytes() for path in Path("made").iterdir()} == before
+
+
+def test_the_seed_of_the_command_line_wins_and_is_recorded(quorank: Quorank) -> None:
+    Path("seeded.toml").write_text("seed = 3\n" + Path("small.toml").read_text())
+    quorank("run", "seeded.toml", "--out", "three", "-q")
+    quorank("run", "seeded.toml", "--seed", 4, "--out", "four", "-q")
+    for folder, seed in (("three", 3), ("four", 4)):
+        assert json.loads(Path(folder, "summary.json").read_text())["seed"] == seed
+        assert tomllib.loads(Path(folder, "run.toml").read_text())["seed"] == seed
+    assert Path("three/ranker.json").read_bytes() != Path("four/ranker.json").read_bytes()
+
+
+def test_set_reaches_nested_keys_and_turns_words_into_tables(quorank: Quorank) -> None:
+    Path("words.toml").write_text(Path("small.toml").read_text() + 'server = "momentum"\n')
+    values = [
+        "federation.server.beta=0.5",  # the word "momentum" becomes { kind = "momentum", beta = 0.5 }
+        "ranker=mlp",
+        "ranker.hidden=3",
+        "users.preset=navigational",
+        'federation.participation={ kind = "sampled", cohort = 5 }',
+        "evaluation.no_relevant=zero",
+        "learner.eta=2e-1",
+        "federation.rounds=3",
+        "federation.rounds=4",
+    ]
+    flags = [part for value in values for part in ("--set", value)]
+    assert quorank("run", "words.toml", *flags, "--out", "made", "-q").code == 0
+    written = tomllib.loads(Path("made/run.toml").read_text())
+    assert written["federation"]["server"] == {"kind": "momentum", "step": 1.0, "beta": 0.5}
+    assert written["federation"]["participation"] == {"kind": "sampled", "cohort": 5}
+    assert written["ranker"] == {"kind": "mlp", "hidden": 3, "start": "scaled"}
+    assert written["users"] == {"kind": "cascade", "preset": "navigational"}
+    assert (written["learner"]["eta"], written["federation"]["rounds"]) == (0.2, 4)
+    assert json.loads(Path("made/summary.json").read_text())["interactions"] == 4 * 5 * 4
+
+
+@pytest.mark.parametrize("name", ["fpdgd", "recommended"])
+def test_shipped_experiments_run_by_name(quorank: Quorank, name: str) -> None:
+    flags = ("--set", "federation.clients=3", "--set", "federation.rounds=2", "-q")
+    assert quorank("run", name, *flags).code == 0
+    written = tomllib.loads(Path("runs", name, "run.toml").read_text())
+    step = written["federation"]["server"]["step"]
+    assert step == 1.0 if name == "fpdgd" else step > 1.0
+    assert (written["learner"]["kind"], written["learner"]["eta"]) == ("pdgd", 0.1)
+
+
+def test_randomised_response_states_its_epsilon_with_unit_delta_and_horizon(quorank: Quorank) -> None:
+    flags = ("--set", "learner=evolution", "--set", "privacy=randomised-response", "--set", "privacy.p=0.9")
+    outcome = quorank("run", "small.toml", *flags, "--out", "made", "--json", "-q")
+    privacy = json.loads(outcome.out)["privacy"]
+    each = float(np.log(0.9 * 10 / 0.1))  # eq. 6 with n = k + 1 = 11 values
+    assert privacy["epsilon"] == pytest.approx(2 * 12 * each)  # two numbers a round, twelve rounds
+    assert privacy["unit"] == "client" and privacy["delta"] == 0.0 and "12 rounds" in privacy["horizon"]
+    ledger = json.loads(Path("made/ledger.json").read_text())
+    assert ledger["privacy"] == privacy
+    assert ledger["mechanism"] == {"kind": "randomised-response", "p": 0.9, "per": "message"}
+    assert ledger["releases"] == {"rounds": 12, "clients": 20, "cohort": 20}
+
+
+def test_the_report_is_one_page_about_this_run(finished_run: tuple[Path, Outcome]) -> None:
+    page = (finished_run[0] / "report.html").read_text()
+    summary = json.loads((finished_run[0] / "summary.json").read_text())
+    assert page.startswith("<!doctype html>")
+    assert f"{summary['offline']['ndcg@10']:.4f}" in page
+    assert "<script src=" not in page and "<link" not in page

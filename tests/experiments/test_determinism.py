@@ -1,0 +1,91 @@
+"""The same seed gives the same bits: with any number of threads, any chunking, any combination of parts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from small_runs import experiment, files_of, played
+
+from quorank.experiments.runner import run_experiment
+
+LEARNERS = {
+    "pdgd": ["learner=pdgd"],
+    "pdgd batch": ["learner=pdgd", "learner.step=batch"],
+    "evolution": ["learner=evolution"],
+    "evolution ndcg": ["learner=evolution", "learner.metric=ndcg"],
+    "response": ["learner=evolution", "privacy=randomised-response"],
+    "response per interaction": [
+        "learner=evolution",
+        "privacy=randomised-response",
+        "privacy.per=interaction",
+    ],
+}
+RANKERS = {"linear": [], "mlp": ["ranker=mlp", "ranker.hidden=5"]}
+SERVERS = ["add", "momentum", "adam"]
+PARTICIPATIONS = ["full", '{ kind = "sampled", cohort = 7 }']
+
+
+@pytest.mark.parametrize("participation", PARTICIPATIONS, ids=["full", "sampled"])
+@pytest.mark.parametrize("server", SERVERS)
+@pytest.mark.parametrize("ranker", RANKERS)
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_neither_threads_nor_chunks_change_a_bit(
+    learner: str, ranker: str, server: str, participation: str
+) -> None:
+    parts = [*LEARNERS[learner], *RANKERS[ranker]]
+    places = [f"federation.server={server}", f"federation.participation={participation}"]
+    chosen = experiment(*parts, *places, "federation.rounds=5", "evaluation.every=2")
+    alone = played(chosen, threads=1)
+    for threads, chunk in ((2, None), (1, 1), (2, 3), (3, 6), (1, 20), (2, 1000)):
+        assert played(chosen, threads=threads, chunk=chunk) == alone, (threads, chunk)
+
+
+@pytest.mark.parametrize("ranker", RANKERS)
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_another_seed_gives_another_run(learner: str, ranker: str) -> None:
+    parts = [*LEARNERS[learner], *RANKERS[ranker], "federation.rounds=3"]
+    found = [played(experiment(*parts, f"seed={seed}"), threads=1) for seed in (1, 2, 1, 2**32 + 1)]
+    assert found[0] == found[2]
+    rankers, histories = {ranker for ranker, _ in found}, {history for _, history in found}
+    assert len(rankers) == len(histories) == 3
+
+
+def test_seeds_that_differ_in_their_high_bits_only_are_different() -> None:
+    low, high = (played(experiment(f"seed={s}"), threads=1)[0] for s in (0, 2**63))
+    assert low != high
+
+
+def test_more_rounds_begin_like_fewer(tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    for rounds in (5, 12):
+        run_experiment(experiment(f"federation.rounds={rounds}"), tmp_path / str(rounds))
+    short, long = (pq.read_table(tmp_path / name / "history.parquet") for name in ("5", "12"))
+    assert long.slice(0, 5).equals(short)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_all_files_without_times_are_the_same_again(tmp_path: Path, threads: int) -> None:
+    chosen = experiment("federation.server=adam", "ranker=mlp", "ranker.hidden=4")
+    for name in ("first", "second"):
+        run_experiment(chosen, tmp_path / name, threads=1 if name == "first" else threads)
+    assert files_of(tmp_path / "first") == files_of(tmp_path / "second")
+
+
+def test_the_ranker_file_says_how_to_score_and_nothing_about_when(tmp_path: Path) -> None:
+    run_experiment(experiment("federation.rounds=1"), tmp_path / "run")
+    content = json.loads((tmp_path / "run" / "ranker.json").read_text())
+    assert set(content) == {"format", "ranker", "n_features", "normalize", "parameters"}
+    assert (content["n_features"], len(content["parameters"])) == (46, 46)
+    assert content["ranker"] == {"kind": "linear"} and content["normalize"] == "query"
+
+
+def test_users_that_click_differently_give_another_ranker() -> None:
+    """So that equal bytes above are no accident of a run that learns nothing."""
+    rankers = {
+        played(experiment(f"users.preset={preset}"), threads=1)[0]
+        for preset in ("perfect", "navigational", "informational")
+    }
+    assert len(rankers) == 3

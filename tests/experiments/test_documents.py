@@ -1,0 +1,208 @@
+"""Experiment files: what is written reads back, and every key knows its line."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from quorank.errors import BadInput
+from quorank.experiments.documents import parse_document, put, read_document, set_values, write_toml
+
+BARE = st.text("abcdefghijklmnopqrstuvwxyzABCDEFXYZ0123456789_-", min_size=1, max_size=8)
+DOTTED = st.builds(".".join, st.lists(BARE, min_size=1, max_size=3))
+# what stands in a file of somebody: all of Unicode's printable characters, quotes, backslashes, tabs, newlines
+TEXTS = st.one_of(
+    st.text(max_size=20).filter(lambda text: all(c.isprintable() or ord(c) < 0x10000 for c in text)),
+    st.sampled_from(
+        ['"', "\\", "\n", "\t", "\r\n", "'''", '"""', "é", "𝒳", "日本", "a\\u0041", "\x7f", "\x00"]
+    ),
+).filter(lambda text: not any(0xD800 <= ord(c) <= 0xDFFF for c in text))
+SCALARS = st.one_of(st.booleans(), st.integers(-(2**62), 2**62), st.floats(allow_nan=False), TEXTS)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(DOTTED, inner, max_size=3)),
+    max_leaves=6,
+)
+TABLES = st.dictionaries(BARE, st.one_of(VALUES, st.dictionaries(DOTTED, VALUES, max_size=4)), max_size=5)
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Equal, and of the same types: 1, 1.0 and true are three values in TOML."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(alike(one[k], other[k]) for k in one)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(alike, one, other))
+    if isinstance(one, float):
+        return one == other and math.copysign(1, one) == math.copysign(1, other)
+    return bool(one == other)
+
+
+def by_kind(tables: dict[str, Any]) -> dict[str, Any]:
+    """Plain keys first: that is the order in which TOML has to have them."""
+    return dict(sorted(tables.items(), key=lambda item: isinstance(item[1], dict)))
+
+
+@given(TABLES)
+@settings(max_examples=300)
+@example({"a": 1e16, "b": 1e-7, "c": -0.0, "d": float("inf"), "e": 5e-324, "f": 2**63 - 1})
+@example({"s": {"server": {"kind": "add", "step": 1.0}, "users.preset": [{"kind": "a b"}, "x", [True]]}})
+@example({"s": {}, "t": {"u": {}, "v": []}})
+def test_what_is_written_reads_back(tables: dict[str, Any]) -> None:
+    assert alike(tomllib.loads(write_toml(tables)), by_kind(tables))
+
+
+def test_nan_is_written_as_toml_knows_it() -> None:
+    assert math.isnan(tomllib.loads(write_toml({"x": math.nan}))["x"])
+
+
+FILE = """\
+# seed = 99 is a comment
+seed = 7          # and so is [federation] here
+
+[data]
+source = "synthetic:mq2007" # not = a key
+  fold = 1
+
+ [ users ]  # users
+"preset" = "perfect"
+'grades' = 3
+
+[federation]
+# clients = 5
+clients = 5
+server.step = 2.0
+participation = { kind = "sampled", cohort = 3 }
+
+[federation.aggregation]
+kind = "mean"
+
+[grid]
+"users.preset" = [
+  "perfect",
+]
+learner.eta = [0.1]
+"""
+
+
+@pytest.mark.parametrize(
+    ("key", "line"),
+    [
+        ("seed", 2),
+        ("data", 4),
+        ("data.source", 5),
+        ("data.fold", 6),
+        ("users", 8),
+        ("users.preset", 9),
+        ("users.grades", 10),
+        ("federation", 12),
+        ("federation.clients", 14),
+        ("federation.server.step", 15),
+        ("federation.participation", 16),
+        ("federation.aggregation", 18),
+        ("federation.aggregation.kind", 19),
+        ("grid", 21),
+        ("grid.users.preset", 22),
+        ("grid.learner.eta", 25),
+    ],
+)
+def test_every_key_knows_its_line(key: str, line: int) -> None:
+    document = parse_document(FILE, "my.toml")
+    assert document.places[key] == f"my.toml line {line}"
+    assert document.locate(f"{key}: no good") == f"my.toml line {line}: {key}: no good"
+
+
+def test_nothing_else_has_a_place() -> None:
+    assert len(parse_document(FILE, "my.toml").places) == 16
+
+
+@pytest.mark.parametrize(
+    ("message", "place"),
+    [
+        ("federation: clients must be at least 1, got 0", "my.toml line 14"),  # the key that it begins with
+        ("federation: a cohort of 9", "my.toml line 12"),  # else its section
+        ("federation.participation.cohort: expected a whole number", "my.toml line 16"),  # inside a table
+        ("federation.server: step must be above 0", "my.toml line 15"),
+        ("learner: eta must be above 0", "my.toml"),  # not in the file
+    ],
+)
+def test_a_message_is_located_as_exactly_as_it_can_be(message: str, place: str) -> None:
+    assert parse_document(FILE, "my.toml").locate(message) == f"{place}: {message}"
+
+
+@given(st.lists(st.sampled_from(["", "# x = 1", "  ", "\t# [a]"]), max_size=6), st.integers(0, 3))
+def test_blank_lines_and_comments_move_lines_as_an_editor_counts_them(lines: list[str], spaces: int) -> None:
+    text = "\n".join([*lines, " " * spaces + "[learner]", *lines, "eta = 1"])
+    places = parse_document(text, "f").places
+    assert places["learner"] == f"f line {len(lines) + 1}"
+    assert places["learner.eta"] == f"f line {2 * len(lines) + 2}"
+
+
+def test_windows_line_ends_are_counted_once() -> None:
+    places = parse_document("[learner]\r\n\r\neta = 1\r\n", "f").places
+    assert places == {"learner": "f line 1", "learner.eta": "f line 3"}
+
+
+def test_set_values_reads_toml_and_takes_the_rest_as_text() -> None:
+    document = parse_document('[federation]\nserver = "momentum"\nclients = 3\n', "f")
+    changed = set_values(
+        document,
+        [
+            "federation.clients=5",
+            "federation.server.step=2.5",
+            "users.preset=perfect",
+            "data.source=a/b c=d.txt",
+            "x.list=[1, 2]",
+            'x.table={ kind = "k" }',
+            "x.true=true",
+            "x.quoted='7'",
+            " spaced = 1 ",
+        ],
+    )
+    assert changed.tables == {
+        "federation": {"server": {"kind": "momentum", "step": 2.5}, "clients": 5},
+        "users": {"preset": "perfect"},
+        "data": {"source": "a/b c=d.txt"},
+        "x": {"list": [1, 2], "table": {"kind": "k"}, "true": True, "quoted": "7"},
+        "spaced": 1,
+    }
+    assert document.tables == {"federation": {"server": "momentum", "clients": 3}}  # the original stays
+    assert changed.places["federation.clients"] == "--set federation.clients=5"
+    assert changed.places["federation"] == "f line 1"
+
+
+@pytest.mark.parametrize(
+    "assignment", ["clients", "=5", "", "a..b=1", ".a=1", "a.=1", "a b=1", "é=1", 'a"b=1']
+)
+def test_an_assignment_without_key_and_value_is_refused(assignment: str) -> None:
+    with pytest.raises(BadInput, match="expected KEY=VALUE"):
+        set_values(parse_document("", "f"), [assignment])
+
+
+def test_a_number_has_no_keys() -> None:
+    with pytest.raises(BadInput, match="seed is 3, which has no keys"):
+        put({"seed": 3}, "seed.high", 1)
+
+
+@pytest.mark.parametrize(("text", "line"), [("a = \n", 1), ("\n\n[b\n", 3), ("a = 1\na = 2\n", 2)])
+def test_a_file_that_is_no_toml_is_refused_with_its_line(tmp_path: Path, text: str, line: int) -> None:
+    file = tmp_path / "x.toml"
+    file.write_text(text)
+    with pytest.raises(BadInput) as refused:
+        read_document(file)
+    assert str(refused.value).startswith(f"{file}: ") and f"line {line}" in str(refused.value)
+
+
+def test_files_that_cannot_be_read_are_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "latin.toml").write_bytes("# caf\xe9".encode("latin-1"))
+    for name in ("latin.toml", "nowhere.toml", "."):
+        with pytest.raises(BadInput) as refused:
+            read_document(tmp_path / name)
+        assert str(refused.value).startswith(str(tmp_path / name))

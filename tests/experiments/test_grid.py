@@ -1,0 +1,201 @@
+"""Grids: every combination of a file's values, side by side, each checked before any is run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from small_runs import SMALL, files_of
+
+from quorank.errors import BadInput
+from quorank.evaluation.runs import group_runs, load_runs
+from quorank.experiments import grid as grids
+from quorank.experiments import runner
+from quorank.experiments.documents import parse_document, read_document, set_values
+from quorank.experiments.experiment import Experiment
+from quorank.experiments.grid import Grid, run_grid
+from quorank.experiments.runner import Interrupted, run_experiment
+
+
+def grid_of(text: str, *assignments: str) -> Grid:
+    found = Grid.read(set_values(parse_document(SMALL + text, "my.toml"), assignments))
+    assert found is not None
+    return found
+
+
+PRESETS = '[grid]\n"users.preset" = ["perfect", "informational"]\nseed = [1, 2]\n'
+
+
+def test_cells_are_all_combinations_the_last_axis_fastest() -> None:
+    grid = grid_of(PRESETS)
+    assert [cell.name for cell in grid.cells] == [
+        "preset=perfect,seed=1",
+        "preset=perfect,seed=2",
+        "preset=informational,seed=1",
+        "preset=informational,seed=2",
+    ]
+    for cell in grid.cells:
+        assert cell.experiment.seed == cell.values["seed"]
+        assert cell.experiment.users.preset == cell.values["users.preset"]
+        assert cell.experiment.federation.clients == 20  # what the grid does not name comes from the file
+
+
+def test_dotted_keys_sections_and_tables_mean_the_same() -> None:
+    ways = [
+        '[grid]\n"federation.clients" = [1, 2]\n',
+        "[grid]\nfederation.clients = [1, 2]\n",
+        "[grid.federation]\nclients = [1, 2]\n",
+        "[grid]\nfederation = { clients = [1, 2] }\n",
+    ]
+    found = [grid_of(way) for way in ways]
+    assert all(grid.axes == {"federation.clients": [1, 2]} for grid in found)
+    assert [c.experiment.federation.clients for c in grid_of("", "grid.federation.clients=[1, 2]").cells] == [
+        1,
+        2,
+    ]
+
+
+def test_words_and_tables_stand_for_parts() -> None:
+    text = '[grid]\n"federation.server" = ["momentum", { kind = "add", step = 20.0 }, { kind = "adam" }]\n'
+    servers = [cell.experiment.federation.server for cell in grid_of(text).cells]
+    assert list(map(str, servers)) == [
+        "Momentum(step=1.0, beta=0.9)",
+        "Add(step=20.0)",
+        "Adam(step=0.001, beta1=0.9, beta2=0.999, tiny=1e-08)",
+    ]
+
+
+def test_a_table_of_the_grid_is_not_shared_between_cells() -> None:
+    text = '[grid]\n"federation.server" = [{ kind = "add" }]\n"federation.server.step" = [1.0, 2.0]\n'
+    assert [cell.experiment.federation.server.step for cell in grid_of(text).cells] == [1.0, 2.0]
+    assert grid_of(text).axes["federation.server"] == [{"kind": "add"}]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[grid]\nseed = [1, 1, 1]\n",
+        '[grid]\n"data.source" = ["a/b", "a b", "a:b"]\n',
+        '[grid]\n"users.click" = [[0.0, 0.5, 1.0], [0, 0.5, 1]]\n"users.stop" = [[0.0, 0.0, 0.0]]\n',
+        '[grid]\n"federation.server" = [{ kind = "add", step = 1 }, { kind = "add", step = 1.0 }]\n',
+        "[grid]\nseed = [" + ", ".join(map(str, range(300))) + "]\n",
+    ],
+)
+def test_names_of_cells_are_distinct_single_directories(text: str) -> None:
+    names = [cell.name for cell in grid_of(text).cells]
+    assert len(set(names)) == len(names)
+    for name in names:
+        assert name not in ("", ".", "..") and Path(name).name == name and name.isascii()
+        assert " " not in name and ":" not in name
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("[grid]\nseed = [1, -1]\n", r"my.toml line 9: seed: .* got -1"),
+        ("[grid]\nseed = []\n", r"my.toml line 9: grid.seed: expected a list of values"),
+        ("[grid]\nseed = 3\n", r"my.toml line 9: grid.seed: expected a list of values, got 3"),
+        ('[grid]\n"federation.clients" = [5, 0]\n', r"my.toml line 9: federation: clients .* got 0"),
+        ('[grid]\n"users.preset" = ["perfect", "lazy"]\n', r"my.toml line 9: users.preset: .* got 'lazy'"),
+        ('[grid]\n"users.presett" = ["perfect"]\n', r"my.toml line 9: users.presett: .*'preset'"),
+        ('[grid]\n\n"nothing.at.all" = [1]\n', r"my.toml.*: nothing: unknown section"),
+        ('[grid]\n"data.fold" = [1, 9]\n', r"my.toml line 9: data: fold must be from 1 to 5, got 9"),
+        ('[grid]\n"federation.rounds" = [2, "many"]\n', r"my.toml line 9: federation.rounds: .*'many'"),
+    ],
+)
+def test_bad_values_are_refused_with_their_line_before_anything_runs(text: str, sentence: str) -> None:
+    with pytest.raises(BadInput, match=sentence):
+        grid_of(text)
+
+
+def test_a_grid_that_is_no_section_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"my.toml line 1: grid: expected a section"):
+        Grid.read(parse_document("grid = 3\n", "my.toml"))
+    assert Grid.read(parse_document("seed = 3\n", "my.toml")) is None
+
+
+def test_a_grid_reads_back_from_its_directory(tmp_path: Path) -> None:
+    text = '[grid]\n"federation.server" = ["add", { kind = "momentum", step = 2.0 }]\nseed = [3]\n'
+    grid = grid_of(text, "learner.eta=0.3")
+    run_grid(grid, tmp_path / "grid")
+    again = Grid.read(read_document(tmp_path / "grid" / "grid.toml"))
+    assert again is not None
+    assert [(c.name, c.experiment) for c in again.cells] == [(c.name, c.experiment) for c in grid.cells]
+    assert all(c.experiment.federation.learner.eta == 0.3 for c in again.cells)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("grids") / "grid"
+    run_grid(grid_of(PRESETS), folder)
+    return folder
+
+
+def test_each_cell_is_the_run_that_it_would_be_alone(finished: Path, tmp_path: Path) -> None:
+    for cell in grid_of(PRESETS).cells[1:3]:
+        run_experiment(cell.experiment, tmp_path / cell.name)
+        assert files_of(finished / cell.name) == files_of(tmp_path / cell.name)
+        assert Experiment.read(read_document(finished / cell.name / "run.toml")) == cell.experiment
+
+
+def test_the_index_lists_axes_and_runs(finished: Path) -> None:
+    index = json.loads((finished / "grid.json").read_text())
+    assert index["axes"] == {"users.preset": ["perfect", "informational"], "seed": [1, 2]}
+    assert index["runs"] == [cell.name for cell in grid_of(PRESETS).cells]
+    inside = {path.name for path in finished.iterdir()}
+    assert inside == {"grid.json", "grid.toml", *index["runs"]}
+
+
+def test_repetitions_are_grouped_and_settings_told_apart(finished: Path) -> None:
+    groups = group_runs(load_runs([finished]))
+    assert [group.label for group in groups] == ["users.preset=perfect", "users.preset=informational"]
+    assert [len(group.runs) for group in groups] == [2, 2]
+
+
+def test_jobs_side_by_side_give_the_same_bytes(finished: Path, tmp_path: Path) -> None:
+    seen: list[str] = []
+    folders = run_grid(
+        grid_of(PRESETS), tmp_path / "grid", jobs=2, finished=lambda cell, summary: seen.append(cell.name)
+    )
+    assert sorted(seen) == sorted(folder.name for folder in folders)
+    for folder in folders:
+        assert files_of(folder) == files_of(finished / folder.name)
+
+
+def test_a_resumed_grid_runs_only_what_is_left(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped in the middle of its third cell, the first two are kept as they are, the rest comes out the same."""
+    folder, grid = tmp_path / "grid", grid_of(PRESETS)
+    rounds = iter(range(1, 1_000_000))
+
+    @contextmanager
+    def interrupted() -> Iterator[object]:
+        yield lambda: next(rounds) > 2 * 12 + 5
+
+    with monkeypatch.context() as patched:
+        patched.setattr(runner, "interruptible", interrupted)
+        with pytest.raises(Interrupted):
+            run_grid(grid, folder)
+    names = [cell.name for cell in grid.cells]
+    assert [(folder / name / "summary.json").exists() for name in names] == [True, True, False, False]
+    assert (folder / names[2] / "checkpoint.npz").exists() and not (folder / names[3]).exists()
+    before = {name: (folder / name / "summary.json").stat().st_mtime_ns for name in names[:2]}
+    seen: list[str] = []
+    run_grid(grid, folder, resume=True, finished=lambda cell, summary: seen.append(cell.name))
+    assert seen == names[2:]
+    assert {n: (folder / n / "summary.json").stat().st_mtime_ns for n in names[:2]} == before
+    for name in names:
+        assert files_of(folder / name) == files_of(finished / name)
+
+
+def test_a_finished_grid_is_not_run_again_nor_written_over(
+    finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grids, "_run", lambda task: pytest.fail("a finished cell was run again"))
+    assert len(run_grid(grid_of(PRESETS), finished, resume=True)) == 4
+    with pytest.raises(BadInput, match="there is a run already"):
+        run_grid(grid_of(PRESETS), finished)

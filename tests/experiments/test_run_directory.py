@@ -1,0 +1,262 @@
+"""A run's directory: interrupted anywhere it goes on to the same bits, and no failure leaves a half-made one."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small_runs import experiment, files_of
+
+from quorank.errors import BadInput
+from quorank.experiments import runner, storage
+from quorank.experiments.experiment import Experiment
+from quorank.experiments.runner import Interrupted, run_experiment
+
+ROUNDS = 40  # more than two groups of rankers that are evaluated together
+OUTPUTS = ["ranker.json", "history.parquet", "ledger.json", "report.html", "summary.json"]
+
+
+def stop_after(monkeypatch: pytest.MonkeyPatch, rounds: int) -> None:
+    """As if Ctrl-C came in the `rounds`-th round from now on."""
+
+    @contextmanager
+    def interrupted() -> Iterator[Callable[[], bool]]:
+        seen = iter(range(1, 1_000_000))
+        yield lambda: next(seen) >= rounds
+
+    monkeypatch.setattr(runner, "interruptible", interrupted)
+
+
+def run_in_pieces(
+    chosen: Experiment, folder: Path, stops: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = 0
+    for stop in stops:
+        with monkeypatch.context() as patched:
+            stop_after(patched, stop - done)
+            with pytest.raises(Interrupted) as stopped:
+                run_experiment(chosen, folder, resume=done > 0, threads=1)
+        assert (stopped.value.round, stopped.value.rounds) == (stop, chosen.rounds)
+        assert {path.name for path in folder.iterdir()} == {"run.toml", "checkpoint.npz"}
+        done = stop
+    run_experiment(chosen, folder, resume=True, threads=2)
+    assert not (folder / "checkpoint.npz").exists()
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        ["federation.server=add"],
+        ["federation.server=momentum", "evaluation.every=7"],
+        ["federation.server=adam", "ranker=mlp", "ranker.hidden=3", "evaluation.every=3"],
+        ["learner=evolution", "privacy=randomised-response"],
+        ['federation.participation={ kind = "sampled", cohort = 6 }', "evaluation.every=100"],
+    ],
+    ids=["add", "momentum", "adam mlp", "evolution", "sampled"],
+)
+def test_interrupted_runs_go_on_to_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: list[str]
+) -> None:
+    chosen = experiment(*parts, f"federation.rounds={ROUNDS}")
+    whole = run_experiment(chosen, tmp_path / "whole", threads=1)
+    for number, stops in enumerate(([1], [16, 17], [3, 20, 21, 39])):
+        folder = tmp_path / str(number)
+        run_in_pieces(chosen, folder, stops, monkeypatch)
+        assert files_of(folder) == files_of(tmp_path / "whole"), stops
+        summary = json.loads((folder / "summary.json").read_text())
+        for key in ("offline", "online", "rounds", "interactions", "privacy", "seed", "version"):
+            assert summary[key] == whole[key], key
+
+
+def test_a_stop_in_the_last_round_is_too_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stop_after(monkeypatch, 12)
+    assert run_experiment(experiment(), tmp_path / "run")["rounds"] == 12
+    assert (tmp_path / "run" / "summary.json").exists()
+
+
+def test_a_run_that_was_killed_starts_from_its_last_checkpoint_or_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        """Nothing is tidied up after it."""
+
+    def kill(rounds: int) -> Callable[[object], None]:
+        seen = iter(range(1, 1_000_000))
+
+        def watch(progress: object) -> None:
+            if next(seen) == rounds:
+                raise Killed
+
+        return watch
+
+    chosen = experiment(f"federation.rounds={ROUNDS}")
+    run_experiment(chosen, tmp_path / "whole")
+    folder = tmp_path / "killed"
+    with pytest.raises(Killed):
+        run_experiment(chosen, folder, watch=kill(5))
+    assert {path.name for path in folder.iterdir()} == {"run.toml"}
+    monkeypatch.setattr(runner, "CHECKPOINT_SECONDS", -1.0)  # after every round
+    with pytest.raises(Killed):
+        run_experiment(chosen, folder, watch=kill(9), resume=True)
+    saved = storage.load_checkpoint(folder, 46, ROUNDS)
+    assert saved is not None and saved[0].round == 8  # the round of the kill was not saved
+    run_experiment(chosen, folder, resume=True)
+    assert files_of(folder) == files_of(tmp_path / "whole")
+
+
+def full_disk(monkeypatch: pytest.MonkeyPatch, when: str, name: str) -> None:
+    """No space left, either while the bytes of `name` are written or when it is put in place."""
+    refusal = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    write, replace = Path.write_bytes, Path.replace
+
+    def write_bytes(self: Path, data: bytes) -> int:
+        if name in self.name:
+            write(self, data[: len(data) // 2])
+            raise refusal
+        return write(self, data)
+
+    def put(self: Path, target: Path) -> Path:
+        if Path(target).name == name:
+            raise refusal
+        return replace(self, target)
+
+    if when == "write":
+        monkeypatch.setattr(Path, "write_bytes", write_bytes)
+    else:
+        monkeypatch.setattr(Path, "replace", put)
+
+
+@pytest.fixture(scope="module")
+def three_rounds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    run_experiment(experiment("federation.rounds=3"), folder)
+    return files_of(folder)
+
+
+@pytest.mark.parametrize("when", ["write", "replace"])
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_a_full_disk_leaves_no_summary_and_no_temporary_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, three_rounds: dict[str, bytes], name: str, when: str
+) -> None:
+    folder, chosen = tmp_path / "run", experiment("federation.rounds=3")
+    with monkeypatch.context() as patched:
+        full_disk(patched, when, name)
+        with pytest.raises(OSError, match="No space left"):
+            run_experiment(chosen, folder)
+    left = {path.name for path in folder.iterdir()}
+    assert "summary.json" not in left and name not in left
+    assert left <= {"run.toml", *OUTPUTS}  # nothing temporary
+    assert not storage.is_finished(folder)
+    run_experiment(chosen, folder, resume=True)
+    assert files_of(folder) == three_rounds
+
+
+@pytest.mark.parametrize("when", ["write", "replace"])
+def test_a_full_disk_while_a_run_is_replaced_leaves_no_summary_beside_other_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    folder = tmp_path / "run"
+    run_experiment(experiment("federation.rounds=3"), folder)
+    with monkeypatch.context() as patched:
+        full_disk(patched, when, "history.parquet")
+        with pytest.raises(OSError, match="No space left"):
+            run_experiment(experiment("federation.rounds=4"), folder, overwrite=True)
+    assert not (folder / "summary.json").exists()
+
+
+def test_a_full_disk_while_the_checkpoint_is_written_keeps_the_last_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, chosen = tmp_path / "run", experiment()
+    with monkeypatch.context() as patched:
+        stop_after(patched, 4)
+        with pytest.raises(Interrupted):
+            run_experiment(chosen, folder)
+    before = (folder / "checkpoint.npz").read_bytes()
+    with monkeypatch.context() as patched:
+        stop_after(patched, 3)
+        full_disk(patched, "write", "checkpoint.npz")
+        with pytest.raises(OSError, match="No space left"):
+            run_experiment(chosen, folder, resume=True)
+    assert (folder / "checkpoint.npz").read_bytes() == before
+    assert {path.name for path in folder.iterdir()} == {"run.toml", "checkpoint.npz"}
+    run_experiment(chosen, folder, resume=True)
+    run_experiment(chosen, tmp_path / "whole")
+    assert files_of(folder) == files_of(tmp_path / "whole")
+
+
+def interrupted_run(folder: Path, monkeypatch: pytest.MonkeyPatch, *parts: str) -> Path:
+    with monkeypatch.context() as patched:
+        stop_after(patched, 4)
+        with pytest.raises(Interrupted):
+            run_experiment(experiment(*parts), folder)
+    return folder / "checkpoint.npz"
+
+
+@pytest.mark.parametrize("content", [b"", b"no checkpoint at all", bytes(range(256)) * 8])
+def test_a_checkpoint_of_other_bytes_is_refused_with_its_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
+) -> None:
+    file = interrupted_run(tmp_path / "run", monkeypatch)
+    file.write_bytes(content)
+    with pytest.raises(BadInput, match="damaged checkpoint") as refused:
+        run_experiment(experiment(), tmp_path / "run", resume=True)
+    assert str(refused.value).startswith(str(file)) and "\n" not in str(refused.value)
+    assert not (tmp_path / "run" / "summary.json").exists()
+
+
+@pytest.mark.parametrize("lost", ["theta", "counts", "seconds"])
+def test_a_checkpoint_that_lacks_something_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    file = interrupted_run(tmp_path / "run", monkeypatch)
+    with np.load(file) as saved:
+        kept = {name: saved[name] for name in saved.files if name != lost}
+    np.savez(file, **kept)
+    with pytest.raises(BadInput, match="damaged checkpoint"):
+        run_experiment(experiment(), tmp_path / "run", resume=True)
+
+
+@pytest.mark.parametrize("other", [["ranker=mlp"], ["federation.rounds=13"]])
+def test_a_checkpoint_of_another_experiment_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: list[str]
+) -> None:
+    interrupted_run(tmp_path / "run", monkeypatch)
+    with pytest.raises(BadInput, match="another experiment"):
+        run_experiment(experiment(*other), tmp_path / "run", resume=True)
+
+
+def test_an_interrupted_run_is_not_written_over_unasked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = interrupted_run(tmp_path / "run", monkeypatch)
+    before = file.read_bytes()
+    with pytest.raises(BadInput, match="--resume"):
+        run_experiment(experiment(), tmp_path / "run")
+    assert file.read_bytes() == before
+    run_experiment(experiment(), tmp_path / "run", overwrite=True)
+    assert not file.exists()
+
+
+def test_a_new_run_in_an_old_place_forgets_the_old_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupted_run(tmp_path / "run", monkeypatch)
+    run_experiment(experiment("seed=5"), tmp_path / "run", overwrite=True)
+    run_experiment(experiment("seed=5"), tmp_path / "fresh")
+    assert files_of(tmp_path / "run") == files_of(tmp_path / "fresh")
+
+
+def test_read_experiment_refuses_what_is_no_run(tmp_path: Path) -> None:
+    for folder in (tmp_path / "nowhere", tmp_path):
+        with pytest.raises(BadInput, match="no run to resume"):
+            storage.read_experiment(folder)
+    (tmp_path / "run.toml").write_text("[federation]\nclints = 3\n")
+    with pytest.raises(BadInput, match=r"run\.toml line 2: .*clints"):
+        storage.read_experiment(tmp_path)

@@ -1,0 +1,139 @@
+"""What the library refuses before compiled code could read or write past the end of an array."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from quorank.data.ranking import RankingData
+from quorank.draws import Purpose, key_of
+from quorank.errors import BadInput
+from quorank.evaluation.ranker import Evaluator
+from quorank.experiments.experiment import Experiment
+from quorank.federation import Federation, Simulator, State
+from quorank.learning import LEARNERS, PDGD, Evolution, OnlineRanker, Simulation
+from quorank.privacy import RandomisedResponse
+from quorank.rankers import MLP, Linear, scores
+from quorank.users import Cascade, PositionBased, simulate_clicks
+
+
+def data(labels: list[int]) -> RankingData:
+    features = np.arange(len(labels) * 5, dtype=np.float32).reshape(-1, 5) / 10
+    return RankingData.from_arrays(features, labels, [0, len(labels)])
+
+
+def simulator(**changes) -> Simulator:
+    return Simulator(Federation(clients=4), Simulation(data([0, 1, 2]), Linear(), Cascade(), 3, 1), **changes)
+
+
+@pytest.mark.parametrize("size", [3, 6])
+def test_parameters_of_another_size(size) -> None:
+    theta = np.zeros(size)
+    with pytest.raises(BadInput, match="5 parameters"):
+        simulator().gather(State(0, theta, {}))
+    with pytest.raises(BadInput, match="5 parameters"):
+        scores(Linear(), theta, np.ones((2, 5)))
+    with pytest.raises(BadInput, match="5 parameters"):
+        Evaluator(data([0, 1]), Linear()).means([theta])
+
+
+@pytest.mark.parametrize("labels", [[0, 3], [0, -1]])
+def test_labels_beyond_the_users_tables(labels) -> None:
+    with pytest.raises(BadInput, match=r"labels must lie in 0\.\.2"):
+        Simulation(data(labels), Linear(), Cascade(), 3, 1).world()
+    with pytest.raises(BadInput, match=r"labels must lie in 0\.\.2"):
+        simulate_clicks(Cascade().tables(3, 10), labels, 1)
+
+
+def test_lists_longer_than_the_users_tables() -> None:
+    with pytest.raises(BadInput, match="lists of 3"):
+        simulate_clicks(Cascade().tables(3, 3), [0, 1, 2, 0], 1)
+
+
+def test_data_without_queries() -> None:
+    empty = RankingData.from_arrays(np.zeros((0, 5)), [], [0])
+    with pytest.raises(BadInput, match="no query"):
+        Simulation(empty, Linear(), Cascade(), 3, 1).world()
+
+
+@pytest.mark.parametrize("model", [Cascade(), PositionBased()])
+def test_presets_exist_for_three_and_five_grades(model) -> None:
+    with pytest.raises(BadInput, match="3 or 5 grades"):
+        model.tables(4, 10)
+
+
+@pytest.mark.parametrize("changes", [{"threads": 0}, {"chunk": 0}, {"chunk": -1}])
+def test_threads_and_chunks_below_one(changes) -> None:
+    with pytest.raises(BadInput, match="at least 1"):
+        simulator(**changes)
+
+
+@pytest.mark.parametrize("theta", [np.full(5, np.nan), np.full(5, np.inf)])
+def test_an_online_ranker_of_no_numbers(theta) -> None:
+    with pytest.raises(BadInput, match="finite"):
+        OnlineRanker(theta, 5, Linear())
+
+
+def test_scores_that_overflow_still_show_a_list() -> None:
+    ranker = OnlineRanker(np.full(5, 3e38), 5, Linear())
+    assert sorted(ranker.rank(np.full((4, 5), 10.0)).order.tolist()) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("clicks", [[np.nan, 0], [2, 0], [-1, 0], [1]])
+def test_clicks_that_are_neither_true_nor_false(clicks) -> None:
+    ranker = OnlineRanker(np.zeros(5), 5, Linear())
+    shown = ranker.rank(np.ones((2, 5)))
+    with pytest.raises(BadInput, match="clicks"):
+        ranker.learn(shown, clicks)
+
+
+def test_a_list_shown_earlier_is_learned_from_at_the_parameters_that_showed_it() -> None:
+    """rank, rank, learn, learn: the second gradient is that of the θ under which its list was drawn."""
+    features = np.random.default_rng(3).random((6, 5))
+    ranker = MLP(hidden=4)
+    theta = ranker.initial(5, 1)
+    clicks = [0, 1, 0, 0, 1, 0]
+    late = OnlineRanker(theta, 5, ranker, PDGD(eta=5.0))
+    first, second = late.rank(features), late.rank(features)
+    late.learn(first, clicks)
+    before = late.parameters
+    late.learn(second, clicks)
+    alone = OnlineRanker(theta, 5, ranker, PDGD(eta=5.0))
+    alone.rank(features)
+    alone.learn(alone.rank(features), clicks)
+    assert late.parameters - before == pytest.approx(alone.update, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    "experiment",
+    [
+        {"federation": Federation(learner=Evolution(), privacy=RandomisedResponse(p=0.05))},
+        {"ranker": MLP(start="zero")},
+        {"seed": -1},
+    ],
+)
+def test_experiments_that_cannot_learn(experiment) -> None:
+    with pytest.raises(BadInput):
+        dataclasses.replace(Experiment(), **experiment)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**64])
+def test_seeds_that_would_stand_for_another(seed) -> None:
+    with pytest.raises(BadInput, match="seed"):
+        key_of(seed, Purpose.QUERY)
+
+
+@pytest.mark.parametrize("spec", [{"kind": ["pdgd"]}, {"kind": 3}, {"eta": 10**400}])
+def test_odd_values_in_experiment_files(spec) -> None:
+    with pytest.raises(BadInput):
+        LEARNERS.read(spec, "learner")
+
+
+@pytest.mark.parametrize(
+    "text", ["PDGD(eta={[]: 1})", 'PDGD(**{"eta": 3})', "PDGD(" + "(" * 3000, "PDGD(eta=1"]
+)
+def test_odd_texts_are_no_parts(text) -> None:
+    with pytest.raises(BadInput):
+        LEARNERS.parse(text)
