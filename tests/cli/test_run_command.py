@@ -61,8 +61,11 @@ def test_json_is_the_summary_alone_on_stdout(finished_run: tuple[Path, Outcome])
     assert all(line.startswith("run: round ") for line in outcome.err.splitlines()), outcome.err
 
 
-def test_quiet_prints_nothing_but_the_result(quorank: Quorank) -> None:
-    outcome = quorank("run", "small.toml", "--quiet", "--json", "--out", "made")
+@pytest.mark.parametrize("learner", ["pdgd", "evolution"])
+def test_quiet_prints_nothing_but_the_result(quorank: Quorank, learner: str) -> None:
+    outcome = quorank(
+        "run", "small.toml", "--set", f"learner={learner}", "--quiet", "--json", "--out", "made"
+    )
     assert outcome.code == 0 and outcome.err == ""
     assert json.loads(outcome.out)["rounds"] == 12
 
