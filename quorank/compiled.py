@@ -40,6 +40,11 @@ def _folder() -> str:
     return str(folder)
 
 
+def is_cold() -> bool:
+    """Nothing has been compiled for these sources yet: the first run will take some seconds longer."""
+    return not Path(config.CACHE_DIR or _folder()).exists()
+
+
 def kernel(function: F) -> F:
     """Compile on first call, without the interpreter lock and without reassociating sums.
 

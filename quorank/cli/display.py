@@ -21,6 +21,10 @@ LINE_SECONDS = 10.0
 @contextmanager
 def watching(title: str, rounds: int, *, quiet: bool = False) -> Iterator[Watch | None]:
     """A progress bar on a terminal, a line every few seconds elsewhere; always on stderr."""
+    from quorank.compiled import is_cold
+
+    if not quiet and is_cold():
+        print("compiling for this machine (the first time only) …", file=sys.stderr, flush=True)
     if quiet:
         yield None
     elif sys.stderr.isatty():
