@@ -42,7 +42,7 @@ def _folder() -> str:
 
 def is_cold() -> bool:
     """Nothing has been compiled for these sources yet: the first run will take some seconds longer."""
-    return not Path(config.CACHE_DIR or _folder()).exists()
+    return not any(Path(config.CACHE_DIR or _folder()).rglob("*.nbi"))
 
 
 def kernel(function: F) -> F:
