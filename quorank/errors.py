@@ -8,6 +8,14 @@ class BadInput(Exception):
     """
 
 
+class Interrupted(Exception):
+    """A run was asked to stop and has saved where it stands."""
+
+    def __init__(self, round_: int, rounds: int) -> None:
+        super().__init__(round_, rounds)
+        self.round, self.rounds = round_, rounds
+
+
 def require(condition: object, sentence: str) -> None:
     """Refuse with `sentence` unless `condition` holds."""
     if not condition:

@@ -40,4 +40,6 @@ def write_whole(path: Path | str, content: bytes | str) -> Path:
         atomically(target, lambda temporary: temporary.write_bytes(encoded))
     except PermissionError as error:
         raise BadInput(f"{target}: cannot be written ({error.strerror})") from None
+    except OSError as error:  # a full disk does not say for which file
+        raise OSError(error.errno, error.strerror or str(error), str(target)) from None
     return target

@@ -57,7 +57,7 @@ class Family(Generic[P]):
         kind = table.pop("kind", next(iter(self.members)))
         if not isinstance(kind, str) or kind not in self.members:
             raise BadInput(
-                f"{where}: unknown {self.name} {kind!r}{suggest(kind, self.members)}; known: {', '.join(self.members)}"
+                f"{where}.kind: unknown {self.name} {kind!r}{suggest(kind, self.members)}; known: {', '.join(self.members)}"
             )
         return read_fields(self.members[kind], table, where)
 

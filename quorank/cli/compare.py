@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from quorank.errors import require
+
 
 def compare(
     runs: Annotated[
@@ -36,6 +38,7 @@ def compare(
 
     if plot is not None:
         checked_format(plot)  # before minutes of reading, not after
+        require(plot.parent.is_dir(), f"{plot}: the directory {plot.parent} does not exist")
     groups = group_runs(load_runs(runs))
     table = compare_table(groups)
     messages = Console(stderr=True, soft_wrap=True, highlight=False)

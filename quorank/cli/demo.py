@@ -32,7 +32,7 @@ def demo(
     from quorank.evaluation.report import write_comparison
     from quorank.evaluation.runs import Group, load_run
     from quorank.evaluation.tables import compare_table
-    from quorank.experiments.documents import read_document, set_values
+    from quorank.experiments.documents import read_document, set_value
     from quorank.experiments.experiment import Experiment
     from quorank.experiments.library import shipped
     from quorank.experiments.runner import run_experiment
@@ -47,9 +47,16 @@ def demo(
     for name, label in (("fpdgd", "FPDGD as published"), ("recommended", "recommended server step")):
         file = shipped(Path(name))
         assert file is not None
-        settings = [f'data.source="{data}"', f"data.fold={fold}", f"federation.clients={clients}",
-                    f"federation.rounds={rounds}", f"seed={seed}"]  # fmt: skip
-        experiment = Experiment.read(set_values(read_document(file), settings))
+        document = read_document(file)
+        for key, value in {
+            "data.source": data,
+            "data.fold": fold,
+            "federation.clients": clients,
+            "federation.rounds": rounds,
+            "seed": seed,
+        }.items():
+            document = set_value(document, key, value, f"--{key.rsplit('.', 1)[-1]} {value}")
+        experiment = Experiment.read(document)
         with watching(f"{name:<11}", experiment.rounds) as watch:
             run_experiment(experiment, out / name, watch=watch, overwrite=True)
         run = load_run(out / name)

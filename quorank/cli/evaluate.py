@@ -22,7 +22,7 @@ def evaluate(
     no_relevant: Annotated[
         str, typer.Option(help="What a query without relevant documents counts: skip or zero.")
     ] = "skip",
-    threads: Annotated[int, typer.Option(min=1)] = 1,
+    threads: Annotated[int, typer.Option(min=1, help="Threads; the figures are the same.")] = 1,
     json: Annotated[
         bool, typer.Option("--json", help="Print the figures as JSON, alone, on stdout.")
     ] = False,
@@ -75,6 +75,6 @@ def evaluate(
         around = f" ± {figure['interval']:.4f}" if figure["interval"] is not None else ""
         print(f"{name:<9}{figure['mean']:.4f}{around}")
     print(
-        f"{result['queries']} of {chosen.n_queries} {split} queries; those without relevant documents are {rule}; "
-        "± is a 95 % interval"
+        f"{result['queries']} of {chosen.n_queries} {split} queries; "
+        f"those without relevant documents are {rule}.\n± is a 95 % interval over queries."
     )

@@ -9,7 +9,7 @@ import typer
 
 from quorank import __version__
 from quorank.cli import bench, compare, data, demo, evaluate, report, reproduce, run
-from quorank.errors import BadInput
+from quorank.errors import BadInput, Interrupted
 
 app = typer.Typer(
     name="quorank",
@@ -53,6 +53,9 @@ def main() -> None:
     except BadInput as error:
         print(f"quorank: {error}", file=sys.stderr)
         sys.exit(2)
+    except Interrupted as stopped:
+        print(f"quorank: stopped after round {stopped.round} of {stopped.rounds}", file=sys.stderr)
+        sys.exit(130)
     except KeyboardInterrupt:
         print("quorank: stopped", file=sys.stderr)
         sys.exit(130)

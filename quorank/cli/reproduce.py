@@ -92,9 +92,10 @@ def _list(json: bool) -> None:
 
 def _run(figure: Figure, folder: Path, jobs: int | None) -> None:
     """All cells that are not finished yet."""
+    from quorank.errors import Interrupted
     from quorank.experiments.figure_runs import claim
     from quorank.experiments.grid import run_grid
-    from quorank.experiments.runner import Interrupted, available_threads
+    from quorank.experiments.runner import available_threads
     from quorank.experiments.storage import is_finished
 
     grid = claim(figure, folder, _command(figure))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quorank.errors import BadInput
+from quorank.errors import BadInput, Interrupted
 
 if TYPE_CHECKING:
     from quorank.experiments.experiment import Experiment
@@ -56,7 +56,7 @@ def run(
     whose keys are dotted names and whose values are lists, every combination
     is run. Ctrl-C stops after the round; --resume goes on to the same result.
     """
-    from quorank.experiments.documents import read_document, set_values
+    from quorank.experiments.documents import read_document, set_value, set_values
     from quorank.experiments.experiment import Experiment
     from quorank.experiments.grid import FILE, Grid
     from quorank.experiments.library import shipped
@@ -78,8 +78,9 @@ def run(
         raise BadInput("quorank run needs an experiment file, the name of a shipped one, or --resume DIR")
     document = set_values(read_document(shipped(file) or file), assignments or [])
     if seed is not None:
-        document = set_values(document, [f"seed={seed}"])
-        document.tables.get("grid", {}).pop("seed", None)
+        document = set_value(document, "seed", seed, f"--seed {seed}")
+        if isinstance(document.tables.get("grid"), dict):
+            document.tables["grid"].pop("seed", None)
     grid = Grid.read(document)
     folder = out or _new_folder(file.stem)
     if grid is not None:
@@ -102,7 +103,7 @@ class _How:
 
 def _one(experiment: Experiment, folder: Path, how: _How) -> None:
     from quorank.cli.display import summary_table, watching
-    from quorank.experiments.runner import Interrupted, run_experiment
+    from quorank.experiments.runner import run_experiment
     from quorank.experiments.storage import is_finished
 
     if how.resume and is_finished(folder):
@@ -134,10 +135,14 @@ def _one(experiment: Experiment, folder: Path, how: _How) -> None:
 
 
 def _grid(grid: Grid, folder: Path, how: _How) -> None:
-    from quorank.experiments.grid import run_grid
-    from quorank.experiments.runner import Interrupted
+    from concurrent.futures.process import BrokenProcessPool
 
-    done = 0
+    from quorank.experiments.grid import run_grid
+    from quorank.experiments.storage import is_finished
+
+    done = sum(is_finished(folder / cell.name) for cell in grid.cells) if how.resume else 0
+    if not how.quiet:
+        print(f"{len(grid.cells)} runs, {done} finished already, {how.jobs} at a time", file=sys.stderr)
 
     def finished(cell: Cell, summary: dict[str, Any]) -> None:
         nonlocal done
@@ -150,11 +155,20 @@ def _grid(grid: Grid, folder: Path, how: _How) -> None:
 
     try:
         folders = run_grid(
-            grid, folder, jobs=how.jobs, resume=how.resume, overwrite=how.overwrite, finished=finished
+            grid,
+            folder,
+            jobs=how.jobs,
+            threads=how.threads,
+            resume=how.resume,
+            overwrite=how.overwrite,
+            finished=finished,
         )
     except (Interrupted, KeyboardInterrupt):
         print(f"quorank: stopped; go on with: quorank run --resume {folder}", file=sys.stderr)
         raise typer.Exit(130) from None
+    except BrokenProcessPool:
+        print(f"quorank: a run was killed; go on with: quorank run --resume {folder}", file=sys.stderr)
+        raise typer.Exit(1) from None
     if how.json:
         print(
             json_.dumps([{"run": f.name, **json_.loads((f / "summary.json").read_text())} for f in folders])

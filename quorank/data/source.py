@@ -41,6 +41,10 @@ class DataSource:
             self.source, "the data source is empty; expected synthetic:mq2007, a folder or an imported name"
         )
         require(1 <= self.fold <= FOLDS, f"fold must be from 1 to {FOLDS}, got {self.fold}")
+        require(
+            self.fold == 1 or not self.source.startswith("synthetic:"),
+            f"fold = {self.fold}, but {self.source} has one fold; another seed gives other data",
+        )
 
 
 @dataclass(frozen=True)
@@ -70,13 +74,18 @@ def load(source: DataSource) -> Collection:
     )
 
 
+def stamps_of(source: DataSource) -> tuple[object, ...]:
+    """What tells whether files have changed since they were read; nothing for generated data."""
+    if source.source.startswith("synthetic:"):
+        return ()
+    files = find_files(folder_of(source.source), source.fold)
+    paths = [path.resolve() for path in (*files.train, *files.validation, *files.test)]
+    return tuple((path, path.stat().st_size, path.stat().st_mtime_ns) for path in paths)
+
+
 def _load_synthetic(source: DataSource) -> Collection:
     from quorank.data.cache import load_generated
 
-    require(
-        source.fold == 1,
-        f"{source.source} has one fold, got fold = {source.fold}; another seed gives other data",
-    )
     name = source.source.removeprefix("synthetic:")
     return load_generated(name, source.queries, source.seed, source.normalize)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -43,8 +44,8 @@ def report_page(run: Run) -> str:
             _privacy(run),
             page.section(
                 "Do it again",
-                page.paragraph("In this run's directory:"),
-                page.code(f"quorank run run.toml --seed {run.seed} --out again"),
+                page.paragraph("From the folder in which it was started:"),
+                page.code(f"quorank run {_config_path(run)} --out again"),
                 page.paragraph(
                     f"Quorank {run.summary['version']}, seed {run.seed}. The same version and the same data "
                     "give the same figures, with any number of threads.",
@@ -55,6 +56,12 @@ def report_page(run: Run) -> str:
             _footer(str(run.summary["version"])),
         ],
     )
+
+
+def _config_path(run: Run) -> str:
+    """The run's file as a person would type it; no absolute path of a machine in a page that is passed on."""
+    folder = Path(run.path.name) if run.path.is_absolute() else run.path
+    return shlex.quote((folder / "run.toml").as_posix())
 
 
 def comparison_page(groups: Sequence[Group]) -> str:

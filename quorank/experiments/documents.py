@@ -11,8 +11,10 @@ from typing import Any
 
 from quorank.errors import BadInput
 
-_HEADER = re.compile(r"^\s*\[\s*([^\[\]]+?)\s*\]\s*(#.*)?$")
-_KEY = re.compile(r"""^\s*(?:"([^"]+)"|'([^']+)'|([A-Za-z0-9_\-.]+))\s*=""")
+_NAME = r"""(?:"(?:[^"\\]|\\.)*"|'[^']*'|[A-Za-z0-9_\-]+)"""
+_DOTTED = rf"{_NAME}(?:\s*\.\s*{_NAME})*"
+_HEADER = re.compile(rf"^\s*\[\s*({_DOTTED})\s*\]\s*(#.*)?$")
+_KEY = re.compile(rf"^\s*({_DOTTED})\s*=")
 
 
 @dataclass(frozen=True)
@@ -26,8 +28,9 @@ class Document:
     def locate(self, message: str) -> str:
         """The message with the place of the key that it starts with, as exactly as it is known."""
         path, _, sentence = message.partition(": ")
-        first_word = sentence.split(" ", 1)[0]
-        for key in (f"{path}.{first_word}", path, *_parents(path)):
+        first_word = sentence.split(" ", 1)[0].rstrip(":")
+        below = (key for key in self.places if key.startswith(f"{path}."))
+        for key in (f"{path}.{first_word}", path, *below, *_parents(path)):
             if key in self.places:
                 return f"{self.places[key]}: {message}"
         return f"{self.name}: {message}"
@@ -36,7 +39,7 @@ class Document:
 def read_document(path: Path) -> Document:
     """A TOML file; BadInput names the file and the line where it cannot be read."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise BadInput(f"{path}: no such experiment file") from None
     except IsADirectoryError:
@@ -56,9 +59,15 @@ def parse_document(text: str, name: str) -> Document:
     return Document(tables, name, _places(text, name))
 
 
+def set_value(document: Document, key: str, value: Any, place: str) -> Document:
+    """The document with one key changed; `place` says where that was asked for."""
+    tables = _copy(document.tables)
+    put(tables, key, value)
+    return Document(tables, document.name, {**document.places, key: place})
+
+
 def set_values(document: Document, assignments: Sequence[str]) -> Document:
     """The document with `a.b=value` assignments from the command line; values are TOML, bare words are texts."""
-    tables, places = _copy(document.tables), dict(document.places)
     for assignment in assignments:
         key, equals, text = assignment.partition("=")
         key = key.strip()
@@ -70,9 +79,8 @@ def set_values(document: Document, assignments: Sequence[str]) -> Document:
             value = tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError:
             value = text.strip()
-        put(tables, key, value)
-        places[key] = f"--set {assignment}"
-    return Document(tables, document.name, places)
+        document = set_value(document, key, value, f"--set {assignment}")
+    return document
 
 
 def put(tables: dict[str, Any], dotted: str, value: Any) -> None:
@@ -91,20 +99,29 @@ def write_toml(tables: Mapping[str, Any]) -> str:
     lines = [f"{_name(k)} = {_value(v)}" for k, v in tables.items() if not isinstance(v, Mapping)]
     for section, table in tables.items():
         if isinstance(table, Mapping):
-            lines += ["", f"[{section}]", *(f"{_name(k)} = {_value(v)}" for k, v in table.items())]
+            lines += ["", f"[{_name(section)}]", *(f"{_name(k)} = {_value(v)}" for k, v in table.items())]
     return "\n".join(lines) + "\n"
 
 
 def _name(key: str) -> str:
-    return key if re.fullmatch(r"[A-Za-z0-9_\-]+", key) else f'"{key}"'
+    return key if re.fullmatch(r"[A-Za-z0-9_\-]+", key) else _text(key)
+
+
+def _text(value: str) -> str:
+    """A quoted text, with what TOML does not take as it is written as \\uXXXX or \\UXXXXXXXX."""
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    codes = (
+        c if c.isprintable() else f"\\u{ord(c):04x}" if ord(c) <= 0xFFFF else f"\\U{ord(c):08x}"
+        for c in escaped
+    )
+    return '"' + "".join(codes) + '"'
 
 
 def _value(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        return '"' + "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in escaped) + '"'
+        return _text(value)
     if isinstance(value, list | tuple):
         return "[" + ", ".join(_value(v) for v in value) + "]"
     if isinstance(value, Mapping):
@@ -123,11 +140,20 @@ def _parents(path: str) -> list[str]:
 
 def _places(text: str, name: str) -> dict[str, str]:
     places: dict[str, str] = {}
-    section = ""
-    for number, line in enumerate(text.splitlines(), start=1):
+    section, quotes = "", ""
+    for number, line in enumerate(text.split("\n"), start=1):
+        if quotes:  # inside a text of several lines
+            quotes = "" if quotes in line else quotes
+            continue
         if header := _HEADER.match(line):
-            section = header.group(1).replace(" ", "") + "."
+            section = _plain(header.group(1)) + "."
             places.setdefault(section[:-1], f"{name} line {number}")
         elif key := _KEY.match(line):
-            places.setdefault(section + next(g for g in key.groups() if g), f"{name} line {number}")
+            places.setdefault(section + _plain(key.group(1)), f"{name} line {number}")
+            quotes = next((q for q in ('"""', "'''") if line.count(q) == 1), "")
     return places
+
+
+def _plain(dotted: str) -> str:
+    """`"a" . b` → a.b"""
+    return ".".join(word.strip("\"'") for word in re.findall(_NAME, dotted))

@@ -16,6 +16,7 @@ from quorank.privacy import PRIVACIES, NoPrivacy, RandomisedResponse
 from quorank.rankers import MLP, RANKERS, Linear, Ranker
 from quorank.users import CLICK_MODELS, Cascade, ClickModel
 
+MOST_ROUNDS = 10_000_000  # the figures of every round are kept in memory
 SECTIONS = ("data", "ranker", "users", "learner", "federation", "privacy", "evaluation")
 
 
@@ -48,7 +49,10 @@ class Experiment:
 
     def __post_init__(self) -> None:
         require(self.rounds >= 1, f"federation: rounds must be at least 1, got {self.rounds}")
-        require(self.rounds < 2**31, f"federation: rounds must be below 2^31, got {self.rounds}")
+        require(
+            self.rounds <= MOST_ROUNDS,
+            f"federation: rounds must be at most {MOST_ROUNDS:,}, got {self.rounds}",
+        )
         require(
             0 <= self.seed < 2**64, f"seed: seed must be a whole number from 0 to 2^64 − 1, got {self.seed}"
         )
@@ -89,8 +93,9 @@ class Experiment:
     @staticmethod
     def read(document: Document) -> Experiment:
         """From an experiment file; every mistake is a sentence with its place."""
+        tables = {key: value for key, value in document.tables.items() if not (key == "grid" and value == {})}
         try:
-            return _read(document.tables)
+            return _read(tables)
         except BadInput as error:
             raise BadInput(document.locate(str(error))) from None
 
@@ -124,7 +129,8 @@ def _read(tables: Mapping[str, Any]) -> Experiment:
             counts.clients, counts.interactions, learner, participation, aggregation, server, privacy
         )
     except BadInput as error:
-        raise BadInput(f"federation: {error}") from None
+        sentence = str(error)
+        raise BadInput(sentence if sentence.startswith("privacy: ") else f"federation: {sentence}") from None
     seed = tables.get("seed", 1)
     if not isinstance(seed, int) or isinstance(seed, bool):
         raise BadInput(f"seed: expected a whole number, got {seed!r}")

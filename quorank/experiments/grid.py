@@ -8,16 +8,18 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from multiprocessing import get_context
+from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
 
-from quorank.errors import BadInput
+from quorank.errors import BadInput, Interrupted
 from quorank.experiments import storage
 from quorank.experiments.documents import Document, put, write_toml
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.runner import available_threads, run_experiment
 from quorank.files import write_whole
 
+LONGEST_NAME = 120  # of a sub-directory
 INDEX, FILE = "grid.json", "grid.toml"
 Task = tuple[Experiment, Path, int, bool, bool]
 """Experiment, directory, threads, resume, overwrite."""
@@ -44,9 +46,7 @@ class Grid:
     def read(document: Document) -> Grid | None:
         """The grid of a file, None if it has none; every combination is checked before any is run."""
         tables = dict(document.tables)
-        if "grid" not in tables:
-            return None
-        grid = tables.pop("grid")
+        grid = tables.pop("grid", {})
         if not isinstance(grid, Mapping):
             raise BadInput(document.locate(f"grid: expected a section [grid], got {grid!r}"))
         axes: dict[str, list[Any]] = {}
@@ -54,6 +54,8 @@ class Grid:
             if not isinstance(values, list) or not values:
                 raise BadInput(document.locate(f"grid.{key}: expected a list of values, got {values!r}"))
             axes[key] = values
+        if not axes:
+            return None
         plain = Document(tables, document.name, document.places)
         return Grid(plain, axes, _cells(plain, axes))
 
@@ -77,9 +79,10 @@ def _cells(document: Document, axes: Mapping[str, list[Any]]) -> list[Cell]:
         name = ",".join(f"{key.rsplit('.', 1)[-1]}={_word(value)}" for key, value in values.items())
         found.append(Cell(name, values, Experiment.read(Document(tables, document.name, places))))
     names = [cell.name for cell in found]
-    if len(set(names)) < len(names):
+    if len(set(names)) < len(names) or max(map(len, names)) > LONGEST_NAME:
         found = [
-            Cell(f"{i:03d},{cell.name}"[:120], cell.values, cell.experiment) for i, cell in enumerate(found)
+            Cell(f"{i:03d},{cell.name}"[:LONGEST_NAME], cell.values, cell.experiment)
+            for i, cell in enumerate(found)
         ]
     return found
 
@@ -89,6 +92,7 @@ def run_grid(
     folder: Path,
     *,
     jobs: int = 1,
+    threads: int | None = None,
     resume: bool = False,
     overwrite: bool = False,
     finished: Callable[[Cell, dict[str, Any]], None] | None = None,
@@ -97,12 +101,14 @@ def run_grid(
     if not resume:
         storage.check_new(folder, overwrite=overwrite)
     folder.mkdir(parents=True, exist_ok=True)
+    if not resume:
+        storage.clear(folder)
     folders = [folder / cell.name for cell in grid.cells]
     write_whole(folder / FILE, grid.toml())
     write_whole(folder / INDEX, storage.json_bytes({"axes": grid.axes, "runs": [f.name for f in folders]}))
-    threads = max(1, available_threads() // jobs)
+    each = threads or max(1, available_threads() // jobs)
     waiting = {
-        (cell.experiment, target, threads, resume and (target / storage.CONFIG).is_file(), overwrite): cell
+        (cell.experiment, target, each, resume and (target / storage.CONFIG).is_file(), overwrite): cell
         for cell, target in zip(grid.cells, folders, strict=True)
         if not (resume and storage.is_finished(target))
     }
@@ -119,19 +125,34 @@ def _results(tasks: list[Task], jobs: int) -> Iterator[tuple[Task, dict[str, Any
             yield task, _run(task)
         return
     # separate processes: a run that fails or is stopped leaves the others alone
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+    context = get_context("spawn")
+    stop = context.Event()
+    with ProcessPoolExecutor(jobs, mp_context=context, initializer=_listen, initargs=(stop,)) as pool:
         futures = {pool.submit(_run, task): task for task in tasks}
         try:
             for future in as_completed(futures):
                 yield futures[future], future.result()
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
+            stop.set()  # running cells save and end after their round, waiting ones do not start
+            pool.shutdown(wait=True, cancel_futures=True)
             raise
+
+
+_stop: Event | None = None
+
+
+def _listen(stop: Event) -> None:
+    """In a worker: heed the word of the process that started it."""
+    global _stop
+    _stop = stop
 
 
 def _run(task: Task) -> dict[str, Any]:
     experiment, folder, threads, resume, overwrite = task
-    return run_experiment(experiment, folder, threads=threads, resume=resume, overwrite=overwrite)
+    stop = _stop.is_set if _stop is not None else None
+    if stop is not None and stop():
+        raise Interrupted(0, experiment.rounds)
+    return run_experiment(experiment, folder, threads=threads, resume=resume, overwrite=overwrite, stop=stop)
 
 
 def _flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -10,7 +10,7 @@ FILES = Path(__file__).parent / "files"
 def shipped(name: Path) -> Path | None:
     """The shipped file of this name (`fpdgd`, `recommended`), unless a file of that name is at hand."""
     path = FILES / f"{name}.toml"
-    return path if not name.exists() and path.is_file() else None
+    return path if not name.is_file() and path.is_file() else None
 
 
 def names(below: str = "") -> list[str]:

@@ -19,6 +19,8 @@ import numpy.typing as npt
 
 from quorank import __version__
 from quorank.data import Collection, DataSource, load
+from quorank.data.source import stamps_of
+from quorank.errors import BadInput, Interrupted, require
 from quorank.evaluation.ranker import Evaluator
 from quorank.experiments import storage
 from quorank.experiments.experiment import Experiment
@@ -39,14 +41,6 @@ Watch = Callable[[Progress], None]
 def available_threads() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-class Interrupted(Exception):
-    """The run was asked to stop and has saved where it stands."""
-
-    def __init__(self, round_: int, rounds: int) -> None:
-        super().__init__(round_, rounds)
-        self.round, self.rounds = round_, rounds
 
 
 @contextmanager
@@ -71,9 +65,13 @@ def interruptible() -> Iterator[Callable[[], bool]]:
             signal.signal(number, handler)
 
 
-@lru_cache(maxsize=2)
 def collection_of(source: DataSource) -> Collection:
-    """Loaded data, kept for the next run on the same."""
+    """Loaded data, kept for the next run on the same files."""
+    return _kept(source, stamps_of(source))
+
+
+@lru_cache(maxsize=2)
+def _kept(source: DataSource, stamps: tuple[object, ...]) -> Collection:
     return load(source).resident()
 
 
@@ -102,6 +100,10 @@ class Runner:
         self.simulator = Simulator(experiment.federation, simulation, self.threads, self.chunk)
         self.evaluator = Evaluator(
             self.collection.test, experiment.ranker, plan.k, plan.no_relevant, self.threads
+        )
+        require(
+            self.evaluator.counted().any(),
+            f"{experiment.data.source}: no test query has a relevant document; there is nothing to judge a ranker by",
         )
         self.simulator.world  # noqa: B018  built now, not in the first round's time
 
@@ -210,6 +212,7 @@ def run_experiment(
     threads: int | None = None,
     resume: bool = False,
     overwrite: bool = False,
+    stop: Callable[[], bool] | None = None,
 ) -> dict[str, Any]:
     """Run into a directory, or go on with the run that is there; returns the summary."""
     if not resume:
@@ -220,11 +223,20 @@ def run_experiment(
     if not resume:
         storage.open_new(folder, experiment)
     else:
-        saved = storage.load_checkpoint(folder, runner.parameters, experiment.rounds)
+        saved = storage.load_checkpoint(folder, experiment, runner.parameters)
         if saved is not None:
             runner.state, runner.progress = saved
-    with interruptible() as stop:
-        runner.run(watch, lambda state, progress: storage.save_checkpoint(folder, state, progress), stop)
+    try:
+        with interruptible() as asked:
+            runner.run(
+                watch,
+                lambda state, progress: storage.save_checkpoint(folder, experiment, state, progress),
+                lambda: asked() or (stop is not None and stop()),
+            )
+    except BadInput:
+        if not resume:
+            storage.remove(folder)  # the corrected command may use the directory
+        raise
     return finish(runner, folder)
 
 

@@ -43,12 +43,12 @@ def read_ranker(path: Path) -> SavedRanker:
         ranker = RANKERS.read(content["ranker"], "ranker")
         n_features, normalize = int(content["n_features"]), content["normalize"]
         theta = np.array(content["parameters"], dtype=np.float64)
-    except (KeyError, TypeError, ValueError, BadInput) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, BadInput) as error:
         raise BadInput(f"{file}: damaged ranker file ({error})") from None
-    if (
-        normalize not in ("query", "none")
-        or theta.shape != (ranker.size(n_features),)
-        or not np.isfinite(theta).all()
-    ):
+    if normalize not in ("query", "none"):
+        raise BadInput(
+            f'{file}: damaged ranker file; expected "normalize": "query" or "none", got {normalize!r}'
+        )
+    if theta.shape != (ranker.size(n_features),) or not np.isfinite(theta).all():
         raise BadInput(f"{file}: damaged ranker file; expected {ranker.size(n_features)} finite parameters")
     return SavedRanker(ranker, n_features, normalize, theta)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
+import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,7 @@ from quorank.federation import State
 from quorank.files import write_whole
 
 CHECKPOINT, CONFIG, SUMMARY, RANKER = "checkpoint.npz", "run.toml", "summary.json", "ranker.json"
+GRID = ("grid.json", "grid.toml")
 OUTPUTS = (SUMMARY, RANKER, "history.parquet", "ledger.json", "report.html", CHECKPOINT, CONFIG)
 
 
@@ -31,9 +35,10 @@ def check_new(folder: Path, *, overwrite: bool = False) -> None:
     """Refuse a directory that already holds a run, unless it may be overwritten."""
     if folder.exists() and not folder.is_dir():
         raise BadInput(f"{folder}: this is a file; expected a directory for the run")
-    if not overwrite and any((folder / name).exists() for name in (CONFIG, SUMMARY, CHECKPOINT, "grid.json")):
+    found = [name for name in (*OUTPUTS, *GRID) if (folder / name).exists()]
+    if found and not overwrite:
         raise BadInput(
-            f"{folder}: there is a run already; choose another --out, continue it with --resume {folder}, "
+            f"{folder}: there is a run already ({found[0]}); choose another --out, continue it with --resume {folder}, "
             "or replace it with --overwrite"
         )
 
@@ -44,9 +49,21 @@ def open_new(folder: Path, experiment: Experiment) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BadInput(f"{folder}: cannot be created ({error.strerror})") from None
-    for name in OUTPUTS:
-        (folder / name).unlink(missing_ok=True)
+    clear(folder)
     write_whole(folder / CONFIG, write_toml(experiment.tables()).encode())
+
+
+def clear(folder: Path) -> None:
+    """Delete what an earlier run or grid left here, and nothing else."""
+    for name in (*OUTPUTS, *GRID):
+        (folder / name).unlink(missing_ok=True)
+
+
+def remove(folder: Path) -> None:
+    """Take a run away that came to nothing."""
+    clear(folder)
+    if not any(folder.iterdir()):
+        folder.rmdir()
 
 
 def read_experiment(folder: Path) -> Experiment:
@@ -56,7 +73,12 @@ def read_experiment(folder: Path) -> Experiment:
     return Experiment.read(read_document(folder / CONFIG))
 
 
-def save_checkpoint(folder: Path, state: State, progress: Progress) -> None:
+def _digest(experiment: Experiment) -> str:
+    return hashlib.blake2b(write_toml(experiment.tables()).encode(), digest_size=16).hexdigest()
+
+
+def save_checkpoint(folder: Path, experiment: Experiment, state: State, progress: Progress) -> None:
+    """Where the run stands after a round, and of which experiment."""
     arrays: dict[str, Any] = {f"column:{k}": v for k, v in progress.values.items()}
     arrays |= {f"memory:{k}": v for k, v in state.memory.items()}
     arrays["theta"] = state.theta
@@ -64,12 +86,13 @@ def save_checkpoint(folder: Path, state: State, progress: Progress) -> None:
     arrays["counts"] = np.array(counts, dtype=np.int64)
     arrays["seconds"] = np.array([progress.train_seconds, progress.evaluate_seconds])
     arrays["version"] = np.array(__version__)
+    arrays["experiment"] = np.array(_digest(experiment))
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
     write_whole(folder / CHECKPOINT, buffer.getvalue())
 
 
-def load_checkpoint(folder: Path, size: int, rounds: int) -> tuple[State, Progress] | None:
+def load_checkpoint(folder: Path, experiment: Experiment, size: int) -> tuple[State, Progress] | None:
     """Where an interrupted run stands; None if it has not saved anything yet."""
     path = folder / CHECKPOINT
     if not path.is_file():
@@ -82,13 +105,23 @@ def load_checkpoint(folder: Path, size: int, rounds: int) -> tuple[State, Progre
         values = {k.removeprefix("column:"): v for k, v in arrays.items() if k.startswith("column:")}
         state = State(counts[0], arrays["theta"], memory)
         progress = Progress(counts[1], values, counts[2], counts[3], counts[0], *arrays["seconds"].tolist())
-    except (OSError, ValueError, KeyError, EOFError) as error:
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        EOFError,
+        IndexError,
+        TypeError,
+        zipfile.BadZipFile,
+        zlib.error,
+    ) as error:
         raise BadInput(
             f"{path}: damaged checkpoint ({error}); start the run again with --overwrite"
         ) from None
-    if len(state.theta) != size or progress.rounds != rounds:
+    same = str(arrays.get("experiment")) == _digest(experiment)
+    if not same or state.theta.shape != (size,) or progress.rounds != experiment.rounds:
         raise BadInput(
-            f"{path}: the checkpoint belongs to another experiment than {CONFIG}; start again with --overwrite"
+            f"{path}: the checkpoint is of another experiment than {CONFIG} beside it; restore {CONFIG}, or start again"
         )
     return state, progress
 

@@ -67,19 +67,23 @@ class Federation:
         require(self.clients >= 1, f"clients must be at least 1, got {self.clients}")
         require(self.clients < 2**31, f"clients must be below 2^31, got {self.clients}")
         require(self.interactions >= 1, f"interactions must be at least 1, got {self.interactions}")
+        require(self.interactions < 2**31, f"interactions must be below 2^31, got {self.interactions}")
         cohort = self.participation.size(self.clients)
-        require(cohort <= self.clients, f"a cohort of {cohort} cannot be drawn from {self.clients} clients")
+        require(
+            cohort <= self.clients,
+            f"participation: a cohort of {cohort} cannot be drawn from {self.clients} clients",
+        )
         if isinstance(self.privacy, RandomisedResponse):
             require(
                 isinstance(self.learner, Evolution),
-                "randomised response protects the metric of evolution strategies; "
+                "privacy: randomised response protects the metric of evolution strategies; "
                 f"{self.learner.kind} sends an update, so it needs another privacy",
             )
         if isinstance(self.learner, Evolution):
             require(
                 self.interactions % 2 == 0,
-                f"evolution strategies rank half of the interactions by each antithetic perturbation, "
-                f"so interactions must be even, got {self.interactions}",
+                "interactions must be even for evolution strategies, which rank half of them by each "
+                f"antithetic perturbation, got {self.interactions}",
             )
 
     def start(self, theta: Doubles) -> State:

@@ -81,7 +81,8 @@ def test_the_table_names_the_rule(quorank: Quorank, finished_run: tuple[Path, Ou
     summary = json.loads((finished_run[0] / "summary.json").read_text())
     lines = outcome.out.splitlines()
     assert lines[0].startswith(f"ndcg@10  {summary['offline']['ndcg@10']:.4f} ± ")
-    assert "left out" in lines[-1] and "95 %" in lines[-1] and "test queries" in lines[-1]
+    assert "left out" in lines[-2] and "test queries" in lines[-2] and "95 %" in lines[-1]
+    assert max(map(len, lines)) <= 80
 
 
 @pytest.mark.parametrize(

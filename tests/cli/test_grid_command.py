@@ -23,7 +23,8 @@ def file(own_folder: Path) -> Path:
 def test_a_line_per_run_then_a_table_then_a_page(quorank: Quorank, file: Path) -> None:
     outcome = quorank("run", file)
     assert outcome.code == 0
-    lines = outcome.err.splitlines()
+    first, *lines = outcome.err.splitlines()
+    assert first.startswith("4 runs")
     assert [line.split()[0] for line in lines] == ["1/4", "2/4", "3/4", "4/4"]
     assert all("nDCG@10" in line for line in lines)
     assert "users.preset=informational" in outcome.out and max(map(len, outcome.out.splitlines())) <= 80

@@ -153,6 +153,7 @@ def test_a_grid_stopped_by_ctrl_c_goes_on(own_folder: Path, tmp_path: Path, quor
     )
     assert process.stderr is not None
     try:
+        assert process.stderr.readline().startswith("2 runs")
         assert "1/2  seed=1" in process.stderr.readline()  # then the second cell begins
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=120)
@@ -165,7 +166,7 @@ def test_a_grid_stopped_by_ctrl_c_goes_on(own_folder: Path, tmp_path: Path, quor
     outcome = quorank("run", "--resume", "made", "--json")
     assert outcome.code == 0
     assert [run["run"] for run in json.loads(outcome.out)] == ["seed=1", "seed=2"]
-    assert [line.split()[1] for line in outcome.err.splitlines()] == ["seed=2"]
+    assert [line.split()[1] for line in outcome.err.splitlines()[1:]] == ["seed=2"]
     assert Path("made/seed=1/summary.json").stat().st_mtime_ns == kept
     alone = parse_document("seed = 2\n" + LONG.replace("40000", "10000"), "alone.toml")
     run_experiment(Experiment.read(alone), Path("alone"))

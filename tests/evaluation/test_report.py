@@ -88,7 +88,7 @@ def test_a_report_says_everything(make_run, tmp_path: Path) -> None:
         "Offline nDCG@10",
         "Online nDCG@10",
         "No privacy mechanism: updates left the clients as they were.",
-        "quorank run run.toml --seed 7 --out again",
+        "/run.toml --out again",
         "Quorank 0.1.0, seed 7",
         'source = "synthetic:mq2007"',
     ):

@@ -104,7 +104,7 @@ def test_a_run_that_was_killed_starts_from_its_last_checkpoint_or_anew(
     monkeypatch.setattr(runner, "CHECKPOINT_SECONDS", -1.0)  # after every round
     with pytest.raises(Killed):
         run_experiment(chosen, folder, watch=kill(9), resume=True)
-    saved = storage.load_checkpoint(folder, 46, ROUNDS)
+    saved = storage.load_checkpoint(folder, chosen, 46)
     assert saved is not None and saved[0].round == 8  # the round of the kill was not saved
     run_experiment(chosen, folder, resume=True)
     assert files_of(folder) == files_of(tmp_path / "whole")

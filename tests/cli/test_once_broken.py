@@ -1,0 +1,311 @@
+"""What was once broken, and must not break again."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+import pytest
+from command_line import SMALL, command, environment
+from small_runs import experiment
+from test_run_directory import interrupted_run
+
+from quorank.errors import BadInput
+from quorank.experiments.documents import parse_document, write_toml
+from quorank.experiments.grid import Grid
+from quorank.experiments.runner import run_experiment
+
+
+def test_ctrl_c_in_the_demo(tmp_path, own_folder):
+    eager = "from quorank.cli import display, main\ndisplay.LINE_SECONDS = 0.05\nmain.main()"
+    p = subprocess.Popen(
+        [sys.executable, "-c", eager, "demo", "--clients", "20", "--rounds", "100000", "--out", "shown"],
+        env=environment(tmp_path),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    for line in p.stderr:
+        if ": round " in line:
+            break
+    p.send_signal(signal.SIGINT)
+    _, err = p.communicate(timeout=60)
+    assert p.returncode == 130 and "Traceback" not in err
+
+
+def test_ctrl_c_with_jobs_stops_soon(tmp_path, own_folder):
+    Path("g.toml").write_text(
+        SMALL.replace("rounds = 12", "rounds = 300000").replace("clients = 20", "clients = 2")
+        + "[grid]\nseed = [1, 2, 3]\n"
+    )
+    p = subprocess.Popen(
+        command("run", "g.toml", "--jobs", 2, "--out", "made"),
+        env=environment(tmp_path),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        while not all(Path("made", f"seed={s}", "run.toml").exists() for s in (1, 2)):
+            time.sleep(0.1)
+        time.sleep(2)
+        os.killpg(p.pid, signal.SIGINT)  # what a terminal does
+        p.communicate(timeout=15)
+    finally:
+        os.killpg(p.pid, signal.SIGKILL)
+    assert p.returncode == 130
+    assert not Path("made/seed=3").exists()
+
+
+def test_seed_only_grid_with_seed(quorank):
+    Path("g.toml").write_text(SMALL + "[grid]\nseed = [1, 2]\n")
+    o = quorank("run", "g.toml", "--seed", 7, "--json", "-q", "--out", "made")
+    assert o.code == 0, o.err
+
+
+def test_empty_grid(quorank):
+    Path("g.toml").write_text(SMALL + "[grid]\n")
+    o = quorank("run", "g.toml", "--json", "-q", "--out", "made")
+    assert o.code == 0 or ("grid" in o.refused() and not Path("made").exists())
+
+
+def test_grid_is_a_number_and_seed(quorank):
+    Path("g.toml").write_text("grid = 3\n")
+    assert "grid" in quorank("run", "g.toml", "--seed", 7).refused()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['[learner]\nkind = ["pdgd"]\n', "[learner]\nkind = { a = 1 }\n", '[users]\npreset = ["perfect"]\n'],
+)
+def test_kind_is_a_list(quorank, text):
+    Path("b.toml").write_text(text)
+    assert "b.toml line" in quorank("run", "b.toml").refused()
+
+
+def test_huge_interactions(quorank):
+    Path("b.toml").write_text("[federation]\ninteractions = 99999999999999999999\n")
+    assert "interactions" in quorank("run", "b.toml").refused()
+
+
+def test_huge_rounds(quorank):
+    Path("b.toml").write_text("[federation]\nclients = 1\nrounds = 2147483647\n")
+    from quorank.experiments.progress import Progress
+
+    def refuse(cls, rounds):
+        raise AssertionError(f"{rounds} rounds would take {6 * 8 * rounds / 1e9:.0f} GB")
+
+    import unittest.mock as m
+
+    with m.patch.object(Progress, "empty", classmethod(refuse)):
+        assert "rounds" in quorank("run", "b.toml").refused()
+
+
+def test_damaged_zip(tmp_path, monkeypatch):
+    file = interrupted_run(tmp_path / "run", monkeypatch)
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(BadInput, match="damaged checkpoint"):
+        run_experiment(experiment(), tmp_path / "run", resume=True)
+
+
+def test_damaged_member(tmp_path, monkeypatch):
+    file = interrupted_run(tmp_path / "run", monkeypatch)
+    b = bytearray(file.read_bytes())
+    b[300:320] = bytes(20)
+    file.write_bytes(bytes(b))
+    with pytest.raises(BadInput, match="damaged checkpoint"):
+        run_experiment(experiment(), tmp_path / "run", resume=True)
+
+
+@pytest.mark.parametrize(
+    "other", [["federation.server=momentum"], ["seed=2"], ["learner.eta=0.5"], ["users.preset=informational"]]
+)
+def test_checkpoint_of_another_experiment(tmp_path, monkeypatch, other):
+    interrupted_run(tmp_path / "run", monkeypatch)
+    with pytest.raises(BadInput, match="another experiment"):
+        run_experiment(experiment(*other), tmp_path / "run", resume=True)
+
+
+def test_evolution_is_silent(process):
+    o = process("run", "small.toml", "--set", "learner=evolution", "-q", "--json", "--out", "made")
+    assert o.code == 0 and o.err == ""
+
+
+def test_overflowing_ranker(quorank):
+    Path("bad.json").write_text(
+        json.dumps(
+            {
+                "format": "quorank-ranker/1",
+                "ranker": {"kind": "linear"},
+                "n_features": float("inf"),
+                "normalize": "query",
+                "parameters": [0.0],
+            }
+        )
+    )
+    quorank("evaluate", "bad.json", "--data", "synthetic:mq2007").refused()
+
+
+def test_too_large_eta_leaves_nothing(quorank):
+    quorank("run", "small.toml", "--set", "learner.eta=1e30", "--out", "made").refused()
+    assert not Path("made").exists()
+
+
+def test_foreign_files_are_kept(quorank):
+    Path("made").mkdir()
+    Path("made/report.html").write_text("mine")
+    quorank("run", "small.toml", "--out", "made", "-q")
+    assert Path("made/report.html").read_text() == "mine"
+
+
+def test_run_over_grid(quorank):
+    Path("g.toml").write_text(SMALL + "[grid]\nseed = [1, 2]\n")
+    quorank("run", "g.toml", "--out", "made", "-q")
+    quorank("run", "small.toml", "--out", "made", "--overwrite", "-q")
+    found = json.loads(quorank("compare", "made", "--json").out)
+    assert found["settings"][0]["n"] == 1
+
+
+def test_shipped_name_beside_a_folder(quorank):
+    Path("fpdgd").mkdir()
+    assert (
+        quorank("run", "fpdgd", "--set", "federation.clients=3", "--set", "federation.rounds=2", "-q").code
+        == 0
+    )
+
+
+def test_grid_data_checked_first(quorank):
+    Path("g.toml").write_text(SMALL + '[grid]\n"data.fold" = [1, 2]\n')
+    o = quorank("run", "g.toml", "--out", "made", "-q")
+    assert o.code == 2 and not Path("made").exists()
+
+
+def test_long_cell_names():
+    g = Grid.read(parse_document('[grid]\n"data.source" = ["/' + "x" * 300 + '", "b"]\n', "f"))
+    assert all(len(c.name.encode()) <= 255 for c in g.cells)
+
+
+@pytest.mark.parametrize("t", [{"a": "\U000e0001"}, {"a": {'k"ey': 1}}, {"a b": {"x": 1}}, {"a": {"k\\": 1}}])
+def test_toml_roundtrip(t):
+    assert tomllib.loads(write_toml(t)) == t
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "line"),
+    [
+        ("# \u2028\nseed = 1\n", "seed", 2),
+        ('["users"]\npreset = "x"\n', "users.preset", 2),
+        ('users . preset = "x"\n', "users.preset", 1),
+        ('"users"."preset" = "x"\n', "users.preset", 1),
+        ('a = """\nseed = 4\n"""\nseed = 1\n', "seed", 4),
+    ],
+)
+def test_places(text, key, line):
+    assert parse_document(text, "f").places.get(key) == f"f line {line}"
+
+
+@pytest.mark.parametrize("n", ["seed.x=3"])
+def test_place_of_set(quorank, n):
+    assert "--set seed.x=3" in quorank("run", "small.toml", "--set", n).refused()
+
+
+def test_threads_in_grid(quorank, monkeypatch):
+    from quorank.experiments import grid
+
+    seen = []
+    real = grid._run
+
+    def spy(task):
+        seen.append(task[2])
+        return real(task)
+
+    monkeypatch.setattr(grid, "_run", spy)
+    Path("g.toml").write_text(SMALL + "[grid]\nseed = [1, 2]\n")
+    quorank("run", "g.toml", "--threads", 1, "--out", "made", "-q")
+    assert seen == [1, 1]
+
+
+@pytest.mark.parametrize("name", ['a"b', "a\\tb"])
+def test_demo_data_with_quote(quorank, name):
+    quorank("data", "synthesize", "mq2007", "--queries", 30, "--out", name)
+    assert quorank("demo", "--data", name, "--clients", 3, "--rounds", 2).code == 0
+
+
+def test_stale_collection(quorank, monkeypatch):
+    """library: collection_of is cached by the source's text"""
+    for d in ("x", "y"):
+        Path(d).mkdir()
+        quorank(
+            "data",
+            "synthesize",
+            "mq2007",
+            "--queries",
+            30,
+            "--seed",
+            1 if d == "x" else 2,
+            "--out",
+            f"{d}/mine24",
+        )
+    r = []
+    for d in ("x", "y"):
+        monkeypatch.chdir(d)
+        quorank("run", "../small.toml", "--set", "data.source=mine24", "--out", "made", "-q")
+        r.append(Path("made/ranker.json").read_bytes())
+        monkeypatch.chdir("..")
+    assert r[0] != r[1]
+
+
+def test_evaluate_fits(quorank, tmp_path):
+    quorank("run", "small.toml", "--out", "made", "-q")
+    assert max(map(len, quorank("evaluate", "made", "--data", "synthetic:mq2007").out.splitlines())) <= 80
+
+
+def test_full_disk_names_the_file(quorank, monkeypatch):
+    import errno
+
+    real = Path.write_bytes
+
+    def w(self, data):
+        if "ranker.json" in self.name:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(self, data)
+
+    monkeypatch.setattr(Path, "write_bytes", w)
+    o = quorank("run", "small.toml", "--out", "made", "-q")
+    assert o.code != 0 and "made" in o.err
+
+
+def test_worker_killed(tmp_path, own_folder):
+    Path("g.toml").write_text(SMALL.replace("rounds = 12", "rounds = 300000") + "[grid]\nseed = [1, 2]\n")
+    p = subprocess.Popen(
+        command("run", "g.toml", "--jobs", 2, "--out", "made"),
+        env=environment(tmp_path),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        while not all(Path("made", f"seed={s}", "run.toml").exists() for s in (1, 2)):
+            time.sleep(0.1)
+        kids = subprocess.run(
+            ["ps", "-o", "pid=,args=", "--ppid", str(p.pid)], capture_output=True, text=True
+        ).stdout
+        kid = next(int(line.split()[0]) for line in kids.splitlines() if "spawn_main" in line)
+        os.kill(kid, signal.SIGKILL)
+        _, err = p.communicate(timeout=30)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(p.pid, signal.SIGKILL)
+    assert "Traceback" not in err, err[-300:]
+
+
+def test_bom(quorank):
+    Path("b.toml").write_bytes(b"\xef\xbb\xbf" + SMALL.encode())
+    assert quorank("run", "b.toml", "--out", "made", "-q").code == 0
