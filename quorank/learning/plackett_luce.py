@@ -237,17 +237,21 @@ def _sample_remaining(
 
 @kernel
 def log_denominators(scores: Floats, n: int, shown: npt.NDArray[np.int64], k: int, out: Doubles) -> None:
-    """out[p] = log Σ e^score over the documents not shown before position p."""
-    for p in range(k):
-        top = -np.inf
-        for i in range(n):
-            if _remains(shown, p, i):
-                top = max(top, np.float64(scores[i]))
-        total = 0.0
-        for i in range(n):
-            if _remains(shown, p, i):
-                total += fast_exp(np.float64(scores[i]) - top)
-        out[p] = top + math.log(total)
+    """out[p] = log Σ e^score over the documents not shown before position p, from the last position upwards."""
+    top = -np.inf
+    for i in range(n):
+        if _remains(shown, k, i):
+            top = max(top, np.float64(scores[i]))
+    total = 0.0
+    for i in range(n):
+        if _remains(shown, k, i):
+            total += fast_exp(np.float64(scores[i]) - top)
+    behind = top + math.log(total) if total > 0.0 else -np.inf
+    for p in range(k - 1, -1, -1):
+        score = np.float64(scores[shown[p]])
+        high, low = max(behind, score), min(behind, score)
+        behind = high + math.log1p(fast_exp(low - high))
+        out[p] = behind
 
 
 @kernel
