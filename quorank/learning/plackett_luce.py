@@ -34,9 +34,8 @@ TINY = 1e-30
 class Scratch(NamedTuple):
     """Room for one list, made once per call of a kernel."""
 
-    weights: Doubles  # (longest, in whole blocks) e^(score − max)
+    weights: Doubles  # (longest, in whole blocks) e^(score − max), 0 for documents that are out
     prefix: Doubles  # running sums of the weights within their block
-    blocks: Doubles  # (blocks,) sums
     ends: Doubles  # (blocks,) running sums of the blocks
     taken: npt.NDArray[np.bool_]  # documents already shown
 
@@ -46,9 +45,7 @@ def scratch_for(longest: int) -> Scratch:
     """Room for lists of up to `longest` documents."""
     blocks = (longest + BLOCK - 1) // BLOCK
     size = blocks * BLOCK
-    return Scratch(
-        np.zeros(size), np.zeros(size), np.zeros(blocks), np.zeros(blocks), np.zeros(size, dtype=np.bool_)
-    )
+    return Scratch(np.zeros(size), np.zeros(size), np.zeros(blocks), np.zeros(size, dtype=np.bool_))
 
 
 @kernel
@@ -67,38 +64,33 @@ def _highest(scores: Floats, n: int) -> float:
 
 
 @kernel
-def _block_sum(weights: Doubles, block: int) -> float:
-    a = b = c = d = 0.0
-    for i in range(block * BLOCK, block * BLOCK + BLOCK, 4):
-        a += weights[i]
-        b += weights[i + 1]
-        c += weights[i + 2]
-        d += weights[i + 3]
-    return (a + b) + (c + d)
+def _add_up(n: int, room: Scratch) -> float:
+    """All running sums of the weights; returns the total."""
+    total = 0.0
+    for b in range((n + BLOCK - 1) // BLOCK):
+        block = 0.0
+        for i in range(b * BLOCK, b * BLOCK + BLOCK):
+            block += room.weights[i]
+            room.prefix[i] = block
+        total += block
+        room.ends[b] = total
+    return total
 
 
 @kernel
-def _weigh(scores: Floats, n: int, room: Scratch) -> None:
-    """weights = e^(score − max), zero behind the list, and all running sums."""
+def _weigh(scores: Floats, n: int, room: Scratch) -> float:
+    """weights = e^(score − max), zero behind the list, and all running sums; returns the total."""
     highest = _highest(scores, n)
-    n_blocks = (n + BLOCK - 1) // BLOCK
     for i in range(n):
         room.weights[i] = fast_exp(np.float64(scores[i]) - highest)
-    for i in range(n, n_blocks * BLOCK):
+    for i in range(n, (n + BLOCK - 1) // BLOCK * BLOCK):
         room.weights[i] = 0.0
-    end = 0.0
-    for b in range(n_blocks):
-        total = 0.0
-        for i in range(b * BLOCK, b * BLOCK + BLOCK):
-            total += room.weights[i]
-            room.prefix[i] = total
-        end += total
-        room.ends[b] = end
+    return _add_up(n, room)
 
 
 @kernel
-def _weigh_remaining(scores: Floats, n: int, room: Scratch) -> None:
-    """weights = e^(score − max) of the documents not yet shown, zero for those shown, and the blocks' sums."""
+def _weigh_remaining(scores: Floats, n: int, room: Scratch) -> float:
+    """The same over the documents not yet shown, by their own maximum."""
     highest = -np.inf
     for i in range(n):
         scores[i] = max(scores[i], -LARGEST)
@@ -106,8 +98,21 @@ def _weigh_remaining(scores: Floats, n: int, room: Scratch) -> None:
             highest = max(highest, np.float64(scores[i]))
     for i in range(n):
         room.weights[i] = 0.0 if room.taken[i] else fast_exp(np.float64(scores[i]) - highest)
-    for b in range((n + BLOCK - 1) // BLOCK):
-        room.blocks[b] = _block_sum(room.weights, b)
+    return _add_up(n, room)
+
+
+@kernel
+def _find(target: float, n: int, room: Scratch) -> int:
+    """The document whose share of the running sums holds `target`; counting comparisons needs no branch."""
+    block = 0
+    for b in range((n + BLOCK - 1) // BLOCK - 1):
+        block += room.ends[b] <= target
+    if block > 0:
+        target -= room.ends[block - 1]
+    within = 0
+    for i in range(BLOCK):
+        within += room.prefix[block * BLOCK + i] <= target
+    return min(block * BLOCK + within, n - 1)  # rounding may count one too many
 
 
 @kernel
@@ -125,114 +130,55 @@ def sample_list(
 ) -> float:
     """Draw shown[:k] (eq. 2) and its weights; returns the weight left behind, or −1 if the weights were rescaled.
 
-    While at most half of the mass is taken, documents are drawn from all of them and drawn again when they are shown
-    already, which is the same distribution and needs no new sums; after that, from the remaining ones.
+    A document that is drawn but shown already is drawn again, which is the distribution over the remaining ones
+    and needs no new sums; once half of the mass is taken, the sums are made anew without it.
     """
-    _weigh(scores, n, room)
-    n_blocks = (n + BLOCK - 1) // BLOCK
-    total = room.ends[n_blocks - 1]
+    total = _weigh(scores, n, room)
     if not total < np.inf:
         # a score overflowed or is no number: the largest floats stand in, so that a list is shown all the same
         for i in range(n):
             if not abs(scores[i]) < np.inf:
                 scores[i] = LARGEST if scores[i] > 0.0 else -LARGEST
-        _weigh(scores, n, room)
-        total = room.ends[n_blocks - 1]
-    draw, spare, taken_mass, p = 0, 0.0, 0.0, 0
-    while p < k and taken_mass <= 0.5 * total:
+        total = _weigh(scores, n, room)
+    rescaled = False
+    draw, spare, taken_mass, out, p = 0, 0.0, 0.0, 0, 0
+    while p < k:
+        if taken_mass > 0.5 * total:
+            while out < p:
+                room.weights[shown[out]] = 0.0
+                out += 1
+            total, taken_mass = _add_up(n, room), 0.0
+            if total < TINY:
+                rescaled = True
+                total = _weigh_remaining(scores, n, room)
         if draw & 1:
             u = spare
         else:
             u, spare = uniform_pair(key, draw >> 1, interaction, client, round_)
         draw += 1
-        target = u * total
-        block = 0
-        for b in range(n_blocks - 1):
-            block += room.ends[b] <= target
-        if block > 0:
-            target -= room.ends[block - 1]
-        within = 0
-        for i in range(BLOCK):
-            within += room.prefix[block * BLOCK + i] <= target
-        document = min(block * BLOCK + within, n - 1)  # rounding may count one too many
+        document = _find(u * total, n, room)
         if not room.taken[document]:
             room.taken[document] = True
             shown[p] = document
             shown_weights[p] = room.weights[document]
-            taken_mass += room.weights[document]
+            taken_mass += shown_weights[p]
             p += 1
-    for i in range(p):
-        room.weights[shown[i]] = 0.0
-    for b in range(n_blocks):
-        room.blocks[b] = _block_sum(room.weights, b)
-    rest = _sample_remaining(
-        scores, n, p, k, draw, spare, key, interaction, client, round_, room, shown, shown_weights
-    )
     for i in range(k):
         room.taken[shown[i]] = False
-    return rest
+        room.weights[shown[i]] = 0.0
+    return -1.0 if rescaled else _sum(room.weights, n)
 
 
 @kernel
-def _sample_remaining(
-    scores: Floats,
-    n: int,
-    first: int,
-    k: int,
-    draw: int,
-    spare: float,
-    key: npt.NDArray[np.uint64],
-    interaction: int,
-    client: int,
-    round_: int,
-    room: Scratch,
-    shown: npt.NDArray[np.int64],
-    shown_weights: Doubles,
-) -> float:
-    """Positions `first` to k from sums over the remaining documents, which are kept up to date."""
-    n_blocks = (n + BLOCK - 1) // BLOCK
-    rescaled = False
-    for p in range(first, k):
-        if draw & 1:
-            u = spare
-        else:
-            u, spare = uniform_pair(key, draw >> 1, interaction, client, round_)
-        draw += 1
-        total = 0.0
-        for b in range(n_blocks):
-            total += room.blocks[b]
-        if total < TINY:
-            rescaled = True
-            _weigh_remaining(scores, n, room)
-            total = 0.0
-            for b in range(n_blocks):
-                total += room.blocks[b]
-        left = u * total
-        block = 0
-        while block < n_blocks - 1 and left >= room.blocks[block]:
-            left -= room.blocks[block]
-            block += 1
-        # rounding may carry the search past the last document that has weight: step back to it
-        while room.blocks[block] <= 0.0:
-            block -= 1
-        document = -1
-        for i in range(block * BLOCK, block * BLOCK + BLOCK):
-            if room.weights[i] > 0.0:
-                document = i
-                if left < room.weights[i]:
-                    break
-                left -= room.weights[i]
-        room.taken[document] = True
-        shown[p] = document
-        shown_weights[p] = room.weights[document]
-        room.weights[document] = 0.0
-        room.blocks[block] = _block_sum(room.weights, block)
-    if rescaled:
-        return -1.0
-    rest = 0.0
-    for b in range(n_blocks):
-        rest += room.blocks[b]
-    return rest
+def _sum(weights: Doubles, n: int) -> float:
+    """Σ weights, in four independent chains."""
+    a = b = c = d = 0.0
+    for i in range(0, (n + BLOCK - 1) // BLOCK * BLOCK, 4):
+        a += weights[i]
+        b += weights[i + 1]
+        c += weights[i + 2]
+        d += weights[i + 3]
+    return (a + b) + (c + d)
 
 
 @kernel
