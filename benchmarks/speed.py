@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -26,8 +27,9 @@ from quorank.experiments.experiment import EvaluationPlan, Experiment
 from quorank.experiments.runner import Runner
 from quorank.federation import Federation, Simulator, State
 from quorank.learning import PDGD, Simulation
+from quorank.learning.pdgd import SIDE_BY_SIDE
 from quorank.rankers import Linear
-from quorank.rankers.scoring import LANES, dot_lanes
+from quorank.rankers.scoring import LANES, dot_lanes, score_lists
 from quorank.users import Cascade
 
 Say = Callable[[str], None]
@@ -58,11 +60,30 @@ def timed(action: Callable[[], object]) -> float:
 
 @kernel
 def _read_all(block: npt.NDArray[np.float32], ones: npt.NDArray[np.float32]) -> float:
+    """Read an array from its start to its end, doing nothing but adding up."""
     total = np.float32(0.0)
     step = len(ones)
     for start in range(0, block.size - step + 1, step):
         total += dot_lanes(block, start, ones, 0, step)
     return total
+
+
+@kernel
+def _read_lists(
+    padded: npt.NDArray[np.float32],
+    offsets: npt.NDArray[np.int64],
+    queries: npt.NDArray[np.int64],
+    ones: npt.NDArray[np.float32],
+    scores: npt.NDArray[np.float32],
+) -> None:
+    """Read whole candidate lists in a random order, as a simulation must, doing nothing but adding up."""
+    side, nothing = len(ones), np.zeros(0, dtype=np.float32)
+    starts, lengths = np.zeros(side, dtype=np.int64), np.zeros(side, dtype=np.int64)
+    for i in range(0, len(queries) - side + 1, side):
+        for g in range(side):
+            starts[g] = offsets[queries[i + g]]
+            lengths[g] = offsets[queries[i + g] + 1] - starts[g]
+        score_lists(ones, 0, padded, starts, lengths, scores, nothing)
 
 
 def workload(name: str, seconds: float, reference: Any) -> dict[str, Any]:
@@ -90,6 +111,21 @@ def workload(name: str, seconds: float, reference: Any) -> dict[str, Any]:
             )
         ) / (few * 4)
 
+    queries = np.random.default_rng(2).integers(data.n_queries, size=4 * (interactions // 4))
+    lists = np.ones((SIDE_BY_SIDE, data.padded.shape[1]), dtype=np.float32)
+    sums = np.empty((SIDE_BY_SIDE, data.longest), dtype=np.float32)
+
+    def read_lists() -> None:
+        _read_lists(data.padded, data.offsets, queries, lists, np.empty_like(sums))
+
+    def read_lists_twice() -> None:
+        threads = [Thread(target=read_lists) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    read_lists()
     big = np.ones(1 << 26, dtype=np.float32)
     ones = np.ones(128 * LANES, dtype=np.float32)
     _read_all(big[: 1 << 12], ones)
@@ -97,13 +133,18 @@ def workload(name: str, seconds: float, reference: Any) -> dict[str, Any]:
     contenders = {
         "one": play(1),
         "reference": play_reference,
+        "lists": lambda: timed(read_lists),
         "memory": lambda: timed(lambda: _read_all(big, ones)),
     }
     if cores > 1:
         contenders["two"] = play(2)
+        contenders["lists, two"] = lambda: timed(read_lists_twice) / 2
     best = best_of(contenders, seconds)
     bytes_read = data.padded.nbytes / data.n_queries
-    bandwidth = big.nbytes / best["memory"]
+    rows = np.diff(data.offsets)[queries].sum()
+    bandwidth = float(rows * data.padded.shape[1] * 4 / best["lists"])
+    together = float(rows * data.padded.shape[1] * 4 / best["lists, two"]) if "two" in best else None
+    sequential = big.nbytes / best["memory"]
     return {
         "interactions_per_second": 1.0 / best["one"],
         "reference_interactions_per_second": 1.0 / best["reference"],
@@ -112,6 +153,10 @@ def workload(name: str, seconds: float, reference: Any) -> dict[str, Any]:
         "two_threads_speedup": best["one"] / best["two"] if "two" in best else None,
         "memory_bandwidth_bytes_per_second": bandwidth,
         "memory_bandwidth_share": bytes_read / best["one"] / bandwidth,
+        "memory_bandwidth_two_threads_bytes_per_second": together,
+        "memory_bandwidth_share_two_threads": bytes_read / best["two"] / together if together else None,
+        "sequential_bandwidth_bytes_per_second": sequential,
+        "sequential_bandwidth_share": bytes_read / best["one"] / sequential,
         "documents_per_list": data.n_rows / data.n_queries,
         "features": data.n_features,
         "queries": data.n_queries,
@@ -131,14 +176,15 @@ def _trained(collection: Collection) -> npt.NDArray[np.float64]:
 
 def by_clients(say: Say) -> dict[str, Any]:
     """Time per interaction and memory from 10 to 100,000 clients (generated MQ2007-like lists, B = 4, one thread)."""
-    collection = load(WORKLOADS["mq2007"])
+    collection = load(WORKLOADS["mq2007"]).resident()
+    theta = _trained(collection)
     figures = {}
     for clients in (10, 100, 1_000, 10_000, 100_000):
         federation = Federation(clients=clients)
         simulator = Simulator(
             federation, Simulation(collection.train, Linear(), Cascade(), collection.grades, 1)
         )
-        state = simulator.initial()
+        state = federation.start(theta)
         simulator.warm(state)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         repeats = max(1, 20_000 // clients)
@@ -158,10 +204,10 @@ def by_clients(say: Say) -> dict[str, Any]:
 
 
 def _rounds(simulator: Simulator, state: State, count: int) -> float:
-    """Seconds for some rounds."""
+    """Seconds for some rounds, all from the same ranker, so that the number of clients is all that differs."""
     started = time.perf_counter()
     for _ in range(count):
-        state, _report = simulator.federation.round(state, simulator.gather(state))
+        simulator.federation.round(state, simulator.gather(state))
     return time.perf_counter() - started
 
 

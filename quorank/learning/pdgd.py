@@ -15,10 +15,10 @@ from quorank.compiled import kernel
 from quorank.data.ranking import LANES
 from quorank.draws import uniform_pair
 from quorank.errors import require
-from quorank.learning.pairs import pair_coefficients
+from quorank.learning.pairs import last_included, pair_coefficients
 from quorank.learning.plackett_luce import sample_list, scratch_for
 from quorank.learning.simulation import STATISTICS, Work, World, list_ndcg
-from quorank.rankers.scoring import add_gradient, pack, score_lists
+from quorank.rankers.scoring import add_gradients, pack, score_lists
 from quorank.users.clicks import click_list
 
 Floats = npt.NDArray[np.float32]
@@ -77,18 +77,12 @@ def learn_list(
         scores, n, shown, shown_weights, rest, clicked, k, coefficients, logarithms, inverses
     )
     if found:
-        for p in range(k):
-            if coefficients[p] != 0.0:
-                add_gradient(
-                    theta,
-                    packed,
-                    hidden,
-                    n_features,
-                    padded,
-                    start + shown[p],
-                    eta * coefficients[p],
-                    activation,
-                )
+        last = last_included(clicked, k)
+        for p in range(last + 1):
+            coefficients[p] *= eta
+        add_gradients(
+            theta, packed, hidden, n_features, padded, start, shown, coefficients, last + 1, activation
+        )
     return found
 
 

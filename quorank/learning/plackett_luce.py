@@ -22,7 +22,7 @@ from quorank.learning.exponential import fast_exp
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
 
-BLOCK = 16
+BLOCK = 8
 """Weights are summed in blocks of this many documents: a draw looks through block sums, then through one block."""
 
 LARGEST = np.finfo(np.float32).max

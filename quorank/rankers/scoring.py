@@ -202,7 +202,41 @@ def score_rows_of_all(
 
 
 @kernel
-def add_gradient(
+def add_gradients(
+    theta: Doubles,
+    packed: Floats,
+    hidden: int,
+    n_features: int,
+    padded: Floats,
+    start: int,
+    documents: npt.NDArray[np.int64],
+    amounts: Doubles,
+    count: int,
+    activation: Floats,
+) -> None:
+    """θ += Σ amounts[p] · ∇f(row start + documents[p]), with the gradients taken at the packed parameters."""
+    if hidden == 0:
+        for p in range(0, count, 4):  # four documents to each pass over θ
+            left = count - p - 1
+            a, b = start + documents[p], start + documents[p + min(1, left)]
+            c, d = start + documents[p + min(2, left)], start + documents[p + min(3, left)]
+            by_a, by_b = amounts[p], amounts[p + min(1, left)] if left >= 1 else 0.0
+            by_c = amounts[p + min(2, left)] if left >= 2 else 0.0
+            by_d = amounts[p + min(3, left)] if left >= 3 else 0.0
+            for j in range(n_features):
+                theta[j] += (by_a * padded[a, j] + by_b * padded[b, j]) + (
+                    by_c * padded[c, j] + by_d * padded[d, j]
+                )
+        return
+    for p in range(count):
+        if amounts[p] != 0.0:
+            _add_hidden_gradient(
+                theta, packed, hidden, n_features, padded, start + documents[p], amounts[p], activation
+            )
+
+
+@kernel
+def _add_hidden_gradient(
     theta: Doubles,
     packed: Floats,
     hidden: int,
@@ -212,11 +246,6 @@ def add_gradient(
     amount: float,
     activation: Floats,
 ) -> None:
-    """θ += amount · ∇f(row), with the gradient taken at the packed parameters."""
-    if hidden == 0:
-        for j in range(n_features):
-            theta[j] += amount * padded[row, j]
-        return
     _activate(packed, hidden, padded, row, activation)
     width = (hidden + LANES - 1) // LANES * LANES
     output = hidden * padded.shape[1] + width

@@ -23,8 +23,8 @@ NONSENSE = [
         {"privacy": RandomisedResponse()},
         "randomised response protects the metric of evolution.*pdgd sends an update",
     ),
-    ({"learner": Evolution(), "interactions": 3}, "interactions must be even, got 3"),
-    ({"learner": Evolution(), "interactions": 1}, "interactions must be even, got 1"),
+    ({"learner": Evolution(), "interactions": 3}, "interactions must be even"),
+    ({"learner": Evolution(), "interactions": 1}, "interactions must be even"),
 ]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from quorank.data.ranking import LANES, RankingData, pad
 from quorank.rankers import MLP, Linear, scores
-from quorank.rankers.scoring import add_gradient, pack, packed_size, score_rows, width_of
+from quorank.rankers.scoring import add_gradients, pack, packed_size, score_rows, width_of
 
 RANKERS = [
     Linear(),
@@ -118,7 +118,8 @@ def test_gradient_equals_finite_differences(ranker, n_features) -> None:
             f = [equations.score(t, features[None, :], ranker.hidden)[0] for t in (up, down)]
             numeric[j] = (f[0] - f[1]) / (2 * step)
         gradient = np.full_like(theta, 0.5)
-        add_gradient(gradient, packed, ranker.hidden, n_features, padded, row, -2.0, activation)
+        one, amount = np.array([row]), np.array([-2.0])
+        add_gradients(gradient, packed, ranker.hidden, n_features, padded, 0, one, amount, 1, activation)
         np.testing.assert_allclose((gradient - 0.5) / -2.0, numeric, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(
             equations.score_gradient(at, features, ranker.hidden), numeric, rtol=1e-6, atol=1e-7
@@ -150,3 +151,23 @@ def test_hidden_layer_starts_as_it_says() -> None:
     assert np.array_equal(ranker.initial(n_features, 3), ranker.initial(n_features, 3))
     assert not MLP(hidden=10, start="zero").initial(n_features, 3).any()
     assert len(MLP(hidden=10, start="zero").initial(n_features, 3)) == 10 * n_features + 20
+
+
+@pytest.mark.parametrize("count", range(1, 10))
+@pytest.mark.parametrize("ranker", [Linear(), MLP(hidden=5)])
+def test_gradients_of_several_documents_add_up(ranker, count) -> None:
+    """Whatever the number of documents: they are taken four at a time."""
+    rng = np.random.default_rng(count)
+    features = rng.normal(size=(12, 7)).astype(np.float32)
+    theta = rng.normal(size=ranker.size(7))
+    padded = pad(features)
+    packed = np.zeros(packed_size(ranker.hidden, padded.shape[1]), dtype=np.float32)
+    pack(theta, ranker.hidden, 7, padded.shape[1], packed)
+    activation = np.zeros(width_of(ranker.hidden), dtype=np.float32)
+    documents, amounts = rng.permutation(9)[:count], rng.normal(size=count)
+    together, single = np.zeros_like(theta), np.zeros_like(theta)
+    add_gradients(together, packed, ranker.hidden, 7, padded, 3, documents, amounts, count, activation)
+    for document, amount in zip(documents, amounts, strict=True):
+        one = np.array([document]), np.array([amount])
+        add_gradients(single, packed, ranker.hidden, 7, padded, 3, *one, 1, activation)
+    assert together == pytest.approx(single, abs=1e-12)
