@@ -295,7 +295,7 @@ def test_worker_killed(tmp_path, own_folder):
         while not all(Path("made", f"seed={s}", "run.toml").exists() for s in (1, 2)):
             time.sleep(0.1)
         kids = subprocess.run(
-            ["ps", "-o", "pid=,args=", "--ppid", str(p.pid)], capture_output=True, text=True
+            ["ps", "-ww", "-o", "pid=,args=", "--ppid", str(p.pid)], capture_output=True, text=True
         ).stdout
         kid = next(int(line.split()[0]) for line in kids.splitlines() if "spawn_main" in line)
         os.kill(kid, signal.SIGKILL)
