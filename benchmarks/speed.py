@@ -115,11 +115,12 @@ def workload(name: str, seconds: float, reference: Any) -> dict[str, Any]:
     lists = np.ones((SIDE_BY_SIDE, data.padded.shape[1]), dtype=np.float32)
     sums = np.empty((SIDE_BY_SIDE, data.longest), dtype=np.float32)
 
-    def read_lists() -> None:
-        _read_lists(data.padded, data.offsets, queries, lists, np.empty_like(sums))
+    def read_lists(order: npt.NDArray[np.int64] = queries) -> None:
+        _read_lists(data.padded, data.offsets, order, lists, np.empty_like(sums))
 
     def read_lists_twice() -> None:
-        threads = [Thread(target=read_lists) for _ in range(2)]
+        # in another order, or the second thread would find in the shared cache what the first has read
+        threads = [Thread(target=read_lists, args=(order,)) for order in (queries, queries[::-1].copy())]
         for thread in threads:
             thread.start()
         for thread in threads:
