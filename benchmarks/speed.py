@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import gc
 import os
-import resource
 import subprocess
 import sys
 import tempfile
 import time
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
@@ -112,21 +112,22 @@ def workload(name: str, seconds: float, reference: Any) -> dict[str, Any]:
         ) / (few * 4)
 
     queries = np.random.default_rng(2).integers(data.n_queries, size=4 * (interactions // 4))
-    lists = np.ones((SIDE_BY_SIDE, data.padded.shape[1]), dtype=np.float32)
-    sums = np.empty((SIDE_BY_SIDE, data.longest), dtype=np.float32)
 
-    def read_lists(order: npt.NDArray[np.int64] = queries) -> None:
-        _read_lists(data.padded, data.offsets, order, lists, np.empty_like(sums))
+    def read_lists(side: int, order: npt.NDArray[np.int64] = queries) -> None:
+        ones = np.ones((side, data.padded.shape[1]), dtype=np.float32)
+        sums = np.empty((side, data.longest), dtype=np.float32)
+        _read_lists(data.padded, data.offsets, order, ones, sums)
 
     def read_lists_twice() -> None:
         # in another order, or the second thread would find in the shared cache what the first has read
-        threads = [Thread(target=read_lists, args=(order,)) for order in (queries, queries[::-1].copy())]
+        orders = (queries, queries[::-1].copy())
+        threads = [Thread(target=read_lists, args=(SIDE_BY_SIDE, order)) for order in orders]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
 
-    read_lists()
+    read_lists(1)
     big = np.ones(1 << 26, dtype=np.float32)
     ones = np.ones(128 * LANES, dtype=np.float32)
     _read_all(big[: 1 << 12], ones)
@@ -134,7 +135,8 @@ def workload(name: str, seconds: float, reference: Any) -> dict[str, Any]:
     contenders = {
         "one": play(1),
         "reference": play_reference,
-        "lists": lambda: timed(read_lists),
+        "lists": lambda: timed(lambda: read_lists(1)),
+        "side by side": lambda: timed(lambda: read_lists(SIDE_BY_SIDE)),
         "memory": lambda: timed(lambda: _read_all(big, ones)),
     }
     if cores > 1:
@@ -143,21 +145,25 @@ def workload(name: str, seconds: float, reference: Any) -> dict[str, Any]:
     best = best_of(contenders, seconds)
     bytes_read = data.padded.nbytes / data.n_queries
     rows = np.diff(data.offsets)[queries].sum()
-    bandwidth = float(rows * data.padded.shape[1] * 4 / best["lists"])
-    together = float(rows * data.padded.shape[1] * 4 / best["lists, two"]) if "two" in best else None
-    sequential = big.nbytes / best["memory"]
+    list_bytes = float(rows * data.padded.shape[1] * 4)
+    # what memory gives: lists read in a random order one by one, as any simulation must; several at a time, the best
+    # way to read them that we know; and straight from start to end, which no simulation can
+    bandwidth = {
+        "memory": list_bytes / best["lists"],
+        "side_by_side": list_bytes / best["side by side"],
+        "sequential": big.nbytes / best["memory"],
+    }
+    together = list_bytes / best["lists, two"] if "two" in best else None
     return {
         "interactions_per_second": 1.0 / best["one"],
         "reference_interactions_per_second": 1.0 / best["reference"],
         "speedup": best["reference"] / best["one"],
         "interactions_per_second_two_threads": 1.0 / best["two"] if "two" in best else None,
         "two_threads_speedup": best["one"] / best["two"] if "two" in best else None,
-        "memory_bandwidth_bytes_per_second": bandwidth,
-        "memory_bandwidth_share": bytes_read / best["one"] / bandwidth,
-        "memory_bandwidth_two_threads_bytes_per_second": together,
-        "memory_bandwidth_share_two_threads": bytes_read / best["two"] / together if together else None,
-        "sequential_bandwidth_bytes_per_second": sequential,
-        "sequential_bandwidth_share": bytes_read / best["one"] / sequential,
+        **{f"{way}_bandwidth_bytes_per_second": rate for way, rate in bandwidth.items()},
+        **{f"{way}_bandwidth_share": bytes_read / best["one"] / rate for way, rate in bandwidth.items()},
+        "side_by_side_two_threads_bytes_per_second": together,
+        "side_by_side_share_two_threads": bytes_read / best["two"] / together if together else None,
         "documents_per_list": data.n_rows / data.n_queries,
         "features": data.n_features,
         "queries": data.n_queries,
@@ -187,14 +193,17 @@ def by_clients(say: Say) -> dict[str, Any]:
         )
         state = federation.start(theta)
         simulator.warm(state)
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         repeats = max(1, 20_000 // clients)
         turns = 5 if clients < 50_000 else 2
         rounds = [_rounds(simulator, state, repeats) / repeats for _ in range(turns)]
-        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+        fresh = Simulator(federation, simulator.simulation)
+        tracemalloc.start()
+        federation.round(state, fresh.gather(state))
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
         figures[str(clients)] = {
             "microseconds_per_interaction": min(rounds) / (clients * federation.interactions) * 1e6,
-            "memory_growth_bytes": grown * (1 if sys.platform == "darwin" else 1024),
+            "peak_bytes": peak,  # of all arrays of a round
         }
         say(
             f"{clients:>7,} clients: {figures[str(clients)]['microseconds_per_interaction']:.2f} µs per interaction"
