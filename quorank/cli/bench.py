@@ -85,7 +85,11 @@ def _table(figures: dict[str, Any]) -> Any:
                 f"{name}: per second, 2 threads", compact(f["interactions_per_second_two_threads"]),
                 "1 thread", f"{f['two_threads_speedup']:.2f} ×",
             )  # fmt: skip
-        ways = {"memory": "list by list", "side_by_side": "lists side by side", "sequential": "start to end"}
+        ways = {
+            "memory": "straight read",
+            "side_by_side": "lists side by side",
+            "list_by_list": "list by list",
+        }
         for number, (way, name_of_way) in enumerate(ways.items()):
             rate, share = f[f"{way}_bandwidth_bytes_per_second"] / 1e9, f[f"{way}_bandwidth_share"]
             read = f"{rate * share:.1f} GB/s" if number == 0 else ""

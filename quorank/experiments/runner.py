@@ -28,7 +28,6 @@ from quorank.experiments.progress import Progress
 from quorank.federation import Simulator, State
 from quorank.files import write_whole
 from quorank.learning import Simulation
-from quorank.privacy import RandomisedResponse
 
 EVALUATE_TOGETHER = 16
 """Rankers of this many rounds are evaluated in one pass: the test split is read from memory once for all of them."""
@@ -183,12 +182,8 @@ class Runner:
         }
 
     def _privacy(self) -> dict[str, Any] | None:
-        federation = self.experiment.federation
-        if isinstance(federation.privacy, RandomisedResponse):
-            return federation.privacy.statement(
-                self.experiment.rounds, federation.interactions, self.experiment.evaluation.k + 1
-            )
-        return federation.privacy.statement(self.experiment.rounds)
+        federation, values = self.experiment.federation, self.experiment.evaluation.k + 1
+        return federation.privacy.statement(self.experiment.rounds, federation.interactions, values)
 
     def ledger(self) -> dict[str, Any]:
         """What left the clients."""

@@ -12,5 +12,6 @@ class NoPrivacy:
 
     kind: ClassVar[str] = "none"
 
-    def statement(self, rounds: int) -> dict[str, Any] | None:
+    def statement(self, rounds: int, interactions: int = 1, n: int = 11) -> dict[str, Any] | None:
+        """There is nothing to state."""
         return None
