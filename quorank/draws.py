@@ -38,6 +38,10 @@ class Purpose(IntEnum):
     PERTURBATION_SEED = 6  # the seed that an evolution-strategies client draws and sends
     PERTURBATION = 7  # the noise rebuilt from that seed
     RESPONSE = 8  # randomised response
+    QUANTISATION = 9  # the random rounding of an update to integers
+    NOISE = 10  # noise that protects a sum, drawn by the coordinator
+    NOISE_SHARE = 11  # a client's share of that noise
+    CANARY = 12  # canary clients of an audit
 
 
 @kernel

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from quorank.federation import AGGREGATIONS, PARTICIPATIONS, SERVERS, Adam, Add, Full, Mean, Momentum, Sampled
+from quorank.federation import (
+    AGGREGATIONS,
+    PARTICIPATIONS,
+    SERVERS,
+    Adam,
+    Add,
+    Full,
+    Mean,
+    Momentum,
+    Poisson,
+    Sampled,
+)
 from quorank.learning import LEARNERS, PDGD, Evolution
 from quorank.parts import Family
-from quorank.privacy import PRIVACIES, NoPrivacy, RandomisedResponse
+from quorank.privacy import PRIVACIES, ClippedGaussian, NoPrivacy, PublishedLaplace, RandomisedResponse, Signs
 from quorank.rankers import MLP, RANKERS, Linear
 from quorank.users import CLICK_MODELS, Cascade, PositionBased
 
@@ -39,9 +50,20 @@ EXAMPLES: dict[str, list[Any]] = {
         Evolution(),
         Evolution(sigma=0.3, metric="ndcg"),
     ],
-    "privacies": [NoPrivacy(), RandomisedResponse(), RandomisedResponse(p=0.25, per="interaction")],
+    "privacies": [
+        NoPrivacy(),
+        RandomisedResponse(),
+        RandomisedResponse(p=0.25, per="interaction"),
+        ClippedGaussian(epsilon=30.0, accountant="rdp"),
+        ClippedGaussian(clip=0.3, noise_multiplier=1.5),
+        ClippedGaussian(noise_multiplier=0.5, clip=0.1 + 0.2, quantile=0.5, clip_rate=0.1),
+        PublishedLaplace(),
+        PublishedLaplace(epsilon=1.2, sensitivity=3.0),
+        Signs(),
+        Signs(p=0.75, size=0.1),
+    ],
     "aggregations": [Mean()],
-    "participations": [Full(), Sampled(), Sampled(cohort=1)],
+    "participations": [Full(), Sampled(), Sampled(cohort=1), Poisson(rate=0.7), Poisson(rate=1.0)],
     "servers": [
         Add(),
         Add(step=0.1 + 0.2),
@@ -90,6 +112,26 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("privacies", {"kind": "randomised-response", "p": 1.0}),
     ("privacies", {"kind": "randomised-response", "p": NAN}),
     ("privacies", {"kind": "randomised-response", "per": "round"}),
+    ("privacies", {"kind": "gaussian", "epsilon": 0.0}),
+    ("privacies", {"kind": "gaussian", "epsilon": NAN}),
+    ("privacies", {"kind": "gaussian", "epsilon": INF}),
+    ("privacies", {"kind": "gaussian", "delta": 0.0}),
+    ("privacies", {"kind": "gaussian", "delta": 1.0}),
+    ("privacies", {"kind": "gaussian", "clip": 0.0}),
+    ("privacies", {"kind": "gaussian", "clip": -0.3}),
+    ("privacies", {"kind": "gaussian", "clip": INF}),
+    ("privacies", {"kind": "gaussian", "noise_multiplier": 0.0}),
+    ("privacies", {"kind": "gaussian", "quantile": 1.0}),
+    ("privacies", {"kind": "gaussian", "clip_rate": 0.0}),
+    ("privacies", {"kind": "gaussian", "accountant": "moments"}),
+    ("privacies", {"kind": "published", "epsilon": -1.0}),
+    ("privacies", {"kind": "published", "sensitivity": 0.0}),
+    ("privacies", {"kind": "published", "clip": 0.3}),
+    ("privacies", {"kind": "signs", "p": 0.5}),
+    ("privacies", {"kind": "signs", "p": 1.5}),
+    ("privacies", {"kind": "signs", "size": 0.0}),
+    ("participations", {"kind": "poisson", "rate": 0.0}),
+    ("participations", {"kind": "poisson", "rate": 1.5}),
     ("participations", {"kind": "sampled", "cohort": 0}),
     ("participations", {"kind": "sampled", "cohort": -5}),
     ("participations", {"kind": "sampled", "cohort": 1.5}),

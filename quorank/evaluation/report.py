@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from quorank.evaluation import page, statement
-from quorank.evaluation.curves import PALETTE, Panel, learning_curves, svg
+from quorank.evaluation.curves import PALETTE, Curve, Panel, learning_curves, svg
 from quorank.evaluation.panels import TITLES, panels_of
 from quorank.evaluation.runs import Group, Run, load_run
 from quorank.evaluation.tables import (
@@ -152,7 +155,16 @@ def _privacy(run: Run) -> str:
     fields = (
         [page.facts(statement.privacy_fields(entry))] if entry and statement.privacy_fields(entry) else []
     )
-    return page.section("Privacy", page.paragraph(statement.privacy(entry)), *fields)
+    drawing = [page.plots([_spent(run, entry)])] if entry and len(run.spent) > 1 else []
+    return page.section("Privacy", page.paragraph(statement.privacy(entry)), *drawing, *fields)
+
+
+def _spent(run: Run, entry: Mapping[str, Any]) -> tuple[str, str]:
+    """The ε that a client has spent by each round, at the δ of the whole run."""
+    rounds, epsilons = np.array([(0.0, 0.0), *run.spent]).T
+    title = f"ε spent by one client at δ = {statement.words(entry.get('delta'))}"
+    panel = Panel(title, "rounds", "", (Curve("", rounds, epsilons[None]),))
+    return _alt(panel), svg(learning_curves([panel]), "spent")
 
 
 def _config_text(run: Run) -> str:

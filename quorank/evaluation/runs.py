@@ -42,6 +42,9 @@ class Run:
     config: Mapping[str, Any]  # run.toml, complete
     summary: Mapping[str, Any]  # summary.json
     history: Mapping[str, npt.NDArray[np.float64]] = field(repr=False)  # column → (rows,)
+    spent: Sequence[tuple[int, float]] = field(
+        default=(), repr=False
+    )  # (rounds done, ε by then), from ledger.json
 
     def setting(self, dotted: str, default: Any = None) -> Any:
         """A value of run.toml by its dotted key, e.g. "federation.clients"."""
@@ -108,7 +111,14 @@ def load_run(path: Path | str) -> Run:
         _read_config(folder / "run.toml"),
         _read_summary(folder / "summary.json"),
         _read_history(folder),
+        spent_of(_read_json(folder / "ledger.json")) if (folder / "ledger.json").is_file() else (),
     )
+
+
+def spent_of(ledger: Mapping[str, Any]) -> tuple[tuple[int, float], ...]:
+    """The ε spent over the rounds, as a ledger has it; nothing where no ε adds up."""
+    entries = ledger.get("spent")
+    return tuple((int(e["round"]), float(e["epsilon"])) for e in entries) if isinstance(entries, list) else ()
 
 
 def load_runs(paths: Iterable[Path | str]) -> list[Run]:

@@ -12,6 +12,7 @@ from quorank.federation import Report
 
 Doubles = npt.NDArray[np.float64]
 COLUMNS = ("offline_ndcg@10", "offline_maxrr", "online_ndcg@10", "online_maxrr", "clicks", "update_norm")
+LEDGER = ("participants", "sensitivity", "noise")  # of every round's release, for the ledger
 DISCOUNT = 0.9995  # γ of the online measure, over rounds
 
 
@@ -29,7 +30,7 @@ class Progress:
 
     @classmethod
     def empty(cls, rounds: int) -> Progress:
-        return cls(rounds, {name: np.full(rounds, np.nan) for name in COLUMNS})
+        return cls(rounds, {name: np.full(rounds, np.nan) for name in (*COLUMNS, *LEDGER)})
 
     def record(self, report: Report) -> None:
         at = report.round - 1
@@ -37,6 +38,8 @@ class Progress:
         self.values["online_maxrr"][at] = report.online_maxrr
         self.values["clicks"][at] = report.clicks
         self.values["update_norm"][at] = report.update_norm
+        for name in LEDGER:
+            self.values[name][at] = getattr(report, name)
         self.per_round = report.interactions
         self.interactions += report.interactions
         self.done = report.round

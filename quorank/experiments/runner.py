@@ -24,10 +24,11 @@ from quorank.errors import BadInput, Interrupted, require
 from quorank.evaluation.ranker import Evaluator
 from quorank.experiments import storage
 from quorank.experiments.experiment import Experiment
-from quorank.experiments.progress import Progress
+from quorank.experiments.progress import LEDGER, Progress
 from quorank.federation import Simulator, State
 from quorank.files import write_whole
 from quorank.learning import Simulation
+from quorank.privacy.ledger import ledger
 
 EVALUATE_TOGETHER = 16
 """Rankers of this many rounds are evaluated in one pass: the test split is read from memory once for all of them."""
@@ -96,7 +97,9 @@ class Runner:
             experiment.seed,
             plan.k,
         )
-        self.simulator = Simulator(experiment.federation, simulation, self.threads, self.chunk)
+        self.simulator = Simulator(
+            experiment.federation, simulation, self.threads, self.chunk, experiment.rounds
+        )
         self.evaluator = Evaluator(
             self.collection.test, experiment.ranker, plan.k, plan.no_relevant, self.threads
         )
@@ -105,6 +108,7 @@ class Runner:
             f"{experiment.data.source}: no test query has a relevant document; there is nothing to judge a ranker by",
         )
         self.simulator.world  # noqa: B018  built now, not in the first round's time
+        self.simulator.mechanism  # noqa: B018  an impossible budget is refused before anything is written
 
     @property
     def parameters(self) -> int:
@@ -170,7 +174,7 @@ class Runner:
             "interactions": progress.interactions,
             "seconds": {"train": progress.train_seconds, "evaluate": progress.evaluate_seconds},
             "interactions_per_second": progress.interactions / max(progress.train_seconds, 1e-9),
-            "privacy": self._privacy(),
+            "privacy": self.simulator.mechanism.statement(progress.done),
             "seed": self.experiment.seed,
             "version": __version__,
             "evaluation": {
@@ -181,22 +185,16 @@ class Runner:
             },
         }
 
-    def _privacy(self) -> dict[str, Any] | None:
-        federation, values = self.experiment.federation, self.experiment.evaluation.k + 1
-        return federation.privacy.statement(self.experiment.rounds, federation.interactions, values)
-
     def ledger(self) -> dict[str, Any]:
-        """What left the clients."""
-        federation = self.experiment.federation
-        return {
-            "mechanism": self.experiment.tables()["privacy"],
-            "releases": {
-                "rounds": self.experiment.rounds,
-                "clients": federation.clients,
-                "cohort": federation.participation.size(federation.clients),
-            },
-            "privacy": self._privacy(),
-        }
+        """What left the clients, as `ledger.json` holds it."""
+        assert self.progress is not None
+        federation, plan = self.experiment.federation, self.experiment.evaluation
+        return ledger(
+            self.experiment.tables()["privacy"],
+            self.simulator.mechanism,
+            federation.setting(self.experiment.rounds, self.parameters, plan.k + 1),
+            *(self.progress.values[name][: self.progress.done] for name in LEDGER),
+        )
 
 
 def run_experiment(
@@ -243,17 +241,19 @@ def finish(runner: Runner, folder: Path) -> dict[str, Any]:
     n_features = runner.collection.train.n_features
     write_whole(folder / storage.RANKER, storage.ranker_bytes(runner.experiment, n_features, theta))
     write_whole(folder / "history.parquet", storage.parquet_bytes(runner.progress.columns()))
-    write_whole(folder / "ledger.json", storage.json_bytes(runner.ledger()))
-    _write_report(folder, runner, summary)
+    book = runner.ledger()
+    write_whole(folder / "ledger.json", storage.json_bytes(book))
+    _write_report(folder, runner, summary, book)
     write_whole(folder / storage.SUMMARY, storage.json_bytes(summary))
     (folder / storage.CHECKPOINT).unlink(missing_ok=True)
     return summary
 
 
-def _write_report(folder: Path, runner: Runner, summary: dict[str, Any]) -> None:
+def _write_report(folder: Path, runner: Runner, summary: dict[str, Any], book: dict[str, Any]) -> None:
     from quorank.evaluation.report import write_report
-    from quorank.evaluation.runs import Run
+    from quorank.evaluation.runs import Run, spent_of
 
     assert runner.progress is not None
     history = {k: np.asarray(v, dtype=np.float64) for k, v in runner.progress.columns().items()}
-    write_report(Run(folder, runner.experiment.tables(), summary, history), folder / "report.html")
+    run = Run(folder, runner.experiment.tables(), summary, history, spent_of(book))
+    write_report(run, folder / "report.html")

@@ -81,6 +81,7 @@ def save_checkpoint(folder: Path, experiment: Experiment, state: State, progress
     """Where the run stands after a round, and of which experiment."""
     arrays: dict[str, Any] = {f"column:{k}": v for k, v in progress.values.items()}
     arrays |= {f"memory:{k}": v for k, v in state.memory.items()}
+    arrays |= {f"private:{k}": v for k, v in state.private.items()}
     arrays["theta"] = state.theta
     counts = [state.round, progress.rounds, progress.interactions, progress.per_round]
     arrays["counts"] = np.array(counts, dtype=np.int64)
@@ -103,7 +104,8 @@ def load_checkpoint(folder: Path, experiment: Experiment, size: int) -> tuple[St
         counts = [int(c) for c in arrays["counts"]]
         memory = {k.removeprefix("memory:"): v for k, v in arrays.items() if k.startswith("memory:")}
         values = {k.removeprefix("column:"): v for k, v in arrays.items() if k.startswith("column:")}
-        state = State(counts[0], arrays["theta"], memory)
+        private = {k.removeprefix("private:"): v for k, v in arrays.items() if k.startswith("private:")}
+        state = State(counts[0], arrays["theta"], memory, private)
         progress = Progress(counts[1], values, counts[2], counts[3], counts[0], *arrays["seconds"].tolist())
     except (
         OSError,

@@ -18,8 +18,8 @@ class Mean:
     kind: ClassVar[str] = "mean"
 
     def combine(self, total: npt.NDArray[np.float64], weight: float) -> npt.NDArray[np.float64]:
-        """The mean from the weighted sum of the updates and the sum of the weights."""
-        return np.asarray(total / weight, dtype=np.float64)
+        """The mean from the weighted sum of the updates and the sum of the weights; nothing, if nobody took part."""
+        return np.asarray(total / weight if weight > 0.0 else total, dtype=np.float64)
 
 
 Aggregation = Mean

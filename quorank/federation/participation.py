@@ -51,11 +51,32 @@ class Sampled:
         return np.sort(np.argsort(draws, kind="stable")[: self.cohort]).astype(np.int64)
 
 
+@dataclass(frozen=True)
+class Poisson:
+    """Each client takes part in each round with probability `rate`, by its own coin."""
+
+    kind: ClassVar[str] = "poisson"
+
+    rate: float = 0.1
+
+    def __post_init__(self) -> None:
+        require(0.0 < self.rate <= 1.0, f"rate must be above 0 and at most 1, got {self.rate}")
+
+    def size(self, clients: int) -> int:
+        """On average, at least 1."""
+        return max(1, round(self.rate * clients))
+
+    def members(self, clients: int, round_: int, seed: int) -> Integers | None:
+        draws = np.empty(clients)
+        _draw_each(key_of(seed, Purpose.PARTICIPATION), round_, draws)
+        return np.flatnonzero(draws < self.size(clients) / clients).astype(np.int64)
+
+
 @kernel
 def _draw_each(key: npt.NDArray[np.uint64], round_: int, out: npt.NDArray[np.float64]) -> None:
     for client in range(len(out)):
         out[client], _ = uniform_pair(key, 0, 0, client, round_)
 
 
-Participation = Full | Sampled
-PARTICIPATIONS: Family[Participation] = Family("participation", Full, Sampled)
+Participation = Full | Sampled | Poisson
+PARTICIPATIONS: Family[Participation] = Family("participation", Full, Sampled, Poisson)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,7 +13,7 @@ from quorank.federation.mean import Aggregation, Mean
 from quorank.federation.participation import Full, Participation
 from quorank.federation.servers import Add, Memory, Server
 from quorank.learning import PDGD, Evolution, Learner
-from quorank.privacy import NoPrivacy, Privacy, RandomisedResponse
+from quorank.privacy import NoPrivacy, Privacy, PublishedLaplace, RandomisedResponse, Setting
 
 Doubles = npt.NDArray[np.float64]
 
@@ -24,19 +25,23 @@ class State:
     round: int  # rounds done
     theta: Doubles  # θ
     memory: Memory  # of the server's optimiser
+    private: Memory = field(default_factory=dict)  # of the privacy mechanism
 
 
 @dataclass(frozen=True, eq=False)
 class Gathered:
-    """What the cohort of a round sent, summed exactly."""
+    """What the cohort of a round sent, summed exactly, with the noise that its privacy adds."""
 
-    total: Doubles  # Σ n_c · update
-    weight: float  # Σ n_c
+    total: Doubles  # Σ n_c · release
+    weight: float  # Σ n_c, or what the mechanism divides by
     clients: int
     interactions: int
     ndcg: float  # Σ nDCG of the lists that were shown
     reciprocal: float  # Σ MaxRR of the clicks
     clicks: float
+    private: Memory = field(default_factory=dict)  # of the privacy mechanism, for the next round
+    sensitivity: float = math.nan  # how far one client could move the total
+    noise: float = 0.0  # standard deviation of the noise on each number of the total
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,9 @@ class Report:
     online_maxrr: float
     clicks: float  # per interaction
     update_norm: float  # of the aggregated update
+    participants: int
+    sensitivity: float  # of the sum of releases to one client
+    noise: float  # standard deviation of the noise on each number of that sum
 
 
 @dataclass(frozen=True)
@@ -79,12 +87,24 @@ class Federation:
                 "privacy: randomised response protects the metric of evolution strategies; "
                 f"{self.learner.kind} sends an update, so it needs another privacy",
             )
+        if isinstance(self.privacy, PublishedLaplace):
+            require(
+                not isinstance(self.learner, Evolution),
+                "privacy: the published mechanism clips the parameters that a client learns; evolution strategies "
+                'learn none on the client, use kind = "randomised-response" or "gaussian"',
+            )
         if isinstance(self.learner, Evolution):
             require(
                 self.interactions % 2 == 0,
                 "interactions must be even for evolution strategies, which rank half of them by each "
                 f"antithetic perturbation, got {self.interactions}",
             )
+
+    def setting(self, rounds: int, parameters: int, values: int = 11) -> Setting:
+        """What the privacy of a run of so many rounds must know."""
+        cohort = self.participation.size(self.clients)
+        kind = self.participation.kind if cohort < self.clients else "full"
+        return Setting(self.clients, cohort, rounds, kind, self.interactions, parameters, values)  # type: ignore[arg-type]
 
     def start(self, theta: Doubles) -> State:
         return State(0, np.array(theta, dtype=np.float64), self.server.start(len(theta)))
@@ -93,12 +113,16 @@ class Federation:
         """One round: combine what the cohort sent and let the server step."""
         update = self.aggregation.combine(gathered.total, gathered.weight)
         theta, memory = self.server.advance(state.theta, update, state.memory)
+        shown = max(gathered.interactions, 1)
         report = Report(
             state.round + 1,
             gathered.interactions,
-            gathered.ndcg / gathered.interactions,
-            gathered.reciprocal / gathered.interactions,
-            gathered.clicks / gathered.interactions,
+            gathered.ndcg / shown,
+            gathered.reciprocal / shown,
+            gathered.clicks / shown,
             float(np.sqrt(np.dot(update, update))),
+            gathered.clients,
+            gathered.sensitivity,
+            gathered.noise,
         )
-        return State(state.round + 1, theta, memory), report
+        return State(state.round + 1, theta, memory, gathered.private), report

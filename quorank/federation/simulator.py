@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from threading import local
 
@@ -15,7 +15,7 @@ from quorank.federation.exact_sum import ExactSum
 from quorank.federation.rounds import Federation, Gathered, State
 from quorank.learning import Evolution
 from quorank.learning.simulation import STATISTICS, Privatise, Simulation, Work, World
-from quorank.privacy import RandomisedResponse
+from quorank.privacy import Mechanism, Plain, RandomisedResponse
 from quorank.privacy.randomised_response import metric_values
 
 Doubles = npt.NDArray[np.float64]
@@ -26,6 +26,18 @@ ROWS_BYTES = 1 << 19
 
 
 @dataclass(eq=False)
+class _Releases(ExactSum):
+    """The running sum of a cohort's releases and statistics."""
+
+    within: int = field(default=0, init=False)  # updates that were within the clip
+
+    def merge(self, other: ExactSum) -> None:
+        super().merge(other)
+        assert isinstance(other, _Releases)
+        self.within += other.within
+
+
+@dataclass(eq=False)
 class Simulator:
     """Plays the cohorts of a federation. Nothing here changes the result: not `threads`, not `chunk`."""
 
@@ -33,6 +45,7 @@ class Simulator:
     simulation: Simulation
     threads: int = 1
     chunk: int | None = None  # clients per call of the kernel; by default what fits the cache
+    rounds: int | None = None  # of the whole run, for which its privacy is planned
     _pool: ThreadPoolExecutor | None = field(default=None, init=False, repr=False)
     _own: local = field(default_factory=local, init=False, repr=False)
 
@@ -44,52 +57,67 @@ class Simulator:
     def world(self) -> World:
         return self.simulation.world()
 
+    @cached_property
+    def mechanism(self) -> Mechanism:
+        """The privacy of the run, calibrated for all of its rounds."""
+        federation, simulation = self.federation, self.simulation
+        setting = federation.setting(self.rounds or 1, simulation.parameters, simulation.k + 1)
+        return federation.privacy.mechanism(setting, simulation.seed)
+
     def initial(self) -> State:
         """The state before the first round."""
         simulation = self.simulation
-        return self.federation.start(simulation.ranker.initial(simulation.data.n_features, simulation.seed))
+        theta = simulation.ranker.initial(simulation.data.n_features, simulation.seed)
+        return replace(self.federation.start(theta), private=self.mechanism.start())
 
     def warm(self, state: State) -> None:
         """Compile, or load from the cache, what a round needs, so that the first one is timed like the others."""
-        self._play(
-            state, np.empty(0, dtype=np.int64), (0, 0), ExactSum(self.simulation.parameters + STATISTICS)
-        )
+        self._play(state, np.empty(0, dtype=np.int64), (0, 0), self._nothing())
 
     def gather(self, state: State) -> Gathered:
         """Let the round's cohort interact from state.theta and sum up what it sends."""
         federation, size = self.federation, self.simulation.parameters
         require(state.theta.shape == (size,), f"this ranker has {size} parameters, got {state.theta.shape}")
+        require(
+            state.round < (self.rounds or 1) or isinstance(self.mechanism, Plain),
+            f"privacy is planned for {self.rounds or 1} rounds, and they are done; plan a longer run from its start",
+        )
         members = federation.participation.members(federation.clients, state.round, self.simulation.seed)
         count = federation.clients if members is None else len(members)
         step = self.chunk or max(1, min(ROWS_BYTES // (8 * (size + STATISTICS)), -(-count // self.threads)))
         spans = [(start, min(start + step, count)) for start in range(0, count, step)]
         if self.threads == 1 or len(spans) == 1:
-            total = ExactSum(size + STATISTICS)
+            total = self._nothing()
             for span in spans:
                 self._play(state, members, span, total)
         else:
             total = self._gather_in_threads(state, members, spans)
         sums = total.value()
         interactions = count * federation.interactions
+        weight = float(interactions if self.mechanism.weighted else count)
+        private = self.mechanism.finish(sums[:size], weight, total.within, count, state.round, state.private)
         return Gathered(
-            sums[:size],
-            float(interactions),
+            private.total,
+            private.weight,
             count,
             interactions,
             float(sums[size]),
             float(sums[size + 1]),
             float(sums[size + 2]),
+            private.memory,
+            private.sensitivity,
+            private.noise,
         )
 
     def _gather_in_threads(
         self, state: State, members: Integers | None, spans: list[tuple[int, int]]
-    ) -> ExactSum:
+    ) -> _Releases:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self.threads)
         waiting = iter(spans)  # a list iterator hands out each span once, also to several threads
 
-        def work() -> ExactSum:
-            mine = ExactSum(self.simulation.parameters + STATISTICS)
+        def work() -> _Releases:
+            mine = self._nothing()
             for span in waiting:
                 self._play(state, members, span, mine)
             return mine
@@ -99,15 +127,24 @@ class Simulator:
             total.merge(other)
         return total
 
-    def _play(self, state: State, members: Integers | None, span: tuple[int, int], total: ExactSum) -> None:
+    def _play(self, state: State, members: Integers | None, span: tuple[int, int], total: _Releases) -> None:
         clients = np.arange(*span) if members is None else members[span[0] : span[1]]
         count = len(clients)
         rows, interactions, weights = self._room(count)
+        mechanism, size = self.mechanism, self.simulation.parameters
         work = Work(
-            self.world, self.simulation.seed, state.theta, state.round, clients, interactions, self._privatise
+            self.world,
+            self.simulation.seed,
+            state.theta,
+            state.round,
+            clients,
+            interactions,
+            self._privatise,
+            mechanism.bound,
         )
         self.federation.learner.updates(work, rows)
-        total.add(rows, weights, rows.shape[1] - STATISTICS, clients)
+        total.within += mechanism.release(rows[:, :size], state.theta, state.round, clients, state.private)
+        total.add(rows, weights, size, clients)
 
     def _room(self, count: int) -> tuple[Doubles, Integers, Doubles]:
         """Updates, interactions and weights of a chunk: scratch of this thread, reused from chunk to chunk."""
@@ -116,8 +153,11 @@ class Simulator:
             own.count = count
             own.rows = np.empty((count, self.simulation.parameters + STATISTICS))
             own.interactions = np.full(count, self.federation.interactions)
-            own.weights = own.interactions.astype(np.float64)
+            own.weights = own.interactions.astype(np.float64) if self.mechanism.weighted else np.ones(count)
         return own.rows[:count], own.interactions[:count], own.weights[:count]
+
+    def _nothing(self) -> _Releases:
+        return _Releases(self.simulation.parameters + STATISTICS)
 
     @cached_property
     def _privatise(self) -> Privatise | None:

@@ -5,6 +5,7 @@ A client shows Plackett-Luce lists, infers preferences from clicks and follows t
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -47,6 +48,7 @@ class PDGD:
             work.round,
             work.clients,
             work.interactions,
+            work.bound,
             rows,
         )
 
@@ -86,6 +88,20 @@ def learn_list(
     return found
 
 
+@kernel
+def keep_within(theta: Doubles, bound: float) -> bool:
+    """θ ← θ·min(1, bound/‖θ‖) (FPDGD eq. 13); True if that changed it."""
+    total = 0.0
+    for j in range(len(theta)):
+        total += theta[j] * theta[j]
+    length = math.sqrt(total)
+    if length <= bound:
+        return False
+    for j in range(len(theta)):
+        theta[j] *= bound / length
+    return True
+
+
 SIDE_BY_SIDE = 4
 """Clients whose lists are scored together; it changes the speed only (see `score_lists`)."""
 
@@ -99,6 +115,7 @@ def _simulate_clients(
     round_: int,
     clients: npt.NDArray[np.int64],
     interactions: npt.NDArray[np.int64],
+    bound: float,
     rows: Doubles,
 ) -> None:
     """B interactions of each client from the same θ (algorithm 2, ClientUpdate); nothing is allocated per interaction."""
@@ -149,15 +166,17 @@ def _simulate_clients(
                     round_, clicked,
                 )  # fmt: skip
                 rows[base + g, size] += list_ndcg(world, queries[g], shown, k)
-                if first < 0:
-                    continue
-                rows[base + g, size + 1] += 1.0 / (first + 1)
-                for p in range(k):
-                    rows[base + g, size + STATISTICS - 1] += clicked[p]
-                learned = learn_list(
-                    rows[base + g, :size], packed[g], hidden, n_features, world.padded, start, n, scores[g], shown,
-                    shown_weights, rest, clicked, k, eta, coefficients, logarithms, inverses, activation,
-                )  # fmt: skip
+                learned = False
+                if first >= 0:
+                    rows[base + g, size + 1] += 1.0 / (first + 1)
+                    for p in range(k):
+                        rows[base + g, size + STATISTICS - 1] += clicked[p]
+                    learned = learn_list(
+                        rows[base + g, :size], packed[g], hidden, n_features, world.padded, start, n, scores[g], shown,
+                        shown_weights, rest, clicked, k, eta, coefficients, logarithms, inverses, activation,
+                    )  # fmt: skip
+                if bound < np.inf:
+                    learned |= keep_within(rows[base + g, :size], bound)
                 if learned and not batched:
                     pack(rows[base + g, :size], hidden, n_features, stride, packed[g])
         for g in range(side):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -104,6 +105,7 @@ class Work:
     clients: Integers
     interactions: Integers  # n_c, one per client
     privatise: Privatise | None = None
+    bound: float = math.inf  # clients clip their parameters to this L2 norm after each local step
 
 
 @kernel

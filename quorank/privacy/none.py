@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
+
+from quorank.privacy.mechanism import Plain
+from quorank.privacy.setting import Setting
 
 
 @dataclass(frozen=True)
@@ -12,6 +15,5 @@ class NoPrivacy:
 
     kind: ClassVar[str] = "none"
 
-    def statement(self, rounds: int, interactions: int = 1, n: int = 11) -> dict[str, Any] | None:
-        """There is nothing to state."""
-        return None
+    def mechanism(self, setting: Setting, seed: int) -> Plain:
+        return Plain()

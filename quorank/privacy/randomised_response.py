@@ -8,7 +8,7 @@ a client sends two numbers a round (the antithetic halves), so its ε adds up ov
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -17,6 +17,8 @@ import numpy.typing as npt
 from quorank.compiled import kernel
 from quorank.draws import Purpose, key_of, uniform_pair
 from quorank.errors import require
+from quorank.privacy.mechanism import Plain
+from quorank.privacy.setting import Setting
 
 Doubles = npt.NDArray[np.float64]
 
@@ -55,23 +57,44 @@ class RandomisedResponse:
         _respond(raw, values, self.p, key_of(seed, Purpose.RESPONSE), round_, clients, sent)
         return np.asarray(sent.mean(axis=2), dtype=np.float64)
 
-    def statement(self, rounds: int, interactions: int = 2, n: int = 11) -> dict[str, Any]:
+    def mechanism(self, setting: Setting, seed: int) -> ResponseMechanism:
+        require(
+            self.p > 1.0 / setting.values,
+            f"privacy: p must be above 1/{setting.values}, or the answer says less than nothing, got {self.p}",
+        )
+        return ResponseMechanism(part=self, setting=setting)
+
+
+@dataclass(frozen=True, eq=False)
+class ResponseMechanism(Plain):
+    """Clients randomise what they measure, so their messages are summed as they come."""
+
+    part: RandomisedResponse = field(default_factory=RandomisedResponse)
+    setting: Setting = field(default_factory=lambda: Setting(1, 1, 1))
+
+    def statement(self, rounds: int | None = None) -> dict[str, Any]:
         """What this gives, for the ledger and the reports: never an ε without unit, δ and horizon."""
-        each = self.epsilon(n)
-        releases = (interactions if self.per == "interaction" else 2) * rounds
+        setting, part = self.setting, self.part
+        done = setting.rounds if rounds is None else rounds
+        each = part.epsilon(setting.values)
+        releases = (setting.interactions if part.per == "interaction" else 2) * done
         return {
-            "kind": self.kind,
+            "kind": part.kind,
             "model": "local",
             "unit": "client",
             "epsilon": each * releases,
             "delta": 0.0,
-            "horizon": f"whole run of {rounds} rounds, by adding up",
-            "rounds": rounds,
+            "horizon": f"{setting.horizon(done)}, by adding up",
+            "rounds": done,
             "epsilon_per_number_sent": each,
             "numbers_sent": releases,
-            "p": self.p,
-            "values": n,
+            "p": part.p,
+            "values": setting.values,
         }
+
+    def spent(self) -> list[tuple[int, float]]:
+        each = self.statement(1)["epsilon"]
+        return [(t, each * t) for t in (1, self.setting.rounds)]
 
 
 def metric_values(metric: str, k: int) -> Doubles:

@@ -9,14 +9,14 @@ import pytest
 from chance import assert_follows, assert_mean
 from hypothesis import given
 from hypothesis import strategies as st
-from part_examples import EXAMPLES
 
 from quorank.draws import Purpose, uniforms
 from quorank.errors import BadInput
-from quorank.privacy import NoPrivacy, RandomisedResponse
+from quorank.privacy import RandomisedResponse, Setting
 from quorank.privacy.randomised_response import metric_values, randomised_response, round_at_random
 
 VALUES = metric_values("maxrr", 10)
+SETTING = Setting(50, 50, 100, interactions=4, values=11)
 
 
 def sent_by(part, x, count, values=VALUES, seed=1, round_=0) -> np.ndarray:
@@ -167,25 +167,12 @@ def test_less_truth_than_chance_is_refused(p) -> None:
         sent_by(RandomisedResponse(p=p), [[0.0], [0.0]], 1)
 
 
-@pytest.mark.parametrize("part", EXAMPLES["privacies"], ids=str)
-def test_no_epsilon_without_unit_delta_and_horizon(part) -> None:
-    statement = part.statement(rounds=200)
-    if statement is None:
-        assert isinstance(part, NoPrivacy)
-        return
-    assert statement["kind"] == part.kind
-    if any("epsilon" in key for key in statement):
-        assert statement["unit"] == "client"
-        assert statement["delta"] >= 0
-        assert "200 rounds" in statement["horizon"]
-
-
 def test_epsilon_adds_up_over_everything_that_is_sent() -> None:
     """Two numbers a round per message, B numbers a round per interaction; pure ε, so they add up."""
     once = math.log(0.5 * 10 / 0.5)
-    message = RandomisedResponse(p=0.5).statement(rounds=100, interactions=4, n=11)
+    message = RandomisedResponse(p=0.5).mechanism(SETTING, 1).statement()
     assert message["epsilon"] == pytest.approx(once * 2 * 100)
-    single = RandomisedResponse(p=0.5, per="interaction").statement(rounds=100, interactions=4, n=11)
+    single = RandomisedResponse(p=0.5, per="interaction").mechanism(SETTING, 1).statement()
     assert single["epsilon"] == pytest.approx(once * 4 * 100)
     assert message["epsilon_per_number_sent"] == pytest.approx(once)
     assert message["delta"] == 0

@@ -1,0 +1,156 @@
+"""`quorank privacy`: plan a budget, read what a run has spent, and try to break it."""
+
+from __future__ import annotations
+
+import json as json_
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from quorank.errors import BadInput
+
+app = typer.Typer(
+    help="Privacy: plan a budget, read a run's ledger, audit a run.",
+    no_args_is_help=True,
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+
+
+@app.command()
+def plan(
+    clients: Annotated[int, typer.Option(help="Clients of the federation.")] = 1000,
+    cohort: Annotated[
+        int | None, typer.Option(help="Clients that take part in a round; all unless given.")
+    ] = None,
+    rounds: Annotated[int, typer.Option(help="Rounds of the whole run.")] = 300,
+    epsilon: Annotated[
+        float | None, typer.Option(help="Budget ε of the whole run, for a client; 8 unless given.")
+    ] = None,
+    delta: Annotated[float, typer.Option(help="δ of the budget.")] = 1e-5,
+    noise_multiplier: Annotated[
+        float | None,
+        typer.Option(help="The inverse: the ε of this noise, instead of the noise of an ε."),
+    ] = None,
+    participation: Annotated[
+        Literal["full", "sampled", "poisson"] | None,
+        typer.Option(
+            help="How a cohort comes about: everyone, so many at random, or by each client's own coin.",
+            show_default="full, or sampled if --cohort is smaller",
+        ),
+    ] = None,
+    parameters: Annotated[
+        int, typer.Option(help="Numbers in an update, for the signal-to-noise ratio.")
+    ] = 46,
+    accountant: Annotated[Literal["pld", "rdp"], typer.Option(help="pld is tight, rdp quicker.")] = "pld",
+    json: Json = False,
+) -> None:
+    """How much noise a budget needs, or what a noise costs, for a client and a whole run.
+
+    The noise multiplier is the standard deviation of the noise on the sum of
+    a cohort's updates, divided by the clip.
+    """
+    from quorank.privacy import Setting, accounting
+    from quorank.privacy.gaussian import HOPELESS, ClippedGaussian, signal_to_noise
+
+    if epsilon is not None and noise_multiplier is not None:
+        raise BadInput("give --epsilon or --noise-multiplier, not both: one follows from the other")
+    if parameters < 1:
+        raise BadInput(f"--parameters {parameters}: expected at least 1")
+    size = clients if cohort is None else cohort
+    how = participation or ("full" if size == clients else "sampled")
+    setting = Setting(clients, size, rounds, how, parameters=parameters)
+    part = ClippedGaussian(epsilon or 8.0, delta, noise_multiplier=noise_multiplier, accountant=accountant)
+    if epsilon is not None and epsilon <= 0.0:
+        raise BadInput(f"--epsilon {epsilon}: expected a number above 0")
+    z = part.multiplier(setting)
+    ratio = signal_to_noise(setting, z)
+    figures: dict[str, Any] = {
+        "noise_multiplier": z,
+        "epsilon": accounting.epsilon(setting, z, delta, accountant),
+        "delta": delta,
+        "unit": "client",
+        "neighbouring": setting.neighbouring,
+        "horizon": setting.horizon(),
+        "rounds": rounds,
+        "clients": clients,
+        "cohort": size,
+        "participation": how,
+        "accountant": f"dp-accounting, {accountant.upper()}",
+        "parameters": parameters,
+        "signal_to_noise": ratio,
+        "feasible": ratio["run"] >= HOPELESS,
+    }
+    if json:
+        print(json_.dumps(figures))
+        return
+    print(f"noise multiplier   {z:.4f}   (standard deviation of the noise on the sum, over the clip)")
+    print(
+        f"epsilon            {figures['epsilon']:.4g} at delta {delta:g}, for one client ({setting.neighbouring}), "
+        f"over the {setting.horizon()}"
+    )
+    print(f"participation      {how}, {size:,} of {clients:,} clients a round")
+    print(
+        f"signal to noise    at most {ratio['round']:.3g} a round and {ratio['run']:.3g} over the run, "
+        f"with {parameters} parameters"
+    )
+    if not figures["feasible"]:
+        print(
+            "nothing can be learned within this budget: even a cohort that agrees completely drowns in the noise"
+        )
+
+
+@app.command()
+def ledger(
+    run: Annotated[Path, typer.Argument(help="Directory of a finished run.", show_default=False)],
+    json: Json = False,
+) -> None:
+    """What left the clients in a run, and what all of it together gives away.
+
+    The ε of an accounted run is counted again from its releases; a ledger that
+    does not add up is said, with exit code 1.
+    """
+    from quorank.privacy.ledger import read_ledger, recount
+
+    content = read_ledger(run)
+    again = recount(content)
+    agrees = again is None or abs(again - content["privacy"]["epsilon"]) <= 1e-6 * max(again, 1.0)
+    if json:
+        print(json_.dumps(content | {"recounted_epsilon": again}))
+    else:
+        _show_ledger(content)
+    if not agrees:
+        print(
+            f"quorank: {run}: the ledger says ε = {content['privacy']['epsilon']:.6g}, its releases add up to {again:.6g} "
+            "(for one client, whole run, at the ledger's δ)",
+            file=sys.stderr,
+        )
+        raise typer.Exit(1)
+
+
+def _show_ledger(content: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from quorank.evaluation import statement
+
+    table = Table("rounds", "releases", "clients a round", "sensitivity", "noise", box=None)
+    for entry in content["releases"]:
+        least, most = entry["participants"]["least"], entry["participants"]["most"]
+        table.add_row(
+            f"{entry['first_round']}–{entry['last_round']}",
+            f"{entry['releases']:,}",
+            f"{least:,}" if least == most else f"{least:,}–{most:,}",
+            "unbounded" if entry["sensitivity"] is None else f"{entry['sensitivity']:.4g}",
+            f"{entry['noise']:.4g}" if entry["noise"] else "none",
+        )
+        if table.row_count == 20 and len(content["releases"]) > 20:
+            table.add_row("…", "", "", "", "")
+            break
+    console = Console()
+    console.print(table)
+    for name, value in statement.privacy_fields(content["privacy"] or {}):
+        console.print(f"{name:<20}{value}", highlight=False)
+    print(statement.privacy(content["privacy"]))

@@ -1,0 +1,172 @@
+"""What a whole run of noisy sums gives away, by the accountants of the library `dp-accounting`.
+
+The noise multiplier z is the standard deviation of the noise on the sum of a cohort's updates, divided by the clip.
+With everyone in every round the T releases are together one Gaussian mechanism with multiplier z/√T, whose ε is known
+in closed form (Balle and Wang 2018, as in the library). Sampled cohorts are composed from the library's privacy loss
+distributions ("pld", tight) or Rényi divergences ("rdp", quicker, looser).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Literal
+
+from quorank.errors import require
+from quorank.privacy.setting import Setting
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+
+Accountant = Literal["pld", "rdp"]
+
+COARSE, FINE = 1e-3, 1e-4
+"""Steps of a privacy loss distribution while searching and for the figure that is reported; both round up."""
+
+
+def event(setting: Setting, noise_multiplier: float, accountant: Accountant = "pld") -> DpEvent:
+    """The release of one round in the terms of the library.
+
+    A cohort of fixed size is a Poisson sample of rate 1 truncated to that size, which the privacy loss distributions
+    know; the Rényi accountant has an event of its own for it, where one client replaced by another moves the sum by
+    two clips.
+    """
+    import dp_accounting as dp
+
+    if setting.participation == "full":
+        return dp.GaussianDpEvent(noise_multiplier)
+    if setting.participation == "poisson":
+        return dp.PoissonSampledDpEvent(setting.rate, dp.GaussianDpEvent(noise_multiplier))
+    if accountant == "pld":
+        return dp.TruncatedSubsampledGaussianDpEvent(setting.clients, 1.0, setting.cohort, noise_multiplier)
+    return dp.SampledWithoutReplacementDpEvent(
+        setting.clients, setting.cohort, dp.GaussianDpEvent(noise_multiplier / 2.0)
+    )
+
+
+def epsilon(
+    setting: Setting,
+    noise_multiplier: float,
+    delta: float,
+    accountant: Accountant = "pld",
+    rounds: int | None = None,
+) -> float:
+    """ε at δ after `rounds` rounds of the setting (all of them by default)."""
+    _check(delta)
+    require(noise_multiplier > 0.0, f"the noise multiplier must be above 0, got {noise_multiplier}")
+    done = setting.rounds if rounds is None else rounds
+    return _epsilon(_pattern(setting), noise_multiplier, delta, accountant, done, FINE) if done > 0 else 0.0
+
+
+@lru_cache(maxsize=4096)
+def _epsilon(
+    setting: Setting, z: float, delta: float, accountant: Accountant, rounds: int, step: float
+) -> float:
+    if setting.participation == "full" and accountant == "pld":
+        from dp_accounting import gaussian_mechanism
+
+        return float(gaussian_mechanism.get_epsilon_gaussian(z / math.sqrt(rounds), delta))
+    import dp_accounting as dp
+
+    composed = dp.SelfComposedDpEvent(event(setting, z, accountant), rounds)
+    with _quiet():
+        return float(_accountant(setting, accountant, step).compose(composed).get_epsilon(delta))
+
+
+def _accountant(setting: Setting, accountant: Accountant, step: float) -> Any:
+    import dp_accounting as dp
+    from dp_accounting import pld, rdp
+
+    if accountant == "pld":
+        return pld.PLDAccountant(value_discretization_interval=step)
+    relation = dp.NeighboringRelation
+    return rdp.RdpAccountant(
+        neighboring_relation=relation.REPLACE_ONE
+        if setting.participation == "sampled"
+        else relation.ADD_OR_REMOVE_ONE
+    )
+
+
+def noise_multiplier(setting: Setting, target: float, delta: float, accountant: Accountant = "pld") -> float:
+    """The smallest z at which the whole run stays within (target, δ)."""
+    _check(delta)
+    require(0.0 < target < math.inf, f"epsilon must be above 0, got {target}")
+    return _noise_multiplier(_pattern(setting), target, delta, accountant)
+
+
+def _pattern(setting: Setting) -> Setting:
+    """The setting without what accounting does not depend on, so that figures are computed once."""
+    return Setting(setting.clients, setting.cohort, setting.rounds, setting.participation)
+
+
+@lru_cache(maxsize=256)
+def _noise_multiplier(setting: Setting, target: float, delta: float, accountant: Accountant) -> float:
+    if setting.participation == "full" and accountant == "pld":
+        from dp_accounting import gaussian_mechanism
+
+        exact = gaussian_mechanism.get_sigma_gaussian(target, delta) * math.sqrt(setting.rounds)
+        return smallest(lambda z: epsilon(setting, z, delta) <= target, float(exact), 1e-9)
+    by_renyi = _search(setting, target, delta, "rdp", 1.0, 1e-3 if accountant == "pld" else 1e-6, FINE)
+    if accountant == "rdp":
+        return by_renyi
+    near = _search(setting, target, delta, "pld", by_renyi, 1e-3, COARSE)
+    return smallest(lambda z: epsilon(setting, z, delta) <= target, near, 1e-3)
+
+
+def _search(
+    setting: Setting,
+    target: float,
+    delta: float,
+    accountant: Accountant,
+    start: float,
+    precision: float,
+    step: float,
+) -> float:
+    def enough(z: float) -> bool:
+        return _epsilon(setting, z, delta, accountant, setting.rounds, step) <= target
+
+    return smallest(enough, start, precision)
+
+
+def smallest(enough: Callable[[float], bool], start: float, precision: float) -> float:
+    """The smallest z that is enough, to a relative precision from above, where every larger z is enough too."""
+    high = start
+    while not enough(high):
+        high *= 1.0 + max(precision, 1e-12) if high == start else 1.5
+        require(high < 1e12, "this budget needs more noise than can be accounted for: raise epsilon or delta")
+    low = high / 1.5
+    while enough(low):
+        high, low = low, low / 1.5
+        require(low > 1e-6, "this budget needs no noise: lower epsilon")
+    while high - low > precision * high:
+        middle = (high + low) / 2.0
+        high, low = (middle, low) if enough(middle) else (high, middle)
+    return high
+
+
+def spent(
+    setting: Setting, noise_multiplier: float, delta: float, accountant: Accountant = "pld", points: int = 0
+) -> list[tuple[int, float]]:
+    """(rounds done, ε spent by then) over the run, for its curve."""
+    count = points or (60 if setting.participation == "full" or accountant == "rdp" else 8)
+    marks = sorted(
+        {max(1, round(setting.rounds * (i + 1) / count)) for i in range(min(count, setting.rounds))}
+    )
+    return [(t, epsilon(setting, noise_multiplier, delta, accountant, t)) for t in marks]
+
+
+class _quiet:
+    """The library warns about single Rényi orders that do not converge, and leaves them out: the bound stays valid."""
+
+    def __enter__(self) -> None:
+        self.before = logging.getLogger("absl").level
+        logging.getLogger("absl").setLevel(logging.ERROR)
+
+    def __exit__(self, *_: object) -> None:
+        logging.getLogger("absl").setLevel(self.before)
+
+
+def _check(delta: float) -> None:
+    require(0.0 < delta < 1.0, f"delta must lie between 0 and 1, got {delta}")

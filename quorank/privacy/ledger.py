@@ -1,0 +1,103 @@
+"""The ledger: every release of a run, and what all of them together give away.
+
+Rounds with the same sensitivity and noise are one entry. An ε stands nowhere without its unit, δ and horizon.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from quorank.errors import BadInput
+from quorank.privacy import accounting
+from quorank.privacy.mechanism import Mechanism
+from quorank.privacy.setting import Setting
+
+FORMAT = 1
+Doubles = npt.NDArray[np.float64]
+
+
+def ledger(
+    part: Mapping[str, Any],
+    mechanism: Mechanism,
+    setting: Setting,
+    participants: Doubles,
+    sensitivity: Doubles,
+    noise: Doubles,
+) -> dict[str, Any]:
+    """The ledger of a run whose round t had participants[t] clients, and so on."""
+    done = len(participants)
+    statement = mechanism.statement(done)
+    return {
+        "format": FORMAT,
+        "mechanism": dict(part),
+        "setting": {
+            "clients": setting.clients,
+            "cohort": setting.cohort,
+            "participation": setting.participation,
+            "rounds": done,
+            "planned_rounds": setting.rounds,
+            "parameters": setting.parameters,
+        },
+        "releases": entries(participants, sensitivity, noise),
+        "privacy": statement,
+        "spent": [{"round": t, "epsilon": e} for t, e in mechanism.spent() if t <= done],
+    }
+
+
+def entries(participants: Doubles, sensitivity: Doubles, noise: Doubles) -> list[dict[str, Any]]:
+    """Consecutive rounds with the same sensitivity and noise, as one entry each."""
+    found: list[dict[str, Any]] = []
+    starts = [0] if len(participants) else []
+    for t in range(1, len(participants)):
+        before, now = (sensitivity[t - 1], noise[t - 1]), (sensitivity[t], noise[t])
+        if not np.array_equal(before, now, equal_nan=True):
+            starts.append(t)
+    for start, stop in zip(starts, [*starts[1:], len(participants)], strict=True):
+        there = participants[start:stop]
+        length, deviation = float(sensitivity[start]), float(noise[start])
+        found.append(
+            {
+                "first_round": start + 1,
+                "last_round": stop,
+                "releases": int(there.sum()),
+                "participants": {"least": int(there.min()), "most": int(there.max())},
+                "sensitivity": length if math.isfinite(length) else None,
+                "noise": deviation,
+                "noise_multiplier": deviation / length if deviation > 0.0 and length > 0.0 else None,
+            }
+        )
+    return found
+
+
+def read_ledger(run: Path) -> dict[str, Any]:
+    """The ledger of a run's directory."""
+    path = run / "ledger.json" if run.is_dir() else run
+    if not path.is_file():
+        raise BadInput(f"{run}: no ledger here; expected the directory of a finished run, with ledger.json")
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path}: damaged: not JSON ({error})") from None
+    missing = [key for key in ("mechanism", "setting", "releases", "privacy") if key not in content]
+    if missing:
+        raise BadInput(f"{path}: damaged, or of an older version: {missing[0]!r} is missing")
+    return dict(content)
+
+
+def recount(content: Mapping[str, Any]) -> float | None:
+    """ε of a ledger's releases, counted again by the accountant; None where the mechanism is not accounted."""
+    statement, plan = content["privacy"], content["setting"]
+    if not isinstance(statement, Mapping) or statement.get("kind") != "gaussian":
+        return None
+    setting = Setting(plan["clients"], plan["cohort"], plan["planned_rounds"], plan["participation"])
+    accountant = content["mechanism"].get("accountant", "pld")
+    return accounting.epsilon(
+        setting, statement["noise_multiplier"], statement["delta"], accountant, plan["rounds"]
+    )

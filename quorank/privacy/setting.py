@@ -1,0 +1,49 @@
+"""What a privacy mechanism must know about a run: who takes part, how often, and what is sent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from quorank.errors import require
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The releases of a whole run, as its accounting sees them."""
+
+    clients: int
+    cohort: int  # clients of a round; on average, where everyone decides by a coin
+    rounds: int
+    participation: Literal["full", "sampled", "poisson"] = "full"
+    interactions: int = 4  # B
+    parameters: int = 1  # numbers in an update
+    values: int = 11  # that a metric of evolution strategies may take
+
+    def __post_init__(self) -> None:
+        require(self.clients >= 1, f"clients must be at least 1, got {self.clients}")
+        require(
+            1 <= self.cohort <= self.clients,
+            f"cohort must lie between 1 and the number of clients ({self.clients}), got {self.cohort}",
+        )
+        require(self.rounds >= 1, f"rounds must be at least 1, got {self.rounds}")
+        require(
+            self.participation != "full" or self.cohort == self.clients,
+            f"with full participation the cohort is everyone ({self.clients}), got {self.cohort}",
+        )
+
+    @property
+    def rate(self) -> float:
+        """The share of clients that takes part in a round."""
+        return self.cohort / self.clients
+
+    @property
+    def neighbouring(self) -> str:
+        """Which two federations a guarantee holds between."""
+        if self.participation == "sampled":
+            return "replace one client by another"
+        return "add or remove one client"
+
+    def horizon(self, rounds: int | None = None) -> str:
+        done = self.rounds if rounds is None else rounds
+        return f"whole run of {done} round{'s' if done != 1 else ''}"

@@ -1,0 +1,147 @@
+"""Accounting against the library itself, against closed forms, and the laws that any accounting obeys."""
+
+from __future__ import annotations
+
+import math
+
+import dp_accounting as dp
+import numpy as np
+import pytest
+from dp_accounting import pld, rdp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import optimize, stats
+
+from quorank.errors import BadInput
+from quorank.privacy import Setting, accounting
+
+FULL = Setting(1000, 1000, 300)
+POISSON = Setting(1000, 100, 50, "poisson")
+FIXED = Setting(1000, 100, 50, "sampled")
+
+
+def gaussian_epsilon(multiplier: float, delta: float) -> float:
+    """Balle and Wang 2018, theorem 8: the ε of one Gaussian mechanism with sensitivity 1, solved by itself."""
+
+    def excess(epsilon: float) -> float:
+        a, b = 1 / (2 * multiplier), epsilon * multiplier
+        return stats.norm.cdf(a - b) - math.exp(epsilon) * stats.norm.cdf(-a - b) - delta
+
+    return optimize.brentq(excess, 0.0, 200.0, xtol=1e-12) if excess(0.0) > 0 else 0.0
+
+
+@pytest.mark.parametrize("z", [10.396, 34.5, 230.0])
+def test_full_participation_is_one_gaussian_mechanism(z) -> None:
+    found = accounting.epsilon(FULL, z, 1e-5)
+    assert found == pytest.approx(gaussian_epsilon(z / math.sqrt(300), 1e-5), rel=1e-6)
+    composed = dp.SelfComposedDpEvent(dp.GaussianDpEvent(z), 300)
+    assert found == pytest.approx(pld.PLDAccountant().compose(composed).get_epsilon(1e-5), rel=1e-5)
+    by_renyi = rdp.RdpAccountant().compose(composed).get_epsilon(1e-5)
+    assert accounting.epsilon(FULL, z, 1e-5, "rdp") == by_renyi
+    assert found < by_renyi
+
+
+@pytest.mark.parametrize(
+    ("setting", "accountant", "made"),
+    [
+        (POISSON, "pld", pld.PLDAccountant()),
+        (POISSON, "rdp", rdp.RdpAccountant()),
+        (FIXED, "pld", pld.PLDAccountant()),
+        (FIXED, "rdp", rdp.RdpAccountant(neighboring_relation=dp.NeighboringRelation.REPLACE_ONE)),
+    ],
+)
+def test_sampled_cohorts_are_what_the_library_says_of_the_same_events(setting, accountant, made) -> None:
+    inner = {
+        ("poisson", "pld"): dp.PoissonSampledDpEvent(0.1, dp.GaussianDpEvent(5.0)),
+        ("poisson", "rdp"): dp.PoissonSampledDpEvent(0.1, dp.GaussianDpEvent(5.0)),
+        ("sampled", "pld"): dp.TruncatedSubsampledGaussianDpEvent(1000, 1.0, 100, 5.0),
+        ("sampled", "rdp"): dp.SampledWithoutReplacementDpEvent(1000, 100, dp.GaussianDpEvent(2.5)),
+    }[setting.participation, accountant]
+    assert accounting.event(setting, 5.0, accountant) == inner
+    expected = made.compose(dp.SelfComposedDpEvent(inner, 50)).get_epsilon(1e-5)
+    assert accounting.epsilon(setting, 5.0, 1e-5, accountant) == expected
+
+
+def test_a_cohort_of_fixed_size_is_bounded_by_exact_enumeration() -> None:
+    """Three clients, cohorts of two, one number each: the worst likelihood ratio stays within the accounted (ε, δ)."""
+    z, delta = 2.0, 1e-3
+    bound = accounting.epsilon(Setting(3, 2, 1, "sampled"), z, delta)
+    x = np.linspace(-40, 40, 160_001)
+    worst = 0.0
+    for own in (-1.0, 1.0):
+        for other in (-1.0, 1.0):  # the client that is replaced
+            for rest in ((1.0, 1.0), (-1.0, 1.0), (-1.0, -1.0)):
+                densities = []
+                for value in (own, other):
+                    data = (value, *rest)
+                    cohorts = [(0, 1), (0, 2), (1, 2)]
+                    densities.append(
+                        sum(stats.norm.pdf(x, data[i] + data[j], z) for i, j in cohorts) / len(cohorts)
+                    )
+                hockey = np.maximum(densities[0] - math.exp(bound) * densities[1], 0.0).sum() * (x[1] - x[0])
+                worst = max(worst, hockey)
+    assert 0.0 < worst <= delta
+
+
+@pytest.mark.parametrize("accountant", ["pld", "rdp"])
+@pytest.mark.parametrize("setting", [FULL, POISSON, FIXED], ids=lambda s: s.participation)
+def test_calibrated_noise_just_keeps_the_budget(setting, accountant) -> None:
+    z = accounting.noise_multiplier(setting, 2.0, 1e-5, accountant)
+    assert 1.99 <= accounting.epsilon(setting, z, 1e-5, accountant) <= 2.0
+    assert accounting.epsilon(setting, 0.99 * z, 1e-5, accountant) > 2.0
+
+
+def test_the_planned_figure_of_the_readme() -> None:
+    """1,000 clients in each of 300 rounds at (8, 1e-5): √300 times the multiplier of one release."""
+    assert accounting.noise_multiplier(FULL, 8.0, 1e-5) == pytest.approx(10.39627, abs=1e-4)
+
+
+@settings(max_examples=40)
+@given(
+    st.floats(0.3, 300.0),
+    st.floats(1.01, 3.0),
+    st.integers(1, 500),
+    st.integers(1, 500),
+    st.sampled_from([1e-9, 1e-5, 1e-2]),
+)
+def test_epsilon_grows_with_rounds_and_falls_with_noise_and_delta(z, factor, rounds, more, delta) -> None:
+    setting = Setting(100, 100, rounds + more)
+    few, many = (accounting.epsilon(setting, z, delta, rounds=t) for t in (rounds, rounds + more))
+    assert few < many or many == few == 0.0
+    assert accounting.epsilon(setting, z * factor, delta) < many or many == 0.0
+    assert accounting.epsilon(setting, z, delta / 10) >= many
+
+
+@pytest.mark.parametrize("participation", ["poisson", "sampled"])
+def test_smaller_cohorts_give_away_less(participation) -> None:
+    found = [accounting.epsilon(Setting(100, n, 20, participation), 4.0, 1e-5) for n in (5, 20, 60)]
+    assert found == sorted(found) and found[0] < found[-1]
+    everyone = accounting.epsilon(Setting(100, 100, 20), 4.0, 1e-5)
+    assert participation == "sampled" or found[-1] < everyone  # replacing a client moves the sum twice as far
+
+
+def test_what_is_spent_grows_to_the_budget() -> None:
+    z = accounting.noise_multiplier(FULL, 4.0, 1e-5)
+    spent = accounting.spent(FULL, z, 1e-5)
+    rounds, epsilons = zip(*spent, strict=True)
+    assert rounds[-1] == 300 and epsilons[-1] == pytest.approx(4.0, rel=1e-6)
+    assert list(rounds) == sorted(set(rounds)) and list(epsilons) == sorted(epsilons)
+
+
+@pytest.mark.parametrize(
+    ("act", "word"),
+    [
+        (lambda: accounting.noise_multiplier(FULL, 0.0, 1e-5), "epsilon"),
+        (lambda: accounting.noise_multiplier(FULL, math.nan, 1e-5), "epsilon"),
+        (lambda: accounting.noise_multiplier(FULL, 1.0, 0.0), "delta"),
+        (lambda: accounting.noise_multiplier(FULL, 1.0, 1.5), "delta"),
+        (lambda: accounting.epsilon(FULL, -1.0, 1e-5), "noise multiplier"),
+        (lambda: Setting(0, 1, 1), "clients"),
+        (lambda: Setting(10, 11, 1, "sampled"), "cohort"),
+        (lambda: Setting(10, 5, 1, "full"), "full participation"),
+        (lambda: Setting(10, 5, 0, "sampled"), "rounds"),
+    ],
+)
+def test_impossible_plans_are_refused(act, word) -> None:
+    with pytest.raises(BadInput, match=word):
+        act()
