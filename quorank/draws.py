@@ -42,6 +42,7 @@ class Purpose(IntEnum):
     NOISE = 10  # noise that protects a sum, drawn by the coordinator
     NOISE_SHARE = 11  # a client's share of that noise
     CANARY = 12  # canary clients of an audit
+    DROPOUT = 13  # who leaves in the middle of a round
 
 
 @kernel

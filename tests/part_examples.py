@@ -18,7 +18,15 @@ from quorank.federation import (
 )
 from quorank.learning import LEARNERS, PDGD, Evolution
 from quorank.parts import Family
-from quorank.privacy import PRIVACIES, ClippedGaussian, NoPrivacy, PublishedLaplace, RandomisedResponse, Signs
+from quorank.privacy import (
+    PRIVACIES,
+    ClippedGaussian,
+    NoPrivacy,
+    PublishedLaplace,
+    RandomisedResponse,
+    SecureSum,
+    Signs,
+)
 from quorank.rankers import MLP, RANKERS, Linear
 from quorank.users import CLICK_MODELS, Cascade, PositionBased
 
@@ -59,6 +67,12 @@ EXAMPLES: dict[str, list[Any]] = {
         ClippedGaussian(noise_multiplier=0.5, clip=0.1 + 0.2, quantile=0.5, clip_rate=0.1),
         PublishedLaplace(),
         PublishedLaplace(epsilon=1.2, sensitivity=3.0),
+        SecureSum(),
+        SecureSum(clip=0.5, masks=False, dropouts=0.3),
+        ClippedGaussian(noise_multiplier=1.5, sum="secure"),
+        ClippedGaussian(
+            noise_multiplier=1.5, sum="secure", masks=False, noise_by="coordinator", dropouts=0.2
+        ),
         Signs(),
         Signs(p=0.75, size=0.1),
     ],
@@ -124,6 +138,14 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("privacies", {"kind": "gaussian", "quantile": 1.0}),
     ("privacies", {"kind": "gaussian", "clip_rate": 0.0}),
     ("privacies", {"kind": "gaussian", "accountant": "moments"}),
+    ("privacies", {"kind": "gaussian", "sum": "secure", "quantile": 0.5}),
+    ("privacies", {"kind": "gaussian", "sum": "secure", "over_rounds": "tree"}),
+    ("privacies", {"kind": "gaussian", "over_rounds": "tree", "quantile": 0.5}),
+    ("privacies", {"kind": "gaussian", "over_rounds": "random"}),
+    ("privacies", {"kind": "gaussian", "dropouts": 0.1}),
+    ("privacies", {"kind": "gaussian", "sum": "secure", "dropouts": 0.9}),
+    ("privacies", {"kind": "secure-sum", "clip": 0.0}),
+    ("privacies", {"kind": "secure-sum", "dropouts": -0.1}),
     ("privacies", {"kind": "published", "epsilon": -1.0}),
     ("privacies", {"kind": "published", "sensitivity": 0.0}),
     ("privacies", {"kind": "published", "clip": 0.3}),

@@ -16,6 +16,7 @@ class Mean:
     """Σ_c (n_c / n)·update_c. It needs sums only, so single updates need not be kept, nor seen."""
 
     kind: ClassVar[str] = "mean"
+    single_updates: ClassVar[bool] = False  # whether the rule must see them one by one
 
     def combine(self, total: npt.NDArray[np.float64], weight: float) -> npt.NDArray[np.float64]:
         """The mean from the weighted sum of the updates and the sum of the weights; nothing, if nobody took part."""

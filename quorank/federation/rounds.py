@@ -13,7 +13,7 @@ from quorank.federation.mean import Aggregation, Mean
 from quorank.federation.participation import Full, Participation
 from quorank.federation.servers import Add, Memory, Server
 from quorank.learning import PDGD, Evolution, Learner
-from quorank.privacy import NoPrivacy, Privacy, PublishedLaplace, RandomisedResponse, Setting
+from quorank.privacy import NoPrivacy, Privacy, PublishedLaplace, RandomisedResponse, SecureSum, Setting
 
 Doubles = npt.NDArray[np.float64]
 
@@ -87,6 +87,12 @@ class Federation:
                 "privacy: randomised response protects the metric of evolution strategies; "
                 f"{self.learner.kind} sends an update, so it needs another privacy",
             )
+        secure = isinstance(self.privacy, SecureSum) or getattr(self.privacy, "sum", "plain") == "secure"
+        require(
+            not (secure and self.aggregation.single_updates),
+            f"privacy: {self.aggregation.kind} needs to see single updates, and secure sums hide them; choose the mean, "
+            'or sum = "plain"',
+        )
         if isinstance(self.privacy, PublishedLaplace):
             require(
                 not isinstance(self.learner, Evolution),

@@ -8,6 +8,9 @@ With `quantile` the clip follows that quantile of the updates' norms (Andrew et 
 whether its update was within the clip, that count gets noise of standard deviation σ_b, and both together are one
 Gaussian release with multiplier z if the sum's own multiplier is (z⁻² − (2σ_b)⁻²)^(−1/2) (their theorem 1).
 
+With `sum = "secure"` the updates are whole numbers under masks and the noise is Skellam (see `integer_sums` and
+`gaussian_secure`); `over_rounds` spreads or correlates the noise over the rounds (see `correlated`).
+
 In a simulation the noise is addressed by the seed like every other draw, so that runs can be repeated: whoever knows
 the seed can take it off again. A deployment draws its key from the system's entropy.
 """
@@ -17,7 +20,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -26,7 +29,8 @@ from quorank.errors import require
 from quorank.privacy import accounting
 from quorank.privacy.accounting import Accountant
 from quorank.privacy.clipping import clip_updates
-from quorank.privacy.mechanism import Doubles, Integers, Memory, Sum
+from quorank.privacy.integer_sums import check_dropouts
+from quorank.privacy.mechanism import Doubles, Integers, Mechanism, Memory, Sum
 from quorank.privacy.setting import Setting
 
 HOPELESS = 1.0
@@ -41,11 +45,16 @@ class ClippedGaussian:
 
     epsilon: float = 8.0  # ε of the whole run
     delta: float = 1e-5  # δ
-    clip: float = 0.05  # C, on the L2 norm of an update; with `quantile`, of the first round
+    clip: float = 0.1  # C, on the L2 norm of an update; with `quantile`, of the first round
     noise_multiplier: float | None = None  # z; if given, ε follows from it instead
     quantile: float | None = None  # γ: the share of updates that should be within the clip
     clip_rate: float = 0.2  # η_C, how fast the clip follows its quantile
     accountant: Accountant = "pld"
+    over_rounds: Literal["independent", "tree", "square-root", "optimal"] = "independent"
+    sum: Literal["plain", "secure"] = "plain"
+    noise_by: Literal["clients", "coordinator"] = "clients"  # who draws the noise of a secure sum
+    masks: bool = True  # play every message of the secure sums; without, only their sums
+    dropouts: float = 0.0  # the share of a cohort that leaves during a round of secure sums
 
     def __post_init__(self) -> None:
         require(0.0 < self.epsilon < math.inf, f"epsilon must be above 0, got {self.epsilon}")
@@ -56,6 +65,23 @@ class ClippedGaussian:
         q = self.quantile
         require(q is None or 0.0 < q < 1.0, f"quantile must lie between 0 and 1, got {q}")
         require(0.0 < self.clip_rate <= 2.0, f"clip_rate must be above 0 and at most 2, got {self.clip_rate}")
+        check_dropouts(self.dropouts)
+        require(
+            self.sum == "secure" or self.dropouts == 0.0,
+            'dropouts are of secure sums: set sum = "secure", or choose a sampled or poisson participation',
+        )
+        for name, special in (
+            ("secure sums", self.sum == "secure"),
+            ("over_rounds", self.over_rounds != "independent"),
+        ):
+            require(
+                not special or self.quantile is None,
+                f"a clip that follows a quantile is not planned for with {name}: leave quantile out",
+            )
+        require(
+            self.sum == "plain" or self.over_rounds == "independent",
+            "secure sums take independent noise in every round: leave over_rounds out",
+        )
 
     def multiplier(self, setting: Setting) -> float:
         """z: as given, or the smallest that keeps the whole run within (ε, δ)."""
@@ -63,16 +89,30 @@ class ClippedGaussian:
             return self.noise_multiplier
         return accounting.noise_multiplier(setting, self.epsilon, self.delta, self.accountant)
 
-    def mechanism(self, setting: Setting, seed: int) -> GaussianMechanism:
-        mechanism = GaussianMechanism(self, setting, seed, self.multiplier(setting))
-        ratio = signal_to_noise(setting, mechanism.sum_multiplier)
-        require(
-            ratio["run"] >= HOPELESS,
-            f"privacy: nothing can be learned within this budget: even if all {setting.cohort} clients sent the same "
-            f"longest update in each of {setting.rounds} rounds, the noise would be {1.0 / ratio['run']:.3g} times as long "
-            "as their sum; raise epsilon or delta, or find more clients",
-        )
-        return mechanism
+    def mechanism(self, setting: Setting, seed: int) -> Mechanism:
+        if self.sum == "secure":
+            from quorank.privacy.gaussian_secure import accounted_sums
+
+            mechanism: Any = accounted_sums(self, setting, seed)
+        elif self.over_rounds != "independent":
+            from quorank.privacy.gaussian_correlated import correlated_mechanism
+
+            mechanism = correlated_mechanism(self, setting, seed)
+        else:
+            mechanism = GaussianMechanism(self, setting, seed, self.multiplier(setting))
+        refuse_hopeless(setting, mechanism.sum_multiplier)
+        return mechanism  # type: ignore[no-any-return]
+
+
+def refuse_hopeless(setting: Setting, multiplier: float) -> None:
+    """An impossible budget is said before anything is learned."""
+    ratio = signal_to_noise(setting, multiplier)
+    require(
+        ratio["run"] >= HOPELESS,
+        f"privacy: nothing can be learned within this budget: even if all {setting.cohort} clients sent the same "
+        f"longest update in each of {setting.rounds} rounds, the noise would be {1.0 / ratio['run']:.3g} times as long "
+        "as their sum; raise epsilon or delta, or find more clients",
+    )
 
 
 def signal_to_noise(setting: Setting, multiplier: float) -> dict[str, float]:
@@ -108,6 +148,11 @@ class GaussianMechanism:
         if self.part.quantile is None:
             return self.noise_multiplier
         return float((self.noise_multiplier**-2 - (2.0 * self.count_noise) ** -2) ** -0.5)
+
+    @property
+    def least_multiplier(self) -> float:
+        """The least noise that any round may have."""
+        return self.sum_multiplier
 
     @cached_property
     def _key(self) -> Any:
@@ -145,25 +190,33 @@ class GaussianMechanism:
         return {"clip": memory["clip"] * factor}
 
     def statement(self, rounds: int | None = None) -> dict[str, Any]:
-        setting, part = self.setting, self.part
-        done = setting.rounds if rounds is None else rounds
-        spent = accounting.epsilon(setting, self.noise_multiplier, part.delta, part.accountant, done)
-        return {
-            "kind": part.kind,
-            "model": "central",
-            "unit": "client",
-            "neighbouring": setting.neighbouring,
-            "epsilon": spent,
-            "delta": part.delta,
-            "horizon": setting.horizon(done),
-            "rounds": done,
-            "noise_multiplier": self.noise_multiplier,
-            "clip": part.clip,
-            "participation": setting.participation,
-            "cohort": setting.cohort,
-            "accountant": f"dp-accounting, {part.accountant.upper()}",
+        done = self.setting.rounds if rounds is None else rounds
+        part = self.part
+        spent = accounting.epsilon(self.setting, self.noise_multiplier, part.delta, part.accountant, done)
+        return stated(part, self.setting, done, spent, self.noise_multiplier) | {
+            "accountant": f"dp-accounting, {part.accountant.upper()}"
         }
 
     def spent(self) -> list[tuple[int, float]]:
         part = self.part
         return accounting.spent(self.setting, self.noise_multiplier, part.delta, part.accountant)
+
+
+def stated(
+    part: ClippedGaussian, setting: Setting, rounds: int, epsilon: float, multiplier: float
+) -> dict[str, Any]:
+    """What every mechanism of this part states."""
+    return {
+        "kind": part.kind,
+        "model": "central",
+        "unit": "client",
+        "neighbouring": setting.neighbouring,
+        "epsilon": epsilon,
+        "delta": part.delta,
+        "horizon": setting.horizon(rounds),
+        "rounds": rounds,
+        "noise_multiplier": multiplier,
+        "clip": part.clip,
+        "participation": setting.participation,
+        "cohort": setting.cohort,
+    }

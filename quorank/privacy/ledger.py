@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from quorank.errors import BadInput
-from quorank.privacy import accounting
 from quorank.privacy.mechanism import Mechanism
 from quorank.privacy.setting import Setting
 
@@ -43,7 +42,9 @@ def ledger(
             "participation": setting.participation,
             "rounds": done,
             "planned_rounds": setting.rounds,
+            "interactions": setting.interactions,
             "parameters": setting.parameters,
+            "values": setting.values,
         },
         "releases": entries(participants, sensitivity, noise),
         "privacy": statement,
@@ -54,7 +55,9 @@ def ledger(
 def entries(participants: Doubles, sensitivity: Doubles, noise: Doubles) -> list[dict[str, Any]]:
     """Consecutive rounds with the same sensitivity and noise, as one entry each."""
     found: list[dict[str, Any]] = []
-    starts = [0] if len(participants) else []
+    if len(participants) == 0:
+        return found
+    starts = [0]
     for t in range(1, len(participants)):
         before, now = (sensitivity[t - 1], noise[t - 1]), (sensitivity[t], noise[t])
         if not np.array_equal(before, now, equal_nan=True):
@@ -92,12 +95,32 @@ def read_ledger(run: Path) -> dict[str, Any]:
 
 
 def recount(content: Mapping[str, Any]) -> float | None:
-    """ε of a ledger's releases, counted again by the accountant; None where the mechanism is not accounted."""
+    """ε of a ledger's rounds, planned and counted again from its mechanism; None where no ε is stated.
+
+    A release with less noise than the mechanism asks for is refused: then the ε would not be true.
+    """
+    from quorank.privacy import PRIVACIES
+
     statement, plan = content["privacy"], content["setting"]
-    if not isinstance(statement, Mapping) or statement.get("kind") != "gaussian":
+    if not isinstance(statement, Mapping) or statement.get("epsilon") is None:
         return None
-    setting = Setting(plan["clients"], plan["cohort"], plan["planned_rounds"], plan["participation"])
-    accountant = content["mechanism"].get("accountant", "pld")
-    return accounting.epsilon(
-        setting, statement["noise_multiplier"], statement["delta"], accountant, plan["rounds"]
+    setting = Setting(
+        plan["clients"],
+        plan["cohort"],
+        plan["planned_rounds"],
+        plan["participation"],
+        plan["interactions"],
+        plan["parameters"],
+        plan["values"],
     )
+    mechanism = PRIVACIES.read(content["mechanism"], "ledger.json: mechanism").mechanism(setting, 0)
+    asked = getattr(mechanism, "least_multiplier", 0.0)
+    for entry in content["releases"]:
+        given = entry["noise_multiplier"] or 0.0
+        if entry["sensitivity"] != 0.0 and given < asked * (1.0 - 1e-9):
+            raise BadInput(
+                f"rounds {entry['first_round']} to {entry['last_round']} had noise of {given:.4g} clips, "
+                f"and the budget asks for {asked:.4g}: the ledger does not add up"
+            )
+    again = mechanism.statement(plan["rounds"])
+    return None if again is None else float(again["epsilon"])

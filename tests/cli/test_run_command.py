@@ -257,7 +257,9 @@ def test_randomised_response_states_its_epsilon_with_unit_delta_and_horizon(quor
     ledger = json.loads(Path("made/ledger.json").read_text())
     assert ledger["privacy"] == privacy
     assert ledger["mechanism"] == {"kind": "randomised-response", "p": 0.9, "per": "message"}
-    assert ledger["releases"] == {"rounds": 12, "clients": 20, "cohort": 20}
+    (entry,) = ledger["releases"]
+    assert (entry["first_round"], entry["last_round"], entry["releases"]) == (1, 12, 12 * 20)
+    assert ledger["setting"]["clients"] == ledger["setting"]["cohort"] == 20
 
 
 def test_the_report_is_one_page_about_this_run(finished_run: tuple[Path, Outcome]) -> None:

@@ -1,0 +1,194 @@
+"""Sums of whole numbers modulo 2^32: what secure sums add up, with noise in shares or drawn once.
+
+A client clips its update, multiplies it by a public scale, rounds it at random and, where noise is asked for, adds its
+share of it: all whole numbers, so that masks cancel exactly. The noise is Skellam, which is closed under addition: n
+shares of variance σ²/n are exactly one draw of variance σ², so noise by the clients and by the coordinator have the
+same distribution.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from quorank.compiled import kernel
+from quorank.draws import Purpose, key_of, uniform_pair
+from quorank.errors import require
+from quorank.privacy.clipping import clip_updates
+from quorank.privacy.discrete_noise import skellam, skellam_rows
+from quorank.privacy.mechanism import Doubles, Integers, Memory, Sum
+from quorank.privacy.quantise import dequantise, quantise, scale_for
+from quorank.privacy.secure_server import RoundFailed
+from quorank.privacy.secure_sum import SecureSumResult, secure_sum
+from quorank.privacy.setting import Setting
+
+Words = npt.NDArray[np.uint32]
+
+
+@dataclass(frozen=True)
+class SecureSum:
+    """The server sees nothing but the sum of a cohort: no noise, so no ε either."""
+
+    kind: ClassVar[str] = "secure-sum"
+
+    clip: float = 1.0  # on the L2 norm of an update, so that a sum cannot wrap
+    masks: bool = True  # play every message of the protocol; without, only its sums
+    dropouts: float = 0.0  # the share of a cohort that leaves during a round, half of them before sending
+
+    def __post_init__(self) -> None:
+        require(0.0 < self.clip < math.inf, f"clip must be above 0, got {self.clip}")
+        check_dropouts(self.dropouts)
+
+    def mechanism(self, setting: Setting, seed: int) -> IntegerSums:
+        scale = scale_for(self.clip, setting.cohort, 0.0)
+        return IntegerSums(setting, seed, self.clip, scale, masks=self.masks, dropouts=self.dropouts)
+
+
+def check_dropouts(dropouts: float) -> None:
+    require(0.0 <= dropouts <= 0.5, f"dropouts must lie between 0 and 0.5, got {dropouts}")
+
+
+@dataclass(frozen=True, eq=False)
+class IntegerSums:
+    """Clipped, scaled, rounded, noised, masked, summed: the mechanism of one run."""
+
+    setting: Setting
+    seed: int
+    clip: float
+    scale: float
+    variance: float = 0.0  # of the noise on the whole sum, in integer units
+    noise_by: Literal["clients", "coordinator"] = "clients"
+    masks: bool = True
+    dropouts: float = 0.0
+    _sent: dict[int, Words] = field(default_factory=dict, repr=False)  # this round's vectors, for the masks
+    _present: list[int] = field(default_factory=list, repr=False)  # clients per chunk that stayed
+    results: list[SecureSumResult] = field(default_factory=list, repr=False)  # of the last round, if masked
+
+    weighted: ClassVar[bool] = False
+    bound: ClassVar[float] = math.inf
+
+    @cached_property
+    def _keys(self) -> dict[Purpose, npt.NDArray[np.uint64]]:
+        purposes = (Purpose.QUANTISATION, Purpose.NOISE_SHARE, Purpose.NOISE, Purpose.DROPOUT)
+        return {purpose: key_of(self.seed, purpose) for purpose in purposes}
+
+    @property
+    def least(self) -> int:
+        """The clients on whose shares the noise rests: those who are expected to stay, and a margin below that."""
+        n, q = self.setting.cohort, self.dropouts / 2.0
+        return max(1, math.floor(n * (1.0 - q) - 6.0 * math.sqrt(n * q * (1.0 - q))))
+
+    def start(self) -> Memory:
+        return {}
+
+    def release(
+        self, updates: Doubles, theta: Doubles, round_: int, clients: Integers, memory: Memory
+    ) -> int:
+        within = clip_updates(updates, self.clip, clients)
+        rounded = quantise(updates, self.scale, self._keys[Purpose.QUANTISATION], round_, clients)
+        numbers = rounded.view(np.int32).astype(np.int64)
+        if self.variance > 0.0 and self.noise_by == "clients":
+            shares = np.empty_like(numbers)
+            share = self.variance / self.least
+            skellam_rows(self._keys[Purpose.NOISE_SHARE], round_, clients, share, shares)
+            numbers += shares
+        leaving = self._leaving(clients, round_)
+        if self.masks:
+            words = numbers.astype(np.uint32)
+            self._sent.update(zip(clients.tolist(), words, strict=True))
+        self._present.append(int(np.count_nonzero(leaving != BEFORE)))
+        numbers[leaving == BEFORE] = 0
+        updates[:] = numbers  # whole numbers below 2^53: exact
+        return within
+
+    def finish(
+        self, total: Doubles, weight: float, within: int, count: int, round_: int, memory: Memory
+    ) -> Sum:
+        present = sum(self._present)
+        self._present.clear()
+        sent = dict(self._sent)
+        self._sent.clear()
+        words = total.astype(np.int64).astype(np.uint32)
+        try:
+            if present == 0 or (self.variance > 0.0 and self.noise_by == "clients" and present < self.least):
+                raise RoundFailed(
+                    f"only {present} clients stayed, and the noise rests on the shares of {self.least}"
+                )
+            if self.masks:
+                words = self._masked(sent, round_, words)
+        except RoundFailed:  # nothing was revealed: the ranker stays as it is
+            return Sum(np.zeros(len(total)), 1.0, memory, 0.0, 0.0)
+        if self.variance > 0.0 and self.noise_by == "coordinator":
+            noise = np.empty(len(words), dtype=np.int64)
+            skellam(self._keys[Purpose.NOISE], round_, 0, self.variance, noise)
+            words = words + noise.astype(np.uint32)
+        planned = self.setting.cohort if self.variance > 0.0 else max(present, 1)
+        return Sum(
+            dequantise(words, self.scale), float(planned), memory, self.clip, math.sqrt(self._noise(present))
+        )
+
+    def _noise(self, present: int) -> float:
+        """The variance of the noise on the sum that `present` clients are in, in the units of an update."""
+        part = present / self.least if self.noise_by == "clients" else 1.0
+        return self.variance * part / self.scale**2
+
+    def _masked(self, sent: dict[int, Words], round_: int, expected: Words) -> Words:
+        """Play the protocol with every message; its sum must be the plain one."""
+        clients = np.array(sorted(sent), dtype=np.int64)
+        leaving = self._leaving(clients, round_)
+        result = secure_sum(
+            sent,
+            round_=round_,
+            session=b"quorank simulation",
+            dropped_before=clients[leaving == BEFORE].tolist(),
+            dropped_after=clients[leaving == AFTER].tolist(),
+        )
+        assert np.array_equal(result.total, expected), "masks did not cancel"
+        self.results[:] = [result]
+        return result.total
+
+    def _leaving(self, clients: Integers, round_: int) -> npt.NDArray[np.int8]:
+        out = np.zeros(len(clients), dtype=np.int8)
+        if self.dropouts > 0.0:
+            _draw_leaving(self.dropouts, self._keys[Purpose.DROPOUT], round_, clients, out)
+        return out
+
+    def statement(self, rounds: int | None = None) -> dict[str, Any] | None:
+        done = self.setting.rounds if rounds is None else rounds
+        return {
+            "kind": SecureSum.kind,
+            "model": "secure sums",
+            "unit": "client",
+            "epsilon": None,
+            "delta": 0.0,
+            "horizon": self.setting.horizon(done),
+            "rounds": done,
+            "clip": self.clip,
+            "warning": "the server sees sums only, but a sum without noise has no ε: what it says of a client is unbounded",
+        }
+
+    def spent(self) -> list[tuple[int, float]]:
+        return []
+
+
+BEFORE, AFTER = 1, 2
+"""When a client leaves: before it sends its masked update, or after, before it helps to unmask the others."""
+
+
+@kernel
+def _draw_leaving(
+    dropouts: float,
+    key: npt.NDArray[np.uint64],
+    round_: int,
+    clients: Integers,
+    out: npt.NDArray[np.int8],
+) -> None:
+    for i in range(len(clients)):
+        u, _ = uniform_pair(key, 0, 0, clients[i], round_)
+        if u < dropouts:
+            out[i] = 1 if u < dropouts / 2.0 else 2

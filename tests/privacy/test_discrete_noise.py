@@ -1,0 +1,298 @@
+"""Skellam noise: its distribution, its shares, its addresses, and its privacy against the exact Rényi divergence."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from chance import UNLIKELY, assert_follows, assert_mean
+from dp_accounting import GaussianDpEvent, SelfComposedDpEvent
+from dp_accounting.rdp import RdpAccountant
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+from scipy.special import ive, logsumexp
+
+from quorank.draws import Purpose, key_of
+from quorank.errors import BadInput
+from quorank.privacy.discrete_noise import (
+    ORDERS,
+    l1_bound,
+    log_poisson,
+    poisson_by_inversion,
+    rejection_constants,
+    rejection_proposal,
+    remaining_variance,
+    share_variance,
+    skellam,
+    skellam_epsilon,
+    skellam_rdp,
+    skellam_rows,
+    skellam_variance,
+)
+
+KEY = key_of(7, Purpose.NOISE_SHARE)
+
+
+def drawn(variance, count, *, key=KEY, round_=0, client=0) -> np.ndarray:
+    out = np.empty(count, dtype=np.int64)
+    skellam(key, round_, client, variance, out)
+    return out
+
+
+def shares(variance, clients, size, *, round_=0) -> np.ndarray:
+    out = np.empty((clients, size), dtype=np.int64)
+    skellam_rows(KEY, round_, np.arange(clients), variance, out)
+    return out
+
+
+def assert_skellam(sample, variance) -> None:
+    """Chi-square against scipy's pmf; wide distributions in about a hundred bins, cut at whole numbers."""
+    law = stats.skellam(variance / 2, variance / 2)
+    reach = math.ceil(12 * math.sqrt(variance) + 20)
+    values = np.arange(-reach, reach + 1)
+    width = max(1, math.ceil(math.sqrt(variance) / 10))
+    bins: dict[object, float] = {}
+    for value, p in zip(values, law.pmf(values), strict=True):
+        bins[int(value // width)] = bins.get(int(value // width), 0.0) + float(p)
+    assert np.abs(sample).max() <= reach
+    assert_follows((np.asarray(sample) // width).tolist(), bins)
+
+
+# ---------------------------------------------------------------- the sampler
+
+
+@pytest.mark.parametrize("variance", [0.001, 0.01, 0.5, 3.0, 19.99, 20.0, 21.0, 50.0, 300.0, 1e4])
+def test_draws_follow_the_skellam_distribution(variance) -> None:
+    assert_skellam(drawn(variance, 400_000), variance)
+
+
+@pytest.mark.parametrize("variance", [0.5, 8.0, 30.0, 1e6, 1e9, 1e14])
+def test_draws_have_their_moments_and_far_out_the_normal_shape(variance) -> None:
+    sample = drawn(variance, 2_000_000) / math.sqrt(variance)
+    assert_mean(sample, 0.0)
+    assert_mean(sample**2, 1.0)
+    assert_mean(sample**4, 3.0 + 1.0 / variance)
+    if variance >= 1e6:  # the distance to the normal is of order 1/variance, the steps 1/√variance
+        assert stats.kstest(sample[:100_000], "norm").pvalue > UNLIKELY
+
+
+@given(st.floats(1e-6, 10.0), st.floats(0, 1, exclude_max=True))
+def test_inversion_inverts_the_cumulative_probability(mean, u) -> None:
+    k, law = poisson_by_inversion(mean, u), stats.poisson(mean)
+    assert law.cdf(k) >= u - 1e-14
+    assert k == 0 or law.cdf(k - 1) <= u + 1e-14
+
+
+@pytest.mark.parametrize("mean", [1e-9, 1e-3, 1.0, 9.999])
+def test_inversion_ends_at_the_largest_draw(mean) -> None:
+    assert stats.poisson(mean).sf(poisson_by_inversion(mean, 1 - 2.0**-53) - 1) >= 1e-18
+
+
+@given(st.integers(0, 10_000), st.floats(10, 1e4))
+def test_log_poisson_is_the_log_of_the_pmf(k, mean) -> None:
+    assert log_poisson(float(k), mean) == pytest.approx(stats.poisson(mean).logpmf(k), rel=1e-10, abs=1e-10)
+
+
+def under_the_hat(mean) -> tuple[np.ndarray, np.ndarray]:
+    """On a fine grid of u: the room 0.5 − |u| to the edge, and the probability with which its k must be accepted."""
+    a, b, inverse_alpha, _ = rejection_constants(mean)
+    u = (np.arange(50_000) + 0.5) / 50_000 - 0.5
+    room = 0.5 - np.abs(u)
+    k = rejection_proposal(mean, a, b, u)
+    pmf = np.where(k >= 0, stats.poisson(mean).pmf(np.maximum(k, 0)), 0.0)
+    return room, pmf * (a / room**2 + b) / inverse_alpha
+
+
+@pytest.mark.parametrize(
+    "mean", [10.0, 10.2, 11.0, 13.24, 15.0, 20.0, 25.0, 34.44, 60.0, 137.0, 1e3, 1e5, 1e8]
+)
+def test_rejection_is_exact_everywhere_under_its_hat(mean) -> None:
+    """No acceptance probability exceeds 1, the sure region lies inside, and the quick refusal outside."""
+    room, accepted = under_the_hat(mean)
+    assert accepted.max() <= 1.0
+    assert accepted[room >= 0.07].min() >= rejection_constants(mean)[3]
+    assert np.all(accepted[room < 0.013] <= room[room < 0.013])
+
+
+def test_the_published_hat_is_too_low() -> None:
+    assert max(1.01 * under_the_hat(mean)[1].max() for mean in (10.0, 13.24, 20.0)) > 1.005
+
+
+@pytest.mark.parametrize(("variance", "clients"), [(0.5, 50), (3.0, 7), (200.0, 1000), (1e4, 40)])
+def test_shares_add_up_to_exactly_the_central_noise(variance, clients) -> None:
+    size = 4_000_000 // clients if clients > 40 else 100_000
+    together = shares(share_variance(variance, clients), clients, size).sum(axis=0)
+    central = drawn(variance, size, round_=1)
+    assert_skellam(together, variance)
+    edges = np.unique(np.quantile(central, np.linspace(0.05, 0.95, 19)))
+    table = [np.bincount(np.searchsorted(edges, x), minlength=len(edges) + 1) for x in (together, central)]
+    kept = np.array(table)[:, np.sum(table, axis=0) > 10]
+    assert stats.chi2_contingency(kept).pvalue > UNLIKELY
+
+
+def test_shares_of_clients_and_coordinates_are_uncorrelated() -> None:
+    for variance in (0.5, 60.0):
+        rows = shares(variance, 20, 20_000) / math.sqrt(variance)
+        between = np.corrcoef(rows) - np.eye(20)
+        assert np.abs(between).max() < stats.norm.isf(UNLIKELY / 400) / math.sqrt(20_000)
+        assert abs(np.corrcoef(rows[:, :-1].ravel(), rows[:, 1:].ravel())[0, 1]) < 4 / math.sqrt(400_000)
+
+
+# ---------------------------------------------------------------- addresses
+
+
+@given(
+    st.sampled_from([0.01, 4.0, 80.0, 1e7]), st.permutations(range(6)), st.integers(1, 9), st.integers(0, 9)
+)
+def test_a_share_depends_on_its_address_only(variance, order, size, round_) -> None:
+    clients = np.array(order)
+    out = np.empty((6, size), dtype=np.int64)
+    skellam_rows(KEY, round_, clients, variance, out)
+    for row, client in zip(out, clients, strict=True):
+        assert row.tolist() == drawn(variance, 12, round_=round_, client=client)[:size].tolist()
+
+
+@pytest.mark.parametrize("variance", [3.0, 1e4])
+def test_another_address_is_another_draw(variance) -> None:
+    base = drawn(variance, 50)
+    keys = {"key": key_of(8, Purpose.NOISE_SHARE)}, {"key": key_of(7, Purpose.CLICK)}
+    for other in ({"round_": 1}, {"client": 1}, *keys):
+        assert base.tolist() != drawn(variance, 50, **other).tolist()
+
+
+def test_no_variance_is_no_noise_and_bad_variances_are_refused() -> None:
+    assert not drawn(0.0, 100).any()
+    for variance in (-1.0, math.nan, math.inf, 1e16):
+        with pytest.raises(BadInput, match="variance"):
+            drawn(variance, 3)
+    with pytest.raises(BadInput, match="row"):
+        skellam_rows(KEY, 0, np.arange(3), 1.0, np.empty((2, 4), dtype=np.int64))
+
+
+# ---------------------------------------------------------------- shares and dropouts
+
+
+def test_dropouts_take_their_share_with_them() -> None:
+    assert remaining_variance(12.0, 6, 4) == 8.0
+    assert remaining_variance(12.0, 6, 0) == 0.0
+    rows = shares(share_variance(12.0, 6), 6, 100_000)
+    assert_skellam(rows[[0, 2, 3, 5]].sum(axis=0), 8.0)
+
+
+@given(st.floats(0.1, 1e6), st.integers(1, 100), st.integers(0, 100))
+def test_over_provisioned_shares_suffice_exactly_from_least_on(total, least, more) -> None:
+    share = share_variance(total, least)
+    assert share * (least + more) >= total * (1 - 1e-12)
+    assert share * (least - 1) < total
+    assert remaining_variance(total, least, least + more) == pytest.approx(share * (least + more))
+
+
+def test_impossible_shares_are_refused() -> None:
+    for total, planned, present in ((-1.0, 3, 1), (math.nan, 3, 1), (1.0, 0, 0), (1.0, 3, -1)):
+        with pytest.raises(BadInput):
+            remaining_variance(total, planned, present)
+
+
+# ---------------------------------------------------------------- privacy
+
+
+def exact_rdp(order, variance, shift) -> float:
+    """D_α(Sk(μ) + Δ ‖ Sk(μ)) summed from the pmf e^−μ I_x(μ), as far out as float64 holds the pmf."""
+    x = np.arange(-40_000, 40_001) if variance >= 1000 else np.arange(-4000, 4001)
+    with np.errstate(divide="ignore"):
+        p, q = np.log(ive(np.abs(x - shift), variance)), np.log(ive(np.abs(x), variance))
+    seen = np.isfinite(p) & np.isfinite(q) & (np.minimum(p, q) > -690)
+    return float(logsumexp(order * p[seen] - (order - 1) * q[seen]) / (order - 1))
+
+
+def test_the_bound_is_the_published_one() -> None:
+    assert skellam_rdp(3, 10, 2, 4) == pytest.approx(3 * 4 / 20 + (5 * 4 + 24) / 400, rel=1e-15)
+    assert skellam_rdp(3, 0.5, 2, 4) == pytest.approx(3 * 4 / 1 + 12 / 1, rel=1e-15)
+
+
+@pytest.mark.parametrize("variance", [0.1, 0.5, 1.0, 3.0, 10.0, 100.0, 1e4])
+def test_the_bound_holds_against_the_exact_divergence(variance) -> None:
+    for shift in (1, 2, 5, 10):
+        for order in (1.1, 1.5, 2, 3, 5, 8, 16):
+            exact = exact_rdp(order, variance, shift)
+            assert exact <= skellam_rdp(order, variance, shift, shift) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("variance", "share"), [(1e2, 0.9), (1e3, 0.99), (1e4, 0.999)])
+def test_the_bound_is_tight_for_large_variances(variance, share) -> None:
+    for shift in (1, 2, 5):
+        for order in (2, 4, 8):
+            exact = exact_rdp(order, variance, shift)
+            assert exact > share * skellam_rdp(order, variance, shift, shift)
+            assert exact == pytest.approx(order * shift**2 / (2 * variance), rel=1 - share)
+
+
+def test_the_exact_divergence_of_a_vector_is_within_the_bound_of_its_norms() -> None:
+    shifts = [3, 1, 1, 0, 2]
+    l2, l1 = math.sqrt(sum(s * s for s in shifts)), sum(shifts)
+    for variance in (1.0, 20.0, 500.0):
+        for order in (2, 5, 12):
+            exact = sum(exact_rdp(order, variance, s) for s in shifts)
+            assert exact <= skellam_rdp(order, variance, l2, l1)
+
+
+@pytest.mark.parametrize("multiplier", [0.6, 1.0, 2.0, 5.0, 20.0])
+@pytest.mark.parametrize("rounds", [1, 300])
+def test_large_variances_cost_what_gaussian_noise_costs(multiplier, rounds) -> None:
+    l2 = 1000.0
+    std = multiplier * math.sqrt(rounds)
+    event = SelfComposedDpEvent(GaussianDpEvent(std), rounds)
+    gaussian = RdpAccountant([1.5, 2.5, 3.5, *ORDERS]).compose(event).get_epsilon(1e-5)
+    ours = skellam_epsilon((std * l2) ** 2, l2, l1_bound(l2, 136), rounds, 1e-5)
+    assert ours == pytest.approx(gaussian, rel=0.01)
+
+
+def test_small_variances_cost_more_than_gaussian_noise() -> None:
+    gaussian = RdpAccountant().compose(GaussianDpEvent(1.0)).get_epsilon(1e-5)
+    assert skellam_epsilon(9.0, 3.0, 9.0, 1, 1e-5) > 1.02 * gaussian
+
+
+@given(st.floats(0.05, 20), st.sampled_from([1e-9, 1e-5, 1e-2]), st.integers(1, 1000), st.floats(1, 1e4))
+def test_the_variance_is_the_least_that_keeps_the_promise(epsilon, delta, rounds, l2) -> None:
+    l1 = l1_bound(l2, 46)
+    variance = skellam_variance(epsilon, delta, rounds, l2, l1)
+    assert skellam_epsilon(variance, l2, l1, rounds, delta) <= epsilon
+    assert skellam_epsilon(variance * (1 - 1e-6), l2, l1, rounds, delta) > epsilon
+
+
+def test_epsilon_grows_with_rounds_and_sensitivity_and_falls_with_variance() -> None:
+    base = skellam_epsilon(1e4, 10, 50, 10, 1e-5)
+    assert skellam_epsilon(1e4, 10, 50, 11, 1e-5) > base
+    assert skellam_epsilon(1e4, 11, 50, 10, 1e-5) > base
+    assert skellam_epsilon(1e4, 10, 60, 10, 1e-5) > base
+    assert skellam_epsilon(1e4, 10, 50, 10, 1e-4) < base
+    assert skellam_epsilon(1.1e4, 10, 50, 10, 1e-5) < base
+
+
+@given(st.lists(st.integers(-9, 9), min_size=1, max_size=12).filter(any))
+def test_l1_bound_bounds_the_l1_norm_of_whole_vectors(x) -> None:
+    l2 = math.sqrt(sum(v * v for v in x))
+    assert sum(map(abs, x)) <= l1_bound(l2, len(x)) * (1 + 1e-12)
+
+
+def test_orders_are_whole_and_rising() -> None:
+    assert all(isinstance(order, int) for order in ORDERS)
+    assert [2, *sorted(set(ORDERS))[1:-1], 65536] == list(ORDERS)
+
+
+def test_bad_accounts_are_refused() -> None:
+    for call in (
+        lambda: skellam_epsilon(0.0, 1, 1, 1, 1e-5),
+        lambda: skellam_epsilon(1.0, 0, 1, 1, 1e-5),
+        lambda: skellam_epsilon(1.0, 2, 1, 1, 1e-5),
+        lambda: skellam_epsilon(1.0, 1, 1, 0, 1e-5),
+        lambda: skellam_epsilon(1.0, 1, 1, 1, 0.0),
+        lambda: skellam_epsilon(1.0, 1, 1, 1, 1.0),
+        lambda: skellam_variance(0.0, 1e-5, 1, 1, 1),
+        lambda: skellam_variance(math.nan, 1e-5, 1, 1, 1),
+        lambda: l1_bound(0.0, 3),
+    ):
+        with pytest.raises(BadInput):
+            call()

@@ -1,0 +1,144 @@
+"""The neighbours of a secure sum: exact tails, the smallest safe neighbourhood, and rings that hold together."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quorank.errors import BadInput
+from quorank.privacy.secure_graph import (
+    EVERYBODY,
+    Neighbourhood,
+    Ring,
+    disconnection,
+    exposure,
+    neighbours_for,
+    shortage,
+)
+
+
+def tail(population: int, marked: int, drawn: int, least: int) -> Fraction:
+    """P(at least `least` marked among `drawn`), exactly."""
+    ways = sum(
+        math.comb(marked, i) * math.comb(population - marked, drawn - i)
+        for i in range(least, min(drawn, marked) + 1)
+        if drawn - i <= population - marked
+    )
+    return Fraction(ways, math.comb(population, drawn))
+
+
+@pytest.mark.parametrize(("n", "k", "t"), [(100, 38, 20), (1000, 76, 39), (1000, 46, 26)])
+@pytest.mark.parametrize("share", [0.05, 0.1, 0.2, 0.3])
+def test_tails_are_exact_where_they_are_tiny(n, k, t, share) -> None:
+    marked = int(share * n)
+    assert exposure(n, k, t, marked) == pytest.approx(
+        float(n * tail(n - 1, marked, k, t)), rel=1e-8, abs=1e-200
+    )
+    assert shortage(n, k, t, marked) == pytest.approx(
+        float(n * tail(n - 1, marked, k, k - t + 1)), rel=1e-8, abs=1e-200
+    )
+
+
+@pytest.mark.parametrize("n", [65, 100, 200, 1000, 10_000])
+@pytest.mark.parametrize(("dropouts", "colluding"), [(0.2, 0.1), (0.1, 0.1), (0.1, 0.0), (0.0, 0.3)])
+def test_the_neighbourhood_is_safe_and_no_smaller_one_is(n, dropouts, colluding) -> None:
+    plan = neighbours_for(n, dropouts, colluding)
+    k, t, m = plan.neighbours, plan.threshold, plan.masks
+    leave, spy = math.floor(dropouts * n), math.floor(colluding * n)
+    joint = disconnection(n, m, leave + spy) + float(n * tail(n - 1, spy, k, t))
+    assert joint <= 2.0**-40
+    assert float(n * tail(n - 1, leave, k, k - t + 1)) <= 2.0**-20
+    if m > 2:
+        assert disconnection(n, m - 2, leave + spy) > 2.0**-41
+    if k - 2 >= m:
+        smaller = [
+            s
+            for s in range((k - 2) // 2 + 1, k - 1)
+            if n * tail(n - 1, spy, k - 2, s) <= Fraction(1, 2**41)
+            and n * tail(n - 1, leave, k - 2, k - 2 - s + 1) <= Fraction(1, 2**20)
+        ]
+        assert not smaller
+
+
+def test_small_cohorts_are_all_neighbours() -> None:
+    for n in (2, 3, 10, EVERYBODY):
+        assert neighbours_for(n) == Neighbourhood(n - 1, n // 2 + 1, n - 1)
+
+
+def joined(ring: Ring, clients: set[int]) -> bool:
+    """Whether a walk along masks reaches everybody."""
+    if not clients:
+        return True
+    reached, edge = set(), [next(iter(clients))]
+    while edge:
+        client = edge.pop()
+        if client not in reached:
+            reached.add(client)
+            edge += [other for other in ring.mask_neighbours(client) if other in clients]
+    return reached == clients
+
+
+@given(st.integers(2, 14), st.integers(1, 6), st.data())
+def test_connected_is_what_a_walk_finds(n, half, data) -> None:
+    m = min(2 * half, n - 1)
+    plan = Neighbourhood(m, (m + 1) // 2 + 1, m)
+    ring = Ring(data.draw(st.permutations(range(n))), plan)
+    clients = data.draw(st.sets(st.integers(0, n - 1)))
+    assert ring.connected(clients) == joined(ring, clients)
+
+
+@given(st.integers(2, 30), st.integers(1, 8), st.integers(1, 8), st.randoms())
+def test_neighbours_are_mutual_and_masks_are_among_them(n, a, b, random) -> None:
+    k, m = min(2 * max(a, b), n - 1), min(2 * min(a, b), n - 1)
+    ring = Ring.drawn(range(10, 10 + n), Neighbourhood(k, (k + 1) // 2 + 1, m), random.randbytes)
+    assert sorted(ring.order) == list(range(10, 10 + n))
+    for client in ring.order:
+        holders, partners = ring.holders(client), ring.mask_neighbours(client)
+        assert len(holders) == len(set(holders)) == k + 1
+        assert len(partners) == len(set(partners)) == m
+        assert client in holders
+        assert client not in partners
+        assert set(partners) <= set(holders)
+        assert all(client in ring.holders(other) for other in holders)
+        assert all(client in ring.mask_neighbours(other) for other in partners)
+
+
+@pytest.mark.parametrize(("n", "m", "removed"), [(8, 2, 4), (9, 4, 5), (11, 4, 6)])
+def test_disconnection_is_bounded_over_all_choices(n, m, removed) -> None:
+    ring = Ring(range(n), Neighbourhood(m, m // 2 + 1, m))
+    choices = list(combinations(range(n), removed))
+    apart = sum(not joined(ring, set(range(n)) - set(gone)) for gone in choices) / len(choices)
+    assert 0 < apart <= disconnection(n, m, removed)
+
+
+def test_the_ring_is_drawn_uniformly() -> None:
+    random = np.random.default_rng(3)
+    orders = [Ring.drawn(range(3), neighbours_for(3), random.bytes).order for _ in range(6000)]
+    counts = [orders.count(order) for order in set(orders)]
+    assert len(counts) == 6
+    assert sum((c - 1000) ** 2 / 1000 for c in counts) < 25.7  # chi-square, 5 degrees of freedom, p = 1e-4
+
+
+@pytest.mark.parametrize(
+    "plan", [(0, 1, 0), (255, 200, 10), (10, 5, 4), (10, 12, 4), (10, 6, 11), (10, 6, 0)]
+)
+def test_unsafe_neighbourhoods_are_refused(plan) -> None:
+    with pytest.raises(BadInput):
+        Neighbourhood(*plan)
+
+
+def test_odd_rings_and_hopeless_cohorts_are_refused() -> None:
+    with pytest.raises(BadInput, match="even number of neighbours"):
+        Ring(range(10), Neighbourhood(5, 4, 4))
+    with pytest.raises(BadInput, match="at least 2 clients"):
+        neighbours_for(1)
+    with pytest.raises(BadInput, match="below 1 together"):
+        neighbours_for(100, 0.6, 0.5)
+    with pytest.raises(BadInput, match="is safe when 45% of 10000 clients leave"):
+        neighbours_for(10_000, 0.45, 0.4)

@@ -1,0 +1,149 @@
+"""Messages of a secure sum: their bytes are pinned, come back as they were, and are refused when anything is off."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quorank.errors import BadInput
+from quorank.privacy.secure_masks import Occasion
+from quorank.privacy.secure_messages import (
+    MESSAGES,
+    AdvertiseKeys,
+    KeyList,
+    MaskedInput,
+    ShareDelivery,
+    ShareKeys,
+    UnmaskReply,
+    UnmaskRequest,
+)
+
+TAG = bytes(range(16))
+HEAD = (7, TAG, 300)
+KEYS = ((1, b"a" * 32), (300, b"b" * 32))
+SEALED = ((5, b"x" * 80), (2**31 - 1, b"y" * 80))
+EXAMPLES = [
+    AdvertiseKeys(*HEAD, b"c" * 32, b"m" * 32),
+    KeyList(*HEAD, 2, KEYS, KEYS[:1]),
+    ShareKeys(*HEAD, SEALED),
+    ShareDelivery(*HEAD, SEALED),
+    MaskedInput(*HEAD, np.arange(5, dtype="<u4").tobytes()),
+    UnmaskRequest(*HEAD, (300, 4, 9), (8,)),
+    UnmaskReply(*HEAD, KEYS, ()),
+]
+names = [type(message).__name__ for message in EXAMPLES]
+
+
+def test_there_is_an_example_of_each() -> None:
+    assert {type(message) for message in EXAMPLES} == set(MESSAGES)
+    assert sorted(kind.KIND for kind in MESSAGES) == list(range(1, 8))
+
+
+@pytest.mark.parametrize("message", EXAMPLES, ids=names)
+def test_bytes_come_back_as_the_message(message) -> None:
+    assert type(message).from_bytes(message.to_bytes()) == message
+
+
+def test_the_format_is_pinned() -> None:
+    head = b"QS\x01\x06" + struct.pack("<I", 7) + TAG + struct.pack("<I", 300)
+    body = struct.pack("<HIIIHI", 3, 300, 4, 9, 1, 8)
+    assert UnmaskRequest(*HEAD, (300, 4, 9), (8,)).to_bytes() == head + body
+    head = b"QS\x01\x05" + head[4:]
+    assert EXAMPLES[4].to_bytes() == head + struct.pack("<I5I", 5, 0, 1, 2, 3, 4)
+    head = b"QS\x01\x02" + head[4:]
+    listed = struct.pack("<HI32sI32s", 2, 1, b"a" * 32, 300, b"b" * 32)
+    assert EXAMPLES[1].to_bytes() == head + b"\x02\x00" + listed + struct.pack("<HI32s", 1, 1, b"a" * 32)
+
+
+numbers = st.integers(0, 2**31 - 1)
+
+
+def keyed(size: int) -> st.SearchStrategy:
+    return st.dictionaries(numbers, st.binary(min_size=size, max_size=size), max_size=6).map(
+        lambda d: tuple(d.items())
+    )
+
+
+@given(st.data(), st.integers(0, 2**32 - 1), st.binary(min_size=16, max_size=16), numbers)
+def test_every_message_comes_back(data, round_, tag, client) -> None:
+    key, unique = st.binary(min_size=32, max_size=32), st.lists(numbers, unique=True, max_size=9).map(tuple)
+    bodies = {
+        AdvertiseKeys: (key, key),
+        KeyList: (st.integers(0, 65535), keyed(32), keyed(32)),
+        ShareKeys: (keyed(80),),
+        ShareDelivery: (keyed(80),),
+        MaskedInput: (st.binary(max_size=40).map(lambda b: b[: len(b) // 4 * 4]),),
+        UnmaskRequest: (unique, unique),
+        UnmaskReply: (keyed(32), keyed(32)),
+    }
+    kind = data.draw(st.sampled_from(MESSAGES))
+    message = kind(round_, tag, client, *(data.draw(part) for part in bodies[kind]))
+    assert kind.from_bytes(message.to_bytes()) == message
+
+
+@pytest.mark.parametrize("message", EXAMPLES, ids=names)
+def test_a_cut_or_lengthened_message_is_refused(message) -> None:
+    raw = message.to_bytes()
+    for end in range(len(raw)):
+        with pytest.raises(BadInput, match=r"cannot be read: it ends after \d+ bytes"):
+            type(message).from_bytes(raw[:end])
+    with pytest.raises(BadInput, match="1 bytes too many"):
+        type(message).from_bytes(raw + b"\0")
+
+
+@pytest.mark.parametrize("message", EXAMPLES, ids=names)
+def test_a_message_of_another_make_is_refused(message) -> None:
+    raw, kind = message.to_bytes(), type(message)
+    for broken, match in (
+        (b"QT" + raw[2:], "starts with other bytes"),
+        (raw[:2] + b"\x02" + raw[3:], "has version 2 and this program reads 1"),
+        (raw[:3] + b"\x09" + raw[4:], f"is of kind 9, expected {kind.KIND}"),
+        (raw[:24] + b"\xff" * 4 + raw[28:], "names client 4294967295"),
+    ):
+        with pytest.raises(BadInput, match=match):
+            kind.from_bytes(broken)
+
+
+def test_a_client_named_twice_or_too_high_is_refused() -> None:
+    with pytest.raises(BadInput, match="names a client twice"):
+        UnmaskReply.from_bytes(UnmaskReply(*HEAD, (KEYS[0], KEYS[0]), ()).to_bytes())
+    with pytest.raises(BadInput, match="names a client twice"):
+        UnmaskRequest.from_bytes(UnmaskRequest(*HEAD, (), (3, 3)).to_bytes())
+    with pytest.raises(BadInput, match="above 2\\^31 − 1"):
+        ShareKeys.from_bytes(ShareKeys(*HEAD, ((2**31, b"x" * 80),)).to_bytes())
+
+
+@given(st.sampled_from(EXAMPLES), st.data())
+def test_damaged_bytes_never_raise_anything_else(message, data) -> None:
+    raw = bytearray(message.to_bytes())
+    for _ in range(data.draw(st.integers(1, 4))):
+        raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        read = type(message).from_bytes(bytes(raw))
+    except BadInput:
+        return
+    assert read.to_bytes() == bytes(raw)
+
+
+@given(st.binary(max_size=80), st.sampled_from(MESSAGES))
+def test_random_bytes_are_refused(raw, kind) -> None:
+    with pytest.raises(BadInput):
+        kind.from_bytes(raw)
+
+
+def test_a_message_of_another_round_or_session_does_not_fit() -> None:
+    occasion = Occasion(b"session", 4)
+    UnmaskRequest(4, occasion.tag, 1, (), ()).fits(occasion)
+    for round_, tag in ((5, occasion.tag), (4, Occasion(b"other", 4).tag)):
+        with pytest.raises(BadInput, match="another session or for round"):
+            UnmaskRequest(round_, tag, 1, (), ()).fits(occasion)
+
+
+@pytest.mark.parametrize(("session", "round_"), [(b"", 0), (b"s" * 256, 0), (b"s", -1), (b"s", 2**32)])
+def test_occasions_that_cannot_be_written_are_refused(session, round_) -> None:
+    with pytest.raises(BadInput):
+        Occasion(session, round_)

@@ -1,0 +1,228 @@
+"""Secure sums: exact for every pattern of clients that leave, and no sum at all when too few stay."""
+
+from __future__ import annotations
+
+from itertools import product
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from secure_rounds import OCCASION, rows_for, seeded, started
+
+from quorank.errors import BadInput
+from quorank.privacy.secure_graph import Neighbourhood, Ring
+from quorank.privacy.secure_masks import Channel, Occasion, agree
+from quorank.privacy.secure_messages import ShareDelivery, UnmaskReply
+from quorank.privacy.secure_server import RoundFailed
+from quorank.privacy.secure_sum import secure_sum
+
+STAYS, BEFORE_SHARES, BEFORE_INPUT, AFTER_INPUT = range(4)
+
+
+def plain(rows, clients) -> list[int]:
+    """Σ mod 2^32 in Python's integers."""
+    return [sum(int(rows[c][j]) for c in clients) % 2**32 for j in range(len(next(iter(rows.values()))))]
+
+
+def run(rows, fates, **options):
+    """A round in which each client meets its fate; `None` if it fails."""
+    who = {f: [c for c, fate in fates.items() if fate == f] for f in range(4)}
+    try:
+        return secure_sum(
+            rows,
+            round_=3,
+            session=b"s",
+            dropped_before_shares=who[BEFORE_SHARES],
+            dropped_before=who[BEFORE_INPUT],
+            dropped_after=who[AFTER_INPUT],
+            **options,
+        )
+    except RoundFailed:
+        return None
+
+
+@pytest.mark.parametrize(("n", "threshold"), [(2, 2), (3, 2), (4, 3), (4, 4), (5, 3)])
+def test_every_pattern_of_leaving(n, threshold) -> None:
+    """All 4^n fates: the exact sum if a threshold stays in every phase, else RoundFailed."""
+    rows = rows_for([9, 4, 2**31 - 1, 0, 17][:n], 3)
+    sums = 0
+    for pattern in product(range(4), repeat=n):
+        fates = dict(zip(rows, pattern, strict=True))
+        result = run(rows, fates, threshold=threshold, entropy=seeded(pattern))
+        inputs = sorted(c for c, fate in fates.items() if fate in (STAYS, AFTER_INPUT))
+        if pattern.count(STAYS) >= threshold:
+            assert result is not None, pattern
+            assert result.survivors == tuple(inputs)
+            assert result.total.tolist() == plain(rows, inputs), pattern
+            sums += 1
+        else:
+            assert result is None, pattern
+    assert sums > 0
+
+
+def in_order(cls, clients, plan, entropy):
+    """A ring in the order of names, so that a test knows it."""
+    return cls(sorted(clients), plan)
+
+
+def should_succeed(fates, k) -> bool:
+    """Bell et al.'s conditions, read off the ring: a threshold for every secret that was shared, and one group."""
+    n, t = len(fates), (k + 1) // 2 + 1
+    near = {u: {v for v in range(n) if min((u - v) % n, (v - u) % n) <= (k + 1) // 2} for u in range(n)}
+    shared = {u for u, fate in enumerate(fates) if fate != BEFORE_SHARES}
+    inputs = {u for u in shared if fates[u] != BEFORE_INPUT}
+    replies = {u for u in inputs if fates[u] == STAYS}
+    group = set(list(inputs)[:1])
+    for _ in range(n):
+        group |= {v for u in group for v in near[u] & inputs}
+    return (
+        all(len(near[u] & shared) >= t for u in shared)
+        and all(len(near[u] & replies) >= t for u in shared)
+        and len(inputs) > 0
+        and group == inputs
+    )
+
+
+@settings(max_examples=60)
+@given(st.integers(6, 24), st.sampled_from([2, 4, 6, 8]), st.sampled_from([3, 6, 20]), st.data())
+def test_on_a_ring_the_sum_is_exact_exactly_when_every_neighbourhood_stays(n, k, stays, data) -> None:
+    k = min(k, n - 1)
+    rows = rows_for(range(0, 5 * n, 5), 2)
+    pattern = [data.draw(st.sampled_from([STAYS] * stays + [1, 2, 3])) for _ in rows]
+    fates = dict(zip(rows, pattern, strict=True))
+    with mock.patch.object(Ring, "drawn", classmethod(in_order)):
+        result = run(rows, fates, neighbours=k, entropy=seeded((n, k)))
+    assert (result is not None) == should_succeed(pattern, k)
+    if result is not None:
+        inputs = [c for c, fate in fates.items() if fate in (STAYS, AFTER_INPUT)]
+        assert result.survivors == tuple(inputs)
+        assert result.total.tolist() == plain(rows, inputs)
+
+
+@pytest.mark.parametrize("k", [4, 8])
+def test_a_ring_without_leaving_never_fails(k) -> None:
+    rows = rows_for(range(20), 2)
+    assert run(rows, {}, neighbours=k).total.tolist() == plain(rows, rows)
+
+
+def test_a_larger_cohort_with_the_default_neighbours() -> None:
+    clients, matrix = np.arange(70) * 3, np.random.default_rng(0).integers(0, 2**32, (70, 5), dtype=np.uint32)
+    result = secure_sum(
+        (clients, matrix), round_=0, session=b"s", dropped_before=[0, 3, 6], dropped_after=[9, 12]
+    )
+    assert result.neighbourhood.neighbours < 69
+    assert np.array_equal(result.total, matrix[3:].sum(axis=0, dtype=np.uint32))
+
+
+def test_bytes_are_those_of_the_messages() -> None:
+    rows = rows_for(range(10), 136)
+    result = run(rows, {})
+    head, n = 28, 10
+    assert result.sent == {
+        "the keys": head + 64,
+        "the shares": head + 2 + (n - 1) * (4 + 80),
+        "the masked input": head + 4 + 4 * 136,
+        "the unmask reply": head + 2 + 2 + n * 36,
+    }
+    assert result.received == {
+        "the key list": head + 2 + 2 + 2 + n * 36 + (n - 1) * 36,
+        "the delivery of shares": head + 2 + (n - 1) * 84,
+        "the unmask request": head + 4 + 4 * n,
+    }
+    assert result.bytes_sent == sum(result.sent.values())
+
+
+def test_the_same_entropy_gives_the_same_round_and_the_system_another() -> None:
+    rows = rows_for(range(4), 3)
+
+    def masked(entropy) -> list[bytes]:
+        _, _, inputs, _ = started(rows, entropy=entropy)
+        return [inputs[c].to_bytes() for c in rows]
+
+    assert masked(seeded(1)) == masked(seeded(1))
+    assert masked(seeded(1)) != masked(seeded(2))
+
+
+def test_a_reused_key_never_reuses_a_mask_or_a_channel() -> None:
+    """The same entropy in another round or session: other masked inputs and other sealed shares, everywhere."""
+    rows = rows_for(range(4), 8)
+    views = []
+    for occasion in (Occasion(b"s", 1), Occasion(b"s", 2), Occasion(b"t", 1)):
+        server, _, inputs, _ = started(rows, entropy=seeded(5), occasion=occasion)
+        sealed = {(a, b): raw for a, to in server._shares.items() for b, raw in to.items()}
+        views.append(({c: m.vector for c, m in inputs.items()}, sealed))
+    for i, j in ((0, 1), (0, 2), (1, 2)):
+        for c in rows:
+            assert np.mean(views[i][0][c] == views[j][0][c]) < 0.5
+        assert all(views[i][1][pair] != views[j][1][pair] for pair in views[i][1])
+
+
+def test_a_rebuilt_mask_key_opens_no_shares() -> None:
+    server, clients, _, _ = started(rows_for(range(4), 3))
+    sealed = server._shares[1][2]
+    channel, mask = clients[1]._channel_key, clients[1]._mask_key
+    public = server._keys[2].channel_key
+    right = Channel(OCCASION, agree(clients[2]._channel_key, server._keys[1].channel_key, 1), 2, 1)
+    assert right.open(sealed) is not None
+    for private in (mask, channel):
+        opened = Channel(OCCASION, agree(private, public, 2), 2, 1).open(sealed)
+        assert (opened is None) == (private is mask)
+    assert Channel(OCCASION, agree(mask, server._keys[2].mask_key, 2), 2, 1).open(sealed) is None
+
+
+def test_a_damaged_share_is_not_held_and_the_round_goes_on() -> None:
+    rows = rows_for(range(5), 3)
+
+    def damage(name, delivery):
+        if name != 2:
+            return delivery
+        (sender, sealed), *rest = delivery.sealed
+        return ShareDelivery(
+            delivery.round, delivery.tag, name, ((sender, sealed[:-1] + bytes([sealed[-1] ^ 1])), *rest)
+        )
+
+    server, clients, _, requests = started(rows, tamper=damage)
+    assert len(clients[2].unopened) == 1
+    for name, request in requests.items():
+        server.receive_reply(clients[name].unmask(request))
+    assert server.total().tolist() == plain(rows, rows)
+
+
+def test_a_lie_about_a_mask_key_is_noticed() -> None:
+    rows = rows_for(range(5), 3)
+    server, clients, _, requests = started(rows, leave=[4])
+    for name, request in requests.items():
+        reply = clients[name].unmask(request)
+        if name == 1:
+            reply = UnmaskReply(reply.round, reply.tag, 1, reply.seeds, ((4, bytes(32)),))
+        if name != 0:  # three replies, so that the lie is needed
+            server.receive_reply(reply)
+    with pytest.raises(BadInput, match="client 4's mask key give another key"):
+        server.total()
+
+
+def test_a_group_that_falls_apart_is_not_summed() -> None:
+    """A ring of 8 with masks to the next two only: without 0 and 4 it is two groups of three."""
+    rows = rows_for(range(8), 2)
+    plan = Neighbourhood(7, 5, 2)
+    server, clients, _, _ = started(rows, plan=plan, until="shares")
+    order = server._ring.order
+    for name, delivery in server.deliveries().items():
+        if name not in (order[0], order[4]):
+            server.receive_masked(clients[name].mask(delivery, rows[name]))
+    with pytest.raises(RoundFailed, match="more than one group"):
+        server.unmask_requests()
+
+
+def test_below_the_threshold_nothing_is_asked() -> None:
+    rows = rows_for(range(5), 2)
+    with pytest.raises(RoundFailed, match=r"round 3 .*: 2 holders .* sent masked inputs, and it takes 3"):
+        started(rows, leave=[0, 1, 2])
+    server, clients, _, requests = started(rows)
+    for name in (0, 1):
+        server.receive_reply(clients[name].unmask(requests[name]))
+    with pytest.raises(RoundFailed, match=r"2 shares of client . came back, and it takes 3"):
+        server.total()
+    assert issubclass(RoundFailed, BadInput)

@@ -1,0 +1,110 @@
+"""Shamir's shares: the field against schoolbook polynomials, every t of n, and t − 1 shares that say nothing."""
+
+from __future__ import annotations
+
+import os
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quorank.errors import BadInput
+from quorank.privacy.shamir import inverse, join, split, times
+
+
+def product(a: int, b: int) -> int:
+    """a·b as polynomials over GF(2), then the remainder modulo z⁸ + z⁴ + z³ + z + 1."""
+    full = 0
+    for bit in range(8):
+        if b >> bit & 1:
+            full ^= a << bit
+    for bit in range(14, 7, -1):
+        if full >> bit & 1:
+            full ^= 0b100011011 << (bit - 8)
+    return full
+
+
+def test_the_field_is_that_of_aes() -> None:
+    assert product(0x57, 0x83) == 0xC1  # the example of FIPS 197, §4.2
+    for a in range(0, 256, 8):
+        word = np.frombuffer(bytes(range(a, a + 8)), dtype=np.uint64)[0]
+        for b in range(256):
+            got = np.uint64(times(word, np.uint64(b))).tobytes()
+            assert list(got) == [product(a + i, b) for i in range(8)]
+
+
+def test_inverses() -> None:
+    assert all(product(a, int(inverse(np.uint64(a)))) == 1 for a in range(1, 256))
+
+
+@given(st.binary(min_size=16, max_size=16), st.integers(1, 40), st.data())
+def test_a_share_is_the_polynomial_at_its_place(secret, threshold, data) -> None:
+    holders = data.draw(st.integers(threshold, 60))
+    given_out: list[bytes] = []
+    shares = split(secret, threshold, holders, lambda n: given_out.append(os.urandom(n)) or given_out[0])
+    terms = [secret] + [given_out[0][16 * i : 16 * i + 16] for i in range(threshold - 1)]
+    place = data.draw(st.integers(1, holders))
+    for byte in (0, 7, 15):
+        value, power = 0, 1
+        for term in terms:
+            value ^= product(term[byte], power)
+            power = product(power, place)
+        assert shares[place - 1][byte] == value
+
+
+@pytest.mark.parametrize(("threshold", "holders"), [(1, 1), (1, 4), (2, 3), (3, 5), (4, 6), (6, 6)])
+def test_any_threshold_of_shares_gives_the_secret(threshold, holders) -> None:
+    secret = os.urandom(64)
+    shares = split(secret, threshold, holders, os.urandom)
+    for chosen in combinations(range(holders), threshold):
+        assert join([shares[i] for i in chosen], [i + 1 for i in chosen]) == secret
+        assert join([shares[i] for i in chosen[::-1]], [i + 1 for i in chosen[::-1]]) == secret
+
+
+@given(st.integers(2, 255), st.data())
+def test_large_neighbourhoods(threshold, data) -> None:
+    holders = data.draw(st.integers(threshold, 255))
+    secret = data.draw(st.binary(min_size=8, max_size=8))
+    shares = split(secret, threshold, holders, os.urandom)
+    chosen = data.draw(st.permutations(range(holders)))[:threshold]
+    assert join([shares[i] for i in chosen], [i + 1 for i in chosen]) == secret
+
+
+@pytest.mark.parametrize("secret", [0, 1, 0xA7])
+def test_two_shares_of_three_are_uniform_whatever_the_secret(secret) -> None:
+    """All 65,536 polynomials of degree 2 over one byte: each pair of shares takes each value exactly once."""
+    every = 65_536
+    linear, square = np.divmod(np.arange(every), 256)
+    coefficients = linear.astype(np.uint8).tobytes() + square.astype(np.uint8).tobytes()
+    shares = split(bytes([secret]) * every, 3, 4, lambda n: coefficients)
+    values = [np.frombuffer(share, dtype=np.uint8).astype(int) for share in shares]
+    for a, b in combinations(values, 2):
+        assert len(np.unique(a * 256 + b)) == every
+
+
+def test_fewer_shares_do_not_give_the_secret() -> None:
+    secret = os.urandom(32)
+    shares = split(secret, 3, 5, os.urandom)
+    assert join(shares[:2], [1, 2]) != secret
+    assert join(shares[:3], [1, 2, 4]) != secret
+
+
+@pytest.mark.parametrize(("threshold", "holders"), [(0, 3), (4, 3), (2, 256), (-1, 2)])
+def test_impossible_sharings_are_refused(threshold, holders) -> None:
+    with pytest.raises(BadInput, match="1 ≤ threshold ≤ holders ≤ 255"):
+        split(bytes(8), threshold, holders, os.urandom)
+
+
+def test_shares_that_do_not_fit_are_refused() -> None:
+    for secret in (b"", bytes(7)):
+        with pytest.raises(BadInput, match="multiple of 8"):
+            split(secret, 1, 2, os.urandom)
+    with pytest.raises(BadInput, match="at least one share"):
+        join([], [])
+    for places in ([1, 1], [0, 1], [1, 256], [1]):
+        with pytest.raises(BadInput, match="a place of its own"):
+            join([bytes(8), bytes(8)], places)
+    with pytest.raises(BadInput, match="same length"):
+        join([bytes(8), bytes(16)], [1, 2])
