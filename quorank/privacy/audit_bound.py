@@ -1,0 +1,84 @@
+"""What right guesses about canaries say about ε.
+
+Steinke, Nasr and Jagielski 2023, "Privacy Auditing with One (1) Training Run": their main theorem for (ε, δ).
+
+m fair coins decide which canaries take part in a run. An auditor who sees what the run released guesses r of the coins
+and is right v times. Had the run been (ε, δ)-differentially private, then
+
+    P[v or more are right] ≤ β + 2mδ·α,    β = P[W ≥ v],    α = max over i = 1 … m of P[v > W ≥ v − i] / i,
+
+for W ~ Binomial(r, e^ε/(1 + e^ε)): each guess is at best as good as ε-randomised response, except for failures whose
+number is at most 2mδ in expectation, and i failures at once help an auditor who was short of v by no more than i. All
+canaries count in the δ term, also those about which nothing was guessed, because the auditor chooses whom to leave out
+after seeing the release. An ε whose probability is below 1 − confidence is refuted: the largest such ε is a lower
+bound. It says what an auditor could show, never that a run is private.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.stats import binom
+
+from quorank.errors import require
+
+LARGEST_EPSILON = 64.0
+"""No number of canaries that fits in memory can refute more."""
+
+
+def guess_accuracy(epsilon: float) -> float:
+    """e^ε / (1 + e^ε): how often the best guess about one coin is right under ε-differential privacy."""
+    return 1.0 / (1.0 + math.exp(-epsilon))
+
+
+def failure_gain(guesses: int, correct: int, accuracy: float) -> float:
+    """α: the largest of P[v > W ≥ v − i] / i, where i beyond v adds nothing to the numerator."""
+    if correct == 0:
+        return 0.0
+    below = binom.pmf(np.arange(correct - 1, -1, -1), guesses, accuracy)
+    return float(np.max(np.cumsum(below) / np.arange(1, correct + 1)))
+
+
+def p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
+    """β + 2mδ·α, at most 1: how likely so many right guesses are if the run is (ε, δ)-differentially private.
+
+    It falls with `correct` and grows with `guesses` and ε as long as 2mδ ≤ 1; it grows with δ always.
+    """
+    _check(canaries, guesses, correct, delta)
+    require(epsilon >= 0.0, f"epsilon must be 0 or more, got {epsilon}")
+    accuracy = guess_accuracy(epsilon)
+    beta = float(binom.sf(correct - 1, guesses, accuracy))
+    alpha = failure_gain(guesses, correct, accuracy) if delta > 0.0 else 0.0
+    return min(1.0, beta + 2.0 * canaries * delta * alpha)
+
+
+def epsilon_lower_bound(
+    canaries: int, guesses: int, correct: int, delta: float, confidence: float = 0.95
+) -> float:
+    """An ε that these guesses refute at this confidence, the largest to within 1e-9; 0 where nothing can be said.
+
+    A run that is (ε*, δ)-differentially private gets a bound above ε* with probability at most 1 − confidence: it
+    would be refuted at some ε ≥ ε*, with which it is differentially private as well.
+    """
+    _check(canaries, guesses, correct, delta)
+    require(0.0 < confidence < 1.0, f"confidence must lie between 0 and 1, got {confidence}")
+    unlikely = 1.0 - confidence
+    if p_value(canaries, guesses, correct, 0.0, delta) >= unlikely:
+        return 0.0
+    refuted, possible = 0.0, LARGEST_EPSILON
+    while possible - refuted > 1e-9:
+        middle = 0.5 * (refuted + possible)
+        if p_value(canaries, guesses, correct, middle, delta) < unlikely:
+            refuted = middle
+        else:
+            possible = middle
+    return refuted
+
+
+def _check(canaries: int, guesses: int, correct: int, delta: float) -> None:
+    require(
+        0 <= correct <= guesses <= canaries,
+        f"expected right guesses ≤ guesses ≤ canaries, got {correct}, {guesses} and {canaries}",
+    )
+    require(0.0 <= delta <= 1.0, f"delta must lie between 0 and 1, got {delta}")

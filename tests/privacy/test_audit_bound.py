@@ -1,0 +1,174 @@
+"""The bound of one-run audits: against its own terms added up, against mechanisms whose guesses are known exactly."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from quorank.draws import Purpose, normals, uniforms
+from quorank.errors import BadInput
+from quorank.privacy.audit_bound import epsilon_lower_bound, guess_accuracy, p_value
+
+
+def tail(r, q, v) -> float:
+    """P[Binomial(r, q) ≥ v], term by term."""
+    return sum(math.comb(r, j) * q**j * (1 - q) ** (r - j) for j in range(max(v, 0), r + 1))
+
+
+def gaussian_delta(mu, epsilon) -> float:
+    """The δ of a Gaussian mechanism with sensitivity / noise = μ (Balle and Wang 2018)."""
+    return float(
+        stats.norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * stats.norm.cdf(-mu / 2 - epsilon / mu)
+    )
+
+
+def gaussian_epsilon(mu, delta) -> float:
+    low, high = 0.0, 100.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if gaussian_delta(mu, middle) > delta else (low, middle)
+    return high
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.3, 2.0, 7.0])
+@pytest.mark.parametrize("r", [1, 7, 40])
+def test_without_delta_it_is_the_tail_of_a_binomial(r, epsilon) -> None:
+    q = math.exp(epsilon) / (1 + math.exp(epsilon))
+    assert guess_accuracy(epsilon) == pytest.approx(q)
+    for v in range(r + 1):
+        exact = p_value(50, r, v, epsilon, 0.0)
+        assert exact == pytest.approx(tail(r, q, v), rel=1e-9)
+        assert exact == pytest.approx(stats.binomtest(v, r, q, "greater").pvalue, rel=1e-9)
+
+
+@given(st.integers(1, 25), st.data(), st.floats(0, 4), st.floats(0, 0.2))
+def test_the_delta_term_is_the_best_of_all_numbers_of_failures(m, data, epsilon, delta) -> None:
+    r = data.draw(st.integers(0, m))
+    v = data.draw(st.integers(0, r))
+    q = math.exp(epsilon) / (1 + math.exp(epsilon))
+    alpha = max((tail(r, q, v - i) - tail(r, q, v)) / i for i in range(1, m + 1))
+    assert p_value(m, r, v, epsilon, delta) == pytest.approx(
+        min(1.0, tail(r, q, v) + 2 * m * delta * alpha), abs=1e-9
+    )
+
+
+@given(st.integers(1, 200), st.data(), st.floats(0, 4), st.floats(0, 1))
+def test_more_right_guesses_say_more_and_more_guesses_or_delta_less(m, data, epsilon, share) -> None:
+    r = data.draw(st.integers(1, m))
+    v = data.draw(st.integers(1, r))
+    delta = share / (2 * m)
+    here = p_value(m, r, v, epsilon, delta)
+    assert p_value(m, r, v - 1, epsilon, delta) >= here - 1e-12
+    assert p_value(m, r, v, epsilon, delta * 0.5) <= here + 1e-12
+    assert p_value(m, r, v, epsilon + 0.1, delta) >= here - 1e-12
+    if r < m:
+        assert p_value(m, r + 1, v, epsilon, delta) >= here - 1e-12
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-4, 1e-2])
+@pytest.mark.parametrize("epsilon", [0.0, 0.5, 2.0])
+@pytest.mark.parametrize("m", [1, 10, 60])
+def test_mechanisms_that_use_all_of_epsilon_and_delta_stay_below_the_bound(m, epsilon, delta) -> None:
+    """Randomised response that tells the truth with probability δ, for each coin alone or for all of them at once."""
+    q = guess_accuracy(epsilon)
+    for v in range(m + 1):
+        bound = p_value(m, m, v, epsilon, delta) + 1e-12
+        assert tail(m, delta + (1 - delta) * q, v) <= bound
+        assert delta + (1 - delta) * tail(m, q, v) <= bound
+
+
+def test_all_right_in_closed_form() -> None:
+    for r in (10, 100, 1000):
+        q = 0.05 ** (1 / r)
+        assert epsilon_lower_bound(r, r, r, 0.0) == pytest.approx(math.log(q / (1 - q)), abs=1e-6)
+
+
+@given(st.integers(1, 300), st.data(), st.sampled_from([0.0, 1e-6, 1e-4]))
+def test_the_bound_is_where_the_p_value_crosses(m, data, delta) -> None:
+    r = data.draw(st.integers(0, m))
+    v = data.draw(st.integers(0, r))
+    epsilon = epsilon_lower_bound(m, r, v, delta, 0.9)
+    assert p_value(m, r, v, epsilon + 1e-6, delta) >= 0.1
+    if epsilon > 0:
+        assert p_value(m, r, v, epsilon, delta) < 0.1
+    else:
+        assert p_value(m, r, v, 0.0, delta) >= 0.1
+
+
+def test_nothing_can_be_said_from_half_right_or_from_nothing() -> None:
+    assert epsilon_lower_bound(100, 100, 50, 0.0) == 0.0
+    assert epsilon_lower_bound(100, 0, 0, 0.0) == 0.0
+    assert epsilon_lower_bound(100, 4, 4, 0.0) == 0.0  # 1/16 is not unlikely enough
+    assert epsilon_lower_bound(100, 5, 5, 0.0) > 0.0
+    assert epsilon_lower_bound(100, 100, 100, 0.5) == 0.0
+
+
+def exceeds(m, right, epsilon, delta) -> float:
+    """P[bound > ε] when each of m guesses is right with this probability, over all outcomes."""
+    outcomes = np.arange(m + 1)
+    above = np.array([epsilon_lower_bound(m, m, int(v), delta) > epsilon for v in outcomes])
+    return float(stats.binom.pmf(outcomes, m, right)[above].sum())
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])
+@pytest.mark.parametrize("m", [20, 200])
+def test_randomised_response_is_overrated_in_at_most_five_percent_exactly(m, epsilon) -> None:
+    share = exceeds(m, guess_accuracy(epsilon), epsilon, 0.0)
+    assert share <= 0.05
+    if m == 200:
+        assert share >= 0.01  # not by being empty
+
+
+def test_many_canaries_come_close_to_randomised_response() -> None:
+    for epsilon in (0.5, 1.0, 3.0):
+        coins = uniforms(5, Purpose.CANARY, 100_000) < 0.5
+        lie = uniforms(6, Purpose.CANARY, 100_000) > guess_accuracy(epsilon)
+        correct = int(np.sum((coins ^ lie) == coins))
+        bound = epsilon_lower_bound(100_000, 100_000, correct, 0.0)
+        assert 0.95 * epsilon <= bound <= epsilon
+
+
+@pytest.mark.parametrize("mu", [0.3, 1.0, 3.0])
+def test_a_gaussian_mechanism_is_not_overrated(mu) -> None:
+    epsilon = gaussian_epsilon(mu, 1e-5)
+    assert exceeds(150, stats.norm.cdf(mu / 2), epsilon, 1e-5) <= 0.05
+
+
+def test_guessing_only_the_clear_cases_of_a_gaussian_mechanism() -> None:
+    """2,000 coins in noise 1/μ: bounds of the clearest r stay below ε, and say more than guessing all."""
+    mu, delta, m = 1.0, 1e-5, 2_000
+    epsilon = gaussian_epsilon(mu, delta)
+    bounds = {100: [], 2_000: []}
+    for seed in range(60):
+        coins = uniforms(seed, Purpose.CANARY, m) < 0.5
+        seen = mu * (coins - 0.5) + normals(seed, Purpose.CANARY, m, interaction=1)
+        clear = np.argsort(-np.abs(seen))
+        for r, found in bounds.items():
+            correct = int(np.sum((seen > 0)[clear[:r]] == coins[clear[:r]]))
+            found.append(epsilon_lower_bound(m, r, correct, delta))
+    assert max(max(found) for found in bounds.values()) < epsilon
+    assert np.mean(bounds[100]) > 1.3 * np.mean(bounds[2_000]) > 0.8
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((10, 11, 5, 0.0), "right guesses ≤ guesses ≤ canaries"),
+        ((10, 5, 6, 0.0), "right guesses ≤ guesses ≤ canaries"),
+        ((10, 5, 5, 1.5), "delta must lie"),
+        ((10, 5, 5, 0.0, 1.0), "confidence must lie"),
+    ],
+)
+def test_refusals(arguments, message) -> None:
+    with pytest.raises(BadInput, match=message):
+        epsilon_lower_bound(*arguments)
+
+
+def test_a_negative_epsilon_is_refused() -> None:
+    with pytest.raises(BadInput, match="epsilon must be 0 or more"):
+        p_value(10, 5, 5, -1.0, 0.0)

@@ -1,0 +1,228 @@
+"""Canaries: fair coins, codes that can be told apart, the best linear score, and audits of mechanisms with known ε."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from chance import assert_follows, assert_mean
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+from scipy.fft import idct
+
+from quorank.draws import Purpose, key_of, normals
+from quorank.errors import BadInput
+from quorank.privacy.audit_bound import epsilon_lower_bound
+from quorank.privacy.canaries import Canaries, audit, guess, slow_waves
+
+
+def canaries(count, parameters=46, rounds=20, clip=1.0, seed=1) -> Canaries:
+    return Canaries(count, parameters, rounds, clip, key_of(seed, Purpose.CANARY))
+
+
+def released(birds, noise, seed=1, honest=None) -> np.ndarray:
+    """What a Gaussian mechanism with this noise on each coordinate releases."""
+    shape = (birds.rounds, birds.parameters)
+    sums = np.stack([birds.contribution(t) for t in range(birds.rounds)])
+    sums += noise * normals(seed, Purpose.CANARY, shape[0] * shape[1], interaction=5).reshape(shape)
+    return sums if honest is None else sums + honest
+
+
+def noise_for(epsilon, delta, rounds, clip=1.0) -> float:
+    """The noise whose `rounds` releases together are (ε, δ)-private: one release with sensitivity √rounds·clip."""
+    low, high = 1e-3, 100.0
+    for _ in range(60):
+        mu = (low + high) / 2
+        spent = stats.norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * stats.norm.cdf(
+            -mu / 2 - epsilon / mu
+        )
+        low, high = (low, mu) if spent > delta else (mu, high)
+    return math.sqrt(rounds) * clip / low
+
+
+@given(st.integers(1, 300), st.integers(1, 9), st.floats(1e-3, 1e3))
+def test_every_update_is_as_long_as_clipping_allows(parameters, rounds, clip) -> None:
+    birds = canaries(3, parameters, rounds, clip)
+    for t in range(rounds):
+        np.testing.assert_allclose(np.linalg.norm(birds.updates(t), axis=1), clip)
+
+
+def test_coins_are_fair_and_a_secret_of_the_key() -> None:
+    coins = canaries(20_000).included
+    pairs = list(zip(coins[::2].tolist(), coins[1::2].tolist(), strict=True))
+    assert_follows(pairs, {(a, b): 0.25 for a in (True, False) for b in (True, False)})
+    assert np.array_equal(canaries(20_000).included, coins)
+    assert abs(np.mean(canaries(20_000, seed=2).included == coins) - 0.5) < 0.02
+
+
+def test_updates_are_addressed() -> None:
+    birds = canaries(8, parameters=200, rounds=5)
+    for t in (0, 4):
+        rows = birds.updates(t)
+        assert rows.shape == (8, 200)
+        for canary in range(8):
+            assert np.array_equal(birds.update(canary, t), rows[canary])
+            assert np.array_equal(canaries(30, 200, 9).update(canary, t), rows[canary])
+    np.testing.assert_allclose(birds.contribution(3), birds.updates(3)[birds.included].sum(axis=0))
+    assert len({row.tobytes() for t in range(5) for row in birds.updates(t)}) == 40
+
+
+def test_codes_are_fair_signs_and_nearly_orthogonal() -> None:
+    """Σ over d·T of the products of two codes is a sum of that many independent signs."""
+    birds = canaries(60, parameters=150, rounds=12)
+    codes = np.stack([birds.updates(t) for t in range(12)], axis=1).reshape(60, -1) * math.sqrt(150)
+    assert set(np.unique(np.round(codes, 9))) == {-1.0, 1.0}
+    assert_mean(codes.reshape(-1), 0.0)
+    overlaps = (codes @ codes.T)[np.triu_indices(60, 1)]
+    assert_mean(overlaps, 0.0)
+    assert_mean(overlaps**2, 150 * 12)
+    assert_mean(codes[:, :-1].reshape(-1) * codes[:, 1:].reshape(-1), 0.0)
+
+
+def test_waves_are_the_first_cosines() -> None:
+    for rounds in (4, 17, 40, 300):
+        waves = slow_waves(rounds)
+        assert waves.shape == (rounds, min(8, rounds // 4))
+        np.testing.assert_allclose(waves.T @ waves, np.eye(waves.shape[1]), atol=1e-12)
+        cosines = idct(np.eye(rounds), norm="ortho", axis=0)[:, : waves.shape[1]]
+        np.testing.assert_allclose(waves, cosines, atol=1e-12)
+    assert slow_waves(3).shape == (3, 0)
+
+
+def test_one_step_is_the_regression_with_waves_as_unknowns() -> None:
+    """Against a least-squares solver on the whole design: codes, waves of each coordinate, and a prior of variance ¼."""
+    birds = canaries(15, parameters=6, rounds=12)
+    random = np.random.default_rng(1)
+    factor = random.normal(size=(6, 6)) + 3 * np.eye(6)
+    covariance = factor @ factor.T
+    waves = slow_waves(12)
+    sums = released(birds, 0.0) + random.normal(size=(12, 6)) @ factor.T
+    guessed = random.random(15)
+    step = birds._ridge(birds._without(sums, guessed, waves), waves, covariance, guessed)
+    whiten = np.linalg.inv(factor)
+    codes = np.stack([birds.updates(t) for t in range(12)], axis=1)
+    columns = [(code @ whiten.T).ravel() for code in codes]
+    columns += [np.outer(wave, axis).ravel() for wave in waves.T for axis in np.eye(6)]
+    design = np.stack(columns, axis=1)
+    prior = 2.0 * np.eye(15, design.shape[1])
+    wanted = np.concatenate(((sums @ whiten.T).ravel(), np.full(15, 2.0 * 0.5)))
+    solution = np.linalg.lstsq(np.vstack((design, prior)), wanted, rcond=None)[0]
+    np.testing.assert_allclose(guessed + step, solution[:15], atol=1e-9)
+
+
+def test_slow_honest_updates_do_not_matter() -> None:
+    birds = canaries(40, rounds=40)
+    slow = slow_waves(40) @ (1_000.0 * np.random.default_rng(2).normal(size=(8, 46)))
+    plain = birds.scores(released(birds, 3.0))
+    np.testing.assert_allclose(birds.scores(released(birds, 3.0, honest=slow)), plain, atol=1e-6)
+
+
+def test_scores_are_as_good_as_the_noise_allows() -> None:
+    """The best guess about a coin in noise is right with probability Φ(μ/2), μ = √T·clip / noise."""
+    mu, rounds, right = 1.5, 60, []
+    for seed in range(4):
+        birds = canaries(200, rounds=rounds, seed=seed)
+        scores = birds.scores(released(birds, math.sqrt(rounds) / mu, seed))
+        right.append(np.mean((guess(scores, 200) > 0) == birds.included))
+    best = stats.norm.cdf(mu / 2)
+    assert best - 0.05 < np.mean(right) < best + 0.03
+
+
+def test_coloured_noise_is_whitened() -> None:
+    """Honest clients that disagree only along a few directions cost little: the other directions stay readable."""
+    birds = canaries(150, rounds=60)
+    random = np.random.default_rng(3)
+    honest = random.normal(size=(60, 4)) @ (30.0 * random.normal(size=(4, 46)))
+    scores = birds.scores(released(birds, 0.5, honest=honest))
+    assert np.mean((guess(scores, 150) > 0) == birds.included) > 0.97
+
+
+def test_without_noise_an_audit_finds_a_large_epsilon() -> None:
+    birds = canaries(700, rounds=60)
+    found = audit(birds.scores(released(birds, 0.0)), birds.included, 1e-5)
+    assert found.correct == found.guesses == found.canaries == 700
+    assert found.epsilon > 5
+    assert found.table()["epsilon"] == found.epsilon
+
+
+def test_more_canaries_than_parameters_in_one_round() -> None:
+    birds = canaries(60, rounds=1)
+    assert audit(birds.scores(released(birds, 0.0)), birds.included, 1e-5).epsilon > 0.5
+
+
+def test_more_canaries_than_the_code_is_long() -> None:
+    birds = canaries(100, parameters=5, rounds=8)
+    assert np.isfinite(birds.scores(released(birds, 0.0))).all()
+
+
+def test_calibrated_noise_is_not_refuted() -> None:
+    noise, above = noise_for(2.0, 1e-5, 20), 0
+    for seed in range(60):
+        birds = canaries(80, parameters=20, seed=seed)
+        above += audit(birds.scores(released(birds, noise, seed)), birds.included, 1e-5).epsilon > 2.0
+    assert above <= 3
+
+
+def test_a_tenth_of_the_noise_is_refuted() -> None:
+    noise = noise_for(1.0, 1e-5, 20) / 10
+    for seed in range(3):
+        birds = canaries(300, seed=seed)
+        assert audit(birds.scores(released(birds, noise, seed)), birds.included, 1e-5).epsilon > 1.0
+
+
+def test_coins_that_say_nothing_are_overrated_in_five_percent() -> None:
+    """ε = 0: scores of pure noise, and the price of trying two shares."""
+    above = 0
+    for seed in range(400):
+        birds = canaries(50, seed=seed)
+        above += audit(normals(seed, Purpose.CANARY, 50, interaction=9), birds.included, 0.0).epsilon > 0.0
+    assert stats.binomtest(above, 400, 0.05, "greater").pvalue > 1e-3
+
+
+@given(st.lists(st.integers(-40, 40).map(lambda i: i / 8), min_size=1, max_size=40), st.data())
+def test_guesses_go_to_the_clearest_scores(scores, data) -> None:
+    r = data.draw(st.integers(0, len(scores)))
+    answers = guess(scores, r)
+    values = np.array(scores)
+    assert np.count_nonzero(answers) == r
+    ins, outs, open_ = values[answers == 1], values[answers == -1], values[answers == 0]
+    assert ins.min(initial=np.inf) >= open_.max(initial=-np.inf) or len(ins) == 0 or len(outs) == 0
+    assert outs.max(initial=-np.inf) <= ins.min(initial=np.inf)
+    assert np.array_equal(answers, guess(values * 2, r))
+
+
+def test_unequal_halves_are_read_without_error() -> None:
+    scores = np.array([0.01, 0.02, 0.98, 0.97, 1.0, 0.99, 1.01])
+    assert guess(scores, 7).tolist() == [-1, -1, 1, 1, 1, 1, 1]
+    assert guess([0.0, 0.4, 0.6, 1.0], 2).tolist() == [-1, 0, 0, 1]
+
+
+def test_the_best_share_pays_for_all() -> None:
+    scores, coins = np.linspace(0, 1, 100), np.arange(100) >= 40
+    alone = {r: epsilon_lower_bound(100, r, v, 1e-6, 1 - 0.05 / 2) for r, v in ((100, 90), (20, 20))}
+    found = audit(scores, coins, 1e-6, shares=(1.0, 0.2))
+    assert found.epsilon == max(alone.values())
+    assert (found.guesses, found.correct) == ((100, 90) if alone[100] > alone[20] else (20, 20))
+
+
+def test_refusals() -> None:
+    with pytest.raises(BadInput, match="count of canaries must be at least 1"):
+        canaries(0)
+    with pytest.raises(BadInput, match="clip must be above 0"):
+        canaries(1, clip=0.0)
+    with pytest.raises(BadInput, match="numbered from 0"):
+        canaries(3).update(3, 0)
+    with pytest.raises(BadInput, match="20 rounds from 0"):
+        canaries(3).updates(20)
+    with pytest.raises(BadInput, match=r"shape \(20, 46\)"):
+        canaries(3).scores(np.zeros((20, 45)))
+    with pytest.raises(BadInput, match="finite"):
+        canaries(3).scores(np.full((20, 46), np.nan))
+    with pytest.raises(BadInput, match="as many canaries"):
+        guess([1.0, 2.0], 3)
+    with pytest.raises(BadInput, match="shares must lie"):
+        audit([1.0], [True], 0.0, shares=(0.0,))
+    with pytest.raises(BadInput, match="expected 2 scores"):
+        audit([1.0], [True, False], 0.0)

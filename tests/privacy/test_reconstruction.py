@@ -1,0 +1,342 @@
+"""Reconstruction of clicks: exact updates, posteriors that are right on average, and what each release hides."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from chance import assert_mean
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import multivariate_normal
+from sklearn.metrics import balanced_accuracy_score, log_loss, roc_auc_score
+
+from quorank.errors import BadInput
+from quorank.learning import PDGD, OnlineRanker
+from quorank.privacy.reconstruction import (
+    Nuisance,
+    _products,
+    accuracy,
+    attack,
+    click_patterns,
+    clipped,
+    manipulated_features,
+    pattern_amounts,
+    reconstruction_study,
+)
+from quorank.rankers import MLP, Linear
+from quorank.users import Cascade
+
+
+def play(lists, random, theta, rate=0.3, eta=0.1, client=0, k=10):
+    """A client of a real learner whose user clicks each document at random: shown orders, clicks, update."""
+    online = OnlineRanker(theta, len(theta), Linear(), PDGD(eta=eta), client=client, k=k)
+    orders, clicks = [], []
+    for features in lists:
+        page = online.rank(features)
+        clicks.append(random.random(len(page.order)) < rate)
+        orders.append(page.order)
+        online.learn(page, clicks[-1])
+    return orders, clicks, online.update
+
+
+def natural(random, interactions, d=46, documents=25):
+    return [random.random((documents, d)) for _ in range(interactions)]
+
+
+def readable(clicks) -> np.ndarray:
+    """Lists that express a preference: not all alike."""
+    return np.array([c.any() and not c.all() for c in clicks])
+
+
+def test_patterns_are_all_ways_to_click() -> None:
+    patterns = click_patterns(4)
+    assert len({tuple(row) for row in patterns.tolist()}) == 16 == len(patterns)
+
+
+@pytest.mark.parametrize("spread", [0.0, 1.0, 60.0, 2000.0])
+@pytest.mark.parametrize("documents", [5, 9])
+def test_amounts_give_the_update_of_the_real_learner(documents, spread) -> None:
+    """Also where scores are so far apart that the learner weighs pairs in logarithms."""
+    random = np.random.default_rng(documents)
+    x, theta = random.random((documents, 7)).astype(np.float32), spread * random.normal(size=7)
+    patterns = click_patterns(5)
+    moved = 0
+    for row, pattern in enumerate(patterns):
+        online = OnlineRanker(theta, 7, Linear(), PDGD(eta=0.3), k=5)
+        page = online.rank(x)
+        amounts = pattern_amounts(theta, x.astype(np.float64), page.order, 0.3, patterns)
+        online.learn(page, pattern)
+        np.testing.assert_allclose(
+            amounts[row] @ x[page.order], online.update, rtol=1e-5 * (1 + spread), atol=1e-7
+        )
+        moved += bool(online.update.any())
+        if not pattern.any() or pattern.all():
+            assert not amounts[row].any()
+    assert moved > 5 or spread > 100  # there preferences are too clear to teach anything
+
+
+@given(st.integers(0, 2**32), st.integers(2, 10))
+def test_one_natural_list_is_read_without_error(seed, k) -> None:
+    random = np.random.default_rng(seed)
+    theta = random.normal(size=46)
+    lists = natural(random, 1)
+    orders, clicks, update = play(lists, random, theta, rate=0.4, k=k)
+    (guessed,) = attack(theta, lists, orders, update, 0.1)
+    if readable(clicks)[0]:
+        assert np.array_equal(guessed > 0.5, clicks[0])
+    else:
+        assert not (guessed > 0.5).any()  # the likelier of the two patterns that leave nothing
+
+
+def study_lists(make, count, interactions, change, seed=1, eta=0.1, **options):
+    """Attack `count` clients after `change` of their update: guesses and clicks of the readable lists."""
+    random = np.random.default_rng(seed)
+    guesses, truths = [], []
+    for client in range(count):
+        theta = 0.3 * random.normal(size=46)
+        lists = make(random, interactions)
+        orders, clicks, update = play(lists, random, theta, eta=eta, client=client)
+        guessed = attack(theta, lists, orders, change(update, random), eta, prior=0.3, **options)
+        keep = readable(clicks)
+        guesses += [g for g, kept in zip(guessed, keep, strict=True) if kept]
+        truths += [c for c, kept in zip(clicks, keep, strict=True) if kept]
+    return guesses, truths
+
+
+def chosen(random, interactions):
+    return list(manipulated_features(10, 46, interactions))
+
+
+def share_right(guesses, truths) -> float:
+    return float(np.mean((np.concatenate(guesses) > 0.5) == np.concatenate(truths)))
+
+
+def nothing(update, random):
+    return update
+
+
+@pytest.mark.parametrize(
+    ("make", "interactions", "least"), [(chosen, 1, 0.99), (chosen, 4, 0.99), (natural, 2, 0.99), (natural, 4, 0.95)]
+)  # fmt: skip
+def test_without_privacy_clicks_are_read(make, interactions, least) -> None:
+    guesses, truths = study_lists(make, 12, interactions, nothing)
+    assert share_right(guesses, truths) >= least
+
+
+def test_a_long_step_between_interactions_is_followed() -> None:
+    """What is learned from one list changes the weights of the next: 96 % are right where that is ignored."""
+    guesses, truths = study_lists(natural, 12, 3, nothing, eta=2.0)
+    assert share_right(guesses, truths) >= 0.99
+
+
+def real_updates(theta, x, eta, patterns):
+    """What the real learner sends for each pattern on the list that it shows."""
+    rows = []
+    for pattern in patterns:
+        online = OnlineRanker(theta, len(theta), Linear(), PDGD(eta=eta), k=patterns.shape[1])
+        page = online.rank(x)
+        online.learn(page, pattern)
+        rows.append(online.update)
+    return page.order, np.array(rows)
+
+
+def posterior(log_likelihood, patterns, prior):
+    weights = np.exp(log_likelihood - log_likelihood.max()) * np.prod(
+        np.where(patterns, prior, 1 - prior), axis=1
+    )
+    return weights / weights.sum() @ patterns
+
+
+def test_one_clipped_list_in_a_noisy_sum_against_all_patterns() -> None:
+    """The posterior by Bayes' rule over 32 updates of the real learner and the density of a normal distribution."""
+    random = np.random.default_rng(7)
+    patterns, clip = click_patterns(5), 0.05
+    for _ in range(10):
+        theta, x = random.normal(size=6), random.random((8, 6)).astype(np.float32)
+        order, updates = real_updates(theta, x, 0.3, patterns)
+        factor = 0.02 * random.normal(size=(6, 6))
+        others = Nuisance(random.normal(size=6), factor @ factor.T)
+        means = clipped(updates, clip) + others.mean
+        seen = means[random.integers(32)] + factor @ random.normal(size=6) + 0.01 * random.normal(size=6)
+        density = multivariate_normal(np.zeros(6), others.covariance + 0.01**2 * np.eye(6))
+        wanted = posterior(density.logpdf(seen - means), patterns, 0.3)
+        (found,) = attack(
+            theta, [x], [order], seen, 0.3, "clipped", clip=clip, noise_std=0.01, others=others, prior=0.3
+        )
+        np.testing.assert_allclose(found, wanted, atol=2e-3)
+        assert np.abs(found - 0.3).max() > 0.05
+
+
+def test_signs_of_one_list_against_all_patterns() -> None:
+    """With signs turned over at random, a pattern's likelihood is a product of p and 1 − p."""
+    random = np.random.default_rng(8)
+    patterns, flip = click_patterns(5), 0.2
+    for _ in range(10):
+        theta, x = random.normal(size=12), random.random((8, 12)).astype(np.float32)
+        order, updates = real_updates(theta, x, 0.3, patterns)
+        true = random.integers(1, 31)
+        seen = np.sign(updates[true]) * np.where(random.random(12) < flip, -1, 1)
+        same = np.sum(np.sign(updates) == seen, axis=1)
+        likelihood = same * math.log(1 - flip) + (12 - same) * math.log(flip)
+        likelihood[[0, 31]] = -np.inf  # these would have sent zeros
+        (found,) = attack(theta, [x], [order], seen, 0.3, "signs", flip=flip, prior=0.3)
+        np.testing.assert_allclose(found, posterior(likelihood, patterns, 0.3), atol=0.02)
+
+
+def test_products_are_squared_lengths() -> None:
+    random = np.random.default_rng(9)
+    amounts, x, mean = random.normal(size=(20, 3)), random.normal(size=(3, 5)), random.normal(size=5)
+    factor = random.normal(size=(5, 5))
+    lengths = np.sum(((amounts @ x + mean) @ factor) ** 2, axis=1)
+    np.testing.assert_allclose(_products(amounts, x, mean, factor @ factor.T), lengths)
+
+
+@pytest.mark.parametrize("make", [chosen, natural])
+def test_clipping_alone_hides_little(make) -> None:
+    guesses, truths = study_lists(
+        make, 10, 2, lambda u, _: clipped(u, 0.01), how="clipped", clip=0.01
+    )  # fmt: skip
+    assert share_right(guesses, truths) >= 0.95
+
+
+def test_signs_give_all_clicks_to_a_server_that_chose_the_features() -> None:
+    guesses, truths = study_lists(chosen, 10, 4, lambda u, _: np.sign(u), how="signs")
+    assert share_right(guesses, truths) >= 0.99
+
+
+def test_signs_of_natural_features_give_much_of_one_list_and_flips_take_it_back() -> None:
+    areas = []
+    for flip in (0.0, 0.25, 0.5):
+
+        def change(update, random, flip=flip):
+            return np.sign(update) * np.where(random.random(46) < flip, -1, 1)
+
+        areas.append(
+            accuracy(*study_lists(natural, 60, 1, change, how="signs", flip=flip), rate=0.3)["auc"]
+        )  # fmt: skip
+    assert areas[0] > 0.9
+    assert areas[0] > areas[1] + 0.05
+    assert abs(areas[2] - 0.5) < 0.1  # at ½ a sign says only that there was a preference
+
+
+@pytest.mark.parametrize("noise", [0.01, 0.05])
+def test_the_posterior_of_one_list_is_right_on_average(noise) -> None:
+    """With clicks that follow the prior, E[(click − p)·g(p)] = 0 for every g: here 1 and p, and p must vary."""
+    random, clicks, guesses = np.random.default_rng(4), [], []
+    theta = 0.3 * random.normal(size=46)
+    for client in range(400):
+        lists = list(manipulated_features(6, 46))
+        orders, clicked, update = play(lists, random, theta, client=client)
+        seen = update + noise * random.normal(size=46)
+        clicks += clicked
+        guesses += attack(theta, lists, orders, seen, 0.1, noise_std=noise, prior=0.3)
+    p, c = np.array(guesses), np.array(clicks)
+    assert_mean((c - p).mean(axis=1), 0.0)
+    assert_mean(((c - p) * p).mean(axis=1), 0.0)
+    assert 0.02 < p.std() < 0.45
+
+
+def test_noise_leaves_chance() -> None:
+    def change(update, random):
+        return clipped(update, 0.05) + 5.0 * random.normal(size=46)
+
+    for make in (natural, chosen):
+        found = accuracy(
+            *study_lists(make, 40, 4, change, how="clipped", clip=0.05, noise_std=5.0), rate=0.3
+        )  # fmt: skip
+        assert abs(found["auc"] - 0.5) < 4 * math.sqrt(1 / (12 * 0.3 * 0.7 * 1600))
+        assert found["balanced_accuracy"] == 0.5
+        assert abs(found["bits"]) < 0.02
+
+
+def test_a_sum_over_many_clients_hides_natural_lists() -> None:
+    """The server knows how the others' updates are distributed, and still sees next to nothing."""
+    random = np.random.default_rng(6)
+    theta = 0.3 * random.normal(size=46)
+    crowd = np.stack([play(natural(random, 2), random, theta, client=c)[2] for c in range(400)])
+    known = Nuisance(999 * crowd.mean(axis=0), 999 * np.cov(crowd.T))
+    factor = np.linalg.cholesky(known.covariance)
+    areas = {}
+    for size in (0.0, 1.0):
+        guesses, truths = [], []
+        for client in range(30):
+            lists = natural(random, 2)
+            orders, clicks, update = play(lists, random, theta, client=client)
+            others = Nuisance(size * known.mean, size**2 * known.covariance)
+            seen = update + others.mean + size * factor @ random.normal(size=46)
+            guesses += attack(theta, lists, orders, seen, 0.1, others=others, prior=0.3)
+            truths += clicks
+        areas[size] = accuracy(guesses, truths, 0.3)["auc"]
+    assert areas[0.0] > 0.95
+    assert abs(areas[1.0] - 0.5) < 0.11
+
+
+@given(st.lists(st.tuples(st.floats(0.01, 0.99), st.booleans()), min_size=2, max_size=60))
+def test_accuracy_is_that_of_the_field(pairs) -> None:
+    p, c = np.round([a for a, _ in pairs], 6), np.array([b for _, b in pairs])
+    if c.all() or not c.any():
+        with pytest.raises(BadInput, match="clicked documents and others"):
+            accuracy([p], [c], 0.3)
+        return
+    found = accuracy([p[:1], p[1:]], [c[:1], c[1:]], 0.3)
+    assert found["auc"] == pytest.approx(roc_auc_score(c, p))
+    assert found["balanced_accuracy"] == pytest.approx(balanced_accuracy_score(c, p > 0.5))
+    base = log_loss(c, np.full(len(c), 0.3), labels=[False, True]) / math.log(2)
+    assert found["bits_to_learn"] == pytest.approx(base)
+    assert found["bits"] == pytest.approx(base - log_loss(c, p, labels=[False, True]) / math.log(2))
+
+
+def test_chosen_features_are_distinct_directions() -> None:
+    few = manipulated_features(10, 46, 4).reshape(40, 46)
+    assert np.array_equal(few @ few.T, np.eye(40))
+    many = manipulated_features(10, 46, 6).reshape(60, 46)
+    cosines = many @ many.T / np.outer(np.linalg.norm(many, axis=1), np.linalg.norm(many, axis=1))
+    assert np.abs(cosines - np.eye(60)).max() < 0.9
+    assert np.linalg.matrix_rank(many) == 46
+
+
+def test_the_study_tells_releases_apart(tiny_graded) -> None:
+    theta = np.random.default_rng(2).normal(size=13)
+    options = {"eta": 0.1, "interactions": 1, "cohort": 200, "clip": 0.05, "clients": 40, "seed": 5, "k": 6}
+    users = Cascade(preset="informational")
+    found = reconstruction_study(tiny_graded.train, Linear(), users, theta, noise_std_on_sum=1.0, **options)
+    assert len(found) == 12
+    for name in ("natural/no privacy", "manipulated/no privacy", "manipulated/secure sum"):
+        assert found[name]["auc"] > 0.95
+        assert found[name]["bits"] > 0.8 * found[name]["bits_to_learn"]
+    for name in ("natural/noisy sum", "manipulated/noisy sum", "natural/secure sum"):
+        assert abs(found[name]["auc"] - 0.5) < 0.15
+        assert found[name]["bits"] < 0.1
+    assert (
+        found["natural/no privacy"]["auc"]
+        >= found["natural/signs"]["auc"]
+        > found["natural/noisy sum"]["auc"]
+    )
+    again = reconstruction_study(tiny_graded.train, Linear(), users, theta, noise_std_on_sum=1.0, **options)
+    assert again == found
+
+
+def test_refusals(tiny_collection) -> None:
+    lists, shown = [np.eye(4)], [np.arange(4)]
+    with pytest.raises(BadInput, match="1 to 12 shown"):
+        attack(np.zeros(20), [np.eye(20)], [np.arange(20)], np.zeros(20), 0.1)
+    with pytest.raises(BadInput, match="each of 1 lists"):
+        attack(np.zeros(4), lists, [], np.zeros(4), 0.1)
+    with pytest.raises(BadInput, match="4 finite numbers"):
+        attack(np.zeros(4), lists, shown, np.zeros(5), 0.1)
+    with pytest.raises(BadInput, match="4 finite numbers"):
+        attack(np.zeros(4), lists, shown, np.full(4, np.nan), 0.1)
+    with pytest.raises(BadInput, match="prior must lie"):
+        attack(np.zeros(4), lists, shown, np.zeros(4), 0.1, prior=0.0)
+    with pytest.raises(BadInput, match="flip must lie"):
+        attack(np.zeros(4), lists, shown, np.zeros(4), 0.1, "signs", flip=0.7)
+    with pytest.raises(BadInput, match="client by client"):
+        others = Nuisance(np.zeros(4), np.eye(4))
+        attack(np.zeros(4), lists, shown, np.zeros(4), 0.1, "signs", others=others)
+    with pytest.raises(BadInput, match="linear ranker"):
+        reconstruction_study(
+            tiny_collection.train, MLP(hidden=3), Cascade(), np.zeros(40), eta=0.1, interactions=1, cohort=5,
+            clip=1.0, noise_std_on_sum=1.0, clients=1, seed=1,
+        )  # fmt: skip
