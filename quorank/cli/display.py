@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +65,22 @@ def _bar(title: str, rounds: int) -> Iterator[Watch]:
             bar.update(task, completed=progress.done, rate=rate, ndcg=ndcg)
 
         yield watch
+
+
+@contextmanager
+def counting(title: str, *, quiet: bool = False) -> Iterator[Callable[[int, int], None] | None]:
+    """Progress of something that is counted: a line every few seconds, on stderr, with the time that is left."""
+    started = printed = time.monotonic()
+
+    def count(done: int, rounds: int) -> None:
+        nonlocal printed
+        now = time.monotonic()
+        if now - printed >= LINE_SECONDS / 2 and done < rounds:
+            printed = now
+            left = (now - started) / done * (rounds - done)
+            print(f"{title}: round {done}/{rounds}, {left:.0f} s left", file=sys.stderr, flush=True)
+
+    yield None if quiet else count
 
 
 def _lines(title: str) -> Watch:
@@ -130,6 +146,8 @@ def summary_table(summary: dict[str, Any]) -> Table:
 def _privacy(privacy: dict[str, Any] | None) -> tuple[str, str]:
     if privacy is None:
         return "none", "updates left the clients as they were"
+    if privacy["epsilon"] is None:
+        return "no ε", f"{privacy['kind']}: {privacy.get('warning', 'nothing is accounted')}"
     return (
         f"ε = {privacy['epsilon']:.4g}",
         f"{privacy['kind']}, per {privacy['unit']}, δ = {privacy['delta']:g}, {privacy['horizon']}",

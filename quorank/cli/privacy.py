@@ -154,3 +154,99 @@ def _show_ledger(content: dict[str, Any]) -> None:
     for name, value in statement.privacy_fields(content["privacy"] or {}):
         console.print(f"{name:<20}{value}", highlight=False)
     print(statement.privacy(content["privacy"]))
+
+
+@app.command()
+def audit(
+    run: Annotated[
+        Path, typer.Argument(help="Directory of a run, or an experiment file.", show_default=False)
+    ],
+    canaries: Annotated[int, typer.Option(help="Canary clients, half of them really there.")] = 1000,
+    confidence: Annotated[float, typer.Option(help="Of the lower bound.")] = 0.95,
+    victims: Annotated[
+        int, typer.Option(help="Clients whose clicks are guessed from their update; 0 for none.")
+    ] = 40,
+    seed: Annotated[int, typer.Option(help="Seed of the canaries and their coins.")] = 1,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads; by default all cores.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    json: Json = False,
+) -> None:
+    """Try to refute what a run claims.
+
+    The run is played again with canary clients in it. How well they are found
+    afterwards gives a lower bound on ε; a bound above the claim fails the
+    audit, with exit code 1. A bound below it proves nothing. Then clicks are
+    guessed from updates, under each kind of release.
+    """
+    from quorank.cli.display import counting
+    from quorank.experiments.auditing import audit_experiment
+    from quorank.experiments.documents import read_document
+    from quorank.experiments.experiment import Experiment
+    from quorank.experiments.library import shipped
+    from quorank.experiments.storage import CONFIG
+
+    file = run / CONFIG if run.is_dir() else shipped(run) or run
+    if not file.is_file():
+        raise BadInput(
+            f"{run}: nothing to audit here; expected the directory of a run, or an experiment file"
+        )
+    experiment = Experiment.read(read_document(file))
+    with counting("audit", quiet=quiet) as watch:
+        result = audit_experiment(
+            experiment,
+            canaries=canaries,
+            confidence=confidence,
+            victims=victims,
+            seed=seed,
+            threads=threads,
+            watch=watch,
+        )
+    if json:
+        print(json_.dumps(result))
+    else:
+        _show_audit(result)
+    if not result["passed"]:
+        raise typer.Exit(1)
+
+
+def _show_audit(result: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from quorank.experiments.auditing import telling
+
+    claim = result["claimed"]
+    if claim is None or claim["epsilon"] is None:
+        print("claimed        no ε")
+    else:
+        print(
+            f"claimed        ε = {claim['epsilon']:.4g} at δ = {claim['delta']:g} for one client, {claim['horizon']}"
+        )
+    print(
+        f"lower bound    ε ≥ {result['lower_bound']:.3g} at δ = {result['delta']:g}, {result['confidence']:.0%} confidence: "
+        f"{result['correct']} of {result['guesses']} canaries guessed right"
+    )
+    if claim is not None and claim["epsilon"] is not None:
+        print(
+            "verdict        "
+            + ("not refuted (which is no proof)" if result["passed"] else "REFUTED: the claim is false")
+        )
+    if "published" in result:
+        outcome = "refuted" if result["published"]["refuted"] else "not refuted"
+        print(f"published      ε = {result['published']['epsilon']:g}, read as of the whole run: {outcome}")
+    study = result.get("reconstruction")
+    if study is None:
+        return
+    if "skipped" in study:
+        print(f"clicks         not attacked: {study['skipped']}")
+        return
+    print(
+        f"\nClicks of {study['victims']} clients guessed from what the server sees of them, "
+        f"cohorts of {study['cohort']:,};\nthe noise is {study['noise']}.\n"
+    )
+    table = Table("release", "data's features", "features chosen by the server", box=None)
+    names = [name.removeprefix("natural/") for name in study["lines"] if name.startswith("natural/")]
+    for name in names:
+        both = (study["lines"][f"{kind}/{name}"]["auc"] for kind in ("natural", "manipulated"))
+        table.add_row(name, *(f"AUC {auc:.2f}  {telling(auc)}" for auc in both))
+    Console().print(table)

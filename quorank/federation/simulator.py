@@ -74,8 +74,11 @@ class Simulator:
         """Compile, or load from the cache, what a round needs, so that the first one is timed like the others."""
         self._play(state, np.empty(0, dtype=np.int64), (0, 0), self._nothing())
 
-    def gather(self, state: State) -> Gathered:
-        """Let the round's cohort interact from state.theta and sum up what it sends."""
+    def gather(self, state: State, beside: Doubles | None = None) -> Gathered:
+        """Let the round's cohort interact from state.theta and sum up what it sends.
+
+        `beside` is what the canary clients of an audit add to the sum, before the coordinator adds its noise.
+        """
         federation, size = self.federation, self.simulation.parameters
         require(state.theta.shape == (size,), f"this ranker has {size} parameters, got {state.theta.shape}")
         require(
@@ -95,6 +98,8 @@ class Simulator:
         sums = total.value()
         interactions = count * federation.interactions
         weight = float(interactions if self.mechanism.weighted else count)
+        if beside is not None:
+            sums[:size] += np.rint(beside * self.mechanism.unit) if self.mechanism.unit != 1.0 else beside
         private = self.mechanism.finish(sums[:size], weight, total.within, count, state.round, state.private)
         return Gathered(
             private.total,

@@ -135,6 +135,7 @@ class GaussianMechanism:
     noise_multiplier: float  # z, of all that a round releases
 
     weighted: ClassVar[bool] = False
+    unit: ClassVar[float] = 1.0
     bound: ClassVar[float] = math.inf
 
     @property

@@ -72,6 +72,10 @@ class IntegerSums:
     weighted: ClassVar[bool] = False
     bound: ClassVar[float] = math.inf
 
+    @property
+    def unit(self) -> float:
+        return self.scale
+
     @cached_property
     def _keys(self) -> dict[Purpose, npt.NDArray[np.uint64]]:
         purposes = (Purpose.QUANTISATION, Purpose.NOISE_SHARE, Purpose.NOISE, Purpose.DROPOUT)

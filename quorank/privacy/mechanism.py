@@ -39,6 +39,10 @@ class Mechanism(Protocol):
     def bound(self) -> float:
         """The L2 norm to which a client clips its parameters after each local step; infinite if it does not."""
 
+    @property
+    def unit(self) -> float:
+        """What a release multiplies an update by: a large scale where releases are whole numbers."""
+
     def start(self) -> Memory:
         """What is carried from round to round, before the first one."""
 
@@ -65,6 +69,7 @@ class Plain:
 
     weighted: bool = True
     bound: float = math.inf
+    unit: float = 1.0
 
     def start(self) -> Memory:
         return {}

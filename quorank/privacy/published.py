@@ -56,6 +56,7 @@ class PublishedMechanism:
     seed: int
 
     weighted: ClassVar[bool] = True
+    unit: ClassVar[float] = 1.0
 
     @property
     def bound(self) -> float:

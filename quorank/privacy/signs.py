@@ -47,6 +47,7 @@ class SignMechanism:
     seed: int
 
     weighted: ClassVar[bool] = False
+    unit: ClassVar[float] = 1.0
     bound: ClassVar[float] = math.inf
 
     @cached_property

@@ -1,0 +1,176 @@
+"""`quorank privacy`: plans that agree with the accountant, ledgers that add up, audits that can fail."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import dp_accounting as dp
+import pytest
+from command_line import Quorank
+from dp_accounting import pld
+
+PRIVATE = """\
+[federation]
+clients = 60
+rounds = 30
+[privacy]
+kind = "gaussian"
+epsilon = 8.0
+delta = 1e-5
+clip = 0.3
+"""
+
+
+def test_a_plan_is_what_the_accountant_says(quorank: Quorank) -> None:
+    flags = "--clients 1000 --cohort 1000 --rounds 300 --epsilon 8 --delta 1e-5 --json".split()
+    outcome = quorank("privacy", "plan", *flags)
+    assert outcome.code == 0 and outcome.err == "" and outcome.out.count("\n") == 1
+    plan = json.loads(outcome.out)
+    composed = dp.SelfComposedDpEvent(dp.GaussianDpEvent(plan["noise_multiplier"]), 300)
+    assert pld.PLDAccountant().compose(composed).get_epsilon(1e-5) == pytest.approx(8.0, rel=1e-4)
+    assert plan["epsilon"] == pytest.approx(8.0, rel=1e-6) and plan["epsilon"] <= 8.0
+    assert (plan["delta"], plan["unit"], plan["rounds"]) == (1e-5, "client", 300)
+    assert plan["signal_to_noise"]["run"] == pytest.approx(plan["signal_to_noise"]["round"] * math.sqrt(300))
+
+
+def test_a_plan_and_its_inverse_agree(quorank: Quorank) -> None:
+    flags = ("--clients", "5000", "--cohort", "200", "--rounds", "40", "--participation", "poisson", "--json")
+    there = json.loads(quorank("privacy", "plan", *flags, "--epsilon", "3").out)
+    back = json.loads(quorank("privacy", "plan", *flags, "--noise-multiplier", there["noise_multiplier"]).out)
+    assert back["epsilon"] == there["epsilon"] <= 3.0
+    sampled = json.loads(quorank("privacy", "plan", *flags[:6], "--json").out)
+    assert sampled["participation"] == "sampled" and "replace" in sampled["neighbouring"]
+
+
+def test_a_plan_for_people_fits_a_terminal_and_names_what_is_hopeless(quorank: Quorank) -> None:
+    outcome = quorank("privacy", "plan", "--clients", "5", "--epsilon", "0.1")
+    assert outcome.code == 0 and "nothing can be learned" in outcome.out
+    assert "one client" in outcome.out and "delta 1e-05" in outcome.out and "300 rounds" in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("--clients", "0"), "clients must be at least 1"),
+        (("--clients", "10", "--cohort", "11"), "cohort"),
+        (("--rounds", "0"), "rounds"),
+        (("--epsilon", "-1"), "epsilon"),
+        (("--epsilon", "nan"), "epsilon"),
+        (("--delta", "2"), "delta"),
+        (("--epsilon", "1", "--noise-multiplier", "2"), "not both"),
+        (("--noise-multiplier", "0"), "noise_multiplier"),
+        (("--parameters", "0"), "--parameters"),
+        (("--clients", "10", "--cohort", "5", "--participation", "full"), "full participation"),
+    ],
+)
+def test_bad_plans_are_one_sentence(quorank: Quorank, flags: tuple[str, ...], words: str) -> None:
+    assert words in quorank("privacy", "plan", *flags).refused()
+
+
+@pytest.fixture
+def private_run(quorank: Quorank) -> Path:
+    Path("private.toml").write_text(PRIVATE)
+    outcome = quorank("run", "private.toml", "--out", "made", "--json", "-q")
+    assert outcome.code == 0, outcome.err
+    return Path("made")
+
+
+def test_a_run_states_its_privacy_and_its_ledger_adds_up(quorank: Quorank, private_run: Path) -> None:
+    privacy = json.loads((private_run / "summary.json").read_text())["privacy"]
+    assert (privacy["kind"], privacy["unit"], privacy["delta"]) == ("gaussian", "client", 1e-5)
+    assert privacy["rounds"] == 30 and privacy["epsilon"] == pytest.approx(8.0, rel=1e-6)
+    composed = dp.SelfComposedDpEvent(dp.GaussianDpEvent(privacy["noise_multiplier"]), 30)
+    assert pld.PLDAccountant().compose(composed).get_epsilon(1e-5) == pytest.approx(8.0, rel=1e-4)
+    ledger = json.loads(quorank("privacy", "ledger", private_run, "--json").out)
+    assert ledger["recounted_epsilon"] == privacy["epsilon"] == ledger["privacy"]["epsilon"]
+    assert [e["releases"] for e in ledger["releases"]] == [60 * 30]
+    assert ledger["releases"][0]["noise"] == pytest.approx(0.3 * privacy["noise_multiplier"])
+    assert "ε = 8" in quorank("privacy", "ledger", private_run).out
+    page = (private_run / "report.html").read_text()
+    assert "ε spent by one client at δ = 1e-05" in page
+
+
+def test_a_falsified_ledger_is_said(quorank: Quorank, private_run: Path) -> None:
+    path = private_run / "ledger.json"
+    content = json.loads(path.read_text())
+    content["privacy"]["epsilon"] = 1.0
+    path.write_text(json.dumps(content))
+    outcome = quorank("privacy", "ledger", private_run, "--json")
+    assert outcome.code == 1 and "add up to 8" in outcome.err
+
+
+def test_an_audit_of_an_honest_run_passes(quorank: Quorank, private_run: Path) -> None:
+    flags = ("--canaries", "120", "--victims", "3", "-q")
+    outcome = quorank("privacy", "audit", private_run, *flags, "--json")
+    assert outcome.code == 0, outcome.err
+    result = json.loads(outcome.out)
+    assert result["passed"] and result["lower_bound"] <= result["claimed"]["epsilon"] == pytest.approx(8.0)
+    lines = result["reconstruction"]["lines"]
+    assert lines["manipulated/no privacy"]["auc"] > 0.95 > lines["manipulated/noisy sum"]["auc"]
+    assert "not refuted" in quorank("privacy", "audit", private_run, *flags).out
+
+
+def test_an_audit_of_a_run_with_too_little_noise_fails(
+    quorank: Quorank, private_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same claim, a hundredth of the noise: the canaries stand out, and the audit exits with 1."""
+    from quorank.privacy.gaussian import GaussianMechanism
+
+    honest = GaussianMechanism.sum_multiplier.fget
+    monkeypatch.setattr(GaussianMechanism, "sum_multiplier", property(lambda self: honest(self) / 100))
+    file = private_run / "run.toml"
+    file.write_text(file.read_text().replace("epsilon = 8.0", "epsilon = 2.0"))
+    outcome = quorank("privacy", "audit", private_run, "--canaries", "300", "--victims", "0", "-q")
+    assert outcome.code == 1 and "REFUTED" in outcome.out
+
+
+def test_the_published_claim_is_refuted_by_its_own_run(quorank: Quorank) -> None:
+    Path("p.toml").write_text(
+        '[federation]\nclients = 60\nrounds = 40\n[privacy]\nkind = "published"\nepsilon = 1.2\nsensitivity = 3.0\n'
+    )
+    outcome = quorank("privacy", "audit", "p.toml", "--canaries", "300", "--victims", "0", "-q", "--json")
+    result = json.loads(outcome.out)
+    assert result["published"] == {
+        "epsilon": 1.2,
+        "read_as": result["published"]["read_as"],
+        "refuted": True,
+    }
+    assert result["passed"]  # what the ledger claims, all rounds added up, holds
+    made = quorank("run", "p.toml", "--out", "made", "--json", "-q")
+    privacy = json.loads(made.out)["privacy"]
+    assert privacy["kind"] == "published" and "one round" in privacy["warning"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("ledger", "nowhere"), "no ledger here"),
+        (("audit", "nowhere"), "nothing to audit"),
+        (("audit", "small.toml", "--canaries", "3"), "at least 10 canaries"),
+        (("audit", "small.toml", "--canaries", "5000"), "do not fit 12 rounds"),
+        (("audit", "small.toml", "--confidence", "2"), "confidence"),
+    ],
+)
+def test_bad_calls_are_one_sentence(quorank: Quorank, arguments: tuple[str, ...], words: str) -> None:
+    assert words in quorank("privacy", *arguments).refused()
+
+
+@pytest.mark.parametrize(
+    ("privacy", "words"),
+    [
+        ('kind = "gaussian"\nepsilon = 0.001', "nothing can be learned within this budget"),
+        ('kind = "gaussian"\nepsilon = 0', "epsilon must be above 0"),
+        ('kind = "gaussian"\nclip = -1.0', "clip must be above 0"),
+        ('kind = "gaussian"\ndelta = 1.0', "delta"),
+        ('kind = "gaussian"\nepsilom = 1.0', "epsilom"),
+        ('kind = "published"\nsensitivity = 0.0', "sensitivity"),
+    ],
+)
+def test_impossible_budgets_are_said_before_anything_is_written(
+    quorank: Quorank, privacy: str, words: str
+) -> None:
+    Path("bad.toml").write_text(f"[federation]\nclients = 20\nrounds = 5\n[privacy]\n{privacy}\n")
+    assert words in quorank("run", "bad.toml", "--out", "made").refused()
+    assert not Path("made").exists()
