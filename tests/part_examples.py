@@ -81,6 +81,7 @@ EXAMPLES: dict[str, list[Any]] = {
     "servers": [
         Add(),
         Add(step=0.1 + 0.2),
+        Add(step=2.0, average=1.0),
         Momentum(step=2.0, beta=0.0),
         Adam(),
         Adam(step=1.0, beta1=0.5, beta2=0.25, tiny=1e-3),
@@ -159,6 +160,8 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("participations", {"kind": "sampled", "cohort": 1.5}),
     ("servers", {"kind": "add", "step": 0.0}),
     ("servers", {"kind": "add", "step": NAN}),
+    ("servers", {"kind": "add", "average": -1.0}),
+    ("servers", {"kind": "add", "average": INF}),
     ("servers", {"kind": "add", "step": INF}),
     ("servers", {"kind": "momentum", "beta": 1.0}),
     ("servers", {"kind": "momentum", "beta": -0.1}),

@@ -41,6 +41,7 @@ def plan(
             show_default="full, or sampled if --cohort is smaller",
         ),
     ] = None,
+    clip: Annotated[float, typer.Option(help="Clip of an update, for the server step.")] = 0.05,
     parameters: Annotated[
         int, typer.Option(help="Numbers in an update, for the signal-to-noise ratio.")
     ] = 46,
@@ -53,7 +54,7 @@ def plan(
     a cohort's updates, divided by the clip.
     """
     from quorank.privacy import Setting, accounting
-    from quorank.privacy.gaussian import HOPELESS, ClippedGaussian, signal_to_noise
+    from quorank.privacy.gaussian import HOPELESS, ClippedGaussian, recommended_step, signal_to_noise
 
     if epsilon is not None and noise_multiplier is not None:
         raise BadInput("give --epsilon or --noise-multiplier, not both: one follows from the other")
@@ -62,9 +63,9 @@ def plan(
     size = clients if cohort is None else cohort
     how = participation or ("full" if size == clients else "sampled")
     setting = Setting(clients, size, rounds, how, parameters=parameters)
-    part = ClippedGaussian(epsilon or 8.0, delta, noise_multiplier=noise_multiplier, accountant=accountant)
-    if epsilon is not None and epsilon <= 0.0:
-        raise BadInput(f"--epsilon {epsilon}: expected a number above 0")
+    part = ClippedGaussian(
+        8.0 if epsilon is None else epsilon, delta, clip, noise_multiplier, accountant=accountant
+    )
     z = part.multiplier(setting)
     ratio = signal_to_noise(setting, z)
     figures: dict[str, Any] = {
@@ -81,25 +82,52 @@ def plan(
         "accountant": f"dp-accounting, {accountant.upper()}",
         "parameters": parameters,
         "signal_to_noise": ratio,
+        "clip": clip,
+        "server_step": recommended_step(setting, z, clip),
         "feasible": ratio["run"] >= HOPELESS,
     }
     if json:
         print(json_.dumps(figures))
         return
-    print(f"noise multiplier   {z:.4f}   (standard deviation of the noise on the sum, over the clip)")
-    print(
-        f"epsilon            {figures['epsilon']:.4g} at delta {delta:g}, for one client ({setting.neighbouring}), "
-        f"over the {setting.horizon()}"
-    )
-    print(f"participation      {how}, {size:,} of {clients:,} clients a round")
-    print(
-        f"signal to noise    at most {ratio['round']:.3g} a round and {ratio['run']:.3g} over the run, "
-        f"with {parameters} parameters"
+    step = figures["server_step"]
+    _print_rows(
+        ("noise multiplier", f"{z:.4g}", "standard deviation of the noise on the sum, over the clip"),
+        (
+            "epsilon",
+            f"{figures['epsilon']:.4g}",
+            f"at delta {delta:g}, for one client ({setting.neighbouring}), over the {setting.horizon()}",
+        ),
+        ("participation", how, f"{size:,} of {clients:,} clients a round"),
+        (
+            "signal to noise",
+            f"{ratio['run']:.3g}",
+            f"at most, over the run; {ratio['round']:.3g} a round, with {parameters} parameters",
+        ),
+        (
+            "server step",
+            f"{step:.3g}",
+            f'with clip {clip:g}: server = {{ kind = "add", step = {step:.3g}, average = 2.0 }}',
+        ),
     )
     if not figures["feasible"]:
         print(
-            "nothing can be learned within this budget: even a cohort that agrees completely drowns in the noise"
+            "nothing can be learned within this budget:\neven a cohort that agrees completely drowns in the noise"
         )
+
+
+def _print_rows(*rows: tuple[str, str, str]) -> None:
+    """A name, a figure, and what it is: wrapped to the terminal."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_column(style="dim")
+    table.add_column(justify="right", style="bold")
+    table.add_column()
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    Console().print(table)
 
 
 @app.command()
@@ -216,24 +244,25 @@ def _show_audit(result: dict[str, Any]) -> None:
     from quorank.experiments.auditing import telling
 
     claim = result["claimed"]
+    rows = []
     if claim is None or claim["epsilon"] is None:
-        print("claimed        no ε")
+        rows.append(("claimed", "no ε", "the run promises nothing that could be refuted"))
     else:
-        print(
-            f"claimed        ε = {claim['epsilon']:.4g} at δ = {claim['delta']:g} for one client, {claim['horizon']}"
-        )
-    print(
-        f"lower bound    ε ≥ {result['lower_bound']:.3g} at δ = {result['delta']:g}, {result['confidence']:.0%} confidence: "
-        f"{result['correct']} of {result['guesses']} canaries guessed right"
+        where = f"at δ = {claim['delta']:g} for one client, {claim['horizon']}"
+        rows.append(("claimed", f"ε = {claim['epsilon']:.4g}", where))
+    found = (
+        f"at δ = {result['delta']:g}, {result['confidence']:.0%} confidence: {result['correct']} of {result['guesses']} "
+        f"guesses about {result['canaries']} canaries were right"
     )
+    rows.append(("lower bound", f"ε ≥ {result['lower_bound']:.3g}", found))
     if claim is not None and claim["epsilon"] is not None:
-        print(
-            "verdict        "
-            + ("not refuted (which is no proof)" if result["passed"] else "REFUTED: the claim is false")
-        )
+        verdict = ("passed", "the claim is not refuted, which is no proof of it")
+        rows.append(("verdict", *(verdict if result["passed"] else ("REFUTED", "the claim is false"))))
     if "published" in result:
         outcome = "refuted" if result["published"]["refuted"] else "not refuted"
-        print(f"published      ε = {result['published']['epsilon']:g}, read as of the whole run: {outcome}")
+        told = f"the published ε = {result['published']['epsilon']:g}, read as that of one client and the whole run"
+        rows.append(("published", outcome, told))
+    _print_rows(*rows)
     study = result.get("reconstruction")
     if study is None:
         return

@@ -79,7 +79,7 @@ def _runner(experiment: Experiment, threads: int | None) -> Runner:
     """The run without the messages of its secure sums, whose total is the same."""
     federation = experiment.federation
     if getattr(federation.privacy, "masks", False):
-        federation = replace(federation, privacy=replace(federation.privacy, masks=False))  # type: ignore[call-arg]
+        federation = replace(federation, privacy=replace(federation.privacy, masks=False))  # type: ignore[arg-type]
     experiment = replace(experiment, federation=federation)
     return Runner(experiment, threads) if threads else Runner(experiment)
 

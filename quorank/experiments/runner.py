@@ -158,7 +158,7 @@ class Runner:
         if not pending or self.progress is None:
             return
         started = time.perf_counter()
-        ndcg, maxrr = self.evaluator.means([s.theta for s in pending])
+        ndcg, maxrr = self.evaluator.means([self.experiment.federation.ranker(s) for s in pending])
         self.progress.record_offline([s.round for s in pending], ndcg, maxrr)
         self.progress.evaluate_seconds += time.perf_counter() - started
         pending.clear()
@@ -236,7 +236,7 @@ def run_experiment(
 def finish(runner: Runner, folder: Path) -> dict[str, Any]:
     """Write the run's files; the checkpoint goes, `summary.json` comes last."""
     assert runner.state is not None and runner.progress is not None
-    theta: npt.NDArray[np.float64] = runner.state.theta
+    theta: npt.NDArray[np.float64] = runner.experiment.federation.ranker(runner.state)
     summary = runner.summary()
     n_features = runner.collection.train.n_features
     write_whole(folder / storage.RANKER, storage.ranker_bytes(runner.experiment, n_features, theta))

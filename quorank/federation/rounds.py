@@ -11,7 +11,7 @@ import numpy.typing as npt
 from quorank.errors import require
 from quorank.federation.mean import Aggregation, Mean
 from quorank.federation.participation import Full, Participation
-from quorank.federation.servers import Add, Memory, Server
+from quorank.federation.servers import AVERAGE, Add, Memory, Server
 from quorank.learning import PDGD, Evolution, Learner
 from quorank.privacy import NoPrivacy, Privacy, PublishedLaplace, RandomisedResponse, SecureSum, Setting
 
@@ -114,6 +114,10 @@ class Federation:
 
     def start(self, theta: Doubles) -> State:
         return State(0, np.array(theta, dtype=np.float64), self.server.start(len(theta)))
+
+    def ranker(self, state: State) -> Doubles:
+        """The parameters that are handed out: θ, or what the server has made of all θ so far."""
+        return state.memory.get(AVERAGE, state.theta) if state.round > 0 else state.theta
 
     def round(self, state: State, gathered: Gathered) -> tuple[State, Report]:
         """One round: combine what the cohort sent and let the server step."""

@@ -45,7 +45,7 @@ class ClippedGaussian:
 
     epsilon: float = 8.0  # ε of the whole run
     delta: float = 1e-5  # δ
-    clip: float = 0.1  # C, on the L2 norm of an update; with `quantile`, of the first round
+    clip: float = 0.05  # C, on the L2 norm of an update; with `quantile`, of the first round
     noise_multiplier: float | None = None  # z; if given, ε follows from it instead
     quantile: float | None = None  # γ: the share of updates that should be within the clip
     clip_rate: float = 0.2  # η_C, how fast the clip follows its quantile
@@ -123,6 +123,16 @@ def signal_to_noise(setting: Setting, multiplier: float) -> dict[str, float]:
     """
     one = setting.cohort / (multiplier * math.sqrt(setting.parameters))
     return {"round": one, "run": one * math.sqrt(setting.rounds)}
+
+
+def recommended_step(setting: Setting, multiplier: float, clip: float) -> float:
+    """The server's step for which noise of this multiplier and clip was measured to cost least (docs/results/privacy.md).
+
+    With a small clip all updates are about as long as it, so step·clip is how far a round goes: at most 2, and so short
+    that the noise of the whole run, step·clip·z·√T/cohort on each parameter, stays below 0.8.
+    """
+    noise = multiplier * math.sqrt(setting.rounds) / setting.cohort
+    return min(2.0, 0.8 / noise) / clip
 
 
 @dataclass(frozen=True, eq=False)

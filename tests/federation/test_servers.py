@@ -29,6 +29,27 @@ def test_add() -> None:
     assert once.tolist() == [1.25]
 
 
+@pytest.mark.parametrize("gamma", [0.0, 1.0, 3.0])
+def test_the_average_weights_rounds_by_a_power_of_their_number(gamma) -> None:
+    """Round s of t weighs (γ + 1)/(s + γ)·Π_{i > s} (i − 1)/(i + γ), written out; for γ = 0 that is the plain mean."""
+    server, theta = Add(step=0.3, average=gamma), np.array([0.5, -1.0, 0.0, 2.0])
+    memory, path = server.start(4), []
+    for t, update in enumerate(UPDATES, 1):
+        theta, memory = server.advance(theta, update, memory)
+        path.append(theta)
+        weights = np.array(
+            [
+                (gamma + 1) / (s + gamma) * math.prod((i - 1) / (i + gamma) for i in range(s + 1, t + 1))
+                for s in range(1, t + 1)
+            ]
+        )
+        assert weights.sum() == pytest.approx(1.0)
+        np.testing.assert_allclose(memory["average"], weights @ np.array(path), rtol=1e-11, atol=1e-13)
+    np.testing.assert_allclose(path, run(Add(step=0.3)), rtol=1e-15)  # θ itself goes on as without
+    if gamma == 0.0:
+        np.testing.assert_allclose(memory["average"], np.mean(path, axis=0), rtol=1e-12)
+
+
 def test_momentum() -> None:
     """m_t = β m_(t−1) + u_t = Σ_s β^(t−s) u_s; θ_t = θ_(t−1) + step·m_t."""
     theta = np.array([0.5, -1.0, 0.0, 2.0])
