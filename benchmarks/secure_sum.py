@@ -1,6 +1,6 @@
 """What a secure sum costs: seconds in one process, bytes a client, and how much more than sending the update itself.
 
-    python benchmarks/secure_sum.py [--clients 10 100 1000] [--length 136] [--dropouts 0.2] [--colluding 0.1]
+    python benchmarks/secure_sum.py [--clients 10 100 1000] [--length 136] [--dropouts 0.1] [--colluding 0.05]
 
 One client in twenty leaves after it shared its secrets, before its masked input, and one in twenty after the input.
 The yardstick of the same run, for the CPU seconds, is one X25519 key agreement: the protocol needs k + m a client.
@@ -82,8 +82,10 @@ def main() -> None:
     parser.add_argument("--clients", type=int, nargs="+", default=[10, 100, 1000])
     parser.add_argument("--length", type=int, default=136)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--dropouts", type=float, default=0.2, help="the share of clients that may leave")
-    parser.add_argument("--colluding", type=float, default=0.1, help="the share that may tell the server all")
+    parser.add_argument("--dropouts", type=float, default=0.1, help="the share of clients that may leave")
+    parser.add_argument(
+        "--colluding", type=float, default=0.05, help="the share that may tell the server all"
+    )
     args = parser.parse_args()
     print(
         "| clients | k, t, m | seconds | CPU seconds | server's seconds | ms a client | CPU / key agreements",

@@ -39,6 +39,9 @@ def bench(
     figures["published"] = speed.published()
     say("measuring the reader …")
     figures["reader"] = speed.reader(say)
+    say("measuring secure sums …")
+    secure = _program("secure_sum")
+    figures["secure_sums"] = {str(n): secure.figures(n, repeats=1 if quick else 3) for n in (10, 100, 1000)}
     say("measuring a second start …")
     figures["start"] = speed.start_up()
     if json:
@@ -129,6 +132,15 @@ def _table(figures: dict[str, Any]) -> Any:
             "sklearn",
             f"{f['cached_speedup']:.0f} ×",
         )
+    for n, f in figures["secure_sums"].items():
+        table.add_row(
+            f"secure sum of {int(n):,} clients × {f['length']}", f"{f['seconds']:.2f} s", "its key agreements",
+            f"{f['ratio_to_key_agreements']:.2f} ×",
+        )  # fmt: skip
+        table.add_row(
+            "  bytes that a client sends", f"{f['bytes_sent_per_client']:,.0f}", f"plain update {4 * f['length']:,}",
+            f"{f['ratio_to_plain_float32_update']:.1f} ×",
+        )  # fmt: skip
     table.add_row(
         "second start to first round", f"{figures['start']['seconds_to_first_round']:.2f} s", "", ""
     )

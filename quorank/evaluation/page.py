@@ -38,7 +38,7 @@ p { margin: .5rem 0; max-width: 46rem; }
 .figure dt { color: var(--faint); font-size: .85rem; }
 .figure dd { margin: .1rem 0 0; font-size: 1.55rem; font-weight: 600; line-height: 1.3; }
 .figure small { display: block; font-size: .8rem; font-weight: 400; color: var(--faint); }
-.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 22rem), 1fr)); gap: 1.5rem; }
+.plots { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 22rem), 1fr)); gap: 1.5rem; }
 .plots figure { margin: 0; }
 svg { display: block; width: 100%; height: auto; }
 pre, code { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace; }

@@ -149,6 +149,7 @@ class Simulator:
         )
         self.federation.learner.updates(work, rows)
         total.within += mechanism.release(rows[:, :size], state.theta, state.round, clients, state.private)
+        mechanism.check(rows[:, :size], clients, state.private)
         total.add(rows, weights, size, clients)
 
     def _room(self, count: int) -> tuple[Doubles, Integers, Doubles]:

@@ -28,7 +28,7 @@ from quorank.draws import Purpose, fill_normal, key_of
 from quorank.errors import require
 from quorank.privacy import accounting
 from quorank.privacy.accounting import Accountant
-from quorank.privacy.clipping import clip_updates
+from quorank.privacy.clipping import check_releases, clip_updates
 from quorank.privacy.integer_sums import check_dropouts
 from quorank.privacy.mechanism import Doubles, Integers, Mechanism, Memory, Sum
 from quorank.privacy.setting import Setting
@@ -179,6 +179,9 @@ class GaussianMechanism:
         self, updates: Doubles, theta: Doubles, round_: int, clients: Integers, memory: Memory
     ) -> int:
         return clip_updates(updates, self.clip(memory), clients)
+
+    def check(self, releases: Doubles, clients: Integers, memory: Memory) -> None:
+        check_releases(releases, self.clip(memory), clients)
 
     def finish(
         self, total: Doubles, weight: float, within: int, count: int, round_: int, memory: Memory

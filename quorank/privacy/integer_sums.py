@@ -110,6 +110,9 @@ class IntegerSums:
         updates[:] = numbers  # whole numbers below 2^53: exact
         return within
 
+    def check(self, releases: Doubles, clients: Integers, memory: Memory) -> None:
+        """Single releases are hidden; a client's own clip and range check stand before the masks."""
+
     def finish(
         self, total: Doubles, weight: float, within: int, count: int, round_: int, memory: Memory
     ) -> Sum:

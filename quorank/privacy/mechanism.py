@@ -51,6 +51,9 @@ class Mechanism(Protocol):
     ) -> int:
         """Turn updates (clients, parameters) into releases, in place; returns how many were within the clip."""
 
+    def check(self, releases: Doubles, clients: Integers, memory: Memory) -> None:
+        """The coordinator's side: refuse by the client's name a release that no honest client sends."""
+
     def finish(
         self, total: Doubles, weight: float, within: int, count: int, round_: int, memory: Memory
     ) -> Sum:
@@ -78,6 +81,9 @@ class Plain:
         self, updates: Doubles, theta: Doubles, round_: int, clients: Integers, memory: Memory
     ) -> int:
         return 0
+
+    def check(self, releases: Doubles, clients: Integers, memory: Memory) -> None:
+        """What is not finite is refused by the sum."""
 
     def finish(
         self, total: Doubles, weight: float, within: int, count: int, round_: int, memory: Memory

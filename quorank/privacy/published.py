@@ -82,6 +82,9 @@ class PublishedMechanism:
         _add_shares(updates, 1.0 / self.setting.cohort, self.scale, self._key, round_, clients)
         return 0
 
+    def check(self, releases: Doubles, clients: Integers, memory: Memory) -> None:
+        """Noise has no bound, so a release has none; what is not finite is refused by the sum."""
+
     def finish(
         self, total: Doubles, weight: float, within: int, count: int, round_: int, memory: Memory
     ) -> Sum:

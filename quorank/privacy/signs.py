@@ -18,7 +18,7 @@ import numpy.typing as npt
 from quorank.compiled import kernel
 from quorank.draws import Purpose, key_of, uniform_pair
 from quorank.errors import require
-from quorank.privacy.clipping import not_finite
+from quorank.privacy.clipping import check_releases, not_finite
 from quorank.privacy.mechanism import Doubles, Integers, Memory, Sum
 from quorank.privacy.setting import Setting
 
@@ -64,6 +64,10 @@ class SignMechanism:
         if bad >= 0:
             raise not_finite(int(clients[bad]))
         return 0
+
+    def check(self, releases: Doubles, clients: Integers, memory: Memory) -> None:
+        """A sign vector has one length."""
+        check_releases(releases, self.part.size * math.sqrt(releases.shape[1]), clients)
 
     def finish(
         self, total: Doubles, weight: float, within: int, count: int, round_: int, memory: Memory

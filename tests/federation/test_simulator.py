@@ -12,7 +12,7 @@ from quorank.errors import BadInput
 from quorank.federation import Add, Federation, Full, Sampled, Simulator, State
 from quorank.learning import PDGD, Evolution, Simulation
 from quorank.learning.simulation import STATISTICS, Work
-from quorank.privacy import NoPrivacy, PublishedLaplace, RandomisedResponse
+from quorank.privacy import ClippedGaussian, NoPrivacy, PublishedLaplace, RandomisedResponse, Signs
 from quorank.rankers import MLP, Linear
 from quorank.users import Cascade
 
@@ -86,6 +86,27 @@ def test_bits_with_privacy_and_with_a_hidden_layer(tiny_graded, privacy, learner
         assert not isinstance(learner, needs)
         return
     assert_contract(federation, simulation_of(tiny_graded, ranker))
+
+
+@pytest.mark.parametrize("privacy", [ClippedGaussian(noise_multiplier=1.0, clip=1e-4), Signs()], ids=str)
+def test_an_over_long_release_is_refused_by_name_before_it_reaches_the_sum(
+    tiny_collection, privacy, monkeypatch
+) -> None:
+    """A client that sends its update as it is: longer than the mechanism allows."""
+    federation = Federation(20, 2, privacy=privacy)
+    simulator = Simulator(federation, simulation_of(tiny_collection), rounds=2)
+    honest = type(simulator.mechanism).release
+
+    def cheat(self, updates, theta, round_, clients, memory):
+        raw = updates.copy()
+        within = honest(self, updates, theta, round_, clients, memory)
+        updates[clients == 13] = 5.0 + raw[clients == 13]
+        return within
+
+    state = simulator.initial()
+    monkeypatch.setattr(type(simulator.mechanism), "release", cheat)
+    with pytest.raises(BadInput, match=r"the update of client 13 has norm .* longer than the clip"):
+        simulator.gather(state)
 
 
 def updates(simulation, learner, theta, round_, clients, interactions) -> np.ndarray:
