@@ -111,8 +111,10 @@ def _noise_multiplier(setting: Setting, target: float, delta: float, accountant:
     by_renyi = _search(setting, target, delta, "rdp", 1.0, 1e-3 if accountant == "pld" else 1e-6, FINE)
     if accountant == "rdp":
         return by_renyi
-    near = _search(setting, target, delta, "pld", by_renyi, 1e-3, COARSE)
-    return smallest(lambda z: epsilon(setting, z, delta) <= target, near, 1e-3)
+    near = _search(setting, target, delta, "pld", by_renyi, 3e-4, COARSE)
+    while epsilon(setting, near, delta) > target:  # finer steps are tighter, so this should never be
+        near *= 1.001
+    return near
 
 
 def _search(
