@@ -62,7 +62,7 @@ def play(
     epsilon: float | None = None,
     clip: float = CLIP,
     step: float | None = None,
-    average: float | None = 2.0,
+    average: float | None = 3.0,
     interactions: int = 4,
     rounds: int = ROUNDS,
 ) -> tuple[float, float]:
@@ -84,9 +84,14 @@ def play(
     return progress.last("offline_ndcg@10"), progress.online_mean()
 
 
+def pairs_of(args: argparse.Namespace) -> list[tuple[int, int]]:
+    """(fold, seed) of every run. No two share a seed, which is also that of the noise."""
+    return [(fold, 10 * number + fold) for fold in range(1, 6) for number in range(args.seeds)]
+
+
 def compared(runs: Runs, args: argparse.Namespace, preset: str, plain: dict[str, Any], **how: Any) -> str:
     """offline and online in one cell: the mean, and the change against FPDGD with its standard error, in %."""
-    pairs = [(fold, seed) for fold in range(1, 6) for seed in range(1, args.seeds + 1)]
+    pairs = pairs_of(args)
     private = np.array([runs.figures(args.data, preset, f, s, **how) for f, s in pairs])
     base = np.array([runs.figures(args.data, preset, f, s, **plain) for f, s in pairs])
     change = (private - base) / base.mean(axis=0) * 100.0
@@ -96,7 +101,7 @@ def compared(runs: Runs, args: argparse.Namespace, preset: str, plain: dict[str,
 
 
 def base_cells(runs: Runs, args: argparse.Namespace, preset: str, **plain: Any) -> str:
-    pairs = [(fold, seed) for fold in range(1, 6) for seed in range(1, args.seeds + 1)]
+    pairs = pairs_of(args)
     offline, online = np.array([runs.figures(args.data, preset, f, s, **plain) for f, s in pairs]).mean(
         axis=0
     )

@@ -106,7 +106,7 @@ def plan(
         (
             "server step",
             f"{step:.3g}",
-            f'with clip {clip:g}: server = {{ kind = "add", step = {step:.3g}, average = 2.0 }}',
+            f'with clip {clip:g}: server = {{ kind = "add", step = {step:.3g}, average = 3.0 }}',
         ),
     )
     if not figures["feasible"]:

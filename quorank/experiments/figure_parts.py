@@ -53,6 +53,8 @@ class Check:
     falls: tuple[str, ...] = ()
     at: float = 1.0  # share of the run at which variants are compared; for `falls`, the earlier point
     within: float = 0.01  # a difference that still counts as similar
+    relative: bool = False  # `within` is a share of the second one's mean, for sums that grow with the run
+    matched: bool = False  # the first of `above` against the first of `below`, and so on
     measure: str = ""  # the figure's first one unless given
     only: tuple[str, ...] = ()  # panels: a collection's label and values of the grid
 
@@ -62,6 +64,10 @@ class Check:
         require(sum(forms) == 1, f"{self.claim!r} needs one of above and below, similar, or falls")
         require(0.0 < self.at <= 1.0, f"at must be above 0 and at most 1, got {self.at}")
         require(not self.falls or self.at < 1.0, "falls needs an earlier point: at below 1")
+        require(
+            not self.matched or len(self.above) == len(self.below),
+            f"{self.claim!r} is matched, so above and below must have as many variants",
+        )
 
     @property
     def variants(self) -> tuple[str, ...]:

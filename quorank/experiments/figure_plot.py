@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from quorank.evaluation.curves import FAINT, GRID, INK, PALETTE, Curve, compact, thin
-from quorank.evaluation.runs import ONLINE_MAXRR
+from quorank.evaluation.runs import ONLINE_DISCOUNTED, ONLINE_MAXRR
 from quorank.experiments.figure_parts import LINES, Choice
 from quorank.experiments.figure_results import PanelResult, Results, curve, measure_title
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 PANEL = (3.1, 2.25)  # inches
 DASHES: dict[str, Any] = dict(zip(LINES, ("-", (0, (4, 1.6)), (0, (1.2, 1.2))), strict=True))
 POINTS = 80  # of a curve: more than a panel of this size shows
+MARKERS = dict(zip(LINES, ("o", "s", "D"), strict=True))
 START = 0.08  # share of the x axis that may leave the panel: the steep beginning would take all its height
 
 
@@ -45,7 +46,7 @@ def draw(results: Results) -> Drawing:
         if column == 0:
             label = f"{panel.collection}\n{measure_title(panel.measure)}"
             _text(axes.set_ylabel(label, fontsize=9.5, color=INK))
-        if row == rows - 1:
+        if row == rows - 1 and panel.measure != ONLINE_DISCOUNTED:
             axes.set_xlabel(figure.header.x, fontsize=9, color=FAINT)
     for row in range(rows):
         # Clicks on one list differ from user to user, so that their measure has no common scale.
@@ -71,12 +72,30 @@ def draw(results: Results) -> Drawing:
 
 def _panel(axes: Axes, panel: PanelResult, results: Results) -> None:
     variants = {variant.label: variant for variant in results.figure.variants}
+    if panel.measure == ONLINE_DISCOUNTED:
+        _dots(axes, panel, variants)
+        return
     for order, entry in enumerate(panel.entries):
         drawn = thin(curve(entry, panel.measure, results.figure.header.x), POINTS)
         # The first variants are what the figure is about: they lie on top.
         faint = min(0.14, 0.5 / len(panel.entries))  # bands that lie over each other stay readable
         _line(axes, drawn, variants[entry.label], 3 + 0.1 * (len(panel.entries) - order), faint)
     _dress(axes)
+
+
+def _dots(axes: Axes, panel: PanelResult, variants: Mapping[str, Choice]) -> None:
+    """A sum over the run as a mark for each variant: its curves would lie on each other."""
+    colours = [PALETTE[(variants[e.label].colour - 1) % len(PALETTE)] for e in panel.entries]
+    for at, (entry, colour) in enumerate(zip(panel.entries, colours, strict=True)):
+        style: dict[str, Any] = {"color": colour, "marker": MARKERS[variants[entry.label].line]}
+        axes.plot([at], [entry.mean], label=entry.label, linestyle="none", markersize=5, zorder=3, **style)
+    for at, (entry, colour) in enumerate(zip(panel.entries, colours, strict=True)):
+        if entry.sd is not None:
+            ends = [entry.mean - entry.sd, entry.mean + entry.sd]
+            axes.plot([at, at], ends, color=colour, linewidth=1.2, zorder=2)
+    _dress(axes)
+    axes.set_xlim(-0.7, len(panel.entries) - 0.3)
+    axes.set_xticks([])
 
 
 def _line(axes: Axes, drawn: Curve, variant: Choice, order: float, faint: float) -> None:
@@ -129,7 +148,7 @@ def _heading(column: Mapping[str, Any]) -> str:
 
 def _legend_columns(labels: list[str], columns: int) -> int:
     """As many entries to a line as fit, in lines of equal length."""
-    room = int((PANEL[0] * columns) * 13)  # characters
+    room = int((PANEL[0] * columns) * 15)  # characters
     most = max(1, min(len(labels), room // (max(map(len, labels)) + 8)))
     lines = -(-len(labels) // most)
     return -(-len(labels) // lines)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from quorank import __version__
 from quorank.evaluation import page, statement
 from quorank.evaluation.curves import save, svg
+from quorank.evaluation.runs import ONLINE_DISCOUNTED
 from quorank.evaluation.significance import Difference
 from quorank.evaluation.tables import p_text
 from quorank.experiments import storage
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 RESULTS, REPORT = "results.json", "report.html"
 DRAWINGS = ("figure.png", "figure.svg")
+PRIVACY = ("privacy", "what the ledger states")
 FINDINGS = ("the paper's findings", "here", "as said", "p < .05", "opposite\np < .05")
 
 
@@ -42,18 +44,34 @@ def rows_of(results: Results) -> list[Sequence[PanelResult]]:
 def cells_of(panels: Sequence[PanelResult]) -> list[list[str]]:
     """A row per variant: its label, then per panel the final value and below it the difference."""
     variants = zip(*(panel.entries for panel in panels), strict=True)
-    return [[entries[0].label, *map(_cell, entries)] for entries in variants]
+    digits = 2 if panels[0].measure == ONLINE_DISCOUNTED else 4
+    return [[entries[0].label, *(_cell(entry, digits) for entry in entries)] for entries in variants]
 
 
-def _cell(entry: Entry) -> str:
-    sd = "" if entry.sd is None else f" ±{entry.sd:.4f}"
-    value = f"{entry.mean:.4f}{sd}"
-    return value if entry.against_first is None else f"{value}\n{difference_text(entry.against_first)}"
+def _cell(entry: Entry, digits: int) -> str:
+    sd = "" if entry.sd is None else f" ±{entry.sd:.{digits}f}"
+    value = f"{entry.mean:.{digits}f}{sd}"
+    if entry.against_first is None:
+        return value
+    return f"{value}\n{difference_text(entry.against_first, digits)}"
 
 
-def difference_text(difference: Difference) -> str:
+def privacy_rows(results: Results) -> list[list[str]]:
+    """A row per collection and variant with a privacy mechanism: what it gives one client, by the ledger."""
+    figure, rows = results.figure, []
+    for panels in rows_of(results)[:: len(figure.header.measures)]:
+        for entry in panels[0].entries:
+            if entry.privacy is not None:
+                fields = statement.privacy_fields(entry.privacy)
+                single = [f"{value}." for key, value in fields if key.startswith("epsilon")]
+                words = " ".join([statement.privacy(entry.privacy), *single])
+                rows.append([f"{panels[0].collection}, {entry.label}", words])
+    return rows
+
+
+def difference_text(difference: Difference, digits: int = 4) -> str:
     """+0.0123 p=.003 ▲; no p where there was one run."""
-    value = f"{difference.difference:+.4f}".replace("-", "−")
+    value = f"{difference.difference:+.{digits}f}".replace("-", "−")
     return (
         value
         if difference.p is None
@@ -65,7 +83,10 @@ def notes(results: Results) -> list[str]:
     """What a reader must know to read the figures."""
     figure, repetitions = results.figure, results.repetitions
     first = results.panels[0].entries[0].runs[0]
-    online = any(measure.startswith("online") for measure in figure.header.measures)
+    summed = ONLINE_DISCOUNTED in figure.header.measures
+    online = any(
+        measure.startswith("online") for measure in figure.header.measures if measure != ONLINE_DISCOUNTED
+    )
     offline = any(measure.startswith("offline") for measure in figure.header.measures)
     lines = []
     if repetitions > 1:
@@ -82,6 +103,14 @@ def notes(results: Results) -> list[str]:
         lines.append(f"Offline: the last ranker on the test queries; {statement.no_relevant(first)}.")
     if online:
         lines.append("Online: lists and clicks of the last tenth of the run.")
+    if summed:
+        lines.append(
+            "Discounted: Σ over rounds t of 0.9995ᵗ⁻¹ × the mean nDCG@10 of the lists shown in round t, from the first."
+        )
+    warnings = [
+        e.privacy["warning"] for e in results.panels[0].entries if e.privacy and "warning" in e.privacy
+    ]
+    lines += [f"Privacy: {warning}." for warning in warnings[:1]]
     if results.findings:
         lines.append(
             "Findings: comparisons that come out as the paper says, those of them with p < .05 (Bonferroni over the "
@@ -116,6 +145,11 @@ def renderable(results: Results) -> Renderable:
         for row in cells_of(panels):
             table.add_row(*map(Text, row))
         parts.append(table)
+    if rows := privacy_rows(results):
+        told = Table(*PRIVACY, box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+        for row in rows:
+            told.add_row(*map(Text, row))
+        parts.append(told)
     if results.findings:
         found = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
         found.add_column(FINDINGS[0])
@@ -147,6 +181,8 @@ def html(results: Results, drawing: str, command: str) -> str:
         head = ["", *(figure.column_label(panel.column) for panel in panels)]
         name = f"{panels[0].collection}: {measure_title(panels[0].measure)}"
         body.append(page.section(name, page.table(head, cells_of(panels))))
+    if rows := privacy_rows(results):
+        body.append(page.section("Privacy", page.table(PRIVACY, rows)))
     body += [page.paragraph(note, "note") for note in notes(results)]
     body.append(page.section("Settings", page.facts(_settings(results))))
     body.append(page.section("Do it again", page.code(command)))
@@ -163,8 +199,6 @@ def _settings(results: Results) -> list[tuple[str, str]]:
         for entry in panels[0].entries:
             run = entry.runs[0]
             facts.append((f"{panels[0].collection}, {entry.label}", statement.what_was_run(run)))
-            if run.summary.get("privacy") is not None:
-                facts.append(("", statement.privacy(run.summary["privacy"])))
     return facts
 
 

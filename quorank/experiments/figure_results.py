@@ -15,7 +15,7 @@ import numpy.typing as npt
 from quorank import __version__
 from quorank.evaluation.curves import Curve, block_means
 from quorank.evaluation.panels import OF_ONE_ROUND, TITLES
-from quorank.evaluation.runs import Run, aligned, load_run
+from quorank.evaluation.runs import ONLINE_DISCOUNTED, Run, aligned, load_run
 from quorank.evaluation.significance import Difference, corrected, mark, paired_t
 from quorank.experiments.figure_parts import Check
 from quorank.experiments.figures import Figure
@@ -41,6 +41,12 @@ class Entry:
     @property
     def sd(self) -> float | None:
         return float(self.values.std(ddof=1)) if len(self.values) > 1 else None
+
+    @property
+    def privacy(self) -> Mapping[str, Any] | None:
+        """What the ledger of its first run states; None where nothing is protected."""
+        found: Mapping[str, Any] | None = self.runs[0].summary.get("privacy")
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,12 +191,16 @@ def _finding(check: Check, figure: Figure, panels: Sequence[PanelResult]) -> Fin
     return Finding(
         check,
         tuple(
-            Comparison(
-                name, what, d, abs(d.difference) <= check.within if check.similar else d.difference > 0
-            )
-            for (name, what, _, _), d in zip(pairs, differences, strict=True)
+            Comparison(name, what, d, alike(check, d.difference, b) if check.similar else d.difference > 0)
+            for (name, what, _, b), d in zip(pairs, differences, strict=True)
         ),
     )
+
+
+def alike(check: Check, difference: float, second: Doubles) -> bool:
+    """Whether two means that differ by this much, the second one's being that of `second`, count as similar."""
+    scale = abs(float(second.mean())) if check.relative else 1.0
+    return abs(difference) <= check.within * scale
 
 
 def _pairs(
@@ -206,6 +216,8 @@ def _pairs(
     pairs = (
         itertools.combinations(check.similar, 2)
         if check.similar
+        else zip(check.above, check.below, strict=True)
+        if check.matched
         else itertools.product(check.above, check.below)
     )
     for a, b in pairs:
@@ -247,6 +259,7 @@ def _panel_dict(figure: Figure, panel: PanelResult) -> dict[str, Any]:
                 "n": len(entry.values),
                 "values": entry.values.tolist(),
                 "runs": [run.path.name for run in entry.runs],
+                "privacy": entry.privacy,
                 "against_first": entry.against_first and _difference_dict(entry.against_first),
             }
             for entry in panel.entries
@@ -274,4 +287,6 @@ def _difference_dict(difference: Difference) -> dict[str, Any]:
 
 def measure_title(measure: str) -> str:
     """The measure for people."""
+    if measure == ONLINE_DISCOUNTED:
+        return "Discounted online nDCG@10"
     return TITLES.get(measure, measure.replace("_", " "))
