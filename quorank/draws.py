@@ -43,6 +43,8 @@ class Purpose(IntEnum):
     NOISE_SHARE = 11  # a client's share of that noise
     CANARY = 12  # canary clients of an audit
     DROPOUT = 13  # who leaves in the middle of a round
+    ATTACK = 14  # what an attacker draws
+    PARTITION = 15  # how data are divided among clients
 
 
 @kernel

@@ -6,10 +6,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+from quorank.attacks import ATTACKS
+from quorank.data.partition import PARTITIONS, Even, Partition
 from quorank.data.source import DataSource
 from quorank.errors import BadInput, require
 from quorank.experiments.documents import Document
-from quorank.federation import AGGREGATIONS, PARTICIPATIONS, SERVERS, Adam, Add, Federation, Full, Mean
+from quorank.federation import (
+    AGGREGATIONS,
+    PARTICIPATIONS,
+    PERSONALISATIONS,
+    SERVERS,
+    Adam,
+    Add,
+    Federation,
+    Full,
+    Mean,
+    Shared,
+)
 from quorank.learning import LEARNERS, PDGD, Evolution
 from quorank.parts import read_fields, suggest, to_table
 from quorank.privacy import PRIVACIES, NoPrivacy, RandomisedResponse
@@ -17,7 +30,7 @@ from quorank.rankers import MLP, RANKERS, Linear, Ranker
 from quorank.users import CLICK_MODELS, Cascade, ClickModel
 
 MOST_ROUNDS = 10_000_000  # the figures of every round are kept in memory
-SECTIONS = ("data", "ranker", "users", "learner", "federation", "privacy", "evaluation")
+SECTIONS = ("data", "partition", "ranker", "users", "learner", "federation", "attack", "privacy", "evaluation")
 
 
 @dataclass(frozen=True)
@@ -46,6 +59,7 @@ class Experiment:
     rounds: int = 1000
     evaluation: EvaluationPlan = field(default_factory=EvaluationPlan)
     seed: int = 1
+    partition: Partition = field(default_factory=Even)
 
     def __post_init__(self) -> None:
         require(self.rounds >= 1, f"federation: rounds must be at least 1, got {self.rounds}")
@@ -72,9 +86,11 @@ class Experiment:
     def tables(self) -> dict[str, Any]:
         """The complete experiment file of this experiment."""
         federation = self.federation
+        attack = {} if federation.attack is None else {"attack": to_table(federation.attack)}
         return {
             "seed": self.seed,
             "data": _without_kind(to_table(self.data)),
+            "partition": to_table(self.partition),
             "ranker": to_table(self.ranker),
             "users": to_table(self.users),
             "learner": to_table(federation.learner),
@@ -85,7 +101,9 @@ class Experiment:
                 "participation": to_table(federation.participation),
                 "aggregation": to_table(federation.aggregation),
                 "server": to_table(federation.server),
+                "personal": to_table(federation.personal),
             },
+            **attack,
             "privacy": to_table(federation.privacy),
             "evaluation": _without_kind(to_table(self.evaluation)),
         }
@@ -115,22 +133,25 @@ def _read(tables: Mapping[str, Any]) -> Experiment:
         raise BadInput(f"federation.rounds: expected a whole number, got {rounds!r}")
     aggregation = AGGREGATIONS.read(plan.pop("aggregation", Mean.kind), "federation.aggregation")
     participation = PARTICIPATIONS.read(plan.pop("participation", Full.kind), "federation.participation")
+    personal = PERSONALISATIONS.read(plan.pop("personal", Shared.kind), "federation.personal")
+    attack = ATTACKS.read(tables["attack"], "attack") if "attack" in tables else None
     server = SERVERS.read(plan.pop("server"), "federation.server") if "server" in plan else server_by_default
     privacy = PRIVACIES.read(tables.get("privacy", NoPrivacy.kind), "privacy")
     for key in plan:
         if key not in ("clients", "interactions"):
-            keys = ("clients", "interactions", "rounds", "participation", "aggregation", "server")
+            keys = ("clients", "interactions", "rounds", "participation", "aggregation", "server", "personal")
             raise BadInput(
                 f"federation.{key}: unknown key {key!r}{suggest(key, keys)}; known: {', '.join(keys)}"
             )
     counts = read_fields(_Counts, plan, "federation")
     try:
         federation = Federation(
-            counts.clients, counts.interactions, learner, participation, aggregation, server, privacy
+            counts.clients, counts.interactions, learner, participation, aggregation, server, privacy, attack, personal
         )
     except BadInput as error:
         sentence = str(error)
-        raise BadInput(sentence if sentence.startswith("privacy: ") else f"federation: {sentence}") from None
+        placed = sentence.startswith(("privacy: ", "attack: ", "personal: "))
+        raise BadInput(sentence if placed else f"federation: {sentence}") from None
     seed = tables.get("seed", 1)
     if not isinstance(seed, int) or isinstance(seed, bool):
         raise BadInput(f"seed: expected a whole number, got {seed!r}")
@@ -142,6 +163,7 @@ def _read(tables: Mapping[str, Any]) -> Experiment:
         rounds,
         read_fields(EvaluationPlan, _section(tables, "evaluation"), "evaluation"),
         seed,
+        PARTITIONS.read(tables.get("partition", Even.kind), "partition"),
     )
 
 

@@ -21,13 +21,12 @@ from quorank import __version__
 from quorank.data import Collection, DataSource, load
 from quorank.data.source import stamps_of
 from quorank.errors import BadInput, Interrupted, require
-from quorank.evaluation.ranker import Evaluator
 from quorank.experiments import storage
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.progress import LEDGER, Progress
+from quorank.experiments.scene import Scene
 from quorank.federation import Simulator, State
 from quorank.files import write_whole
-from quorank.learning import Simulation
 from quorank.privacy.ledger import ledger
 
 EVALUATE_TOGETHER = 16
@@ -88,21 +87,17 @@ class Runner:
     def __post_init__(self) -> None:
         experiment = self.experiment
         self.collection = collection_of(experiment.data)
-        plan = experiment.evaluation
-        simulation = Simulation(
-            self.collection.train,
-            experiment.ranker,
-            experiment.users,
-            self.collection.grades,
-            experiment.seed,
-            plan.k,
-        )
+        self.scene = Scene(experiment, self.collection, self.threads)
+        shares = self.scene.shares
         self.simulator = Simulator(
-            experiment.federation, simulation, self.threads, self.chunk, experiment.rounds
+            experiment.federation,
+            self.scene.simulation,
+            self.threads,
+            self.chunk,
+            experiment.rounds,
+            None if shares is None else shares.interactions,
         )
-        self.evaluator = Evaluator(
-            self.collection.test, experiment.ranker, plan.k, plan.no_relevant, self.threads
-        )
+        self.evaluator = self.scene.evaluators[0]
         require(
             self.evaluator.counted().any(),
             f"{experiment.data.source}: no test query has a relevant document; there is nothing to judge a ranker by",
@@ -158,7 +153,7 @@ class Runner:
         if not pending or self.progress is None:
             return
         started = time.perf_counter()
-        ndcg, maxrr = self.evaluator.means([self.experiment.federation.ranker(s) for s in pending])
+        ndcg, maxrr = self.scene.means(pending)
         self.progress.record_offline([s.round for s in pending], ndcg, maxrr)
         self.progress.evaluate_seconds += time.perf_counter() - started
         pending.clear()

@@ -82,6 +82,8 @@ def save_checkpoint(folder: Path, experiment: Experiment, state: State, progress
     arrays: dict[str, Any] = {f"column:{k}": v for k, v in progress.values.items()}
     arrays |= {f"memory:{k}": v for k, v in state.memory.items()}
     arrays |= {f"private:{k}": v for k, v in state.private.items()}
+    if state.personal is not None:
+        arrays["personal"] = state.personal
     arrays["theta"] = state.theta
     counts = [state.round, progress.rounds, progress.interactions, progress.per_round]
     arrays["counts"] = np.array(counts, dtype=np.int64)
@@ -105,7 +107,7 @@ def load_checkpoint(folder: Path, experiment: Experiment, size: int) -> tuple[St
         memory = {k.removeprefix("memory:"): v for k, v in arrays.items() if k.startswith("memory:")}
         values = {k.removeprefix("column:"): v for k, v in arrays.items() if k.startswith("column:")}
         private = {k.removeprefix("private:"): v for k, v in arrays.items() if k.startswith("private:")}
-        state = State(counts[0], arrays["theta"], memory, private)
+        state = State(counts[0], arrays["theta"], memory, private, arrays.get("personal"))
         progress = Progress(counts[1], values, counts[2], counts[3], counts[0], *arrays["seconds"].tolist())
     except (
         OSError,

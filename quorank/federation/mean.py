@@ -8,8 +8,6 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from quorank.parts import Family
-
 
 @dataclass(frozen=True)
 class Mean:
@@ -21,7 +19,3 @@ class Mean:
     def combine(self, total: npt.NDArray[np.float64], weight: float) -> npt.NDArray[np.float64]:
         """The mean from the weighted sum of the updates and the sum of the weights; nothing, if nobody took part."""
         return np.asarray(total / weight if weight > 0.0 else total, dtype=np.float64)
-
-
-Aggregation = Mean
-AGGREGATIONS: Family[Aggregation] = Family("aggregation", Mean)  # a new rule: its file, and its name here

@@ -8,12 +8,23 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from quorank.errors import require
-from quorank.federation.mean import Aggregation, Mean
+from quorank.errors import BadInput, require
+from quorank.federation.aggregations import Aggregation
+from quorank.federation.hostile import Attack
+from quorank.federation.mean import Mean
 from quorank.federation.participation import Full, Participation
+from quorank.federation.personal import Personalisation, Shared
 from quorank.federation.servers import AVERAGE, Add, Memory, Server
 from quorank.learning import PDGD, Evolution, Learner
-from quorank.privacy import NoPrivacy, Privacy, PublishedLaplace, RandomisedResponse, SecureSum, Setting
+from quorank.privacy import (
+    ClippedGaussian,
+    NoPrivacy,
+    Privacy,
+    PublishedLaplace,
+    RandomisedResponse,
+    SecureSum,
+    Setting,
+)
 
 Doubles = npt.NDArray[np.float64]
 
@@ -26,6 +37,7 @@ class State:
     theta: Doubles  # θ
     memory: Memory  # of the server's optimiser
     private: Memory = field(default_factory=dict)  # of the privacy mechanism
+    personal: Doubles | None = None  # (clients, parameters) what each client keeps for itself
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +54,9 @@ class Gathered:
     private: Memory = field(default_factory=dict)  # of the privacy mechanism, for the next round
     sensitivity: float = math.nan  # how far one client could move the total
     noise: float = 0.0  # standard deviation of the noise on each number of the total
+    updates: Doubles | None = None  # (clients, parameters) one by one, for rules that must see them
+    weights: Doubles | None = None  # (clients,)
+    personal: Doubles | None = None  # what each client keeps for itself, for the next round
 
 
 @dataclass(frozen=True)
@@ -70,6 +85,8 @@ class Federation:
     aggregation: Aggregation = field(default_factory=Mean)
     server: Server = field(default_factory=Add)
     privacy: Privacy = field(default_factory=NoPrivacy)
+    attack: Attack | None = None
+    personal: Personalisation = field(default_factory=Shared)
 
     def __post_init__(self) -> None:
         require(self.clients >= 1, f"clients must be at least 1, got {self.clients}")
@@ -87,6 +104,21 @@ class Federation:
                 "privacy: randomised response protects the metric of evolution strategies; "
                 f"{self.learner.kind} sends an update, so it needs another privacy",
             )
+        if self.attack is not None:
+            try:
+                self.attack.check(cohort)
+            except BadInput as error:
+                raise BadInput(f"attack: {error}") from None
+        if not isinstance(self.aggregation, Mean):
+            self.aggregation.check(cohort)
+            require(
+                not isinstance(self.privacy, ClippedGaussian) or self.privacy.sum == "secure",
+                f"privacy: accounted noise is calibrated for sums, and {self.aggregation.kind} is none; choose the mean",
+            )
+        require(
+            isinstance(self.personal, Shared) or isinstance(self.learner, PDGD),
+            f"personal: {self.learner.kind} learns nothing on the client that it could keep; use pdgd",
+        )
         secure = isinstance(self.privacy, SecureSum) or getattr(self.privacy, "sum", "plain") == "secure"
         require(
             not (secure and self.aggregation.single_updates),
@@ -121,7 +153,11 @@ class Federation:
 
     def round(self, state: State, gathered: Gathered) -> tuple[State, Report]:
         """One round: combine what the cohort sent and let the server step."""
-        update = self.aggregation.combine(gathered.total, gathered.weight)
+        if not isinstance(self.aggregation, Mean):
+            assert gathered.updates is not None and gathered.weights is not None
+            update = self.aggregation.combine_all(gathered.updates, gathered.weights)
+        else:
+            update = self.aggregation.combine(gathered.total, gathered.weight)
         theta, memory = self.server.advance(state.theta, update, state.memory)
         shown = max(gathered.interactions, 1)
         report = Report(
@@ -135,4 +171,4 @@ class Federation:
             gathered.sensitivity,
             gathered.noise,
         )
-        return State(state.round + 1, theta, memory, gathered.private), report
+        return State(state.round + 1, theta, memory, gathered.private, gathered.personal), report

@@ -6,12 +6,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from threading import local
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from quorank.draws import Purpose, key_of
 from quorank.errors import require
 from quorank.federation.exact_sum import ExactSum
+from quorank.federation.personal import Split
 from quorank.federation.rounds import Federation, Gathered, State
 from quorank.learning import Evolution
 from quorank.learning.simulation import STATISTICS, Privatise, Simulation, Work, World
@@ -30,11 +33,22 @@ class _Releases(ExactSum):
     """The running sum of a cohort's releases and statistics."""
 
     within: int = field(default=0, init=False)  # updates that were within the clip
+    interactions: int = field(default=0, init=False)
 
     def merge(self, other: ExactSum) -> None:
         super().merge(other)
         assert isinstance(other, _Releases)
         self.within += other.within
+        self.interactions += other.interactions
+
+
+class _Play(NamedTuple):
+    """What a round's clients share."""
+
+    state: State
+    members: Integers | None
+    personal: Doubles | None  # of all clients, for the next round; each writes its own row
+    rows: Doubles | None  # of the whole cohort, where updates are looked at one by one
 
 
 @dataclass(eq=False)
@@ -46,6 +60,7 @@ class Simulator:
     threads: int = 1
     chunk: int | None = None  # clients per call of the kernel; by default what fits the cache
     rounds: int | None = None  # of the whole run, for which its privacy is planned
+    interactions: Integers | None = None  # (clients,) per round, where clients differ in how much they search
     _pool: ThreadPoolExecutor | None = field(default=None, init=False, repr=False)
     _own: local = field(default_factory=local, init=False, repr=False)
 
@@ -68,11 +83,17 @@ class Simulator:
         """The state before the first round."""
         simulation = self.simulation
         theta = simulation.ranker.initial(simulation.data.n_features, simulation.seed)
-        return replace(self.federation.start(theta), private=self.mechanism.start())
+        personal = None if self._split is None else np.zeros((self.federation.clients, len(theta)))
+        return replace(self.federation.start(theta), private=self.mechanism.start(), personal=personal)
+
+    @cached_property
+    def _split(self) -> Split | None:
+        return self.federation.personal.split(self.simulation.ranker, self.simulation.data.n_features)
 
     def warm(self, state: State) -> None:
         """Compile, or load from the cache, what a round needs, so that the first one is timed like the others."""
-        self._play(state, np.empty(0, dtype=np.int64), (0, 0), self._nothing())
+        nobody = np.empty(0, dtype=np.int64)
+        self._play(_Play(state, nobody, None, None), (0, 0), self._nothing())
 
     def gather(self, state: State, beside: Doubles | None = None) -> Gathered:
         """Let the round's cohort interact from state.theta and sum up what it sends.
@@ -89,14 +110,23 @@ class Simulator:
         count = federation.clients if members is None else len(members)
         step = self.chunk or max(1, min(ROWS_BYTES // (8 * (size + STATISTICS)), -(-count // self.threads)))
         spans = [(start, min(start + step, count)) for start in range(0, count, step)]
+        personal = None if state.personal is None else state.personal.copy()
+        alone = federation.aggregation.single_updates or federation.attack is not None
+        rows = np.empty((count, size + STATISTICS)) if alone else None
+        play = _Play(state, members, personal, rows)
         if self.threads == 1 or len(spans) == 1:
             total = self._nothing()
             for span in spans:
-                self._play(state, members, span, total)
+                self._play(play, span, total)
         else:
-            total = self._gather_in_threads(state, members, spans)
+            total = self._gather_in_threads(play, spans)
+        weights = None
+        if rows is not None:
+            clients = np.arange(count) if members is None else members
+            weights = self._interactions(clients).astype(np.float64)
+            self._sent(state, clients, rows, weights, total)
         sums = total.value()
-        interactions = count * federation.interactions
+        interactions = total.interactions
         weight = float(interactions if self.mechanism.weighted else count)
         if beside is not None:
             sums[:size] += np.rint(beside * self.mechanism.unit) if self.mechanism.unit != 1.0 else beside
@@ -112,11 +142,12 @@ class Simulator:
             private.memory,
             private.sensitivity,
             private.noise,
+            None if rows is None else rows[:, :size],
+            weights,
+            personal,
         )
 
-    def _gather_in_threads(
-        self, state: State, members: Integers | None, spans: list[tuple[int, int]]
-    ) -> _Releases:
+    def _gather_in_threads(self, play: _Play, spans: list[tuple[int, int]]) -> _Releases:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self.threads)
         waiting = iter(spans)  # a list iterator hands out each span once, also to several threads
@@ -124,7 +155,7 @@ class Simulator:
         def work() -> _Releases:
             mine = self._nothing()
             for span in waiting:
-                self._play(state, members, span, mine)
+                self._play(play, span, mine)
             return mine
 
         total, *others = [f.result() for f in [self._pool.submit(work) for _ in range(self.threads)]]
@@ -132,11 +163,13 @@ class Simulator:
             total.merge(other)
         return total
 
-    def _play(self, state: State, members: Integers | None, span: tuple[int, int], total: _Releases) -> None:
+    def _play(self, play: _Play, span: tuple[int, int], total: _Releases) -> None:
+        """Let the clients of a span learn; add what they send, unless it must be looked at one by one."""
+        state, members = play.state, play.members
         clients = np.arange(*span) if members is None else members[span[0] : span[1]]
-        count = len(clients)
-        rows, interactions, weights = self._room(count)
-        mechanism, size = self.mechanism, self.simulation.parameters
+        rows, interactions, weights = self._room(clients)
+        if play.rows is not None:
+            rows = play.rows[span[0] : span[1]]
         work = Work(
             self.world,
             self.simulation.seed,
@@ -145,22 +178,56 @@ class Simulator:
             clients,
             interactions,
             self._privatise,
-            mechanism.bound,
+            self.mechanism.bound,
+            None if state.personal is None else state.personal[clients],
         )
         self.federation.learner.updates(work, rows)
+        total.interactions += int(interactions.sum())
+        if play.personal is not None and self._split is not None:
+            updates, split = rows[:, : self.simulation.parameters], self._split
+            play.personal[clients] = (1.0 - split.decay) * play.personal[clients] + split.keep * updates
+            updates *= split.send
+        if play.rows is None:
+            self._add(state, clients, rows, weights, total)
+
+    def _sent(
+        self, state: State, clients: Integers, rows: Doubles, weights: Doubles, total: _Releases
+    ) -> None:
+        """What a whole cohort sends, attackers among it."""
+        attack, size = self.federation.attack, self.simulation.parameters
+        if attack is not None:
+            key = key_of(self.simulation.seed, Purpose.ATTACK)
+            malicious = clients < attack.clients
+            rows[:, :size] = attack.poison(rows[:, :size].copy(), malicious, state.theta, key, state.round)
+        self._add(state, clients, rows, weights if self.mechanism.weighted else np.ones(len(rows)), total)
+
+    def _add(
+        self, state: State, clients: Integers, rows: Doubles, weights: Doubles, total: _Releases
+    ) -> None:
+        mechanism, size = self.mechanism, self.simulation.parameters
         total.within += mechanism.release(rows[:, :size], state.theta, state.round, clients, state.private)
         mechanism.check(rows[:, :size], clients, state.private)
         total.add(rows, weights, size, clients)
 
-    def _room(self, count: int) -> tuple[Doubles, Integers, Doubles]:
+    def _interactions(self, clients: Integers) -> Integers:
+        """How often each of these clients searches in a round."""
+        if self.interactions is None:
+            return np.full(len(clients), self.federation.interactions)
+        return self.interactions[clients]
+
+    def _room(self, clients: Integers) -> tuple[Doubles, Integers, Doubles]:
         """Updates, interactions and weights of a chunk: scratch of this thread, reused from chunk to chunk."""
-        own = self._own
+        own, count = self._own, len(clients)
         if getattr(own, "count", -1) < count:
             own.count = count
             own.rows = np.empty((count, self.simulation.parameters + STATISTICS))
             own.interactions = np.full(count, self.federation.interactions)
             own.weights = own.interactions.astype(np.float64) if self.mechanism.weighted else np.ones(count)
-        return own.rows[:count], own.interactions[:count], own.weights[:count]
+        if self.interactions is None:
+            return own.rows[:count], own.interactions[:count], own.weights[:count]
+        each = self.interactions[clients]
+        weights = each.astype(np.float64) if self.mechanism.weighted else np.ones(count)
+        return own.rows[:count], each, weights
 
     def _nothing(self) -> _Releases:
         return _Releases(self.simulation.parameters + STATISTICS)

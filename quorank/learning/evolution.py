@@ -15,10 +15,10 @@ import numpy.typing as npt
 
 from quorank.compiled import kernel
 from quorank.data.ranking import LANES
-from quorank.draws import Purpose, fill_normal, key_of, philox, uniform_pair
+from quorank.draws import Purpose, fill_normal, key_of, philox
 from quorank.errors import require
 from quorank.evaluation.ranker import top_k
-from quorank.learning.simulation import STATISTICS, Work, World, list_ndcg
+from quorank.learning.simulation import STATISTICS, Work, World, draw_query, list_ndcg
 from quorank.rankers.scoring import pack, score_rows
 from quorank.users.clicks import click_list
 
@@ -103,7 +103,6 @@ def _measure_clients(
     scores = np.empty(world.longest, dtype=np.float32)
     shown = np.zeros(k_max, dtype=np.int64)
     clicked = np.zeros(k_max, dtype=np.bool_)
-    n_queries = len(world.offsets) - 1
     half = measured.shape[2]
     best = world.discount.sum()
     for at in range(len(clients)):
@@ -119,14 +118,13 @@ def _measure_clients(
             pack(local, hidden, n_features, stride, packed)
             for j in range(half):
                 i = side * half + j
-                u, _ = uniform_pair(world.query_key, 0, i, client, round_)
-                query = int(u * n_queries)
+                query, model = draw_query(world, i, client, round_)
                 start, stop = world.offsets[query], world.offsets[query + 1]
                 score_rows(packed, hidden, world.padded, start, stop, scores, activation)
                 k = top_k(scores, stop - start, k_max, shown)
                 first = click_list(
-                    world.labels, start, shown, k, world.examine, world.click, world.stop, world.click_key, i, client,
-                    round_, clicked,
+                    world.labels, start, shown, k, world.examine[model], world.click[model], world.stop[model],
+                    world.click_key, i, client, round_, clicked,
                 )  # fmt: skip
                 dcg = 0.0
                 for p in range(k):

@@ -6,6 +6,7 @@ clicks, the update has the same bits.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy.typing as npt
 from quorank.data.ranking import pad
 from quorank.draws import Purpose, key_of
 from quorank.errors import require
-from quorank.learning.pdgd import PDGD, learn_list
+from quorank.learning.pdgd import PDGD, keep_within, learn_list
 from quorank.learning.plackett_luce import sample_list, scratch_for
 from quorank.rankers import Ranker
 from quorank.rankers.scoring import pack, packed_size, score_rows, width_of
@@ -50,6 +51,7 @@ class OnlineRanker:
     client: int = 0
     round: int = 0
     k: int = 10  # documents shown
+    bound: float = math.inf  # on the L2 norm of the parameters, after each step (FPDGD eq. 13)
     interactions: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
@@ -105,7 +107,13 @@ class OnlineRanker:
             shown._scores, shown.order, shown._weights, shown._rest, clicked, k, self.learner.eta, np.empty(k),
             np.empty(k + 1), np.empty(k + 1), self._activation,
         )  # fmt: skip
-        if learned and self.learner.step == "interaction":
+        moved, pull = learned, self.learner.eta * self.learner.proximal
+        if pull > 0.0:
+            self._local -= pull * (self._local - self.theta)
+            moved = True
+        if self.bound < math.inf:
+            moved |= keep_within(self._local, self.bound)
+        if moved and self.learner.step == "interaction":
             self._pack()
         return bool(learned)
 

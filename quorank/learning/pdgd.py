@@ -14,11 +14,10 @@ import numpy.typing as npt
 
 from quorank.compiled import kernel
 from quorank.data.ranking import LANES
-from quorank.draws import uniform_pair
 from quorank.errors import require
 from quorank.learning.pairs import last_included, pair_coefficients
 from quorank.learning.plackett_luce import sample_list, scratch_for
-from quorank.learning.simulation import STATISTICS, Work, World, list_ndcg
+from quorank.learning.simulation import STATISTICS, Work, World, draw_query, list_ndcg
 from quorank.rankers.scoring import add_gradients, pack, score_lists
 from quorank.users.clicks import click_list
 
@@ -34,9 +33,14 @@ class PDGD:
 
     eta: float = 0.1  # η, algorithm 1
     step: Literal["interaction", "batch"] = "interaction"
+    proximal: float = 0.0  # μ of FedProx (Li et al. 2020): each step also goes −η·μ·(θ − θ of the round)
 
     def __post_init__(self) -> None:
         require(0.0 < self.eta < float("inf"), f"eta must be above 0, got {self.eta}")
+        require(
+            0.0 <= self.proximal * self.eta <= 2.0,
+            f"proximal must be at least 0 and at most 2/eta, or steps overshoot, got {self.proximal}",
+        )
 
     def updates(self, work: Work, rows: Doubles) -> None:
         """rows[i] = the update of clients[i] after its interactions, then its STATISTICS."""
@@ -45,10 +49,12 @@ class PDGD:
             work.theta,
             self.eta,
             self.step == "batch",
+            self.eta * self.proximal,
             work.round,
             work.clients,
             work.interactions,
             work.bound,
+            work.offsets if work.offsets is not None else np.zeros((0, 0)),
             rows,
         )
 
@@ -112,13 +118,18 @@ def _simulate_clients(
     theta: Doubles,
     eta: float,
     batched: bool,
+    pull: float,
     round_: int,
     clients: npt.NDArray[np.int64],
     interactions: npt.NDArray[np.int64],
     bound: float,
+    offsets: Doubles,
     rows: Doubles,
 ) -> None:
-    """B interactions of each client from the same θ (algorithm 2, ClientUpdate); nothing is allocated per interaction."""
+    """B interactions of each client from the same θ (algorithm 2, ClientUpdate); nothing is allocated per interaction.
+
+    A client with an offset of its own starts from θ + offset; its update is how far it moved from there.
+    """
     size, hidden, n_features, k_max = len(theta), world.hidden, world.n_features, world.k
     stride = world.padded.shape[1]
     width = (hidden + LANES - 1) // LANES * LANES
@@ -127,6 +138,8 @@ def _simulate_clients(
     packed = np.zeros((SIDE_BY_SIDE, len(start_packed)), dtype=np.float32)
     scores = np.empty((SIDE_BY_SIDE, world.longest), dtype=np.float32)
     queries = np.zeros(SIDE_BY_SIDE, dtype=np.int64)
+    models = np.zeros(SIDE_BY_SIDE, dtype=np.int64)
+    personal = offsets.shape[0] > 0
     starts = np.zeros(SIDE_BY_SIDE, dtype=np.int64)
     lengths = np.zeros(SIDE_BY_SIDE, dtype=np.int64)
     room = scratch_for(world.longest)
@@ -137,19 +150,21 @@ def _simulate_clients(
     logarithms = np.empty(k_max + 1)
     inverses = np.empty(k_max + 1)
     activation = np.zeros(width, dtype=np.float32)
-    n_queries = len(world.offsets) - 1
     for base in range(0, len(clients), SIDE_BY_SIDE):
         side = min(SIDE_BY_SIDE, len(clients) - base)
         for g in range(side):
             rows[base + g, :size] = theta  # the client's own θ while it learns, its update at the end
             rows[base + g, size:] = 0.0
             packed[g] = start_packed
+            if personal:
+                for j in range(size):
+                    rows[base + g, j] += offsets[base + g, j]
+                pack(rows[base + g, :size], hidden, n_features, stride, packed[g])
         for i in range(interactions[base : base + side].max()):
             lengths[:] = 0
             for g in range(side):
                 if i < interactions[base + g]:
-                    u, _ = uniform_pair(world.query_key, 0, i, clients[base + g], round_)
-                    queries[g] = int(u * n_queries)
+                    queries[g], models[g] = draw_query(world, i, clients[base + g], round_)
                     starts[g] = world.offsets[queries[g]]
                     lengths[g] = world.offsets[queries[g] + 1] - starts[g]
             score_lists(packed, hidden, world.padded, starts, lengths, scores, activation)
@@ -162,8 +177,8 @@ def _simulate_clients(
                     scores[g], n, k, world.ranking_key, i, client, round_, room, shown, shown_weights
                 )
                 first = click_list(
-                    world.labels, start, shown, k, world.examine, world.click, world.stop, world.click_key, i, client,
-                    round_, clicked,
+                    world.labels, start, shown, k, world.examine[models[g]], world.click[models[g]],
+                    world.stop[models[g]], world.click_key, i, client, round_, clicked,
                 )  # fmt: skip
                 rows[base + g, size] += list_ndcg(world, queries[g], shown, k)
                 learned = False
@@ -175,6 +190,11 @@ def _simulate_clients(
                         rows[base + g, :size], packed[g], hidden, n_features, world.padded, start, n, scores[g], shown,
                         shown_weights, rest, clicked, k, eta, coefficients, logarithms, inverses, activation,
                     )  # fmt: skip
+                if pull > 0.0:
+                    for j in range(size):
+                        start_at = theta[j] + (offsets[base + g, j] if personal else 0.0)
+                        rows[base + g, j] -= pull * (rows[base + g, j] - start_at)
+                    learned = True
                 if bound < np.inf:
                     learned |= keep_within(rows[base + g, :size], bound)
                 if learned and not batched:
@@ -182,3 +202,5 @@ def _simulate_clients(
         for g in range(side):
             for j in range(size):
                 rows[base + g, j] -= theta[j]
+                if personal:
+                    rows[base + g, j] -= offsets[base + g, j]

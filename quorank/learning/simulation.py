@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from quorank.compiled import kernel
 from quorank.data.ranking import RankingData
-from quorank.draws import Purpose, key_of
+from quorank.draws import Purpose, key_of, uniform_pair
 from quorank.errors import require
 from quorank.evaluation.ranker import discounts, ideal_dcg
 from quorank.rankers import Ranker
@@ -39,9 +39,13 @@ class World(NamedTuple):
     ideal: Doubles  # (queries,) DCG@k of the best list, 0 where nothing is relevant
     discount: Doubles  # (k,)
     gain: Doubles  # (128,) by label
-    examine: Doubles
-    click: Doubles
-    stop: Doubles
+    examine: Doubles  # (click models, k)
+    click: Doubles  # (click models, grades)
+    stop: Doubles  # (click models, grades)
+    group: Integers  # (clients,) whose queries a client submits; of length 1 where all are alike
+    first_query: Integers  # (groups,)
+    query_count: Integers  # (groups,)
+    click_model: Integers  # (clients,) or of length 1; −1 draws a model anew for each interaction
     query_key: Keys
     ranking_key: Keys
     click_key: Keys
@@ -49,6 +53,17 @@ class World(NamedTuple):
     hidden: int
     k: int
     longest: int
+
+
+@dataclass(frozen=True, eq=False)
+class Who:
+    """How clients differ: in the queries they submit and in how they click."""
+
+    group: Integers  # (clients,)
+    first_query: Integers  # (groups,)
+    query_count: Integers  # (groups,)
+    click_model: Integers  # (clients,) an index into the models, or −1 for one drawn anew each time
+    click_models: tuple[ClickModel, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,15 +76,20 @@ class Simulation:
     grades: int
     seed: int
     k: int = 10  # documents shown
+    who: Who | None = None  # how clients differ; None: all alike
 
     def world(self) -> World:
-        tables = self.users.tables(self.grades, self.k)
-        lowest, highest = int(self.data.labels.min(initial=0)), self.data.max_label
-        require(
-            lowest >= 0 and highest < len(tables.click),
-            f"labels must lie in 0..{len(tables.click) - 1} for these users, got {lowest}..{highest}",
-        )
         require(self.data.n_queries >= 1, "there is no query to search for")
+        alike = np.zeros(1, dtype=np.int64)
+        who = self.who or Who(alike, alike, np.array([self.data.n_queries]), alike, (self.users,))
+        tables = [model.tables(self.grades, self.k) for model in who.click_models]
+        lowest, highest = int(self.data.labels.min(initial=0)), self.data.max_label
+        grades = min(len(table.click) for table in tables)
+        require(
+            lowest >= 0 and highest < grades,
+            f"labels must lie in 0..{grades - 1} for these users, got {lowest}..{highest}",
+        )
+        require(bool((who.query_count >= 1).all()), "a client has no query to search for")
         return World(
             self.data.padded,
             self.data.labels,
@@ -77,9 +97,13 @@ class Simulation:
             ideal_dcg(self.data, self.k),
             discounts(self.k),
             np.exp2(np.arange(128, dtype=np.float64)) - 1.0,
-            tables.examine,
-            tables.click,
-            tables.stop,
+            np.array([table.examine for table in tables]),
+            np.array([table.click[:grades] for table in tables]),
+            np.array([table.stop[:grades] for table in tables]),
+            np.asarray(who.group, dtype=np.int64),
+            np.asarray(who.first_query, dtype=np.int64),
+            np.asarray(who.query_count, dtype=np.int64),
+            np.asarray(who.click_model, dtype=np.int64),
             key_of(self.seed, Purpose.QUERY),
             key_of(self.seed, Purpose.RANKING),
             key_of(self.seed, Purpose.CLICK),
@@ -106,6 +130,18 @@ class Work:
     interactions: Integers  # n_c, one per client
     privatise: Privatise | None = None
     bound: float = math.inf  # clients clip their parameters to this L2 norm after each local step
+    offsets: Doubles | None = None  # (clients, parameters) what each client adds to θ for itself
+
+
+@kernel
+def draw_query(world: World, interaction: int, client: int, round_: int) -> tuple[int, int]:
+    """The query that a client submits, and the click model that its user follows."""
+    u, v = uniform_pair(world.query_key, 0, interaction, client, round_)
+    group = world.group[client % len(world.group)]
+    model = world.click_model[client % len(world.click_model)]
+    if model < 0:
+        model = int(v * world.click.shape[0])
+    return world.first_query[group] + int(u * world.query_count[group]), model
 
 
 @kernel

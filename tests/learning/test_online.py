@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -25,20 +27,22 @@ USERS = [
 @pytest.mark.parametrize("step", ["interaction", "batch"])
 @pytest.mark.parametrize("ranker", [Linear(), MLP(hidden=10)], ids=str)
 @pytest.mark.parametrize("collection", ["tiny_collection", "tiny_graded"])
-def test_bit_for_bit_as_in_the_simulator(request, users, step, ranker, collection) -> None:
+@pytest.mark.parametrize(("proximal", "bound"), [(0.0, math.inf), (0.3, 2.0)])
+def test_bit_for_bit_as_in_the_simulator(request, users, step, ranker, collection, proximal, bound) -> None:
     whole = request.getfixturevalue(collection)
     data, seed, k = whole.train, 8, 6
     simulation = Simulation(data, ranker, users, whole.grades, seed, k)
-    learner = PDGD(eta=0.5, step=step)
+    learner = PDGD(eta=0.5, step=step, proximal=proximal)
     theta = np.random.default_rng(3).normal(size=simulation.parameters)
     tables = users.tables(whole.grades, k)
     moved = 0
     for round_ in (0, 5):
         clients = np.array([0, 1, 2, 77])
         rows = np.empty((4, simulation.parameters + STATISTICS))
-        learner.updates(Work(simulation.world(), seed, theta, round_, clients, np.full(4, 5)), rows)
+        work = Work(simulation.world(), seed, theta, round_, clients, np.full(4, 5), bound=bound)
+        learner.updates(work, rows)
         for row, client in zip(rows, clients.tolist(), strict=True):
-            online = OnlineRanker(theta, data.n_features, ranker, learner, seed, client, round_, k)
+            online = OnlineRanker(theta, data.n_features, ranker, learner, seed, client, round_, k, bound)
             clicks = 0
             for interaction in range(5):
                 address = {"round_": round_, "client": client, "interaction": interaction}

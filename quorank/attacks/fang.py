@@ -1,0 +1,145 @@
+"""Attacks that are fitted to the rule they attack (Fang et al. 2020, "Local model poisoning attacks to
+Byzantine-robust federated learning"; thesis §5.2.3).
+
+Both push every parameter against the direction in which the honest clients move it. Against Krum and Multi-Krum all
+malicious clients send θ_g + λ·s with the largest λ, found by halving, for which the rule still picks them. Against the
+trimmed mean and the median they send values just beyond the honest extremes.
+
+The extremes are stretched as published, by a factor of the parameter itself: [θ_max, b·θ_max] is narrow for parameters
+near zero and, once the ranker has grown, wide against an update.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from quorank.attacks.colluders import (
+    Doubles,
+    Knowledge,
+    Mask,
+    check_clients,
+    check_rows,
+    check_share,
+    honest_view,
+    rivals,
+)
+from quorank.draws import fill_uniform
+from quorank.errors import require
+from quorank.federation.distances import distances, distances_to
+from quorank.federation.krum import krum_scores
+
+
+@dataclass(frozen=True)
+class Fang:
+    """With partial knowledge the attacker's own honest updates stand for those of all others."""
+
+    kind: ClassVar[str] = "fang"
+    poisons_clicks: ClassVar[bool] = False
+
+    clients: int = 1  # m, c in Fang et al.
+    knowledge: Knowledge = "partial"
+    against: Literal["krum", "multi-krum", "trimmed-mean", "median"] = "krum"
+    b: float = 2.0  # b, how far beyond the extremes
+    threshold: float = 1e-5  # λ below which the search gives up
+
+    def __post_init__(self) -> None:
+        check_clients(self.clients)
+        require(1.0 < self.b < float("inf"), f"b must be above 1, got {self.b}")
+        require(0.0 < self.threshold < float("inf"), f"threshold must be above 0, got {self.threshold}")
+
+    def check(self, n: int) -> None:
+        """Refuse a federation of n clients in which half or more are malicious."""
+        check_share(self.kind, self.clients, n)
+
+    def poison(
+        self, updates: Doubles, malicious: Mask, theta: Doubles, rng_key: npt.NDArray[np.uint64], round_: int
+    ) -> Doubles:
+        """The updates that are sent. A client draws by its row in the cohort."""
+        check_rows(updates, malicious, theta)
+        sent = np.array(updates, dtype=np.float64)
+        if not malicious.any():
+            return sent
+        away = against_the_mean(honest_view(sent, malicious, self.knowledge))
+        known = rivals(sent, malicious, self.knowledge)
+        if self.against in ("krum", "multi-krum"):
+            sent[malicious] = self._size(known, away, int(malicious.sum())) * away
+            return sent
+        low, high = beyond_extremes(known + theta, away, self.b)
+        uniform = np.empty(len(theta))
+        for row in np.flatnonzero(malicious):
+            fill_uniform(rng_key, 0, int(row), round_, uniform)
+            sent[row] = low + (high - low) * uniform - theta
+        return sent
+
+    def _size(self, known: Doubles, away: Doubles, m: int) -> float:
+        """λ. An attacker with partial knowledge plays the rule with as few malicious updates as it can succeed with,
+        since its own honest updates are a small sample of those that its updates must beat (Fang et al., §4.2).
+        """
+        size = 0.0
+        for copies in (m,) if self.knowledge == "full" else range(1, m + 1):
+            size = largest_lambda(known, away, copies, self.against == "multi-krum", self.threshold)
+            if size >= self.threshold:
+                break
+        return size
+
+
+def against_the_mean(honest: Doubles) -> Doubles:
+    """s = −sign(μ − θ_g), of honest updates, which are already differences to θ_g."""
+    return np.asarray(-np.sign(honest.mean(axis=0)), dtype=np.float64)
+
+
+def lambda_bound(known: Doubles, away: Doubles, m: int) -> float:
+    """The λ above which Krum cannot pick a malicious update (Fang et al., theorem 1).
+
+    √(min_i Σ_{i→j} ‖u_i − u_j‖² / ((n − 2m − 1)·d)) + max_i ‖u_i‖ / √d for the n − m honest updates u. Parameters
+    that nobody moves have s = 0 and do not count in d.
+    """
+    honest = len(known)
+    neighbours = min(max(honest - 2, 0), honest - 1)
+    spread = krum_scores(distances(known) ** 2, neighbours).min() if neighbours else 0.0
+    dimensions = max(float(np.abs(away).sum()), 1.0)
+    longest = distances_to(known, np.zeros(known.shape[1])).max()
+    return float(np.sqrt(spread / (max(honest - m - 1, 1) * dimensions)) + longest / np.sqrt(dimensions))
+
+
+def largest_lambda(known: Doubles, away: Doubles, m: int, several: bool, threshold: float) -> float:
+    """λ, halved from its bound until the rule picks malicious updates, or it falls below the threshold.
+
+    The rule is played with the known honest updates and m malicious ones. Krum must pick a malicious one, Multi-Krum
+    (`several`) all m: they are equal, so that none is picked without the others unless by a tie.
+    """
+    between = distances(known)
+    size = lambda_bound(known, away, m)
+    while size >= threshold and not is_picked(between, distances_to(known, size * away), m, several):
+        size /= 2.0
+    return size
+
+
+def is_picked(between: Doubles, to_malicious: Doubles, m: int, several: bool) -> bool:
+    """Whether the rule picks the m equal malicious updates that lie `to_malicious` away from the honest ones."""
+    honest = len(between)
+    distance = np.zeros((honest + m, honest + m))
+    distance[:honest, :honest] = between
+    distance[:honest, honest:] = to_malicious[:, None]
+    distance[honest:, :honest] = to_malicious[None, :]
+    scores = krum_scores(distance, max(honest - 2, 1))
+    better = int(np.sum(scores[:honest] < scores[honest]))
+    return better + m <= honest if several else better == 0
+
+
+def beyond_extremes(rankers: Doubles, away: Doubles, b: float) -> tuple[Doubles, Doubles]:
+    """The interval of each parameter from which malicious clients draw: [θ_max, b·θ_max] above the honest rankers
+    where s_j = 1, [b·θ_min, θ_min] below them where s_j = −1, with 1/b for b where that side of zero asks for it.
+
+    Where nobody moves the parameter (s_j = 0) there is no direction to oppose, and the honest mean is sent.
+    """
+    top, bottom, mean = rankers.max(axis=0), rankers.min(axis=0), rankers.mean(axis=0)
+    highest = np.where(top > 0.0, b * top, top / b)
+    lowest = np.where(bottom > 0.0, bottom / b, b * bottom)
+    low = np.where(away > 0.0, top, np.where(away < 0.0, lowest, mean))
+    high = np.where(away > 0.0, highest, np.where(away < 0.0, bottom, mean))
+    return low, high

@@ -1,0 +1,79 @@
+"""What a client keeps for itself: rankers that are partly its own.
+
+Every client may add an offset v of its own to the θ of all. It never leaves the client. After each round the client
+sends a part of its update (`send`, per parameter) and keeps a part of it: v ← (1 − decay)·v + keep·update.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from quorank.errors import require
+from quorank.parts import Family
+from quorank.rankers import Ranker
+
+Doubles = npt.NDArray[np.float64]
+
+
+class Split(NamedTuple):
+    """What becomes of an update, per parameter."""
+
+    send: Doubles
+    keep: Doubles
+    decay: float
+
+
+@dataclass(frozen=True)
+class Shared:
+    """Nothing is personal: everyone ranks by the θ of all."""
+
+    kind: ClassVar[str] = "none"
+
+    def split(self, ranker: Ranker, n_features: int) -> Split | None:
+        return None
+
+
+@dataclass(frozen=True)
+class LocalOffset:
+    """A client sends its whole update as ever, and also follows it by itself.
+
+    So θ learns what all have in common, and v what a client's own people prefer; `decay` forgets v slowly.
+    """
+
+    kind: ClassVar[str] = "offset"
+
+    rate: float = 1.0  # how much of its update a client keeps
+    decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        require(0.0 < self.rate < float("inf"), f"rate must be above 0, got {self.rate}")
+        require(0.0 <= self.decay < 1.0, f"decay must be at least 0 and below 1, got {self.decay}")
+
+    def split(self, ranker: Ranker, n_features: int) -> Split | None:
+        ones = np.ones(ranker.size(n_features))
+        return Split(ones, self.rate * ones, self.decay)
+
+
+@dataclass(frozen=True)
+class OutputLayer:
+    """FedPer (Arivazhagan et al. 2019): the hidden layer is of all, the output layer of each client and never sent."""
+
+    kind: ClassVar[str] = "fedper"
+
+    def split(self, ranker: Ranker, n_features: int) -> Split | None:
+        require(
+            ranker.hidden > 0,
+            "personal: fedper keeps the output layer to each client, and a linear ranker has none; use ranker mlp, or "
+            'kind = "offset"',
+        )
+        own = np.zeros(ranker.size(n_features))
+        own[-ranker.hidden :] = 1.0  # parameters are W, b, v
+        return Split(1.0 - own, own, 0.0)
+
+
+Personalisation = Shared | LocalOffset | OutputLayer
+PERSONALISATIONS: Family[Personalisation] = Family("personalisation", Shared, LocalOffset, OutputLayer)

@@ -1,0 +1,358 @@
+"""Partitions: what every kind promises, who owns which documents, overlaps and directions of generated preferences."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import combinations, permutations
+
+import numpy as np
+import pytest
+from chance import assert_follows
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quorank.data import Collection, RankingData
+from quorank.data.intents import IntentCollection
+from quorank.data.partition import (
+    ANY_CLICK_MODEL,
+    PARTITIONS,
+    Clicks,
+    Even,
+    LabelSplit,
+    Preferences,
+    Quantity,
+)
+from quorank.data.preferences import shuffle_intents
+from quorank.data.synthetic import generate
+from quorank.errors import BadInput
+from quorank.users import CLICK_MODELS, Cascade, PositionBased
+
+KINDS = [
+    Even(),
+    Preferences(),
+    Preferences(overlap=0.5, preferences=2, noise=0.0),
+    LabelSplit(),
+    LabelSplit(per_client=2),
+    Clicks(),
+    Clicks(model="position"),
+    Quantity(),
+]
+TWINS = [
+    Preferences(overlap=0.3, iid=True, quantity=(1, 9)),
+    Preferences(iid=True, judged="preferences"),
+    LabelSplit(iid=True, quantity=(2, 3)),
+    Clicks(iid=True, quantity=(2,)),
+    Quantity(iid=True),
+]
+
+
+def numbered(lengths, labels) -> Collection:
+    """Feature 1 of a row is its number, so that rows are known again wherever they go."""
+    rows = sum(lengths)
+    features = np.stack([np.arange(rows), np.ones(rows)], axis=1)
+    data = RankingData.from_arrays(features, labels, np.concatenate(([0], np.cumsum(lengths))))
+    return Collection("numbered", data, data)
+
+
+@st.composite
+def collections(draw) -> Collection:
+    lengths = draw(st.lists(st.integers(0, 9), min_size=1, max_size=12).filter(sum))
+    highest = draw(st.integers(0, 4))
+    size = sum(lengths)
+    return numbered(lengths, draw(st.lists(st.integers(0, highest), min_size=size, max_size=size)))
+
+
+@pytest.mark.parametrize("part", [*KINDS, *TWINS], ids=str)
+def test_every_partition_gives_each_client_something_to_search(tiny_graded, part) -> None:
+    shares = part.split(tiny_graded, 23, 5, 7)
+    assert shares.clients == 23
+    for column in (shares.group, shares.click_model, shares.interactions):
+        assert column.shape == (23,) and column.dtype == np.int64
+    groups = len(shares.first_query)
+    assert shares.query_count.shape == shares.test_of_group.shape == (groups,)
+    assert set(shares.group) == set(range(groups))
+    assert (shares.query_count > 0).all() and (shares.interactions > 0).all()
+    assert (shares.first_query + shares.query_count).max() == shares.data.n_queries
+    assert set(shares.test_of_group) == set(range(len(shares.tests)))
+    assert shares.click_model.min() >= ANY_CLICK_MODEL and shares.click_model.max() < len(shares.click_models)
+    assert (np.diff(shares.data.offsets) > 0).all()
+    assert shares.data.max_label < tiny_graded.grades
+    for test in shares.tests:
+        assert np.array_equal(test.padded, tiny_graded.test.padded)
+
+
+@pytest.mark.parametrize("part", [*KINDS, *TWINS], ids=str)
+def test_the_same_seed_gives_the_same_shares(tiny_graded, part) -> None:
+    one, two = (part.split(tiny_graded, 20, 5, 3) for _ in range(2))
+    for name in ("first_query", "query_count", "group", "click_model", "interactions", "test_of_group"):
+        assert np.array_equal(getattr(one, name), getattr(two, name))
+    for a, b in zip((one.data, *one.tests), (two.data, *two.tests), strict=True):
+        assert np.array_equal(a.padded, b.padded) and np.array_equal(a.labels, b.labels)
+        assert np.array_equal(a.offsets, b.offsets) and list(a.query_ids) == list(b.query_ids)
+
+
+@pytest.mark.parametrize(
+    "part", [Preferences(), Preferences(overlap=0.5), LabelSplit(), LabelSplit(per_client=2)]
+)
+def test_another_seed_gives_other_shares(tiny_graded, part) -> None:
+    one, two = (part.split(tiny_graded, 20, 5, seed).data for seed in (1, 2))
+    assert not (np.array_equal(one.labels, two.labels) and np.array_equal(one.padded, two.padded))
+
+
+def test_even_changes_nothing(tiny_collection) -> None:
+    shares = PARTITIONS.read("even", "partition").split(tiny_collection, 7, 4, 1)
+    assert next(iter(PARTITIONS.members)) == "even"
+    assert shares.data is tiny_collection.train and shares.tests == (tiny_collection.test,)
+    assert shares.first_query.tolist() == [0] and shares.query_count.tolist() == [30]
+    assert shares.interactions.tolist() == [4] * 7 and shares.click_models == (None,)
+    assert not shares.group.any() and not shares.click_model.any()
+
+
+@pytest.mark.parametrize("part", TWINS, ids=str)
+def test_twins_search_as_often_as_the_experiment_says_and_all_the_same_lists(tiny_graded, part) -> None:
+    shares = part.split(tiny_graded, 11, 6, 1)
+    assert shares.interactions.tolist() == [6] * 11
+    assert set(shares.first_query) == {0} and set(shares.query_count) == {30}
+    assert np.array_equal(shares.data.padded, tiny_graded.train.padded)
+    assert np.array_equal(shares.data.labels, tiny_graded.train.labels)
+
+
+# ---------------------------------------------------------------------------------------------- type 2: labels
+
+
+@given(collections(), st.integers(1, 3), st.integers(1, 12), st.integers(0, 2**64 - 1))
+def test_every_document_has_one_owner_and_every_client_its_labels(
+    collection, per_client, clients, seed
+) -> None:
+    train = collection.train
+    try:
+        shares = LabelSplit(per_client=per_client).split(collection, clients, 5, seed)
+    except BadInput as refusal:
+        labels = np.unique(train.labels)
+        possible = len(list(combinations(labels, per_client)))
+        scarce = min(np.bincount(train.labels)[labels]) < clients
+        assert per_client > len(labels) or clients < possible or (scarce and "own label" in str(refusal))
+        return
+    data = shares.data
+    rows = data.features[:, 0].astype(int)
+    assert sorted(rows) == list(range(train.n_rows))
+    assert np.array_equal(data.labels, train.labels[rows])
+    query = np.repeat(np.arange(train.n_queries), np.diff(train.offsets))
+    for q in range(data.n_queries):
+        mine = rows[data.rows_of(q)]
+        assert len(mine) and (np.diff(mine) > 0).all()
+        assert {train.query_ids[query[row]] for row in mine} == {data.query_ids[q]}
+    held, parts = [], {}
+    for client in range(clients):
+        lists = range(shares.first_query[client], shares.first_query[client] + shares.query_count[client])
+        names = [data.query_ids[q] for q in lists]
+        assert shares.group[client] == client and len(set(names)) == len(names)
+        labels = Counter(int(label) for q in lists for label in data.labels[data.rows_of(q)])
+        held.append(tuple(sorted(labels)))
+        for label, count in labels.items():
+            parts.setdefault(label, []).append(count)
+    assert {len(labels) for labels in held} == {per_client}
+    of_combination = Counter(held)
+    assert set(of_combination) == set(combinations(np.unique(train.labels).tolist(), per_client))
+    assert max(of_combination.values()) - min(of_combination.values()) <= 1
+    for counts in parts.values():
+        assert max(counts) - min(counts) <= 1
+
+
+def test_documents_are_dealt_by_chance() -> None:
+    """Each of a label's three owners gets a given document equally often, and clients get any label."""
+    collection = numbered([3] * 4, [0, 1, 0] * 4)
+    owners = [LabelSplit().owners(collection.train, 6, seed) for seed in range(1200)]
+    assert_follows([int(owner[0]) % 2 for owner in owners], {0: 0.5, 1: 0.5})
+    # 8 documents of label 0 among three owners: 3, 3 and 2
+    assert_follows([int(owner[2]) // 2 for owner in owners], {0: 3 / 8, 1: 3 / 8, 2: 2 / 8})
+
+
+def test_type_2_mixes_with_type_4(tiny_graded) -> None:
+    shares = LabelSplit(quantity=(1, 3, 5, 7, 9)).split(tiny_graded, 7, 5, 1)
+    assert shares.interactions.tolist() == [1, 3, 5, 7, 9, 1, 3]
+    assert len(shares.query_count) == 7
+
+
+# ----------------------------------------------------------------------------------------- type 1: preferences
+
+
+@pytest.fixture(scope="module")
+def generated() -> Collection:
+    return generate("mq2007", 300, 5)
+
+
+def overlaps(labels) -> np.ndarray:
+    """|A ∩ B| / |A| for every ordered pair of preferences."""
+    sets = [set(np.flatnonzero(row)) for row in labels]
+    return np.array([len(a & b) / len(a) for a, b in permutations(sets, 2)])
+
+
+@pytest.mark.parametrize("preferences", [2, 4])
+@pytest.mark.parametrize("overlap", [0.0, 0.2, 0.5, 0.9, 1.0])
+def test_any_two_preferences_share_what_was_chosen(generated, overlap, preferences) -> None:
+    part = Preferences(overlap=overlap, preferences=preferences)
+    for labels in part.labels(generated, 1):
+        assert overlaps(labels) == pytest.approx(overlap, abs=0.0 if overlap in (0.0, 1.0) else 0.05)
+    shares = part.split(generated, 8, 5, 1)
+    assert np.array_equal(shares.data.labels.reshape(preferences, -1), part.labels(generated, 1)[0])
+    assert np.array_equal(shares.data.padded[-generated.train.n_rows :], generated.train.padded)
+    assert shares.group.tolist() == [i % preferences for i in range(8)]
+    assert shares.first_query.tolist() == [300 * p for p in range(preferences)]
+
+
+@settings(max_examples=40)
+@given(collections(), st.floats(0, 1), st.integers(2, 5), st.floats(0, 3), st.integers(0, 2**64 - 1))
+def test_relevant_documents_are_shared_by_all_or_belong_to_one_evenly(
+    collection, overlap, preferences, noise, seed
+) -> None:
+    train = collection.train
+    part = Preferences(overlap=overlap, preferences=preferences, noise=noise)
+    if not train.max_label:
+        with pytest.raises(
+            BadInput, match="preferences divide relevant documents, and the training data have none"
+        ):
+            part.split(collection, 9, 5, seed)
+        return
+    labels, _ = part.labels(collection, seed)
+    assert np.array_equal(labels.max(axis=0), train.labels)
+    having = np.count_nonzero(labels, axis=0)
+    assert set(having[train.labels > 0]) <= {1, preferences}
+    assert set(np.unique(labels)) <= {0, *train.labels}
+    kappa = overlap / (overlap + preferences * (1 - overlap))
+    for q in range(train.n_queries):
+        own = (labels > 0) & (having == 1)
+        counts = np.count_nonzero(own[:, train.rows_of(q)], axis=1)
+        assert counts.max(initial=0) - counts.min(initial=9) <= 1 or not counts.any()
+        relevant = np.count_nonzero(train.labels[train.rows_of(q)])
+        assert abs(np.count_nonzero(having[train.rows_of(q)] == preferences) - kappa * relevant) < 1 + 1e-9
+
+
+def test_a_query_is_judged_alike_in_whichever_split_it_stands(generated) -> None:
+    both = Collection("both", generated.train, generated.train)
+    train, test = Preferences(overlap=0.3).labels(both, 4)
+    assert np.array_equal(train, test)
+
+
+def test_the_twin_is_judged_by_merged_labels_or_as_its_counterpart(generated) -> None:
+    counterpart = Preferences(overlap=0.3).split(generated, 4, 5, 2)
+    merged = Preferences(overlap=0.3, iid=True).split(generated, 4, 5, 2)
+    assert len(merged.tests) == 1 and np.array_equal(merged.tests[0].labels, generated.test.labels)
+    judged = Preferences(overlap=0.3, iid=True, judged="preferences").split(generated, 4, 5, 2)
+    assert judged.test_of_group.tolist() == counterpart.test_of_group.tolist() == [0, 1, 2, 3]
+    for a, b in zip(judged.tests, counterpart.tests, strict=True):
+        assert np.array_equal(a.labels, b.labels)
+
+
+def intent_data(seed: int, queries: int) -> IntentCollection:
+    train, test = (generate("mslr", queries, seed + i).train for i in range(2))
+    random = np.random.default_rng(seed)
+    made = [
+        (random.random((4, s.n_rows)) < [[0.5], [0.3], [0.2], [0.1]]).astype(np.int8) for s in (train, test)
+    ]
+    return IntentCollection("made", train, test, train_intents=made[0], test_intents=made[1])
+
+
+def test_intents_are_numbered_anew_for_each_query() -> None:
+    collection = intent_data(3, 400)
+    train, intents = collection.train, collection.train_intents
+    marked = np.repeat(np.arange(4, dtype=np.int8)[:, None], train.n_rows, axis=1)
+    orders = shuffle_intents(train, marked, 9)
+    seen = [tuple(orders[:, start].tolist()) for start in train.offsets[:-1]]
+    assert_follows(seen, dict.fromkeys(permutations(range(4)), 1 / 24))
+    shuffled = shuffle_intents(train, intents, 9)
+    for q in range(train.n_queries):
+        rows, order = train.rows_of(q), orders[:, train.offsets[q]]
+        assert np.array_equal(shuffled[:, rows], intents[order][:, rows])
+    sizes = shuffled.sum(axis=1)
+    assert sizes.max() / sizes.min() < 1.3 < intents.sum(axis=1).max() / intents.sum(axis=1).min()
+
+
+def test_a_collection_s_own_intents_are_its_preferences() -> None:
+    collection = intent_data(5, 20)
+    shares = Preferences().split(collection, 4, 5, 1)
+    labels = shares.data.labels.reshape(4, -1)
+    assert set(np.unique(labels)) == {0, 4}, "a relevant document is clicked like one of the highest grade"
+    any_intent = collection.train_intents.any(axis=0)
+    assert np.array_equal(labels.sum(axis=0), 4 * collection.train_intents.sum(axis=0, dtype=np.int64))
+    twin = Preferences(iid=True).split(collection, 4, 5, 1)
+    assert np.array_equal(twin.data.labels, 4 * any_intent)
+    two = Preferences(preferences=2).labels(collection, 1)[0]
+    assert np.array_equal(two, labels[:2])
+    chosen = Preferences(overlap=0.5).split(collection, 4, 5, 1)
+    assert np.array_equal(chosen.data.labels.reshape(4, -1).max(axis=0), collection.train.labels)
+
+
+# ---------------------------------------------------------------------------------- type 3 and 4: clicks, quantity
+
+
+def test_clients_click_like_the_instantiations_in_turn(tiny_collection) -> None:
+    cascade = Clicks().split(tiny_collection, 5, 4, 1)
+    users = [CLICK_MODELS.read(dict(spec), "users") for spec in cascade.click_models]
+    assert users == [Cascade(preset=name) for name in ("perfect", "navigational", "informational")]
+    assert cascade.click_model.tolist() == [0, 1, 2, 0, 1]
+    position = Clicks(model="position", preset="navigational").split(tiny_collection, 7, 4, 1)
+    users = [CLICK_MODELS.read(dict(spec), "users") for spec in position.click_models]
+    assert users == [PositionBased(eta=eta, preset="navigational") for eta in (0.0, 0.5, 1.0, 1.5, 2.0)]
+    assert position.click_model.tolist() == [0, 1, 2, 3, 4, 0, 1]
+    twin = Clicks(model="position", iid=True).split(tiny_collection, 3, 4, 1)
+    assert twin.click_model.tolist() == [ANY_CLICK_MODEL] * 3 and len(twin.click_models) == 5
+    assert cascade.data is twin.data is tiny_collection.train
+
+
+def test_clients_search_more_or_less(tiny_collection) -> None:
+    assert Quantity().split(tiny_collection, 7, 4, 1).interactions.tolist() == [1, 3, 5, 7, 9, 1, 3]
+    assert Quantity(counts=(2, 6)).split(tiny_collection, 3, 4, 1).interactions.tolist() == [2, 6, 2]
+    assert Clicks(quantity=(8,)).split(tiny_collection, 2, 4, 1).interactions.tolist() == [8, 8]
+    mixed = Preferences(quantity=(1, 3, 5, 7, 9)).split(tiny_collection, 6, 4, 1)
+    assert mixed.interactions.tolist() == [1, 3, 5, 7, 9, 1] and len(mixed.query_count) == 4
+
+
+# ------------------------------------------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize(
+    ("table", "sentence"),
+    [
+        ({"kind": "preferences", "overlap": 1.1}, "overlap must lie between 0 and 1, got 1.1"),
+        ({"kind": "preferences", "overlap": -0.1}, "overlap must lie between 0 and 1"),
+        ({"kind": "preferences", "overlap": float("nan")}, "overlap must lie between 0 and 1"),
+        ({"kind": "preferences", "preferences": 1}, "preferences must be between 2 and 1000, got 1"),
+        ({"kind": "preferences", "noise": -1.0}, "noise must be 0 or more"),
+        ({"kind": "preferences", "quantity": []}, "quantity must list the interactions of clients"),
+        ({"kind": "labels", "per_client": 0}, "per_client must be between 1 and 127, got 0"),
+        ({"kind": "labels", "quantity": [1, 0]}, "each at least 1, got \\[1, 0\\]"),
+        ({"kind": "clicks", "model": "lazy"}, "expected one of 'cascade', 'position'"),
+        ({"kind": "quantity", "counts": [-1]}, "counts must list the interactions of clients"),
+        ({"kind": "even", "iid": True}, "unknown key 'iid'"),
+        ({"kind": "halves"}, "unknown partition 'halves'"),
+    ],
+)
+def test_partitions_that_are_refused(table, sentence) -> None:
+    with pytest.raises(BadInput, match=sentence):
+        PARTITIONS.read(table, "partition")
+
+
+@pytest.mark.parametrize(
+    ("part", "clients", "sentence"),
+    [
+        (
+            LabelSplit(per_client=4),
+            9,
+            "per_client is 4, but the training documents have only the 3 labels 0, 1, 2",
+        ),
+        (LabelSplit(), 2, "3 labels make 3 combinations of 1, .* got 2 clients; take at least 3"),
+        (LabelSplit(per_client=2), 2, "3 labels make 3 combinations of 2"),
+        (LabelSplit(), 3000, "1000 clients own label 0, of which there are only .* take fewer clients"),
+        (Preferences(), 3, "4 preferences need a client each, got 3 clients"),
+        *((part, 0, "there must be at least one client, got 0") for part in KINDS),
+    ],
+)
+def test_federations_that_a_partition_refuses(tiny_collection, part, clients, sentence) -> None:
+    with pytest.raises(BadInput, match=sentence):
+        part.split(tiny_collection, clients, 4, 1)
+
+
+def test_more_preferences_than_intents_are_refused() -> None:
+    with pytest.raises(BadInput, match="made has 4 intents for each query, got preferences = 5"):
+        Preferences(preferences=5).split(intent_data(1, 12), 8, 4, 1)

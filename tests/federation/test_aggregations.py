@@ -1,0 +1,388 @@
+"""Robust aggregation rules against their equations, written out literally, and what all of them must hold."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+from scipy.spatial.distance import cdist
+
+from quorank.errors import BadInput
+from quorank.federation import distances as distances_module
+from quorank.federation.bulyan import Bulyan, mean_around_median, successive_krum
+from quorank.federation.centred_clipping import CentredClipping, clipped_step
+from quorank.federation.distances import distances
+from quorank.federation.geometric_median import GeometricMedian
+from quorank.federation.krum import Krum, MultiKrum
+from quorank.federation.mixing import Mixing, mix
+from quorank.federation.robust import AGGREGATION_RULES
+from quorank.federation.trimmed import Median, TrimmedMean
+from quorank.federation.trusted import trust_scores, trusted_mean
+
+RULES = [
+    *AGGREGATION_RULES,
+    lambda byzantine: Mixing(byzantine, "median"),
+    lambda byzantine: Mixing(byzantine, "geometric-median"),
+]
+IDS = [*(rule.kind for rule in AGGREGATION_RULES), "mixing-median", "mixing-geometric-median"]
+ALL = pytest.mark.parametrize("rule", RULES, ids=IDS)
+ANY_CLIENTS = [TrimmedMean, Median, CentredClipping, GeometricMedian, Mixing]
+
+
+def combine(rule, updates) -> np.ndarray:
+    return rule.combine_all(np.asarray(updates, dtype=np.float64), np.ones(len(updates)))
+
+
+@st.composite
+def cohorts(draw, least=3, most=11, larger=0):
+    """(updates, m) with m below half and n ≥ larger·m + least; every third has rows that are far away.
+
+    Two that are each other's nearest tie as soon as one neighbour counts: rows come ordered by their bytes, so that the
+    first of a tie is the one that a rule must take. On a line the two middle ones tie up to rounding: d ≥ 2.
+    """
+    m = draw(st.integers(0, 2 if larger >= 4 else 4))
+    n = draw(st.integers(max(least, 2 * m + 1, larger * m + least), max(most, larger * m + least)))
+    random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    updates = random.normal(size=(n, draw(st.integers(2, 5)))) + draw(st.sampled_from([0.0, 1.0, 100.0]))
+    if draw(st.integers(0, 2)) == 0 and m > 0:
+        updates[random.permutation(n)[:m]] *= draw(st.sampled_from([-3.0, 1e3, 1e9]))
+    return np.array(sorted(updates, key=lambda row: row.tobytes())), m
+
+
+def krum_order(updates, m, left=None) -> list[int]:
+    """Eq. 5.2 read aloud: clients by the sum of the distances to their n − m − 2 nearest."""
+    left = list(range(len(updates))) if left is None else left
+    scores = {}
+    for i in left:
+        away = sorted(float(np.linalg.norm(updates[i] - updates[j])) for j in left if j != i)
+        scores[i] = sum(away[: max(len(left) - m - 2, 1)])
+    return sorted(left, key=scores.__getitem__)
+
+
+@given(cohorts(larger=1))
+def test_krum_is_equation_5_2(cohort) -> None:
+    updates, m = cohort
+    np.testing.assert_array_equal(combine(Krum(m), updates), updates[krum_order(updates, m)[0]])
+
+
+@given(cohorts(larger=1))
+def test_multi_krum_is_equation_5_3(cohort) -> None:
+    updates, m = cohort
+    f = len(updates) - m
+    expected = sum(updates[i] for i in krum_order(updates, m)[:f]) / f
+    np.testing.assert_allclose(combine(MultiKrum(m), updates), expected, rtol=1e-12, atol=1e-12)
+
+
+@given(cohorts(least=1))
+def test_trimmed_mean_is_equation_5_4(cohort) -> None:
+    updates, m = cohort
+    for j, found in enumerate(combine(TrimmedMean(m), updates)):
+        values = updates[:, j].tolist()
+        for _ in range(m):
+            values.remove(max(values))
+            values.remove(min(values))
+        assert found == pytest.approx(sum(values) / (len(updates) - 2 * m), rel=1e-11, abs=1e-12)
+
+
+@given(cohorts(least=1))
+def test_median_is_equation_5_5(cohort) -> None:
+    updates, _ = cohort
+    for j, found in enumerate(combine(Median(), updates)):
+        values, n = sorted(updates[:, j].tolist()), len(updates)
+        middle = values[n // 2] if n % 2 else (values[n // 2 - 1] + values[n // 2]) / 2
+        assert found == pytest.approx(middle, rel=1e-15)
+
+
+def bulyan_choice(updates, m) -> list[int]:
+    left, chosen = list(range(len(updates))), []
+    while len(chosen) < len(updates) - 2 * m:
+        chosen.append(krum_order(updates, m, left)[0])
+        left.remove(chosen[-1])
+    return sorted(chosen)
+
+
+@given(cohorts(larger=4))
+def test_bulyan_is_krum_again_and_again_and_the_mean_around_the_median(cohort) -> None:
+    updates, m = cohort
+    found = combine(Bulyan(m), updates)
+    chosen = bulyan_choice(updates, m)
+    assert successive_krum(updates, m).tolist() == chosen
+    for j in range(updates.shape[1]):
+        values = updates[chosen, j]
+        nearest = sorted(values, key=lambda v: abs(v - np.median(values)))[: len(updates) - 4 * m]
+        assert found[j] == pytest.approx(np.mean(nearest), rel=1e-11, abs=1e-11)
+
+
+def test_the_mean_around_the_median_by_hand() -> None:
+    values = np.array([[0.0, 1.0, 2.0, 10.0, 11.0], [-5.0, -1.0, 0.0, 1.0, 1.5], [3.0, 3.0, 3.0, 3.0, 9.0]])
+    assert mean_around_median(values, 3).tolist() == [(0 + 1 + 2) / 3, (-1 + 0 + 1) / 3, 3.0]
+    assert mean_around_median(values[1:2], 2).tolist() == [
+        (-1 + 0) / 2
+    ]  # −1 and 1 are equally near: the smaller
+
+
+@settings(max_examples=30)
+@given(cohorts(least=3))
+def test_the_geometric_median_has_the_smallest_sum_of_distances(cohort) -> None:
+    updates, _ = cohort
+    updates = np.clip(updates, -1e3, 1e3)
+
+    def total(point) -> float:
+        return float(np.linalg.norm(updates - point, axis=1).sum())
+
+    found = combine(GeometricMedian(iterations=2000), updates)
+    starts = [np.median(updates, axis=0), updates.mean(axis=0), *updates]
+    best = min(minimize(total, start, method="Nelder-Mead").fun for start in starts[:4])
+    assert total(found) <= min(best, *(total(start) for start in starts)) * (1 + 1e-5) + 1e-9
+
+
+def test_the_geometric_median_in_closed_form() -> None:
+    """Four corners: where the diagonals cross. A triangle with equal sides: its centre. On a line: the median."""
+    corners = np.array([[0.0, 0.0], [4.0, 0.0], [3.0, 3.0], [0.0, 2.0]])
+    np.testing.assert_allclose(combine(GeometricMedian(iterations=5000), corners), [4 / 3, 4 / 3], atol=1e-6)
+    triangle = np.array([[np.cos(a), np.sin(a)] for a in (0.0, 2 * np.pi / 3, 4 * np.pi / 3)]) + 7.0
+    np.testing.assert_allclose(combine(GeometricMedian(), triangle), [7.0, 7.0], atol=1e-7)
+    line = np.array([[1.0], [2.0], [50.0], [-3.0], [2.5]])
+    np.testing.assert_allclose(combine(GeometricMedian(), line), [2.0], atol=1e-4)
+
+
+@given(cohorts(least=1), st.one_of(st.none(), st.floats(0.01, 10.0)))
+def test_a_step_of_centred_clipping(cohort, radius) -> None:
+    updates, _ = cohort
+    centre = np.median(updates, axis=0)
+    away = [float(np.linalg.norm(x - centre)) for x in updates]
+    tau = float(np.median(away)) if radius is None else radius
+    pulled = [
+        (x - centre) * (min(1.0, tau / a) if a > 0 else 1.0) for x, a in zip(updates, away, strict=True)
+    ]
+    expected = centre + np.mean(pulled, axis=0)
+    scale = 1e-12 * float(np.abs(updates).max())
+    np.testing.assert_allclose(clipped_step(updates, centre, radius), expected, rtol=1e-9, atol=scale)
+    found = combine(CentredClipping(radius=radius, iterations=1), updates)
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=scale)
+
+
+def test_centred_clipping_with_a_wide_radius_is_the_mean() -> None:
+    updates = np.random.default_rng(1).normal(size=(7, 4))
+    found = combine(CentredClipping(radius=1e6, iterations=1), updates)
+    np.testing.assert_allclose(found, updates.mean(axis=0), rtol=1e-12)
+
+
+@given(cohorts(least=1))
+def test_mixing_averages_the_nearest(cohort) -> None:
+    updates, m = cohort
+    mixed = mix(updates, m)
+    for i, x in enumerate(updates):
+        nearest = sorted(range(len(updates)), key=lambda j: float(np.linalg.norm(updates[j] - x)))
+        expected = np.mean(updates[nearest[: len(updates) - m]], axis=0)
+        np.testing.assert_allclose(mixed[i], expected, rtol=1e-11, atol=1e-11)
+    np.testing.assert_allclose(
+        combine(Mixing(m), updates), combine(TrimmedMean(m), mixed), rtol=1e-11, atol=1e-11
+    )
+
+
+@given(cohorts(least=1))
+def test_trust_is_the_positive_part_of_the_cosine(cohort) -> None:
+    updates, _ = cohort
+    reference = np.random.default_rng(5).normal(size=updates.shape[1])
+    scores = [max(0.0, float(x @ reference / np.linalg.norm(x) / np.linalg.norm(reference))) for x in updates]
+    np.testing.assert_allclose(trust_scores(updates, reference), scores, rtol=1e-9, atol=1e-12)
+    found = trusted_mean(updates, reference)
+    if sum(scores) > 0:
+        length = np.linalg.norm(reference)
+        scaled = [s * x * length / np.linalg.norm(x) for s, x in zip(scores, updates, strict=True)]
+        np.testing.assert_allclose(found, np.sum(scaled, axis=0) / sum(scores), rtol=1e-9, atol=1e-12)
+    else:
+        assert not found.any()
+
+
+def test_a_reversed_or_inflated_update_gets_nothing_from_trust() -> None:
+    honest = np.array([[1.0, 0.0], [1.0, 0.1], [1.0, -0.1]])
+    reference = np.array([2.0, 0.0])
+    np.testing.assert_allclose(
+        trusted_mean(np.vstack((honest, [[-1e6, 3.0]])), reference), trusted_mean(honest, reference)
+    )
+    inflated = trusted_mean(np.vstack((honest, [[1e9, 0.0]])), reference)
+    assert np.linalg.norm(inflated) <= 2.0
+    assert not trusted_mean(honest, np.zeros(2)).any()
+
+
+@ALL
+@pytest.mark.parametrize("values", ["normal", "grid"])
+def test_the_order_of_clients_does_not_matter_to_the_bit(rule, values) -> None:
+    """On a small grid nearly all scores tie, also between different updates."""
+    random = np.random.default_rng(3)
+    for n in (11, 12):
+        updates = random.normal(size=(n, 3)) if values == "normal" else random.integers(-1, 2, (n, 3)) * 0.1
+        weights = random.random(n)
+        first = rule(byzantine=2).combine_all(updates, weights)
+        for _ in range(6):
+            turn = random.permutation(n)
+            again = rule(byzantine=2).combine_all(updates[turn], weights[turn])
+            assert again.tobytes() == first.tobytes()
+
+
+@ALL
+def test_weights_are_claims_and_change_nothing(rule) -> None:
+    updates = np.random.default_rng(4).normal(size=(11, 3))
+    claimed = np.array([1e9, *np.ones(10)])
+    part = rule(byzantine=2)
+    np.testing.assert_array_equal(part.combine_all(updates, claimed), combine(part, updates))
+
+
+@ALL
+def test_updates_are_not_changed_and_the_result_is_a_copy(rule) -> None:
+    updates = np.random.default_rng(5).normal(size=(11, 3))
+    before = updates.copy()
+    combine(rule(byzantine=2), updates)[:] = 7.0
+    np.testing.assert_array_equal(updates, before)
+
+
+@ALL
+def test_scale_and_place_are_kept(rule) -> None:
+    """combine(a·u) = a·combine(u) and combine(u + c) = combine(u) + c."""
+    updates = np.random.default_rng(6).normal(
+        size=(15, 4)
+    )  # fewer would leave Bulyan's last choice to the bytes
+    part, shift = rule(byzantine=3), np.array([1.0, -20.0, 0.0, 3.0])
+    found = combine(part, updates)
+    np.testing.assert_allclose(combine(part, -0.01 * updates), -0.01 * found, rtol=1e-5, atol=1e-9)
+    np.testing.assert_allclose(combine(part, updates + shift), found + shift, rtol=1e-6, atol=1e-7)
+
+
+@ALL
+def test_agreement_is_kept(rule) -> None:
+    update = np.array([0.1, -0.3, 0.0, 1e-12])
+    np.testing.assert_allclose(combine(rule(byzantine=2), np.tile(update, (11, 1))), update, rtol=1e-12)
+
+
+@pytest.mark.parametrize("rule", ANY_CLIENTS)
+def test_one_client_alone_is_followed(rule) -> None:
+    update = np.array([[0.5, -2.0, 0.0]])
+    np.testing.assert_allclose(combine(rule(byzantine=0), update), update[0], rtol=1e-14)
+
+
+@pytest.mark.parametrize("rule", [Krum, MultiKrum, Bulyan])
+def test_rules_that_compare_refuse_one_client(rule) -> None:
+    with pytest.raises(BadInput, match=f"{rule.kind}.*needs at least 3 clients"):
+        combine(rule(byzantine=0), [[1.0, 2.0]])
+
+
+@pytest.mark.parametrize("size", [30.0, 1e6, 1e12, 1e200])
+@pytest.mark.parametrize("together", [True, False])
+@ALL
+def test_far_away_updates_do_not_take_over(rule, size, together) -> None:
+    """m = 3 of 15 anywhere: each result stays where its rule's guarantee keeps it.
+
+    The geometric median g of n points, n − m of them within r of c, has ‖g − c‖ ≤ 2(n − m)/(n − 2m)·r.
+    """
+    random = np.random.default_rng([int(np.log10(size)), together])
+    honest = random.normal(size=(12, 6)) + 1.0
+    directions = np.ones((3, 6)) if together else np.sign(random.normal(size=(3, 6)))
+    updates = np.vstack((honest, size * directions))[random.permutation(15)]
+    part = rule(byzantine=3)
+    found = combine(part, updates)
+    low, high = honest.min(axis=0), honest.max(axis=0)
+    middle = honest.mean(axis=0)
+    radius = np.linalg.norm(honest - middle, axis=1).max()
+    if part.kind == "krum":
+        assert found.tolist() in honest.tolist()
+    elif part.kind == "multi-krum":
+        np.testing.assert_allclose(found, middle, rtol=1e-12)
+    elif part.kind in ("geometric-median", "centred-clipping"):
+        assert np.linalg.norm(found - middle) <= 2 * 12 / (15 - 2 * 3) * radius
+    elif getattr(part, "then", None) != "geometric-median":
+        assert np.all((low <= found) & (found <= high))
+    else:
+        assert np.linalg.norm(found - middle) <= 2 * 12 / (15 - 2 * 3) * radius
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@ALL
+def test_what_is_not_finite_is_refused(rule, bad) -> None:
+    updates = np.random.default_rng(7).normal(size=(11, 3))
+    updates[4, 1] = bad
+    with pytest.raises(BadInput, match=r"row 4 holds a number that is not finite"):
+        combine(rule(byzantine=1), updates)
+
+
+@ALL
+def test_shapes_and_weights_are_refused(rule) -> None:
+    part, updates = rule(byzantine=1), np.ones((11, 3))
+    with pytest.raises(BadInput, match="one row for each client"):
+        part.combine_all(np.ones(11), np.ones(11))
+    with pytest.raises(BadInput, match="11 updates, but weights"):
+        part.combine_all(updates, np.ones(10))
+    for bad in (np.nan, np.inf, -1.0):
+        with pytest.raises(BadInput, match="weights that are finite"):
+            part.combine_all(updates, np.full(11, bad))
+    with pytest.raises(BadInput, match="at least one client"):
+        part.combine_all(np.ones((0, 3)), np.ones(0))
+    with pytest.raises(BadInput, match="byzantine must be at least 0"):
+        rule(byzantine=-1)
+
+
+@ALL
+@pytest.mark.parametrize(("n", "m"), [(2, 1), (10, 5), (10, 7), (1, 1), (3, 2)])
+def test_half_or_more_malicious_clients_are_refused(rule, n, m) -> None:
+    with pytest.raises(BadInput, match=f"cannot|no rule can tell {m} malicious clients .* cohort of {n}"):
+        rule(byzantine=m).check(n)
+    with pytest.raises(BadInput):
+        combine(rule(byzantine=m), np.ones((n, 2)))
+
+
+def test_the_smallest_cohorts() -> None:
+    """Exactly n ≥ m + 3 for Krum, n ≥ 4m + 3 for Bulyan, n > 2m for all."""
+    for m, n in itertools.product(range(5), range(1, 24)):
+        for rule in AGGREGATION_RULES:
+            least = {"krum": m + 3, "multi-krum": m + 3, "bulyan": 4 * m + 3}.get(rule.kind, 1)
+            if n > 2 * m and n >= least:
+                rule(byzantine=m).check(n)
+                assert combine(rule(byzantine=m), np.arange(2.0 * n).reshape(n, 2) ** 1.5).shape == (2,)
+            else:
+                with pytest.raises(BadInput):
+                    rule(byzantine=m).check(n)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1.0, 1e7])
+@pytest.mark.parametrize("outlier", [1.0, 1e9, 1e200])
+def test_distances_by_a_matrix_product_keep_their_digits(monkeypatch, offset, outlier) -> None:
+    """Against pairwise differences: a common offset, two close groups, and outliers that would overflow."""
+    random = np.random.default_rng(8)
+    rows = random.normal(size=(30, 17)) + offset
+    rows[20:25] = rows[20] + 1e-4 * random.normal(size=(5, 17))
+    rows[25] *= outlier
+    with np.errstate(over="ignore"):
+        expected = cdist(rows, rows)
+    np.testing.assert_allclose(distances(rows), expected, rtol=1e-13)
+    monkeypatch.setattr(distances_module, "DIRECT", -1)
+    found = distances(rows)
+    assert np.array_equal(found, found.T)
+    assert not np.diag(found).any()
+    inner = np.arange(30) != 25
+    np.testing.assert_allclose(found[np.ix_(inner, inner)], expected[np.ix_(inner, inner)], rtol=1e-9)
+    if outlier < 1e200:
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
+    else:
+        assert np.isinf(found[25, inner]).all()
+
+
+@pytest.mark.parametrize("rule", [Krum, MultiKrum])
+@pytest.mark.parametrize("values", ["normal", "grid", "equal"])
+def test_a_product_s_rounding_decides_nothing(monkeypatch, rule, values) -> None:
+    """Ties that only rounding would break are broken as without a product."""
+    random = np.random.default_rng(9)
+    for n in range(7, 40, 4):
+        updates = {
+            "normal": random.normal(size=(n, 5)),
+            "grid": random.integers(-1, 2, (n, 5)) * 0.1,
+            "equal": np.tile(random.normal(size=5), (n, 1)),
+        }[values]
+        direct = combine(rule(byzantine=3), updates)
+        with monkeypatch.context() as patch:
+            patch.setattr(distances_module, "DIRECT", -1)
+            assert combine(rule(byzantine=3), updates).tobytes() == direct.tobytes()
