@@ -4,7 +4,7 @@
 
 STUDY is `table` (whole-run ε = 8 and 2 with 1,000 clients), `curve` (ε from 0.25 to 16 for 100, 1,000 and 10,000
 clients), `parts` (what the clip, the step and the average each do) or `releases` (the same clicks in fewer, larger
-updates). Every figure is the mean over five folds (or five generated collections) and the given seeds, with the
+updates). Every figure is the mean over the folds (or as many generated collections) and the given seeds, with the
 standard error of its paired difference from FPDGD. Runs are kept in --out and not made twice. Prints Markdown.
 """
 
@@ -86,7 +86,7 @@ def play(
 
 def pairs_of(args: argparse.Namespace) -> list[tuple[int, int]]:
     """(fold, seed) of every run. No two share a seed, which is also that of the noise."""
-    return [(fold, 10 * number + fold) for fold in range(1, 6) for number in range(args.seeds)]
+    return [(fold, 10 * number + fold) for fold in range(1, args.folds + 1) for number in range(args.seeds)]
 
 
 def compared(runs: Runs, args: argparse.Namespace, preset: str, plain: dict[str, Any], **how: Any) -> str:
@@ -175,7 +175,8 @@ def main() -> None:
     studies = {"table": table, "curve": curve, "parts": parts, "releases": releases}
     parser.add_argument("study", choices=list(studies))
     parser.add_argument("--data", default="synthetic:mq2007", help="a [data] source")
-    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--folds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=1, help="runs on every fold")
     parser.add_argument("--clients", type=int, nargs="*", default=[100, 1000, 10_000])
     parser.add_argument("--out", type=Path, default=None, help="file that keeps the figures of all runs")
     args = parser.parse_args()

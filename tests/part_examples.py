@@ -4,18 +4,32 @@ from __future__ import annotations
 
 from typing import Any
 
+from quorank.attacks import ATTACKS, ClickPoisoning, Fang, LittleIsEnough, Scaled, SignFlip
+from quorank.data.partition import PARTITIONS, Clicks, Even, LabelSplit, Preferences, Quantity
 from quorank.federation import (
     AGGREGATIONS,
     PARTICIPATIONS,
+    PERSONALISATIONS,
     SERVERS,
     Adam,
     Add,
     Full,
+    Krum,
+    LocalOffset,
     Mean,
+    Median,
     Momentum,
+    MultiKrum,
+    OutputLayer,
     Poisson,
     Sampled,
+    Shared,
+    TrimmedMean,
 )
+from quorank.federation.bulyan import Bulyan
+from quorank.federation.centred_clipping import CentredClipping
+from quorank.federation.geometric_median import GeometricMedian
+from quorank.federation.mixing import Mixing
 from quorank.learning import LEARNERS, PDGD, Evolution
 from quorank.parts import Family
 from quorank.privacy import (
@@ -40,6 +54,9 @@ FAMILIES: dict[str, Family[Any]] = {
     "aggregations": AGGREGATIONS,
     "participations": PARTICIPATIONS,
     "servers": SERVERS,
+    "personalisations": PERSONALISATIONS,
+    "partitions": PARTITIONS,
+    "attacks": ATTACKS,
 }
 
 EXAMPLES: dict[str, list[Any]] = {
@@ -76,7 +93,45 @@ EXAMPLES: dict[str, list[Any]] = {
         Signs(),
         Signs(p=0.75, size=0.1),
     ],
-    "aggregations": [Mean()],
+    "aggregations": [
+        Mean(),
+        Krum(),
+        MultiKrum(byzantine=2),
+        TrimmedMean(byzantine=2),
+        Median(),
+        Median(byzantine=3),
+        Bulyan(),
+        CentredClipping(),
+        CentredClipping(radius=0.5, iterations=2),
+        GeometricMedian(),
+        Mixing(),
+        Mixing(byzantine=2, then="median"),
+    ],
+    "personalisations": [Shared(), LocalOffset(), LocalOffset(rate=0.25, decay=0.1), OutputLayer()],
+    "partitions": [
+        Even(),
+        Preferences(),
+        Preferences(overlap=0.25, preferences=2, quantity=(2, 4)),
+        Preferences(iid=True),
+        LabelSplit(),
+        LabelSplit(per_client=2),
+        LabelSplit(iid=True),
+        Clicks(),
+        Clicks(model="position", iid=True),
+        Quantity(),
+        Quantity(counts=(2, 4)),
+    ],
+    "attacks": [
+        ClickPoisoning(),
+        LittleIsEnough(clients=3),
+        LittleIsEnough(clients=3, knowledge="full"),
+        Fang(clients=2),
+        Fang(clients=3, knowledge="full", against="trimmed-mean"),
+        Fang(clients=3, knowledge="full", against="median"),
+        SignFlip(),
+        SignFlip(clients=2, z=0.5),
+        Scaled(clients=2, factor=-3.0),
+    ],
     "participations": [Full(), Sampled(), Sampled(cohort=1), Poisson(rate=0.7), Poisson(rate=1.0)],
     "servers": [
         Add(),
@@ -158,6 +213,22 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("participations", {"kind": "sampled", "cohort": 0}),
     ("participations", {"kind": "sampled", "cohort": -5}),
     ("participations", {"kind": "sampled", "cohort": 1.5}),
+    ("learners", {"kind": "pdgd", "proximal": -1.0}),
+    ("learners", {"kind": "pdgd", "proximal": 21.0}),
+    ("aggregations", {"kind": "krum", "byzantine": -1}),
+    ("aggregations", {"kind": "trimmed-mean", "byzantine": -1}),
+    ("aggregations", {"kind": "median", "byzantine": 1.5}),
+    ("personalisations", {"kind": "offset", "rate": 0.0}),
+    ("personalisations", {"kind": "offset", "decay": 1.0}),
+    ("partitions", {"kind": "labels", "per_client": 0}),
+    ("partitions", {"kind": "preferences", "overlap": 1.5}),
+    ("partitions", {"kind": "quantity", "counts": []}),
+    ("partitions", {"kind": "quantity", "counts": [0]}),
+    ("partitions", {"kind": "clicks", "model": "dice"}),
+    ("attacks", {"kind": "clicks", "clients": 0}),
+    ("attacks", {"kind": "fang", "knowledge": "none"}),
+    ("attacks", {"kind": "fang", "against": "mean"}),
+    ("attacks", {"kind": "sign-flip", "z": NAN}),
     ("servers", {"kind": "add", "step": 0.0}),
     ("servers", {"kind": "add", "step": NAN}),
     ("servers", {"kind": "add", "average": -1.0}),

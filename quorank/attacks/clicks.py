@@ -11,18 +11,21 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from quorank.attacks.colluders import Doubles, Mask, check_clients, check_rows, check_share
+from quorank.attacks.colluders import Doubles, Knowledge, Mask, check_clients, check_rows, check_share
 from quorank.users import Cascade
 
 
 @dataclass(frozen=True)
 class ClickPoisoning:
-    """The malicious clients are users of the preset "poison"."""
+    """The malicious clients are users of the preset "poison". They need to know nothing, so `knowledge` changes nothing;
+    it is there so that one section of an experiment reads for every published attack.
+    """
 
     kind: ClassVar[str] = "clicks"
     poisons_clicks: ClassVar[bool] = True
 
     clients: int = 1  # m
+    knowledge: Knowledge = "partial"
 
     def __post_init__(self) -> None:
         check_clients(self.clients)

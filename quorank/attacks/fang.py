@@ -93,21 +93,22 @@ def against_the_mean(honest: Doubles) -> Doubles:
 
 
 def lambda_bound(known: Doubles, away: Doubles, m: int) -> float:
-    """The λ above which Krum cannot pick a malicious update (Fang et al., theorem 1).
+    """The λ above which Krum cannot pick a malicious update (Fang et al., theorem 1), where the search starts.
 
-    √(min_i Σ_{i→j} ‖u_i − u_j‖² / ((n − 2m − 1)·d)) + max_i ‖u_i‖ / √d for the n − m honest updates u. Parameters
-    that nobody moves have s = 0 and do not count in d.
+    √(min_i Σ_{i→j} ‖u_i − u_j‖² / ((n − 2m − 1)·d)) + max_i ‖u_i‖ / √d for the n − m honest updates u. It is proved for
+    a Krum that sums squared distances. For the distances of eq. 5.2 it is a start, not a bound: four malicious clients
+    of ten are picked beyond it. Parameters that nobody moves have s = 0 and do not count in d.
     """
     honest = len(known)
-    neighbours = min(max(honest - 2, 0), honest - 1)
-    spread = krum_scores(distances(known) ** 2, neighbours).min() if neighbours else 0.0
+    neighbours = max(honest - 2, 0)
+    spread = float(krum_scores(distances(known) ** 2, neighbours).min()) if neighbours else 0.0
     dimensions = max(float(np.abs(away).sum()), 1.0)
-    longest = distances_to(known, np.zeros(known.shape[1])).max()
+    longest = float(distances_to(known, np.zeros(known.shape[1])).max())
     return float(np.sqrt(spread / (max(honest - m - 1, 1) * dimensions)) + longest / np.sqrt(dimensions))
 
 
 def largest_lambda(known: Doubles, away: Doubles, m: int, several: bool, threshold: float) -> float:
-    """λ, halved from its bound until the rule picks malicious updates, or it falls below the threshold.
+    """λ, halved from its start until the rule picks malicious updates, or it falls below the threshold.
 
     The rule is played with the known honest updates and m malicious ones. Krum must pick a malicious one, Multi-Krum
     (`several`) all m: they are equal, so that none is picked without the others unless by a tie.

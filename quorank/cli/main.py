@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from quorank import __version__
-from quorank.cli import bench, compare, data, demo, evaluate, privacy, report, reproduce, run
+from quorank.cli import bench, compare, data, demo, evaluate, privacy, report, reproduce, run, unlearn
 from quorank.errors import BadInput, Interrupted
 
 app = typer.Typer(
@@ -45,6 +45,7 @@ app.command()(report.report)
 app.command()(evaluate.evaluate)
 app.command()(reproduce.reproduce)
 app.add_typer(privacy.app, name="privacy")
+app.command()(unlearn.unlearn)
 
 
 def main() -> None:

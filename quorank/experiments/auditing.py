@@ -94,11 +94,13 @@ def _replay(runner: Runner, count: int, seed: int, watch: Watch | None) -> Repla
     )
     canaries = Canaries(count, size, rounds, 1.0, key_of(seed, Purpose.CANARY))
     state, released, halfway = simulator.initial(), np.empty((rounds, size)), None
+    # a canary takes part as often as anyone: the claim counts on that
+    rate = federation.participation.size(federation.clients) / federation.clients
     weight = federation.interactions if simulator.mechanism.weighted else 1
     try:
         for t in range(rounds):
             length = longest_update(simulator, state.private)
-            gathered = simulator.gather(state, beside=weight * length * canaries.contribution(t))
+            gathered = simulator.gather(state, beside=weight * length * canaries.contribution(t, rate))
             released[t] = gathered.total / (weight * length)
             if t == rounds // 2:
                 halfway = Replay(released, canaries, state.theta, gathered.noise, length)

@@ -30,7 +30,29 @@ from quorank.rankers import MLP, RANKERS, Linear, Ranker
 from quorank.users import CLICK_MODELS, Cascade, ClickModel
 
 MOST_ROUNDS = 10_000_000  # the figures of every round are kept in memory
-SECTIONS = ("data", "partition", "ranker", "users", "learner", "federation", "attack", "privacy", "evaluation")
+KEEP_EVERY, KEEP_CLIENTS, KEEP_BYTES = 10, 100, 1 << 26
+"""By default updates are kept every so many rounds, by so many clients at most, in so many bytes altogether."""
+FEDERATION_KEYS = (
+    "clients",
+    "interactions",
+    "rounds",
+    "participation",
+    "aggregation",
+    "server",
+    "personal",
+    "keep_every",
+)
+SECTIONS = (
+    "data",
+    "partition",
+    "ranker",
+    "users",
+    "learner",
+    "federation",
+    "attack",
+    "privacy",
+    "evaluation",
+)
 
 
 @dataclass(frozen=True)
@@ -60,12 +82,17 @@ class Experiment:
     evaluation: EvaluationPlan = field(default_factory=EvaluationPlan)
     seed: int = 1
     partition: Partition = field(default_factory=Even)
+    keep_every: int = 0  # Δt: rounds between the updates that clients keep for unlearning; 0 keeps none
 
     def __post_init__(self) -> None:
         require(self.rounds >= 1, f"federation: rounds must be at least 1, got {self.rounds}")
         require(
             self.rounds <= MOST_ROUNDS,
             f"federation: rounds must be at most {MOST_ROUNDS:,}, got {self.rounds}",
+        )
+        require(
+            0 <= self.keep_every < 2**31,
+            f"federation: keep_every must be at least 0 rounds (0 keeps nothing), got {self.keep_every}",
         )
         require(
             0 <= self.seed < 2**64, f"seed: seed must be a whole number from 0 to 2^64 − 1, got {self.seed}"
@@ -102,6 +129,7 @@ class Experiment:
                 "aggregation": to_table(federation.aggregation),
                 "server": to_table(federation.server),
                 "personal": to_table(federation.personal),
+                "keep_every": self.keep_every,
             },
             **attack,
             "privacy": to_table(federation.privacy),
@@ -131,6 +159,9 @@ def _read(tables: Mapping[str, Any]) -> Experiment:
     rounds = plan.pop("rounds", Experiment.rounds)
     if not isinstance(rounds, int) or isinstance(rounds, bool):
         raise BadInput(f"federation.rounds: expected a whole number, got {rounds!r}")
+    keep_every = plan.pop("keep_every", None)
+    if keep_every is not None and (not isinstance(keep_every, int) or isinstance(keep_every, bool)):
+        raise BadInput(f"federation.keep_every: expected a whole number of rounds, got {keep_every!r}")
     aggregation = AGGREGATIONS.read(plan.pop("aggregation", Mean.kind), "federation.aggregation")
     participation = PARTICIPATIONS.read(plan.pop("participation", Full.kind), "federation.participation")
     personal = PERSONALISATIONS.read(plan.pop("personal", Shared.kind), "federation.personal")
@@ -139,14 +170,22 @@ def _read(tables: Mapping[str, Any]) -> Experiment:
     privacy = PRIVACIES.read(tables.get("privacy", NoPrivacy.kind), "privacy")
     for key in plan:
         if key not in ("clients", "interactions"):
-            keys = ("clients", "interactions", "rounds", "participation", "aggregation", "server", "personal")
             raise BadInput(
-                f"federation.{key}: unknown key {key!r}{suggest(key, keys)}; known: {', '.join(keys)}"
+                f"federation.{key}: unknown key {key!r}{suggest(key, FEDERATION_KEYS)}; "
+                f"known: {', '.join(FEDERATION_KEYS)}"
             )
     counts = read_fields(_Counts, plan, "federation")
     try:
         federation = Federation(
-            counts.clients, counts.interactions, learner, participation, aggregation, server, privacy, attack, personal
+            counts.clients,
+            counts.interactions,
+            learner,
+            participation,
+            aggregation,
+            server,
+            privacy,
+            attack,
+            personal,
         )
     except BadInput as error:
         sentence = str(error)
@@ -155,16 +194,28 @@ def _read(tables: Mapping[str, Any]) -> Experiment:
     seed = tables.get("seed", 1)
     if not isinstance(seed, int) or isinstance(seed, bool):
         raise BadInput(f"seed: expected a whole number, got {seed!r}")
+    ranker = RANKERS.read(tables.get("ranker", Linear.kind), "ranker")
     return Experiment(
         read_fields(DataSource, _section(tables, "data"), "data"),
-        RANKERS.read(tables.get("ranker", Linear.kind), "ranker"),
+        ranker,
         CLICK_MODELS.read(tables.get("users", Cascade.kind), "users"),
         federation,
         rounds,
         read_fields(EvaluationPlan, _section(tables, "evaluation"), "evaluation"),
         seed,
         PARTITIONS.read(tables.get("partition", Even.kind), "partition"),
+        keep_by_default(federation, ranker, rounds) if keep_every is None else keep_every,
     )
+
+
+def keep_by_default(federation: Federation, ranker: Ranker, rounds: int) -> int:
+    """Δt where a file says nothing: small federations of which everyone takes part keep updates, others do not.
+
+    Room is counted for 136 features (MSLR-WEB10K), since the data are not read yet.
+    """
+    room = 4 * federation.clients * -(-rounds // KEEP_EVERY) * ranker.size(136)
+    small = federation.clients <= KEEP_CLIENTS and room <= KEEP_BYTES
+    return KEEP_EVERY if small and isinstance(federation.participation, Full) else 0
 
 
 @dataclass(frozen=True)

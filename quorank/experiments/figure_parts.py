@@ -10,7 +10,7 @@ from quorank.errors import require
 from quorank.evaluation.runs import CURVES
 from quorank.parts import suggest
 
-LINES = ("solid", "dashed", "dotted")
+LINES = ("solid", "dashed", "dotted", "dash-dotted", "long")
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,7 @@ class Check:
     falls: tuple[str, ...] = ()
     at: float = 1.0  # share of the run at which variants are compared; for `falls`, the earlier point
     within: float = 0.01  # a difference that still counts as similar
+    to_first: bool = False  # similar ones are compared with the first of them only
     relative: bool = False  # `within` is a share of the second one's mean, for sums that grow with the run
     matched: bool = False  # the first of `above` against the first of `below`, and so on
     measure: str = ""  # the figure's first one unless given
@@ -62,6 +63,7 @@ class Check:
         require(self.claim, "claim is missing")
         forms = (bool(self.above) and bool(self.below), len(self.similar) > 1, bool(self.falls))
         require(sum(forms) == 1, f"{self.claim!r} needs one of above and below, similar, or falls")
+        require(self.similar or not self.to_first, f"{self.claim!r}: to_first is for similar variants")
         require(0.0 < self.at <= 1.0, f"at must be above 0 and at most 1, got {self.at}")
         require(not self.falls or self.at < 1.0, "falls needs an earlier point: at below 1")
         require(

@@ -17,9 +17,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
 
 PANEL = (3.1, 2.25)  # inches
-DASHES: dict[str, Any] = dict(zip(LINES, ("-", (0, (4, 1.6)), (0, (1.2, 1.2))), strict=True))
+NARROWEST = 5.6  # inches: a title wants room above a single panel too
+DASHES: dict[str, Any] = dict(
+    zip(LINES, ("-", (0, (4, 1.6)), (0, (1.2, 1.2)), (0, (5, 1.5, 1, 1.5)), (0, (9, 2))), strict=True)
+)
 POINTS = 80  # of a curve: more than a panel of this size shows
-MARKERS = dict(zip(LINES, ("o", "s", "D"), strict=True))
+MARKERS = dict(zip(LINES, ("o", "s", "D", "^", "v"), strict=True))
 START = 0.08  # share of the x axis that may leave the panel: the steep beginning would take all its height
 
 
@@ -35,7 +38,9 @@ def draw(results: Results) -> Drawing:
     lines = -(-len(figure.variants) // per_line)
     extra = 0.75 + 0.24 * lines
     layout = ConstrainedLayoutEngine(w_pad=0.05, h_pad=0.05, wspace=0.02, hspace=0.03)
-    drawing = Drawing(figsize=(PANEL[0] * columns + 0.4, PANEL[1] * rows + extra), layout=layout)
+    drawing = Drawing(
+        figsize=(max(PANEL[0] * columns + 0.4, NARROWEST), PANEL[1] * rows + extra), layout=layout
+    )
     grid = drawing.subplots(rows, columns, squeeze=False)
     for index, panel in enumerate(results.panels):
         row, column = divmod(index, columns)

@@ -184,7 +184,7 @@ def _finding(check: Check, figure: Figure, panels: Sequence[PanelResult]) -> Fin
     for panel in panels:
         words = {panel.collection, *map(str, figure.columns[panel.column].values())}
         if panel.measure == measure and words.issuperset(check.only):
-            name = f"{panel.collection}, {figure.column_label(panel.column)}"
+            name = ", ".join(filter(None, (panel.collection, figure.column_label(panel.column))))
             runs = {entry.label: entry.runs for entry in panel.entries}
             pairs += [(name, what, a, b) for what, a, b in _pairs(check, runs, measure)]
     differences = corrected([paired_t(a, b) for _, _, a, b in pairs])
@@ -214,7 +214,9 @@ def _pairs(
             value(runs[label]),
         )
     pairs = (
-        itertools.combinations(check.similar, 2)
+        itertools.product(check.similar[:1], check.similar[1:])
+        if check.to_first
+        else itertools.combinations(check.similar, 2)
         if check.similar
         else zip(check.above, check.below, strict=True)
         if check.matched

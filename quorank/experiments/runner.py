@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -23,9 +23,10 @@ from quorank.data.source import stamps_of
 from quorank.errors import BadInput, Interrupted, require
 from quorank.experiments import storage
 from quorank.experiments.experiment import Experiment
+from quorank.experiments.kept_updates import KeptUpdates
 from quorank.experiments.progress import LEDGER, Progress
 from quorank.experiments.scene import Scene
-from quorank.federation import Simulator, State
+from quorank.federation import Full, Simulator, State
 from quorank.files import write_whole
 from quorank.privacy.ledger import ledger
 
@@ -83,6 +84,7 @@ class Runner:
     chunk: int | None = None
     state: State | None = None
     progress: Progress | None = None
+    kept: KeptUpdates | None = None  # what clients keep for unlearning
 
     def __post_init__(self) -> None:
         experiment = self.experiment
@@ -127,7 +129,10 @@ class Runner:
         try:
             while state.round < experiment.rounds:
                 started = time.perf_counter()
-                gathered = simulator.gather(state)
+                keep = None
+                if self.kept is not None and self.kept.due(state.round):
+                    keep = partial(self.kept.keep, state.round + 1)
+                gathered = simulator.gather(state, sent=keep)
                 state, report = experiment.federation.round(state, gathered)
                 progress.record(report)
                 self.state = state
@@ -208,17 +213,22 @@ def run_experiment(
     runner = Runner(
         experiment, threads or available_threads()
     )  # reads the data: nothing is on disk if they are bad
+    kept = runner.kept = KeptUpdates(experiment.keep_every) if experiment.keep_every else None
     if not resume:
         storage.open_new(folder, experiment)
     else:
         saved = storage.load_checkpoint(folder, experiment, runner.parameters)
         if saved is not None:
             runner.state, runner.progress = saved
+            federation = experiment.federation
+            everyone = federation.clients if isinstance(federation.participation, Full) else None
+            if kept is not None:
+                kept.restore(folder, saved[0].round, everyone, runner.parameters)
     try:
         with interruptible() as asked:
             runner.run(
                 watch,
-                lambda state, progress: storage.save_checkpoint(folder, experiment, state, progress),
+                lambda state, progress: storage.save_checkpoint(folder, experiment, state, progress, kept),
                 lambda: asked() or (stop is not None and stop()),
             )
     except BadInput:
@@ -233,6 +243,8 @@ def finish(runner: Runner, folder: Path) -> dict[str, Any]:
     assert runner.state is not None and runner.progress is not None
     theta: npt.NDArray[np.float64] = runner.experiment.federation.ranker(runner.state)
     summary = runner.summary()
+    if runner.kept is not None:
+        runner.kept.write(folder)
     n_features = runner.collection.train.n_features
     write_whole(folder / storage.RANKER, storage.ranker_bytes(runner.experiment, n_features, theta))
     write_whole(folder / "history.parquet", storage.parquet_bytes(runner.progress.columns()))

@@ -62,10 +62,11 @@ class Scene:
                 experiment.users if spec is None else CLICK_MODELS.read(dict(spec), "partition")
                 for spec in shares.click_models
             )
+        drawn = len(own)
         if poisoned:
             own = (*own, Cascade(preset="poison"))
             model = np.where(np.arange(clients) < poisoned, len(own) - 1, model)
-        return Who(group, first, count, model, own)
+        return Who(group, first, count, model, own, drawn)
 
     @cached_property
     def simulation(self) -> Simulation:

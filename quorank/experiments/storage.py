@@ -17,14 +17,17 @@ from quorank import __version__
 from quorank.errors import BadInput
 from quorank.experiments.documents import read_document, write_toml
 from quorank.experiments.experiment import Experiment
+from quorank.experiments.kept_updates import KeptUpdates, clear_kept
 from quorank.experiments.progress import Progress
 from quorank.experiments.saved_ranker import FORMAT
 from quorank.federation import State
 from quorank.files import write_whole
 
 CHECKPOINT, CONFIG, SUMMARY, RANKER = "checkpoint.npz", "run.toml", "summary.json", "ranker.json"
+UNLEARNED = "unlearned.json"
 GRID = ("grid.json", "grid.toml")
-OUTPUTS = (SUMMARY, RANKER, "history.parquet", "ledger.json", "report.html", CHECKPOINT, CONFIG)
+OUTPUTS = (SUMMARY, RANKER, "history.parquet", "ledger.json", "report.html", CHECKPOINT, CONFIG, UNLEARNED)
+REBUILT = ("unlearned/ranker.json", "unlearned/unlearning.json")
 
 
 def is_finished(folder: Path) -> bool:
@@ -55,8 +58,12 @@ def open_new(folder: Path, experiment: Experiment) -> None:
 
 def clear(folder: Path) -> None:
     """Delete what an earlier run or grid left here, and nothing else."""
-    for name in (*OUTPUTS, *GRID):
+    for name in (*OUTPUTS, *REBUILT, *GRID):
         (folder / name).unlink(missing_ok=True)
+    rebuilt = folder / Path(REBUILT[0]).parent
+    if rebuilt.is_dir() and not any(rebuilt.iterdir()):
+        rebuilt.rmdir()
+    clear_kept(folder)
 
 
 def remove(folder: Path) -> None:
@@ -77,8 +84,19 @@ def _digest(experiment: Experiment) -> str:
     return hashlib.blake2b(write_toml(experiment.tables()).encode(), digest_size=16).hexdigest()
 
 
-def save_checkpoint(folder: Path, experiment: Experiment, state: State, progress: Progress) -> None:
-    """Where the run stands after a round, and of which experiment."""
+def save_checkpoint(
+    folder: Path,
+    experiment: Experiment,
+    state: State,
+    progress: Progress,
+    kept: KeptUpdates | None = None,
+) -> None:
+    """Where the run stands after a round, and of which experiment.
+
+    What clients kept goes first, so that a checkpoint never knows of a round whose updates were lost.
+    """
+    if kept is not None:
+        kept.write(folder)
     arrays: dict[str, Any] = {f"column:{k}": v for k, v in progress.values.items()}
     arrays |= {f"memory:{k}": v for k, v in state.memory.items()}
     arrays |= {f"private:{k}": v for k, v in state.private.items()}

@@ -53,7 +53,10 @@ class Sampled:
 
 @dataclass(frozen=True)
 class Poisson:
-    """Each client takes part in each round with probability `rate`, by its own coin."""
+    """Each client takes part in each round with probability `rate`, by its own coin.
+
+    The rate is rounded so that on average a whole number of clients takes part.
+    """
 
     kind: ClassVar[str] = "poisson"
 

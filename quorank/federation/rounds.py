@@ -112,8 +112,9 @@ class Federation:
         if not isinstance(self.aggregation, Mean):
             self.aggregation.check(cohort)
             require(
-                not isinstance(self.privacy, ClippedGaussian) or self.privacy.sum == "secure",
-                f"privacy: accounted noise is calibrated for sums, and {self.aggregation.kind} is none; choose the mean",
+                not isinstance(self.privacy, ClippedGaussian | PublishedLaplace)
+                or getattr(self.privacy, "sum", "plain") == "secure",
+                f"privacy: the noise is complete on sums only, and {self.aggregation.kind} makes none; choose the mean",
             )
         require(
             isinstance(self.personal, Shared) or isinstance(self.learner, PDGD),

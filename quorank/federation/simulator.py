@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -23,6 +24,8 @@ from quorank.privacy.randomised_response import metric_values
 
 Doubles = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
+Sent = Callable[[Integers, Doubles], None]
+"""Looks at what the clients of a cohort send, a row for each, on the clients' side of privacy; it may change the rows."""
 
 ROWS_BYTES = 1 << 19
 """A chunk's updates fill about this many bytes, so that they are summed while still in cache."""
@@ -49,6 +52,7 @@ class _Play(NamedTuple):
     members: Integers | None
     personal: Doubles | None  # of all clients, for the next round; each writes its own row
     rows: Doubles | None  # of the whole cohort, where updates are looked at one by one
+    sent: Sent | None = None
 
 
 @dataclass(eq=False)
@@ -61,6 +65,7 @@ class Simulator:
     chunk: int | None = None  # clients per call of the kernel; by default what fits the cache
     rounds: int | None = None  # of the whole run, for which its privacy is planned
     interactions: Integers | None = None  # (clients,) per round, where clients differ in how much they search
+    absent: tuple[int, ...] = ()  # clients that have left; the others keep their numbers, and so their draws
     _pool: ThreadPoolExecutor | None = field(default=None, init=False, repr=False)
     _own: local = field(default_factory=local, init=False, repr=False)
 
@@ -77,6 +82,8 @@ class Simulator:
         """The privacy of the run, calibrated for all of its rounds."""
         federation, simulation = self.federation, self.simulation
         setting = federation.setting(self.rounds or 1, simulation.parameters, simulation.k + 1)
+        present = setting.clients - len(self.absent)
+        setting = replace(setting, clients=present, cohort=min(setting.cohort, present))
         return federation.privacy.mechanism(setting, simulation.seed)
 
     def initial(self) -> State:
@@ -95,10 +102,26 @@ class Simulator:
         nobody = np.empty(0, dtype=np.int64)
         self._play(_Play(state, nobody, None, None), (0, 0), self._nothing())
 
-    def gather(self, state: State, beside: Doubles | None = None) -> Gathered:
+    def members(self, round_: int) -> Integers | None:
+        """The cohort of a round (from 0), without those who have left; None stands for all clients."""
+        federation = self.federation
+        members = federation.participation.members(federation.clients, round_, self.simulation.seed)
+        if not self.absent:
+            return members
+        everyone = np.arange(federation.clients) if members is None else members
+        return everyone[~np.isin(everyone, self.absent)]
+
+    def gather(
+        self,
+        state: State,
+        beside: Doubles | None = None,
+        sent: Sent | None = None,
+        members: Integers | None = None,
+    ) -> Gathered:
         """Let the round's cohort interact from state.theta and sum up what it sends.
 
-        `beside` is what the canary clients of an audit add to the sum, before the coordinator adds its noise.
+        `beside` is what the canary clients of an audit add to the sum, before the coordinator adds its noise; `sent` is
+        shown what each client sends; `members` is a cohort to take instead of the round's own.
         """
         federation, size = self.federation, self.simulation.parameters
         require(state.theta.shape == (size,), f"this ranker has {size} parameters, got {state.theta.shape}")
@@ -106,14 +129,15 @@ class Simulator:
             state.round < (self.rounds or 1) or isinstance(self.mechanism, Plain),
             f"privacy is planned for {self.rounds or 1} rounds, and they are done; plan a longer run from its start",
         )
-        members = federation.participation.members(federation.clients, state.round, self.simulation.seed)
+        if members is None:
+            members = self.members(state.round)
         count = federation.clients if members is None else len(members)
         step = self.chunk or max(1, min(ROWS_BYTES // (8 * (size + STATISTICS)), -(-count // self.threads)))
         spans = [(start, min(start + step, count)) for start in range(0, count, step)]
         personal = None if state.personal is None else state.personal.copy()
-        alone = federation.aggregation.single_updates or federation.attack is not None
+        alone = federation.aggregation.single_updates or federation.attack is not None or sent is not None
         rows = np.empty((count, size + STATISTICS)) if alone else None
-        play = _Play(state, members, personal, rows)
+        play = _Play(state, members, personal, rows, sent)
         if self.threads == 1 or len(spans) == 1:
             total = self._nothing()
             for span in spans:
@@ -124,7 +148,7 @@ class Simulator:
         if rows is not None:
             clients = np.arange(count) if members is None else members
             weights = self._interactions(clients).astype(np.float64)
-            self._sent(state, clients, rows, weights, total)
+            self._send(play, clients, rows, weights, total)
         sums = total.value()
         interactions = total.interactions
         weight = float(interactions if self.mechanism.weighted else count)
@@ -190,15 +214,17 @@ class Simulator:
         if play.rows is None:
             self._add(state, clients, rows, weights, total)
 
-    def _sent(
-        self, state: State, clients: Integers, rows: Doubles, weights: Doubles, total: _Releases
+    def _send(
+        self, play: _Play, clients: Integers, rows: Doubles, weights: Doubles, total: _Releases
     ) -> None:
         """What a whole cohort sends, attackers among it."""
-        attack, size = self.federation.attack, self.simulation.parameters
-        if attack is not None:
+        attack, size, state = self.federation.attack, self.simulation.parameters, play.state
+        malicious = clients < (0 if attack is None else attack.clients)
+        if attack is not None and malicious.any():
             key = key_of(self.simulation.seed, Purpose.ATTACK)
-            malicious = clients < attack.clients
             rows[:, :size] = attack.poison(rows[:, :size].copy(), malicious, state.theta, key, state.round)
+        if play.sent is not None:
+            play.sent(clients, rows[:, :size])
         self._add(state, clients, rows, weights if self.mechanism.weighted else np.ones(len(rows)), total)
 
     def _add(

@@ -45,7 +45,10 @@ class World(NamedTuple):
     group: Integers  # (clients,) whose queries a client submits; of length 1 where all are alike
     first_query: Integers  # (groups,)
     query_count: Integers  # (groups,)
-    click_model: Integers  # (clients,) or of length 1; −1 draws a model anew for each interaction
+    click_model: (
+        Integers  # (clients,) or of length 1; −1 draws one of the first `drawn` anew for each interaction
+    )
+    drawn: int
     query_key: Keys
     ranking_key: Keys
     click_key: Keys
@@ -64,6 +67,7 @@ class Who:
     query_count: Integers  # (groups,)
     click_model: Integers  # (clients,) an index into the models, or −1 for one drawn anew each time
     click_models: tuple[ClickModel, ...]
+    drawn: int = 1  # how many of the models −1 draws from
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,6 +108,7 @@ class Simulation:
             np.asarray(who.first_query, dtype=np.int64),
             np.asarray(who.query_count, dtype=np.int64),
             np.asarray(who.click_model, dtype=np.int64),
+            who.drawn,
             key_of(self.seed, Purpose.QUERY),
             key_of(self.seed, Purpose.RANKING),
             key_of(self.seed, Purpose.CLICK),
@@ -140,7 +145,7 @@ def draw_query(world: World, interaction: int, client: int, round_: int) -> tupl
     group = world.group[client % len(world.group)]
     model = world.click_model[client % len(world.click_model)]
     if model < 0:
-        model = int(v * world.click.shape[0])
+        model = int(v * world.drawn)
     return world.first_query[group] + int(u * world.query_count[group]), model
 
 

@@ -26,6 +26,10 @@ COARSE, FINE = 1e-3, 1e-4
 """Steps of a privacy loss distribution while searching and for the figure that is reported; both round up."""
 
 
+LEAST_NOISE = 0.05
+"""Multipliers below this promise nothing, and their distributions fill the memory."""
+
+
 def event(setting: Setting, noise_multiplier: float, accountant: Accountant = "pld") -> DpEvent:
     """The release of one round in the terms of the library.
 
@@ -54,8 +58,11 @@ def epsilon(
     rounds: int | None = None,
 ) -> float:
     """ε at δ after `rounds` rounds of the setting (all of them by default)."""
-    _check(delta)
-    require(noise_multiplier > 0.0, f"the noise multiplier must be above 0, got {noise_multiplier}")
+    check_delta(delta)
+    require(
+        LEAST_NOISE <= noise_multiplier < math.inf,
+        f"the noise multiplier must be at least {LEAST_NOISE}, got {noise_multiplier}: less promises nothing",
+    )
     done = setting.rounds if rounds is None else rounds
     return _epsilon(_pattern(setting), noise_multiplier, delta, accountant, done, FINE) if done > 0 else 0.0
 
@@ -72,7 +79,12 @@ def _epsilon(
 
     composed = dp.SelfComposedDpEvent(event(setting, z, accountant), rounds)
     with _quiet():
-        return float(_accountant(setting, accountant, step).compose(composed).get_epsilon(delta))
+        found = float(_accountant(setting, accountant, step).compose(composed).get_epsilon(delta))
+    if setting.participation == "sampled":
+        # the bound for large cohorts: as if everyone were in every round, where replacing one moves the sum two clips
+        everyone = Setting(setting.clients, setting.clients, rounds)
+        found = min(found, _epsilon(everyone, z / 2.0, delta, accountant, rounds, step))
+    return found
 
 
 def _accountant(setting: Setting, accountant: Accountant, step: float) -> Any:
@@ -91,7 +103,7 @@ def _accountant(setting: Setting, accountant: Accountant, step: float) -> Any:
 
 def noise_multiplier(setting: Setting, target: float, delta: float, accountant: Accountant = "pld") -> float:
     """The smallest z at which the whole run stays within (target, δ)."""
-    _check(delta)
+    check_delta(delta)
     require(0.0 < target < math.inf, f"epsilon must be above 0, got {target}")
     return _noise_multiplier(_pattern(setting), target, delta, accountant)
 
@@ -141,7 +153,9 @@ def smallest(enough: Callable[[float], bool], start: float, precision: float) ->
     low = high / 1.5
     while enough(low):
         high, low = low, low / 1.5
-        require(low > 1e-6, "this budget needs no noise: lower epsilon")
+        require(
+            low >= LEAST_NOISE, "this budget needs next to no noise: lower epsilon, or account for nothing"
+        )
     while high - low > precision * high:
         middle = (high + low) / 2.0
         high, low = (middle, low) if enough(middle) else (high, middle)
@@ -170,5 +184,6 @@ class _quiet:
         logging.getLogger("absl").setLevel(self.before)
 
 
-def _check(delta: float) -> None:
-    require(0.0 < delta < 1.0, f"delta must lie between 0 and 1, got {delta}")
+def check_delta(delta: float) -> None:
+    """Draws have 53 bits and distributions a grid: neither means anything for a much smaller δ."""
+    require(1e-12 <= delta < 1.0, f"delta must lie between 1e-12 and 1, got {delta}")

@@ -34,8 +34,8 @@ from quorank.privacy.audit_bound import epsilon_lower_bound
 Doubles = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
-COIN, CODE = 0, 1
-"""The third word of the address, `interaction`, of a canary's coin and of its signs."""
+COIN, CODE, PRESENCE = 0, 1, 2
+"""The third word of the address, `interaction`, of a canary's coin, of its signs and of its coin in a round."""
 
 SLOW_WAVES = 8
 """Cosines over the rounds, from the constant up, that count as honest; at most a quarter of the rounds."""
@@ -86,9 +86,14 @@ class Canaries:
         self._check_round(round_)
         return self._codes(round_, round_ + 1).reshape(self.count, self.parameters)
 
-    def contribution(self, round_: int) -> Doubles:
-        """(d,) what the included canaries add to the sum of a round."""
-        return np.asarray(self.included @ self.updates(round_), dtype=np.float64)
+    def contribution(self, round_: int, rate: float = 1.0) -> Doubles:
+        """(d,) what the included canaries add to the sum of a round in which each takes part with probability `rate`."""
+        there = self.included
+        if rate < 1.0:
+            draws = np.empty(self.count)
+            _fill_presence(self.key, round_, draws)
+            there = there & (draws < rate)
+        return np.asarray(there @ self.updates(round_), dtype=np.float64)
 
     def scores(self, released: npt.ArrayLike) -> Doubles:
         """(m,) estimates of the coins, near 1 for in and 0 for out, from the released sums (T, d)."""
@@ -232,6 +237,12 @@ def _fill_coins(key: npt.NDArray[np.uint64], out: Bools) -> None:
     for canary in range(len(out)):
         u, _ = uniform_pair(key, 0, COIN, canary, 0)
         out[canary] = u < 0.5
+
+
+@kernel
+def _fill_presence(key: npt.NDArray[np.uint64], round_: int, out: Doubles) -> None:
+    for canary in range(len(out)):
+        out[canary], _ = uniform_pair(key, 0, PRESENCE, canary, round_)
 
 
 @kernel

@@ -37,6 +37,10 @@ HOPELESS = 1.0
 """Below this `signal_to_noise` of the whole run nothing can be learned, and the run is refused."""
 
 
+FARTHEST = 1e3
+"""A clip that follows a quantile stays within this factor of where it started."""
+
+
 @dataclass(frozen=True)
 class ClippedGaussian:
     """Whole-run, client-level (ε, δ) differential privacy of all rankers and of every noisy sum."""
@@ -58,10 +62,10 @@ class ClippedGaussian:
 
     def __post_init__(self) -> None:
         require(0.0 < self.epsilon < math.inf, f"epsilon must be above 0, got {self.epsilon}")
-        require(0.0 < self.delta < 1.0, f"delta must lie between 0 and 1, got {self.delta}")
-        require(0.0 < self.clip < math.inf, f"clip must be above 0, got {self.clip}")
+        accounting.check_delta(self.delta)
+        require(1e-9 <= self.clip <= 1e9, f"clip must be above 0, from 1e-9 to 1e9, got {self.clip}")
         z = self.noise_multiplier
-        require(z is None or 0.0 < z < math.inf, f"noise_multiplier must be above 0, got {z}")
+        require(z is None or 0.1 <= z <= 1e9, f"noise_multiplier must lie between 0.1 and 1e9, got {z}")
         q = self.quantile
         require(q is None or 0.0 < q < 1.0, f"quantile must lie between 0 and 1, got {q}")
         require(0.0 < self.clip_rate <= 2.0, f"clip_rate must be above 0 and at most 2, got {self.clip_rate}")
@@ -201,7 +205,8 @@ class GaussianMechanism:
         fill_normal(self._key, 1, 0, round_, noise)
         share = (within - 0.5 * count + self.count_noise * noise[0]) / self.setting.cohort + 0.5
         factor = math.exp(-self.part.clip_rate * (share - self.part.quantile))
-        return {"clip": memory["clip"] * factor}
+        low, high = self.part.clip / FARTHEST, self.part.clip * FARTHEST
+        return {"clip": np.clip(memory["clip"] * factor, low, high)}
 
     def statement(self, rounds: int | None = None) -> dict[str, Any]:
         done = self.setting.rounds if rounds is None else rounds

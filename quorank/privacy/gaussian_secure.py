@@ -1,8 +1,9 @@
 """Accounted noise under secure sums: Skellam noise on whole numbers, by the clients in shares or drawn once.
 
 The accounting is the Rényi bound of Agarwal, Kairouz and Liu 2021 (`discrete_noise`), with the sensitivity of the
-rounded update. It does not know subsampling: a sampled cohort is accounted as if everyone were in every round, which
-is on the safe side.
+rounded update. Neighbouring are two federations in which one client's updates count, or count as zero: the client
+stays, and so does its share of the noise. It does not know subsampling: sampled cohorts are accounted as if everyone
+were in every round. It holds against a server that follows the protocol, as the masks do.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from quorank.errors import require
 from quorank.privacy import accounting
 from quorank.privacy.discrete_noise import l1_bound, skellam_epsilon, skellam_variance
 from quorank.privacy.gaussian import ClippedGaussian, stated
-from quorank.privacy.integer_sums import IntegerSums
+from quorank.privacy.integer_sums import IntegerSums, check_secure
 from quorank.privacy.quantise import quantised_norm_bound, scale_for
 from quorank.privacy.setting import Setting
 
@@ -26,6 +27,7 @@ FINE = 2.0**22
 
 def accounted_sums(part: ClippedGaussian, setting: Setting, seed: int) -> AccountedSums:
     """The mechanism of one run: a scale at which nothing wraps, and the variance that keeps the budget."""
+    check_secure(setting, part.masks, part.dropouts)
     everyone = Setting(setting.clients, setting.clients, setting.rounds)
     rough = part.noise_multiplier or accounting.noise_multiplier(everyone, part.epsilon, part.delta, "rdp")
     over = 1.0 / (1.0 - part.dropouts) if part.noise_by == "clients" else 1.0
@@ -84,7 +86,7 @@ class AccountedSums(IntegerSums):
             noise += f", complete if {self.least} of {self.setting.cohort} send their share"
         return stated(self.part, self.setting, done, self.epsilon(done), self.sum_multiplier) | {
             "model": "secure sums",
-            "neighbouring": "add or remove one client",
+            "neighbouring": "one client's updates count as zero (its share of the noise stays)",
             "noise": noise,
             "scale": self.scale,
             "accountant": "Rényi divergence of Skellam noise, converted by dp-accounting",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -23,6 +23,7 @@ from quorank.privacy.clipping import clip_updates
 from quorank.privacy.discrete_noise import skellam, skellam_rows
 from quorank.privacy.mechanism import Doubles, Integers, Memory, Sum
 from quorank.privacy.quantise import dequantise, quantise, scale_for
+from quorank.privacy.secure_graph import Neighbourhood, neighbours_for
 from quorank.privacy.secure_server import RoundFailed
 from quorank.privacy.secure_sum import SecureSumResult, secure_sum
 from quorank.privacy.setting import Setting
@@ -45,12 +46,35 @@ class SecureSum:
         check_dropouts(self.dropouts)
 
     def mechanism(self, setting: Setting, seed: int) -> IntegerSums:
+        check_secure(setting, self.masks, self.dropouts)
         scale = scale_for(self.clip, setting.cohort, 0.0)
         return IntegerSums(setting, seed, self.clip, scale, masks=self.masks, dropouts=self.dropouts)
 
 
 def check_dropouts(dropouts: float) -> None:
-    require(0.0 <= dropouts <= 0.5, f"dropouts must lie between 0 and 0.5, got {dropouts}")
+    require(0.0 <= dropouts <= 0.3, f"dropouts must lie between 0 and 0.3, got {dropouts}")
+
+
+def check_secure(setting: Setting, masks: bool, dropouts: float) -> None:
+    """Refuse what secure sums cannot do, before anything is played."""
+    require(
+        setting.participation != "poisson",
+        "privacy: secure sums plan scale, shares and thresholds for a known cohort; with poisson participation its size "
+        "is left to chance: use full or sampled",
+    )
+    require(
+        setting.cohort >= 2,
+        "privacy: a secure sum needs a cohort of at least 2: the sum of one is its update",
+    )
+    if masks:
+        neighbourhood_of(setting.cohort, dropouts)
+
+
+@cache
+def neighbourhood_of(cohort: int, dropouts: float) -> Neighbourhood:
+    """Who holds whose shares, so that as many may leave as can by bad luck: four standard deviations above the mean."""
+    margin = 4.0 * math.sqrt(dropouts * (1.0 - dropouts) / cohort)
+    return neighbours_for(cohort, max(0.1, dropouts + margin))
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,8 +89,8 @@ class IntegerSums:
     noise_by: Literal["clients", "coordinator"] = "clients"
     masks: bool = True
     dropouts: float = 0.0
-    _sent: dict[int, Words] = field(default_factory=dict, repr=False)  # this round's vectors, for the masks
-    _present: list[int] = field(default_factory=list, repr=False)  # clients per chunk that stayed
+    # what came in, by round and client: its vector, or None if it left before it sent one (or if nothing is masked)
+    _came: dict[int, dict[int, Words | bool | None]] = field(default_factory=dict, repr=False)
     results: list[SecureSumResult] = field(default_factory=list, repr=False)  # of the last round, if masked
 
     weighted: ClassVar[bool] = False
@@ -102,10 +126,13 @@ class IntegerSums:
             skellam_rows(self._keys[Purpose.NOISE_SHARE], round_, clients, share, shares)
             numbers += shares
         leaving = self._leaving(clients, round_)
+        came = self._came.setdefault(round_, {})
+        for other in [known for known in self._came if known != round_]:  # of a round that came to nothing
+            del self._came[other]
         if self.masks:
-            words = numbers.astype(np.uint32)
-            self._sent.update(zip(clients.tolist(), words, strict=True))
-        self._present.append(int(np.count_nonzero(leaving != BEFORE)))
+            came.update(zip(clients.tolist(), numbers.astype(np.uint32), strict=True))
+        else:
+            came.update(zip(clients.tolist(), (leaving != BEFORE).tolist(), strict=True))
         numbers[leaving == BEFORE] = 0
         updates[:] = numbers  # whole numbers below 2^53: exact
         return within
@@ -116,10 +143,9 @@ class IntegerSums:
     def finish(
         self, total: Doubles, weight: float, within: int, count: int, round_: int, memory: Memory
     ) -> Sum:
-        present = sum(self._present)
-        self._present.clear()
-        sent = dict(self._sent)
-        self._sent.clear()
+        sent = self._came.pop(round_, {})
+        clients = np.array(sorted(sent), dtype=np.int64)
+        present = int(np.count_nonzero(self._leaving(clients, round_) != BEFORE))
         words = total.astype(np.int64).astype(np.uint32)
         try:
             if present == 0 or (self.variance > 0.0 and self.noise_by == "clients" and present < self.least):
@@ -127,16 +153,21 @@ class IntegerSums:
                     f"only {present} clients stayed, and the noise rests on the shares of {self.least}"
                 )
             if self.masks:
-                words = self._masked(sent, round_, words)
+                words = self._masked(sent, clients, round_, words)
         except RoundFailed:  # nothing was revealed: the ranker stays as it is
-            return Sum(np.zeros(len(total)), 1.0, memory, 0.0, 0.0)
+            return Sum(np.zeros(len(total)), 1.0, memory, 0.0, 0.0, 0)
         if self.variance > 0.0 and self.noise_by == "coordinator":
             noise = np.empty(len(words), dtype=np.int64)
             skellam(self._keys[Purpose.NOISE], round_, 0, self.variance, noise)
             words = words + noise.astype(np.uint32)
         planned = self.setting.cohort if self.variance > 0.0 else max(present, 1)
         return Sum(
-            dequantise(words, self.scale), float(planned), memory, self.clip, math.sqrt(self._noise(present))
+            dequantise(words, self.scale),
+            float(planned),
+            memory,
+            self.clip,
+            math.sqrt(self._noise(present)),
+            present,
         )
 
     def _noise(self, present: int) -> float:
@@ -144,18 +175,19 @@ class IntegerSums:
         part = present / self.least if self.noise_by == "clients" else 1.0
         return self.variance * part / self.scale**2
 
-    def _masked(self, sent: dict[int, Words], round_: int, expected: Words) -> Words:
+    def _masked(self, sent: dict[int, Any], clients: Integers, round_: int, expected: Words) -> Words:
         """Play the protocol with every message; its sum must be the plain one."""
-        clients = np.array(sorted(sent), dtype=np.int64)
         leaving = self._leaving(clients, round_)
         result = secure_sum(
             sent,
             round_=round_,
             session=b"quorank simulation",
+            neighbourhood=neighbourhood_of(len(clients), self.dropouts),
             dropped_before=clients[leaving == BEFORE].tolist(),
             dropped_after=clients[leaving == AFTER].tolist(),
         )
-        assert np.array_equal(result.total, expected), "masks did not cancel"
+        if not np.array_equal(result.total, expected):
+            raise RuntimeError("the masks of a secure sum did not cancel: this is a fault of Quorank")
         self.results[:] = [result]
         return result.total
 

@@ -69,7 +69,7 @@ def entries(participants: Doubles, sensitivity: Doubles, noise: Doubles) -> list
             {
                 "first_round": start + 1,
                 "last_round": stop,
-                "releases": int(there.sum()),
+                "releases": int(there.sum()) if length != 0.0 else 0,
                 "participants": {"least": int(there.min()), "most": int(there.max())},
                 "sensitivity": length if math.isfinite(length) else None,
                 "noise": deviation,
@@ -88,10 +88,26 @@ def read_ledger(run: Path) -> dict[str, Any]:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise BadInput(f"{path}: damaged: not JSON ({error})") from None
-    missing = [key for key in ("mechanism", "setting", "releases", "privacy") if key not in content]
-    if missing:
-        raise BadInput(f"{path}: damaged, or of an older version: {missing[0]!r} is missing")
-    return dict(content)
+    if not isinstance(content, dict):
+        raise BadInput(f"{path}: damaged: expected a JSON object")
+    for key, kind in (("mechanism", dict), ("setting", dict), ("releases", list), ("privacy", dict | None)):
+        if key not in content:
+            raise BadInput(f"{path}: damaged, or of an older version: {key!r} is missing")
+        if not isinstance(content[key], kind):
+            raise BadInput(f"{path}: damaged: {key!r} is not what a ledger holds")
+    numbers = ("clients", "cohort", "rounds", "planned_rounds", "interactions", "parameters", "values")
+    if not all(isinstance(content["setting"].get(key), int) for key in numbers):
+        raise BadInput(f"{path}: damaged: the setting lacks one of {', '.join(numbers)}")
+    fields = ("first_round", "last_round", "releases", "noise")
+    for entry in content["releases"]:
+        if not isinstance(entry, dict) or not all(isinstance(entry.get(key), int | float) for key in fields):
+            raise BadInput(f"{path}: damaged: a release lacks one of {', '.join(fields)}")
+        if not isinstance(entry.get("sensitivity"), int | float | None):
+            raise BadInput(f"{path}: damaged: the sensitivity of a release is not a number")
+    epsilon = (content["privacy"] or {}).get("epsilon")
+    if not isinstance(epsilon, int | float | None):
+        raise BadInput(f"{path}: damaged: ε is not a number")
+    return content
 
 
 def recount(content: Mapping[str, Any]) -> float | None:
@@ -114,13 +130,31 @@ def recount(content: Mapping[str, Any]) -> float | None:
         plan["values"],
     )
     mechanism = PRIVACIES.read(content["mechanism"], "ledger.json: mechanism").mechanism(setting, 0)
-    asked = getattr(mechanism, "least_multiplier", 0.0)
-    for entry in content["releases"]:
-        given = entry["noise_multiplier"] or 0.0
-        if entry["sensitivity"] != 0.0 and given < asked * (1.0 - 1e-9):
-            raise BadInput(
-                f"rounds {entry['first_round']} to {entry['last_round']} had noise of {given:.4g} clips, "
-                f"and the budget asks for {asked:.4g}: the ledger does not add up"
-            )
+    _check_releases(content, getattr(mechanism, "least_multiplier", 0.0))
     again = mechanism.statement(plan["rounds"])
     return None if again is None else float(again["epsilon"])
+
+
+def _check_releases(content: Mapping[str, Any], asked: float) -> None:
+    """The entries must be of all rounds, one behind the other, and none may have less noise than was planned."""
+    expected = 1
+    for entry in content["releases"]:
+        first, last = entry["first_round"], entry["last_round"]
+        if first != expected or last < first:
+            raise BadInput(
+                f"the ledger does not add up: expected an entry from round {expected} on, got {first} to {last}"
+            )
+        expected = last + 1
+        if entry["sensitivity"] == 0.0 and entry["releases"] == 0:
+            continue  # a secure sum that failed: nothing was released
+        given = entry["noise"] / entry["sensitivity"] if entry["sensitivity"] else 0.0
+        if given < asked * (1.0 - 1e-9):
+            raise BadInput(
+                f"rounds {first} to {last} had noise of {given:.4g} clips, and the budget asks for {asked:.4g}: "
+                "the ledger does not add up"
+            )
+    if expected - 1 != content["setting"]["rounds"]:
+        raise BadInput(
+            f"the ledger does not add up: it has entries of {expected - 1} rounds and states "
+            f"{content['setting']['rounds']}"
+        )

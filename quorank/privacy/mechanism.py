@@ -26,6 +26,7 @@ class Sum(NamedTuple):
     memory: Memory  # of the mechanism, for the next round
     sensitivity: float = math.nan  # how far one client can move the total, in L2
     noise: float = 0.0  # standard deviation of the noise on each number of the total
+    participants: int | None = None  # whose releases are in the total, where that is not the whole cohort
 
 
 class Mechanism(Protocol):

@@ -60,6 +60,9 @@ def test_a_plan_for_people_fits_a_terminal_and_names_what_is_hopeless(quorank: Q
         (("--epsilon", "-1"), "epsilon"),
         (("--epsilon", "nan"), "epsilon"),
         (("--delta", "2"), "delta"),
+        (("--delta", "1e-300"), "delta"),
+        (("--noise-multiplier", "1e-300"), "noise_multiplier"),
+        (("--cohort", "100", "--epsilon", "100000"), "next to no noise"),
         (("--epsilon", "1", "--noise-multiplier", "2"), "not both"),
         (("--noise-multiplier", "0"), "noise_multiplier"),
         (("--parameters", "0"), "--parameters"),
@@ -142,6 +145,20 @@ def test_the_published_claim_is_refuted_by_its_own_run(quorank: Quorank) -> None
     made = quorank("run", "p.toml", "--out", "made", "--json", "-q")
     privacy = json.loads(made.out)["privacy"]
     assert privacy["kind"] == "published" and "one round" in privacy["warning"]
+
+
+@pytest.mark.parametrize(
+    "participation", ['{ kind = "poisson", rate = 0.1 }', '{ kind = "sampled", cohort = 20 }']
+)
+def test_an_audit_counts_on_sampling_as_the_claim_does(quorank: Quorank, participation: str) -> None:
+    """A canary is in as many rounds as anyone; in all of them it would refute a true claim."""
+    Path("s.toml").write_text(
+        f"[federation]\nclients = 200\nrounds = 60\nparticipation = {participation}\n"
+        '[privacy]\nkind = "gaussian"\nepsilon = 2.0\naccountant = "rdp"\n'
+    )
+    outcome = quorank("privacy", "audit", "s.toml", "--canaries", "300", "--victims", "0", "-q", "--json")
+    result = json.loads(outcome.out)
+    assert outcome.code == 0 and result["passed"] and result["lower_bound"] < 2.0
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,17 @@
-"""Partitions: what every kind promises, who owns which documents, overlaps and directions of generated preferences."""
+"""Partitions: what every kind promises, who owns which documents, what is refused."""
 
 from __future__ import annotations
 
 from collections import Counter
-from itertools import combinations, permutations
+from itertools import combinations
 
 import numpy as np
 import pytest
 from chance import assert_follows
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from numbered import collections, numbered
 
-from quorank.data import Collection, RankingData
-from quorank.data.intents import IntentCollection
 from quorank.data.partition import (
     ANY_CLICK_MODEL,
     PARTITIONS,
@@ -22,8 +21,6 @@ from quorank.data.partition import (
     Preferences,
     Quantity,
 )
-from quorank.data.preferences import shuffle_intents
-from quorank.data.synthetic import generate
 from quorank.errors import BadInput
 from quorank.users import CLICK_MODELS, Cascade, PositionBased
 
@@ -44,22 +41,6 @@ TWINS = [
     Clicks(iid=True, quantity=(2,)),
     Quantity(iid=True),
 ]
-
-
-def numbered(lengths, labels) -> Collection:
-    """Feature 1 of a row is its number, so that rows are known again wherever they go."""
-    rows = sum(lengths)
-    features = np.stack([np.arange(rows), np.ones(rows)], axis=1)
-    data = RankingData.from_arrays(features, labels, np.concatenate(([0], np.cumsum(lengths))))
-    return Collection("numbered", data, data)
-
-
-@st.composite
-def collections(draw) -> Collection:
-    lengths = draw(st.lists(st.integers(0, 9), min_size=1, max_size=12).filter(sum))
-    highest = draw(st.integers(0, 4))
-    size = sum(lengths)
-    return numbered(lengths, draw(st.lists(st.integers(0, highest), min_size=size, max_size=size)))
 
 
 @pytest.mark.parametrize("part", [*KINDS, *TWINS], ids=str)
@@ -174,115 +155,6 @@ def test_type_2_mixes_with_type_4(tiny_graded) -> None:
     assert len(shares.query_count) == 7
 
 
-# ----------------------------------------------------------------------------------------- type 1: preferences
-
-
-@pytest.fixture(scope="module")
-def generated() -> Collection:
-    return generate("mq2007", 300, 5)
-
-
-def overlaps(labels) -> np.ndarray:
-    """|A ∩ B| / |A| for every ordered pair of preferences."""
-    sets = [set(np.flatnonzero(row)) for row in labels]
-    return np.array([len(a & b) / len(a) for a, b in permutations(sets, 2)])
-
-
-@pytest.mark.parametrize("preferences", [2, 4])
-@pytest.mark.parametrize("overlap", [0.0, 0.2, 0.5, 0.9, 1.0])
-def test_any_two_preferences_share_what_was_chosen(generated, overlap, preferences) -> None:
-    part = Preferences(overlap=overlap, preferences=preferences)
-    for labels in part.labels(generated, 1):
-        assert overlaps(labels) == pytest.approx(overlap, abs=0.0 if overlap in (0.0, 1.0) else 0.05)
-    shares = part.split(generated, 8, 5, 1)
-    assert np.array_equal(shares.data.labels.reshape(preferences, -1), part.labels(generated, 1)[0])
-    assert np.array_equal(shares.data.padded[-generated.train.n_rows :], generated.train.padded)
-    assert shares.group.tolist() == [i % preferences for i in range(8)]
-    assert shares.first_query.tolist() == [300 * p for p in range(preferences)]
-
-
-@settings(max_examples=40)
-@given(collections(), st.floats(0, 1), st.integers(2, 5), st.floats(0, 3), st.integers(0, 2**64 - 1))
-def test_relevant_documents_are_shared_by_all_or_belong_to_one_evenly(
-    collection, overlap, preferences, noise, seed
-) -> None:
-    train = collection.train
-    part = Preferences(overlap=overlap, preferences=preferences, noise=noise)
-    if not train.max_label:
-        with pytest.raises(
-            BadInput, match="preferences divide relevant documents, and the training data have none"
-        ):
-            part.split(collection, 9, 5, seed)
-        return
-    labels, _ = part.labels(collection, seed)
-    assert np.array_equal(labels.max(axis=0), train.labels)
-    having = np.count_nonzero(labels, axis=0)
-    assert set(having[train.labels > 0]) <= {1, preferences}
-    assert set(np.unique(labels)) <= {0, *train.labels}
-    kappa = overlap / (overlap + preferences * (1 - overlap))
-    for q in range(train.n_queries):
-        own = (labels > 0) & (having == 1)
-        counts = np.count_nonzero(own[:, train.rows_of(q)], axis=1)
-        assert counts.max(initial=0) - counts.min(initial=9) <= 1 or not counts.any()
-        relevant = np.count_nonzero(train.labels[train.rows_of(q)])
-        assert abs(np.count_nonzero(having[train.rows_of(q)] == preferences) - kappa * relevant) < 1 + 1e-9
-
-
-def test_a_query_is_judged_alike_in_whichever_split_it_stands(generated) -> None:
-    both = Collection("both", generated.train, generated.train)
-    train, test = Preferences(overlap=0.3).labels(both, 4)
-    assert np.array_equal(train, test)
-
-
-def test_the_twin_is_judged_by_merged_labels_or_as_its_counterpart(generated) -> None:
-    counterpart = Preferences(overlap=0.3).split(generated, 4, 5, 2)
-    merged = Preferences(overlap=0.3, iid=True).split(generated, 4, 5, 2)
-    assert len(merged.tests) == 1 and np.array_equal(merged.tests[0].labels, generated.test.labels)
-    judged = Preferences(overlap=0.3, iid=True, judged="preferences").split(generated, 4, 5, 2)
-    assert judged.test_of_group.tolist() == counterpart.test_of_group.tolist() == [0, 1, 2, 3]
-    for a, b in zip(judged.tests, counterpart.tests, strict=True):
-        assert np.array_equal(a.labels, b.labels)
-
-
-def intent_data(seed: int, queries: int) -> IntentCollection:
-    train, test = (generate("mslr", queries, seed + i).train for i in range(2))
-    random = np.random.default_rng(seed)
-    made = [
-        (random.random((4, s.n_rows)) < [[0.5], [0.3], [0.2], [0.1]]).astype(np.int8) for s in (train, test)
-    ]
-    return IntentCollection("made", train, test, train_intents=made[0], test_intents=made[1])
-
-
-def test_intents_are_numbered_anew_for_each_query() -> None:
-    collection = intent_data(3, 400)
-    train, intents = collection.train, collection.train_intents
-    marked = np.repeat(np.arange(4, dtype=np.int8)[:, None], train.n_rows, axis=1)
-    orders = shuffle_intents(train, marked, 9)
-    seen = [tuple(orders[:, start].tolist()) for start in train.offsets[:-1]]
-    assert_follows(seen, dict.fromkeys(permutations(range(4)), 1 / 24))
-    shuffled = shuffle_intents(train, intents, 9)
-    for q in range(train.n_queries):
-        rows, order = train.rows_of(q), orders[:, train.offsets[q]]
-        assert np.array_equal(shuffled[:, rows], intents[order][:, rows])
-    sizes = shuffled.sum(axis=1)
-    assert sizes.max() / sizes.min() < 1.3 < intents.sum(axis=1).max() / intents.sum(axis=1).min()
-
-
-def test_a_collection_s_own_intents_are_its_preferences() -> None:
-    collection = intent_data(5, 20)
-    shares = Preferences().split(collection, 4, 5, 1)
-    labels = shares.data.labels.reshape(4, -1)
-    assert set(np.unique(labels)) == {0, 4}, "a relevant document is clicked like one of the highest grade"
-    any_intent = collection.train_intents.any(axis=0)
-    assert np.array_equal(labels.sum(axis=0), 4 * collection.train_intents.sum(axis=0, dtype=np.int64))
-    twin = Preferences(iid=True).split(collection, 4, 5, 1)
-    assert np.array_equal(twin.data.labels, 4 * any_intent)
-    two = Preferences(preferences=2).labels(collection, 1)[0]
-    assert np.array_equal(two, labels[:2])
-    chosen = Preferences(overlap=0.5).split(collection, 4, 5, 1)
-    assert np.array_equal(chosen.data.labels.reshape(4, -1).max(axis=0), collection.train.labels)
-
-
 # ---------------------------------------------------------------------------------- type 3 and 4: clicks, quantity
 
 
@@ -351,8 +223,3 @@ def test_partitions_that_are_refused(table, sentence) -> None:
 def test_federations_that_a_partition_refuses(tiny_collection, part, clients, sentence) -> None:
     with pytest.raises(BadInput, match=sentence):
         part.split(tiny_collection, clients, 4, 1)
-
-
-def test_more_preferences_than_intents_are_refused() -> None:
-    with pytest.raises(BadInput, match="made has 4 intents for each query, got preferences = 5"):
-        Preferences(preferences=5).split(intent_data(1, 12), 8, 4, 1)

@@ -41,6 +41,7 @@ def same(a, b) -> bool:
         and a.memory.keys() == b.memory.keys()
         and a.private.keys() == b.private.keys()
         and memory
+        and (a.personal is None or a.personal.tobytes() == b.personal.tobytes())
     )
 
 
@@ -53,7 +54,9 @@ def assert_contract(federation, simulation) -> None:
     for threads, chunk in [(2, None), (1, 1), (2, 7), (federation.clients + 3, None)]:
         other = Simulator(federation, simulation, threads, chunk, rounds=4)
         assert same(play(other, other.initial(), 4)[-1], states[-1]), f"threads = {threads}, chunk = {chunk}"
-    saved = pickle.dumps((states[2].round, states[2].theta, states[2].memory, states[2].private))
+    saved = pickle.dumps(
+        (states[2].round, states[2].theta, states[2].memory, states[2].private, states[2].personal)
+    )
     resumed = play(Simulator(federation, simulation, rounds=4), State(*pickle.loads(saved)), 2)
     assert same(resumed[-1], states[-1])
 
@@ -107,6 +110,17 @@ def test_an_over_long_release_is_refused_by_name_before_it_reaches_the_sum(
     monkeypatch.setattr(type(simulator.mechanism), "release", cheat)
     with pytest.raises(BadInput, match=r"the update of client 13 has norm .* longer than the clip"):
         simulator.gather(state)
+
+
+def test_no_round_is_played_beyond_those_that_privacy_was_planned_for(tiny_collection) -> None:
+    simulator = Simulator(
+        Federation(20, 2, privacy=ClippedGaussian(noise_multiplier=1.0)),
+        simulation_of(tiny_collection),
+        rounds=2,
+    )
+    states = play(simulator, simulator.initial(), 2)
+    with pytest.raises(BadInput, match="planned for 2 rounds, and they are done"):
+        simulator.gather(states[-1])
 
 
 def updates(simulation, learner, theta, round_, clients, interactions) -> np.ndarray:

@@ -54,9 +54,43 @@ def test_epsilon_is_that_of_the_rounds_that_were_played(rounds, over_rounds) -> 
 
 def test_a_round_with_less_noise_than_planned_is_found_out() -> None:
     content = ledger_of(ClippedGaussian(3.0), {"kind": "gaussian", "epsilon": 3.0})
-    content["releases"][0]["noise_multiplier"] *= 0.5
+    content["releases"][0]["noise"] *= 0.5
     with pytest.raises(BadInput, match=r"rounds 1 to 20 had noise of .* does not add up"):
         recount(content)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda book: book["releases"].clear(),
+        lambda book: book["releases"][0].update(last_round=19),
+        lambda book: book["releases"][0].update(first_round=2),
+        lambda book: book["releases"][0].update(noise=0.0),
+        lambda book: book["releases"][0].update(sensitivity=0.0, noise=0.0),
+        lambda book: book["setting"].update(rounds=1),
+    ],
+)
+def test_a_ledger_whose_entries_are_not_its_rounds_is_found_out(change) -> None:
+    content = ledger_of(ClippedGaussian(3.0), {"kind": "gaussian", "epsilon": 3.0})
+    change(content)
+    with pytest.raises(BadInput, match="does not add up"):
+        recount(content)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "null",
+        "3",
+        '{"mechanism": {}, "setting": {}, "releases": [], "privacy": null}',
+        '{"mechanism": [], "setting": {}, "releases": [], "privacy": null}',
+        '{"mechanism": {}, "setting": {"clients": "many"}, "releases": [{}], "privacy": "strong"}',
+    ],
+)
+def test_shapes_that_are_no_ledger_are_refused(text, tmp_path) -> None:
+    (tmp_path / "ledger.json").write_text(text)
+    with pytest.raises(BadInput, match="damaged"):
+        read_ledger(tmp_path)
 
 
 def test_what_has_no_epsilon_is_not_counted() -> None:

@@ -119,7 +119,8 @@ def test_the_noise_on_a_sum_is_gaussian_with_the_stated_deviation(part) -> None:
     assert stats.kstest(sample.ravel() / stated.noise, "norm").pvalue > 1e-3
     correlation = np.corrcoef(sample.T) - np.eye(7)
     assert np.abs(correlation).max() < 0.25
-    assert stated.weight == 50  # the planned cohort, whoever came
+    assert stated.weight == 50
+    assert mechanism.finish(np.zeros(7), 1.0, 0, 37, 0, {}).weight == 50  # the planned cohort, whoever came
 
 
 def test_a_clip_that_follows_a_quantile_finds_it_and_pays_for_it() -> None:
@@ -141,6 +142,29 @@ def test_a_clip_that_follows_a_quantile_finds_it_and_pays_for_it() -> None:
     assert alone > 4.0
     # sum/clip has sensitivity 1 and the centred count ½: together one Gaussian release with multiplier 4
     assert math.hypot(1 / alone, 0.5 / sigma) == pytest.approx(1 / 4.0)
+
+
+def test_the_count_and_the_sum_have_noise_of_their_own() -> None:
+    """The draw behind the clip's step is none of those on the sum."""
+    part = ClippedGaussian(noise_multiplier=1.0, clip=1.0, quantile=0.5, clip_rate=1.0)
+    mechanism = mechanism_of(part, Setting(100, 100, 50, parameters=4))
+    found = []
+    for t in range(50):
+        done = mechanism.finish(np.zeros(4), 0.0, 50, 100, t, mechanism.start())
+        count = -math.log(float(done.memory["clip"][0])) * 100 / mechanism.count_noise
+        found.append([count, *(done.total / done.noise)])
+    correlation = np.corrcoef(np.array(found).T)[0, 1:]
+    assert np.abs(correlation).max() < 0.5
+    assert 0.7 < np.std([row[0] for row in found]) < 1.3
+
+
+def test_a_clip_stays_near_where_it_started() -> None:
+    part = ClippedGaussian(noise_multiplier=1.0, clip=0.1, quantile=0.99, clip_rate=2.0)
+    mechanism = mechanism_of(part, Setting(100, 100, 50, parameters=4))
+    memory = mechanism.start()
+    for t in range(50):
+        memory = mechanism.finish(np.zeros(4), 0.0, 0, 100, t, memory).memory
+    assert memory["clip"][0] == pytest.approx(100.0)
 
 
 def test_an_impossible_budget_is_refused_with_its_reason() -> None:

@@ -1,0 +1,215 @@
+"""Which aggregation withstands which attack, and what personal rankers gain where clients prefer different documents.
+
+    python benchmarks/robustness.py STUDY [--data SOURCE] [--rounds N] [--seeds N] [--jobs N] [--out FILE.json]
+
+STUDY is `rules` (every attack on every rule, ten clients, three of them malicious) or `personal` (type 1 with offsets
+that clients keep; --clients and --overlap change it). Rules are compared with the mean that nobody attacks, run by run
+with the same seed. Figures are means over the seeds; runs are kept in --out and not made twice. Prints Markdown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from quorank.experiments.documents import Document
+from quorank.experiments.experiment import Experiment
+
+Tables = dict[str, Any]
+PRESETS = ("perfect", "navigational", "informational")
+MALICIOUS = 3
+MOST_FREE, MOST_ATTACKED = (
+    1.0,
+    3.0,
+)  # per cent of nDCG@10 that a rule may lose: without attack, under the strongest
+
+RULES: dict[str, Tables] = {
+    "mean": {"kind": "mean"},
+    "Krum": {"kind": "krum"},
+    "Multi-Krum": {"kind": "multi-krum"},
+    "trimmed mean": {"kind": "trimmed-mean"},
+    "median": {"kind": "median"},
+    "geometric median": {"kind": "geometric-median"},
+    "centred clipping": {"kind": "centred-clipping"},
+    "mixing, trimmed mean": {"kind": "nearest-neighbour-mixing", "then": "trimmed-mean"},
+    "mixing, geometric median": {"kind": "nearest-neighbour-mixing", "then": "geometric-median"},
+}
+ATTACKS: dict[str, Tables | None] = {
+    "none": None,
+    "clicks": {"kind": "clicks"},
+    "LIE, partial": {"kind": "little-is-enough", "knowledge": "partial"},
+    "LIE, full": {"kind": "little-is-enough", "knowledge": "full"},
+    "LIE, full, z = 1.5": {"kind": "little-is-enough", "knowledge": "full", "z": 1.5},
+    "Fang on Krum, partial": {"kind": "fang", "against": "krum", "knowledge": "partial"},
+    "Fang on Krum, full": {"kind": "fang", "against": "krum", "knowledge": "full"},
+    "Fang on Multi-Krum, full": {"kind": "fang", "against": "multi-krum", "knowledge": "full"},
+    "Fang on trimmed mean, partial": {"kind": "fang", "against": "trimmed-mean", "knowledge": "partial"},
+    "Fang on trimmed mean, full": {"kind": "fang", "against": "trimmed-mean", "knowledge": "full"},
+    "sign flip": {"kind": "sign-flip"},
+    "scaled by −5": {"kind": "scaled", "factor": -5.0},
+}
+PERSONAL: dict[str, Tables] = {
+    "IID, by merged labels": {"partition": {"iid": True}},
+    "IID, by own preference": {"partition": {"iid": True, "judged": "preferences"}},
+    "non-IID": {},
+    "non-IID, server step 4": {"server": {"kind": "add", "step": 4.0}},
+    **{
+        f"offset, rate {rate:g}, decay {decay:g}": {
+            "personal": {"kind": "offset", "rate": rate, "decay": decay}
+        }
+        for rate, decay in ((0.3, 0.0), (1.0, 0.0), (3.0, 0.0), (1.0, 0.001), (1.0, 0.01), (3.0, 0.01))
+    },
+    "each client alone": {"personal": {"kind": "offset"}, "server": {"kind": "add", "step": 1e-12}},
+}
+
+
+def rule_tables(rule: str, attack: str) -> Tables:
+    """The experiment of a rule under an attack."""
+    part = RULES[rule] | ({} if rule == "mean" else {"byzantine": MALICIOUS})
+    hostile = ATTACKS[attack]
+    tables: Tables = {"federation": {"clients": 10, "aggregation": part}}
+    return tables if hostile is None else tables | {"attack": hostile | {"clients": MALICIOUS}}
+
+
+def personal_tables(name: str, args: argparse.Namespace) -> Tables:
+    """The experiment of a way to serve clients with preferences of their own."""
+    how = PERSONAL[name]
+    own = {key: how[key] for key in ("personal", "server") if key in how}
+    partition = {"kind": "preferences", "preferences": 4, "overlap": args.overlap} | how.get("partition", {})
+    return {"partition": partition, "federation": {"clients": args.clients} | own}
+
+
+def play(tables: Tables) -> tuple[float, float]:
+    """(offline, online) nDCG@10 of one run."""
+    from quorank.experiments.runner import Runner
+
+    experiment = Experiment.read(Document(tables, "robustness"))
+    progress = Runner(experiment, threads=1).run()
+    return progress.last("offline_ndcg@10"), progress.online_mean()
+
+
+class Runs:
+    """The figures of runs by their settings, kept in a file."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.args, self.path = args, args.out
+        self.known: dict[str, list[float]] = {}
+        if self.path and self.path.is_file():
+            self.known = json.loads(self.path.read_text())
+
+    def tables(self, tables: Mapping[str, Any], preset: str, seed: int) -> Tables:
+        rounds = self.args.rounds
+        federation = tables["federation"] | {"interactions": 5, "rounds": rounds}
+        return {
+            **tables,
+            "seed": seed,
+            "data": {"source": self.args.data},
+            "users": {"kind": "cascade", "preset": preset},
+            "federation": federation,
+            "evaluation": {"every": rounds},
+        }
+
+    def make(self, wanted: list[Mapping[str, Any]]) -> None:
+        """All runs of these settings that are not known yet, side by side."""
+        cells = [
+            self.tables(t, preset, seed)
+            for seed in range(1, self.args.seeds + 1)
+            for t in wanted
+            for preset in PRESETS
+        ]
+        missing = {key: cell for cell in cells if (key := json.dumps(cell, sort_keys=True)) not in self.known}
+        with ProcessPoolExecutor(self.args.jobs) as pool:
+            for number, (key, figures) in enumerate(
+                zip(missing, pool.map(play, missing.values()), strict=True), start=1
+            ):
+                self.known[key] = list(figures)
+                if number % 20 == 0 or number == len(missing):
+                    print(f"run {number} of {len(missing)}", file=sys.stderr, flush=True)
+                    if self.path:
+                        self.path.write_text(json.dumps(self.known))
+
+    def figures(self, tables: Mapping[str, Any], preset: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """(seeds, 2) offline and online."""
+        cells = (self.tables(tables, preset, seed) for seed in range(1, self.args.seeds + 1))
+        return np.array([self.known[json.dumps(cell, sort_keys=True)] for cell in cells])
+
+
+def rules(runs: Runs) -> None:
+    """A table for each click model: what every rule loses under every attack."""
+    runs.make([rule_tables(rule, attack) for attack in ATTACKS for rule in RULES])
+    lost: dict[tuple[str, str, str], float] = {}
+    for preset in PRESETS:
+        base = runs.figures(rule_tables("mean", "none"), preset)[:, 0]
+        print(
+            f"\n| {preset}: loss of offline nDCG@10 in % | {' | '.join(RULES)} |\n|---|{'---:|' * len(RULES)}"
+        )
+        for attack in ATTACKS:
+            cells = []
+            for rule in RULES:
+                change = 100.0 * (base - runs.figures(rule_tables(rule, attack), preset)[:, 0]) / base.mean()
+                lost[rule, attack, preset] = float(change.mean())
+                cells.append(f"{change.mean():.1f} ±{change.std(ddof=1) if len(change) > 1 else 0.0:.1f}")
+            print(f"| {attack} | {' | '.join(cells)} |")
+        print(f"\nThe mean without attack: {base.mean():.4f}.")
+    verdicts(lost)
+
+
+def verdicts(lost: Mapping[tuple[str, str, str], float]) -> None:
+    """Each rule's price, and the attack that does it most harm on any click model."""
+    print(
+        "\n| rule | most lost without attack | most lost under attack | by | within 1 % and 3 % |\n|---|---:|---:|---|---|"
+    )
+    for rule in RULES:
+        free = max(lost[rule, "none", preset] for preset in PRESETS)
+        worst, attack, preset = max(
+            (lost[rule, attack, preset], attack, preset)
+            for attack in ATTACKS
+            if attack != "none"
+            for preset in PRESETS
+        )
+        good = "yes" if free <= MOST_FREE and worst <= MOST_ATTACKED else "no"
+        print(f"| {rule} | {free:.1f} % | {worst:.1f} % | {attack}, {preset} | {good} |")
+
+
+def personal(runs: Runs) -> None:
+    """Offline and online nDCG@10 on type 1, and the share of the gap to the IID twin that is closed."""
+    runs.make([personal_tables(name, runs.args) for name in PERSONAL])
+    for preset in PRESETS:
+        print(f"\n| {preset} | offline | of the gap | online | of the gap |\n|---|---:|---:|---:|---:|")
+        twin = runs.figures(personal_tables("IID, by merged labels", runs.args), preset)
+        plain = runs.figures(personal_tables("non-IID", runs.args), preset)
+        gap = (twin - plain).mean(axis=0)
+        for name in PERSONAL:
+            found = runs.figures(personal_tables(name, runs.args), preset)
+            share = (found - plain).mean(axis=0) / gap
+            sd = found.std(axis=0, ddof=1) if len(found) > 1 else np.zeros(2)
+            cells = [f"{found[:, i].mean():.4f} ±{sd[i]:.4f} | {100.0 * share[i]:.0f} %" for i in range(2)]
+            print(f"| {name} | {' | '.join(cells)} |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    studies = {"rules": rules, "personal": personal}
+    parser.add_argument("study", choices=list(studies))
+    parser.add_argument("--data", default="synthetic:mq2007", help="a [data] source")
+    parser.add_argument("--clients", type=int, default=4, help="of the personal study")
+    parser.add_argument("--overlap", type=float, default=0.0, help="of preferences, in the personal study")
+    parser.add_argument("--rounds", type=int, default=1000)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--out", type=Path, default=None, help="file that keeps the figures of all runs")
+    args = parser.parse_args()
+    studies[args.study](Runs(args))
+
+
+if __name__ == "__main__":
+    main()

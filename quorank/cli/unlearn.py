@@ -1,0 +1,116 @@
+"""`quorank unlearn RUN --client ID`: a ranker without the clients that leave, and their data erased."""
+
+from __future__ import annotations
+
+import json as json_
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def unlearn(
+    run: Annotated[Path, typer.Argument(help="Directory of a finished run.", show_default=False)],
+    client: Annotated[
+        list[int],
+        typer.Option(help="Number of a client that leaves, from 0. Repeatable.", show_default=False),
+    ],
+    interval: Annotated[
+        int | None,
+        typer.Option(
+            help="Rounds between the kept updates that are used: a multiple of federation.keep_every.",
+            show_default="10, or keep_every",
+        ),
+    ] = None,
+    local_steps: Annotated[
+        int | None,
+        typer.Option(help="Interactions of a client in each round of the rebuilding.", show_default="3"),
+    ] = None,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Also retrain without the clients, and compare.")
+    ] = False,
+    seeds: Annotated[
+        int, typer.Option(help="With --compare: further retrainings, to tell their own noise by.")
+    ] = 3,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Where the rebuilt ranker is written; RUN/unlearned unless given.", show_default=False
+        ),
+    ] = None,
+    threads: Annotated[
+        int | None,
+        typer.Option(min=1, help="Threads; by default all cores. The result is the same."),
+    ] = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print the figures as JSON, alone, on stdout.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+) -> None:
+    """Forget clients: rebuild the ranker without them and erase what the run holds of them.
+
+    The others interact anew for a fraction of the run's local steps; the updates
+    that they kept say how far each goes. The rebuilt ranker takes the place of
+    the old one in RUN, and the erasure is checked.
+    """
+    from quorank.cli.display import counting
+    from quorank.experiments.unlearning import unlearn as unlearn_
+
+    with counting("unlearn", quiet=quiet) as watch:
+        result = unlearn_(
+            run,
+            client,
+            interval=interval,
+            local_steps=local_steps,
+            compare=compare,
+            seeds=seeds,
+            out=out,
+            threads=threads,
+            watch=watch,
+        )
+    if json:
+        print(json_.dumps(result))
+    else:
+        _show(result)
+
+
+def _show(result: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    who = ", ".join(map(str, result["clients"]))
+    zeros = result["zero_updates"]
+    rows = [
+        ("before", f"{result['before']:.4f}", f"nDCG@10 of the ranker with client {who}"),
+        ("after", f"{result['after']:.4f}", f"rebuilt without, in {result['rounds']:,} rounds"),
+    ]
+    if "retrained" in result:
+        spread = result["retrained_other_seeds"]
+        told = f"from the start without; {min(spread):.4f} to {max(spread):.4f} with other seeds"
+        rows.append(("retrained", f"{result['retrained']:.4f}", told))
+    share = f"of retraining's local updates: {result['local_steps']} every {result['interval']} rounds"
+    rows.append(("effort", f"{result['local_updates_share']:.1%}", share))
+    told = "updates of the rebuilding held no preference and counted 0"
+    rows.append(("zeros", f"{zeros['no_direction']:,}", f"of {result['rounds']:,} rounds' {told}"))
+    if "distance" in result:
+        distance = result["distance"]
+        near = distance["unlearned_to_retrained"] <= distance["retrained_seeds"]
+        verdict = "no more than" if near else "more than"
+        told = f"rebuilt to retrained, {verdict} retrainings differ ({distance['retrained_seeds']:.3f})"
+        rows.append(("distance", f"{distance['unlearned_to_retrained']:.3f}", told))
+        rows.append(("", f"{distance['before_to_retrained']:.3f}", "the ranker before, to retrained"))
+    if "privacy" in result and result["privacy"]["epsilon"] is not None:
+        privacy = result["privacy"]
+        told = f"per {privacy['unit']}, δ = {privacy['delta']:g}, {privacy['horizon']}, on top of what the run spent"
+        rows.append(("privacy", f"ε = {privacy['epsilon']:.4g}", told))
+    erased = ", ".join(result["erased"]) or "nothing was left to erase"
+    rows.append(("erased", "checked", f"{erased}; {result['files_checked']} files read again"))
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_column(style="dim")
+    table.add_column(justify="right", style="bold")
+    table.add_column()
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    Console().print(table)
+    print(f"ranker   {result['ranker']}")

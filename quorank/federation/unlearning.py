@@ -1,0 +1,139 @@
+"""Unlearning by calibrated rebuilding (thesis chapter 6, after FedEraser: Liu et al. 2021).
+
+Every Δt rounds each client kept its update ΔM_{i,t}. When clients leave, the ranker is rebuilt from its start without
+them in T/Δt rounds of n′ local steps: a client sends its new update ΔM′ with the length of the one that it kept
+(eq. 6.2), and what is sent is combined and applied as in the run itself (eq. 6.1).
+
+Eq. 6.2 reads nothing of a kept update but its length. So what the leavers did still acts, as the thesis says, through
+the lengths of the others' updates, which were learned from rankers that the leavers had a part in; and one number a
+round would be all that a client has to keep.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from quorank.errors import require
+from quorank.federation.rounds import State
+from quorank.federation.simulator import Simulator
+
+Doubles = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+Watch = Callable[[], None]
+
+
+@dataclass(frozen=True, eq=False)
+class KeptRound:
+    """What the remaining clients know of a round that they kept."""
+
+    round: int  # t, from 1
+    clients: Integers  # in order of their numbers
+    lengths: Doubles  # ‖ΔM_{i,t}‖, one per client
+
+
+@dataclass(eq=False)
+class Calibration:
+    """Gives new updates the kept lengths, and counts what cannot be calibrated."""
+
+    directionless: int = field(default=0, init=False)  # new updates of zero where a length was kept
+    lengthless: int = field(default=0, init=False)  # kept updates of zero: these clients send nothing
+
+    def apply(self, updates: Doubles, lengths: Doubles) -> None:
+        """Eq. 6.2 on every row, in place. An update of zero has no direction, and stays zero."""
+        norms = norms_of(updates)
+        self.directionless += int(np.count_nonzero((norms == 0.0) & (lengths > 0.0)))
+        self.lengthless += int(np.count_nonzero(lengths == 0.0))
+        for row, norm, length in zip(updates, norms, lengths, strict=True):
+            row[:] = calibrated(row, float(norm), float(length))
+
+
+@dataclass(frozen=True, eq=False)
+class Rebuilt:
+    """A ranker without the leavers, and what it took."""
+
+    theta: Doubles
+    rounds: int  # T_unlearn
+    local_steps: int  # Σ n′ over clients and rounds
+    directionless: int
+    lengthless: int
+
+
+def calibrated(update: Doubles, norm: float, length: float) -> Doubles:
+    """‖ΔM‖·ΔM′/‖ΔM′‖, eq. 6.2: the direction of the new update, the length of the kept one; zero without direction."""
+    return np.asarray(update / norm * length if norm > 0.0 else np.zeros_like(update), dtype=np.float64)
+
+
+def norms_of(rows: npt.NDArray[np.floating]) -> Doubles:
+    """‖x_i‖ of every row, in double precision whatever the rows are kept in; safe where squares would underflow."""
+    exact = np.asarray(rows, dtype=np.float64)
+    largest = np.abs(exact).max(axis=1, initial=0.0)
+    scale = np.where(largest > 0.0, largest, 1.0)
+    return np.asarray(np.sqrt(((exact / scale[:, None]) ** 2).sum(axis=1)) * scale, dtype=np.float64)
+
+
+def scaled_steps(interactions: Integers, b: int, local_steps: int) -> Integers:
+    """n′_i where clients differ in how much they search: n_i·n′/B, rounded, at least 1.
+
+    So the weights n_i/Σn of eq. 6.1 stay what they were, up to the rounding.
+    """
+    return np.maximum(1, np.rint(interactions * local_steps / b)).astype(np.int64)
+
+
+def fresh_seed(seed: int, purpose: str, leavers: Sequence[int]) -> int:
+    """A seed for the draws of a rebuilding, none of which may repeat the run's: its noise could be subtracted then."""
+    text = f"{seed} {purpose} {' '.join(map(str, sorted(leavers)))}"
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
+
+
+def rebuild(
+    simulator: Simulator, theta: Doubles, kept: Sequence[KeptRound], watch: Watch | None = None
+) -> Rebuilt:
+    """Steps 1 to 4 of §6.1.2 from the initial ranker θ; `simulator` plays n′ interactions and knows who is absent."""
+    federation = simulator.federation
+    require(len(kept) > 0, "there is no kept round to rebuild the ranker from")
+    state = federation.start(theta)
+    state = State(0, state.theta, state.memory, simulator.mechanism.start())
+    calibration, steps = Calibration(), 0
+    try:
+        for entry in kept:
+            present = ~np.isin(entry.clients, simulator.absent)
+            lengths = entry.lengths[present]
+
+            def sent(clients: Integers, updates: Doubles, lengths: Doubles = lengths) -> None:
+                calibration.apply(updates, lengths)
+
+            gathered = simulator.gather(state, sent=sent, members=entry.clients[present])
+            state, _ = federation.round(state, gathered)
+            steps += gathered.interactions
+            if watch is not None:
+                watch()
+    finally:
+        simulator.close()
+    return Rebuilt(
+        federation.ranker(state), len(kept), steps, calibration.directionless, calibration.lengthless
+    )
+
+
+def retrain(
+    simulator: Simulator, theta: Doubles, rounds: int, watch: Watch | None = None
+) -> tuple[Doubles, int]:
+    """The whole run again without those who are absent: the ranker, and the local steps that it took."""
+    federation = simulator.federation
+    state = federation.start(theta)
+    state = State(0, state.theta, state.memory, simulator.mechanism.start())
+    steps = 0
+    try:
+        for _ in range(rounds):
+            gathered = simulator.gather(state)
+            state, _ = federation.round(state, gathered)
+            steps += gathered.interactions
+            if watch is not None:
+                watch()
+    finally:
+        simulator.close()
+    return federation.ranker(state), steps

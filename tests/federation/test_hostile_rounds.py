@@ -1,0 +1,130 @@
+"""Rounds with attackers, robust rules and personal rankers: the same bits however they are played, and refusals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from test_simulator import assert_contract, family, simulation_of, updates
+
+from quorank.attacks import ClickPoisoning, Fang, LittleIsEnough, SignFlip
+from quorank.errors import BadInput
+from quorank.federation import (
+    Federation,
+    Krum,
+    LocalOffset,
+    Median,
+    OutputLayer,
+    Sampled,
+    Simulator,
+    TrimmedMean,
+)
+from quorank.learning import PDGD, Evolution
+from quorank.privacy import ClippedGaussian, SecureSum
+from quorank.rankers import MLP, Linear
+
+
+@family("aggregation", "aggregations")
+@family("attack", "attacks")
+def test_bits_with_attacks_and_robust_rules(tiny_collection, aggregation, attack) -> None:
+    assert_contract(Federation(12, 2, aggregation=aggregation, attack=attack), simulation_of(tiny_collection))
+
+
+@family("personal", "personalisations")
+@pytest.mark.parametrize("participation", [None, Sampled(cohort=7)], ids=str)
+def test_bits_with_personal_rankers(tiny_collection, personal, participation) -> None:
+    options = {} if participation is None else {"participation": participation}
+    ranker = MLP(hidden=4) if isinstance(personal, OutputLayer) else Linear()
+    federation = Federation(20, 2, personal=personal, **options)
+    assert_contract(federation, simulation_of(tiny_collection, ranker))
+
+
+def test_attackers_are_the_first_clients_and_the_others_send_what_they_learned(tiny_collection) -> None:
+    simulation = simulation_of(tiny_collection)
+    attack = SignFlip(clients=3)
+    simulator = Simulator(Federation(10, 4, attack=attack), simulation)
+    state = simulator.initial()
+    honest = updates(simulation, PDGD(), state.theta, 0, np.arange(10), 4)[:, : simulation.parameters]
+    sent = simulator.gather(state).updates
+    np.testing.assert_array_equal(sent[3:], honest[3:])
+    np.testing.assert_allclose(sent[:3], -2.0 * honest[:3], atol=1e-15)  # θ is zero: −z·(θ + Δ)
+    assert simulator.gather(state).total == pytest.approx((4 * sent).sum(axis=0), abs=1e-12)
+
+
+def test_a_robust_rule_gets_the_single_updates(tiny_collection) -> None:
+    simulation = simulation_of(tiny_collection)
+    federation = Federation(10, 4, aggregation=Median())
+    simulator = Simulator(federation, simulation)
+    state = simulator.initial()
+    rows = updates(simulation, PDGD(), state.theta, 0, np.arange(10), 4)[:, : simulation.parameters]
+    after, _ = federation.round(state, simulator.gather(state))
+    np.testing.assert_allclose(after.theta, np.median(rows, axis=0), atol=1e-15)
+
+
+def test_a_client_keeps_its_own_part_and_sends_the_rest(tiny_collection) -> None:
+    """v ← (1 − decay)·v + rate·u, θ ← θ + mean of u, and the client ranks by θ + v."""
+    simulation = simulation_of(tiny_collection)
+    federation = Federation(5, 3, personal=LocalOffset(rate=0.5, decay=0.2))
+    simulator = Simulator(federation, simulation)
+    state = simulator.initial()
+    theta, own = state.theta, np.zeros((5, simulation.parameters))
+    for round_ in range(3):
+        rows = np.array(
+            [
+                updates(simulation, PDGD(), theta + own[c], round_, [c], 3)[0, : simulation.parameters]
+                for c in range(5)
+            ]
+        )
+        state, _ = federation.round(state, simulator.gather(state))
+        own, theta = 0.8 * own + 0.5 * rows, theta + rows.mean(axis=0)
+        np.testing.assert_allclose(state.personal, own, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(state.theta, theta, rtol=1e-9, atol=1e-12)
+
+
+def test_an_output_layer_never_leaves_its_client(tiny_collection) -> None:
+    ranker = MLP(hidden=3)
+    simulation = simulation_of(tiny_collection, ranker)
+    federation = Federation(6, 4, personal=OutputLayer())
+    simulator = Simulator(federation, simulation)
+    first = state = simulator.initial()
+    for _ in range(3):
+        state, _ = federation.round(state, simulator.gather(state))
+    assert np.array_equal(state.theta[-3:], first.theta[-3:])
+    assert not np.array_equal(state.theta[:-3], first.theta[:-3])
+    assert not state.personal[:, :-3].any() and state.personal[:, -3:].any()
+
+
+def test_a_proximal_term_pulls_towards_the_rounds_ranker(tiny_collection) -> None:
+    simulation = simulation_of(tiny_collection)
+    theta = np.linspace(-1, 1, simulation.parameters)
+    size = simulation.parameters
+    free, held, tied = (
+        updates(simulation, PDGD(proximal=mu), theta, 1, np.arange(30), 4)[:, :size]
+        for mu in (0.0, 3.0, 10.0)
+    )
+    lengths = [np.linalg.norm(u, axis=1).mean() for u in (free, held, tied)]
+    assert lengths[0] > lengths[1] > lengths[2]
+    np.testing.assert_allclose(tied, 0.0, atol=1e-15)  # η·μ = 1 goes all the way back after each step
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"clients": 4, "attack": ClickPoisoning(clients=4)}, "attack: "),
+        ({"clients": 6, "attack": Fang(clients=3)}, "attack: "),
+        ({"clients": 10, "attack": LittleIsEnough(clients=5)}, "attack: "),
+        ({"clients": 6, "aggregation": Krum(byzantine=3)}, "byzantine"),
+        ({"clients": 6, "aggregation": TrimmedMean(byzantine=3)}, "byzantine"),
+        ({"clients": 10, "aggregation": Krum(), "privacy": SecureSum()}, "krum needs to see single updates"),
+        ({"clients": 10, "aggregation": Krum(), "privacy": ClippedGaussian()}, "calibrated for sums"),
+        ({"clients": 10, "learner": Evolution(), "personal": LocalOffset()}, "personal: "),
+    ],
+)
+def test_combinations_that_make_no_sense_are_refused(options, words) -> None:
+    with pytest.raises(BadInput, match=words):
+        Federation(**options)
+
+
+def test_fedper_needs_an_output_layer(tiny_collection) -> None:
+    simulator = Simulator(Federation(4, personal=OutputLayer()), simulation_of(tiny_collection))
+    with pytest.raises(BadInput, match="fedper keeps the output layer"):
+        simulator.initial()

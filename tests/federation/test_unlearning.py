@@ -1,0 +1,252 @@
+"""Calibrated rebuilding (thesis eq. 6.2) against a literal loop; what is kept, and how far rankings are apart."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from part_examples import EXAMPLES
+
+from quorank.attacks import Fang, SignFlip
+from quorank.data.ranking import RankingData
+from quorank.errors import BadInput
+from quorank.evaluation.rank_distance import intersection_distance, mean_distance, ranking_distances
+from quorank.federation import Add, Federation, Mean, Median, Momentum, Sampled, Simulator
+from quorank.federation.unlearning import (
+    Calibration,
+    KeptRound,
+    calibrated,
+    fresh_seed,
+    norms_of,
+    rebuild,
+    retrain,
+    scaled_steps,
+)
+from quorank.learning import PDGD, Evolution, Simulation
+from quorank.learning.simulation import STATISTICS, Work
+from quorank.privacy import ClippedGaussian, RandomisedResponse, SecureSum
+from quorank.rankers import MLP, Linear
+from quorank.users import Cascade
+
+CLIENTS, B = 8, 5
+NUMBERS = st.floats(-1e3, 1e3).filter(lambda x: x == 0.0 or abs(x) > 1e-3)
+
+
+def simulation_of(collection, ranker=None, seed=3) -> Simulation:
+    users = Cascade(preset="informational")
+    return Simulation(collection.train, ranker or Linear(), users, collection.grades, seed=seed)
+
+
+def learned(simulation, theta, round_, clients, steps) -> np.ndarray:
+    """What each client learns in a round, straight from the learner."""
+    rows = np.empty((len(clients), simulation.parameters + STATISTICS))
+    numbers = np.asarray(clients, dtype=np.int64)
+    each = np.full(len(numbers), steps)
+    PDGD().updates(Work(simulation.world(), simulation.seed, theta, round_, numbers, each), rows)
+    return rows[:, : simulation.parameters]
+
+
+def kept_of(rounds=6, every=4, clients=CLIENTS, seed=0) -> list[KeptRound]:
+    random = np.random.default_rng(seed)
+    return [
+        KeptRound(1 + every * j, np.arange(clients), random.uniform(0.1, 0.6, clients)) for j in range(rounds)
+    ]
+
+
+@given(st.lists(NUMBERS, min_size=1, max_size=12), st.floats(0.0, 1e3))
+def test_the_direction_is_the_new_update_s_and_the_length_the_kept_one_s(values, length) -> None:
+    update = np.array(values)
+    norm = math.sqrt(math.fsum(x * x for x in values))
+    result = calibrated(update, norm, length)
+    if norm == 0.0:
+        assert not result.any()
+    else:
+        assert math.sqrt(math.fsum(x * x for x in result)) == pytest.approx(length, rel=1e-12)
+        assert np.dot(result, update) == pytest.approx(length * norm, rel=1e-12, abs=1e-12)
+        np.testing.assert_allclose(result, [length * x / norm for x in values], rtol=1e-12)
+
+
+def test_norms_survive_squares_that_do_not() -> None:
+    rows = np.array([[3e-200, 4e-200], [3e180, 4e180], [0.0, 0.0], [-5.0, 12.0]])
+    np.testing.assert_allclose(norms_of(rows), [5e-200, 5e180, 0.0, 13.0], rtol=1e-15)
+
+
+@pytest.mark.parametrize("leavers", [(0,), (2, 5), (0, 1, 2, 3, 4, 5, 6)], ids=str)
+@pytest.mark.parametrize("rule", ["mean", "median"])
+def test_a_rebuilding_is_the_literal_loop(tiny_collection, leavers, rule) -> None:
+    """§6.1.2, steps 1 to 4, with nothing of the simulator but the clients' own learning."""
+    simulation, kept, steps = simulation_of(tiny_collection), kept_of(), 3
+    remaining = [c for c in range(CLIENTS) if c not in leavers]
+    theta = np.linspace(-0.2, 0.3, simulation.parameters)
+    momentum, expected = np.zeros(len(theta)), theta.copy()
+    for j, entry in enumerate(kept):
+        sent = []
+        for client, new in zip(remaining, learned(simulation, expected, j, remaining, steps), strict=True):
+            length = math.sqrt(sum(x * x for x in new))
+            sent.append(entry.lengths[client] * new / length if length > 0 else 0.0 * new)
+        combined = np.mean(sent, axis=0) if rule == "mean" else np.median(sent, axis=0)
+        momentum = 0.9 * momentum + combined if rule == "median" else combined
+        expected = expected + (0.5 * momentum if rule == "median" else momentum)
+    aggregation, server = (Mean(), Add()) if rule == "mean" else (Median(), Momentum(step=0.5, beta=0.9))
+    federation = Federation(CLIENTS, steps, aggregation=aggregation, server=server)
+    simulator = Simulator(federation, simulation, rounds=len(kept), absent=leavers)
+    result = rebuild(simulator, theta, kept)
+    np.testing.assert_allclose(result.theta, expected, rtol=1e-9, atol=1e-12)
+    assert not np.allclose(result.theta, theta, atol=0.1)
+    assert (result.rounds, result.local_steps) == (len(kept), len(kept) * steps * len(remaining))
+
+
+def test_a_leaver_s_own_kept_updates_are_not_read(tiny_collection) -> None:
+    simulation, kept = simulation_of(tiny_collection), kept_of()
+    changed = [replace(k, lengths=np.where(k.clients == 2, 99.0, k.lengths)) for k in kept]
+    without = [replace(k, clients=k.clients[k.clients != 2], lengths=k.lengths[k.clients != 2]) for k in kept]
+    theta = np.zeros(simulation.parameters)
+    results = [
+        rebuild(
+            Simulator(Federation(CLIENTS, 2), simulation, rounds=6, absent=(2,)), theta, k
+        ).theta.tobytes()
+        for k in (kept, changed, without)
+    ]
+    assert len(set(results)) == 1
+    other = rebuild(Simulator(Federation(CLIENTS, 2), simulation, rounds=6, absent=(3,)), theta, changed)
+    assert other.theta.tobytes() != results[0]
+
+
+@pytest.mark.parametrize("ranker", [Linear(), MLP(hidden=4)], ids=str)
+def test_threads_and_chunks_change_no_bit(tiny_collection, ranker) -> None:
+    simulation = simulation_of(tiny_collection, ranker)
+    theta = ranker.initial(simulation.data.n_features, 3)
+
+    def bits(threads: int, chunk: int | None) -> bytes:
+        simulator = Simulator(Federation(CLIENTS, 3), simulation, threads, chunk, rounds=6, absent=(1, 4))
+        return rebuild(simulator, theta, kept_of()).theta.tobytes()
+
+    assert len({bits(1, None), bits(2, None), bits(3, 2), bits(1, 1)}) == 1
+
+
+def test_clients_without_a_preference_send_nothing_and_are_counted(tiny_collection) -> None:
+    train = tiny_collection.train
+    blank = RankingData.from_arrays(
+        train.padded[:, : train.n_features], np.zeros_like(train.labels), train.offsets
+    )
+    simulation = Simulation(blank, Linear(), Cascade(preset="perfect"), 3, seed=1)
+    kept = kept_of(rounds=4)
+    kept[0].lengths[:3] = 0.0
+    theta = np.linspace(0.0, 1.0, simulation.parameters)
+    result = rebuild(Simulator(Federation(CLIENTS, 3), simulation, rounds=4, absent=(7,)), theta, kept)
+    np.testing.assert_array_equal(result.theta, theta)  # nothing is relevant, so nobody clicks
+    assert (result.directionless, result.lengthless) == (4 * 7 - 3, 3)
+
+
+def test_a_kept_length_of_zero_sends_nothing_whatever_was_learned() -> None:
+    calibration, rows = Calibration(), np.array([[3.0, 4.0], [1.0, 0.0], [0.0, 0.0]])
+    calibration.apply(rows, np.array([0.0, 2.0, 5.0]))
+    np.testing.assert_array_equal(rows, [[0.0, 0.0], [2.0, 0.0], [0.0, 0.0]])
+    assert (calibration.directionless, calibration.lengthless) == (1, 1)
+
+
+@pytest.mark.parametrize("attack", [None, SignFlip(clients=2), Fang(clients=2)], ids=str)
+def test_retraining_is_the_run_of_the_others_with_their_own_draws(tiny_collection, attack) -> None:
+    """Attackers 0 and 1 leave: what is left is plain averaging over 2..7, who are still called 2..7."""
+    simulation, remaining = simulation_of(tiny_collection), range(2, CLIENTS)
+    expected = np.zeros(simulation.parameters)
+    for t in range(5):
+        expected = expected + learned(simulation, expected, t, remaining, B).mean(axis=0)
+    simulator = Simulator(Federation(CLIENTS, B, attack=attack), simulation, rounds=5, absent=(0, 1))
+    theta, steps = retrain(simulator, np.zeros(simulation.parameters), 5)
+    np.testing.assert_allclose(theta, expected, rtol=1e-9, atol=1e-13)
+    assert steps == 5 * B * 6
+
+
+def test_sampled_cohorts_lose_the_leavers_and_nobody_else(tiny_collection) -> None:
+    federation = Federation(CLIENTS, 2, participation=Sampled(cohort=5))
+    simulation = simulation_of(tiny_collection)
+    whole, fewer = Simulator(federation, simulation), Simulator(federation, simulation, absent=(1, 6))
+    for t in range(20):
+        assert fewer.members(t).tolist() == [c for c in whole.members(t).tolist() if c not in (1, 6)]
+    assert Simulator(Federation(CLIENTS, 2), simulation).members(0) is None
+
+
+@pytest.mark.parametrize("privacy", EXAMPLES["privacies"], ids=str)
+def test_looking_at_what_is_sent_changes_no_bit_and_sees_it_before_privacy(tiny_collection, privacy) -> None:
+    simulation = simulation_of(tiny_collection)
+    learner = Evolution() if isinstance(privacy, RandomisedResponse) else PDGD()
+    federation = Federation(12, 4, learner, privacy=privacy)
+    simulator = Simulator(federation, simulation, threads=2, chunk=5, rounds=3)
+    state, seen = simulator.initial(), []
+    plain = simulator.gather(state)
+    shown = simulator.gather(state, sent=lambda clients, rows: seen.append((clients.copy(), rows.copy())))
+    simulator.close()
+    assert plain.total.tobytes() == shown.total.tobytes() and plain.weight == shown.weight
+    ((clients, rows),) = seen
+    assert clients.tolist() == list(range(12))
+    if isinstance(learner, PDGD) and math.isinf(simulator.mechanism.bound):
+        np.testing.assert_array_equal(rows, learned(simulation, state.theta, 0, range(12), 4))
+
+
+def test_rebuilding_with_secure_sums_is_rebuilding(tiny_collection) -> None:
+    """Nobody but the client sees its update; the sum is the same up to its quantisation."""
+    simulation, kept, theta = simulation_of(tiny_collection), kept_of(), np.zeros(11)
+    plain, secure = (
+        rebuild(
+            Simulator(Federation(CLIENTS, 3, privacy=p), simulation, rounds=6, absent=(0,)), theta, kept
+        ).theta
+        for p in (Federation().privacy, SecureSum(clip=1.0))
+    )
+    assert plain.tobytes() != secure.tobytes()
+    np.testing.assert_allclose(secure, plain, atol=0.02)
+
+
+def test_privacy_is_planned_for_those_who_are_left(tiny_collection) -> None:
+    federation = Federation(200, 2, privacy=ClippedGaussian(epsilon=8.0))
+    simulator = Simulator(federation, simulation_of(tiny_collection), rounds=4, absent=(0, 7, 9))
+    assert (simulator.mechanism.setting.clients, simulator.mechanism.setting.cohort) == (197, 197)
+    assert simulator.gather(simulator.initial()).weight == 197.0
+
+
+def test_fresh_seeds_differ_by_request_and_not_by_order() -> None:
+    seeds = [fresh_seed(1, "unlearning", c) for c in ((0,), (1,), (0, 1), (10,), (1, 0))]
+    assert len(set(seeds)) == 4 and seeds[2] == seeds[4]
+    assert fresh_seed(2, "unlearning", (0,)) != seeds[0] != fresh_seed(1, "retraining 0", (0,))
+
+
+def test_local_steps_follow_how_much_a_client_searches() -> None:
+    assert scaled_steps(np.array([1, 3, 5, 7, 9]), 5, 3).tolist() == [1, 2, 3, 4, 5]
+    assert scaled_steps(np.array([1, 3, 5]), 5, 5).tolist() == [1, 3, 5]
+
+
+def test_nothing_kept_is_refused(tiny_collection) -> None:
+    with pytest.raises(BadInput, match="no kept round"):
+        rebuild(Simulator(Federation(CLIENTS, 2), simulation_of(tiny_collection)), np.zeros(11), [])
+
+
+@given(st.permutations(range(9)), st.permutations(range(9)), st.integers(1, 9))
+def test_the_distance_is_one_minus_the_average_overlap_of_sets(a, b, k) -> None:
+    expected = 1 - sum(len(set(a[:d]) & set(b[:d])) / d for d in range(1, k + 1)) / k
+    first, second = np.array(a), np.array(b)
+    assert intersection_distance(first, second, k) == pytest.approx(expected, abs=1e-12)
+    assert intersection_distance(second, first, k) == pytest.approx(expected, abs=1e-12)
+
+
+def test_equal_lists_are_at_0_and_disjoint_ones_at_1() -> None:
+    a, b = np.arange(10), np.arange(10, 20)
+    assert intersection_distance(a, a, 10) == 0.0 and intersection_distance(a, b, 10) == 1.0
+    swapped = np.array([1, 0, 2])  # overlaps 0/1, 2/2, 3/3
+    assert intersection_distance(np.arange(3), swapped, 3) == pytest.approx(1 - (0 + 1 + 1) / 3)
+
+
+def test_distances_of_rankers_on_a_split(tiny_collection) -> None:
+    test, random = tiny_collection.test, np.random.default_rng(1)
+    one, other = random.normal(size=(2, 11))
+    found = ranking_distances(Linear(), one, other, test, 10)
+    for q in range(test.n_queries):
+        x = np.asarray(test.padded[test.rows_of(q), :11], dtype=np.float64)
+        a, b = (np.argsort(-(x @ theta), kind="stable")[:10].tolist() for theta in (one, other))
+        overlap = [len(set(a[:d]) & set(b[:d])) / d for d in range(1, len(a) + 1)]
+        assert found[q] == pytest.approx(1 - np.mean(overlap), abs=1e-9), q
+    assert mean_distance(Linear(), one, other, [test, test]) == pytest.approx(found.mean())
+    assert mean_distance(Linear(), one, 7.5 * one, [test]) == 0.0  # the length of θ does not rank
