@@ -2,6 +2,8 @@
 
     python benchmarks/privacy_cost.py STUDY [--data SOURCE] [--out FILE.json]
 
+    python benchmarks/privacy_cost.py picture --out FILE.json --picture FILE.png
+
 STUDY is `table` (whole-run ε = 8 and 2 with 1,000 clients), `curve` (ε from 0.25 to 16 for 100, 1,000 and 10,000
 clients), `parts` (what the clip, the step and the average each do) or `releases` (the same clicks in fewer, larger
 updates). Every figure is the mean over the folds (or as many generated collections) and the given seeds, with the
@@ -168,17 +170,63 @@ def releases(runs: Runs, args: argparse.Namespace) -> None:
                 )
 
 
+def picture(runs: Runs, args: argparse.Namespace) -> None:
+    """The curves of all runs that are kept: change against FPDGD over ε, offline and online."""
+    from matplotlib.figure import Figure
+
+    from quorank.evaluation.curves import PALETTE
+
+    kept: dict[tuple[str, int, float | None], dict[tuple[int, int], tuple[float, float]]] = {}
+    for key, values in runs.known.items():
+        _, preset, fold, seed, how = json.loads(key)
+        if set(how) <= {"clients", "epsilon"} and "clients" in how:
+            kept.setdefault((preset, how["clients"], how.get("epsilon")), {})[fold, seed] = values
+    figure = Figure((9.0, 5.2), layout="constrained")
+    grid = figure.subplots(2, 3, sharex=True, sharey="row")
+    for column, preset in enumerate(PRESETS):
+        for color, clients in zip(PALETTE, sorted({c for _, c, _ in kept}), strict=False):
+            base = kept[preset, clients, None]
+            for row, words in enumerate(("offline", "online")):
+                points = []
+                for epsilon in EPSILONS:
+                    found = kept.get((preset, clients, epsilon), {})
+                    both = [pair for pair in found if pair in base]
+                    if both:
+                        private = np.mean([found[pair][row] for pair in both])
+                        points.append(
+                            (epsilon, 100.0 * (private / np.mean([base[pair][row] for pair in both]) - 1.0))
+                        )
+                axes = grid[row, column]
+                if points:
+                    axes.plot(
+                        *zip(*points, strict=True), "o-", ms=3, color=color, label=f"{clients:,} clients"
+                    )
+                axes.set_xscale("log", base=2)
+                axes.axhline(0.0, color="#6b727b", lw=0.8)
+                axes.set_ylim(-12.0, 11.0)
+                axes.grid(alpha=0.3)
+                axes.set_title(f"{words}, {preset} clicks", fontsize=9)
+                if column == 0:
+                    axes.set_ylabel("nDCG@10 against FPDGD, %", fontsize=8)
+                if row == 1:
+                    axes.set_xlabel("ε of a client, whole run, δ = 1e-5", fontsize=8)
+                axes.set_xticks(EPSILONS, [f"{e:g}" for e in EPSILONS], fontsize=7)
+    grid[1, 2].legend(fontsize=8)
+    figure.savefig(args.picture, dpi=110)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    studies = {"table": table, "curve": curve, "parts": parts, "releases": releases}
+    studies = {"table": table, "curve": curve, "parts": parts, "releases": releases, "picture": picture}
     parser.add_argument("study", choices=list(studies))
     parser.add_argument("--data", default="synthetic:mq2007", help="a [data] source")
     parser.add_argument("--folds", type=int, default=5)
     parser.add_argument("--seeds", type=int, default=1, help="runs on every fold")
     parser.add_argument("--clients", type=int, nargs="*", default=[100, 1000, 10_000])
     parser.add_argument("--out", type=Path, default=None, help="file that keeps the figures of all runs")
+    parser.add_argument("--picture", type=Path, default=Path("privacy.png"))
     args = parser.parse_args()
     studies[args.study](Runs(args.out), args)
 

@@ -106,6 +106,7 @@ EXAMPLES: dict[str, list[Any]] = {
         GeometricMedian(),
         Mixing(),
         Mixing(byzantine=2, then="median"),
+        Mixing(byzantine=3, history=0.9),
     ],
     "personalisations": [Shared(), LocalOffset(), LocalOffset(rate=0.25, decay=0.1), OutputLayer()],
     "partitions": [
@@ -218,6 +219,7 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("aggregations", {"kind": "krum", "byzantine": -1}),
     ("aggregations", {"kind": "trimmed-mean", "byzantine": -1}),
     ("aggregations", {"kind": "median", "byzantine": 1.5}),
+    ("aggregations", {"kind": "nearest-neighbour-mixing", "history": 1.0}),
     ("personalisations", {"kind": "offset", "rate": 0.0}),
     ("personalisations", {"kind": "offset", "decay": 1.0}),
     ("partitions", {"kind": "labels", "per_client": 0}),

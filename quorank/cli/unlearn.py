@@ -26,6 +26,14 @@ def unlearn(
         int | None,
         typer.Option(help="Interactions of a client in each round of the rebuilding.", show_default="3"),
     ] = None,
+    as_published: Annotated[
+        bool,
+        typer.Option(
+            "--as-published",
+            help="Steps of one round's length and the last ranker, as in the thesis; by default a step counts for the "
+            "whole interval, and the rankers of all rounds are averaged.",
+        ),
+    ] = False,
     compare: Annotated[
         bool, typer.Option("--compare", help="Also retrain without the clients, and compare.")
     ] = False,
@@ -62,6 +70,7 @@ def unlearn(
             client,
             interval=interval,
             local_steps=local_steps,
+            published=as_published,
             compare=compare,
             seeds=seeds,
             out=out,
@@ -91,8 +100,7 @@ def _show(result: dict[str, Any]) -> None:
         rows.append(("retrained", f"{result['retrained']:.4f}", told))
     share = f"of retraining's local updates: {result['local_steps']} every {result['interval']} rounds"
     rows.append(("effort", f"{result['local_updates_share']:.1%}", share))
-    told = "updates of the rebuilding held no preference and counted 0"
-    rows.append(("zeros", f"{zeros['no_direction']:,}", f"of {result['rounds']:,} rounds' {told}"))
+    rows.append(("zeros", f"{zeros['no_direction']:,}", "new updates held no preference and counted 0"))
     if "distance" in result:
         distance = result["distance"]
         near = distance["unlearned_to_retrained"] <= distance["retrained_seeds"]

@@ -35,6 +35,8 @@ from quorank.learning import Evolution
 Doubles = npt.NDArray[np.float64]
 Watch = Callable[[int, int], None]
 INTERVAL, LOCAL_STEPS, SEEDS = 10, 3, 3
+AVERAGE = 3.0
+"""γ of the mean that is handed out, unless the rebuilding is as published."""
 
 
 @dataclass(eq=False)
@@ -47,6 +49,7 @@ class Unlearning:
     local_steps: int | None = None  # n′
     threads: int = field(default_factory=available_threads)
     watch: Watch | None = None
+    published: bool = False  # eqs 6.1 and 6.2 to the letter, without stretch and average
 
     def __post_init__(self) -> None:
         load_run(self.run)  # refuses what is no finished run
@@ -146,7 +149,8 @@ class Unlearning:
         )
         self.statement = simulator.mechanism.statement(len(kept))
         self._planned += len(kept)
-        return rebuild(simulator, self.start, kept, self._tick)
+        stretch, average = (1.0, None) if self.published else (float(self.interval), AVERAGE)
+        return rebuild(simulator, self.start, kept, self._tick, stretch=stretch, average=average)
 
     def retrained(self, seed: int | None = None) -> tuple[Doubles, int]:
         """The run without the leavers: with the same draws for everyone else, or with those of another seed."""
@@ -186,6 +190,7 @@ class Unlearning:
             / (federation.interactions * self.experiment.rounds),
             "interval": self.interval,
             "local_steps": self.local_steps,
+            "method": "published" if self.published else "stretched",
             "rounds": rebuilt.rounds,
             "local_updates": rebuilt.local_steps,
             "zero_updates": {"no_direction": rebuilt.directionless, "no_length": rebuilt.lengthless},
@@ -276,6 +281,7 @@ def unlearn(
     *,
     interval: int | None = None,
     local_steps: int | None = None,
+    published: bool = False,
     compare: bool = False,
     seeds: int = SEEDS,
     out: Path | None = None,
@@ -283,7 +289,9 @@ def unlearn(
     watch: Watch | None = None,
 ) -> dict[str, Any]:
     """Forget clients of a finished run; returns the figures, with `compare` those of retraining too."""
-    request = Unlearning(run, tuple(clients), interval, local_steps, threads or available_threads(), watch)
+    request = Unlearning(
+        run, tuple(clients), interval, local_steps, threads or available_threads(), watch, published
+    )
     result = request.figures()
     if compare:
         result |= request.comparison(seeds)

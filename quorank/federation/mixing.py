@@ -4,6 +4,11 @@ heterogeneity").
 Before another rule sees them, every update is replaced by the mean of the n − m updates nearest to it, itself included.
 Honest updates come close to each other by that, so what the rule loses on their spread shrinks, while a malicious update
 is either left alone or drowned in honest ones.
+
+Single rounds of online learning say little: the honest mean soon is a small fraction of the honest spread, and whoever
+hides in that spread is not told apart. With `history` = β the rule looks at an exponential mean of each client's updates
+instead (Karimireddy, He and Jaggi 2021, "Learning from history for Byzantine robust optimization"): chance averages out
+of honest clients, an attack does not.
 """
 
 from __future__ import annotations
@@ -15,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quorank.compiled import kernel
+from quorank.errors import require
 from quorank.federation.distances import distances
 from quorank.federation.geometric_median import geometric_median
 from quorank.federation.rows import check_byzantine, check_cohort, content_rows
@@ -36,9 +42,11 @@ class Mixing:
 
     byzantine: int = 1  # f of the paper
     then: Literal["trimmed-mean", "median", "geometric-median"] = "trimmed-mean"
+    history: float = 0.0  # β, how much of a client's past its update is judged with
 
     def __post_init__(self) -> None:
         check_byzantine(self.kind, self.byzantine)
+        require(0.0 <= self.history < 1.0, f"history must be at least 0 and below 1, got {self.history}")
 
     def check(self, n: int) -> None:
         check_cohort(self.kind, self.byzantine, n)

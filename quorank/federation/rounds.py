@@ -38,6 +38,7 @@ class State:
     memory: Memory  # of the server's optimiser
     private: Memory = field(default_factory=dict)  # of the privacy mechanism
     personal: Doubles | None = None  # (clients, parameters) what each client keeps for itself
+    history: Doubles | None = None  # (clients, parameters) an exponential mean of what each client sent
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,6 +118,10 @@ class Federation:
                 f"privacy: the noise is complete on sums only, and {self.aggregation.kind} makes none; choose the mean",
             )
         require(
+            self.beta == 0.0 or cohort == self.clients,
+            f"{self.aggregation.kind} with history needs everyone in every round; take history out, or participation full",
+        )
+        require(
             isinstance(self.personal, Shared) or isinstance(self.learner, PDGD),
             f"personal: {self.learner.kind} learns nothing on the client that it could keep; use pdgd",
         )
@@ -156,9 +161,10 @@ class Federation:
         """One round: combine what the cohort sent and let the server step."""
         if not isinstance(self.aggregation, Mean):
             assert gathered.updates is not None and gathered.weights is not None
-            update = self.aggregation.combine_all(gathered.updates, gathered.weights)
+            updates, history = self._with_history(state, gathered.updates)
+            update = self.aggregation.combine_all(updates, gathered.weights)
         else:
-            update = self.aggregation.combine(gathered.total, gathered.weight)
+            update, history = self.aggregation.combine(gathered.total, gathered.weight), None
         theta, memory = self.server.advance(state.theta, update, state.memory)
         shown = max(gathered.interactions, 1)
         report = Report(
@@ -172,4 +178,18 @@ class Federation:
             gathered.sensitivity,
             gathered.noise,
         )
-        return State(state.round + 1, theta, memory, gathered.private, gathered.personal), report
+        after = State(state.round + 1, theta, memory, gathered.private, gathered.personal, history)
+        return after, report
+
+    @property
+    def beta(self) -> float:
+        """How much of a client's past a rule judges its update with."""
+        return float(getattr(self.aggregation, "history", 0.0))
+
+    def _with_history(self, state: State, updates: Doubles) -> tuple[Doubles, Doubles | None]:
+        """h ← β·h + (1 − β)·update for every client; the rule sees h/(1 − β^t), the mean of what was sent so far."""
+        if self.beta == 0.0:
+            return updates, None
+        before = state.history if state.history is not None else np.zeros_like(updates)
+        history = self.beta * before + (1.0 - self.beta) * updates
+        return history / (1.0 - self.beta ** (state.round + 1)), history

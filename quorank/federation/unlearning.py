@@ -7,19 +7,24 @@ them in T/Δt rounds of n′ local steps: a client sends its new update ΔM′ w
 Eq. 6.2 reads nothing of a kept update but its length. So what the leavers did still acts, as the thesis says, through
 the lengths of the others' updates, which were learned from rankers that the leavers had a part in; and one number a
 round would be all that a client has to keep.
+
+As published the ranker goes only a part of its way: T/Δt steps of the length of one round each. Here the coordinator may
+step `stretch` times as far, Δt times for instance, since each round stands for Δt of them; and, as long steps are noisy,
+hand out a mean of the θ of all rounds in which round t counts about t^γ (`average`).
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from quorank.errors import require
-from quorank.federation.rounds import State
+from quorank.federation.rounds import Gathered, State
+from quorank.federation.servers import AVERAGE
 from quorank.federation.simulator import Simulator
 
 Doubles = npt.NDArray[np.float64]
@@ -90,17 +95,38 @@ def fresh_seed(seed: int, purpose: str, leavers: Sequence[int]) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
 
+def stretched(gathered: Gathered, stretch: float) -> Gathered:
+    """What a cohort sent, as if each had gone `stretch` times as far: on the coordinator's side, so no clip undoes it."""
+    updates = None if gathered.updates is None else stretch * gathered.updates
+    return replace(gathered, total=stretch * gathered.total, updates=updates)
+
+
+def averaged(mean: Doubles, theta: Doubles, count: int, gamma: float) -> Doubles:
+    """The mean of θ_1 … θ_count in which round t counts about t^γ, from that of one round less."""
+    weight = (gamma + 1.0) / (count + gamma)
+    return np.asarray((1.0 - weight) * mean + weight * theta, dtype=np.float64)
+
+
 def rebuild(
-    simulator: Simulator, theta: Doubles, kept: Sequence[KeptRound], watch: Watch | None = None
+    simulator: Simulator,
+    theta: Doubles,
+    kept: Sequence[KeptRound],
+    watch: Watch | None = None,
+    *,
+    stretch: float = 1.0,
+    average: float | None = None,
 ) -> Rebuilt:
-    """Steps 1 to 4 of §6.1.2 from the initial ranker θ; `simulator` plays n′ interactions and knows who is absent."""
+    """Steps 1 to 4 of §6.1.2 from the initial ranker θ; `simulator` plays n′ interactions and knows who is absent.
+
+    A server that averages by itself is left to do so.
+    """
     federation = simulator.federation
     require(len(kept) > 0, "there is no kept round to rebuild the ranker from")
     state = federation.start(theta)
     state = State(0, state.theta, state.memory, simulator.mechanism.start())
-    calibration, steps = Calibration(), 0
+    calibration, steps, mean = Calibration(), 0, state.theta
     try:
-        for entry in kept:
+        for count, entry in enumerate(kept, 1):
             present = ~np.isin(entry.clients, simulator.absent)
             lengths = entry.lengths[present]
 
@@ -108,15 +134,15 @@ def rebuild(
                 calibration.apply(updates, lengths)
 
             gathered = simulator.gather(state, sent=sent, members=entry.clients[present])
-            state, _ = federation.round(state, gathered)
+            state, _ = federation.round(state, stretched(gathered, stretch))
+            mean = state.theta if average is None else averaged(mean, state.theta, count, average)
             steps += gathered.interactions
             if watch is not None:
                 watch()
     finally:
         simulator.close()
-    return Rebuilt(
-        federation.ranker(state), len(kept), steps, calibration.directionless, calibration.lengthless
-    )
+    theta = federation.ranker(state) if AVERAGE in state.memory else mean
+    return Rebuilt(theta, len(kept), steps, calibration.directionless, calibration.lengthless)
 
 
 def retrain(

@@ -54,9 +54,8 @@ def assert_contract(federation, simulation) -> None:
     for threads, chunk in [(2, None), (1, 1), (2, 7), (federation.clients + 3, None)]:
         other = Simulator(federation, simulation, threads, chunk, rounds=4)
         assert same(play(other, other.initial(), 4)[-1], states[-1]), f"threads = {threads}, chunk = {chunk}"
-    saved = pickle.dumps(
-        (states[2].round, states[2].theta, states[2].memory, states[2].private, states[2].personal)
-    )
+    half = states[2]
+    saved = pickle.dumps((half.round, half.theta, half.memory, half.private, half.personal, half.history))
     resumed = play(Simulator(federation, simulation, rounds=4), State(*pickle.loads(saved)), 2)
     assert same(resumed[-1], states[-1])
 
