@@ -3,8 +3,12 @@
 Bonawitz et al. 2017, fig. 4, on the neighbours of Bell et al. 2020. The client sends its vector plus a self mask plus
 a mask with each mask neighbour; the neighbours hold shares of the self mask's seed b_u and of the private key s_u that
 its pair masks come from, and tell one or the other, never both: with b_u alone the pair masks stay, with s_u alone the
-self mask stays. It trusts the server to hand on the public keys as they are (the paper signs them against a server
-that does not); beyond that it refuses what would uncover a single client.
+self mask stays.
+
+The server is trusted to follow the protocol, though it may remember and compare all that it sees. A client refuses what
+would plainly uncover another. It cannot see everything: on a sparse graph a server that tells different neighbourhoods
+different stories about who left gets the sum of one neighbourhood instead of that of all, and one that hands on false
+public keys gets single inputs (the paper signs keys against that).
 """
 
 from __future__ import annotations
