@@ -25,13 +25,18 @@ ENDINGS = (".txt", ".txt.gz")
 _FOLD = re.compile(r"fold\d+")
 
 
+INTENTS = "intents:"
+"""What stands before a folder whose documents are judged for each intent of a query."""
+
+
 @dataclass(frozen=True)
 class DataSource:
     """The collection of an experiment."""
 
     kind: ClassVar[str] = "data"
-    source: str = "synthetic:mq2007"  # "synthetic:…", a folder, or an imported name
-    fold: int = 1  # of a collection in five folds
+    # "synthetic:…", a folder, an imported name, or "intents:" and a folder with judgements per intent
+    source: str = "synthetic:mq2007"
+    fold: int = 1  # of a collection in five folds; 0 for intents that are tested on their training queries
     normalize: Literal["query", "none"] = "query"
     queries: int | None = None  # training queries of generated data; None is the collection's own number
     seed: int = 1  # of the generator
@@ -40,7 +45,8 @@ class DataSource:
         require(
             self.source, "the data source is empty; expected synthetic:mq2007, a folder or an imported name"
         )
-        require(1 <= self.fold <= FOLDS, f"fold must be from 1 to {FOLDS}, got {self.fold}")
+        least = 0 if self.source.startswith(INTENTS) else 1
+        require(least <= self.fold <= FOLDS, f"fold must be from {least} to {FOLDS}, got {self.fold}")
         require(
             self.fold == 1 or not self.source.startswith("synthetic:"),
             f"fold = {self.fold}, but {self.source} has one fold; another seed gives other data",
@@ -64,6 +70,11 @@ def load(source: DataSource) -> Collection:
         source.queries is None,
         f"queries = {source.queries} is for generated data; {source.source} has its own",
     )
+    if source.source.startswith(INTENTS):
+        from quorank.data.intents import intent_collection
+
+        folder = folder_of(source.source.removeprefix(INTENTS))
+        return intent_collection(folder, source.fold or None, source.normalize)
     files = find_files(folder_of(source.source), source.fold)
     train = _read(files.train, source.normalize)
     test = _read(files.test, source.normalize)
@@ -78,6 +89,10 @@ def stamps_of(source: DataSource) -> tuple[object, ...]:
     """What tells whether files have changed since they were read; nothing for generated data."""
     if source.source.startswith("synthetic:"):
         return ()
+    if source.source.startswith(INTENTS):
+        folder = folder_of(source.source.removeprefix(INTENTS))
+        found = sorted(path for path in folder.iterdir() if path.is_file())
+        return tuple((path, path.stat().st_size, path.stat().st_mtime_ns) for path in found)
     files = find_files(folder_of(source.source), source.fold)
     paths = [path.resolve() for path in (*files.train, *files.validation, *files.test)]
     return tuple((path, path.stat().st_size, path.stat().st_mtime_ns) for path in paths)

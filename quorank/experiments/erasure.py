@@ -8,6 +8,7 @@ file system is beyond it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,6 +22,20 @@ TRACES = 16
 """Updates of a leaver that are looked for, spread over the run."""
 SHORTEST = 16
 """Bytes below which an update could occur elsewhere by chance."""
+
+
+def left_before(run: Path) -> tuple[int, ...]:
+    """The clients that a run has unlearned already."""
+    path = run / storage.UNLEARNED
+    if not path.is_file():
+        return ()
+    try:
+        clients = json.loads(path.read_bytes())["clients"]
+        return tuple(sorted(int(client) for client in clients))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BadInput(
+            f"{path}: damaged note of who left ({error}); restore it, or run the experiment again"
+        ) from None
 
 
 def traces_of(run: Path, leavers: Sequence[int], size: int) -> list[bytes]:

@@ -8,7 +8,6 @@ rebuilding forgot too little (it is still near the ranker before) or too much (i
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -22,7 +21,7 @@ from quorank.errors import BadInput, require
 from quorank.evaluation.rank_distance import mean_distance
 from quorank.evaluation.runs import load_run
 from quorank.experiments import storage
-from quorank.experiments.erasure import check_erased, erase, traces_of
+from quorank.experiments.erasure import check_erased, erase, left_before, traces_of
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.kept_updates import clients_of, kept_rounds
 from quorank.experiments.runner import Runner, available_threads
@@ -249,20 +248,6 @@ class Unlearning:
         self._done += 1
         if self.watch is not None:
             self.watch(self._done, max(self._planned, self._done))
-
-
-def left_before(run: Path) -> tuple[int, ...]:
-    """The clients that a run has unlearned already."""
-    path = run / storage.UNLEARNED
-    if not path.is_file():
-        return ()
-    try:
-        clients = json.loads(path.read_bytes())["clients"]
-        return tuple(sorted(int(client) for client in clients))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BadInput(
-            f"{path}: damaged note of who left ({error}); restore it, or run the experiment again"
-        ) from None
 
 
 def _open(folder: Path, run: Path) -> None:

@@ -280,7 +280,7 @@ def test_the_rebuilt_ranker_goes_where_it_is_asked_to(quorank: Quorank) -> None:
 @pytest.mark.parametrize(
     ("extra", "flags"),
     [
-        ('[privacy]\nkind = "secure-sum"\nclip = 1.0', ()),
+        ('[privacy]\nkind = "secure-sum"\nclip = 1.0\nmasks = false', ()),
         ('participation = { kind = "sampled", cohort = 4 }\nkeep_every = 2', ()),
         ('[learner]\nkind = "evolution"', ("--local-steps", 4)),
         ('aggregation = { kind = "median" }\n[attack]\nkind = "sign-flip"\nclients = 2', ()),
@@ -292,8 +292,7 @@ def test_the_rebuilt_ranker_goes_where_it_is_asked_to(quorank: Quorank) -> None:
     ids=["secure sum", "sampled", "evolution", "median", "mlp", "quantity", "average", "adam"],
 )
 def test_runs_of_all_kinds(quorank: Quorank, extra: str, flags: tuple[object, ...]) -> None:
-    chosen = {"interactions": 4} if "evolution" in extra else {}
-    folder = made(extra=extra, **chosen)
+    folder = made(extra=extra, rounds=11, interactions=4)
     outcome = quorank("unlearn", folder, "--client", 0, *flags, *FLAGS)
     assert outcome.code == 0, outcome.err
     result = json.loads(outcome.out)
