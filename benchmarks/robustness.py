@@ -40,6 +40,8 @@ RULES: dict[str, Tables] = {
     "centred clipping": {"kind": "centred-clipping"},
     "mixing, trimmed mean": {"kind": "nearest-neighbour-mixing", "then": "trimmed-mean"},
     "mixing, geometric median": {"kind": "nearest-neighbour-mixing", "then": "geometric-median"},
+    "mixing, history 0.9": {"kind": "nearest-neighbour-mixing", "history": 0.9},
+    "mixing, history 0.97": {"kind": "nearest-neighbour-mixing", "history": 0.97},
 }
 ATTACKS: dict[str, Tables | None] = {
     "none": None,

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from quorank.data.source import count_folds, find_files, folder_of
+from quorank.data.source import INTENTS, count_folds, find_files, folder_of
 from quorank.errors import BadInput, require
 from quorank.evaluation.runs import flatten
 from quorank.experiments.documents import Document, put, read_document
@@ -164,7 +164,8 @@ def _cell(
         )
     tables["seed"] = repetition
     section = {key: value for key, value in tables.get("data", {}).items() if value is not None}
-    tables["data"] = section | {"fold": (repetition - 1) % folds_of(section.get("source")) + 1}
+    folds = folds_of(section.get("source"))
+    tables["data"] = section | {"fold": (repetition - 1) % folds + 1 if folds else 0}
     words = (collection.label, *values.values(), variant.label, repetition)
     where = {
         "collection": collection.label,
@@ -176,9 +177,14 @@ def _cell(
 
 
 def folds_of(source: str | None) -> int:
-    """Folds of a collection; generated ones have one."""
+    """Folds of a collection; generated ones have one, and intents are tested on their training queries, as in the
+    thesis (fold 0).
+    """
     if source is None or source.startswith("synthetic:"):
         return 1
+    if source.startswith(INTENTS):
+        folder_of(source.removeprefix(INTENTS))
+        return 0
     folder = folder_of(source)
     folds = count_folds(folder)
     for fold in range(1, folds + 1):

@@ -1,130 +1,28 @@
-"""`quorank unlearn`: what runs keep, a ranker without the leavers, data that are gone, and every refusal."""
+"""`quorank unlearn`: a ranker without the leavers, data that are gone, and every refusal."""
 
 from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from command_line import Quorank
+from unlearning_runs import experiment, kept, made
 
 from quorank.data.source import DataSource
 from quorank.errors import Interrupted
 from quorank.evaluation.ranker import Evaluator
 from quorank.experiments import runner, storage, unlearning
-from quorank.experiments.documents import parse_document
-from quorank.experiments.experiment import Experiment
-from quorank.experiments.kept_updates import KeptUpdates
 from quorank.experiments.runner import run_experiment
 from quorank.federation import Simulator
-from quorank.federation.unlearning import KeptRound, rebuild, scaled_steps
+from quorank.federation.unlearning import KeptRound, fresh_seed, rebuild, scaled_steps
 from quorank.rankers import Linear
 
-FILE = """\
-[data]
-source = "synthetic:mq2007"
-queries = 60
-[federation]
-clients = 6
-interactions = 5
-rounds = 40
-"""
 FLAGS = ("--compare", "--seeds", "1", "--json", "-q")
-
-
-def experiment(extra: str = "", **changes: object) -> Experiment:
-    text = FILE
-    for key, value in changes.items():
-        lines = [line for line in text.splitlines() if not line.startswith(f"{key} =")]
-        text = "\n".join([*lines, f"{key} = {value}", ""])
-    return Experiment.read(parse_document(text + extra, "small.toml"))
-
-
-def made(name: str = "made", extra: str = "", **changes: object) -> Path:
-    run_experiment(experiment(extra, **changes), Path(name), threads=1)
-    return Path(name)
-
-
-def kept(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in (folder / "clients").iterdir()}
-
-
-def test_a_small_run_keeps_every_tenth_update_of_each_client_as_it_was_sent() -> None:
-    folder = made()
-    assert sorted(kept(folder)) == [f"{c}.npz" for c in range(6)]
-    chosen = experiment()
-    assert chosen.keep_every == 10 and "keep_every = 10" in (folder / "run.toml").read_text()
-    played, seen = runner.Runner(chosen, 1), {}
-    simulator, state = played.simulator, played.simulator.initial()
-    for t in range(40):
-        gathered = simulator.gather(state, sent=lambda clients, rows, t=t: seen.update({t + 1: rows.copy()}))
-        state, _ = chosen.federation.round(state, gathered)
-    for client in range(6):
-        with np.load(folder / "clients" / f"{client}.npz") as saved:
-            assert saved["rounds"].tolist() == [1, 11, 21, 31] and saved["updates"].dtype == np.float32
-            expected = np.array([seen[t][client] for t in (1, 11, 21, 31)], dtype=np.float32)
-            np.testing.assert_array_equal(saved["updates"], expected)
-    ranker = json.loads((folder / "ranker.json").read_text())["parameters"]
-    assert ranker == state.theta.tolist()  # keeping changes nothing
-
-
-@pytest.mark.parametrize(
-    ("changes", "every"),
-    [({"clients": 101}, 0), ({"clients": 100}, 10), ({"keep_every": 0}, 0), ({"keep_every": 7}, 7),
-     ({"clients": 100, "rounds": 20000}, 0), ({"participation": '{ kind = "sampled", cohort = 3 }'}, 0)],
-)  # fmt: skip
-def test_what_is_kept_by_default(changes: dict[str, Any], every: int) -> None:
-    assert experiment(**changes).keep_every == every
-
-
-def test_large_runs_keep_nothing_on_disk() -> None:
-    assert not (made(clients=101, rounds=3) / "clients").exists()
-
-
-@pytest.mark.parametrize("value", ["-1", "1.5", "true", '"ten"'])
-def test_odd_intervals_of_keeping_are_refused_with_their_line(quorank: Quorank, value: str) -> None:
-    Path("odd.toml").write_text(FILE + f"keep_every = {value}\n")
-    assert "keep_every" in quorank("run", "odd.toml", "--out", "made").refused()
-
-
-@pytest.mark.parametrize("part", ["", '\nparticipation = { kind = "sampled", cohort = 3 }\nkeep_every = 4'])
-def test_resumed_runs_keep_neither_more_nor_less(monkeypatch: pytest.MonkeyPatch, part: str) -> None:
-    whole = kept(made("whole", part))
-    folder, chosen = Path("pieces"), experiment(part)
-    for number, stop in enumerate((1, 10, 11, 25)):
-        monkeypatch.setattr(runner, "CHECKPOINT_SECONDS", -1.0 if number == 2 else 20.0)
-        before = (1, 10, 11, 25)[number - 1] if number else 0
-        rounds = iter(range(before + 1, 1000))
-        with pytest.raises(Interrupted):
-            run_experiment(
-                chosen, folder, threads=1, resume=number > 0, stop=lambda r=rounds, s=stop: next(r) >= s
-            )
-    run_experiment(chosen, folder, threads=2, resume=True)
-    assert kept(folder) == whole
-
-
-def test_updates_kept_after_the_last_checkpoint_are_dropped_and_missing_ones_refused() -> None:
-    folder, chosen, rounds = Path("cut"), experiment(), iter(range(1, 100))
-    with pytest.raises(Interrupted):
-        run_experiment(chosen, folder, stop=lambda: next(rounds) >= 15)
-    later = KeptUpdates(10)
-    later.restore(folder, 15, 6, 46)
-    assert later.rounds == [1, 11]
-    later.keep(
-        21, np.arange(6), np.ones((6, 46))
-    )  # as if the run was killed after writing, before its checkpoint
-    later.write(folder)
-    copy = shutil.copytree(folder, "copy")
-    run_experiment(chosen, folder, resume=True)
-    assert kept(folder) == kept(made("whole"))
-    (Path(copy) / "clients" / "4.npz").unlink()
-    with pytest.raises(
-        runner.BadInput, match=r"4\.npz: updates that client 4 kept before the checkpoint are missing"
-    ):
-        run_experiment(chosen, Path(copy), resume=True)
 
 
 def test_overwriting_a_run_takes_its_clients_files_along(quorank: Quorank) -> None:
@@ -154,37 +52,23 @@ def test_unlearning_gives_the_figures_that_are_asked_for(quorank: Quorank) -> No
     assert (folder / "unlearned" / "ranker.json").read_bytes() == (folder / "ranker.json").read_bytes()
 
 
-def test_as_published_is_eq_6_2_from_the_kept_files(quorank: Quorank) -> None:
+@pytest.mark.parametrize("published", [True, False])
+def test_the_command_is_the_rebuilding_from_the_kept_files(quorank: Quorank, published: bool) -> None:
     """The command against `rebuild` fed by hand from the float32 files; the simulator's loop is tested beside it."""
     folder, chosen = made(), experiment()
     lengths = []
     for client in (0, 2, 3, 5):
         with np.load(folder / "clients" / f"{client}.npz") as saved:
             lengths.append(np.sqrt((saved["updates"].astype(np.float64) ** 2).sum(axis=1)))
-    flags = (
-        "--client",
-        1,
-        "--client",
-        4,
-        "--interval",
-        20,
-        "--local-steps",
-        2,
-        "--as-published",
-        "--json",
-        "-q",
-    )
-    assert quorank("unlearn", folder, *flags).code == 0
-    from dataclasses import replace
-
-    from quorank.federation.unlearning import fresh_seed
-
+    flags = ["--client", 1, "--client", 4, "--interval", 20, "--local-steps", 2, "-q"]
+    assert quorank("unlearn", folder, *flags, *(["--as-published"] if published else [])).code == 0
     played = runner.Runner(chosen, 1)
     simulation = replace(played.scene.simulation, seed=fresh_seed(1, "unlearning", (1, 4)))
     simulator = Simulator(replace(chosen.federation, interactions=2), simulation, rounds=2, absent=(1, 4))
     members = np.array([0, 2, 3, 5])
     entries = [KeptRound(t, members, np.array([own[at] for own in lengths])) for t, at in ((1, 0), (21, 2))]
-    expected = rebuild(simulator, np.zeros(46), entries).theta
+    how = {} if published else {"stretch": 20.0, "average": 3.0}
+    expected = rebuild(simulator, np.zeros(46), entries, **how).theta
     theta = json.loads((folder / "ranker.json").read_text())["parameters"]
     np.testing.assert_allclose(theta, expected, rtol=1e-12)
 

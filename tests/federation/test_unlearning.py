@@ -100,6 +100,39 @@ def test_a_rebuilding_is_the_literal_loop(tiny_collection, leavers, rule) -> Non
     assert (result.rounds, result.local_steps) == (len(kept), len(kept) * steps * len(remaining))
 
 
+def test_a_stretched_rebuilding_steps_further_and_hands_out_the_weighted_mean(tiny_collection) -> None:
+    """θ_t = θ_{t−1} + s·mean; with γ = 1 the mean of θ_1 … θ_T weighs round t by about t: by 2t/(T(T + 1))."""
+    simulation, kept, remaining = simulation_of(tiny_collection), kept_of(rounds=5), range(1, CLIENTS)
+    theta, path = np.zeros(simulation.parameters), []
+    for j, entry in enumerate(kept):
+        new = learned(simulation, theta, j, remaining, 3)
+        sent = [entry.lengths[c] * row / np.linalg.norm(row) for c, row in zip(remaining, new, strict=True)]
+        theta = theta + 2.5 * np.mean(sent, axis=0)
+        path.append(theta)
+    for average, expected in (
+        (None, path[-1]),
+        (0.0, np.mean(path, axis=0)),
+        (1.0, sum(t * theta for t, theta in enumerate(path, 1)) / 15),
+    ):
+        simulator = Simulator(Federation(CLIENTS, 3), simulation, rounds=5, absent=(0,))
+        result = rebuild(simulator, np.zeros(len(theta)), kept, stretch=2.5, average=average)
+        np.testing.assert_allclose(result.theta, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_a_server_that_averages_is_left_to_do_so_and_rules_are_stretched_too(tiny_collection) -> None:
+    simulation, kept, theta = simulation_of(tiny_collection), kept_of(), np.zeros(11)
+
+    def rebuilt(federation: Federation, **how: float) -> np.ndarray:
+        return rebuild(Simulator(federation, simulation, rounds=6, absent=(0,)), theta, kept, **how).theta
+
+    averaging = Federation(CLIENTS, 3, server=Add(average=3.0))
+    np.testing.assert_array_equal(rebuilt(averaging, average=1.0), rebuilt(averaging))
+    np.testing.assert_allclose(rebuilt(averaging), rebuilt(Federation(CLIENTS, 3), average=3.0), rtol=1e-12)
+    median = Federation(CLIENTS, 3, aggregation=Median())
+    longer = replace(median, server=Add(step=4.0))
+    np.testing.assert_allclose(rebuilt(median, stretch=4.0), rebuilt(longer), rtol=1e-12)
+
+
 def test_a_leaver_s_own_kept_updates_are_not_read(tiny_collection) -> None:
     simulation, kept = simulation_of(tiny_collection), kept_of()
     changed = [replace(k, lengths=np.where(k.clients == 2, 99.0, k.lengths)) for k in kept]

@@ -1,0 +1,93 @@
+"""What clients keep of a run for unlearning: every Δt-th update, once each, also after a resume."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from command_line import Quorank
+from unlearning_runs import FILE, experiment, kept, made
+
+from quorank.errors import BadInput, Interrupted
+from quorank.experiments import runner
+from quorank.experiments.kept_updates import KeptUpdates
+from quorank.experiments.runner import run_experiment
+
+
+def test_a_small_run_keeps_every_tenth_update_of_each_client_as_it_was_sent() -> None:
+    folder = made()
+    assert sorted(kept(folder)) == [f"{c}.npz" for c in range(6)]
+    chosen = experiment()
+    assert chosen.keep_every == 10 and "keep_every = 10" in (folder / "run.toml").read_text()
+    played, seen = runner.Runner(chosen, 1), {}
+    simulator, state = played.simulator, played.simulator.initial()
+    for t in range(40):
+        gathered = simulator.gather(state, sent=lambda clients, rows, t=t: seen.update({t + 1: rows.copy()}))
+        state, _ = chosen.federation.round(state, gathered)
+    for client in range(6):
+        with np.load(folder / "clients" / f"{client}.npz") as saved:
+            assert saved["rounds"].tolist() == [1, 11, 21, 31] and saved["updates"].dtype == np.float32
+            expected = np.array([seen[t][client] for t in (1, 11, 21, 31)], dtype=np.float32)
+            np.testing.assert_array_equal(saved["updates"], expected)
+    ranker = json.loads((folder / "ranker.json").read_text())["parameters"]
+    assert ranker == state.theta.tolist()  # keeping changes nothing
+
+
+@pytest.mark.parametrize(
+    ("changes", "every"),
+    [({"clients": 101}, 0), ({"clients": 100}, 10), ({"keep_every": 0}, 0), ({"keep_every": 7}, 7),
+     ({"clients": 100, "rounds": 20000}, 0), ({"participation": '{ kind = "sampled", cohort = 3 }'}, 0)],
+)  # fmt: skip
+def test_what_is_kept_by_default(changes: dict[str, Any], every: int) -> None:
+    assert experiment(**changes).keep_every == every
+
+
+def test_large_runs_keep_nothing_on_disk() -> None:
+    assert not (made(clients=101, rounds=3) / "clients").exists()
+
+
+@pytest.mark.parametrize("value", ["-1", "1.5", "true", '"ten"'])
+def test_odd_intervals_of_keeping_are_refused_with_their_line(quorank: Quorank, value: str) -> None:
+    Path("odd.toml").write_text(FILE + f"keep_every = {value}\n")
+    assert "keep_every" in quorank("run", "odd.toml", "--out", "made").refused()
+
+
+@pytest.mark.parametrize("part", ["", '\nparticipation = { kind = "sampled", cohort = 3 }\nkeep_every = 4'])
+def test_resumed_runs_keep_neither_more_nor_less(monkeypatch: pytest.MonkeyPatch, part: str) -> None:
+    whole = kept(made("whole", part))
+    folder, chosen = Path("pieces"), experiment(part)
+    for number, stop in enumerate((1, 10, 11, 25)):
+        monkeypatch.setattr(runner, "CHECKPOINT_SECONDS", -1.0 if number == 2 else 20.0)
+        before = (1, 10, 11, 25)[number - 1] if number else 0
+        rounds = iter(range(before + 1, 1000))
+        with pytest.raises(Interrupted):
+            run_experiment(
+                chosen, folder, threads=1, resume=number > 0, stop=lambda r=rounds, s=stop: next(r) >= s
+            )
+    run_experiment(chosen, folder, threads=2, resume=True)
+    assert kept(folder) == whole
+
+
+def test_updates_kept_after_the_last_checkpoint_are_dropped_and_missing_ones_refused() -> None:
+    folder, chosen, rounds = Path("cut"), experiment(), iter(range(1, 100))
+    with pytest.raises(Interrupted):
+        run_experiment(chosen, folder, stop=lambda: next(rounds) >= 15)
+    later = KeptUpdates(10)
+    later.restore(folder, 15, 6, 46)
+    assert later.rounds == [1, 11]
+    later.keep(
+        21, np.arange(6), np.ones((6, 46))
+    )  # as if the run was killed after writing, before its checkpoint
+    later.write(folder)
+    copy = shutil.copytree(folder, "copy")
+    run_experiment(chosen, folder, resume=True)
+    assert kept(folder) == kept(made("whole"))
+    (Path(copy) / "clients" / "4.npz").unlink()
+    with pytest.raises(
+        BadInput, match=r"4\.npz: updates that client 4 kept before the checkpoint are missing"
+    ):
+        run_experiment(chosen, Path(copy), resume=True)

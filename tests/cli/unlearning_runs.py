@@ -1,0 +1,36 @@
+"""Small runs whose clients keep updates, for the tests of unlearning."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from quorank.experiments.documents import parse_document
+from quorank.experiments.experiment import Experiment
+from quorank.experiments.runner import run_experiment
+
+FILE = """\
+[data]
+source = "synthetic:mq2007"
+queries = 60
+[federation]
+clients = 6
+interactions = 5
+rounds = 40
+"""
+
+
+def experiment(extra: str = "", **changes: object) -> Experiment:
+    text = FILE
+    for key, value in changes.items():
+        lines = [line for line in text.splitlines() if not line.startswith(f"{key} =")]
+        text = "\n".join([*lines, f"{key} = {value}", ""])
+    return Experiment.read(parse_document(text + extra, "small.toml"))
+
+
+def made(name: str = "made", extra: str = "", **changes: object) -> Path:
+    run_experiment(experiment(extra, **changes), Path(name), threads=1)
+    return Path(name)
+
+
+def kept(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (folder / "clients").iterdir()}
