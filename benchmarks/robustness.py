@@ -42,6 +42,7 @@ RULES: dict[str, Tables] = {
     "mixing, geometric median": {"kind": "nearest-neighbour-mixing", "then": "geometric-median"},
     "mixing, history 0.9": {"kind": "nearest-neighbour-mixing", "history": 0.9},
     "mixing, history 0.97": {"kind": "nearest-neighbour-mixing", "history": 0.97},
+    "mixing, history 0.99": {"kind": "nearest-neighbour-mixing", "history": 0.99},
 }
 ATTACKS: dict[str, Tables | None] = {
     "none": None,
@@ -146,25 +147,32 @@ class Runs:
 
 def rules(runs: Runs) -> None:
     """A table for each click model: what every rule loses under every attack."""
-    runs.make([rule_tables(rule, attack) for attack in ATTACKS for rule in RULES])
+    chosen = runs.args.rules or list(RULES)
+    wanted = [rule_tables(rule, attack) for attack in ATTACKS for rule in chosen]
+    runs.make([rule_tables("mean", "none"), *wanted])
     lost: dict[tuple[str, str, str], float] = {}
     for preset in PRESETS:
         base = runs.figures(rule_tables("mean", "none"), preset)[:, 0]
         print(
-            f"\n| {preset}: loss of offline nDCG@10 in % | {' | '.join(RULES)} |\n|---|{'---:|' * len(RULES)}"
+            f"\n| {preset}: loss of offline nDCG@10 in % | {' | '.join(chosen)} |\n|---|{'---:|' * len(chosen)}"
         )
         for attack in ATTACKS:
             cells = []
-            for rule in RULES:
+            for rule in chosen:
                 change = 100.0 * (base - runs.figures(rule_tables(rule, attack), preset)[:, 0]) / base.mean()
                 lost[rule, attack, preset] = float(change.mean())
-                cells.append(f"{change.mean():.1f} ±{change.std(ddof=1) if len(change) > 1 else 0.0:.1f}")
+                cells.append(f"{shown(change.mean())} ±{change.std(ddof=1) if len(change) > 1 else 0.0:.1f}")
             print(f"| {attack} | {' | '.join(cells)} |")
         print(f"\nThe mean without attack: {base.mean():.4f}.")
-    verdicts(lost)
+    verdicts(lost, chosen)
 
 
-def verdicts(lost: Mapping[tuple[str, str, str], float]) -> None:
+def shown(loss: float) -> str:
+    """One decimal, without a minus before zero."""
+    return f"{round(loss, 1) + 0.0:.1f}".replace("-", "−")
+
+
+def verdicts(lost: Mapping[tuple[str, str, str], float], chosen: list[str]) -> None:
     """Each rule's price, and what does it most harm on any click model, by how much the attacker may know."""
     published = [attack for attack in ATTACKS if attack not in ("none", STRONGER)]
     own = [attack for attack in published if "full" not in attack]
@@ -172,15 +180,18 @@ def verdicts(lost: Mapping[tuple[str, str, str], float]) -> None:
         "\n| rule | without attack | attackers that know their own updates | that know all | with z = 1.5 | aim |"
     )
     print("|---|---:|---|---|---|---|")
-    for rule in RULES:
+    for rule in chosen:
         free = max(lost[rule, "none", preset] for preset in PRESETS)
         worst = [
             max((lost[rule, attack, preset], attack, preset) for attack in group for preset in PRESETS)
             for group in (own, published, [STRONGER])
         ]
         good = free <= MOST_FREE and worst[1][0] <= MOST_ATTACKED
-        cells = [f"{loss:.1f} % ({attack}, {preset})" for loss, attack, preset in worst]
-        print(f"| {rule} | {free:.1f} % | {' | '.join(cells)} | {'met' if good else 'missed'} |")
+        cells = [
+            f"{shown(loss)} % ({preset if attack == STRONGER else f'{attack}, {preset}'})"
+            for loss, attack, preset in worst
+        ]
+        print(f"| {rule} | {shown(free)} % | {' | '.join(cells)} | {'met' if good else 'missed'} |")
 
 
 def personal(runs: Runs) -> None:
@@ -208,6 +219,7 @@ def main() -> None:
     parser.add_argument("--data", default="synthetic:mq2007", help="a [data] source")
     parser.add_argument("--clients", type=int, default=4, help="of the personal study")
     parser.add_argument("--overlap", type=float, default=0.0, help="of preferences, in the personal study")
+    parser.add_argument("--rules", nargs="*", choices=list(RULES), help="some of the rules; by default all")
     parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--interactions", type=int, default=5, help="B")
     parser.add_argument("--seeds", type=int, default=3)

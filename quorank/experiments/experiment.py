@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 from quorank.attacks import ATTACKS
@@ -25,7 +25,8 @@ from quorank.federation import (
 )
 from quorank.learning import LEARNERS, PDGD, Evolution
 from quorank.parts import read_fields, suggest, to_table
-from quorank.privacy import PRIVACIES, NoPrivacy, RandomisedResponse
+from quorank.privacy import PRIVACIES, ClippedGaussian, NoPrivacy, RandomisedResponse
+from quorank.privacy.gaussian import recommended_step
 from quorank.rankers import MLP, RANKERS, Linear, Ranker
 from quorank.users import CLICK_MODELS, Cascade, ClickModel
 
@@ -166,7 +167,8 @@ def _read(tables: Mapping[str, Any]) -> Experiment:
     participation = PARTICIPATIONS.read(plan.pop("participation", Full.kind), "federation.participation")
     personal = PERSONALISATIONS.read(plan.pop("personal", Shared.kind), "federation.personal")
     attack = ATTACKS.read(tables["attack"], "attack") if "attack" in tables else None
-    server = SERVERS.read(plan.pop("server"), "federation.server") if "server" in plan else server_by_default
+    chosen = SERVERS.read(plan.pop("server"), "federation.server") if "server" in plan else None
+    server = chosen or server_by_default
     privacy = PRIVACIES.read(tables.get("privacy", NoPrivacy.kind), "privacy")
     for key in plan:
         if key not in ("clients", "interactions"):
@@ -187,6 +189,8 @@ def _read(tables: Mapping[str, Any]) -> Experiment:
             attack,
             personal,
         )
+        if chosen is None and rounds >= 1:
+            federation = _with_step_for_noise(federation, rounds)
     except BadInput as error:
         sentence = str(error)
         placed = sentence.startswith(("privacy: ", "attack: ", "personal: "))
@@ -216,6 +220,19 @@ def keep_by_default(federation: Federation, ranker: Ranker, rounds: int) -> int:
     room = 4 * federation.clients * -(-rounds // KEEP_EVERY) * ranker.size(136)
     small = federation.clients <= KEEP_CLIENTS and room <= KEEP_BYTES
     return KEEP_EVERY if small and isinstance(federation.participation, Full) else 0
+
+
+def _with_step_for_noise(federation: Federation, rounds: int) -> Federation:
+    """Where noise is accounted and no server is chosen: the step that suits the noise, and an average of rankers."""
+    privacy = federation.privacy
+    if not isinstance(privacy, ClippedGaussian) or not isinstance(federation.learner, PDGD):
+        return federation
+    setting = federation.setting(rounds, 1)
+    try:
+        step = recommended_step(setting, privacy.multiplier(setting), privacy.clip)
+    except BadInput as error:
+        raise BadInput(f"privacy: {error}") from None
+    return replace(federation, server=Add(float(f"{step:.3g}"), 3.0))
 
 
 @dataclass(frozen=True)

@@ -188,11 +188,10 @@ class Runner:
     def ledger(self) -> dict[str, Any]:
         """What left the clients, as `ledger.json` holds it."""
         assert self.progress is not None
-        federation, plan = self.experiment.federation, self.experiment.evaluation
         return ledger(
             self.experiment.tables()["privacy"],
             self.simulator.mechanism,
-            federation.setting(self.experiment.rounds, self.parameters, plan.k + 1),
+            self.simulator.setting,
             *(self.progress.values[name][: self.progress.done] for name in LEDGER),
         )
 

@@ -19,7 +19,7 @@ from quorank.federation.personal import Split
 from quorank.federation.rounds import Federation, Gathered, State
 from quorank.learning import Evolution
 from quorank.learning.simulation import STATISTICS, Privatise, Simulation, Work, World
-from quorank.privacy import Mechanism, Plain, RandomisedResponse
+from quorank.privacy import Mechanism, Plain, RandomisedResponse, Setting
 from quorank.privacy.randomised_response import metric_values
 
 Doubles = npt.NDArray[np.float64]
@@ -78,13 +78,18 @@ class Simulator:
         return self.simulation.world()
 
     @cached_property
-    def mechanism(self) -> Mechanism:
-        """The privacy of the run, calibrated for all of its rounds."""
+    def setting(self) -> Setting:
+        """What the run's privacy must know; where clients differ in how much they search, the busiest counts."""
         federation, simulation = self.federation, self.simulation
         setting = federation.setting(self.rounds or 1, simulation.parameters, simulation.k + 1)
         present = setting.clients - len(self.absent)
-        setting = replace(setting, clients=present, cohort=min(setting.cohort, present))
-        return federation.privacy.mechanism(setting, simulation.seed)
+        busiest = federation.interactions if self.interactions is None else int(self.interactions.max())
+        return replace(setting, clients=present, cohort=min(setting.cohort, present), interactions=busiest)
+
+    @cached_property
+    def mechanism(self) -> Mechanism:
+        """The privacy of the run, calibrated for all of its rounds."""
+        return self.federation.privacy.mechanism(self.setting, self.simulation.seed)
 
     def initial(self) -> State:
         """The state before the first round."""
@@ -158,7 +163,7 @@ class Simulator:
         return Gathered(
             private.total,
             private.weight,
-            count,
+            count if private.participants is None else private.participants,
             interactions,
             float(sums[size]),
             float(sums[size + 1]),

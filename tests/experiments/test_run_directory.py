@@ -43,7 +43,7 @@ def run_in_pieces(
             with pytest.raises(Interrupted) as stopped:
                 run_experiment(chosen, folder, resume=done > 0, threads=1)
         assert (stopped.value.round, stopped.value.rounds) == (stop, chosen.rounds)
-        assert {path.name for path in folder.iterdir()} == {"run.toml", "checkpoint.npz"}
+        assert {path.name for path in folder.iterdir()} - {"clients"} == {"run.toml", "checkpoint.npz"}
         done = stop
     run_experiment(chosen, folder, resume=True, threads=2)
     assert not (folder / "checkpoint.npz").exists()
@@ -151,7 +151,7 @@ def test_a_full_disk_leaves_no_summary_and_no_temporary_files(
             run_experiment(chosen, folder)
     left = {path.name for path in folder.iterdir()}
     assert "summary.json" not in left and name not in left
-    assert left <= {"run.toml", *OUTPUTS}  # nothing temporary
+    assert left <= {"run.toml", "clients", *OUTPUTS}  # nothing temporary
     assert not storage.is_finished(folder)
     run_experiment(chosen, folder, resume=True)
     assert files_of(folder) == three_rounds
@@ -185,7 +185,7 @@ def test_a_full_disk_while_the_checkpoint_is_written_keeps_the_last_one(
         with pytest.raises(OSError, match="No space left"):
             run_experiment(chosen, folder, resume=True)
     assert (folder / "checkpoint.npz").read_bytes() == before
-    assert {path.name for path in folder.iterdir()} == {"run.toml", "checkpoint.npz"}
+    assert {path.name for path in folder.iterdir()} == {"run.toml", "checkpoint.npz", "clients"}
     run_experiment(chosen, folder, resume=True)
     run_experiment(chosen, tmp_path / "whole")
     assert files_of(folder) == files_of(tmp_path / "whole")

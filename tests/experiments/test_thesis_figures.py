@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -159,3 +160,14 @@ def test_similar_variants_are_compared_with_the_first_only() -> None:
 def test_every_line_can_be_drawn() -> None:
     assert set(DASHES) == set(MARKERS) == set(LINES)
     assert len({str(dash) for dash in DASHES.values()}) == len(LINES)
+
+
+def test_intents_are_tested_on_their_training_queries(tmp_path: Path) -> None:
+    figure = load_figure("thesis/figure4.3", quick=True, data=f"intents:{tmp_path}")
+    assert {cell.experiment.data.fold for cell in figure.cells} == {0}
+    overlaps = {
+        part.overlap for cell in figure.cells if isinstance(part := cell.experiment.partition, Preferences)
+    }
+    assert overlaps == {None}, "an overlap would be generated instead of the collection's own intents"
+    with pytest.raises(BadInput, match="nowhere"):
+        load_figure("thesis/figure4.3", quick=True, data="intents:nowhere")

@@ -115,7 +115,7 @@ def test_a_proximal_term_pulls_towards_the_rounds_ranker(tiny_collection) -> Non
         ({"clients": 6, "aggregation": Krum(byzantine=3)}, "byzantine"),
         ({"clients": 6, "aggregation": TrimmedMean(byzantine=3)}, "byzantine"),
         ({"clients": 10, "aggregation": Krum(), "privacy": SecureSum()}, "krum needs to see single updates"),
-        ({"clients": 10, "aggregation": Krum(), "privacy": ClippedGaussian()}, "calibrated for sums"),
+        ({"clients": 10, "aggregation": Krum(), "privacy": ClippedGaussian()}, "complete on sums only"),
         ({"clients": 10, "learner": Evolution(), "personal": LocalOffset()}, "personal: "),
     ],
 )
