@@ -102,15 +102,15 @@ class OnlineRanker:
         require(given.shape == (k,), f"expected {k} clicks, one per shown document, got {given.shape}")
         require(np.isin(given, (0, 1)).all(), "clicks must be true or false, or 1 or 0")
         clicked = given.astype(np.bool_)
+        pull = self.learner.eta * self.learner.proximal
+        if pull > 0.0:  # taken at the same θ as the gradient
+            self._local -= pull * (self._local - self.theta)
         learned = learn_list(
             self._local, shown._packed, self.ranker.hidden, self.n_features, shown._padded, 0, len(shown._padded),
             shown._scores, shown.order, shown._weights, shown._rest, clicked, k, self.learner.eta, np.empty(k),
             np.empty(k + 1), np.empty(k + 1), self._activation,
         )  # fmt: skip
-        moved, pull = learned, self.learner.eta * self.learner.proximal
-        if pull > 0.0:
-            self._local -= pull * (self._local - self.theta)
-            moved = True
+        moved = learned or pull > 0.0
         if self.bound < math.inf:
             moved |= keep_within(self._local, self.bound)
         if moved and self.learner.step == "interaction":

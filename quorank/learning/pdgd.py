@@ -182,6 +182,10 @@ def _simulate_clients(
                 )  # fmt: skip
                 rows[base + g, size] += list_ndcg(world, queries[g], shown, k)
                 learned = False
+                if pull > 0.0:
+                    for j in range(size):
+                        start_at = theta[j] + (offsets[base + g, j] if personal else 0.0)
+                        rows[base + g, j] -= pull * (rows[base + g, j] - start_at)
                 if first >= 0:
                     rows[base + g, size + 1] += 1.0 / (first + 1)
                     for p in range(k):
@@ -190,14 +194,9 @@ def _simulate_clients(
                         rows[base + g, :size], packed[g], hidden, n_features, world.padded, start, n, scores[g], shown,
                         shown_weights, rest, clicked, k, eta, coefficients, logarithms, inverses, activation,
                     )  # fmt: skip
-                if pull > 0.0:
-                    for j in range(size):
-                        start_at = theta[j] + (offsets[base + g, j] if personal else 0.0)
-                        rows[base + g, j] -= pull * (rows[base + g, j] - start_at)
-                    learned = True
                 if bound < np.inf:
                     learned |= keep_within(rows[base + g, :size], bound)
-                if learned and not batched:
+                if (learned or pull > 0.0) and not batched:
                     pack(rows[base + g, :size], hidden, n_features, stride, packed[g])
         for g in range(side):
             for j in range(size):

@@ -26,6 +26,9 @@ COARSE, FINE = 1e-3, 1e-4
 """Steps of a privacy loss distribution while searching and for the figure that is reported; both round up."""
 
 
+LEAST_SAMPLED = 0.3
+"""For sampled cohorts a budget that asks for less noise than this is refused: its distributions fill the memory."""
+
 LEAST_NOISE = 0.05
 """Multipliers below this promise nothing, and their distributions fill the memory."""
 
@@ -141,10 +144,12 @@ def _search(
     def enough(z: float) -> bool:
         return _epsilon(setting, z, delta, accountant, setting.rounds, step) <= target
 
-    return smallest(enough, start, precision)
+    return smallest(enough, start, precision, LEAST_SAMPLED)
 
 
-def smallest(enough: Callable[[float], bool], start: float, precision: float) -> float:
+def smallest(
+    enough: Callable[[float], bool], start: float, precision: float, least: float = LEAST_NOISE
+) -> float:
     """The smallest z that is enough, to a relative precision from above, where every larger z is enough too."""
     high = start
     while not enough(high):
@@ -153,9 +158,7 @@ def smallest(enough: Callable[[float], bool], start: float, precision: float) ->
     low = high / 1.5
     while enough(low):
         high, low = low, low / 1.5
-        require(
-            low >= LEAST_NOISE, "this budget needs next to no noise: lower epsilon, or account for nothing"
-        )
+        require(low >= least, "this budget needs next to no noise: lower epsilon, or account for nothing")
     while high - low > precision * high:
         middle = (high + low) / 2.0
         high, low = (middle, low) if enough(middle) else (high, middle)

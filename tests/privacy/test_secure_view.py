@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import struct
+
 import numpy as np
 import pytest
 from scipy import stats
 from secure_rounds import OCCASION, seeded, started
 
 from quorank.privacy import secure_client, secure_server
-from quorank.privacy.secure_masks import agree, pair_mask, self_mask
+from quorank.privacy.secure_masks import Occasion, agree, pair_mask, self_mask
 from quorank.privacy.secure_server import SecureServer
 
 UNLIKELY = 1e-4
@@ -155,3 +157,16 @@ def test_masks_of_a_pair_cancel_and_depend_on_all_that_they_are_for() -> None:
     assert np.array_equal(pair_mask(OCCASION, secret, 2, 5, 10), one[:10])
     same_place = pair_mask(OCCASION, secret, 2, 2, LENGTH)
     assert np.mean(self_mask(OCCASION, secret, 2, LENGTH) == same_place) < 0.1
+
+
+@pytest.mark.parametrize(
+    "session", [b"s", b"a longer session name than one block of the hash function holds, which is 64"]
+)
+def test_seeds_are_those_of_hkdf(session) -> None:
+    """Against the library's own HKDF-SHA-256."""
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+    info = b"purpose" + struct.pack("<III", 7, 3, 9)
+    expected = HKDF(hashes.SHA256(), 32, session, info).derive(b"secret" * 6)
+    assert Occasion(session, 7).seed(b"secret" * 6, b"purpose", 3, 9) == expected
