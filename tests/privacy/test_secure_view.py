@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import struct
-
 import numpy as np
 import pytest
 from scipy import stats
@@ -159,14 +157,16 @@ def test_masks_of_a_pair_cancel_and_depend_on_all_that_they_are_for() -> None:
     assert np.mean(self_mask(OCCASION, secret, 2, LENGTH) == same_place) < 0.1
 
 
-@pytest.mark.parametrize(
-    "session", [b"s", b"a longer session name than one block of the hash function holds, which is 64"]
-)
-def test_seeds_are_those_of_hkdf(session) -> None:
-    """Against the library's own HKDF-SHA-256."""
-    from cryptography.hazmat.primitives import hashes
-    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-
-    info = b"purpose" + struct.pack("<III", 7, 3, 9)
-    expected = HKDF(hashes.SHA256(), 32, session, info).derive(b"secret" * 6)
-    assert Occasion(session, 7).seed(b"secret" * 6, b"purpose", 3, 9) == expected
+def test_every_part_of_a_seeds_name_changes_it() -> None:
+    """Session, round, purpose, both clients and the secret; nothing runs together."""
+    one = Occasion(b"session", 7)
+    seeds = [
+        one.seed(b"s" * 32, b"purpose", 3, 9),
+        one.seed(b"t" * 32, b"purpose", 3, 9),
+        one.seed(b"s" * 32, b"porpoise", 3, 9),
+        one.seed(b"s" * 32, b"purpose", 9, 3),
+        one.seed(b"s" * 32, b"purpose", 3, 10),
+        Occasion(b"session", 8).seed(b"s" * 32, b"purpose", 3, 9),
+        Occasion(b"another", 7).seed(b"s" * 32, b"purpose", 3, 9),
+    ]
+    assert len(set(seeds)) == len(seeds) and {len(seed) for seed in seeds} == {32}
