@@ -123,10 +123,10 @@ def _noise_multiplier(setting: Setting, target: float, delta: float, accountant:
 
         exact = gaussian_mechanism.get_sigma_gaussian(target, delta) * math.sqrt(setting.rounds)
         return smallest(lambda z: epsilon(setting, z, delta) <= target, float(exact), 1e-9)
-    by_renyi = _search(setting, target, delta, "rdp", 1.0, 1e-3 if accountant == "pld" else 1e-6, FINE)
     if accountant == "rdp":
-        return by_renyi
-    near = _search(setting, target, delta, "pld", by_renyi, 3e-4, COARSE)
+        return _search(setting, target, delta, "rdp", 1.0, 1e-6, FINE, LEAST_NOISE)
+    by_renyi = _search(setting, target, delta, "rdp", 1.0, 1e-3, FINE, LEAST_SAMPLED)
+    near = _search(setting, target, delta, "pld", by_renyi, 3e-4, COARSE, LEAST_SAMPLED)
     while epsilon(setting, near, delta) > target:  # finer steps are tighter, so this should never be
         near *= 1.001
     return near
@@ -140,11 +140,12 @@ def _search(
     start: float,
     precision: float,
     step: float,
+    least: float,
 ) -> float:
     def enough(z: float) -> bool:
         return _epsilon(setting, z, delta, accountant, setting.rounds, step) <= target
 
-    return smallest(enough, start, precision, LEAST_SAMPLED)
+    return smallest(enough, start, precision, least)
 
 
 def smallest(
