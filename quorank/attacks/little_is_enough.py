@@ -16,7 +16,6 @@ from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtri
 
 from quorank.attacks.colluders import (
     Doubles,
@@ -67,6 +66,8 @@ def largest_z(n: int, m: int) -> float:
 
     A cohort that is drawn may hold a majority of malicious clients; then one honest client beyond them is enough.
     """
+    from scipy.special import ndtri
+
     supporters = max(n // 2 + 1 - m, 1)
     honest = n - m
     return float(ndtri((honest - supporters) / honest)) if honest > supporters else 0.0

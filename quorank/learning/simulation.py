@@ -142,8 +142,8 @@ class Work:
 def draw_query(world: World, interaction: int, client: int, round_: int) -> tuple[int, int]:
     """The query that a client submits, and the click model that its user follows."""
     u, v = uniform_pair(world.query_key, 0, interaction, client, round_)
-    group = world.group[client % len(world.group)]
-    model = world.click_model[client % len(world.click_model)]
+    group = world.group[client if len(world.group) > 1 else 0]
+    model = world.click_model[client if len(world.click_model) > 1 else 0]
     if model < 0:
         model = int(v * world.drawn)
     return world.first_query[group] + int(u * world.query_count[group]), model

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -23,10 +23,11 @@ from quorank.privacy.clipping import clip_updates
 from quorank.privacy.discrete_noise import skellam, skellam_rows
 from quorank.privacy.mechanism import Doubles, Integers, Memory, Sum
 from quorank.privacy.quantise import dequantise, quantise, scale_for
-from quorank.privacy.secure_graph import Neighbourhood, neighbours_for
-from quorank.privacy.secure_server import RoundFailed
-from quorank.privacy.secure_sum import SecureSumResult, secure_sum
 from quorank.privacy.setting import Setting
+
+if TYPE_CHECKING:
+    from quorank.privacy.secure_graph import Neighbourhood
+    from quorank.privacy.secure_sum import SecureSumResult
 
 Words = npt.NDArray[np.uint32]
 
@@ -73,6 +74,8 @@ def check_secure(setting: Setting, masks: bool, dropouts: float) -> None:
 @cache
 def neighbourhood_of(cohort: int, dropouts: float) -> Neighbourhood:
     """Who holds whose shares, so that as many may leave as can by bad luck: four standard deviations above the mean."""
+    from quorank.privacy.secure_graph import neighbours_for
+
     margin = 4.0 * math.sqrt(dropouts * (1.0 - dropouts) / cohort)
     return neighbours_for(cohort, max(0.1, dropouts + margin))
 
@@ -143,6 +146,8 @@ class IntegerSums:
     def finish(
         self, total: Doubles, weight: float, within: int, count: int, round_: int, memory: Memory
     ) -> Sum:
+        from quorank.privacy.secure_server import RoundFailed
+
         sent = self._came.pop(round_, {})
         clients = np.array(sorted(sent), dtype=np.int64)
         present = int(np.count_nonzero(self._leaving(clients, round_) != BEFORE))
@@ -177,6 +182,8 @@ class IntegerSums:
 
     def _masked(self, sent: dict[int, Any], clients: Integers, round_: int, expected: Words) -> Words:
         """Play the protocol with every message; its sum must be the plain one."""
+        from quorank.privacy.secure_sum import secure_sum
+
         leaving = self._leaving(clients, round_)
         result = secure_sum(
             sent,

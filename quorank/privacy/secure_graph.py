@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-from scipy import stats
 
 from quorank.errors import BadInput, require
 from quorank.privacy.shamir import MOST_HOLDERS
@@ -87,11 +86,15 @@ def neighbours_for(n: int, dropouts: float = 0.1, colluding: float = 0.05) -> Ne
 
 def shortage(n: int, k: int, t: int, leaving: int) -> float:
     """The most that P(some client keeps fewer than t of its k neighbours) can be, when `leaving` of n leave."""
+    from scipy import stats  # half a second that other runs need not wait
+
     return n * float(stats.hypergeom.sf(k - t, n - 1, leaving, k))
 
 
 def exposure(n: int, k: int, t: int, colluding: int) -> float:
     """The most that P(some client has t colluding clients among its k neighbours) can be."""
+    from scipy import stats  # half a second that other runs need not wait
+
     return n * float(stats.hypergeom.sf(t - 1, n - 1, colluding, k))
 
 
