@@ -118,13 +118,16 @@ def _measure_clients(
             pack(local, hidden, n_features, stride, packed)
             for j in range(half):
                 i = side * half + j
-                query, model = draw_query(world, i, client, round_)
+                query, model = draw_query(
+                    world.query_key, world.group, world.first_query, world.query_count, world.click_model,
+                    world.drawn, i, client, round_,
+                )  # fmt: skip
                 start, stop = world.offsets[query], world.offsets[query + 1]
                 score_rows(packed, hidden, world.padded, start, stop, scores, activation)
                 k = top_k(scores, stop - start, k_max, shown)
                 first = click_list(
-                    world.labels, start, shown, k, world.examine[model], world.click[model], world.stop[model],
-                    world.click_key, i, client, round_, clicked,
+                    world.labels, start, shown, k, world.examine, world.click, world.stop, model, world.click_key,
+                    i, client, round_, clicked,
                 )  # fmt: skip
                 dcg = 0.0
                 for p in range(k):
@@ -134,7 +137,9 @@ def _measure_clients(
                 reciprocal = 1.0 / (first + 1) if first >= 0 else 0.0
                 measured[at, side, j] = dcg / best if ndcg_reward else reciprocal
                 total_rr += reciprocal
-                total_ndcg += list_ndcg(world, query, shown, k)
+                total_ndcg += list_ndcg(
+                    world.labels, start, world.ideal[query], world.gain, world.discount, shown, k
+                )
         statistics[at, 0] = total_ndcg
         statistics[at, 1] = total_rr
         statistics[at, STATISTICS - 1] = total_clicks

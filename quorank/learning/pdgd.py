@@ -164,7 +164,10 @@ def _simulate_clients(
             lengths[:] = 0
             for g in range(side):
                 if i < interactions[base + g]:
-                    queries[g], models[g] = draw_query(world, i, clients[base + g], round_)
+                    queries[g], models[g] = draw_query(
+                        world.query_key, world.group, world.first_query, world.query_count, world.click_model,
+                        world.drawn, i, clients[base + g], round_,
+                    )  # fmt: skip
                     starts[g] = world.offsets[queries[g]]
                     lengths[g] = world.offsets[queries[g] + 1] - starts[g]
             score_lists(packed, hidden, world.padded, starts, lengths, scores, activation)
@@ -177,10 +180,12 @@ def _simulate_clients(
                     scores[g], n, k, world.ranking_key, i, client, round_, room, shown, shown_weights
                 )
                 first = click_list(
-                    world.labels, start, shown, k, world.examine[models[g]], world.click[models[g]],
-                    world.stop[models[g]], world.click_key, i, client, round_, clicked,
+                    world.labels, start, shown, k, world.examine, world.click, world.stop, models[g], world.click_key,
+                    i, client, round_, clicked,
                 )  # fmt: skip
-                rows[base + g, size] += list_ndcg(world, queries[g], shown, k)
+                rows[base + g, size] += list_ndcg(
+                    world.labels, start, world.ideal[queries[g]], world.gain, world.discount, shown, k
+                )
                 learned = False
                 if pull > 0.0:
                     for j in range(size):
@@ -201,5 +206,6 @@ def _simulate_clients(
         for g in range(side):
             for j in range(size):
                 rows[base + g, j] -= theta[j]
-                if personal:
+            if personal:
+                for j in range(size):
                     rows[base + g, j] -= offsets[base + g, j]

@@ -139,23 +139,40 @@ class Work:
 
 
 @kernel
-def draw_query(world: World, interaction: int, client: int, round_: int) -> tuple[int, int]:
-    """The query that a client submits, and the click model that its user follows."""
-    u, v = uniform_pair(world.query_key, 0, interaction, client, round_)
-    group = world.group[client if len(world.group) > 1 else 0]
-    model = world.click_model[client if len(world.click_model) > 1 else 0]
+def draw_query(
+    key: Keys,
+    group: Integers,
+    first_query: Integers,
+    query_count: Integers,
+    click_model: Integers,
+    drawn: int,
+    interaction: int,
+    client: int,
+    round_: int,
+) -> tuple[int, int]:
+    """The query that a client submits, and the click model that its user follows (arguments as in World)."""
+    u, v = uniform_pair(key, 0, interaction, client, round_)
+    of = group[client if len(group) > 1 else 0]
+    model = click_model[client if len(click_model) > 1 else 0]
     if model < 0:
-        model = int(v * world.drawn)
-    return world.first_query[group] + int(u * world.query_count[group]), model
+        model = int(v * drawn)
+    return first_query[of] + int(u * query_count[of]), model
 
 
 @kernel
-def list_ndcg(world: World, query: int, shown: npt.NDArray[np.int64], k: int) -> float:
+def list_ndcg(
+    labels: npt.NDArray[np.int8],
+    start: int,
+    ideal: float,
+    gain: Doubles,
+    discount: Doubles,
+    shown: npt.NDArray[np.int64],
+    k: int,
+) -> float:
     """nDCG@k of the list that was shown, 0 where nothing is relevant (SPEC §1, online)."""
-    if world.ideal[query] <= 0.0:
+    if ideal <= 0.0:
         return 0.0
-    start = world.offsets[query]
     total = 0.0
     for p in range(k):
-        total += world.gain[world.labels[start + shown[p]]] * world.discount[p]
-    return float(total / world.ideal[query])
+        total += gain[labels[start + shown[p]]] * discount[p]
+    return float(total / ideal)

@@ -32,13 +32,14 @@ def click_list(
     examine: Doubles,
     click: Doubles,
     stop: Doubles,
+    model: int,
     key: npt.NDArray[np.uint64],
     interaction: int,
     client: int,
     round_: int,
     clicked: npt.NDArray[np.bool_],
 ) -> int:
-    """Walk down shown[:k], fill clicked[:k], return the rank of the first click (from 0) or −1.
+    """Walk down shown[:k] by one of the click models, fill clicked[:k], return the rank of the first click or −1.
 
     One uniform is drawn per position looked at, and a second one, for leaving, only after a click.
     """
@@ -56,7 +57,7 @@ def click_list(
         else:
             u, spare = uniform_pair(key, draw >> 1, interaction, client, round_)
         draw += 1
-        if u < examine[p] * click[label]:
+        if u < examine[model, p] * click[model, label]:
             clicked[p] = True
             if first < 0:
                 first = p
@@ -65,7 +66,7 @@ def click_list(
             else:
                 u, spare = uniform_pair(key, draw >> 1, interaction, client, round_)
             draw += 1
-            present = u >= stop[label]
+            present = u >= stop[model, label]
     return first
 
 
@@ -94,9 +95,10 @@ def simulate_clicks(
         0,
         order,
         k,
-        tables.examine,
-        tables.click,
-        tables.stop,
+        tables.examine[None],
+        tables.click[None],
+        tables.stop[None],
+        0,
         key,
         interaction,
         client,
