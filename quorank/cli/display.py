@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 if TYPE_CHECKING:
     from quorank.experiments.progress import Progress
@@ -105,6 +106,17 @@ def _lines(title: str) -> Watch:
         )
 
     return watch
+
+
+def print_rows(*rows: tuple[str, str, str]) -> None:
+    """A name, a figure, and what it is: wrapped to the terminal."""
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_column(style="dim")
+    table.add_column(justify="right", style="bold")
+    table.add_column()
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    Console().print(table)
 
 
 def compact(number: float) -> str:

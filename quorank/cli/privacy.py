@@ -53,6 +53,7 @@ def plan(
     The noise multiplier is the standard deviation of the noise on the sum of
     a cohort's updates, divided by the clip.
     """
+    from quorank.cli.display import print_rows
     from quorank.privacy import Setting, accounting
     from quorank.privacy.gaussian import HOPELESS, ClippedGaussian, recommended_step, signal_to_noise
 
@@ -90,7 +91,7 @@ def plan(
         print(json_.dumps(figures))
         return
     step = figures["server_step"]
-    _print_rows(
+    print_rows(
         ("noise multiplier", f"{z:.4g}", "standard deviation of the noise on the sum, over the clip"),
         (
             "epsilon",
@@ -113,21 +114,6 @@ def plan(
         print(
             "nothing can be learned within this budget:\neven a cohort that agrees completely drowns in the noise"
         )
-
-
-def _print_rows(*rows: tuple[str, str, str]) -> None:
-    """A name, a figure, and what it is: wrapped to the terminal."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(show_header=False, box=None, pad_edge=False)
-    table.add_column(style="dim")
-    table.add_column(justify="right", style="bold")
-    table.add_column()
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    Console().print(table)
 
 
 @app.command()
@@ -241,6 +227,7 @@ def _show_audit(result: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from quorank.cli.display import print_rows
     from quorank.experiments.auditing import telling
 
     claim = result["claimed"]
@@ -262,7 +249,7 @@ def _show_audit(result: dict[str, Any]) -> None:
         outcome = "refuted" if result["published"]["refuted"] else "not refuted"
         told = f"the published ε = {result['published']['epsilon']:g}, read as that of one client and the whole run"
         rows.append(("published", outcome, told))
-    _print_rows(*rows)
+    print_rows(*rows)
     study = result.get("reconstruction")
     if study is None:
         return

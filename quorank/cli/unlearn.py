@@ -84,9 +84,7 @@ def unlearn(
 
 
 def _show(result: dict[str, Any]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    from quorank.cli.display import print_rows
 
     who = ", ".join(map(str, result["clients"]))
     zeros = result["zero_updates"]
@@ -114,11 +112,5 @@ def _show(result: dict[str, Any]) -> None:
         rows.append(("privacy", f"ε = {privacy['epsilon']:.4g}", told))
     erased = ", ".join(result["erased"]) or "nothing was left to erase"
     rows.append(("erased", "checked", f"{erased}; {result['files_checked']} files read again"))
-    table = Table(show_header=False, box=None, pad_edge=False)
-    table.add_column(style="dim")
-    table.add_column(justify="right", style="bold")
-    table.add_column()
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    Console().print(table)
+    print_rows(*rows)
     print(f"ranker   {result['ranker']}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from quorank.errors import BadInput, require
+from quorank.errors import require
 from quorank.federation.aggregations import Aggregation
 from quorank.federation.hostile import Attack
 from quorank.federation.mean import Mean
@@ -106,10 +106,7 @@ class Federation:
                 f"{self.learner.kind} sends an update, so it needs another privacy",
             )
         if self.attack is not None:
-            try:
-                self.attack.check(cohort)
-            except BadInput as error:
-                raise BadInput(f"attack: {error}") from None
+            self.attack.check(cohort)
         if not isinstance(self.aggregation, Mean):
             self.aggregation.check(cohort)
             require(

@@ -112,13 +112,10 @@ class KeyList(Message):
 
 
 @dataclass(frozen=True)
-class ShareKeys(Message):
-    """Client to server: for each other holder its sealed shares."""
+class _Sealed(Message):
+    """Sealed shares, each with the client at the other end."""
 
-    KIND: ClassVar[int] = 3
-    WORDS: ClassVar[str] = "the shares"
-
-    sealed: Keyed  # by receiver
+    sealed: Keyed
 
     def _body(self) -> bytes:
         return _listed(_WITH_SEALED, self.sealed)
@@ -129,20 +126,19 @@ class ShareKeys(Message):
 
 
 @dataclass(frozen=True)
-class ShareDelivery(Message):
-    """Server to client: the shares that others sealed for it."""
+class ShareKeys(_Sealed):
+    """Client to server: for each other holder its sealed shares, by receiver."""
+
+    KIND: ClassVar[int] = 3
+    WORDS: ClassVar[str] = "the shares"
+
+
+@dataclass(frozen=True)
+class ShareDelivery(_Sealed):
+    """Server to client: the shares that others sealed for it, by sender."""
 
     KIND: ClassVar[int] = 4
     WORDS: ClassVar[str] = "the delivery of shares"
-
-    sealed: Keyed  # by sender
-
-    def _body(self) -> bytes:
-        return _listed(_WITH_SEALED, self.sealed)
-
-    @classmethod
-    def _read(cls, reader: Reader) -> Sequence[Any]:
-        return (reader.keyed(_WITH_SEALED),)
 
 
 @dataclass(frozen=True)
