@@ -45,6 +45,14 @@ class Purpose(IntEnum):
     DROPOUT = 13  # who leaves in the middle of a round
     ATTACK = 14  # what an attacker draws
     PARTITION = 15  # how data are divided among clients
+    DOCUMENTS = 16  # generated documents and queries
+    OBFUSCATION = 17  # which rows of a sketch a party really asks for, and what stands in the others
+    ANSWER = 18  # what perturbs the answer of a party
+    INSTANCES = 19  # which pairs become training instances of a party, and in which order
+    HISTORY = 20  # generated browsing histories
+    CHOICE = 21  # which suggestion a person chooses
+    TRAFFIC = 22  # when people search
+    STUDY = 23  # who is in which arm, and repetitions of a simulated study
 
 
 @kernel

@@ -15,6 +15,7 @@ import typer
 if TYPE_CHECKING:
     from quorank.experiments.figures import Figure
     from quorank.experiments.grid import Cell
+    from quorank.experiments.studies import Study
 
 MOST_JOBS = 8  # by default: every job holds a collection of its own in memory
 
@@ -52,12 +53,17 @@ def reproduce(
     if figure is None or list_:
         _list(json)
         return
+    from quorank.experiments import figure_parts
+
+    if figure in figure_parts.names(studies=True):
+        _study(figure, quick, data, repetitions, out, json)
+        return
     from quorank.experiments.figure_report import REPORT, renderable, write_all
     from quorank.experiments.figure_results import as_dict, collect
     from quorank.experiments.figures import load_figure
 
     chosen = load_figure(figure, quick=quick, data=data, repetitions=repetitions)
-    folder = out or _default_folder(chosen)
+    folder = out or _default_folder(chosen, chosen.collections[0].label if data else "")
     _run(chosen, folder, jobs)
     results = collect(chosen, folder)
     write_all(results, folder, _command(chosen))
@@ -70,10 +76,69 @@ def reproduce(
     print(f"figure   {folder / 'figure.png'}\nreport   {folder / REPORT}")
 
 
-def _list(json: bool) -> None:
-    from quorank.experiments.figures import load_figure, names
+def _study(
+    name: str, quick: bool, data: str | None, repetitions: int | None, out: Path | None, json: bool
+) -> None:
+    """A figure that is no grid of runs."""
+    from quorank.experiments.figure_report import REPORT
+    from quorank.experiments.figure_runs import claim_folder
+    from quorank.experiments.studies import load_study
+    from quorank.experiments.study_parts import Asked
+    from quorank.experiments.study_report import as_dict, renderable, write_all
 
-    found = {name: load_figure(name, quick=True).header for name in names()}
+    chosen = load_study(name, quick=quick, data=data, repetitions=repetitions)
+    folder = out or _default_folder(chosen, Path(data).resolve().name if data else "")
+    claim_folder(chosen, folder)
+    with _steps(name) as progress:
+        measured = chosen.part.measure(Asked(data, chosen.header.repetitions, folder, progress))
+    write_all(chosen, measured, folder, _command(chosen))
+    if json:
+        print(json_.dumps(as_dict(chosen, measured), allow_nan=False))
+        return
+    from rich.console import Console
+
+    Console().print(renderable(chosen, measured))
+    if measured.charts:
+        print(f"figure   {folder / 'figure.png'}")
+    print(f"report   {folder / REPORT}")
+
+
+@contextmanager
+def _steps(name: str) -> Iterator[Callable[[int, int, str], None]]:
+    """Progress through a study: a bar with the time left on a terminal, a line every few seconds elsewhere."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from quorank.cli.display import LINE_SECONDS
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=None),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    terminal, shown = sys.stderr.isatty(), time.monotonic()
+    with Progress(*columns, console=Console(stderr=True), expand=True, disable=not terminal) as bar:
+        task = bar.add_task(name, total=None)
+
+        def progress(done: int, total: int, what: str) -> None:
+            nonlocal shown
+            bar.update(task, completed=done, total=total, description=f"{name}: {what}")
+            if not terminal and time.monotonic() - shown > LINE_SECONDS:
+                shown = time.monotonic()
+                print(f"{name}: {done}/{total}, {what}", file=sys.stderr)
+
+        yield progress
+
+
+def _list(json: bool) -> None:
+    from quorank.experiments import figure_parts
+    from quorank.experiments.figures import load_figure
+    from quorank.experiments.studies import load_study
+
+    found = {name: load_figure(name, quick=True).header for name in figure_parts.names(studies=False)}
+    found |= {name: load_study(name, quick=True).header for name in figure_parts.names(studies=True)}
+    found = dict(sorted(found.items()))
     if json:
         print(
             json_.dumps([{"figure": name, "about": h.about, "paper": h.paper} for name, h in found.items()])
@@ -163,16 +228,12 @@ def _estimate(cells: list[Cell], took: dict[str, list[float]]) -> float:
     return sum(sum(found) / len(found) for found in times)
 
 
-def _default_folder(figure: Figure) -> Path:
-    words = (
-        figure.name.replace("/", "-"),
-        "quick" if figure.quick else "",
-        figure.collections[0].label if figure.data else "",
-    )
+def _default_folder(figure: Figure | Study, collection: str) -> Path:
+    words = (figure.name.replace("/", "-"), "quick" if figure.quick else "", collection)
     return Path("runs") / "-".join(word for word in words if word)
 
 
-def _command(figure: Figure) -> str:
+def _command(figure: Figure | Study) -> str:
     from shlex import quote
 
     words = ["quorank reproduce", figure.name]

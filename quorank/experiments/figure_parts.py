@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from quorank.errors import require
 from quorank.evaluation.runs import CURVES
 from quorank.parts import suggest
 
+PAPERS = Path(__file__).parent / "papers"
 LINES = ("solid", "dashed", "dotted", "dash-dotted", "long")
+
+
+def names(*, studies: bool) -> list[str]:
+    """The shipped figures that are studies, such as "thesis/figure6.2", or those that are grids of runs."""
+    found = sorted(PAPERS.rglob("*.toml"))
+    chosen = (p for p in found if ("\n[study]" in p.read_text(encoding="utf-8")) == studies)
+    return [p.relative_to(PAPERS).with_suffix("").as_posix() for p in chosen]
 
 
 @dataclass(frozen=True)

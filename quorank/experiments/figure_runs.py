@@ -13,6 +13,7 @@ from quorank.experiments import storage
 from quorank.experiments.documents import Document
 from quorank.experiments.figures import Figure
 from quorank.experiments.grid import Grid
+from quorank.experiments.studies import Study
 from quorank.files import write_whole
 
 NOTE = "figure.json"
@@ -30,6 +31,17 @@ class FigureGrid(Grid):
 
 def claim(figure: Figure, folder: Path, command: str) -> FigureGrid:
     """The figure's cells for `run_grid`, once the directory is known to be new or this figure's own."""
+    if claim_folder(figure, folder):
+        for cell in figure.cells:
+            if (folder / cell.name / storage.CONFIG).is_file() and (
+                storage.read_experiment(folder / cell.name) != cell.experiment
+            ):
+                raise BadInput(f"{folder}: {cell.name} was run with other settings; choose another --out")
+    return FigureGrid(Document({}, figure.name), {}, figure.cells, command)
+
+
+def claim_folder(figure: Figure | Study, folder: Path) -> bool:
+    """Whether the figure was here before; a directory that holds something else is refused."""
     if folder.exists() and not folder.is_dir():
         raise BadInput(f"{folder}: this is a file; expected a directory for the figure")
     note = {"figure": figure.name, "quick": figure.quick, "data": figure.data, "version": __version__}
@@ -37,19 +49,15 @@ def claim(figure: Figure, folder: Path, command: str) -> FigureGrid:
         found = _read(folder / NOTE)
         if found != note:
             raise BadInput(f"{folder}: it holds {_words(found)}, not {_words(note)}; choose another --out")
-        for cell in figure.cells:
-            if (folder / cell.name / storage.CONFIG).is_file() and (
-                storage.read_experiment(folder / cell.name) != cell.experiment
-            ):
-                raise BadInput(f"{folder}: {cell.name} was run with other settings; choose another --out")
-    elif folder.is_dir() and any(folder.iterdir()):
+        return True
+    if folder.is_dir() and any(folder.iterdir()):
         raise BadInput(f"{folder}: it holds something else than a figure; choose another --out")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BadInput(f"{folder}: cannot be created ({error.strerror})") from None
     write_whole(folder / NOTE, storage.json_bytes(note))
-    return FigureGrid(Document({}, figure.name), {}, figure.cells, command)
+    return False
 
 
 def _read(path: Path) -> Any:

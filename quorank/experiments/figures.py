@@ -25,13 +25,13 @@ from typing import Any
 from quorank.data.source import INTENTS, count_folds, find_files, folder_of
 from quorank.errors import BadInput, require
 from quorank.evaluation.runs import flatten
+from quorank.experiments import figure_parts
 from quorank.experiments.documents import Document, put, read_document
 from quorank.experiments.experiment import SECTIONS, Experiment
-from quorank.experiments.figure_parts import LINES, Check, Choice, Header
+from quorank.experiments.figure_parts import LINES, PAPERS, Check, Choice, Header
 from quorank.experiments.grid import Cell
 from quorank.parts import read_fields, suggest
 
-PAPERS = Path(__file__).parent / "papers"
 TABLES = ("figure", "grid", "collection", "variant", "check", "quick")
 
 
@@ -59,8 +59,8 @@ class Figure:
 
 
 def names() -> list[str]:
-    """All figures, such as "fpdgd/figure3"."""
-    return sorted(p.relative_to(PAPERS).with_suffix("").as_posix() for p in PAPERS.rglob("*.toml"))
+    """All figures that are grids of runs, such as "fpdgd/figure3"."""
+    return figure_parts.names(studies=False)
 
 
 def load_figure(
@@ -69,6 +69,7 @@ def load_figure(
     """The shipped figure of this name."""
     known = names()
     if name not in known:
+        known = sorted(known + figure_parts.names(studies=True))
         close = [k for k in known if name and name in k.split("/")]
         hint = f" (did you mean {' or '.join(map(repr, close))}?)" if close else suggest(name, known)
         raise BadInput(f"there is no figure {name!r}{hint}; known: {', '.join(known)}")
