@@ -28,7 +28,7 @@ from quorank.evaluation.runs import flatten
 from quorank.experiments import figure_parts
 from quorank.experiments.documents import Document, put, read_document
 from quorank.experiments.experiment import SECTIONS, Experiment
-from quorank.experiments.figure_parts import LINES, PAPERS, Check, Choice, Header
+from quorank.experiments.figure_parts import LINES, Check, Choice, Header
 from quorank.experiments.grid import Cell
 from quorank.parts import read_fields, suggest
 
@@ -73,7 +73,7 @@ def load_figure(
         close = [k for k in known if name and name in k.split("/")]
         hint = f" (did you mean {' or '.join(map(repr, close))}?)" if close else suggest(name, known)
         raise BadInput(f"there is no figure {name!r}{hint}; known: {', '.join(known)}")
-    path = PAPERS / f"{name}.toml"
+    path = figure_parts.PAPERS / f"{name}.toml"
     document = replace(read_document(path), name=f"{name}.toml")
     return read_figure(document, name, quick=quick, data=data, repetitions=repetitions)
 

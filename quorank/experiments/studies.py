@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from quorank.errors import BadInput, require
+from quorank.experiments import figure_parts
 from quorank.experiments.documents import Document, read_document
-from quorank.experiments.figure_parts import PAPERS, Header, names
+from quorank.experiments.figure_parts import Header, names
 from quorank.experiments.study_parts import StudyPart
 from quorank.parts import Family, read_fields, suggest
 
@@ -46,7 +47,7 @@ def load_study(
 ) -> Study:
     """The shipped study of this name."""
     require(name in names(studies=True), f"there is no study {name!r}{suggest(name, names(studies=True))}")
-    document = replace(read_document(PAPERS / f"{name}.toml"), name=f"{name}.toml")
+    document = replace(read_document(figure_parts.PAPERS / f"{name}.toml"), name=f"{name}.toml")
     return read_study(document, name, quick=quick, data=data, repetitions=repetitions)
 
 

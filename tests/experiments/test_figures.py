@@ -198,7 +198,7 @@ def papers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "papers"
     (folder / "test").mkdir(parents=True)
     (folder / "test" / "tiny.toml").write_text(TINY)
-    monkeypatch.setattr(figures, "PAPERS", folder)
+    monkeypatch.setattr(figures.figure_parts, "PAPERS", folder)
     return tmp_path
 
 

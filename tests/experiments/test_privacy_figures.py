@@ -180,7 +180,7 @@ relative = true
 def test_a_private_figure_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "papers" / "test").mkdir(parents=True)
     (tmp_path / "papers" / "test" / "tiny.toml").write_text(TINY)
-    monkeypatch.setattr(figures, "PAPERS", tmp_path / "papers")
+    monkeypatch.setattr(figures.figure_parts, "PAPERS", tmp_path / "papers")
     out = tmp_path / "out"
     done = CliRunner().invoke(app, ["reproduce", "test/tiny", "--json", "--jobs", "1", "--out", str(out)])
     assert done.exit_code == 0, done.output
