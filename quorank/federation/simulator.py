@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from quorank.draws import Purpose, key_of
 from quorank.errors import require
-from quorank.federation.exact_sum import ExactSum
+from quorank.federation.gathering import Gathering
 from quorank.federation.personal import Split
 from quorank.federation.rounds import Federation, Gathered, State
 from quorank.learning import Evolution
@@ -29,20 +29,6 @@ Sent = Callable[[Integers, Doubles], None]
 
 ROWS_BYTES = 1 << 19
 """A chunk's updates fill about this many bytes, so that they are summed while still in cache."""
-
-
-@dataclass(eq=False)
-class _Releases(ExactSum):
-    """The running sum of a cohort's releases and statistics."""
-
-    within: int = field(default=0, init=False)  # updates that were within the clip
-    interactions: int = field(default=0, init=False)
-
-    def merge(self, other: ExactSum) -> None:
-        super().merge(other)
-        assert isinstance(other, _Releases)
-        self.within += other.within
-        self.interactions += other.interactions
 
 
 class _Play(NamedTuple):
@@ -105,7 +91,7 @@ class Simulator:
     def warm(self, state: State) -> None:
         """Compile, or load from the cache, what a round needs, so that the first one is timed like the others."""
         nobody = np.empty(0, dtype=np.int64)
-        self._play(_Play(state, nobody, None, None), (0, 0), self._nothing())
+        self._play(_Play(state, nobody, None, None), (0, 0), self.gathering())
 
     def members(self, round_: int) -> Integers | None:
         """The cohort of a round (from 0), without those who have left; None stands for all clients."""
@@ -144,59 +130,45 @@ class Simulator:
         rows = np.empty((count, size + STATISTICS)) if alone else None
         play = _Play(state, members, personal, rows, sent)
         if self.threads == 1 or len(spans) == 1:
-            total = self._nothing()
+            gathering = self.gathering()
             for span in spans:
-                self._play(play, span, total)
+                self._play(play, span, gathering)
         else:
-            total = self._gather_in_threads(play, spans)
+            gathering = self._gather_in_threads(play, spans)
         weights = None
         if rows is not None:
             clients = np.arange(count) if members is None else members
-            weights = self._interactions(clients).astype(np.float64)
-            self._send(play, clients, rows, weights, total)
-        sums = total.value()
-        interactions = total.interactions
-        weight = float(interactions if self.mechanism.weighted else count)
-        if beside is not None:
-            sums[:size] += np.rint(beside * self.mechanism.unit) if self.mechanism.unit != 1.0 else beside
-        private = self.mechanism.finish(sums[:size], weight, total.within, count, state.round, state.private)
-        return Gathered(
-            private.total,
-            private.weight,
-            count if private.participants is None else private.participants,
-            interactions,
-            float(sums[size]),
-            float(sums[size + 1]),
-            float(sums[size + 2]),
-            private.memory,
-            private.sensitivity,
-            private.noise,
-            None if rows is None else rows[:, :size],
-            weights,
-            personal,
-        )
+            interactions = self._interactions(clients)
+            weights = interactions.astype(np.float64)
+            self._send(play, clients, rows, interactions, gathering)
+        updates = None if rows is None else rows[:, :size]
+        return gathering.close(state, beside=beside, updates=updates, weights=weights, personal=personal)
 
-    def _gather_in_threads(self, play: _Play, spans: list[tuple[int, int]]) -> _Releases:
+    def gathering(self) -> Gathering:
+        """Where the releases of a round are summed up."""
+        return Gathering(self.mechanism, self.simulation.parameters)
+
+    def _gather_in_threads(self, play: _Play, spans: list[tuple[int, int]]) -> Gathering:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self.threads)
         waiting = iter(spans)  # a list iterator hands out each span once, also to several threads
 
-        def work() -> _Releases:
-            mine = self._nothing()
+        def work() -> Gathering:
+            mine = self.gathering()
             for span in waiting:
                 self._play(play, span, mine)
             return mine
 
-        total, *others = [f.result() for f in [self._pool.submit(work) for _ in range(self.threads)]]
+        first, *others = [f.result() for f in [self._pool.submit(work) for _ in range(self.threads)]]
         for other in others:
-            total.merge(other)
-        return total
+            first.merge(other)
+        return first
 
-    def _play(self, play: _Play, span: tuple[int, int], total: _Releases) -> None:
+    def _play(self, play: _Play, span: tuple[int, int], gathering: Gathering) -> None:
         """Let the clients of a span learn; add what they send, unless it must be looked at one by one."""
         state, members = play.state, play.members
         clients = np.arange(*span) if members is None else members[span[0] : span[1]]
-        rows, interactions, weights = self._room(clients)
+        rows, interactions = self._room(clients)
         if play.rows is not None:
             rows = play.rows[span[0] : span[1]]
         work = Work(
@@ -211,16 +183,15 @@ class Simulator:
             None if state.personal is None else state.personal[clients],
         )
         self.federation.learner.updates(work, rows)
-        total.interactions += int(interactions.sum())
         if play.personal is not None and self._split is not None:
             updates, split = rows[:, : self.simulation.parameters], self._split
             play.personal[clients] = (1.0 - split.decay) * play.personal[clients] + split.keep * updates
             updates *= split.send
         if play.rows is None:
-            self._add(state, clients, rows, weights, total)
+            self._release(state, clients, rows, interactions, gathering)
 
     def _send(
-        self, play: _Play, clients: Integers, rows: Doubles, weights: Doubles, total: _Releases
+        self, play: _Play, clients: Integers, rows: Doubles, interactions: Integers, gathering: Gathering
     ) -> None:
         """What a whole cohort sends, attackers among it."""
         attack, size, state = self.federation.attack, self.simulation.parameters, play.state
@@ -230,15 +201,15 @@ class Simulator:
             rows[:, :size] = attack.poison(rows[:, :size].copy(), malicious, state.theta, key, state.round)
         if play.sent is not None:
             play.sent(clients, rows[:, :size])
-        self._add(state, clients, rows, weights if self.mechanism.weighted else np.ones(len(rows)), total)
+        self._release(state, clients, rows, interactions, gathering)
 
-    def _add(
-        self, state: State, clients: Integers, rows: Doubles, weights: Doubles, total: _Releases
+    def _release(
+        self, state: State, clients: Integers, rows: Doubles, interactions: Integers, gathering: Gathering
     ) -> None:
-        mechanism, size = self.mechanism, self.simulation.parameters
-        total.within += mechanism.release(rows[:, :size], state.theta, state.round, clients, state.private)
-        mechanism.check(rows[:, :size], clients, state.private)
-        total.add(rows, weights, size, clients)
+        """Turn updates into releases, and hand them in."""
+        updates = rows[:, : self.simulation.parameters]
+        within = self.mechanism.release(updates, state.theta, state.round, clients, state.private)
+        gathering.add(state, clients, rows, interactions, within)
 
     def _interactions(self, clients: Integers) -> Integers:
         """How often each of these clients searches in a round."""
@@ -246,22 +217,13 @@ class Simulator:
             return np.full(len(clients), self.federation.interactions)
         return self.interactions[clients]
 
-    def _room(self, clients: Integers) -> tuple[Doubles, Integers, Doubles]:
-        """Updates, interactions and weights of a chunk: scratch of this thread, reused from chunk to chunk."""
+    def _room(self, clients: Integers) -> tuple[Doubles, Integers]:
+        """Updates and interactions of a chunk: scratch of this thread, reused from chunk to chunk."""
         own, count = self._own, len(clients)
         if getattr(own, "count", -1) < count:
             own.count = count
             own.rows = np.empty((count, self.simulation.parameters + STATISTICS))
-            own.interactions = np.full(count, self.federation.interactions)
-            own.weights = own.interactions.astype(np.float64) if self.mechanism.weighted else np.ones(count)
-        if self.interactions is None:
-            return own.rows[:count], own.interactions[:count], own.weights[:count]
-        each = self.interactions[clients]
-        weights = each.astype(np.float64) if self.mechanism.weighted else np.ones(count)
-        return own.rows[:count], each, weights
-
-    def _nothing(self) -> _Releases:
-        return _Releases(self.simulation.parameters + STATISTICS)
+        return own.rows[:count], self._interactions(clients)
 
     @cached_property
     def _privatise(self) -> Privatise | None:
