@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ from quorank.experiments.kept_updates import KeptUpdates, clear_kept
 from quorank.experiments.progress import Progress
 from quorank.experiments.saved_ranker import FORMAT
 from quorank.federation import State
+from quorank.federation.checkpoint import BROKEN, below, state_arrays, state_from
 from quorank.files import write_whole
 
 CHECKPOINT, CONFIG, SUMMARY, RANKER = "checkpoint.npz", "run.toml", "summary.json", "ranker.json"
@@ -97,19 +96,14 @@ def save_checkpoint(
     """
     if kept is not None:
         kept.write(folder)
-    arrays: dict[str, Any] = {f"column:{k}": v for k, v in progress.values.items()}
-    arrays |= {f"memory:{k}": v for k, v in state.memory.items()}
-    arrays |= {f"private:{k}": v for k, v in state.private.items()}
-    if state.personal is not None:
-        arrays["personal"] = state.personal
-    arrays["theta"] = state.theta
-    counts = [state.round, progress.rounds, progress.interactions, progress.per_round]
+    arrays = state_arrays(state) | {f"column:{k}": v for k, v in progress.values.items()}
+    counts = [progress.rounds, progress.interactions, progress.per_round]
     arrays["counts"] = np.array(counts, dtype=np.int64)
     arrays["seconds"] = np.array([progress.train_seconds, progress.evaluate_seconds])
     arrays["version"] = np.array(__version__)
     arrays["experiment"] = np.array(_digest(experiment))
     buffer = io.BytesIO()
-    np.savez(buffer, **arrays)
+    np.savez(buffer, allow_pickle=False, **arrays)
     write_whole(folder / CHECKPOINT, buffer.getvalue())
 
 
@@ -122,21 +116,10 @@ def load_checkpoint(folder: Path, experiment: Experiment, size: int) -> tuple[St
         with np.load(path, allow_pickle=False) as saved:
             arrays = dict(saved)
         counts = [int(c) for c in arrays["counts"]]
-        memory = {k.removeprefix("memory:"): v for k, v in arrays.items() if k.startswith("memory:")}
-        values = {k.removeprefix("column:"): v for k, v in arrays.items() if k.startswith("column:")}
-        private = {k.removeprefix("private:"): v for k, v in arrays.items() if k.startswith("private:")}
-        state = State(counts[0], arrays["theta"], memory, private, arrays.get("personal"))
-        progress = Progress(counts[1], values, counts[2], counts[3], counts[0], *arrays["seconds"].tolist())
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-        EOFError,
-        IndexError,
-        TypeError,
-        zipfile.BadZipFile,
-        zlib.error,
-    ) as error:
+        state = state_from(arrays)
+        seconds = arrays["seconds"].tolist()
+        progress = Progress(counts[0], below(arrays, "column:"), counts[1], counts[2], state.round, *seconds)
+    except BROKEN as error:
         raise BadInput(
             f"{path}: damaged checkpoint ({error}); start the run again with --overwrite"
         ) from None

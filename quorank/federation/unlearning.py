@@ -29,7 +29,8 @@ from quorank.federation.simulator import Simulator
 
 Doubles = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
-Watch = Callable[[], None]
+Watch = Callable[[int, Doubles], None]
+"""Is told after each round how many are done, and the ranker that would be handed out by then."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +67,11 @@ class Rebuilt:
     local_steps: int  # Σ n′ over clients and rounds
     directionless: int
     lengthless: int
+    participants: Doubles  # (rounds,) clients of each round
+    sensitivity: (
+        Doubles  # (rounds,) how far one client could move the round's sum; NaN where nothing bounds it
+    )
+    noise: Doubles  # (rounds,) standard deviation of the noise on each number of that sum
 
 
 def calibrated(update: Doubles, norm: float, length: float) -> Doubles:
@@ -79,6 +85,15 @@ def norms_of(rows: npt.NDArray[np.floating]) -> Doubles:
     largest = np.abs(exact).max(axis=1, initial=0.0)
     scale = np.where(largest > 0.0, largest, 1.0)
     return np.asarray(np.sqrt(((exact / scale[:, None]) ** 2).sum(axis=1)) * scale, dtype=np.float64)
+
+
+def within_bound(updates: Doubles, theta: Doubles, bound: float) -> None:
+    """θ + update clipped to an L2 norm, in place, on every row: a length that was kept may lead out of the bound again."""
+    if np.isfinite(bound):
+        reached = theta + updates
+        norms = norms_of(reached)
+        outside = norms > bound
+        updates[outside] = reached[outside] * (bound / norms[outside])[:, None] - theta
 
 
 def scaled_steps(interactions: Integers, b: int, local_steps: int) -> Integers:
@@ -120,29 +135,34 @@ def rebuild(
 
     A server that averages by itself is left to do so.
     """
-    federation = simulator.federation
+    federation, bound = simulator.federation, simulator.mechanism.bound
     require(len(kept) > 0, "there is no kept round to rebuild the ranker from")
     state = federation.start(theta)
     state = State(0, state.theta, state.memory, simulator.mechanism.start())
     calibration, steps, mean = Calibration(), 0, state.theta
+    releases = np.empty((3, len(kept)))
     try:
         for count, entry in enumerate(kept, 1):
             present = ~np.isin(entry.clients, simulator.absent)
             lengths = entry.lengths[present]
 
-            def sent(clients: Integers, updates: Doubles, lengths: Doubles = lengths) -> None:
+            def sent(
+                clients: Integers, updates: Doubles, lengths: Doubles = lengths, theta: Doubles = state.theta
+            ) -> None:
                 calibration.apply(updates, lengths)
+                within_bound(updates, theta, bound)
 
             gathered = simulator.gather(state, sent=sent, members=entry.clients[present])
-            state, _ = federation.round(state, stretched(gathered, stretch))
+            state, report = federation.round(state, stretched(gathered, stretch))
+            releases[:, count - 1] = report.participants, report.sensitivity, report.noise
             mean = state.theta if average is None else averaged(mean, state.theta, count, average)
             steps += gathered.interactions
+            theta = federation.ranker(state) if AVERAGE in state.memory else mean
             if watch is not None:
-                watch()
+                watch(count, theta)
     finally:
         simulator.close()
-    theta = federation.ranker(state) if AVERAGE in state.memory else mean
-    return Rebuilt(theta, len(kept), steps, calibration.directionless, calibration.lengthless)
+    return Rebuilt(theta, len(kept), steps, calibration.directionless, calibration.lengthless, *releases)
 
 
 def retrain(
@@ -154,12 +174,12 @@ def retrain(
     state = State(0, state.theta, state.memory, simulator.mechanism.start())
     steps = 0
     try:
-        for _ in range(rounds):
+        for count in range(1, rounds + 1):
             gathered = simulator.gather(state)
             state, _ = federation.round(state, gathered)
             steps += gathered.interactions
             if watch is not None:
-                watch()
+                watch(count, federation.ranker(state))
     finally:
         simulator.close()
     return federation.ranker(state), steps

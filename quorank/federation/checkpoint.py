@@ -1,0 +1,69 @@
+"""A federation's state as named arrays, and those as one checked file."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from quorank.errors import BadInput
+from quorank.federation.rounds import State
+from quorank.files import write_whole
+
+Arrays = dict[str, npt.NDArray[Any]]
+BROKEN = (OSError, ValueError, KeyError, EOFError, IndexError, TypeError, zipfile.BadZipFile, zlib.error)
+"""What reading a damaged file of arrays may raise."""
+
+_CHECKSUM = 32
+
+
+def state_arrays(state: State) -> Arrays:
+    """All of a state under names that `state_from` reads."""
+    arrays: Arrays = {f"memory:{k}": v for k, v in state.memory.items()}
+    arrays |= {f"private:{k}": v for k, v in state.private.items()}
+    for name in ("personal", "history"):
+        value = getattr(state, name)
+        if value is not None:
+            arrays[name] = value
+    return arrays | {"theta": state.theta, "round": np.array(state.round, dtype=np.int64)}
+
+
+def state_from(arrays: Arrays) -> State:
+    """The state that these arrays hold; KeyError where something is missing."""
+    return State(
+        int(arrays["round"]),
+        arrays["theta"],
+        below(arrays, "memory:"),
+        below(arrays, "private:"),
+        arrays.get("personal"),
+        arrays.get("history"),
+    )
+
+
+def below(arrays: Arrays, prefix: str) -> Arrays:
+    """The arrays whose names begin so, without that beginning."""
+    return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
+
+
+def write_arrays(path: Path, arrays: Arrays) -> None:
+    """One file with a checksum at its end; it appears whole or not at all."""
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **arrays)
+    content = buffer.getvalue()
+    write_whole(path, content + hashlib.blake2b(content, digest_size=_CHECKSUM).digest())
+
+
+def read_arrays(path: Path) -> Arrays:
+    """What `write_arrays` wrote; a damaged file is one sentence."""
+    content = path.read_bytes()
+    body, checksum = content[:-_CHECKSUM], content[-_CHECKSUM:]
+    if hashlib.blake2b(body, digest_size=_CHECKSUM).digest() != checksum:
+        raise BadInput(f"{path}: damaged: its checksum does not fit; restore it from a copy")
+    with np.load(io.BytesIO(body), allow_pickle=False) as saved:
+        return dict(saved)

@@ -1,0 +1,61 @@
+"""A run goes on from its checkpoint to the same bits, whatever its parts carry from round to round."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from small_runs import experiment, files_of
+
+from quorank.errors import BadInput, Interrupted
+from quorank.experiments.runner import run_experiment
+from quorank.federation.checkpoint import read_arrays, state_arrays, state_from, write_arrays
+from quorank.federation.rounds import State
+
+CARRIERS = {
+    "nothing": [],
+    "momentum": ["federation.server=momentum"],
+    "an average": ['federation.server={ kind = "add", average = 3.0 }'],
+    "each client's history": [
+        'federation.aggregation={ kind = "nearest-neighbour-mixing", byzantine = 2, history = 0.9 }'
+    ],
+    "personal offsets": ["federation.personal=offset"],
+    "a clip that follows its quantile": [
+        'privacy={ kind = "gaussian", epsilon = 100.0, quantile = 0.5, clip = 0.1 }'
+    ],
+}
+
+
+@pytest.mark.parametrize("what", CARRIERS)
+def test_a_stopped_run_goes_on_to_the_same_bits(what: str, tmp_path: Path) -> None:
+    chosen = experiment(*CARRIERS[what])
+    run_experiment(chosen, tmp_path / "whole", threads=1)
+    seen = 0
+
+    def stop() -> bool:
+        nonlocal seen
+        seen += 1
+        return seen == 5
+
+    with pytest.raises(Interrupted):
+        run_experiment(chosen, tmp_path / "stopped", threads=1, stop=stop)
+    run_experiment(chosen, tmp_path / "stopped", threads=2, resume=True)
+    assert files_of(tmp_path / "stopped") == files_of(tmp_path / "whole")
+
+
+def test_a_damaged_file_of_arrays_is_refused(tmp_path: Path) -> None:
+    import numpy as np
+
+    path = tmp_path / "state"
+    state = State(3, np.arange(4.0), {"m": np.ones(2)}, {"clip": np.ones(1)}, None, np.zeros((2, 4)))
+    write_arrays(path, state_arrays(state))
+    again = state_from(read_arrays(path))
+    assert again.round == 3
+    assert again.personal is None
+    np.testing.assert_array_equal(again.history, np.zeros((2, 4)))
+    np.testing.assert_array_equal(again.memory["m"], np.ones(2))
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(BadInput, match="checksum does not fit"):
+        read_arrays(path)
