@@ -27,6 +27,7 @@ from quorank.experiments.kept_updates import KeptUpdates
 from quorank.experiments.progress import LEDGER, Progress
 from quorank.experiments.scene import Scene
 from quorank.federation import Full, Simulator, State
+from quorank.federation.coordinator import Coordinator
 from quorank.files import write_whole
 from quorank.privacy.ledger import ledger
 
@@ -122,6 +123,7 @@ class Runner:
         state = self.state or simulator.initial()
         progress = self.progress or Progress.empty(experiment.rounds)
         self.state, self.progress = state, progress
+        coordinator = Coordinator(experiment.federation, simulator.mechanism, state, experiment.rounds)
         pending: list[State] = []
         saved = time.monotonic()
         simulator.warm(state)
@@ -133,9 +135,8 @@ class Runner:
                 if self.kept is not None and self.kept.due(state.round):
                     keep = partial(self.kept.keep, state.round + 1)
                 gathered = simulator.gather(state, sent=keep)
-                state, report = experiment.federation.round(state, gathered)
-                progress.record(report)
-                self.state = state
+                progress.record(coordinator.close(gathered))
+                state = self.state = coordinator.state
                 progress.train_seconds += time.perf_counter() - started
                 if state.round % experiment.evaluation.every == 0 or state.round == experiment.rounds:
                     pending.append(state)

@@ -17,6 +17,7 @@ from quorank.errors import require
 from quorank.federation.gathering import Gathering
 from quorank.federation.personal import Split
 from quorank.federation.rounds import Federation, Gathered, State
+from quorank.federation.wire import Reply, Task
 from quorank.learning import Evolution
 from quorank.learning.simulation import STATISTICS, Privatise, Simulation, Work, World
 from quorank.privacy import Mechanism, Plain, RandomisedResponse, Setting
@@ -143,6 +144,33 @@ class Simulator:
             self._send(play, clients, rows, interactions, gathering)
         updates = None if rows is None else rows[:, :size]
         return gathering.close(state, beside=beside, updates=updates, weights=weights, personal=personal)
+
+    def replies(self, task: Task, clients: Integers) -> list[Reply]:
+        """What these clients send back for a task, one by one: the clients' side of a round, for any transport."""
+        require(self.federation.attack is None, "attackers collude, so they are simulated in process only")
+        require(self._split is None, "personal parameters are kept by simulated clients in process only")
+        state = State(task.round, task.theta, {}, task.private)
+        rows = np.empty((len(clients), self.simulation.parameters + STATISTICS))
+        self._play(_Play(state, clients, None, rows), (0, len(clients)), self.gathering())
+        updates, interactions = rows[:, : self.simulation.parameters], self._interactions(clients)
+        found = []
+        for at, client in enumerate(clients):
+            one = slice(at, at + 1)
+            within = self.mechanism.release(updates[one], task.theta, task.round, clients[one], task.private)
+            statistics = (float(rows[at, -3]), float(rows[at, -2]), float(rows[at, -1]))
+            release = updates[at].copy()
+            found.append(
+                Reply(
+                    task.run,
+                    task.round,
+                    int(client),
+                    release,
+                    int(interactions[at]),
+                    bool(within),
+                    statistics,
+                )
+            )
+        return found
 
     def gathering(self) -> Gathering:
         """Where the releases of a round are summed up."""

@@ -1,0 +1,385 @@
+"""The coordinator: replies in any order come to the simulator's bits; nothing false counts, nothing accepted is lost."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from quorank.errors import BadInput
+from quorank.federation import Federation, Sampled, Simulator, servers, wire
+from quorank.federation import checkpoint as checkpoint_module
+from quorank.federation.coordinator import CHECKPOINT, JOURNAL, Asynchronous, Coordinator, Rules
+from quorank.federation.krum import Krum
+from quorank.federation.trimmed import Median
+from quorank.learning import Evolution, Simulation
+from quorank.privacy import ClippedGaussian, PublishedLaplace, RandomisedResponse, Signs
+from quorank.rankers import Linear
+from quorank.users import Cascade
+
+CLIENTS, ROUNDS = 12, 4
+FEDERATIONS = {
+    "plain": Federation(CLIENTS, 3),
+    "sampled": Federation(CLIENTS, 3, participation=Sampled(7)),
+    "momentum": Federation(CLIENTS, 3, server=servers.Momentum()),
+    "krum": Federation(CLIENTS, 3, aggregation=Krum(byzantine=2)),
+    "median": Federation(CLIENTS, 3, aggregation=Median()),
+    "evolution": Federation(CLIENTS, 4, learner=Evolution(), privacy=RandomisedResponse()),
+    "gaussian": Federation(CLIENTS, 3, privacy=ClippedGaussian(epsilon=100.0, clip=0.1)),
+    "quantile": Federation(CLIENTS, 3, privacy=ClippedGaussian(epsilon=100.0, clip=0.1, quantile=0.5)),
+    "published": Federation(CLIENTS, 3, privacy=PublishedLaplace()),
+    "signs": Federation(CLIENTS, 3, privacy=Signs()),
+}
+
+
+def simulator_of(federation, collection, rounds=ROUNDS) -> Simulator:
+    users = Cascade(preset="informational")
+    simulation = Simulation(collection.train, Linear(), users, collection.grades, seed=3)
+    return Simulator(federation, simulation, rounds=rounds)
+
+
+def coordinator_of(simulator, folder=None, rules=None, **options) -> Coordinator:
+    return Coordinator(
+        simulator.federation,
+        simulator.mechanism,
+        simulator.initial(),
+        simulator.rounds,
+        seed=3,
+        folder=folder,
+        rules=rules or Rules(),
+        **options,
+    )
+
+
+def answers(simulator, coordinator) -> list[bytes]:
+    """What the cohort sends, as bytes."""
+    task = wire.decode_task(wire.encode_task(coordinator.plan()))
+    cohort = np.array(sorted(coordinator.cohort))
+    return [wire.encode_reply(reply) for reply in simulator.replies(task, cohort)]
+
+
+def in_process(simulator):
+    state, reports = simulator.initial(), []
+    for _ in range(simulator.rounds):
+        state, report = simulator.federation.round(state, simulator.gather(state))
+        reports.append(report)
+    return state, reports
+
+
+@pytest.mark.parametrize("name", FEDERATIONS)
+def test_replies_in_any_order_come_to_the_simulator_s_bits(name, tiny_collection, tmp_path) -> None:
+    simulator = simulator_of(FEDERATIONS[name], tiny_collection)
+    expected, reports = in_process(simulator)
+    coordinator = coordinator_of(simulator, tmp_path)
+    order = np.random.default_rng(0)
+    while not coordinator.done:
+        sent = answers(simulator, coordinator)
+        for at in order.permutation(len(sent)):
+            assert not coordinator.complete()
+            assert coordinator.receive(sent[at]).accepted
+        assert not coordinator.waiting
+        coordinator.advance()
+        # a new process each round: all that is carried is on disk
+        coordinator = coordinator_of(simulator, tmp_path)
+    assert coordinator.state.theta.tobytes() == expected.theta.tobytes()
+    assert repr(coordinator.reports) == repr(reports)
+    assert not coordinator.refused
+
+
+def test_killed_at_any_moment_it_goes_on_to_the_same_bits(tiny_collection, tmp_path) -> None:
+    simulator = simulator_of(FEDERATIONS["gaussian"], tiny_collection)
+    expected, _ = in_process(simulator)
+    coordinator, taken = coordinator_of(simulator, tmp_path / "a"), 0
+    (tmp_path / "a").mkdir()
+    while not coordinator.done:
+        for reply in answers(simulator, coordinator):
+            if taken % 5 == 4:  # the process is gone; what it accepted is in the journal
+                before = set(coordinator._replies)
+                coordinator = coordinator_of(simulator, tmp_path / "a")
+                coordinator.plan()
+                assert set(coordinator._replies) == before
+            assert coordinator.receive(reply).accepted
+            taken += 1
+        old = (tmp_path / "a" / JOURNAL).read_bytes()
+        coordinator.advance()
+        (tmp_path / "a" / JOURNAL).write_bytes(old)  # killed between checkpoint and clearing the journal
+        coordinator = coordinator_of(simulator, tmp_path / "a")
+        assert not coordinator._replies
+    assert coordinator.state.theta.tobytes() == expected.theta.tobytes()
+
+
+def test_a_record_that_broke_off_was_not_accepted(tiny_collection, tmp_path) -> None:
+    simulator = simulator_of(FEDERATIONS["plain"], tiny_collection)
+    coordinator = coordinator_of(simulator, tmp_path)
+    first, second, third, *_ = answers(simulator, coordinator)
+    coordinator.receive(first)
+    whole = (tmp_path / JOURNAL).stat().st_size
+    coordinator.receive(second)
+    content = (tmp_path / JOURNAL).read_bytes()
+    for end in (whole + 3, whole + 40, len(content) - 1):
+        (tmp_path / JOURNAL).write_bytes(content[:end])
+        again = coordinator_of(simulator, tmp_path)
+        assert {client for client, _ in again._replies} == {0}
+        assert again.receive(third).accepted
+        assert {c for c, _ in coordinator_of(simulator, tmp_path)._replies} == {0, 2}
+        (tmp_path / JOURNAL).write_bytes(content)
+
+
+def broken(reply: wire.Reply, **changes) -> bytes:
+    return wire.encode_reply(replace(reply, **changes))
+
+
+REFUSED = {
+    "another run": ({"run": "other"}, "another run"),
+    "a round to come": ({"round": 1}, "has not begun"),
+    "an unknown client": ({"client": 99}, "not in the round's cohort"),
+    "a wrong shape": ({"release": np.zeros(3)}, "must be"),
+    "not a number": ({"release": np.full(46, np.nan)}, "not finite"),
+    "infinite": ({"release": np.full(46, np.inf)}, "not finite"),
+    "statistics that are no numbers": ({"statistics": (np.nan, 0.0, 0.0)}, "not finite"),
+    "a huge norm": ({"release": np.full(46, 1e9)}, "longer than 1e+06"),
+    "a huge weight": ({"interactions": 10**9}, "claims more or fewer interactions"),
+    "no weight": ({"interactions": 0}, "claims more or fewer interactions"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_false_reply_is_refused_and_changes_nothing(what, tiny_collection, tmp_path) -> None:
+    changes, words = REFUSED[what]
+    simulator = simulator_of(FEDERATIONS["plain"], tiny_collection)
+    if "release" in changes and len(changes["release"]) == 46:
+        changes = {"release": np.full(simulator.simulation.parameters, changes["release"][0])}
+    coordinator = coordinator_of(simulator, tmp_path)
+    honest = [wire.decode_reply(content) for content in answers(simulator, coordinator)]
+    verdict = coordinator.receive(broken(honest[0], **changes))
+    assert not verdict.accepted
+    assert words in verdict.reason
+    assert sum(coordinator.refused.values()) == 1
+    for reply in honest:
+        assert coordinator.receive(reply).accepted
+    coordinator.advance()
+    assert coordinator.state.theta.tobytes() == in_process(replace_rounds(simulator))[0].theta.tobytes()
+
+
+def replace_rounds(simulator) -> Simulator:
+    return Simulator(simulator.federation, simulator.simulation, rounds=1)
+
+
+def test_a_reply_counts_once_and_only_in_its_round(tiny_collection) -> None:
+    simulator = simulator_of(FEDERATIONS["plain"], tiny_collection)
+    coordinator = coordinator_of(simulator)
+    assert "no open round" in coordinator.receive(REPLY).reason
+    assert "malformed" in coordinator.receive(b"").reason
+    sent = answers(simulator, coordinator)
+    assert coordinator.receive(sent[0]).accepted
+    assert "replied to this task already" in coordinator.receive(sent[0]).reason
+    for reply in sent[1:]:
+        coordinator.receive(reply)
+    coordinator.advance()
+    coordinator.plan()
+    assert "round that is over" in coordinator.receive(sent[0]).reason
+    assert len(coordinator.waiting) == CLIENTS
+
+
+def test_releases_beyond_the_clip_are_refused(tiny_collection) -> None:
+    simulator = simulator_of(FEDERATIONS["gaussian"], tiny_collection)
+    coordinator = coordinator_of(simulator)
+    reply = wire.decode_reply(answers(simulator, coordinator)[0])
+    verdict = coordinator.receive(replace(reply, release=reply.release + 1.0))
+    assert "longer than the clip" in verdict.reason
+
+
+def test_a_round_ends_on_count_or_deadline_but_never_with_too_few(tiny_collection) -> None:
+    now = [0.0]
+    simulator = simulator_of(FEDERATIONS["plain"], tiny_collection)
+    rules = Rules(enough=0.75, least=0.5, deadline=60.0)
+    coordinator = coordinator_of(simulator, rules=rules, clock=lambda: now[0])
+    sent = answers(simulator, coordinator)
+    for reply in sent[:5]:
+        coordinator.receive(reply)
+    now[0] = 1000.0
+    assert not coordinator.complete()  # 5 of 12 are too few at any time
+    with pytest.raises(BadInput, match="not complete"):
+        coordinator.advance()
+    coordinator.receive(sent[5])
+    now[0] = 59.0
+    assert not coordinator.complete()
+    now[0] = 60.0
+    assert coordinator.complete()
+    assert coordinator.advance().participants == 6
+    for reply in answers(simulator, coordinator)[:9]:
+        coordinator.receive(reply)
+    assert coordinator.complete()  # three quarters, long before the deadline
+
+
+def test_a_full_disk_changes_nothing(tiny_collection, tmp_path, monkeypatch) -> None:
+    simulator = simulator_of(FEDERATIONS["plain"], tiny_collection)
+    expected, _ = in_process(simulator)
+    coordinator = coordinator_of(simulator, tmp_path)
+    for reply in answers(simulator, coordinator):
+        coordinator.receive(reply)
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint_module, "write_whole", full)
+        with pytest.raises(OSError, match="No space left"):
+            coordinator.advance()
+    assert coordinator.state.round == 0
+    assert not (tmp_path / CHECKPOINT).exists()
+    assert len(coordinator_of(simulator, tmp_path)._replies) == CLIENTS
+    while not coordinator.done:
+        if coordinator._open:
+            coordinator.advance()
+        else:
+            for reply in answers(simulator, coordinator):
+                coordinator.receive(reply)
+    assert coordinator.state.theta.tobytes() == expected.theta.tobytes()
+
+
+def test_a_reply_that_could_not_be_written_is_not_accepted(tiny_collection, tmp_path, monkeypatch) -> None:
+    simulator = simulator_of(FEDERATIONS["plain"], tiny_collection)
+    coordinator = coordinator_of(simulator, tmp_path)
+    first, second, *_ = answers(simulator, coordinator)
+    coordinator.receive(first)
+
+    def full(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("quorank.federation.journal.os.fsync", full)
+        with pytest.raises(OSError, match="No space left"):
+            coordinator.receive(second)
+    assert {c for c, _ in coordinator._replies} == {0}
+    assert {c for c, _ in coordinator_of(simulator, tmp_path)._replies} == {0}
+    assert coordinator.receive(second).accepted
+
+
+def test_another_run_or_damage_is_refused(tiny_collection, tmp_path) -> None:
+    simulator = simulator_of(FEDERATIONS["plain"], tiny_collection)
+    coordinator = coordinator_of(simulator, tmp_path)
+    for reply in answers(simulator, coordinator):
+        coordinator.receive(reply)
+    coordinator.advance()
+    with pytest.raises(BadInput, match="of another run"):
+        coordinator_of(simulator, tmp_path, run="other")
+    shutil.copytree(tmp_path, tmp_path / "copy")
+    content = bytearray((tmp_path / "copy" / CHECKPOINT).read_bytes())
+    content[100] ^= 255
+    (tmp_path / "copy" / CHECKPOINT).write_bytes(content)
+    with pytest.raises(BadInput, match="damaged"):
+        coordinator_of(simulator, tmp_path / "copy")
+
+
+def test_asynchronous_rounds_weigh_by_age_and_count_once(tiny_collection, tmp_path) -> None:
+    simulator = simulator_of(FEDERATIONS["plain"], tiny_collection)
+    rules = Rules(asynchronous=Asynchronous(replies=3, power=0.5, most=1))
+    coordinator = coordinator_of(simulator, tmp_path, rules)
+    old = answers(simulator, coordinator)
+    for reply in old[:3]:
+        coordinator.receive(reply)
+    coordinator.advance()
+    before = coordinator.state.theta.copy()
+    fresh = answers(simulator, coordinator)
+    assert "already" in coordinator.receive(old[0]).reason  # a replay of what counted in the round before
+    again = coordinator_of(simulator, tmp_path, rules)
+    again.plan()
+    assert "already" in again.receive(old[0]).reason  # also after a restart
+    sent = [old[3], fresh[4], fresh[5]]
+    for reply in sent:
+        assert coordinator.receive(reply).accepted
+    coordinator.advance()
+    releases = [wire.decode_reply(content).release for content in sent]
+    expected = before + (2**-0.5 * releases[0] + releases[1] + releases[2]) / 3.0
+    np.testing.assert_allclose(coordinator.state.theta, expected, atol=1e-12)
+    for reply in answers(simulator, coordinator)[:3]:
+        coordinator.receive(reply)
+    coordinator.advance()
+    coordinator.plan()
+    assert "round that is over" in coordinator.receive(old[6]).reason  # three rounds old, and one is allowed
+
+
+def test_asynchronous_rounds_refuse_noise_that_is_accounted_for_rounds(tiny_collection) -> None:
+    simulator = simulator_of(FEDERATIONS["gaussian"], tiny_collection)
+    with pytest.raises(BadInput, match="no noise is accounted for that"):
+        coordinator_of(simulator, rules=Rules(asynchronous=Asynchronous()))
+
+
+@pytest.mark.parametrize(
+    ("part", "changes"),
+    [
+        (Rules, {"enough": 0.0}),
+        (Rules, {"least": 1.5}),
+        (Rules, {"deadline": 0.0}),
+        (Rules, {"longest": float("inf")}),
+        (Asynchronous, {"replies": 0}),
+        (Asynchronous, {"power": -1.0}),
+        (Asynchronous, {"most": -1}),
+    ],
+)
+def test_impossible_rules_are_refused(part, changes) -> None:
+    with pytest.raises(BadInput, match=next(iter(changes))):
+        part(**changes)
+
+
+REPLY = wire.Reply("run", 3, 7, np.arange(5.0), 4, True, (0.5, 1.0, 2.0))
+
+
+def test_messages_come_back_as_they_were() -> None:
+    again = wire.decode_reply(wire.encode_reply(REPLY))
+    assert (again.run, again.round, again.client, again.interactions, again.within) == ("run", 3, 7, 4, True)
+    assert again.statistics == REPLY.statistics
+    np.testing.assert_array_equal(again.release, REPLY.release)
+    task = wire.Task("run", 2, np.arange(3.0), {"clip": np.ones(1), "b": np.zeros(2)}, (4, 5))
+    back = wire.decode_task(wire.encode_task(task))
+    assert back.clients == (4, 5)
+    np.testing.assert_array_equal(back.private["clip"], np.ones(1))
+    np.testing.assert_array_equal(back.private["b"], np.zeros(2))
+    np.testing.assert_array_equal(back.theta, task.theta)
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(st.data())
+def test_no_bytes_raise_anything_but_a_refusal(data) -> None:
+    good = wire.encode_reply(REPLY)
+    kind = data.draw(st.sampled_from(["cut", "flip", "any"]))
+    if kind == "cut":
+        content = good[: data.draw(st.integers(0, len(good) - 1))]
+    elif kind == "flip":
+        at = data.draw(st.integers(0, len(good) - 1))
+        content = good[:at] + bytes([good[at] ^ data.draw(st.integers(1, 255))]) + good[at + 1 :]
+    else:
+        content = data.draw(st.binary(max_size=200))
+    try:
+        reply = wire.decode_reply(content)
+    except BadInput:
+        return
+    assert kind == "flip"  # a changed number is still a number
+    assert reply.release.shape == (5,) or reply.release.ndim == 1
+
+
+def test_another_protocol_is_named() -> None:
+    content = bytearray(wire.encode_reply(REPLY))
+    content[5] = 9
+    with pytest.raises(BadInput, match="speaks protocol 9, and this Quorank speaks 1"):
+        wire.decode_reply(bytes(content))
+
+
+def test_attackers_and_personal_rankers_are_simulated_only(tiny_collection) -> None:
+    from quorank.attacks import ATTACKS
+    from quorank.federation.personal import PERSONALISATIONS
+
+    federation = Federation(CLIENTS, 3, attack=ATTACKS.read({"kind": "sign-flip", "clients": 1}, "attack"))
+    simulator = simulator_of(federation, tiny_collection)
+    with pytest.raises(BadInput, match="attackers collude"):
+        simulator.replies(coordinator_of(simulator).plan(), np.arange(2))
+    federation = Federation(CLIENTS, 3, personal=PERSONALISATIONS.read("offset", "personal"))
+    simulator = simulator_of(federation, tiny_collection)
+    with pytest.raises(BadInput, match="in process only"):
+        simulator.replies(coordinator_of(simulator).plan(), np.arange(2))
