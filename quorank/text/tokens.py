@@ -1,0 +1,162 @@
+"""From text to terms.
+
+A text is brought to Unicode's compatibility form (NFKC) and case-folded. A word is a run of letters, digits and the
+marks that belong to them, of any script; everything else divides words, also apostrophes and hyphens. Scripts that
+write no spaces give no words to divide: a Han or Hiragana character is a word of its own, while Thai, Lao, Khmer and
+Burmese are taken as their runs. Words of more than 64 characters (encoded attachments, mostly) are left out. Then stop
+words are left out and the rest is reduced to stems by the Snowball algorithms of PyStemmer, each distinct word once.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import threading
+import unicodedata
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar, Literal
+
+from quorank.errors import BadInput, require
+from quorank.parts import Family, suggest
+from quorank.text.stop_words import ENGLISH
+
+Stemming = Literal[
+    "none", "english", "porter", "arabic", "danish", "dutch", "finnish", "french", "german", "hungarian", "italian",
+    "norwegian", "portuguese", "romanian", "russian", "spanish", "swedish", "turkish",
+]  # fmt: skip
+LONGEST = 64
+"""Characters of the longest word."""
+
+_STOP_WORDS = {"none": frozenset[str](), "english": ENGLISH}
+_STEMMINGS = Stemming.__args__  # type: ignore[attr-defined]
+_REMEMBERED = 1 << 20  # distinct words whose terms are kept; then the memory starts anew
+
+_LOWERED = bytes(i if i > 127 else ord(chr(i).lower()) if chr(i).isalnum() else 32 for i in range(256))
+_ASCII = bytes(range(128))
+_INVISIBLE = re.compile("[\u00ad\u200b-\u200d\u2060\ufeff]")  # hints for hyphenation and joining
+_JAMO = re.compile("[\u1100-\u11ff\ua960-\ua97c\ud7b0-\ud7fb]")
+_FEW = 24  # characters that are replaced one after the other
+_ALONE = re.compile(r"([\u3041-\u3096\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff])")
+
+
+@dataclass(frozen=True)
+class Tokeniser:
+    """What counts as a term of a document and of a query: every party of a federation must use the same."""
+
+    kind: ClassVar[str] = "words"
+
+    stop_words: Literal["english", "none"] = "english"
+    stemming: Stemming = "none"
+
+    def __post_init__(self) -> None:
+        for name, value, known in (
+            ("stop_words", self.stop_words, _STOP_WORDS),
+            ("stemming", self.stemming, _STEMMINGS),
+        ):
+            require(
+                value in known,
+                f"{name}: expected one of {', '.join(known)}, got {value!r}{suggest(value, known)}",
+            )
+
+    def tokenise(self, text: str) -> list[str]:
+        """The terms of a text in their order, repeated as they are."""
+        terms = _terms(self)
+        return [term for term in map(terms.__getitem__, spaced(text).decode().split()) if term]
+
+    def terms(self, words: list[str]) -> list[str]:
+        """The term of each word as `spaced` gives it; empty for a word that is left out."""
+        return list(map(_terms(self).__getitem__, words))
+
+
+TOKENISERS: Family[Tokeniser] = Family("tokeniser", Tokeniser)
+
+
+def spaced(text: str) -> bytes:
+    """The words of a text in UTF-8, normalised and case-folded, with nothing but spaces between them.
+
+    What divides words is decided before and after normalisation: a trade mark sign is no "tm".
+    """
+    if text.isascii():
+        return text.encode().translate(_LOWERED)
+    encoded = text.encode(errors="replace")  # a lone surrogate, which no text file can hold, becomes "?"
+    text = encoded.decode()
+    changed = {}
+    for character in set(encoded.translate(None, _ASCII).decode()):
+        instead = _instead(character)
+        if instead is None:
+            return _spaced_whole(text)
+        if instead != character:
+            changed[character] = instead
+    if len(changed) > _FEW:
+        return _spaced_whole(text)
+    for character, instead in changed.items():
+        text = text.replace(character, instead)
+    return text.encode().translate(_LOWERED)
+
+
+def _spaced_whole(text: str) -> bytes:
+    """`spaced` for a text whose characters cannot be folded one by one."""
+    text = _divided(_INVISIBLE.sub("", text))
+    text = _divided(_folded(text))
+    return _ALONE.sub(r" \1 ", text).encode().translate(_LOWERED)
+
+
+def _folded(text: str) -> str:
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+
+
+def _divided(text: str) -> str:
+    return "".join([character if _is_of_word(character) else " " for character in text])
+
+
+@cache
+def _instead(character: str) -> str | None:
+    """What stands for a character in any text; None where that depends on its neighbours (marks, Hangul letters)."""
+    if _INVISIBLE.match(character):
+        return ""
+    instead = _divided(_folded(character)) if _is_of_word(character) else " "
+    joining = any(unicodedata.category(c).startswith("M") or _JAMO.match(c) for c in (character, *instead))
+    return None if joining else _ALONE.sub(r" \1 ", instead)
+
+
+@cache
+def _is_of_word(character: str) -> bool:
+    return character.isalnum() or unicodedata.category(character).startswith("M")
+
+
+class _Terms(dict[str, str]):
+    """Word → term, worked out on first sight."""
+
+    def __init__(self, tokeniser: Tokeniser) -> None:
+        super().__init__()
+        self.left_out = _STOP_WORDS[tokeniser.stop_words]
+        self.stemmer = None if tokeniser.stemming == "none" else _stemmer(tokeniser.stemming)
+        self.lock = threading.Lock()  # a stemmer works on one word at a time
+
+    def __missing__(self, word: str) -> str:
+        with self.lock:
+            if len(self) >= _REMEMBERED:
+                self.clear()
+            if word in self.left_out or len(word) > LONGEST:
+                term = ""
+            else:
+                term = word if self.stemmer is None else self.stemmer.stemWord(word)
+            self[word] = term
+        return term
+
+
+@cache
+def _terms(tokeniser: Tokeniser) -> _Terms:
+    return _Terms(tokeniser)
+
+
+def _stemmer(language: str) -> Any:
+    try:
+        library = importlib.import_module("Stemmer")
+    except ImportError:
+        raise BadInput(
+            f"stemming: {language!r} needs PyStemmer, which is not installed; install quorank[text], "
+            'or use stemming = "none"'
+        ) from None
+    return library.Stemmer(language, 0)  # 0: it need not remember, the terms are remembered here

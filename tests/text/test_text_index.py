@@ -1,0 +1,131 @@
+"""Counts in columns, against counting with a dictionary."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from generated_text import make_documents
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quorank.errors import BadInput
+from quorank.text import UNSEEN, Document, Index, IndexedDocuments, Tokeniser
+from quorank.text import index as module
+from quorank.text.scanning import Words
+
+TEXTS = st.lists(st.text(st.sampled_from("ab cÄé漢 the\n"), max_size=40), max_size=8)
+
+
+def check(index: Index, bags: list[Counter[str]]) -> None:
+    """Every column against the bags of words."""
+    together = sum(bags, Counter())
+    assert sorted(index.vocabulary) == sorted(together)
+    assert all(index.vocabulary[i] == term for term, i in index.ids.items())
+    for d, bag in enumerate(bags):
+        part = slice(index.offsets[d], index.offsets[d + 1])
+        assert np.all(np.diff(index.terms[part]) > 0)
+        found = zip(index.terms[part].tolist(), index.counts[part].tolist(), strict=True)
+        assert {index.vocabulary[t]: n for t, n in found} == bag
+    assert index.lengths.tolist() == [bag.total() for bag in bags]
+    assert index.distinct.tolist() == [len(bag) for bag in bags]
+    assert index.collection_length == together.total()
+    for term, i in index.ids.items():
+        documents, counts = index.postings(i)
+        assert list(zip(documents.tolist(), counts.tolist(), strict=True)) == [
+            (d, bag[term]) for d, bag in enumerate(bags) if term in bag
+        ]
+        assert index.document_frequency[i] == len(documents)
+        assert index.collection_frequency[i] == together[term]
+
+
+@settings(max_examples=60)
+@given(TEXTS, st.sampled_from(["body", "title"]), st.sampled_from(["none", "english"]))
+def test_an_index_counts_what_the_tokeniser_gives(texts, field, stop_words) -> None:
+    documents = [Document(str(i), *((t, "x") if field == "title" else ("x", t))) for i, t in enumerate(texts)]
+    tokeniser = Tokeniser(stop_words)
+    check(Index.build(documents, tokeniser, field), [Counter(tokeniser.tokenise(text)) for text in texts])
+
+
+def test_blocks_and_growing_tables_change_nothing(monkeypatch) -> None:
+    """More distinct words than the first table holds, read in one block and in many; one word is very long."""
+    texts = [" ".join(f"w{i * 97 + j}" for j in range(300)) for i in range(100)] + ["y" * 300_000 + " w1 w1"]
+    documents = [Document(str(i), "", text) for i, text in enumerate(texts)]
+    tokeniser = Tokeniser("none", "english")
+    bags = [Counter(tokeniser.tokenise(text)) for text in texts]
+    check(Index.build(documents, tokeniser), bags)
+    monkeypatch.setattr(module, "_BLOCK", 5000)
+    check(Index.build(iter(documents), tokeniser), bags)
+
+
+def test_words_with_equal_hashes_stay_apart() -> None:
+    """A table in which another word of the same length and hash stands in a word's place."""
+    words = Words()
+    words.scan([b"alpha gamma"])
+    words._hashes[1] = words._hashes[0]
+    home = int(np.flatnonzero(words._slots == 0)[0])
+    words._slots[:] = -1
+    words._slots[[home, (home + 1) % len(words._slots)]] = 1, 0
+    numbers, offsets = words.scan([b"alpha", b"", b"alpha alpha"])
+    assert numbers.tolist() == [0, 0, 0]
+    assert offsets.tolist() == [0, 1, 1, 3]
+    assert words.words(0) == ["alpha", "gamma"]
+
+
+def test_an_empty_document_and_no_documents() -> None:
+    index = Index.build([Document("1", "", " ... "), Document("2", "", "one")], Tokeniser("none"))
+    assert index.lengths.tolist() == [0, 1]
+    none = Index.build([], Tokeniser())
+    assert (none.n_documents, none.n_terms, none.mean_length) == (0, 0, 0.0)
+    assert none.counts_of([], none.term_ids(["x"])).shape == (0, 1)
+
+
+def test_counts_of_pairs() -> None:
+    documents = make_documents()
+    index = Index.build(documents, Tokeniser("none"))
+    terms = ["word1", "nowhere", "word0", "word1"]
+    rows = [5, 0, 5, 59]
+    bags = [Counter(Tokeniser("none").tokenise(documents[row].body)) for row in rows]
+    assert index.counts_of(rows, index.term_ids(terms)).tolist() == [[bag[t] for t in terms] for bag in bags]
+    assert index.term_ids(terms)[1] == UNSEEN
+
+
+def test_statistics_of_terms() -> None:
+    index = Index.build([Document("1", "", "a b a"), Document("2", "", "b c")], Tokeniser("none"))
+    found = index.statistics(index.term_ids(["b", "a", "z"]))
+    assert found.document_frequency.tolist() == [2, 1, 0]
+    assert found.collection_frequency.tolist() == [2, 2, 0]
+    assert (found.documents, found.collection_length, found.mean_length, found.distinct_total) == (
+        2,
+        5,
+        2.5,
+        4,
+    )
+
+
+@given(st.lists(st.integers(0, 4), max_size=40), st.integers(0, 12))
+def test_the_top_k_of_a_term(counts, k) -> None:
+    documents = [Document(str(i), "", "x " * n + "y") for i, n in enumerate(counts)]
+    index = Index.build(documents, Tokeniser("none"))
+    term = index.term_ids(["x"])[0]
+    best = sorted((-n, i) for i, n in enumerate(counts) if n)[:k]
+    found, occurrences = index.top(int(term), k)
+    assert found.tolist() == [i for _, i in best]
+    assert occurrences.tolist() == [-n for n, _ in best]
+
+
+def test_numbers_out_of_range_are_refused() -> None:
+    index = Index.build([Document("1", "", "a")], Tokeniser("none"))
+    for rows in ([1], [-1]):
+        with pytest.raises(BadInput, match="documents: expected numbers from 0 to 0"):
+            index.counts_of(rows, index.term_ids(["a"]))
+    with pytest.raises(BadInput, match="terms: expected ids"):
+        index.statistics(np.array([1], dtype=np.int32))
+    with pytest.raises(BadInput, match="field"):
+        Index.build([], Tokeniser(), "author")  # type: ignore[arg-type]
+
+
+def test_an_id_that_stands_twice_is_refused() -> None:
+    with pytest.raises(BadInput, match="'d1' stands twice"):
+        IndexedDocuments.build([*make_documents(3), Document("d1", "", "again")])
