@@ -1,10 +1,11 @@
-"""Which aggregation withstands which attack, and what personal rankers gain where clients prefer different documents.
+"""Which aggregation withstands which attack, what personal rankers gain, and how near unlearning comes to retraining.
 
     python benchmarks/robustness.py STUDY [--data SOURCE] [--rounds N] [--seeds N] [--jobs N] [--out FILE.json]
 
-STUDY is `rules` (every attack on every rule, ten clients, three of them malicious) or `personal` (type 1 with offsets
-that clients keep; --clients and --overlap change it). Rules are compared with the mean that nobody attacks, run by run
-with the same seed. Figures are means over the seeds; runs are kept in --out and not made twice. Prints Markdown.
+STUDY is `rules` (every attack on every rule, ten clients, three of them malicious), `personal` (type 1 with offsets that
+clients keep; --clients and --overlap change it) or `unlearning` (ten clients of which one leaves, honest or malicious;
+--runs is the folder of its runs). Rules are compared with the mean that nobody attacks, run by run with the same seed.
+Figures are means over the seeds; runs are kept in --out and --runs and not made twice. Prints Markdown.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import sys
 from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -59,6 +60,7 @@ ATTACKS: dict[str, Tables | None] = {
     "scaled by −5": {"kind": "scaled", "factor": -5.0},
 }
 STRONGER = "LIE, full, z = 1.5"  # ours: a z that the formula of its paper does not give for three of ten
+UNLEARNED: tuple[Literal["published", "stretched", "fresh"], ...] = ("published", "stretched", "fresh")
 PERSONAL: dict[str, Tables] = {
     "IID, by merged labels": {"partition": {"iid": True}},
     "IID, by own preference": {"partition": {"iid": True, "judged": "preferences"}},
@@ -210,11 +212,76 @@ def personal(runs: Runs) -> None:
             print(f"| {name} | {' | '.join(cells)} |")
 
 
+def unlearned(args: argparse.Namespace, preset: str, seed: int, malicious: bool) -> dict[str, float]:
+    """nDCG@10 before, retrained and rebuilt by every method with n′ = 3 and n′ = B, of one run."""
+    from quorank.experiments import storage
+    from quorank.experiments.figures import folds_of
+    from quorank.experiments.runner import run_experiment
+    from quorank.experiments.unlearning import Unlearning
+
+    name = f"{Path(args.data.replace(':', '-')).name}-{preset}-{seed}-{'attack' if malicious else 'honest'}"
+    folder, folds = args.runs / name, folds_of(args.data)
+    data: Tables = {"source": args.data, "fold": (seed - 1) % folds + 1}
+    if args.data == "synthetic:mslr":
+        data["queries"] = 1000
+    tables: Tables = {
+        "seed": seed,
+        "data": data,
+        "users": {"kind": "cascade", "preset": preset},
+        "federation": {
+            "clients": 10,
+            "interactions": args.interactions,
+            "rounds": args.rounds,
+            "keep_every": 5,
+        },
+        "evaluation": {"every": args.rounds},
+    }
+    if malicious:
+        tables["attack"] = {"kind": "sign-flip", "clients": 1}
+    if not storage.is_finished(folder):
+        args.runs.mkdir(parents=True, exist_ok=True)
+        run_experiment(Experiment.read(Document(tables, "unlearning")), folder, threads=1, overwrite=True)
+    kept = folder / "retrained.json"
+    if not kept.is_file():
+        theta, _ = Unlearning(folder, (0,), threads=1).retrained()
+        kept.write_text(json.dumps(theta.tolist()))
+    request = Unlearning(folder, (0,), threads=1)
+    before, retrained = request.ndcg(request.before, np.array(json.loads(kept.read_text())))
+    found = {"before": before, "retrained": retrained}
+    for method in UNLEARNED:
+        for steps in (3, args.interactions):
+            request = Unlearning(folder, (0,), 10, steps, threads=1, method=method)
+            found[f"{method}, n′ = {steps}"] = request.ndcg(request.rebuilt.theta)[0]
+    return found
+
+
+def unlearning(runs: Runs) -> None:
+    """How far from retraining each way of rebuilding ends, in per cent of its nDCG@10."""
+    args, head = runs.args, ""
+    for malicious in (True, False):
+        for preset in PRESETS:
+            found = [unlearned(args, preset, seed, malicious) for seed in range(1, args.seeds + 1)]
+            ways = [name for name in found[0] if name not in ("before", "retrained")]
+            if not head:
+                head = f"| {runs.args.data} | before | retrained | {' | '.join(ways)} |"
+                print(f"{head}\n|---|{'---:|' * (len(ways) + 2)}")
+            means = [f"{np.mean([f[name] for f in found]):.4f}" for name in ("before", "retrained")]
+            cells = []
+            for way in ways:
+                gaps = 100.0 * np.array([f[way] / f["retrained"] - 1.0 for f in found])
+                each = ", ".join(shown(gap) for gap in gaps)
+                cells.append(f"{shown(gaps.mean())} ({each})")
+            print(
+                f"| {'attack' if malicious else 'honest'}, {preset} | {' | '.join((*means, *cells))} |",
+                flush=True,
+            )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    studies = {"rules": rules, "personal": personal}
+    studies = {"rules": rules, "personal": personal, "unlearning": unlearning}
     parser.add_argument("study", choices=list(studies))
     parser.add_argument("--data", default="synthetic:mq2007", help="a [data] source")
     parser.add_argument("--clients", type=int, default=4, help="of the personal study")
@@ -225,6 +292,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--out", type=Path, default=None, help="file that keeps the figures of all runs")
+    parser.add_argument("--runs", type=Path, default=Path("runs/unlearning"), help="of the unlearning study")
     args = parser.parse_args()
     studies[args.study](Runs(args))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json as json_
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -24,15 +24,21 @@ def unlearn(
     ] = None,
     local_steps: Annotated[
         int | None,
-        typer.Option(help="Interactions of a client in each round of the rebuilding.", show_default="3"),
-    ] = None,
-    as_published: Annotated[
-        bool,
         typer.Option(
-            "--as-published",
-            help="Steps of one round's length and the last ranker, as in the thesis; by default a step counts for the "
-            "whole interval, and the rankers of all rounds are averaged.",
+            help="Interactions of a client in each round of the rebuilding.",
+            show_default="as many as in a round of the run",
         ),
+    ] = None,
+    method: Annotated[
+        Literal["fresh", "stretched", "published"],
+        typer.Option(
+            help="published: as in the thesis, steps of the kept updates' length and the last ranker. stretched: such a "
+            "step counts for the whole interval, and rankers are averaged. fresh: so too, but updates keep their own "
+            "length."
+        ),
+    ] = "fresh",
+    as_published: Annotated[
+        bool, typer.Option("--as-published", help="The same as --method published.")
     ] = False,
     compare: Annotated[
         bool, typer.Option("--compare", help="Also retrain without the clients, and compare.")
@@ -57,9 +63,9 @@ def unlearn(
 ) -> None:
     """Forget clients: rebuild the ranker without them and erase what the run holds of them.
 
-    The others interact anew for a fraction of the run's local steps; the updates
-    that they kept say how far each goes. The rebuilt ranker takes the place of
-    the old one in RUN, and the erasure is checked.
+    The others interact anew for a fraction of the run's local steps, a tenth
+    unless told otherwise. The rebuilt ranker takes the place of the old one in
+    RUN, in its summary, report and ledger too, and the erasure is checked.
     """
     from quorank.cli.display import counting
     from quorank.experiments.unlearning import unlearn as unlearn_
@@ -70,7 +76,7 @@ def unlearn(
             client,
             interval=interval,
             local_steps=local_steps,
-            published=as_published,
+            method="published" if as_published else method,
             compare=compare,
             seeds=seeds,
             out=out,

@@ -3,10 +3,12 @@
 `even` changes nothing. Type 1 is `preferences` (preferences.py), type 2 `labels` (label_split.py), type 3 `clicks`,
 type 4 `quantity`; type 4 can be mixed into types 1, 2 and 3 by their field `quantity`. `iid = true` makes a
 partition's twin: the same clients with data that do not differ among them, each with the experiment's interactions.
+Where clients hold documents of their own, in `labels`, a share of the data can be common to all (`shared`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -16,6 +18,7 @@ from quorank.data.label_split import LabelSplit
 from quorank.data.preferences import Preferences
 from quorank.data.ranking import Collection
 from quorank.data.shares import ANY_CLICK_MODEL, ClickSpec, Shares, check_counts, shared
+from quorank.errors import require
 from quorank.parts import Family
 
 CASCADES = ("perfect", "navigational", "informational")
@@ -87,7 +90,30 @@ class Quantity:
 
 
 Partition = Even | Preferences | LabelSplit | Clicks | Quantity
-PARTITIONS: Family[Partition] = Family("partition", Even, Preferences, LabelSplit, Clicks, Quantity)
+
+
+class Partitions(Family[Partition]):
+    """The family of partitions; it says why data cannot be shared where clients hold all of them."""
+
+    def read(self, spec: object, where: str) -> Partition:
+        if isinstance(spec, Mapping) and "shared" in spec:
+            kind = spec.get("kind", Even.kind)
+            differ = (
+                "in what they find relevant, which"
+                if kind == Preferences.kind
+                else "in how they search, which"
+            )
+            same = "and all search alike, so that there is nothing left to share"
+            require(
+                kind == LabelSplit.kind or kind not in self.members,
+                f'{where}.shared: with kind = "{kind}" every client holds all documents already, '
+                + (same if kind == Even.kind else f"and they differ {differ} cannot be shared")
+                + f'; sharing is for kind = "{LabelSplit.kind}"',
+            )
+        return super().read(spec, where)
+
+
+PARTITIONS = Partitions("partition", Even, Preferences, LabelSplit, Clicks, Quantity)
 
 __all__ = [
     "ANY_CLICK_MODEL", "PARTITIONS", "Clicks", "Even", "LabelSplit", "Partition", "Preferences", "Quantity", "Shares",

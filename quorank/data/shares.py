@@ -121,6 +121,7 @@ class Step(IntEnum):
     DIRECTIONS = 4  # what preferences are about
     SHARED = 5  # which relevant documents all preferences have
     NOISE = 6  # what a direction does not say about a preference
+    COMMON = 7  # which queries all clients hold
 
 
 def draws(seed: int, step: Step, count: int, query: str = "") -> Doubles:

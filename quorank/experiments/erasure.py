@@ -44,11 +44,16 @@ def traces_of(run: Path, leavers: Sequence[int], size: int) -> list[bytes]:
     Colluding attackers send the same update: what another client kept as well is not the leaver's alone.
     """
     present = clients_of(run)
+    if not set(present) & set(leavers):
+        return []
     others = b"".join(file_of(run, client).read_bytes() for client in present if client not in leavers)
     found = []
     for client in leavers:
         if client in present:
-            _, updates = read_file(run, client, size)
+            try:
+                _, updates = read_file(run, client, size)
+            except BadInput:
+                continue  # a damaged file is erased all the same; it has no updates to be recognised by
             telling = updates[np.any(updates != 0.0, axis=1)]
             chosen = (
                 telling[np.unique(np.linspace(0, len(telling) - 1, TRACES).astype(int))]
@@ -59,25 +64,34 @@ def traces_of(run: Path, leavers: Sequence[int], size: int) -> list[bytes]:
     return [trace for trace in found if len(trace) >= SHORTEST and trace not in others]
 
 
+def doomed(run: Path, leavers: Sequence[int]) -> list[Path]:
+    """The leavers' files, and what an interrupted write or a late checkpoint may have left of them."""
+    found = [file_of(run, client) for client in leavers]
+    found += [p for client in leavers for p in (run / FOLDER).glob(f".{client}.npz.*.tmp")]
+    found.append(run / storage.CHECKPOINT)
+    return [path for path in found if path.is_file()]
+
+
 def erase(run: Path, leavers: Sequence[int]) -> list[str]:
-    """Delete the leavers' files, and what an interrupted write or a late checkpoint may have left of them."""
-    doomed = [file_of(run, client) for client in leavers]
-    doomed += [p for client in leavers for p in (run / FOLDER).glob(f".{client}.npz.*.tmp")]
-    doomed.append(run / storage.CHECKPOINT)
+    """Delete what is doomed; returns its names in the run's directory."""
     erased = []
-    for path in doomed:
-        if path.is_file():
-            path.unlink()
-            erased.append(path.relative_to(run).as_posix())
+    for path in doomed(run, leavers):
+        path.unlink()
+        erased.append(path.relative_to(run).as_posix())
     return erased
 
 
-def check_erased(run: Path, leavers: Sequence[int], traces: Sequence[bytes]) -> int:
-    """Read the run's directory again; refuse by name what still holds a leaver's data. Returns the files read."""
+def check_erased(
+    run: Path, leavers: Sequence[int], traces: Sequence[bytes], doomed: Sequence[Path] = ()
+) -> int:
+    """Read the run's directory again; refuse by name what still holds a leaver's data. Returns the files read.
+
+    `doomed` are files that will be erased yet: before that, only copies of what they hold are refused.
+    """
     names = {str(client) for client in leavers}
     read = 0
     for path in sorted(run.rglob("*")):
-        if not path.is_file():
+        if not path.is_file() or path in doomed:
             continue
         inside = path.relative_to(run)
         among_clients = inside.parts[0] == FOLDER and path.name.lstrip(".").split(".")[0] in names

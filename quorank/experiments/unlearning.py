@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -21,21 +21,28 @@ from quorank.errors import BadInput, require
 from quorank.evaluation.rank_distance import mean_distance
 from quorank.evaluation.runs import load_run
 from quorank.experiments import storage
-from quorank.experiments.erasure import check_erased, erase, left_before, traces_of
+from quorank.experiments.erasure import check_erased, doomed, left_before, traces_of
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.kept_updates import clients_of, kept_rounds
+from quorank.experiments.leaving import check_leavers, check_private
 from quorank.experiments.runner import Runner, available_threads
 from quorank.experiments.saved_ranker import read_ranker
-from quorank.federation import Mean, Shared, Simulator, State
-from quorank.federation.unlearning import Rebuilt, fresh_seed, rebuild, retrain, scaled_steps
-from quorank.files import write_whole
+from quorank.experiments.unlearned_files import check_out, finish, pending, put
+from quorank.experiments.unlearned_run import changed_files, rebuilding_entry
+from quorank.federation import Simulator, State
+from quorank.federation.unlearning import KeptRound, Rebuilt, fresh_seed, rebuild, retrain, scaled_steps
 from quorank.learning import Evolution
 
 Doubles = npt.NDArray[np.float64]
 Watch = Callable[[int, int], None]
-INTERVAL, LOCAL_STEPS, SEEDS = 10, 3, 3
+Along = Callable[[int, Doubles], None]
+INTERVAL, SEEDS = 10, 3
 AVERAGE = 3.0
 """γ of the mean that is handed out, unless the rebuilding is as published."""
+Method = Literal["fresh", "stretched", "published"]
+"""How far a rebuilding goes. `published`: eqs 6.1 and 6.2 to the letter. `stretched`: each round counts for the whole
+interval, and rankers are averaged. `fresh`: so too, but updates keep their own length instead of taking that of the kept
+ones, so that nothing of the leavers acts any more."""
 
 
 @dataclass(eq=False)
@@ -48,62 +55,47 @@ class Unlearning:
     local_steps: int | None = None  # n′
     threads: int = field(default_factory=available_threads)
     watch: Watch | None = None
-    published: bool = False  # eqs 6.1 and 6.2 to the letter, without stretch and average
+    method: Method = "fresh"
+    along: Along | None = None  # is shown the rankers on the way: of the rebuilding, and of retraining
 
     def __post_init__(self) -> None:
         load_run(self.run)  # refuses what is no finished run
         self.experiment: Experiment = storage.read_experiment(self.run)
         self.gone = left_before(self.run)
-        self._check_leavers()
+        check_leavers(self.experiment, self.run, self.clients, self.gone)
         self._check_effort()
+        check_private(self.experiment, self.run)
         self.runner = Runner(self.experiment, self.threads)
+        self._check_copies()
         self._done = self._planned = 0
-
-    def _check_leavers(self) -> None:
-        federation, asked = self.experiment.federation, self.clients
-        require(len(asked) > 0, "--client: name at least one client that leaves")
-        for client in asked:
-            require(
-                0 <= client < federation.clients,
-                f"--client {client}: no such client; {self.run} has clients 0 to {federation.clients - 1}",
-            )
-            require(
-                client not in self.gone, f"--client {client}: {self.run} has unlearned this client already"
-            )
-            require(asked.count(client) == 1, f"--client {client} is named twice")
-        remaining = federation.clients - len(self.leavers)
-        require(
-            remaining > 0, "--client: all clients would leave, and nobody would be left to rebuild the ranker"
-        )
-        require(
-            isinstance(federation.personal, Shared),
-            f"{self.run}: its clients keep rankers of their own, which a run does not save; only a shared ranker can be "
-            "rebuilt",
-        )
-        if not isinstance(federation.aggregation, Mean):
-            federation.aggregation.check(federation.participation.size(remaining))
 
     def _check_effort(self) -> None:
         kept, b = self.experiment.keep_every, self.experiment.federation.interactions
+        if self.method == "fresh" and self._everyone:
+            kept = 1  # nothing that was kept is read
         require(
-            kept > 0 and clients_of(self.run),
+            kept == 1 or (kept > 0 and clients_of(self.run)),
             f"{self.run}: its clients kept no updates; run it again with --set federation.keep_every={INTERVAL}",
         )
         if self.interval is None:
             self.interval = INTERVAL if INTERVAL % kept == 0 else kept
+        require(self.interval >= 1, f"--interval {self.interval}: expected at least 1 round")
         require(
-            self.interval >= 1 and self.interval % kept == 0,
+            self.interval % kept == 0,
             f"--interval {self.interval}: the clients of {self.run} kept their updates every {kept} rounds; give a "
             f"multiple of {kept}",
         )
         if self.local_steps is None:
-            self.local_steps = min(LOCAL_STEPS, b)
-            if isinstance(self.experiment.federation.learner, Evolution):
-                self.local_steps = 2
+            self.local_steps = b
         require(
             1 <= self.local_steps <= b,
             f"--local-steps {self.local_steps}: expected 1 to {b}, the local steps of a round of {self.run}",
         )
+
+    def _check_copies(self) -> None:
+        """A copy of what will be erased is refused before anything is done."""
+        traces = traces_of(self.run, self.leavers, self.runner.parameters)
+        check_erased(self.run, self.leavers, traces, doomed(self.run, self.leavers))
 
     @property
     def leavers(self) -> tuple[int, ...]:
@@ -124,15 +116,7 @@ class Unlearning:
         """T/Δt rounds of n′ local steps, calibrated (eq. 6.2)."""
         experiment, runner = self.experiment, self.runner
         assert self.interval is not None and self.local_steps is not None
-        wanted = range(1, experiment.rounds + 1, self.interval)
-        remaining = [c for c in range(experiment.federation.clients) if c not in self.leavers]
-        own = set(clients_of(self.run))
-        if (
-            experiment.federation.participation.size(experiment.federation.clients)
-            < experiment.federation.clients
-        ):
-            remaining = [c for c in remaining if c in own]  # the others never took part in a kept round
-        kept = kept_rounds(self.run, remaining, wanted, runner.parameters)
+        kept = self._kept()
         try:
             federation = replace(experiment.federation, interactions=self.local_steps)
         except BadInput as error:
@@ -146,10 +130,38 @@ class Unlearning:
             interactions=None if each is None else scaled_steps(each, b, self.local_steps),
             absent=self.leavers,
         )
-        self.statement = simulator.mechanism.statement(len(kept))
         self._planned += len(kept)
-        stretch, average = (1.0, None) if self.published else (float(self.interval), AVERAGE)
-        return rebuild(simulator, self.start, kept, self._tick, stretch=stretch, average=average)
+        stretch, average = (1.0, None) if self.method == "published" else (float(self.interval), AVERAGE)
+        if self.method == "fresh" and not isinstance(experiment.federation.learner, Evolution):
+            stretch *= (
+                b / self.local_steps
+            )  # n′ steps stand for n; evolution strategies send a mean, not a way
+        lengths: Literal["own", "kept"] = "own" if self.method == "fresh" else "kept"
+        rebuilt = rebuild(
+            simulator, self.start, kept, self._tick, stretch=stretch, average=average, lengths=lengths
+        )
+        part = experiment.tables()["privacy"]
+        self.entry = rebuilding_entry(part, simulator.mechanism, simulator.setting, rebuilt, self.leavers)
+        return rebuilt
+
+    @property
+    def _everyone(self) -> bool:
+        federation = self.experiment.federation
+        return federation.participation.size(federation.clients) == federation.clients
+
+    def _kept(self) -> list[KeptRound]:
+        """The rounds that are done again: who is in them, and the lengths that these clients kept."""
+        assert self.interval is not None
+        experiment, runner = self.experiment, self.runner
+        wanted = range(1, experiment.rounds + 1, self.interval)
+        remaining = [c for c in range(experiment.federation.clients) if c not in self.leavers]
+        if self._everyone and self.method == "fresh":
+            members = np.array(remaining, dtype=np.int64)
+            return [KeptRound(round_, members, np.full(len(members), np.nan)) for round_ in wanted]
+        if not self._everyone:
+            own = set(clients_of(self.run))
+            remaining = [c for c in remaining if c in own]  # the others never took part in a kept round
+        return kept_rounds(self.run, remaining, wanted, runner.parameters)
 
     def retrained(self, seed: int | None = None) -> tuple[Doubles, int]:
         """The run without the leavers: with the same draws for everyone else, or with those of another seed."""
@@ -167,8 +179,12 @@ class Unlearning:
 
     def ndcg(self, *thetas: Doubles) -> list[float]:
         """Offline nDCG@10 on the run's own test split."""
-        means, _ = self.runner.scene.means([State(0, theta, {}) for theta in thetas])
-        return [float(value) for value in means]
+        return [figures["ndcg@10"] for figures in self.offline(*thetas)]
+
+    def offline(self, *thetas: Doubles) -> list[dict[str, float]]:
+        """The offline figures of rankers, as `summary.json` holds them."""
+        ndcg, maxrr = self.runner.scene.means([State(0, theta, {}) for theta in thetas])
+        return [{"ndcg@10": float(n), "maxrr": float(m)} for n, m in zip(ndcg, maxrr, strict=True)]
 
     def distance(self, one: Doubles, other: Doubles) -> float:
         scene = self.runner.scene
@@ -189,13 +205,13 @@ class Unlearning:
             / (federation.interactions * self.experiment.rounds),
             "interval": self.interval,
             "local_steps": self.local_steps,
-            "method": "published" if self.published else "stretched",
+            "method": self.method,
             "rounds": rebuilt.rounds,
             "local_updates": rebuilt.local_steps,
             "zero_updates": {"no_direction": rebuilt.directionless, "no_length": rebuilt.lengthless},
         }
-        if self.statement is not None:
-            result["privacy"] = self.statement | {"adds_to": "what the run itself has spent; see its ledger"}
+        if self.entry["privacy"] is not None:
+            result["privacy"] = self.entry["privacy"] | {"adds_to": "what the run itself has spent"}
         return result
 
     def comparison(self, seeds: int = SEEDS) -> dict[str, Any]:
@@ -223,41 +239,21 @@ class Unlearning:
         }
 
     def commit(self, result: dict[str, Any], out: Path | None = None) -> dict[str, Any]:
-        """Write the rebuilt ranker, let it take the old one's place, erase the leavers' data and check that.
+        """Let the rebuilt ranker take the old one's place in all of the run's files, and erase the leavers' data."""
+        experiment, theta = self.experiment, self.rebuilt.theta
+        check_out(self.run, out)
+        before, after = self.offline(self.before, theta)
+        ranker = storage.ranker_bytes(experiment, self.runner.collection.train.n_features, theta)
+        files = changed_files(self.run, experiment, result, self.leavers, before, after, self.entry, ranker)
+        put(self.run, self.clients, self.leavers, files, result, out)
+        return finish(self.run)
 
-        The note of who left comes last: a request that was cut short can be repeated.
-        """
-        folder = out or self.run / Path(storage.REBUILT[0]).parent
-        _open(folder, self.run)
-        content = storage.ranker_bytes(
-            self.experiment, self.runner.collection.train.n_features, self.rebuilt.theta
-        )
-        traces = traces_of(self.run, self.leavers, self.runner.parameters)
-        write_whole(folder / storage.RANKER, content)
-        write_whole(folder / "unlearning.json", storage.json_bytes(result))
-        write_whole(self.run / storage.RANKER, content)
-        erased = erase(self.run, self.leavers)
-        read = check_erased(self.run, self.leavers, traces)
-        result = result | {"erased": erased, "files_checked": read, "ranker": str(folder / storage.RANKER)}
-        write_whole(folder / "unlearning.json", storage.json_bytes(result))
-        note = {"clients": list(self.leavers), "after": result["after"]}
-        write_whole(self.run / storage.UNLEARNED, storage.json_bytes(note))
-        return result
-
-    def _tick(self) -> None:
+    def _tick(self, done: int, theta: Doubles) -> None:
         self._done += 1
+        if self.along is not None:
+            self.along(done, theta)
         if self.watch is not None:
             self.watch(self._done, max(self._planned, self._done))
-
-
-def _open(folder: Path, run: Path) -> None:
-    other = folder / storage.CONFIG
-    if other.is_file() and folder.resolve() != run.resolve():
-        raise BadInput(f"{folder}: there is another run here; choose another --out")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInput(f"{folder}: cannot be created ({error.strerror})") from None
 
 
 def unlearn(
@@ -266,16 +262,21 @@ def unlearn(
     *,
     interval: int | None = None,
     local_steps: int | None = None,
-    published: bool = False,
+    method: Method = "fresh",
     compare: bool = False,
     seeds: int = SEEDS,
     out: Path | None = None,
     threads: int | None = None,
     watch: Watch | None = None,
 ) -> dict[str, Any]:
-    """Forget clients of a finished run; returns the figures, with `compare` those of retraining too."""
+    """Forget clients of a finished run; returns the figures, with `compare` those of retraining too.
+
+    A request that was cut short is finished when it is repeated.
+    """
+    if pending(run, clients):
+        return finish(run)
     request = Unlearning(
-        run, tuple(clients), interval, local_steps, threads or available_threads(), watch, published
+        run, tuple(clients), interval, local_steps, threads or available_threads(), watch, method
     )
     result = request.figures()
     if compare:

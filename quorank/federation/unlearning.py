@@ -11,6 +11,9 @@ round would be all that a client has to keep.
 As published the ranker goes only a part of its way: T/Δt steps of the length of one round each. Here the coordinator may
 step `stretch` times as far, Δt times for instance, since each round stands for Δt of them; and, as long steps are noisy,
 hand out a mean of the θ of all rounds in which round t counts about t^γ (`average`).
+
+With `lengths = "own"` eq. 6.2 is left out: a new update keeps its length, so that an update that says little counts little,
+and nothing of what the leavers did acts any more, not even through lengths. This is retraining in fewer, longer rounds.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -130,6 +134,7 @@ def rebuild(
     *,
     stretch: float = 1.0,
     average: float | None = None,
+    lengths: Literal["kept", "own"] = "kept",
 ) -> Rebuilt:
     """Steps 1 to 4 of §6.1.2 from the initial ranker θ; `simulator` plays n′ interactions and knows who is absent.
 
@@ -144,12 +149,17 @@ def rebuild(
     try:
         for count, entry in enumerate(kept, 1):
             present = ~np.isin(entry.clients, simulator.absent)
-            lengths = entry.lengths[present]
 
             def sent(
-                clients: Integers, updates: Doubles, lengths: Doubles = lengths, theta: Doubles = state.theta
+                clients: Integers,
+                updates: Doubles,
+                kept: Doubles = entry.lengths[present],
+                theta: Doubles = state.theta,
             ) -> None:
-                calibration.apply(updates, lengths)
+                if lengths == "kept":
+                    calibration.apply(updates, kept)
+                else:
+                    calibration.directionless += int(np.count_nonzero(~updates.any(axis=1)))
                 within_bound(updates, theta, bound)
 
             gathered = simulator.gather(state, sent=sent, members=entry.clients[present])

@@ -11,15 +11,18 @@ from typing import Any
 import numpy as np
 import pytest
 from command_line import Quorank
+from dp_accounting import gaussian_mechanism
 from unlearning_runs import experiment, kept, made
 
 from quorank.data.source import DataSource
 from quorank.errors import Interrupted
 from quorank.evaluation.ranker import Evaluator
-from quorank.experiments import runner, storage, unlearning
+from quorank.experiments import runner, storage, unlearned_files
+from quorank.experiments.erasure import erase
 from quorank.experiments.runner import run_experiment
 from quorank.federation import Simulator
 from quorank.federation.unlearning import KeptRound, fresh_seed, rebuild, scaled_steps
+from quorank.files import write_whole
 from quorank.rankers import Linear
 
 FLAGS = ("--compare", "--seeds", "1", "--json", "-q")
@@ -40,9 +43,9 @@ def test_unlearning_gives_the_figures_that_are_asked_for(quorank: Quorank) -> No
     assert outcome.code == 0 and outcome.err == "", outcome.err
     result = json.loads(outcome.out)
     assert result["before"] == summary["offline"]["ndcg@10"]
-    assert result["local_updates_share"] == pytest.approx(3 * 4 / (5 * 40)) and result["local_updates"] == 60
+    assert result["local_updates_share"] == pytest.approx(4 / 40) and result["local_updates"] == 5 * 5 * 4
     assert result["retrained_local_updates"] == 5 * 5 * 40
-    assert (result["clients"], result["interval"], result["local_steps"], result["rounds"]) == ([5], 10, 3, 4)
+    assert (result["clients"], result["interval"], result["local_steps"], result["rounds"]) == ([5], 10, 5, 4)
     distance = result["distance"]
     assert 0 < distance["before_to_retrained"] < 1 and 0 < distance["unlearned_to_retrained"] < 1
     assert 0 < distance["retrained_seeds"] < 1
@@ -52,8 +55,8 @@ def test_unlearning_gives_the_figures_that_are_asked_for(quorank: Quorank) -> No
     assert (folder / "unlearned" / "ranker.json").read_bytes() == (folder / "ranker.json").read_bytes()
 
 
-@pytest.mark.parametrize("published", [True, False])
-def test_the_command_is_the_rebuilding_from_the_kept_files(quorank: Quorank, published: bool) -> None:
+@pytest.mark.parametrize("method", ["published", "stretched", "fresh"])
+def test_the_command_is_the_rebuilding_from_the_kept_files(quorank: Quorank, method: str) -> None:
     """The command against `rebuild` fed by hand from the float32 files; the simulator's loop is tested beside it."""
     folder, chosen = made(), experiment()
     lengths = []
@@ -61,16 +64,34 @@ def test_the_command_is_the_rebuilding_from_the_kept_files(quorank: Quorank, pub
         with np.load(folder / "clients" / f"{client}.npz") as saved:
             lengths.append(np.sqrt((saved["updates"].astype(np.float64) ** 2).sum(axis=1)))
     flags = ["--client", 1, "--client", 4, "--interval", 20, "--local-steps", 2, "-q"]
-    assert quorank("unlearn", folder, *flags, *(["--as-published"] if published else [])).code == 0
+    how = ["--as-published"] if method == "published" else ["--method", method]
+    assert quorank("unlearn", folder, *flags, *how).code == 0
     played = runner.Runner(chosen, 1)
     simulation = replace(played.scene.simulation, seed=fresh_seed(1, "unlearning", (1, 4)))
     simulator = Simulator(replace(chosen.federation, interactions=2), simulation, rounds=2, absent=(1, 4))
     members = np.array([0, 2, 3, 5])
     entries = [KeptRound(t, members, np.array([own[at] for own in lengths])) for t, at in ((1, 0), (21, 2))]
-    how = {} if published else {"stretch": 20.0, "average": 3.0}
-    expected = rebuild(simulator, np.zeros(46), entries, **how).theta
+    ways: dict[str, dict[str, Any]] = {
+        "published": {},
+        "stretched": {"stretch": 20.0, "average": 3.0},
+        "fresh": {"stretch": 20.0 * 5 / 2, "average": 3.0, "lengths": "own"},
+    }
+    expected = rebuild(simulator, np.zeros(46), entries, **ways[method]).theta
     theta = json.loads((folder / "ranker.json").read_text())["parameters"]
     np.testing.assert_allclose(theta, expected, rtol=1e-12)
+
+
+def test_nothing_that_was_kept_is_needed_or_read_by_default(quorank: Quorank) -> None:
+    """Neither the others' kept updates nor, through them, anything that the leaver did."""
+    shutil.copytree(made(), "other")
+    for client in range(6):
+        path = Path("other/clients") / f"{client}.npz"
+        with np.load(path) as saved:
+            np.savez(path, rounds=saved["rounds"], updates=7.0 * saved["updates"])
+    run_experiment(experiment(keep_every=0), Path("none"))
+    for name in ("made", "other", "none"):
+        assert quorank("unlearn", name, "--client", 1, "-q").code == 0
+    assert len({(Path(name) / "ranker.json").read_bytes() for name in ("made", "other", "none")}) == 1
 
 
 def test_two_leavers_at_once_or_threads_are_the_same_request(quorank: Quorank) -> None:
@@ -109,40 +130,115 @@ def test_a_leaver_s_data_are_gone_and_the_others_are_untouched(quorank: Quorank)
         assert not path.is_file() or not any(row in path.read_bytes() for row in rows), path
 
 
-def test_a_copy_of_a_leaver_s_data_is_found_and_the_request_can_be_repeated(quorank: Quorank) -> None:
+def test_a_copy_of_a_leaver_s_data_is_found_before_anything_is_done(quorank: Quorank) -> None:
     folder = made()
     shutil.copy(folder / "clients" / "3.npz", folder / "backup.bin")
+    before = everything(folder)
     assert (
         "backup.bin: this file still holds data" in quorank("unlearn", folder, "--client", 3, "-q").refused()
     )
-    assert not (folder / "unlearned.json").exists()
+    assert everything(folder) == before
     (folder / "backup.bin").unlink()
     (folder / "clients" / ".3.npz.77.abcd.tmp").write_bytes(b"half")
     (folder / "checkpoint.npz").write_bytes(b"late")
     result = json.loads(quorank("unlearn", folder, "--client", 3, "--json", "-q").out)
-    assert result["erased"] == ["clients/.3.npz.77.abcd.tmp", "checkpoint.npz"]
-    assert result["before"] == result["after"]  # the first attempt had put the rebuilt ranker in place
+    assert result["erased"] == ["clients/3.npz", "clients/.3.npz.77.abcd.tmp", "checkpoint.npz"]
 
 
-@pytest.mark.parametrize("name", ["ranker.json", "unlearning.json"])
-def test_a_full_disk_leaves_the_run_as_it_was(
-    quorank: Quorank, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_a_leaver_s_damaged_file_does_not_keep_it_in(quorank: Quorank) -> None:
     folder = made()
-    before = {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file()}
-    files = kept(folder)
+    (folder / "clients" / "2.npz").write_bytes(b"PK nothing")
+    result = json.loads(quorank("unlearn", folder, "--client", 2, "--json", "-q").out)
+    assert result["erased"] == ["clients/2.npz"] and "2.npz" not in kept(folder)
 
-    def full(path: Path, content: bytes) -> None:
-        if Path(path).name == name:
-            raise OSError(28, "No space left on device", str(path))
-        path.write_bytes(content)
 
-    with monkeypatch.context() as patched:
-        patched.setattr(unlearning, "write_whole", full)
-        outcome = quorank("unlearn", folder, "--client", 3, "-q")
-    assert outcome.code == 1 and "No space left" in outcome.err
-    assert {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file()} == before
-    assert kept(folder) == files
+def everything(folder: Path) -> dict[str, bytes]:
+    """All files of a run."""
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+@pytest.mark.parametrize("out", [None, "elsewhere"])
+def test_a_request_that_was_cut_short_anywhere_is_finished_by_repeating_it(
+    quorank: Quorank, monkeypatch: pytest.MonkeyPatch, out: str | None
+) -> None:
+    """Every write and every deletion is made to fail once: then nothing has changed, or the next try does the rest."""
+    made()
+    flags = ["unlearn", "run", "--client", 3, "--json", "-q", *(["--out", out] if out else [])]
+
+    def fresh() -> None:
+        for name in ("run", "elsewhere"):
+            shutil.rmtree(name, ignore_errors=True)
+        shutil.copytree("made", "run")
+
+    fresh()
+    before = everything(Path("run"))
+    whole = json.loads(quorank(*flags).out)
+    expected = everything(Path("run"))
+    assert set(expected) - set(before) == {"unlearned.json"} | (set() if out else set(storage.REBUILT))
+    failed = 0
+    for steps in range(30):
+        fresh()
+        left = [steps]
+
+        def count(left: list[int] = left) -> None:
+            left[0] -= 1
+            if left[0] == -1:
+                raise OSError(28, "No space left on device", "somewhere")
+
+        with monkeypatch.context() as patched:
+            for name, plain in (("write_whole", write_whole), ("erase", erase)):
+
+                def first_count(*arguments: Any, plain: Any = plain, count: Any = count) -> Any:
+                    count()
+                    return plain(*arguments)
+
+                patched.setattr(unlearned_files, name, first_count)
+            outcome = quorank(*flags)
+        if outcome.code == 0:
+            break
+        failed += 1
+        assert outcome.code == 1 and "No space left" in outcome.err
+        if steps == 0:
+            assert everything(Path("run")) == before
+        else:
+            assert "cut short; finish it first with" in quorank("unlearn", "run", "--client", 1).refused()
+        again = json.loads(quorank(*flags).out)
+        assert {k: v for k, v in again.items() if k not in ("erased", "files_checked")} == {
+            k: v for k, v in whole.items() if k not in ("erased", "files_checked")
+        }
+        found = everything(Path("run"))
+        for name in expected:
+            assert name in storage.REBUILT or found[name] == expected[name], (steps, name)
+        assert set(found) == set(expected)
+        assert "unlearned this client already" in quorank("unlearn", "run", "--client", 3).refused()
+    assert failed >= 9
+
+
+def test_summary_report_and_ledger_are_of_the_rebuilt_ranker(quorank: Quorank) -> None:
+    folder = made()
+    as_run = json.loads((folder / "summary.json").read_text())
+    first = json.loads(quorank("unlearn", folder, "--client", 5, "--json", "-q").out)
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["offline"]["ndcg@10"] == first["after"] != as_run["offline"]["ndcg@10"]
+    assert {k: v for k, v in summary.items() if k not in ("offline", "unlearned")} == {
+        k: v for k, v in as_run.items() if k != "offline"
+    }
+    note = summary["unlearned"]
+    assert note["clients"] == [5] and note["local_updates_share"] == first["local_updates_share"]
+    assert note["before"] == note["as_run"] == as_run["offline"] and note["after"] == summary["offline"]
+    report = (folder / "report.html").read_text()
+    assert "Client 5 left after the run." in report and f"{first['after']:.4f}" in report
+    assert quorank("evaluate", folder / "ranker.json", "--data", "synthetic:mq2007").code == 0
+    second = json.loads(quorank("unlearn", folder, "--client", 0, "--json", "-q").out)
+    note = json.loads((folder / "summary.json").read_text())["unlearned"]
+    assert note["clients"] == [0, 5] and note["as_run"] == as_run["offline"]
+    assert note["before"]["ndcg@10"] == second["before"] == first["after"]
+    book = json.loads((folder / "ledger.json").read_text())
+    assert [entry["without"] for entry in book["unlearning"]] == [[5], [0, 5]]
+    assert book["unlearning"][0]["releases"][0]["releases"] == 4 * 5 and book["altogether"] is None
+    assert "Clients 0, 5 left" in (folder / "report.html").read_text()
+    assert quorank("privacy", "ledger", folder).code == 0
+    assert quorank("report", folder).code == 0
 
 
 def test_the_rebuilt_ranker_goes_where_it_is_asked_to(quorank: Quorank) -> None:
@@ -153,7 +249,7 @@ def test_the_rebuilt_ranker_goes_where_it_is_asked_to(quorank: Quorank) -> None:
     assert outcome.code == 0, outcome.err
     written = Path("elsewhere/here/ranker.json").read_bytes()
     assert written == (folder / "ranker.json").read_bytes() and not (folder / "unlearned").exists()
-    for word in ("before", "after", "retrained", "6.0%", "distance", "clients/0.npz"):
+    for word in ("before", "after", "retrained", "10.0%", "distance", "clients/0.npz"):
         assert word in outcome.out
     assert max(len(line) for line in outcome.out.splitlines()) <= 80
     made("other", rounds=2)
@@ -171,9 +267,22 @@ def test_the_rebuilt_ranker_goes_where_it_is_asked_to(quorank: Quorank) -> None:
         ('[attack]\nkind = "clicks"\nclients = 2\n[ranker]\nkind = "mlp"\nhidden = 3', ()),
         ('[partition]\nkind = "quantity"', ()),
         ('server = { kind = "add", step = 1.0, average = 3.0 }', ("--as-published",)),
-        ('server = "adam"', ()),
+        ('server = "adam"', ("--method", "stretched")),
+        ('[partition]\nkind = "labels"\nshared = 0.2', ()),
+        ('[privacy]\nkind = "signs"\np = 0.9', ()),
     ],
-    ids=["secure sum", "sampled", "evolution", "median", "mlp", "quantity", "average", "adam"],
+    ids=[
+        "secure sum",
+        "sampled",
+        "evolution",
+        "median",
+        "mlp",
+        "quantity",
+        "average",
+        "adam",
+        "labels",
+        "signs",
+    ],
 )
 def test_runs_of_all_kinds(quorank: Quorank, extra: str, flags: tuple[object, ...]) -> None:
     folder = made(extra=extra, rounds=11, interactions=4)
@@ -188,16 +297,39 @@ def test_clients_who_search_more_also_do_more_of_the_rebuilding(quorank: Quorank
     folder = made(extra='[partition]\nkind = "quantity"')
     each = runner.Runner(storage.read_experiment(folder), 1).simulator.interactions
     assert each is not None and len(set(each.tolist())) > 1
-    result = json.loads(quorank("unlearn", folder, "--client", 2, "--json", "-q").out)
+    result = json.loads(quorank("unlearn", folder, "--client", 2, "--local-steps", 3, "--json", "-q").out)
     assert result["local_updates"] == 4 * int(np.delete(scaled_steps(each, 5, 3), 2).sum())
 
 
-def test_a_private_run_says_what_its_rebuilding_costs_on_top(quorank: Quorank) -> None:
+def test_what_a_private_run_states_covers_its_rebuilding(quorank: Quorank) -> None:
+    """T rounds with multiplier z and T' with z' are one Gaussian release with (T/z² + T'/z'²)^(−1/2)."""
     folder = made(extra='[privacy]\nkind = "gaussian"\nepsilon = 8.0\nclip = 0.3', clients=60)
+    alone = json.loads((folder / "summary.json").read_text())["privacy"]
     result = json.loads(quorank("unlearn", folder, "--client", 7, "--json", "-q").out)
-    assert result["privacy"]["epsilon"] == pytest.approx(8.0, rel=1e-3)
-    assert (result["privacy"]["unit"], result["privacy"]["rounds"]) == ("client", 4)
-    assert "the run itself" in result["privacy"]["adds_to"]
+    own = result["privacy"]
+    assert own["epsilon"] == pytest.approx(8.0, rel=1e-3) and (own["unit"], own["rounds"]) == ("client", 4)
+    summary, book = (json.loads((folder / name).read_text()) for name in ("summary.json", "ledger.json"))
+    stated = summary["privacy"]
+    z = (40 / alone["noise_multiplier"] ** 2 + 4 / own["noise_multiplier"] ** 2) ** -0.5
+    assert stated["epsilon"] == pytest.approx(gaussian_mechanism.get_epsilon_gaussian(z, 1e-5))
+    assert 8.0 < stated["epsilon"] < 16.0 and stated["delta"] == 1e-5 and stated["run_alone"]["epsilon"] < 8.1
+    assert "whole run of 40 rounds, and the rebuilding of 4 rounds" in stated["horizon"]
+    assert book["altogether"] == stated and book["privacy"] == alone
+    (entry,) = book["unlearning"]
+    (release,) = entry["releases"]
+    assert (release["releases"], entry["setting"]["clients"]) == (4 * 59, 59)
+    assert release["noise_multiplier"] == pytest.approx(own["noise_multiplier"])
+    assert f"ε = {stated['epsilon']:.4g}" in (folder / "report.html").read_text()
+    assert quorank("privacy", "ledger", folder).code == 0
+
+
+def test_other_mechanisms_add_up(quorank: Quorank) -> None:
+    folder = made(extra='[privacy]\nkind = "published"\nepsilon = 4.5\nsensitivity = 5.0', rounds=20)
+    alone = json.loads((folder / "summary.json").read_text())["privacy"]["epsilon"]
+    own = json.loads(quorank("unlearn", folder, "--client", 1, "--json", "-q").out)["privacy"]["epsilon"]
+    stated = json.loads((folder / "summary.json").read_text())["privacy"]
+    assert stated["epsilon"] == pytest.approx(alone + own) == pytest.approx(4.5 * 46**0.5 * 22)
+    assert (stated["delta"], stated["rounds"]) == (0.0, 22)
 
 
 def test_poison_is_forgotten(quorank: Quorank) -> None:
@@ -222,6 +354,9 @@ def for_refusals(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rounds = iter(range(1, 100))
     with pytest.raises(Interrupted):
         run_experiment(experiment(), folder / "cut", stop=lambda: next(rounds) >= 15)
+    drawn = 'participation = { kind = "poisson", rate = 0.5 }\nkeep_every = 1\n[privacy]\nkind = "gaussian"'
+    drawn += '\nnoise_multiplier = 1.0\naccountant = "rdp"'
+    run_experiment(experiment(drawn, rounds=3, clients=60), folder / "drawn")
     run_experiment(experiment(rounds=3), folder / "torn")
     (folder / "torn" / "clients" / "2.npz").write_bytes(b"PK nothing")
     return folder
@@ -234,9 +369,9 @@ def for_refusals(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("made", ("--client", -1), "no such client"),
         ("made", ("--client", 2, "--client", 2), "named twice"),
         ("made", [x for c in range(6) for x in ("--client", c)], "all clients would leave"),
-        ("none", ("--client", 1), "kept no updates; run it again with --set federation.keep_every=10"),
-        ("made", ("--client", 1, "--interval", 15), "every 10 rounds; give a multiple of 10"),
-        ("made", ("--client", 1, "--interval", 0), "give a multiple of 10"),
+        ("none", ("--client", 1, "--as-published"), "run it again with --set federation.keep_every=10"),
+        ("made", ("--client", 1, "--as-published", "--interval", 15), "every 10 rounds; give a multiple of 10"),
+        ("made", ("--client", 1, "--interval", 0), "--interval 0: expected at least 1 round"),
         ("made", ("--client", 1, "--local-steps", 6), "expected 1 to 5"),
         ("made", ("--client", 1, "--local-steps", 0), "expected 1 to 5"),
         ("made", ("--client", 1, "--compare", "--seeds", 0), "at least 1 retraining"),
@@ -245,7 +380,8 @@ def for_refusals(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("nowhere", ("--client", 1), "no such directory"),
         ("own", ("--client", 1), "rankers of their own"),
         ("krum", ("--client", 1, "--client", 2), "krum"),
-        ("torn", ("--client", 1), "2.npz: damaged file of kept updates"),
+        ("torn", ("--client", 1, "--as-published"), "2.npz: damaged file of kept updates"),
+        ("drawn", ("--client", 1), "no ε could be stated for both; run it again without the client"),
     ],
 )  # fmt: skip
 def test_every_refusal_is_a_sentence_and_changes_nothing(

@@ -30,6 +30,7 @@ KINDS = [
     Preferences(overlap=0.5, preferences=2, noise=0.0),
     LabelSplit(),
     LabelSplit(per_client=2),
+    LabelSplit(shared=0.2),
     Clicks(),
     Clicks(model="position"),
     Quantity(),
@@ -38,6 +39,7 @@ TWINS = [
     Preferences(overlap=0.3, iid=True, quantity=(1, 9)),
     Preferences(iid=True, judged="preferences"),
     LabelSplit(iid=True, quantity=(2, 3)),
+    LabelSplit(iid=True, shared=0.1),
     Clicks(iid=True, quantity=(2,)),
     Quantity(iid=True),
 ]
@@ -149,6 +151,54 @@ def test_documents_are_dealt_by_chance() -> None:
     assert_follows([int(owner[2]) // 2 for owner in owners], {0: 3 / 8, 1: 3 / 8, 2: 2 / 8})
 
 
+@given(collections(), st.integers(1, 2), st.integers(2, 6), st.floats(0.01, 0.99), st.integers(0, 2**64 - 1))
+def test_shared_queries_are_whole_everybodys_and_the_rest_has_one_owner(
+    collection, per_client, clients, share, seed
+) -> None:
+    """Zhao et al. 2018 as the thesis uses it: a share of the queries for all, the others divided by label."""
+    train, part = collection.train, LabelSplit(per_client=per_client, shared=share)
+    sizes = np.diff(train.offsets)
+    filled = int(np.count_nonzero(sizes))
+    common = max(1, round(share * filled))
+    try:
+        shares = part.split(collection, clients, 5, seed)
+    except BadInput as refusal:
+        assert ("leaves none of" in str(refusal)) == (common >= filled)
+        return
+    data, names = shares.data, np.repeat(np.array(train.query_ids), sizes)
+    held = []
+    for client in range(clients):
+        lists = range(shares.first_query[client], shares.first_query[client] + shares.query_count[client])
+        rows = np.concatenate([data.features[data.rows_of(q), 0].astype(int) for q in lists])
+        assert [data.query_ids[q] for q in lists] == list(dict.fromkeys(names[rows]))
+        held.append(set(rows.tolist()))
+        assert len(rows) == len(held[-1])
+    rows = data.features[:, 0].astype(int)
+    assert np.array_equal(data.labels, train.labels[rows])
+    everybodys = set.intersection(*held)
+    queries = {names[row] for row in everybodys}
+    assert len(queries) == common
+    assert everybodys == {row for row in range(train.n_rows) if names[row] in queries}
+    counted = Counter(row for own in held for row in own - everybodys)
+    assert set(counted) == set(range(train.n_rows)) - everybodys and set(counted.values()) <= {1}
+    for own in held:
+        assert len({int(train.labels[row]) for row in own - everybodys}) == per_client
+
+
+def test_any_query_is_shared_equally_often_and_a_share_of_zero_changes_nothing() -> None:
+    collection = numbered([3] * 5, [0, 1, 0] * 5)
+    chosen = [np.flatnonzero(LabelSplit(shared=0.4).common(collection.train, seed)) for seed in range(1000)]
+    assert {len(queries) for queries in chosen} == {2}
+    assert_follows([int(q) for queries in chosen for q in queries], dict.fromkeys(range(5), 0.2))
+    assert not LabelSplit().common(collection.train, 1).any()
+
+
+def test_more_copies_of_shared_lists_than_memory_are_refused(tiny_graded, monkeypatch) -> None:
+    monkeypatch.setattr("quorank.data.label_split.MOST_SHARED", 10_000)
+    with pytest.raises(BadInput, match="each of 20 clients holds its own copy of the shared lists"):
+        LabelSplit(shared=0.5).split(tiny_graded, 20, 5, 1)
+
+
 def test_type_2_mixes_with_type_4(tiny_graded) -> None:
     shares = LabelSplit(quantity=(1, 3, 5, 7, 9)).split(tiny_graded, 7, 5, 1)
     assert shares.interactions.tolist() == [1, 3, 5, 7, 9, 1, 3]
@@ -194,6 +244,18 @@ def test_clients_search_more_or_less(tiny_collection) -> None:
         ({"kind": "preferences", "quantity": []}, "quantity must list the interactions of clients"),
         ({"kind": "labels", "per_client": 0}, "per_client must be between 1 and 127, got 0"),
         ({"kind": "labels", "quantity": [1, 0]}, "each at least 1, got \\[1, 0\\]"),
+        ({"kind": "labels", "shared": 1.0}, "shared must be at least 0 and below 1, got 1.0"),
+        (
+            {"kind": "preferences", "shared": 0.1},
+            "they differ in what they find relevant, which cannot be shared",
+        ),
+        ({"kind": "clicks", "shared": 0.1}, "they differ in how they search, which cannot be shared"),
+        (
+            {"kind": "quantity", "shared": 0.1},
+            'partition.shared: with kind = "quantity" every client holds all',
+        ),
+        ({"shared": 0.1}, 'nothing left to share; sharing is for kind = "labels"'),
+        ({"kind": "halves", "shared": 0.1}, "unknown partition 'halves'"),
         ({"kind": "clicks", "model": "lazy"}, "expected one of 'cascade', 'position'"),
         ({"kind": "quantity", "counts": [-1]}, "counts must list the interactions of clients"),
         ({"kind": "even", "iid": True}, "unknown key 'iid'"),

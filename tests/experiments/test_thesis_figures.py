@@ -74,6 +74,8 @@ def test_labels_of_chapter_4_say_what_is_run(name: str, quick: bool) -> None:
             isinstance(partition, LabelSplit) and partition.per_client == int(labels[1])
         )
         assert learner.proximal == (float(mu[1]) if mu else 0.0)
+        shared = re.search(r"data-sharing (\d+) %", label)
+        assert getattr(partition, "shared", 0.0) == (int(shared[1]) / 100 if shared else 0.0)
         personal = OutputLayer if "FedPer" in label else LocalOffset if "offset" in label else Shared
         assert isinstance(plan.personal, personal)
         if isinstance(partition, Preferences):

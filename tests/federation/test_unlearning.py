@@ -25,10 +25,11 @@ from quorank.federation.unlearning import (
     rebuild,
     retrain,
     scaled_steps,
+    within_bound,
 )
 from quorank.learning import PDGD, Evolution, Simulation
 from quorank.learning.simulation import STATISTICS, Work
-from quorank.privacy import ClippedGaussian, RandomisedResponse, SecureSum
+from quorank.privacy import ClippedGaussian, PublishedLaplace, RandomisedResponse, SecureSum
 from quorank.rankers import MLP, Linear
 from quorank.users import Cascade
 
@@ -283,3 +284,48 @@ def test_distances_of_rankers_on_a_split(tiny_collection) -> None:
         assert found[q] == pytest.approx(1 - np.mean(overlap), abs=1e-9), q
     assert mean_distance(Linear(), one, other, [test, test]) == pytest.approx(found.mean())
     assert mean_distance(Linear(), one, 7.5 * one, [test]) == 0.0  # the length of θ does not rank
+
+
+def test_updates_that_keep_their_own_length_are_the_run_in_longer_rounds(tiny_collection) -> None:
+    """lengths = "own": θ_t = θ_{t−1} + s·mean of the new updates as they are; what was kept is not read."""
+    simulation, remaining, theta = simulation_of(tiny_collection), range(1, CLIENTS), np.zeros(11)
+    for t in range(4):
+        theta = theta + 6.0 * learned(simulation, theta, t, remaining, 3).mean(axis=0)
+    members = np.arange(CLIENTS)
+    for lengths in (np.full(CLIENTS, np.nan), np.full(CLIENTS, 5.0)):
+        kept, seen = [KeptRound(1 + j, members, lengths) for j in range(4)], []
+        simulator = Simulator(Federation(CLIENTS, 3), simulation, rounds=4, absent=(0,))
+        result = rebuild(
+            simulator,
+            np.zeros(11),
+            kept,
+            lambda t, x, seen=seen: seen.append((t, x)),
+            stretch=6.0,
+            lengths="own",
+        )
+        np.testing.assert_allclose(result.theta, theta, rtol=1e-9, atol=1e-12)
+        assert [t for t, _ in seen] == [1, 2, 3, 4] and np.array_equal(seen[-1][1], result.theta)
+        assert result.participants.tolist() == [CLIENTS - 1] * 4 and not result.noise.any()
+
+
+@given(st.lists(st.lists(NUMBERS, min_size=3, max_size=3), min_size=1, max_size=4), st.floats(0.1, 10.0))
+def test_a_bound_on_parameters_holds_after_calibration_too(rows, bound) -> None:
+    """FPDGD eq. 13: what a client would rank by has at most this norm, whatever length was kept."""
+    updates, theta = np.array(rows), np.array([0.3, -0.2, 0.1])
+    free = updates.copy()
+    within_bound(updates, theta, math.inf)
+    np.testing.assert_array_equal(updates, free)
+    within_bound(updates, theta, bound)
+    for row, before in zip(updates, free, strict=True):
+        reached = theta + before
+        norm = math.sqrt(math.fsum(x * x for x in reached))
+        np.testing.assert_allclose(theta + row, reached * min(1.0, bound / norm), rtol=1e-9, atol=1e-9)
+
+
+def test_a_published_rebuilding_stays_within_its_clip(tiny_collection) -> None:
+    simulation = simulation_of(tiny_collection)
+    kept = [KeptRound(1, np.arange(CLIENTS), np.full(CLIENTS, 50.0))]
+    federation = Federation(CLIENTS, 3, privacy=PublishedLaplace(epsilon=1e9, sensitivity=2.0))
+    result = rebuild(Simulator(federation, simulation, rounds=1, absent=(0,)), np.zeros(11), kept)
+    assert np.linalg.norm(result.theta) < 1.0 + 1e-6  # Δ/2, of a mean of clipped parameters
+    assert result.sensitivity.tolist() == [2.0]
