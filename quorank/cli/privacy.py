@@ -131,6 +131,7 @@ def ledger(
     content = read_ledger(run)
     again = recount(content)
     agrees = again is None or abs(again - content["privacy"]["epsilon"]) <= 1e-6 * max(again, 1.0)
+    _check_rebuildings(content)
     if json:
         print(json_.dumps(content | {"recounted_epsilon": again}))
     else:
@@ -142,6 +143,26 @@ def ledger(
             file=sys.stderr,
         )
         raise typer.Exit(1)
+
+
+def _check_rebuildings(content: dict[str, Any]) -> None:
+    """Count the entries of unlearning again, each by itself, and what they and the run give away together."""
+    if "unlearning" not in content:
+        return
+    from quorank.errors import BadInput, require
+    from quorank.experiments.unlearned_run import altogether
+    from quorank.privacy.ledger import recount
+
+    told = "the ledger does not add up: the entries of unlearning were changed"
+    try:
+        entries, part = content["unlearning"], content["mechanism"]
+        for entry in entries:
+            again = recount({"mechanism": part, **entry})
+            require(again is None or abs(again - entry["privacy"]["epsilon"]) <= 1e-6 * max(again, 1.0), told)
+        stated = altogether(part, [content["privacy"], *(entry["privacy"] for entry in entries)])
+        require(stated == content["altogether"], told)
+    except (KeyError, TypeError, ValueError):
+        raise BadInput(told) from None
 
 
 def _show_ledger(content: dict[str, Any]) -> None:
@@ -165,9 +186,14 @@ def _show_ledger(content: dict[str, Any]) -> None:
             break
     console = Console()
     console.print(table)
-    for name, value in statement.privacy_fields(content["privacy"] or {}):
+    for entry in content.get("unlearning", []):
+        who = ", ".join(map(str, entry["without"]))
+        releases = sum(each["releases"] for each in entry["releases"])
+        console.print(f"rebuilt without {who}: {releases:,} releases more", highlight=False)
+    stated = content.get("altogether", content["privacy"])
+    for name, value in statement.privacy_fields(stated or {}):
         console.print(f"{name:<20}{value}", highlight=False)
-    print(statement.privacy(content["privacy"]))
+    print(statement.privacy(stated))
 
 
 @app.command()

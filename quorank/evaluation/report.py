@@ -43,6 +43,7 @@ def report_page(run: Run) -> str:
             page.header("Quorank run", run_name(run), statement.what_was_run(run)),
             page.figures(_figures(run)),
             page.paragraph(_how_measured(run), "note"),
+            *([_unlearned(run.summary["unlearned"])] if "unlearned" in run.summary else []),
             _curves([Group("", {}, (run,))], [""], list(TITLES)),
             _privacy(run),
             page.section(
@@ -59,6 +60,29 @@ def report_page(run: Run) -> str:
             _footer(str(run.summary["version"])),
         ],
     )
+
+
+def _unlearned(note: Mapping[str, Any]) -> str:
+    """Who left, what the ranker was worth before and after, and what it took."""
+    who = ", ".join(map(str, note["clients"]))
+    several = len(note["clients"]) > 1
+    told = (
+        f"Client{'s' if several else ''} {who} left after the run. The ranker was rebuilt without "
+        f"{'them' if several else 'it'}: the offline figures above are of the rebuilt ranker. The online figures and the "
+        "learning curves are of the run as it was played, with everyone."
+    )
+    figures = [
+        (
+            name,
+            f"nDCG@10 {statement.rounded(note[key]['ndcg@10'], 4)}, MaxRR {statement.rounded(note[key]['maxrr'], 4)}",
+        )
+        for name, key in (("run as played", "as_run"), ("before", "before"), ("rebuilt", "after"))
+    ]
+    effort = (
+        f"{note['rounds']:,} rounds of {note['local_steps']} local steps, {note['local_updates_share']:.1%} of the local "
+        f"updates of retraining ({note['method']})"
+    )
+    return page.section("Unlearned", page.paragraph(told), page.facts([*figures, ("effort", effort)]))
 
 
 def _config_path(run: Run) -> str:

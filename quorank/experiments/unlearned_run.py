@@ -18,7 +18,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from quorank.evaluation import page, statement
 from quorank.evaluation.report import report_page
 from quorank.evaluation.runs import load_run, spent_of
 from quorank.experiments import storage
@@ -129,35 +128,6 @@ def changed_files(
     return {
         LEDGER: storage.json_bytes(book).decode(),
         storage.RANKER: ranker.decode(),
-        REPORT: with_section(report_page(described), summary),
+        REPORT: report_page(described),
         storage.SUMMARY: storage.json_bytes(summary).decode(),
     }
-
-
-def with_section(html: str, summary: Mapping[str, Any]) -> str:
-    """A run's report with a section on who left, before all others."""
-    head, mark, rest = html.partition("<section")
-    return head + unlearned_section(summary["unlearned"]) + "\n" + mark + rest
-
-
-def unlearned_section(note: Mapping[str, Any]) -> str:
-    """Who left, what the ranker was worth before and after, and what it took."""
-    who = ", ".join(map(str, note["clients"]))
-    several = len(note["clients"]) > 1
-    told = (
-        f"Client{'s' if several else ''} {who} left after the run. The ranker was rebuilt without "
-        f"{'them' if several else 'it'}: the offline figures above are of the rebuilt ranker. The online figures and the "
-        "learning curves are of the run as it was played, with everyone."
-    )
-    figures = [
-        (
-            name,
-            f"nDCG@10 {statement.rounded(note[key]['ndcg@10'], 4)}, MaxRR {statement.rounded(note[key]['maxrr'], 4)}",
-        )
-        for name, key in (("run as played", "as_run"), ("before", "before"), ("rebuilt", "after"))
-    ]
-    effort = (
-        f"{note['rounds']:,} rounds of {note['local_steps']} local steps, {note['local_updates_share']:.1%} of the local "
-        f"updates of retraining ({note['method']})"
-    )
-    return page.section("Unlearned", page.paragraph(told), page.facts([*figures, ("effort", effort)]))

@@ -391,3 +391,26 @@ def test_every_refusal_is_a_sentence_and_changes_nothing(
     before = {p: p.read_bytes() for p in Path(run).rglob("*") if p.is_file()}
     assert words in quorank("unlearn", run, *flags, "-q").refused()
     assert {p: p.read_bytes() for p in Path(run).rglob("*") if p.is_file()} == before
+
+
+def test_the_ledger_of_a_private_run_covers_its_rebuilding(quorank: Quorank, tmp_path: Path) -> None:
+    (tmp_path / "private.toml").write_text(
+        '[data]\nsource = "synthetic:mq2007"\nqueries = 40\n[federation]\nclients = 12\nrounds = 20\n'
+        '[privacy]\nkind = "gaussian"\nepsilon = 50.0\n'
+    )
+    run = tmp_path / "run"
+    assert quorank("run", tmp_path / "private.toml", "--out", run, "--quiet").code == 0
+    assert quorank("unlearn", run, "--client", 3, "--quiet").code == 0
+    shown = quorank("privacy", "ledger", run)
+    assert shown.code == 0
+    assert "rebuilt without 3" in shown.out
+    book = json.loads((run / "ledger.json").read_text())
+    assert book["altogether"]["epsilon"] > book["privacy"]["epsilon"]
+    assert f"ε = {book['altogether']['epsilon']:.4g}" in shown.out.replace("\n", " ")
+    assert quorank("report", run).code == 0
+    assert "Unlearned" in (run / "report.html").read_text()  # also where the page is written again
+    book["unlearning"][0]["privacy"]["epsilon"] /= 2.0
+    (run / "ledger.json").write_text(json.dumps(book))
+    refused = quorank("privacy", "ledger", run)
+    assert refused.code == 2
+    assert "the entries of unlearning were changed" in refused.err
