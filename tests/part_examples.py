@@ -22,6 +22,7 @@ from quorank.federation import (
     MultiKrum,
     OutputLayer,
     Poisson,
+    Rprop,
     Sampled,
     Shared,
     TrimmedMean,
@@ -143,6 +144,8 @@ EXAMPLES: dict[str, list[Any]] = {
         Momentum(step=2.0, beta=0.0),
         Adam(),
         Adam(step=1.0, beta1=0.5, beta2=0.25, tiny=1e-3),
+        Rprop(),
+        Rprop(initial=0.02, alpha=1.5, beta=0.4, least=0.001, most=0.5),
     ],
 }
 

@@ -6,12 +6,12 @@ from quorank.federation.mean import Mean
 from quorank.federation.participation import PARTICIPATIONS, Full, Participation, Poisson, Sampled
 from quorank.federation.personal import PERSONALISATIONS, LocalOffset, OutputLayer, Personalisation, Shared
 from quorank.federation.rounds import Federation, Gathered, Report, State
-from quorank.federation.servers import SERVERS, Adam, Add, Momentum, Server
+from quorank.federation.servers import SERVERS, Adam, Add, Momentum, Rprop, Server
 from quorank.federation.simulator import Simulator
 from quorank.federation.trimmed import Median, TrimmedMean
 
 __all__ = [
     "AGGREGATIONS", "PARTICIPATIONS", "PERSONALISATIONS", "SERVERS", "Adam", "Add", "Aggregation", "Federation", "Full",
     "Gathered", "Krum", "LocalOffset", "Mean", "Median", "Momentum", "MultiKrum", "OutputLayer", "Participation",
-    "Personalisation", "Poisson", "Report", "Sampled", "Server", "Shared", "Simulator", "State", "TrimmedMean",
+    "Personalisation", "Poisson", "Report", "Rprop", "Sampled", "Server", "Shared", "Simulator", "State", "TrimmedMean",
 ]  # fmt: skip

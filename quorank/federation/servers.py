@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quorank.errors import require
+from quorank.federation.rprop import Rprop
 from quorank.parts import Family
 
 Doubles = npt.NDArray[np.float64]
@@ -110,7 +111,7 @@ def _check_step(step: float) -> None:
     require(0.0 < step < float("inf"), f"step must be above 0, got {step}")
 
 
-Server = Add | Momentum | Adam
+Server = Add | Momentum | Adam | Rprop
 SERVERS: Family[Server] = Family(
-    "server optimiser", Add, Momentum, Adam
+    "server optimiser", Add, Momentum, Adam, Rprop
 )  # a new one: its class, and its name here

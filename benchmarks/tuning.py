@@ -1,0 +1,206 @@
+"""Tuning a heuristic in the field, measured on made-up people: does it arrive, does it harm, what does it cost?
+
+    python benchmarks/tuning.py [--seeds 24] [--first 101] [--only arrive,harm,closing,release,margin,published,speed]
+
+- arrive: rank accuracy after 48 iterations of 400 updates, from random weights, over that of the true weights.
+- harm: the worst drop of any version below the first, from shipped weights that are already right; and what is gained
+  where people follow other weights than the shipped.
+- closing: updates until the loss that 48 half hours reach, with day and night, for closings by count and by stability.
+- release: bytes of an update and the loss on the way, for gradients and signs.
+- margin: what Δ = 0, the loss of the study's client code, rewards.
+- published: the constraints as the study's server code kept them, on its 22 weights.
+- speed: client gradients per second of one core, in processor time.
+
+Prints Markdown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from quorank.heuristics.closing import Count, Stable, Time
+from quorank.heuristics.differences import gradients
+from quorank.heuristics.firefox import BUCKETS, CUTS, FIREFOX
+from quorank.heuristics.histories import SIGMA
+from quorank.heuristics.loss import mean_loss_and_accuracy
+from quorank.heuristics.releases import Gradient, Release, Signs
+from quorank.heuristics.traffic import DAY, DayNight
+from quorank.heuristics.tuning import HELD_OUT, Course, Tuning, simulate
+from quorank.heuristics.worlds import WORLDS, world
+
+Doubles = np.ndarray[Any, np.dtype[np.float64]]
+
+
+def row(*cells: object) -> None:
+    print("| " + " | ".join(str(cell) for cell in cells) + " |", flush=True)
+
+
+def header(*cells: str) -> None:
+    row(*cells)
+    print("|" + "---|" * len(cells))
+
+
+def spread(values: list[float], form: str = "{:.4f}") -> str:
+    """Least, median and most."""
+    return " / ".join(form.format(f(values)) for f in (min, np.median, max))
+
+
+def arrive(seeds: range) -> None:
+    header("heuristic", "σ", "first / true rank accuracy", "last over true: min / median / max", "violations")
+    for name, sigma in (("frecency", SIGMA), ("frecency", 30.0), ("mail", SIGMA)):
+        courses = [simulate(Tuning(name, start="random", sigma=sigma, seed=seed)) for seed in seeds]
+        first, true = (np.mean([c.accuracy[0] for c in courses]), np.mean([c.true_accuracy for c in courses]))
+        ratio = [c.accuracy[-1] / c.true_accuracy for c in courses]
+        row(
+            name,
+            f"{sigma:.3g}",
+            f"{first:.3f} / {true:.3f}",
+            spread(ratio),
+            sum(c.violations for c in courses),
+        )
+
+
+def harm(seeds: range) -> None:
+    header(
+        "heuristic", "people follow", "first / last / true rank accuracy", "worst drop: min / median / max"
+    )
+    for name in ("frecency", "mail", "firefox"):
+        for people in ("shipped", "others"):
+            courses = [simulate(Tuning(name, people=people, seed=seed)) for seed in seeds]
+            means = np.mean([(c.accuracy[0], c.accuracy[-1], c.true_accuracy) for c in courses], axis=0)
+            drops = [100.0 * c.worst_drop() for c in courses]
+            row(name, people, " / ".join(f"{mean:.3f}" for mean in means), spread(drops, "{:.2f} %"))
+
+
+def updates_to(course: Course, loss: float) -> float:
+    there = np.flatnonzero(np.array(course.loss) <= loss)
+    return float(np.cumsum(course.updates)[there[0]]) if there.size else float("inf")
+
+
+def closing(seeds: range) -> None:
+    """The run begins at another hour for every seed: what half hours waste depends on it."""
+    closings = (Count(400), Count(100), Stable())
+    shares: dict[str, list[float]] = {str(c): [] for c in closings}
+    for seed in seeds:
+        traffic = DayNight(peak=(15.0 - 24.0 * (seed % 8) / 8) % 24.0)
+        common = Tuning(start="random", seed=seed, traffic=traffic, closing=Time())
+        fixed = simulate(common)
+        for c in closings:
+            longer = 2 * common.iterations if c != Count(400) else common.iterations
+            course = simulate(replace(common, closing=c, iterations=longer))
+            shares[str(c)].append(updates_to(course, fixed.loss[-1]) / updates_to(fixed, fixed.loss[-1]))
+    header("closing", "updates to the last loss of 48 half hours, over theirs: min / median / max", "never")
+    for name, values in shares.items():
+        missed = sum(v == float("inf") for v in values)
+        row(name, spread(values, "{:.2f}"), f"{missed} of {len(values)}")
+    print(
+        f"\nday and night: {DAY / 3600:.0f} h, {DayNight()}, the peak at another time of the run for each seed"
+    )
+
+
+def release(seeds: range) -> None:
+    at = (0, 6, 12, 18, 24, 36, 48)
+    header("release", "bytes of 22 weights", *(f"loss {t}" for t in at), "last over true accuracy")
+    kinds: tuple[Release, ...] = (Gradient(), Signs(), Signs(bits=1), Signs(zeros="vote"))
+    for kind in kinds:
+        courses = [simulate(Tuning(start="random", release=kind, seed=seed)) for seed in seeds]
+        curve = np.median([c.loss for c in courses], axis=0)
+        ratio = [c.accuracy[-1] / c.true_accuracy for c in courses]
+        row(kind, kind.size(22), *(f"{curve[t]:.3g}" for t in at), spread(ratio))
+
+
+def margin(seeds: range) -> None:
+    header("Δ", "people", "loss first → last", "rank accuracy first → last", "Σ recency weights first → last")
+    for delta in (0.0, 30.0, 300.0):
+        for people in ("shipped", "others"):
+            courses = [simulate(Tuning(people=people, margin=delta, seed=seed)) for seed in seeds]
+            figures: list[Callable[[Course, int], float]] = [
+                lambda c, t: c.loss[t],
+                lambda c, t: c.accuracy[t],
+                lambda c, t: float(c.weights[t][:5].sum()),
+            ]
+            cells = [
+                " → ".join(f"{np.mean([f(c, t) for c in courses]):.3f}" for t in (0, -1)) for f in figures
+            ]
+            row(f"{delta:g}", people, *cells)
+
+
+def published_step(
+    weights: Doubles, slope: Doubles, before: Doubles | None, eta: Doubles
+) -> tuple[Doubles, Doubles]:
+    """The study's server: α = 2, β = 0.6, 1 ≤ η ≤ 3; below 0 all weights are raised, and cut-offs alone are ordered."""
+    if before is not None:
+        agree = slope * before
+        eta = np.where(
+            agree > 0, np.minimum(eta * 2.0, 3.0), np.where(agree < 0, np.maximum(eta * 0.6, 1.0), eta)
+        )
+    moved = weights - eta * np.sign(slope)
+    moved = moved - min(moved.min(), 0.0)
+    for k in range(1, CUTS):
+        moved[k] = max(moved[k], moved[k - 1] + 1.0)
+    return moved, eta
+
+
+def published(seeds: range) -> None:
+    here = world("firefox")
+    free = replace(here.heuristic, weights=tuple(replace(w, upper=1e6) for w in FIREFOX.weights), orders=())
+    header("seed", "bucket weights out of order", "lowest rank accuracy over first", "last over first")
+    for seed in seeds:
+        held_out = here.searches(seed, 20_000, HELD_OUT, FIREFOX.shipped)
+        weights, before, eta = FIREFOX.shipped, None, np.full(len(FIREFOX.weights), 2.0)
+        accuracy, broken = [], 0
+        for t in range(137):
+            items = here.searches(seed, 400, 400 * t, FIREFOX.shipped)
+            slope = gradients(free, weights, items, 0.0)[0].mean(axis=0)
+            weights, eta = published_step(weights, slope, before, eta)
+            before = slope
+            buckets = weights[CUTS : CUTS + BUCKETS]
+            broken += bool(np.any(np.diff(buckets) > 0.0))
+            accuracy.append(mean_loss_and_accuracy(free, weights, held_out, 0.0)[1])
+        first = mean_loss_and_accuracy(free, FIREFOX.shipped, held_out, 0.0)[1]
+        row(seed, f"{broken} of 137 versions", f"{min(accuracy) / first:.4f}", f"{accuracy[-1] / first:.4f}")
+
+
+def speed(seeds: range) -> None:
+    header("heuristic", "weights", "shared pass", "as a black box")
+    for name, here in WORLDS.items():
+        heuristic = here.heuristic
+        items = here.searches(1, 20_000, 0, heuristic.shipped)
+        rates = []
+        for one in (heuristic, replace(heuristic, probe=None)):
+            gradients(one, heuristic.shipped, items, here.margin)
+            best = float("inf")
+            for _ in range(5):
+                began = time.process_time()
+                gradients(one, heuristic.shipped, items, here.margin)
+                best = min(best, time.process_time() - began)
+            rates.append(f"{20_000 / best:,.0f}/s")
+        row(name, len(heuristic.weights), rates[0] if heuristic.probe else "none", rates[1])
+
+
+PARTS = {f.__name__: f for f in (arrive, harm, closing, release, margin, published, speed)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seeds", type=int, default=24)
+    parser.add_argument(
+        "--first", type=int, default=101, help="seed; the defaults were chosen on seeds below 20"
+    )
+    parser.add_argument("--only", default=",".join(PARTS), help="parts, with commas")
+    args = parser.parse_args()
+    for name in args.only.split(","):
+        print(f"\n## {name}\n")
+        PARTS[name](range(args.first, args.first + args.seeds))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Hand-made scoring functions tuned in the field: constraints, histories, studies."""

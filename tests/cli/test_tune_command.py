@@ -1,0 +1,98 @@
+"""`quorank tune simulate` and `quorank tune show`: figures that are checked from outside, and refusals."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from command_line import Quorank
+
+QUICK = ("--iterations", 3, "--held-out", 300)
+
+
+def test_the_checked_command(quorank: Quorank) -> None:
+    flags = ("--start", "random", "--iterations", 48, "--updates", 400, "--seed", 1, "--json")
+    outcome = quorank("tune", "simulate", *flags)
+    assert outcome.code == 0 and outcome.out.count("\n") == 1
+    figures = json.loads(outcome.out)
+    assert figures["rank_accuracy"] >= 0.99 * figures["true_rank_accuracy"]
+    assert figures["start_rank_accuracy"] < 0.95 * figures["rank_accuracy"]
+    assert figures["violations"] == 0 and 0.0 <= figures["worst_drop"] <= 0.05
+    assert figures["gradients_per_second"] > 0
+    assert (
+        len(figures["weights"]) == 9
+        and figures["weights"]["recency.4-days"] >= figures["weights"]["recency.older"]
+    )
+    assert figures["updates"] == 48 * 400 and len(figures["curve"]["loss"]) == 49
+    assert figures["bytes_per_update"] == 36 and figures["sigma"] == pytest.approx(math.sqrt(30))
+
+
+def test_from_the_shipped_weights_nothing_is_lost(quorank: Quorank) -> None:
+    figures = json.loads(quorank("tune", "simulate", "--seed", 4, "--quiet", "--json").out)
+    assert figures["start_rank_accuracy"] == figures["true_rank_accuracy"]
+    assert figures["worst_drop"] <= 0.01
+
+
+@pytest.mark.parametrize("heuristic", ["mail", "firefox"])
+def test_other_heuristics_releases_and_closings(quorank: Quorank, heuristic: str) -> None:
+    flags = ("--heuristic", heuristic, "--release", "signs", "--close", "stable", "--traffic", "day-night")
+    figures = json.loads(quorank("tune", "simulate", *flags, *QUICK, "--json").out)
+    weights = {"mail": 12, "firefox": 22}[heuristic]
+    assert len(figures["weights"]) == weights and figures["bytes_per_update"] == math.ceil(2 * weights / 8)
+    assert figures["closing"].startswith("Stable(") and figures["traffic"].startswith("DayNight(")
+    assert figures["violations"] == 0
+
+
+def test_an_optimiser_by_word_and_in_full(quorank: Quorank) -> None:
+    words = json.loads(quorank("tune", "simulate", "--optimiser", "adam", *QUICK, "--json").out)
+    assert words["optimiser"].startswith("Adam(step=0.3")
+    full = json.loads(quorank("tune", "simulate", "--optimiser", "Rprop(initial=0.5)", *QUICK, "--json").out)
+    assert full["optimiser"].startswith("Rprop(initial=0.5")
+
+
+def test_the_table_for_people_fits_a_terminal(quorank: Quorank) -> None:
+    outcome = quorank("tune", "simulate", "--start", "random", *QUICK)
+    assert outcome.code == 0
+    assert max(map(len, outcome.out.splitlines())) <= 80
+    assert "rank accuracy" in outcome.out and "recency.90-days" in outcome.out and "people's" in outcome.out
+
+
+def test_versions_are_written_and_shown(quorank: Quorank, own_folder: Path) -> None:
+    made = json.loads(quorank("tune", "simulate", *QUICK, "--out", "models", "--json").out)
+    names = sorted(path.name for path in (own_folder / "models").iterdir())
+    assert names == ["weights-000001.json", "weights-000002.json", "weights-000003.json"]
+    shown = json.loads(quorank("tune", "show", "models/weights-000003.json", "--json").out)
+    assert shown["weights"] == made["weights"] and shown["version"] == 3 and shown["updates"] == 400
+    assert shown["shipped"]["type.typed"] == 2.0
+    outcome = quorank("tune", "show", "models/weights-000003.json")
+    assert outcome.code == 0 and "version 3" in outcome.out and "tuned" in outcome.out
+    assert max(map(len, outcome.out.splitlines())) <= 80
+
+
+def test_a_damaged_file_is_refused(quorank: Quorank, own_folder: Path) -> None:
+    quorank("tune", "simulate", "--iterations", 1, "--held-out", 50, "--out", "models", "--quiet")
+    file = own_folder / "models" / "weights-000001.json"
+    file.write_text(file.read_text().replace('"version": 1', '"version": 2'))
+    assert "checksum does not match" in quorank("tune", "show", file).refused()
+    assert "no such file" in quorank("tune", "show", "nothing.json").refused()
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("--heuristic", "frecensy"), "did you mean 'frecency'"),
+        (("--iterations", "0"), "iterations must be at least 1"),
+        (("--margin", "-3"), "margin"),
+        (("--optimiser", "sgd"), "unknown server optimiser"),
+        (("--optimiser", "Rprop(initial=9)"), "least ≤ initial ≤ most"),
+        (("--release", "signs", "--bits", "3"), "bits"),
+        (("--sure", "-1"), "sure"),
+        (("--sigma", "-1"), "sigma"),
+        (("--held-out", "0"), "held_out"),
+        (("--close", "stable", "--updates", "1"), "least"),
+    ],
+)
+def test_refusals(quorank: Quorank, flags: tuple[str, ...], words: str) -> None:
+    assert words in quorank("tune", "simulate", *flags).refused()

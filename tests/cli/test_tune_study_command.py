@@ -1,0 +1,178 @@
+"""`quorank tune study` and `quorank tune import`: what people type, what comes out, what is refused."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+from command_line import Quorank
+
+STUDY = """\
+name = "spring"
+effect = 0.5
+[arms]
+treatment = 0.6
+control = 0.2
+control-no-decay = 0.2
+[people]
+pages = 40
+spread = 10
+"""
+
+
+@pytest.fixture(autouse=True)
+def study_file(own_folder: Path) -> None:
+    Path("study.toml").write_text(STUDY)
+
+
+@pytest.fixture
+def fewer(monkeypatch: pytest.MonkeyPatch) -> None:
+    from quorank.heuristics import rehearsal
+
+    for name in ("PILOT", "CALIBRATION", "CHECK"):
+        monkeypatch.setattr(rehearsal, name, 1500)
+
+
+def test_plan_json_file_and_table_agree(quorank: Quorank, fewer: None) -> None:
+    outcome = quorank(
+        "tune", "study", "plan", "study.toml", "--json", "--out", "plan.json", "--simulations", 400
+    )
+    assert outcome.code == 0 and outcome.out.count("\n") == 1, outcome.err
+    plan = json.loads(outcome.out)
+    assert plan == json.loads(Path("plan.json").read_text())
+    assert plan["clients"] == sum(plan["arms"].values()) and plan["study"] == "spring"
+    assert (
+        plan["alpha"] == pytest.approx(0.05 / 6)
+        and plan["achieved"] >= 0.9
+        and plan["metric"] == "characters"
+    )
+    shown = quorank("tune", "study", "plan", "study.toml", "--simulations", 400).out
+    assert f"{plan['clients']:,}" in shown and "Bonferroni" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+    weaker = json.loads(
+        quorank("tune", "study", "plan", "study.toml", "--effect", 0.9, "--simulations", 400, "--json").out
+    )
+    assert weaker["clients"] < plan["clients"]
+
+
+def test_plan_from_a_pilot_of_ones_own(quorank: Quorank) -> None:
+    rows = [f"c{n % 50},{1 + n * 7 % 9},{n % 3}" for n in range(500)]
+    Path("pilot.csv").write_text("client,characters,rank\n" + "\n".join(rows) + "\n")
+    outcome = quorank("tune", "study", "plan", "--pilot", "pilot.csv", "--json", "--simulations", 200)
+    plan = json.loads(outcome.out)
+    assert plan["pilot_clients"] == 50 and plan["pilot"] == "pilot.csv"
+
+
+def test_assign_says_the_same_each_time_and_everywhere(quorank: Quorank) -> None:
+    Path("ids.txt").write_text("\n".join(f"client-{n}" for n in range(300)) + "\n")
+    found = json.loads(quorank("tune", "study", "assign", "study.toml", "--ids", "ids.txt", "--json").out)
+    assert sum(found["counts"].values()) == 300 and set(found["counts"]) == {
+        "treatment",
+        "control",
+        "control-no-decay",
+    }
+    one = quorank("tune", "study", "assign", "study.toml", "client-7", "client-8").out.splitlines()
+    assert one == [f"client-{n}\t{found['clients'][f'client-{n}']}" for n in (7, 8)]
+    shown = quorank("tune", "study", "assign", "study.toml", "--ids", "ids.txt", "--out", "arms.csv").out
+    assert "treatment" in shown and "client-7" not in shown
+    with Path("arms.csv").open() as file:
+        assert {row["client"]: row["arm"] for row in csv.DictReader(file)} == found["clients"]
+
+
+def test_simulate_then_analyse(quorank: Quorank, fewer: None) -> None:
+    flags = [
+        "--effect",
+        0.3,
+        "--repetitions",
+        3,
+        "--clients",
+        400,
+        "--results",
+        "results.csv",
+        "--out",
+        "rehearsal.json",
+    ]
+    outcome = quorank("tune", "study", "simulate", "study.toml", *flags, "--json")
+    assert outcome.code == 0, outcome.err
+    found = json.loads(outcome.out)
+    assert found == json.loads(Path("rehearsal.json").read_text())
+    assert found["repetitions"] == 3 and found["clients"] == 400 and found["found"]["of"] == 3
+    assert found["true_effect"] == pytest.approx(-0.3, abs=0.1)
+
+    analysis = json.loads(quorank("tune", "study", "analyse", "study.toml", "results.csv", "--json").out)
+    assert len(analysis["comparisons"]) == 6
+    assert sum(arm["clients"] for arm in analysis["arms"].values()) == 400
+    first = analysis["comparisons"][0]
+    assert (first["metric"], first["arm"], first["baseline"]) == ("characters", "treatment", "control")
+    assert first["shift_low"] <= first["shift"] <= first["shift_high"]
+    shown = quorank("tune", "study", "analyse", "study.toml", "results.csv").out
+    assert "control-no-decay" in shown and "Hodges-Lehmann" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+
+    Path("study.toml").write_text(STUDY.replace("0.6", "0.5").replace("\ncontrol = 0.2", "\ncontrol = 0.3"))
+    assert "needs a new name" in quorank("tune", "study", "analyse", "study.toml", "results.csv").refused()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("plan", "missing.toml"), "missing.toml: no such file"),
+        (("plan", "--alpha", "2"), "alpha"),
+        (("plan", "--effect", "-1"), "effect"),
+        (("plan", "--pilot", "missing.csv"), "missing.csv: no such file"),
+        (("assign", "study.toml"), "no clients were given"),
+        (("assign", "study.toml", "--ids", "missing.txt"), "missing.txt: cannot be read"),
+        (("simulate", "--repetitions", "0"), "repetitions"),
+        (("simulate", "--clients", "3"), "clients"),
+        (("analyse", "study.toml", "missing.csv"), "missing.csv: no such file"),
+    ],
+)
+def test_bad_input_is_one_sentence(quorank: Quorank, arguments: tuple[str, ...], words: str) -> None:
+    assert words in quorank("tune", "study", *arguments).refused()
+
+
+@pytest.fixture
+def places() -> Path:
+    file = Path("places.sqlite")
+    connection = sqlite3.connect(file)
+    connection.executescript("""
+        CREATE TABLE moz_places (id INTEGER PRIMARY KEY, url TEXT, title TEXT, hidden INTEGER DEFAULT 0);
+        CREATE TABLE moz_historyvisits (id INTEGER PRIMARY KEY, place_id INTEGER, visit_date INTEGER, visit_type INTEGER);
+        CREATE TABLE moz_bookmarks (id INTEGER PRIMARY KEY, type INTEGER, fk INTEGER);
+        CREATE TABLE moz_inputhistory (place_id INTEGER, input TEXT, use_count INTEGER);
+        INSERT INTO moz_places (id, url, title) VALUES
+          (1, 'https://secret-one.example/', 'private'), (2, 'https://secret-two.example/', 'private');
+        INSERT INTO moz_historyvisits (place_id, visit_date, visit_type) VALUES
+          (1, 1700000000000000, 1), (2, 1700086400000000, 1), (1, 1700172800000000, 2);
+    """)
+    connection.commit()
+    connection.close()
+    return file
+
+
+def test_import_prints_counts_and_no_address(quorank: Quorank, places: Path) -> None:
+    for flags in ((), ("--json",)):
+        outcome = quorank("tune", "import", places, *flags)
+        assert outcome.code == 0, outcome.err
+        for word in ("secret", "private", "https"):
+            assert word not in outcome.out + outcome.err
+    found = json.loads(outcome.out)
+    assert (found["browser"], found["pages"], found["visits"], found["searches"]) == ("firefox", 2, 3, 1)
+    assert found["span_days"] == pytest.approx(2.0) and found["types"] == {"link": 2, "typed": 1}
+    assert found["update"] == {
+        "weights": 9,
+        "gradient_bytes": 36,
+        "sign_bytes": 3,
+        "norm": found["update"]["norm"],
+    }
+    assert found["update"]["norm"] > 0, "both pages are equally good: the margin is missed"
+    shown = quorank("tune", "import", places, "--show", 1).out.splitlines()
+    assert shown[-1].endswith("https://secret-one.example/") and max(map(len, shown[:-1])) <= 80
+
+
+def test_import_refuses_what_it_cannot_read(quorank: Quorank) -> None:
+    assert "no such file" in quorank("tune", "import", "missing").refused()
+    assert "not an SQLite database" in quorank("tune", "import", "study.toml").refused()
