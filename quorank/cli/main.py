@@ -8,7 +8,20 @@ from typing import Annotated
 import typer
 
 from quorank import __version__
-from quorank.cli import bench, compare, data, demo, evaluate, privacy, report, reproduce, run, unlearn
+from quorank.cli import (
+    bench,
+    compare,
+    data,
+    demo,
+    evaluate,
+    privacy,
+    report,
+    reproduce,
+    run,
+    silo,
+    tune,
+    unlearn,
+)
 from quorank.errors import BadInput, Interrupted
 
 app = typer.Typer(
@@ -46,6 +59,8 @@ app.command()(evaluate.evaluate)
 app.command()(reproduce.reproduce)
 app.add_typer(privacy.app, name="privacy")
 app.command()(unlearn.unlearn)
+app.add_typer(silo.app, name="silo")
+app.add_typer(tune.app, name="tune")
 
 
 def main() -> None:

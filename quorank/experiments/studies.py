@@ -23,7 +23,16 @@ TABLES = ("figure", "study", "quick")
 
 def family() -> Family[StudyPart]:
     """All studies. They are imported when a figure is asked for, not before."""
-    return Family("study")
+    from quorank.experiments.study_embedding import SketchedFeatures
+    from quorank.experiments.study_firefox import FirefoxStudy
+    from quorank.experiments.study_silo_sweep import SiloSweep
+    from quorank.experiments.study_silos import SiloTable
+    from quorank.experiments.study_sketches import SketchCurves
+    from quorank.experiments.study_unlearning import UnlearningStudy
+
+    return Family(
+        "study", UnlearningStudy, SiloTable, SiloSweep, SketchCurves, SketchedFeatures, FirefoxStudy
+    )
 
 
 @dataclass(frozen=True)
