@@ -1,0 +1,265 @@
+"""What RTK-Sketches find, hold and cost, beside NAIVE and beside the published reading.
+
+    python benchmarks/silo_sketches.py main [COLLECTION...]      cover, memory and speed, one line a party
+    python benchmarks/silo_sketches.py causes [COLLECTION...]    why the literal reading fails, cause by cause
+    python benchmarks/silo_sketches.py curves [COLLECTION...]    cover over α, β, K, w, z for both readings
+    python benchmarks/silo_sketches.py rows [COLLECTION...]      proportions of the recommended reading; z1 of z rows
+    python benchmarks/silo_sketches.py removal [COLLECTION...]   cover after a tenth of the documents left
+    python benchmarks/silo_sketches.py flat                      time of a query from 10,000 to 1,000,000 documents
+
+COLLECTION is a path that `quorank.text.read_collection` knows, several joined by + for one party that holds them all;
+without one, documents are generated (--documents, --length). Prints Markdown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from quorank.silos.cover import (
+    Field,
+    Truth,
+    build,
+    build_naive,
+    generated_field,
+    mean_cover,
+    measure,
+    milliseconds,
+    without_empty,
+)
+from quorank.silos.reverse_top_k import ReverseTopK, Shape, rank
+
+VARIED = (
+    ("alpha", (1, 2, 3, 5, 8)),
+    ("k", (30, 75, 150, 300)),
+    ("columns", (50, 100, 200, 400)),
+    ("rows", (10, 20, 30, 50)),
+)
+PROPORTIONS = (
+    (2, 12_288, (2, 1)),
+    (3, 8_192, (3, 2, 1)),
+    (4, 6_144, (4, 2)),
+    (6, 4_096, (6, 3)),
+    (10, 2_400, (10, 5)),
+    (30, 800, (30, 15)),
+)  # z, w, and some z1
+
+
+def parties(arguments: argparse.Namespace) -> Iterator[tuple[str, Field, np.ndarray]]:
+    """Name, counts and query terms of each party."""
+    from quorank.text import Document, Index, Tokeniser, read_collection
+
+    for given in arguments.collections:
+        collections = [read_collection(path) for path in given.split("+")]
+        documents = [
+            Document(f"{i} {d.id}", d.title, f"{d.title} {d.body}")
+            for i, c in enumerate(collections)
+            for d in c.documents
+        ]
+        index = Index.build(documents, Tokeniser(), "body")
+        words = {t for c in collections for q in c.queries for t in index.tokeniser.tokenise(q.text)}
+        ids = np.array(sorted(index.ids[word] for word in words if word in index.ids), dtype=np.int64)
+        yield "+".join(Path(path).name for path in given.split("+")), without_empty(index), ids
+    if not arguments.collections:
+        yield (
+            f"generated, {arguments.documents:,} × {arguments.length:,}",
+            *generated_field(arguments.documents, arguments.length),
+        )
+
+
+def line(*cells: object) -> None:
+    print("| " + " | ".join(f"{c:.3f}" if isinstance(c, float) else str(c) for c in cells) + " |", flush=True)
+
+
+def head(*names: str) -> None:
+    line(*names)
+    line(*["---"] * len(names))
+
+
+def main_table(arguments: argparse.Namespace) -> None:
+    head("party", "documents", "NAIVE", "recommended", "of NAIVE", "literal", "entries", "memory share",
+         "query ms", "NAIVE ms", "million terms/s")  # fmt: skip
+    for name, field, queries in parties(arguments):
+        found = measure(field, queries, terms=arguments.terms)
+        line(
+            name,
+            f"{found['documents']:,}",
+            found["cover"]["naive"],
+            found["cover"]["rtk"],
+            found["cover_of_naive"],
+            found["cover"]["literal"],
+            f"{found['entries']['stored']:,}",
+            found["memory_share"],
+            found["query_milliseconds"],
+            found["naive_query_milliseconds"],
+            found["build_terms_per_second"] / 1e6,
+        )
+        for group in found["terms"]:
+            of = found["cover_by_terms"]
+            line(f"… {group}", "", of["naive"][group], of["rtk"][group], of["rtk"][group] / of["naive"][group],
+                 of["literal"][group], *[""] * 5)  # fmt: skip
+
+
+def asked(arguments: argparse.Namespace, field: Field, queries: np.ndarray, k: int = 150):  # type: ignore[no-untyped-def]
+    """A function from what answers queries to its mean cover."""
+    truth = Truth(field)
+    groups = truth.sample(arguments.terms, 1, queries)
+    return lambda top: mean_cover(top, truth, groups, field.vocabulary, k)["all"]
+
+
+def with_ranking(sketch: ReverseTopK, shape: Shape, real: int | None = None):  # type: ignore[no-untyped-def]
+    """Queries to a sketch whose cells are ranked as another shape says, from its first `real` rows."""
+
+    def top(term: str, k: int):  # type: ignore[no-untyped-def]
+        columns, signs = sketch.hashing.places([term])
+        return rank(sketch.cells(columns[0]), signs[0], np.arange(real or shape.rows), k, shape)
+
+    return top
+
+
+def causes(arguments: argparse.Namespace) -> None:
+    """Which tail a cell keeps, and what is made of absence, one at a time; then the proportions."""
+    head("party", "published z, w, αK", "keeps", "ranks by", "cover")
+    for name, field, queries in parties(arguments):
+        cover = asked(arguments, field, queries)
+        literal = Shape.published()
+        both = replace(literal, reading="recommended")
+        minimum = replace(literal, sketch="count-min")
+        for kept, ranked, keeps, ranks in (
+            (literal, literal, "largest values", "median where present"),
+            (literal, both, "largest values", "quartile, absence bounded"),
+            (both, literal, "largest sizes", "median where present"),
+            (both, both, "largest sizes", "quartile, absence bounded"),
+            (minimum, minimum, "largest values, Count-Min", "minimum where present"),
+            (replace(minimum, reading="recommended"),) * 2
+            + ("largest values, Count-Min", "minimum, absence bounded"),
+        ):
+            sketch, _ = build(field, kept)
+            line(name, "yes", keeps, ranks, cover(with_ranking(sketch, ranked)))
+        for shape in (Shape(), replace(Shape(), sketch="count-min")):
+            sketch, _ = build(field, shape)
+            line(
+                name,
+                f"no: {shape.rows} × {shape.columns:,}",
+                f"largest sizes, {shape.sketch}",
+                "quartile, absence bounded",
+                cover(sketch.top),
+            )
+        naive = build_naive(field, literal)
+        line(name, "yes", "all (NAIVE)", "median", cover(naive.top))
+
+
+def curves(arguments: argparse.Namespace) -> None:
+    """As figure 4 of the paper; the recommended reading has as many entries as the literal one beside it."""
+    for name, field, queries in parties(arguments):
+        head(f"{name}: varied", "value", "entries", "literal", "recommended")
+        for what, values in VARIED:
+            for value in values:
+                settings = {"k": 150, "alpha": 5, "rows": 30, "columns": 200} | {what: value}
+                old = Shape.published(**settings)
+                entries = old.entries
+                new = Shape(capacity=max(16, 2_000 * settings["k"] // 150), entries=max(entries, 8 * 12_288))
+                cover = asked(arguments, field, queries, settings["k"])
+                line(
+                    what,
+                    value,
+                    f"{entries:,}",
+                    cover(build(field, old)[0].top),
+                    cover(build(field, new)[0].top),
+                )
+        sketch, _ = build(field, Shape.published())
+        cover = asked(arguments, field, queries)
+        for beta in (0.0, 0.05, 0.1, 0.2, 0.4, 0.6):
+            line(
+                "beta",
+                beta,
+                f"{sketch.shape.entries:,}",
+                cover(with_ranking(sketch, replace(sketch.shape, beta=beta))),
+                "not used",
+            )
+
+
+def rows(arguments: argparse.Namespace) -> None:
+    """z × w of the recommended reading at 4.5 million entries, and how many vocabulary terms one question fits."""
+    for name, field, queries in parties(arguments):
+        cover = asked(arguments, field, queries)
+        head(f"{name}: z", "w", "z1", "cover", "terms that fit the z1 rows")
+        for z, w, reals in PROPORTIONS:
+            shape = Shape(rows=z, columns=w)
+            sketch, _ = build(field, shape)
+            places, _ = shape.hashing(bytes(range(32))).places(field.vocabulary)
+            for real in reals:
+                sample = np.arange(0, len(places), max(1, len(places) // 200))
+                fits = np.mean([(places[:, :real] == places[t, :real]).all(axis=1).sum() for t in sample])
+                line(z, w, real, cover(with_ranking(sketch, shape, real)), f"{fits:.1f}")
+
+
+def removal(arguments: argparse.Namespace) -> None:
+    """A tenth of the documents leaves: beside a sketch that never knew them."""
+    head("party", "before", "after removal", "built without them", "ms a document", "ms for all at once")
+    for name, field, queries in parties(arguments):
+        n = len(field.offsets) - 1
+        stays = np.ones(n, dtype=bool)
+        stays[::10] = False
+        lengths = np.diff(field.offsets)
+        of = np.repeat(stays, lengths)
+        left = Field(
+            np.concatenate(([0], np.cumsum(lengths[stays]))),
+            field.terms[of],
+            field.counts[of],
+            field.vocabulary,
+        )
+        sketch, _ = build(field, Shape())
+        before = asked(arguments, field, queries)(sketch.top)
+        start = time.perf_counter()
+        for document in np.flatnonzero(~stays)[:5]:
+            sketch.remove(int(document))
+        each = (time.perf_counter() - start) / 5
+        start = time.perf_counter()
+        sketch.remove(*np.flatnonzero(~stays)[5:].tolist())
+        at_once = time.perf_counter() - start
+        number = np.cumsum(stays) - 1
+        fresh, _ = build(left, Shape())
+        cover = asked(arguments, left, queries)
+
+        def renumbered(term: str, k: int, sketch: ReverseTopK = sketch, number: np.ndarray = number):  # type: ignore[no-untyped-def]
+            ids, estimates = sketch.top(term, k)
+            return number[ids], estimates
+
+        line(name, before, cover(renumbered), cover(fresh.top), 1e3 * each, 1e3 * at_once)
+
+
+def flat(arguments: argparse.Namespace) -> None:
+    """Short documents, so that a million of them fit; cells are full from the first line on."""
+    head("documents", "entries", "cell limit", "query ms", "million terms/s", "MB")
+    for documents in (10_000, 100_000, 1_000_000):
+        field, queries = generated_field(documents, arguments.length if arguments.length < 1000 else 100)
+        sketch, seconds = build(field, Shape())
+        words = [field.vocabulary[int(t)] for t in queries]
+        line(f"{documents:,}", f"{sketch.stored:,}", sketch.limit, milliseconds(sketch.top, words, 150),
+             int(field.counts.sum()) / seconds / 1e6, sketch.memory_bytes / 1e6)  # fmt: skip
+
+
+TABLES = {
+    "main": main_table,
+    "causes": causes,
+    "curves": curves,
+    "rows": rows,
+    "removal": removal,
+    "flat": flat,
+}
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument("table", choices=TABLES)
+    parser.add_argument("collections", nargs="*")
+    parser.add_argument("--documents", type=int, default=36_400)
+    parser.add_argument("--length", type=int, default=1_000)
+    parser.add_argument("--terms", type=int, default=60)
+    given = parser.parse_args()
+    TABLES[given.table](given)

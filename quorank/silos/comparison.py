@@ -1,0 +1,270 @@
+"""Local, Local+, Global and CS-F-LTR on the same parties (CS-F-LTR §VI.A, table I).
+
+Local: a party learns from its own instances. Local+: from its own and its augmented ones. Global: all parties train one
+ranker on their own instances. CS-F-LTR: all parties train one ranker on own and augmented instances. All rankers are
+judged by the same test lists of all parties, whose queries were in no training.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from quorank.data.ranking import RankingData
+from quorank.errors import require
+from quorank.evaluation.ranker import Evaluator
+from quorank.evaluation.significance import Difference, corrected, paired_t
+from quorank.rankers import Linear
+from quorank.silos.augmented import BM25, Augment, augmented_instances
+from quorank.silos.cross_features import Answers
+from quorank.silos.holdings import Grades, Holding
+from quorank.silos.instances import (
+    Instances,
+    Lists,
+    Split,
+    Statistics,
+    exact_statistics,
+    joined,
+    judged_badly,
+    local_instances,
+    own_rows,
+    split,
+)
+from quorank.silos.labels import Judged, ReferenceRank
+from quorank.silos.training import RoundRobin, Training
+from quorank.silos.validation import best_weight, weighed
+from quorank.text import Features
+
+Doubles = npt.NDArray[np.float64]
+Figures = dict[str, float]
+
+METHODS = ("local", "local+", "global", "cs-f-ltr")
+MEASURES = ("err", "ndcg@10", "ndcg")
+FOLDS = 5
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is compared."""
+
+    labels: Judged | ReferenceRank = field(default_factory=Judged)
+    labelled: tuple[int, ...] = (5,)  # queries with labels of each party; parties take turns through the list
+    noise: tuple[float, ...] = (0.0,)  # share of labels that are another document's, likewise
+    asked: int = 40  # queries that a party asks the others at most, labelled ones first
+    tested: int = 60  # test queries of a party at most
+    test_share: float = 0.5
+    lists: Lists = field(default_factory=Lists)
+    augment: Augment = field(default_factory=Augment.recommended)
+    training: Training = field(default_factory=RoundRobin)
+    features: Features = field(default_factory=Features)
+
+    def __post_init__(self) -> None:
+        require(
+            self.labelled and min(self.labelled) >= 1, f"labelled: expected numbers ≥ 1, got {self.labelled}"
+        )
+        require(self.noise and 0.0 <= min(self.noise) <= max(self.noise) <= 1.0, "noise: expected 0 to 1")
+        require(self.asked >= 1 and self.tested >= 1, "asked and tested must be at least 1")
+        require(0.0 < self.test_share < 1.0, "test_share must lie between 0 and 1")
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """Everything before anything is asked: splits, own instances and test lists."""
+
+    parties: tuple[Holding, ...]
+    setting: Setting
+    seed: int
+    grades: list[list[Grades]] = field(repr=False)
+    splits: list[Split] = field(repr=False)
+    statistics: Statistics = field(repr=False)
+    own: list[Instances] = field(repr=False)
+    tests: list[RankingData] = field(repr=False)
+
+    def asked(self, party: int) -> tuple[int, ...]:
+        """The queries that a party asks the others."""
+        parts = self.splits[party]
+        if self.setting.augment.queries == "labelled":
+            return parts.labelled[: self.setting.asked]
+        return (parts.labelled + parts.silent)[: self.setting.asked]
+
+    def terms(self, party: int) -> tuple[str, ...]:
+        """The different terms of those queries."""
+        queries = self.parties[party].queries
+        return tuple(dict.fromkeys(term for q in self.asked(party) for term in queries[q]))
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """A comparison with one seed."""
+
+    table: dict[str, Figures]  # method → measure; of Local and Local+ the mean over the parties
+    by_party: dict[str, list[Figures]]  # of Local and Local+, a row for each party
+    own_tests: dict[str, list[float]]  # nDCG@10 of each method on each party's own test lists
+    bm25: Figures  # no learning at all: the BM25 of the body
+    weights: dict[
+        str, list[float | None]
+    ]  # of augmented instances, of each party in Local+ and of all in CS-F-LTR
+    instances: dict[str, list[int]]  # own and augmented instances of each party
+    test_queries: int
+
+
+def prepare(
+    parties: Sequence[Holding], setting: Setting, seed: int, statistics: Statistics | None = None
+) -> Prepared:
+    """Split every party's queries, and make its own instances and test lists."""
+    grades = setting.labels.grades(parties)
+    known = statistics or exact_statistics(parties)
+    splits, own, tests = [], [], []
+    for p, party in enumerate(parties):
+        labelled = setting.labelled[p % len(setting.labelled)]
+        parts = split(grades[p], labelled, setting.test_share, seed, p)
+
+        def rows(queries: Sequence[int], p: int = p, party: Holding = party) -> Any:
+            return own_rows(party, queries, grades[p], setting.lists, known, setting.features, seed, p)
+
+        noise = setting.noise[p % len(setting.noise)]
+        splits.append(parts)
+        own.append(local_instances(judged_badly(rows(parts.labelled), noise, seed, p)))
+        tests.append(local_instances(rows(parts.test[: setting.tested])).data)
+    return Prepared(tuple(parties), setting, seed, grades, splits, known, own, tests)
+
+
+def augment(prepared: Prepared, answers: Answers) -> list[Instances]:
+    """The augmented instances of every party, from what the others answered."""
+    setting = prepared.setting
+    return [
+        augmented_instances(
+            setting.augment,
+            answers,
+            prepared.parties,
+            p,
+            prepared.asked(p),
+            prepared.statistics,
+            setting.features,
+            prepared.seed,
+        )
+        for p in range(len(prepared.parties))
+    ]
+
+
+def compare(prepared: Prepared, augmented: Sequence[Instances]) -> Outcome:
+    """Train the four methods and judge them."""
+    setting, own = prepared.setting, prepared.own
+
+    def train(*instances: Instances) -> Doubles:
+        return setting.training.train(instances, prepared.seed)
+
+    def both(chosen: Sequence[int]) -> tuple[float | None, list[Instances]]:
+        """The instances of some parties that train together, at the weight that is best for them."""
+        weight = _weight(setting, [own[p] for p in chosen], [augmented[p] for p in chosen], prepared.seed)
+        return weight, [weighed(own[p], augmented[p], weight) for p in chosen]
+
+    everyone = range(len(own))
+    alone, jointly = [both([p]) for p in everyone], both(everyone)
+    rankers = {
+        "local": [train(part) for part in own],
+        "local+": [train(*parts) for _, parts in alone],
+        "global": [train(*own)],
+        "cs-f-ltr": [train(*jointly[1])],
+    }
+    together = joined([Instances(test, np.ones(test.n_rows)) for test in prepared.tests]).data
+    judged = {method: judge(together, thetas) for method, thetas in rankers.items()}
+    table = {m: {k: float(np.mean([row[k] for row in rows])) for k in MEASURES} for m, rows in judged.items()}
+    own_tests = {
+        method: [
+            float(Evaluator(test, Linear()).means([thetas[p % len(thetas)]])[0][0])
+            for p, test in enumerate(prepared.tests)
+        ]
+        for method, thetas in rankers.items()
+    }
+    return Outcome(
+        table,
+        {method: judged[method] for method in ("local", "local+")},
+        own_tests,
+        judge(together, [_bm25(together.n_features)])[0],
+        {"local+": [weight for weight, _ in alone], "cs-f-ltr": [jointly[0]]},
+        {"own": [part.n_rows for part in own], "augmented": [part.n_rows for part in augmented]},
+        together.n_queries,
+    )
+
+
+def _weight(
+    setting: Setting, own: Sequence[Instances], found: Sequence[Instances], seed: int
+) -> float | None:
+    weights = setting.augment.weights
+    if len(weights) < 2:
+        return weights[0] if weights else None
+    return best_weight(setting.training, own, found, weights, FOLDS, seed)
+
+
+def _bm25(n_features: int) -> Doubles:
+    theta = np.zeros(n_features)
+    theta[BM25[0]] = 1.0
+    return theta
+
+
+def judge(test: RankingData, thetas: Sequence[Doubles]) -> list[Figures]:
+    """ERR, nDCG@10 and nDCG of each ranker; queries without a relevant document are left out, of which there are none."""
+    ten, whole = Evaluator(test, Linear(), k=10), Evaluator(test, Linear(), k=max(test.longest, 10))
+    counted = whole.counted()
+    first, last = ten.means(thetas)[0], whole.means(thetas)[0]
+    return [
+        {"err": float(whole.err(theta)[counted].mean()), "ndcg@10": float(first[i]), "ndcg": float(last[i])}
+        for i, theta in enumerate(thetas)
+    ]
+
+
+@dataclass(frozen=True, eq=False)
+class Repeated:
+    """Comparisons with several seeds."""
+
+    outcomes: list[Outcome]
+
+    def values(self, method: str, measure: str = "ndcg@10") -> Doubles:
+        """(seeds,) a figure of a method."""
+        return np.array([outcome.table[method][measure] for outcome in self.outcomes])
+
+    def mean(self, method: str, measure: str = "ndcg@10") -> float:
+        return float(self.values(method, measure).mean())
+
+    def spread(self, method: str, measure: str = "ndcg@10") -> float:
+        """The standard deviation over seeds; 0 for one."""
+        return float(self.values(method, measure).std(ddof=1)) if len(self.outcomes) > 1 else 0.0
+
+    def against(self, measure: str = "ndcg@10") -> dict[str, Difference]:
+        """CS-F-LTR minus each other method, paired by seed, p corrected over the three."""
+        others = METHODS[:-1]
+        ours = self.values("cs-f-ltr", measure)
+        tests = corrected([paired_t(ours, self.values(other, measure)) for other in others])
+        return dict(zip(others, tests, strict=True))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Means, deviations and tests as plain values."""
+        return {
+            "seeds": len(self.outcomes),
+            "mean": {m: {k: self.mean(m, k) for k in MEASURES} for m in METHODS},
+            "deviation": {m: {k: self.spread(m, k) for k in MEASURES} for m in METHODS},
+            "cs-f-ltr minus": {
+                other: {"difference": d.difference, "p": d.p, "corrected_p": d.corrected_p}
+                for other, d in self.against().items()
+            },
+        }
+
+
+def verdict(difference: Difference) -> str:
+    """A difference in words: 'above (+0.012, p = .003)'."""
+    word = "alike" if difference.difference == 0 else "above" if difference.difference > 0 else "below"
+    p = difference.corrected_p
+    told = (
+        "not tested"
+        if p is None or math.isnan(p)
+        else "p < .001"
+        if p < 0.001
+        else f"p = {p:.3f}".replace("0.", ".")
+    )
+    return f"{word} ({difference.difference:+.4f}, {told})"

@@ -1,0 +1,108 @@
+"""How often terms occur over all parties, without anybody's own numbers.
+
+IDF (CS-F-LTR §III) and the language models need sums over the documents of all parties: documents with a term, and
+occurrences of it. The paper asks every party about every term and document for that. Sums need less: each party counts
+both numbers of its terms into Count-Min tables under the group's hashing key, and tables add up, so a secure sum of them
+(`quorank.privacy.secure_sum`) is all that anybody sees, once, for all queries to come. The server sees the sum of tables
+whose columns it cannot read without the key; parties see sums over at least the two others. With a budget ε every party
+adds discrete Laplace noise to its own tables first.
+
+One occurrence of one term changes z cells of either table of its field by one, and the field's length and number of
+distinct terms: an L1 sensitivity of 2z + 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from quorank.privacy.secure_sum import secure_sum
+from quorank.silos.cross_features import FIELDS
+from quorank.silos.discrete_laplace import AddressedStream, draw, scale_for
+from quorank.silos.hashing import Hashing
+from quorank.silos.holdings import Holding
+from quorank.text import FieldStatistics, Index
+
+Longs = npt.NDArray[np.int64]
+
+STATISTICS = 1 << 21  # in the addresses of the noise in tables
+SCALARS = 3  # documents, occurrences, distinct terms: behind the two tables of a field
+
+
+@dataclass(frozen=True, eq=False)
+class SharedStatistics:
+    """The sum of all parties' tables: term statistics for whoever has the hashing key."""
+
+    hashing: Hashing
+    totals: dict[str, Longs] = field(repr=False)  # field → its two tables and scalars
+    bytes_sent: float  # by each party, in the secure sum
+    epsilon: float | None = None  # of one occurrence, if there is noise
+    _known: dict[tuple[str, str], tuple[float, float]] = field(default_factory=dict, repr=False)
+
+    def __call__(self, terms: Sequence[str]) -> tuple[FieldStatistics, FieldStatistics]:
+        """Of bodies and titles, for the terms of a query."""
+        body, title = (self._of(name, terms) for name in FIELDS)
+        return body, title
+
+    def _of(self, name: str, terms: Sequence[str]) -> FieldStatistics:
+        new = [term for term in dict.fromkeys(terms) if (name, term) not in self._known]
+        if new:
+            self._look_up(name, new)
+        held, occurrences = np.array([self._known[name, term] for term in terms]).reshape(-1, 2).T
+        documents, length, distinct = np.maximum(self.totals[name][-SCALARS:], 0).astype(np.float64)
+        return FieldStatistics(documents, held, occurrences, length, distinct)
+
+    def _look_up(self, name: str, terms: list[str]) -> None:
+        """Count-Min: the smallest of the rows; with noise, which the smallest would pick, their median."""
+        z, w = self.hashing.rows, self.hashing.columns
+        columns, _ = self.hashing.places(terms)
+        tables = self.totals[name][:-SCALARS].reshape(2, z, w)
+        cells = tables[:, np.arange(z)[:, None], columns.T].astype(np.float64)  # (2, z, terms)
+        found = np.maximum(np.median(cells, axis=1) if self.epsilon is not None else cells.min(axis=1), 0.0)
+        for term, (held, occurrences) in zip(terms, found.T.tolist(), strict=True):
+            self._known[name, term] = held, max(occurrences, held)
+
+
+def party_totals(index: Index, hashing: Hashing) -> Longs:
+    """One party's tables of a field, flat, with the scalars behind them."""
+    z, w = hashing.rows, hashing.columns
+    tables = np.zeros((2, z, w), dtype=np.int64)
+    columns, _ = hashing.places(index.vocabulary)
+    for table, numbers in zip(tables, (index.document_frequency, index.collection_frequency), strict=True):
+        for row in range(z):
+            np.add.at(table[row], columns[:, row], numbers)
+    scalars = (index.n_documents, index.collection_length, len(index.terms))
+    return np.concatenate((tables.reshape(-1), np.array(scalars, dtype=np.int64)))
+
+
+def share_statistics(
+    parties: Sequence[Holding],
+    key: bytes,
+    *,
+    epsilon: float | None = None,
+    seed: int = 1,
+    rows: int = 4,
+    columns: int = 1 << 14,
+    session: bytes = b"statistics",
+) -> SharedStatistics:
+    """Every party's tables, with noise where there is a budget, added up by a secure sum."""
+    hashing = Hashing(key, rows, columns)
+    sent: dict[int, list[Longs]] = {}
+    for p, party in enumerate(parties):
+        sent[p] = [party_totals(getattr(party.documents, name), hashing) for name in FIELDS]
+        if epsilon is not None:
+            for number, totals in enumerate(sent[p]):
+                stream = AddressedStream(seed, round_=STATISTICS, client=p, interaction=number)
+                totals += draw(stream, scale_for(2 * rows + 2, epsilon), len(totals))
+    vectors = {p: np.concatenate(parts).astype(np.uint32) for p, parts in sent.items()}
+    if len(parties) > 1:
+        summed = secure_sum(vectors, round_=0, session=session)
+        total, cost = summed.total, summed.bytes_sent
+    else:
+        total, cost = vectors[0], 0.0
+    signed = total.astype(np.uint32).view(np.int32).astype(np.int64)
+    by_field = dict(zip(FIELDS, np.split(signed, len(FIELDS)), strict=True))
+    return SharedStatistics(hashing, by_field, cost, epsilon)

@@ -1,0 +1,184 @@
+"""Whole trials: what the protocol answers, what is compared, and what the figures mean."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from quorank.errors import BadInput
+from quorank.evaluation.metrics import err, ndcg
+from quorank.silos.augmented import Augment
+from quorank.silos.comparison import METHODS, Repeated, Setting, augment, compare, judge, prepare, verdict
+from quorank.silos.cross_features import ExactAnswers
+from quorank.silos.exchange import Protocol, exchange
+from quorank.silos.generated import Generator
+from quorank.silos.holdings import generated_holdings
+from quorank.silos.shape import Shape
+from quorank.silos.training import RoundRobin
+from quorank.silos.trial import Source, cover, run_trial, summarise
+
+SMALL = Generator(parties=3, documents=150, queries=16, body=50, vocabulary=1500, topics=9, topic_terms=40)
+QUICK = Setting(
+    labelled=(3,),
+    asked=5,
+    tested=8,
+    training=RoundRobin(turns=20, steps=20),
+    augment=Augment(take=20, negatives=20),
+)
+SHAPE = Shape(rows=2, columns=4096, capacity=200, entries=100_000)
+PARTIES = generated_holdings(SMALL, seed=2)
+PREPARED = prepare(PARTIES, QUICK, seed=2)
+TERMS = [PREPARED.terms(p) for p in range(3)]
+
+
+def test_a_session_without_noise_answers_as_exact_counts_do() -> None:
+    """The sketch is wide enough for these documents: nearly all of the true top 20 come back with true counts."""
+    heard = exchange(PARTIES, TERMS, Protocol("none", k=20, shape=SHAPE), seed=2)
+    assert cover(PREPARED, heard, 20)["body"] > 0.97
+    agreed = []
+    for asker in range(3):
+        for owner in range(3):
+            if owner == asker:
+                continue
+            index = PARTIES[owner].documents.body
+            assert heard.lengths(owner, "body").tolist() == index.lengths.tolist()
+            for term in TERMS[asker]:
+                answer = heard.answer(asker, owner, "body", term)
+                true = index.counts_of(answer.documents, index.term_ids([term]))[:, 0]
+                agreed += (answer.counts == true).tolist()
+    assert np.mean(agreed) > 0.95
+
+
+def test_hiding_terms_changes_the_price_and_not_the_answer() -> None:
+    plain = exchange(PARTIES, TERMS, Protocol("none", k=20, among=1, shape=SHAPE), seed=2)
+    hidden = exchange(PARTIES, TERMS, Protocol("none", k=20, among=3, shape=SHAPE), seed=2)
+    for key, answer in plain.found.items():
+        assert answer.documents.tolist() == hidden.found[key].documents.tolist()
+    assert hidden.spent["questions"] == 3 * plain.spent["questions"]
+    asked = sum(len(terms) for terms in TERMS)
+    assert plain.spent["questions"] == asked * 2 * 2  # two fields, two other parties
+    assert hidden.wire["bytes"] > 2 * plain.wire["bytes"]
+
+
+def test_noise_costs_cover_and_is_the_seeds() -> None:
+    covers = {}
+    for kind in ("none", "published", "strict"):
+        protocol = Protocol(kind, 0.5, k=20, among=1, shape=replace(SHAPE, columns=64, entries=50_000))
+        heard = exchange(PARTIES, TERMS, protocol, seed=2)
+        covers[kind] = cover(PREPARED, heard, 20)["body"]
+        again = exchange(PARTIES, TERMS, protocol, seed=2)
+        key = (0, 1, "body", TERMS[0][0])
+        assert heard.found[key].counts.tolist() == again.found[key].counts.tolist()
+        if kind == "strict":
+            assert heard.spent["epsilon"] == 0.5
+        else:
+            assert heard.spent["epsilon"] is None
+    assert covers["none"] > covers["published"] > covers["strict"]
+
+
+def test_an_owner_that_was_asked_enough_refuses() -> None:
+    with pytest.raises(BadInput, match="gives no answer"):
+        exchange(PARTIES, TERMS, Protocol("none", k=20, shape=SHAPE, questions=5), seed=2)
+
+
+def test_cover_counts_ties_and_short_lists_fairly() -> None:
+    """Exact answers cover everything, whichever of equal documents they name."""
+    for k in (1, 5, 1000):
+        assert cover(PREPARED, ExactAnswers(PARTIES, k), k) == {"body": 1.0, "title": 1.0}
+    half = cover(PREPARED, ExactAnswers(PARTIES, 5), 10)["body"]
+    assert 0.4 < half < 0.9
+
+
+def test_figures_are_those_of_the_metrics() -> None:
+    test = PREPARED.tests[0]
+    theta = np.random.default_rng(1).normal(size=16)
+    found = judge(test, [theta])[0]
+    values = {"err": [], "ndcg@10": [], "ndcg": []}
+    for q in range(test.n_queries):
+        rows = test.rows_of(q)
+        order = np.argsort(
+            -(test.features[rows].astype(np.float32) @ theta.astype(np.float32)), kind="stable"
+        )
+        labels = test.labels[rows]
+        values["err"].append(err(labels[order], len(labels), 2))
+        values["ndcg@10"].append(ndcg(labels[order], labels, 10))
+        values["ndcg"].append(ndcg(labels[order], labels, len(labels)))
+    assert found == pytest.approx({key: np.mean(v) for key, v in values.items()}, abs=2e-3)
+
+
+def test_no_test_query_is_ever_trained_on_or_asked() -> None:
+    for p, parts in enumerate(PREPARED.splits):
+        assert not set(parts.test) & set(PREPARED.asked(p))
+        assert not set(parts.test) & set(parts.labelled)
+        trained = {name.split(":")[1] for name in PREPARED.own[p].data.query_ids}
+        tested = {name.split(":")[1] for name in PREPARED.tests[p].query_ids}
+        assert not trained & tested
+
+
+def test_the_four_methods_are_what_they_are_called() -> None:
+    """With nothing augmented, Local+ is Local and CS-F-LTR is Global; one party alone is all of them."""
+    found = augment(PREPARED, ExactAnswers(PARTIES, 20))
+    outcome = compare(PREPARED, found)
+    nothing = replace(PREPARED, setting=replace(QUICK, augment=Augment(weights=(0.0,))))
+    bare = compare(nothing, found)
+    assert bare.table["local+"] == bare.table["local"] == outcome.table["local"]
+    assert bare.table["cs-f-ltr"] == bare.table["global"] == outcome.table["global"]
+    assert outcome.table["cs-f-ltr"] != outcome.table["global"]
+    one = replace(PREPARED, parties=PARTIES[:1], own=PREPARED.own[:1], splits=PREPARED.splits[:1])
+    alone = compare(one, augment(one, ExactAnswers(PARTIES[:1], 20)))
+    assert alone.table["local"] == alone.table["cs-f-ltr"] == alone.table["global"]
+    rows = outcome.by_party["local"]
+    mean = np.mean([row["ndcg@10"] for row in rows])
+    assert outcome.table["local"]["ndcg@10"] == pytest.approx(mean)
+
+
+def test_published_instances_ask_for_labelled_queries_only() -> None:
+    published = replace(PREPARED, setting=replace(QUICK, augment=Augment.published()))
+    assert published.asked(0) == PREPARED.splits[0].labelled
+    assert set(published.terms(0)) <= set(PREPARED.terms(0))
+
+
+def test_a_trial_repeats_and_sums_up() -> None:
+    source, protocol = Source(parties=3, generator=SMALL), Protocol("published", k=20, shape=SHAPE)
+    results = [run_trial(source, QUICK, protocol, seed) for seed in (1, 2)]
+    again = run_trial(source, QUICK, protocol, 1)
+    assert again.outcome.table == results[0].outcome.table
+    figures = summarise(results)
+    assert set(figures["table"]) == set(METHODS)
+    values = [[r.outcome.table[m]["ndcg@10"] for r in results] for m in ("cs-f-ltr", "global")]
+    assert figures["table"]["cs-f-ltr"]["ndcg@10"] == pytest.approx(np.mean(values[0]))
+    found = figures["significance"]["global"]
+    assert found["difference"] == pytest.approx(np.mean(values[0]) - np.mean(values[1]))
+    expected = stats.ttest_rel(*values).pvalue
+    if found["difference"] != 0:
+        assert found["p"] == pytest.approx(expected)
+        assert found["corrected_p"] == pytest.approx(min(1.0, 3 * expected))
+    assert figures["privacy"]["questions"] > 0 and figures["wire"]["bytes"] > 10_000
+    assert set(figures["parties"]) == {"A", "B", "C"}
+
+
+def test_differences_in_words() -> None:
+    repeated = Repeated([compare(PREPARED, augment(PREPARED, ExactAnswers(PARTIES, 20)))])
+    assert "not tested" in verdict(repeated.against()["local"])
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Setting(labelled=()), "labelled"),
+        (lambda: Setting(noise=(1.5,)), "noise"),
+        (lambda: Setting(test_share=1.0), "test_share"),
+        (lambda: Augment(take=0), "take must be at least 1"),
+        (lambda: Augment(highly=0.9, relevant=0.5), "highly ≤ relevant"),
+        (lambda: Augment(weights=(-1.0,)), "weights must be 0 or more"),
+        (lambda: Protocol(k=0), "k must be at least 1"),
+        (lambda: Protocol(epsilon=0.0), "epsilon must be"),
+        (lambda: Source(parties=1), "at least two parties"),
+    ],
+)
+def test_settings_that_cannot_be(make, words: str) -> None:
+    with pytest.raises(BadInput, match=words):
+        make()

@@ -1,0 +1,109 @@
+"""Cover by its definition, and the figures that a bench prints, on real text where it is there."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quorank.errors import BadInput
+from quorank.silos.cover import Field, Truth, covered, generated_field, mean_cover, measure, without_empty
+from quorank.silos.naive import Naive
+from quorank.silos.reverse_top_k import ReverseTopK, Shape
+from quorank.text import Index, Tokeniser, read_collection
+
+DATA = Path(os.environ.get("QUORANK_DATA") or Path(__file__).parents[3] / "shared" / "data")
+
+
+@pytest.fixture(scope="module")
+def small() -> tuple[Field, np.ndarray]:
+    return generated_field(documents=400, length=120, vocabulary=3000)
+
+
+def test_cover_by_hand() -> None:
+    counts = np.array([5, 0, 3, 3, 3, 1, 0], dtype=np.int32)
+    assert covered(counts, [0, 2], 2) == 1.0
+    assert covered(counts, [0, 4], 2) == 1.0, "of equal documents any will do"
+    assert covered(counts, [0, 5], 2) == 1 / 2
+    assert covered(counts, [2, 3, 4, 0], 2) == 1.0, (
+        "only the first K count, and here they reach the second count"
+    )
+    assert covered(counts, [0, 2, 3, 4, 5, 1, 6], 10) == 1.0, "five documents hold the term"
+    assert covered(counts, [1, 6, 5], 10) == 1 / 5, "a document without the term never counts"
+    with pytest.raises(BadInput, match="nothing to cover"):
+        covered(np.zeros(4, dtype=np.int32), [1], 2)
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=12).filter(any), st.integers(1, 12), st.data())
+def test_cover_counts_documents_at_the_kth_count_or_above(counts, k: int, data) -> None:
+    order = data.draw(st.permutations(range(len(counts))))
+    share = covered(np.array(counts, dtype=np.int32), order[:k], k)
+    best = [count for count in sorted(counts, reverse=True)[:k] if count]
+    assert share == sum(counts[d] >= best[-1] for d in order[:k]) / len(best)
+    assert covered(np.array(counts, dtype=np.int32), np.argsort(counts)[::-1], k) == 1.0
+
+
+def test_truth_is_the_counts(small) -> None:
+    field, _ = small
+    truth = Truth(field)
+    wanted = np.zeros((400, 3000), dtype=int)
+    for d in range(400):
+        part = slice(field.offsets[d], field.offsets[d + 1])
+        wanted[d, field.terms[part]] = field.counts[part]
+    for term in range(0, 3000, 97):
+        assert np.array_equal(truth.of(term), wanted[:, term])
+    groups = truth.sample(50, seed=1, queries=np.arange(3000))
+    assert [len(set(group.tolist())) for group in groups.values()] == [50, 50, 50]
+    assert np.all(truth.frequency[groups["any"]] >= 5)
+    assert truth.occurrences[groups["frequent"]].mean() > 3 * truth.occurrences[groups["any"]].mean()
+
+
+def test_the_figures_of_a_bench(small) -> None:
+    field, queries = small
+    found = measure(field, queries, k=20, terms=20)
+    assert set(found["cover"]) == {"naive", "rtk", "literal"}
+    assert found["documents"] == 400
+    assert found["occurrences"] == field.counts.sum()
+    assert found["naive_memory_bytes"] == 400 * 30 * 200 * 4
+    assert found["memory_share"] == found["memory_bytes"] / found["naive_memory_bytes"]
+    assert (
+        found["entries"]["stored"] <= found["entries"]["most"] == found["entries"]["published"] == 30_000 * 20
+    )
+    assert min(found["query_milliseconds"], found["naive_query_milliseconds"]) > 0
+    assert found["build_terms_per_second"] > 0
+    assert found["cover"]["rtk"] >= 0.95 * found["cover"]["naive"] > 0.5
+    assert found["cover"]["literal"] < found["cover"]["rtk"]
+
+
+def test_documents_without_a_term_are_left_out() -> None:
+    field = Field(
+        np.array([0, 0, 2, 2, 3]), np.array([0, 1, 1], np.int32), np.array([1, 2, 3], np.int32), ["a", "b"]
+    )
+    assert without_empty(field).offsets.tolist() == [0, 2, 3]
+    assert measure(field, k=2, terms=2)["documents"] == 2
+    with pytest.raises(BadInput, match="no documents"):
+        measure(Field(np.array([0, 0]), field.terms[:0], field.counts[:0], ["a"]))
+
+
+@pytest.mark.skipif(not (DATA / "cranfield").is_dir(), reason=f"no collections in {DATA} (QUORANK_DATA)")
+def test_on_real_text_the_recommended_reading_finds_what_naive_finds() -> None:
+    field = without_empty(
+        Index.build(read_collection(DATA / "cranfield").documents, Tokeniser(stop_words="none"), "body")
+    )
+    truth = Truth(field)
+    groups = truth.sample(40, seed=1)
+    shape, k = Shape("count", "recommended", 2, 4096, 300, 120_000), 40  # half of what all entries would take
+    sketch, naive = ReverseTopK(shape.hashing(bytes(32)), shape), Naive(shape.hashing(bytes(32)))
+    for structure in (sketch, naive):
+        structure.add_many(field.offsets, field.terms, field.counts, field.vocabulary)
+    assert sketch.stored <= 120_000 < 2 * 0.6 * len(field.terms)
+    found = mean_cover(sketch.top, truth, groups, field.vocabulary, k)
+    whole = mean_cover(naive.top, truth, groups, field.vocabulary, k)
+    assert found["all"] >= 0.95 * whole["all"]
+    gone = np.arange(0, truth.documents, 10)
+    sketch.remove(*gone.tolist())
+    assert not np.isin(sketch.top(field.vocabulary[int(groups["frequent"][0])], k)[0], gone).any()

@@ -1,0 +1,75 @@
+"""Count Sketch and Count-Min of one document against their definitions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from chance import assert_mean
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quorank.errors import BadInput
+from quorank.silos import count_min, count_sketch
+from quorank.silos.hashing import Hashing
+
+KEY = bytes(range(32))
+TERMS = [f"t{i}" for i in range(40)]
+COUNTS = [1 + i * i % 13 for i in range(40)]
+
+
+def test_eq_2_occurrence_by_occurrence() -> None:
+    hashing = Hashing(KEY, 5, 11)
+    columns, signs = hashing.places(TERMS)
+    signed, plain = np.zeros((5, 11), dtype=int), np.zeros((5, 11), dtype=int)
+    for i, count in enumerate(COUNTS):
+        for _ in range(count):
+            for a in range(5):
+                signed[a, columns[i, a]] += signs[i, a]
+                plain[a, columns[i, a]] += 1
+    assert np.array_equal(count_sketch.table(columns, signs, COUNTS, 11), signed)
+    assert np.array_equal(count_min.table(columns, COUNTS, 11), plain)
+
+
+def test_count_sketch_is_unbiased_over_keys_and_its_variance_is_bounded() -> None:
+    rows, width = 3, 16
+    single, medians, unsigned = [], [], []
+    for number in range(3000):
+        columns, signs = Hashing(number.to_bytes(16, "little"), rows, width).places(TERMS)
+        table = count_sketch.table(columns, signs, COUNTS, width)
+        cells = count_sketch.cells(table, columns[7])
+        single.append(cells[0] * signs[7, 0])
+        medians.append(count_sketch.estimate(cells, signs[7]))
+        unsigned.append(np.median(cells))
+    assert_mean(single, COUNTS[7])
+    assert_mean(medians, COUNTS[7])
+    others = sum(c * c for i, c in enumerate(COUNTS) if i != 7)
+    assert abs(np.var(single) / (others / width) - 1) < 0.15
+    assert abs(np.mean(unsigned)) < COUNTS[7] / 2, "eq. 3 as printed, without the sign, estimates nothing"
+
+
+@given(
+    st.dictionaries(st.sampled_from(TERMS), st.integers(1, 50), min_size=1),
+    st.integers(1, 6),
+    st.integers(2, 20),
+)
+def test_count_min_never_underestimates(document: dict[str, int], rows: int, width: int) -> None:
+    columns, _ = Hashing(KEY, rows, width).places(TERMS)
+    here = [TERMS.index(term) for term in document]
+    table = count_min.table(columns[here], list(document.values()), width)
+    estimates = count_min.estimate(table[np.arange(rows), columns])
+    for term, estimate in zip(TERMS, estimates, strict=True):
+        assert estimate >= document.get(term, 0)
+
+
+def test_one_term_alone_is_exact() -> None:
+    columns, signs = Hashing(KEY, 4, 8).places(["alone"])
+    table = count_sketch.table(columns, signs, [9], 8)
+    assert count_sketch.estimate(count_sketch.cells(table, columns[0]), signs[0]) == 9
+    assert count_min.estimate(count_sketch.cells(count_min.table(columns, [9], 8), columns[0])) == 9
+
+
+@pytest.mark.parametrize("counts", [[1], [1, 0], [1, -1], [1.5, 1.0], [2**30, 1]])
+def test_counts_that_cannot_be(counts: list[float]) -> None:
+    columns, signs = Hashing(KEY, 2, 8).places(["a", "b"])
+    with pytest.raises(BadInput, match="counts"):
+        count_sketch.table(columns, signs, counts, 8)

@@ -1,0 +1,112 @@
+"""Training across parties: the three ways agree with closed forms, and a weight is chosen as it is said to be."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from quorank.data.ranking import RankingData
+from quorank.errors import BadInput
+from quorank.evaluation.ranker import Evaluator
+from quorank.rankers import Linear
+from quorank.silos.instances import Instances, joined
+from quorank.silos.training import TRAININGS, Averaging, Clicks, RoundRobin
+from quorank.silos.validation import best_weight, lists_of, weighed
+
+DIRECTION = np.array([2.0, -1.0, 0.5, 0.0])
+
+
+def lists(seed: int, queries: int = 30, length: int = 20, flip: float = 0.0) -> Instances:
+    """Labels along DIRECTION; with `flip`, along its opposite in that share of the queries."""
+    random = np.random.default_rng(seed)
+    x = random.random((queries * length, 4)).astype(np.float32)
+    side = np.repeat(np.where(random.random(queries) < flip, -1.0, 1.0), length)
+    hidden = side * (x @ DIRECTION) + 0.1 * random.normal(size=len(x))
+    labels = np.searchsorted(np.quantile(hidden, [0.7, 0.9]), hidden)
+    data = RankingData.from_arrays(x, labels, np.arange(0, len(x) + 1, length))
+    return Instances(data, np.ones(len(x)))
+
+
+def least_squares(instances: Instances) -> np.ndarray:
+    x = np.column_stack([instances.data.features, np.ones(instances.n_rows)]).astype(np.float64)
+    root = np.sqrt(instances.weights)[:, None]
+    return np.linalg.lstsq(root * x, root[:, 0] * instances.data.labels / 2, rcond=None)[0][:-1]
+
+
+@pytest.mark.parametrize("training", [RoundRobin(decay=0.0), Averaging(decay=0.0)])
+def test_parties_together_end_where_all_data_would(training) -> None:
+    parties = [lists(seed) for seed in range(4)]
+    theta = training.train(parties, seed=2)
+    assert np.abs(theta - least_squares(joined(parties))).max() < 0.05
+
+
+def test_one_party_alone_is_plain_sgd() -> None:
+    own = lists(5)
+    theta = RoundRobin(decay=0.0).train([own], seed=2)
+    assert np.abs(theta - least_squares(own)).max() < 0.05
+
+
+def test_weights_decide() -> None:
+    """Two sources that contradict each other: the heavier one wins, as in weighted least squares."""
+    good, bad = lists(1), lists(2, flip=1.0)
+    for weight in (0.2, 5.0):
+        both = weighed(good, bad, weight)
+        assert both.weights[good.n_rows :].sum() == pytest.approx(weight * good.n_rows)
+        theta = RoundRobin(decay=0.0).train([both], seed=2)
+        assert np.abs(theta - least_squares(both)).max() < 0.05
+        assert np.sign(theta[0]) == (1 if weight < 1 else -1)
+    assert (weighed(good, bad, None).weights == 1.0).all()
+    assert weighed(good, bad, 0.0) is good
+
+
+def test_clicks_learn_the_direction() -> None:
+    theta = Clicks(rounds=60).train([lists(seed) for seed in range(3)], seed=2)
+    assert np.corrcoef(theta, DIRECTION)[0, 1] > 0.95
+
+
+@pytest.mark.parametrize("training", [RoundRobin(turns=20), Averaging(rounds=5), Clicks(rounds=5)])
+def test_training_is_a_function_of_its_seed(training) -> None:
+    parties = [lists(1), lists(2)]
+    assert training.train(parties, 7).tobytes() == training.train(parties, 7).tobytes()
+    assert training.train(parties, 7).tobytes() != training.train(parties, 8).tobytes()
+    assert TRAININGS.parse(str(training)) == training
+
+
+def test_parties_without_instances_do_not_count() -> None:
+    nothing = lists_of(lists(1), np.empty(0, dtype=np.int64))
+    own = lists(2)
+    alone = RoundRobin(turns=20).train([own], 1)
+    assert RoundRobin(turns=20).train([nothing, own], 1).tobytes() == alone.tobytes()
+    with pytest.raises(BadInput, match="no party has an instance"):
+        RoundRobin().train([nothing], 1)
+
+
+def test_validation_takes_good_instances_and_leaves_bad_ones() -> None:
+    few = [lists(seed, queries=5) for seed in range(3)]
+    good, bad = [lists(10 + s) for s in range(3)], [lists(20 + s, flip=1.0) for s in range(3)]
+    weights = (1.0, 0.0, 3.0)
+    training = RoundRobin(turns=100)
+    assert best_weight(training, few, bad, weights, 5, seed=1) == 0.0
+    chosen = best_weight(training, few, good, (0.0, 3.0), 5, seed=1)
+    test = Evaluator(lists(99, queries=100).data, Linear())
+    scores = [
+        test.means([training.train([weighed(o, g, w) for o, g in zip(few, good, strict=True)], 1)])[0][0]
+        for w in (chosen, 0.0)
+    ]
+    assert scores[0] >= scores[1] - 0.01
+
+
+def test_some_lists_of_a_set() -> None:
+    own = lists(3, queries=6, length=4)
+    some = lists_of(own, np.array([1, 4]))
+    assert some.data.n_queries == 2
+    assert np.array_equal(some.data.features[:4], own.data.features[4:8])
+    assert np.array_equal(some.data.labels[4:], own.data.labels[16:20])
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: RoundRobin(turns=0), lambda: Averaging(steps=0), lambda: Clicks(rounds=0)]
+)
+def test_no_training_without_steps(make) -> None:
+    with pytest.raises(BadInput, match="at least 1"):
+        make()
