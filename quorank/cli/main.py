@@ -14,6 +14,7 @@ from quorank.cli import (
     data,
     demo,
     evaluate,
+    join,
     privacy,
     report,
     reproduce,
@@ -61,6 +62,7 @@ app.add_typer(privacy.app, name="privacy")
 app.command()(unlearn.unlearn)
 app.add_typer(silo.app, name="silo")
 app.add_typer(tune.app, name="tune")
+app.command()(join.join)
 
 
 def main() -> None:

@@ -1,0 +1,103 @@
+"""An invitation: what a device needs to find its coordinator, to trust it, and to be known by it.
+
+One JSON file with the address, the certificate of the coordinator's authority, the node's private key, the terms and,
+where secure sums are signed, the public identities of the other clients. Whoever holds it can speak in the device's name:
+it is written for its owner's eyes and goes to the device by a way that others cannot read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from quorank.errors import BadInput, require
+from quorank.network.terms import Terms
+
+FILE = "invitation.json"
+VERSION = 1
+_MARK = "quorank invitation"
+LARGEST = 1 << 24
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """One device's invitation."""
+
+    name: str
+    address: str  # host:port
+    certificate: str  # PEM, of the authority that the coordinator's certificate is checked against
+    key: str  # PEM, the node's private key
+    terms: Terms
+    identities: Mapping[int, bytes] = field(
+        default_factory=dict
+    )  # by client: Ed25519 public keys that are pinned
+
+    def __post_init__(self) -> None:
+        require(0 < len(self.name) <= 100, "an invitation names its device by 1 to 100 letters")
+        check_address(self.address)
+
+    def text(self) -> str:
+        return json.dumps(
+            {
+                "format": _MARK,
+                "version": VERSION,
+                "name": self.name,
+                "address": self.address,
+                "certificate": self.certificate,
+                "key": self.key,
+                "terms": self.terms.table(),
+                "identities": {str(client): key.hex() for client, key in sorted(self.identities.items())},
+            },
+            indent=1,
+        )
+
+    def write(self, path: Path) -> None:
+        """For its owner's eyes, whole or not at all."""
+        from quorank.network.certificates import write_private
+
+        write_private(path, self.text().encode())
+
+    @classmethod
+    def read(cls, path: Path) -> Bundle:
+        """From such a file; every mistake is a sentence that names the file and quotes none of its secrets."""
+        try:
+            require(path.stat().st_size <= LARGEST, "it is too large for an invitation")
+            found = json.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise BadInput(f"{path}: cannot be read ({error.strerror}); expected an invitation") from None
+        except (ValueError, RecursionError):
+            raise BadInput(f"{path}: this is not JSON; expected an invitation") from None
+        except BadInput as error:
+            raise BadInput(f"{path}: {error}") from None
+        try:
+            return cls._of(found)
+        except BadInput as error:
+            raise BadInput(f"{path}: {error}") from None
+
+    @classmethod
+    def _of(cls, found: object) -> Bundle:
+        if not isinstance(found, dict) or found.get("format") != _MARK:
+            raise BadInput("this is not an invitation; ask the coordinator's owner for one")
+        require(
+            found.get("version") == VERSION,
+            f"an invitation of version {found.get('version')!r}, and this Quorank reads {VERSION}; install the newer one",
+        )
+        words = [found.get(name) for name in ("name", "address", "certificate", "key")]
+        identities = found.get("identities", {})
+        if not all(isinstance(word, str) for word in words) or not isinstance(identities, dict):
+            raise BadInput("the invitation is damaged: something is missing; ask for a new one")
+        try:
+            pinned = {int(client): bytes.fromhex(key) for client, key in identities.items()}
+        except (ValueError, TypeError):
+            raise BadInput("the invitation's identities are damaged; ask for a new one") from None
+        name, address, certificate, key = map(str, words)
+        return cls(name, address, certificate, key, Terms.read(found.get("terms")), pinned)
+
+
+def check_address(address: str) -> None:
+    """host:port."""
+    host, _, port = address.rpartition(":")
+    good = host and port.isdecimal() and port.isascii() and 0 < int(port) < 65536 and " " not in host
+    require(good, f"{address!r} is not an address; expected host:port, such as search.example.org:9092")

@@ -1,0 +1,98 @@
+"""The client's side of a privacy mechanism on a real device: its own entropy, its own limits, and what is really promised.
+
+In a simulation noise is addressed by the run's seed, so that runs can be repeated; whoever knows the seed can take the
+noise off again. A device therefore gives its mechanism a fresh secret from the system for every release and forgets it.
+Fresh for every release: two releases under the same noise differ by the difference of the updates alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from quorank.draws import Purpose, key_of
+from quorank.errors import require
+from quorank.privacy import Mechanism
+from quorank.privacy.clipping import clip_updates
+from quorank.privacy.discrete_noise import skellam_rows
+from quorank.privacy.gaussian import FARTHEST, GaussianMechanism
+from quorank.privacy.integer_sums import IntegerSums
+from quorank.privacy.mechanism import Memory
+from quorank.privacy.published import PublishedMechanism
+from quorank.privacy.quantise import quantise
+from quorank.privacy.signs import SignMechanism
+
+Doubles = npt.NDArray[np.float64]
+Words = npt.NDArray[np.uint32]
+Entropy = Callable[[int], bytes]
+
+
+def refreshed(mechanism: Mechanism, entropy: Entropy) -> Mechanism:
+    """The same mechanism under a secret that nobody else knows and that is used for one release."""
+    part: Any = mechanism
+    if "seed" not in {field.name for field in fields(part)}:
+        return mechanism
+    changes: dict[str, Any] = {"seed": int.from_bytes(entropy(8), "little")}
+    if isinstance(mechanism, IntegerSums):
+        changes |= {"_came": {}, "results": []}
+    changed: Mechanism = replace(part, **changes)
+    return changed
+
+
+def check_memory(mechanism: Mechanism, memory: Memory) -> None:
+    """Refuse a task whose privacy is not what was agreed: unknown names, or a clip far from where it started."""
+    agreed = mechanism.start()
+    same = agreed.keys() == memory.keys() and all(memory[name].shape == agreed[name].shape for name in agreed)
+    require(same, "the task's privacy is not the one that was agreed")
+    for name, start in agreed.items():
+        value = memory[name]
+        near = np.isfinite(value) & (value >= start / FARTHEST) & (value <= start * FARTHEST)
+        require(bool(near.all()), "the task's privacy is far from what was agreed")
+
+
+def words_of(mechanism: IntegerSums, update: Doubles, round_: int, client: int, seed: int) -> Words:
+    """The vector that a client masks for a secure sum: clipped, scaled, rounded, with its share of the noise, mod 2^32."""
+    row, names = update.reshape(1, -1).copy(), np.array([client], dtype=np.int64)
+    clip_updates(row, mechanism.clip, names)
+    rounded = quantise(row, mechanism.scale, key_of(seed, Purpose.QUANTISATION), round_, names)
+    numbers = rounded.view(np.int32).astype(np.int64)
+    if mechanism.variance > 0.0 and mechanism.noise_by == "clients":
+        share = np.empty_like(numbers)
+        key = key_of(seed, Purpose.NOISE_SHARE)
+        skellam_rows(key, round_, names, mechanism.variance / mechanism.least, share)
+        numbers += share
+    return np.asarray(numbers.astype(np.uint32)[0])
+
+
+def standing(mechanism: Mechanism) -> str:
+    """Against whom a single release is protected, in a sentence for its owner."""
+    if isinstance(mechanism, IntegerSums):
+        if mechanism.variance == 0.0:
+            return "masked: the coordinator sees the sum of a cohort and no single update; the sum itself has no noise"
+        if mechanism.noise_by == "clients":
+            return (
+                "clipped, a share of the noise added here, masked: the coordinator sees a noisy sum and no single update; "
+                f"the noise is complete if {mechanism.least} clients of the cohort send their share"
+            )
+        return (
+            "clipped and masked: the coordinator sees the sum of a cohort and no single update, and adds the noise to it; "
+            "whoever sees the rankers is kept at ε, the coordinator is not"
+        )
+    if isinstance(mechanism, GaussianMechanism):
+        return (
+            "clipped here; the coordinator can read this update and adds noise to the sum: ε holds against whoever sees "
+            "the rankers, not against the coordinator"
+        )
+    if isinstance(mechanism, PublishedMechanism):
+        return (
+            "a small share of noise added here: it protects the sum if all clients are honest and present; the "
+            "coordinator can nearly read this update"
+        )
+    if isinstance(mechanism, SignMechanism):
+        kept = "flipped at random here" if mechanism.part.p < 1.0 else "as they are"
+        return f"only signs were sent, {kept}: what is promised holds against the coordinator too"
+    return "not protected: the coordinator can read this update"

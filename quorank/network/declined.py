@@ -1,0 +1,45 @@
+"""What a device says instead of a release: one of a fixed list, so that nothing of its owner's can be in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+REASONS = {
+    "consent": "consent is off",
+    "waiting": "there are too few new interactions",
+    "malformed": "the task cannot be read",
+    "run": "the task is of another run",
+    "client": "the task is for another client",
+    "over": "the run's planned rounds are over",
+    "old": "a later round has been answered already",
+    "repeated": "this round has been answered for another task",
+    "task": "the task is not what was agreed",
+    "secure": "this run's updates leave in secure sums only",
+    "unmasking": "the secure sum was not as agreed",
+    "numbers": "the update holds a number that is not finite",
+    "storage": "the private file cannot be written",
+    "fault": "the device could not answer",
+}
+"""All that a device ever says instead of a release."""
+
+
+@dataclass(frozen=True)
+class Declined:
+    """Why there is no release."""
+
+    code: str
+
+    def __post_init__(self) -> None:
+        assert self.code in REASONS
+
+    @property
+    def sentence(self) -> str:
+        return REASONS[self.code]
+
+
+class Refusal(Exception):
+    """Ends an answer; carries nothing but a code."""
+
+    def __init__(self, code: str) -> None:
+        super().__init__(code)
+        self.declined = Declined(code)

@@ -1,0 +1,228 @@
+"""The file that a client's private state lies in: one SQLite database for its owner's eyes, with one process at work on it.
+
+What is committed is on disk (write-ahead log, synchronous = FULL), what is not committed never was. The file belongs to
+its owner alone (mode 0600). A file that is damaged, newer than this program or not Quorank's is refused with a sentence.
+The process that answers tasks holds a lock for as long as it lives; others may read, and may give or withdraw consent.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from threading import RLock
+from typing import Any
+
+from quorank.errors import BadInput, require
+
+FILE, LOCK = "device.sqlite", "device.lock"
+VERSION = 1
+APPLICATION = 0x51524E4B
+"""Marks the file as Quorank's in its header."""
+
+_PATIENCE = 10.0  # seconds to wait for another process's transaction
+_SCHEMA = """
+CREATE TABLE facts (name TEXT PRIMARY KEY, value BLOB NOT NULL);
+CREATE TABLE consent (id INTEGER PRIMARY KEY, at REAL NOT NULL, given INTEGER NOT NULL);
+CREATE TABLE interactions (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, run TEXT NOT NULL, round INTEGER NOT NULL,
+    documents INTEGER NOT NULL, features BLOB NOT NULL, shown BLOB NOT NULL, clicks BLOB NOT NULL,
+    circumstances BLOB NOT NULL, checksum BLOB NOT NULL, query TEXT, release INTEGER REFERENCES releases (id)
+);
+CREATE INDEX waiting ON interactions (id) WHERE release IS NULL;
+CREATE TABLE releases (
+    id INTEGER PRIMARY KEY, at REAL NOT NULL, run TEXT NOT NULL, round INTEGER NOT NULL, interactions INTEGER NOT NULL,
+    bytes INTEGER NOT NULL, privacy TEXT NOT NULL, task BLOB NOT NULL, reply BLOB, UNIQUE (run, round)
+);
+CREATE TABLE kept (run TEXT NOT NULL, round INTEGER NOT NULL, content BLOB NOT NULL, PRIMARY KEY (run, round));
+"""
+
+
+class Damaged(BadInput):
+    """The file cannot be trusted any more."""
+
+
+class PrivateFile:
+    """An open database. Every change is made inside `transaction`."""
+
+    def __init__(self, folder: Path, *, owner: bool) -> None:
+        self.path, self._mutex, self._held = folder / FILE, RLock(), -1
+        if owner:
+            _make_folder(folder)
+            self._held = _lock(folder / LOCK)
+        try:
+            require(
+                owner or self.path.is_file(),
+                f"{folder}: there is no device here; join with an invitation first",
+            )
+            self.database = self._open()
+        except BaseException:
+            self._unlock()
+            raise
+
+    def _open(self) -> sqlite3.Connection:
+        fresh = not self.path.exists()
+        if fresh:
+            os.close(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        with self._faults():
+            database = sqlite3.connect(
+                self.path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False
+            )
+            try:
+                self._prepare(database)
+            except BaseException:
+                database.close()
+                raise
+        self.path.chmod(0o600)
+        return database
+
+    def _prepare(self, database: sqlite3.Connection) -> None:
+        application, version = (
+            int(database.execute(f"PRAGMA {name}").fetchone()[0])
+            for name in ("application_id", "user_version")
+        )
+        empty = database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
+        if not (empty and application == 0 and version == 0):  # not new, nor killed while it was made
+            require(
+                application == APPLICATION, f"{self.path}: this is not a device's file; choose another folder"
+            )
+            require(
+                version <= VERSION,
+                f"{self.path}: written by a newer Quorank (version {version} of the file, this one reads {VERSION}); "
+                "install the newer one",
+            )
+        database.execute("PRAGMA journal_mode = WAL")
+        database.execute("PRAGMA synchronous = FULL")
+        database.execute("PRAGMA secure_delete = ON")
+        if empty:
+            database.executescript(
+                f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA application_id = {APPLICATION};"
+                f"PRAGMA user_version = {VERSION}; COMMIT;"
+            )
+        if self._held >= 0:
+            found = database.execute("PRAGMA integrity_check(1)").fetchone()[0]
+            if found != "ok":
+                raise self._damaged()
+
+    def _damaged(self) -> Damaged:
+        return Damaged(
+            f"{self.path}: the file is damaged; restore it from a copy, or move it away and join again"
+        )
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """All of what is done inside is on disk afterwards, or none of it where anything is raised."""
+        with self._mutex, self._faults():
+            self.database.execute("BEGIN IMMEDIATE")
+            try:
+                yield self.database
+                self.database.execute("COMMIT")
+            except BaseException:
+                if self.database.in_transaction:
+                    self.database.execute("ROLLBACK")
+                raise
+
+    def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
+        """What a query finds."""
+        with self._mutex, self._faults():
+            return self.database.execute(query, values).fetchall()
+
+    def close(self) -> None:
+        self.database.close()
+        self._unlock()
+
+    def _unlock(self) -> None:
+        if self._held >= 0:
+            os.close(self._held)
+            self._held = -1
+
+    @contextmanager
+    def _faults(self) -> Iterator[None]:
+        """SQLite's faults as sentences for the owner."""
+        try:
+            yield
+        except sqlite3.ProgrammingError:
+            raise
+        except sqlite3.Error as error:
+            code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+            if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR):
+                raise self._damaged() from None
+            if code == sqlite3.SQLITE_BUSY:
+                raise BadInput(
+                    f"{self.path}: another process is writing to it; try again when it is done"
+                ) from None
+            if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
+                raise BadInput(f"{self.path}: cannot be opened for writing; check who owns it") from None
+            number = errno.ENOSPC if code == sqlite3.SQLITE_FULL else errno.EIO
+            raise OSError(number, os.strerror(number), str(self.path)) from None
+
+    def overwrite(self) -> int:
+        """Write zeros over all of the database, close it and delete it; returns the bytes that were overwritten."""
+        with self._mutex:
+            with self._faults():
+                self.database.execute("PRAGMA wal_checkpoint(FULL)")
+            _, log, index = files_of(self.path.parent)
+            total = _zeros(log)  # before closing, which deletes it; all of it is in the database by now
+            self.database.close()
+            total += wipe([self.path, log, index])
+            self._unlock()
+            return total
+
+
+def files_of(folder: Path) -> tuple[Path, Path, Path]:
+    """The database, its log and the index of the log."""
+    path = folder / FILE
+    return path, path.with_name(f"{FILE}-wal"), path.with_name(f"{FILE}-shm")
+
+
+def wipe(paths: Sequence[Path]) -> int:
+    """Overwrite files with zeros on disk, then delete them; returns their bytes. A missing file is passed over.
+
+    What a file system keeps elsewhere (snapshots, journals, worn cells of flash memory) is out of a program's reach.
+    """
+    total = 0
+    for path in paths:
+        if path.exists():
+            total += _zeros(path)
+            path.unlink()
+    for folder in {path.parent for path in paths}:
+        descriptor = os.open(folder, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.close(descriptor)
+    return total
+
+
+def _zeros(path: Path) -> int:
+    if not path.exists():
+        return 0
+    length = path.stat().st_size
+    with path.open("r+b") as file:
+        for start in range(0, length, 1 << 20):
+            file.write(bytes(min(1 << 20, length - start)))
+        file.flush()
+        os.fsync(file.fileno())
+    return length
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"{folder}: cannot be created ({error.strerror})") from None
+
+
+def _lock(path: Path) -> int:
+    """Held until the descriptor is closed, also by the end of the process, however it ends."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise BadInput(
+            f"{path.parent}: another process plays this device; stop it first, or give each device its own folder"
+        ) from None
+    return descriptor

@@ -1,0 +1,148 @@
+"""A device in secure sums: its update leaves as whole numbers under masks, and only where enough others are summed with it.
+
+The device takes part in a round once. That it has begun is on disk before its keys leave, and its interactions count as
+used before its masked input leaves: a device that is killed in between has left the round and never gives a second input
+for it, since each input is one more release for the ledger, whose noise covers one.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from quorank.errors import BadInput, require
+from quorank.federation.rounds import Gathered, State
+from quorank.network.client_privacy import Entropy, Words, words_of
+from quorank.network.declined import Declined, Refusal
+from quorank.network.device import Device
+from quorank.network.secure_round import SecureMember, invitation
+from quorank.privacy.integer_sums import IntegerSums, neighbourhood_of
+from quorank.privacy.quantise import dequantise
+from quorank.privacy.secure_graph import Neighbourhood
+from quorank.privacy.secure_identity import Identity, Pinned
+from quorank.privacy.secure_masks import Occasion
+
+_BEGUN = "secure round"
+
+
+def least_of(mechanism: IntegerSums) -> int:
+    """The least number of clients in a sum: those on whose shares the noise rests, and more than half of the cohort."""
+    return max(mechanism.least, mechanism.setting.cohort // 2 + 1, 2)
+
+
+def plan_of(mechanism: IntegerSums) -> Neighbourhood:
+    """The neighbourhood that the coordinator plans for."""
+    return neighbourhood_of(mechanism.setting.cohort, mechanism.dropouts)
+
+
+def smallest_of(mechanism: IntegerSums) -> Neighbourhood:
+    """The smallest neighbourhood that a client accepts: the plan's threshold, and masks with all of the least that came."""
+    return replace(plan_of(mechanism), masks=min(plan_of(mechanism).masks, least_of(mechanism) - 1))
+
+
+class SecureDevice:
+    """Answers the phases of secure rounds for a device."""
+
+    def __init__(self, device: Device, pinned: Pinned | None = None, entropy: Entropy = os.urandom) -> None:
+        mechanism = device.terms.mechanism
+        require(isinstance(mechanism, IntegerSums), "this run's updates do not leave in secure sums")
+        assert isinstance(mechanism, IntegerSums)
+        self.device, self.mechanism, self.pinned, self._entropy = device, mechanism, pinned, entropy
+        self._member: SecureMember | None = None
+        self._task = b""
+
+    @property
+    def identity(self) -> Identity:
+        """This client's long-term name, made at the first use and kept in the private file."""
+        store = self.device.store
+        secret = store.fact("identity")
+        if secret is None:
+            secret = Identity.create(self._entropy).secret
+            with store.transaction():
+                store.set_fact("identity", secret)
+        return Identity(secret)
+
+    def answer(self, content: bytes) -> bytes | Declined:
+        """The reply to one phase's task, or why there is none; it never raises."""
+        return self.device.guarded(lambda: self._answer(content))
+
+    def _answer(self, content: bytes) -> bytes:
+        try:
+            opening = invitation(content)
+        except BadInput:
+            raise Refusal("malformed") from None
+        if opening is not None and opening[1] != self._task:
+            self._begin(*opening)
+        if self._member is None:
+            raise Refusal("secure")
+        if not self.device.store.consent:
+            self._member = None
+            raise Refusal("consent")
+        try:
+            return self._member.answer(content)
+        except BadInput:
+            self._member = None
+            raise Refusal("unmasking") from None
+
+    def _begin(self, occasion: Occasion, task: bytes) -> None:
+        """Take part in a new round, unless this device has been in it before."""
+        store, least = self.device.store, least_of(self.mechanism)
+        self._member, self._task = None, b""
+        identity, refused = self.identity, None
+        with store.transaction():
+            try:
+                self.device.prepare(task)
+                begun = store.fact(_BEGUN)
+                if begun is not None and int(begun) > occasion.round:
+                    raise Refusal("old")
+                store.set_fact(_BEGUN, str(occasion.round + 1).encode())
+            except Refusal as refusal:
+                refused = refusal
+        if refused is not None:
+            raise refused
+        self._task = task
+        self._member = SecureMember(
+            self.device.terms.client,
+            occasion,
+            self._vector,
+            identity,
+            least,
+            pinned=self.pinned,
+            agreed=smallest_of(self.mechanism),
+            entropy=self._entropy,
+        )
+
+    def _vector(self) -> Words:
+        """The device's numbers; from here on its interactions are used."""
+        device, terms = self.device, self.device.terms
+        with device.store.transaction():
+            _, prepared = device.prepare(self._task)
+            if prepared is None:
+                raise Refusal("repeated")
+            seed = int.from_bytes(self._entropy(8), "little")
+            words = words_of(
+                self.mechanism, device.sent_part(prepared), prepared.task.round, terms.client, seed
+            )
+            device.note(prepared, None, words.nbytes)
+        return words
+
+
+def gathered_of(
+    mechanism: IntegerSums, state: State, words: Words, survivors: Sequence[int], interactions: int
+) -> Gathered:
+    """What a coordinator closes its round with: the sum of a secure round over so many interactions."""
+    require(
+        mechanism.variance == 0.0 or mechanism.noise_by == "clients",
+        'the noise of a network\'s secure sums is drawn by the clients; set noise_by = "clients"',
+    )
+    present = len(survivors)
+    planned = mechanism.setting.cohort if mechanism.variance > 0.0 else max(present, 1)
+    noise = math.sqrt(mechanism.variance * present / mechanism.least) / mechanism.scale
+    total = np.asarray(dequantise(words, mechanism.scale))
+    return Gathered(
+        total, float(planned), present, interactions, 0.0, 0.0, 0.0, state.private, mechanism.clip, noise
+    )

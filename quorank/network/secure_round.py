@@ -1,0 +1,263 @@
+"""A secure sum over the wire: the phases of Bonawitz et al. 2017, fig. 4, as tasks and replies of bytes.
+
+The coordinator's side (`SecureRound`) opens a phase, hands out its tasks, takes in replies, and closes it when all have
+replied or its deadline has passed; who did not reply is left out from then on. The client's side (`SecureMember`) answers
+each phase once, with the same bytes however often the task comes, and ends for good when it refuses something. Its state
+is in memory alone: a client that is restarted in the middle has left the round, which the protocol is made for.
+
+Phases: keys, shares, masked inputs, agreement on the survivors, unmasking. A message is `QSEC`, a version, the phase, and
+a bundle of parts (`frames`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import struct
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from quorank.errors import BadInput, require
+from quorank.federation import wire
+from quorank.federation.coordinator import Verdict
+from quorank.network import frames
+from quorank.privacy.secure_client import SecureClient
+from quorank.privacy.secure_graph import Neighbourhood
+from quorank.privacy.secure_identity import (
+    SIGNATURE,
+    GuardedClient,
+    GuardedServer,
+    Identity,
+    Pinned,
+    SignedKeys,
+    packed,
+    unpacked,
+)
+from quorank.privacy.secure_masks import Occasion, Vector
+from quorank.privacy.secure_messages import (
+    KeyList,
+    MaskedInput,
+    Message,
+    ShareDelivery,
+    ShareKeys,
+    UnmaskReply,
+    UnmaskRequest,
+)
+from quorank.privacy.secure_server import RoundFailed, SecureServer
+
+M = TypeVar("M", bound=Message)
+
+KEYS, SHARES, MASKED, AGREEMENT, UNMASKING, OVER = range(1, 7)
+PHASES = ("", "keys", "shares", "masked inputs", "agreement", "unmasking", "nothing more")
+VERSION = 1
+_HEAD = struct.Struct("<4sBB")
+_SIGNED = struct.Struct(f"<I{SIGNATURE}s")
+_MALFORMED = "a message of a secure sum is malformed; it is refused"
+
+
+def envelope(phase: int, parts: Sequence[bytes]) -> bytes:
+    return _HEAD.pack(b"QSEC", VERSION, phase) + frames.pack(parts)
+
+
+def opened(content: bytes) -> tuple[int, list[bytes]]:
+    """(phase, parts) of a message; whatever else it is, is refused with a sentence that quotes nothing of it."""
+    require(_HEAD.size <= len(content) <= wire.LARGEST, _MALFORMED)
+    magic, version, phase = _HEAD.unpack_from(content)
+    require(magic == b"QSEC" and KEYS <= phase < OVER, _MALFORMED)
+    require(
+        version == VERSION, "a message of a secure sum is of another version; install the same on both sides"
+    )
+    return phase, frames.unpack(content[_HEAD.size :])
+
+
+def _named(client: int, message: M) -> M:
+    require(message.client == client, "the reply names another client than the one that sent it; drop it")
+    return message
+
+
+class SecureRound:
+    """The coordinator's side of one round. `least` is the agreed least number of clients in a sum.
+
+    Like a coordinator: `tasks` → what is asked of whom; `receive` judges a reply and never raises; `advance` closes the
+    phase and raises RoundFailed where too few are left; at the end `total` is the sum modulo 2^32 over `survivors`.
+    """
+
+    def __init__(
+        self,
+        task: wire.Task,
+        session: bytes,
+        cohort: Iterable[int],
+        least: int,
+        *,
+        pinned: Pinned | None = None,
+        neighbourhood: Neighbourhood | None = None,
+        deadline: float = math.inf,  # seconds of each phase
+        clock: Callable[[], float] = time.monotonic,
+        entropy: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        require(deadline > 0.0, f"deadline must be above 0 seconds, got {deadline}")
+        occasion = Occasion(session, task.round)
+        server = SecureServer(occasion, len(task.theta), neighbourhood, entropy)
+        self.server, self.phase = GuardedServer(server, least, pinned), KEYS
+        self.deadline, self._clock, self._since = deadline, clock, clock()
+        self._tasks = {
+            client: envelope(KEYS, [session, wire.encode_task(replace(task, clients=(client,)))])
+            for client in cohort
+        }
+        self._replied: set[int] = set()
+        self.total: Vector | None = None
+
+    @property
+    def done(self) -> bool:
+        return self.phase == OVER
+
+    @property
+    def survivors(self) -> tuple[int, ...]:
+        """Whose vectors are in the sum."""
+        return self.server.inner.survivors
+
+    @property
+    def waiting(self) -> frozenset[int]:
+        return frozenset(self._tasks) - self._replied
+
+    def tasks(self) -> dict[int, bytes]:
+        """What is asked in the open phase of those who have not replied yet."""
+        return {client: self._tasks[client] for client in sorted(self.waiting)}
+
+    def receive(self, client: int, content: bytes) -> Verdict:
+        """Take in what a client, known by its line, replied; a false or late reply changes nothing."""
+        try:
+            phase, parts = opened(content)
+            require(phase == self.phase, f"the reply is not of the phase of {PHASES[self.phase]}; drop it")
+            require(client in self._tasks, "this client was asked nothing in this phase; drop its reply")
+            require(client not in self._replied, "this client has replied already; drop its reply")
+            require(len(parts) == 1, _MALFORMED)
+            self._take(client, parts[0])
+        except BadInput as error:
+            return Verdict(False, client, str(error))
+        self._replied.add(client)
+        return Verdict(True, client)
+
+    def _take(self, client: int, raw: bytes) -> None:
+        server = self.server
+        if self.phase == AGREEMENT:
+            require(len(raw) == SIGNATURE, _MALFORMED)
+            server.receive_agreement(client, raw)
+            return
+        inner = server.inner
+        if self.phase == KEYS:
+            signed = SignedKeys.from_bytes(raw)
+            _named(client, signed.keys)
+            server.receive_keys(signed)
+        elif self.phase == SHARES:
+            inner.receive_shares(_named(client, ShareKeys.from_bytes(raw)))
+        elif self.phase == MASKED:
+            inner.receive_masked(_named(client, MaskedInput.from_bytes(raw)))
+        else:
+            inner.receive_reply(_named(client, UnmaskReply.from_bytes(raw)))
+
+    def complete(self) -> bool:
+        """Whether the phase can end: all have replied, or its time is up."""
+        return not self.done and (not self.waiting or self._clock() - self._since >= self.deadline)
+
+    def advance(self) -> None:
+        """Close the phase and open the next one."""
+        require(self.complete(), "the phase is not complete")
+        server = self.server
+        try:
+            if self.phase == KEYS:
+                lists = server.key_lists().items()
+                tasks = {
+                    c: [keys.to_bytes(), *(one.to_bytes() for one in signed)] for c, (keys, signed) in lists
+                }
+            elif self.phase == SHARES:
+                tasks = {c: [delivery.to_bytes()] for c, delivery in server.inner.deliveries().items()}
+            elif self.phase == MASKED:
+                survivors = server.survivors()
+                tasks = {c: [packed(survivors)] for c in survivors}
+            elif self.phase == AGREEMENT:
+                requests = server.unmask_requests()
+                tasks = {
+                    c: [request.to_bytes(), *(_SIGNED.pack(*pair) for pair in signatures.items())]
+                    for c, (request, signatures) in requests.items()
+                }
+            else:
+                self.total, tasks = server.inner.total(), {}
+        except RoundFailed:
+            self.phase, self._tasks = OVER, {}
+            raise
+        self.phase += 1
+        self._tasks = {client: envelope(self.phase, parts) for client, parts in tasks.items()}
+        self._replied, self._since = set(), self._clock()
+
+
+class SecureMember:
+    """One client's side of one round. `vector` is called once, when the input is masked."""
+
+    def __init__(
+        self,
+        client: int,
+        occasion: Occasion,
+        vector: Callable[[], Vector],
+        identity: Identity,
+        least: int,
+        *,
+        pinned: Pinned | None = None,
+        agreed: Neighbourhood | None = None,  # the smallest neighbourhood that is accepted
+        entropy: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        inner = SecureClient(client, occasion, agreed, entropy)
+        self.client: GuardedClient | None = GuardedClient(inner, identity, least, pinned)
+        self.phase = KEYS
+        self._vector = vector
+        self._answers: dict[
+            bytes, bytes
+        ] = {}  # by digest of the task: a task that comes again gets the same bytes
+
+    def answer(self, content: bytes) -> bytes:
+        """The reply to a task; a refusal is a BadInput, after which there is no further answer in this round."""
+        digest = hashlib.blake2b(content, digest_size=16).digest()
+        if digest in self._answers:
+            return self._answers[digest]
+        phase, parts = opened(content)
+        require(self.client is not None, "this client has left the round")
+        assert self.client is not None
+        require(phase == self.phase, f"the task is not of the phase of {PHASES[self.phase]}; drop it")
+        try:
+            reply = envelope(phase, [self._step(self.client, phase, parts)])
+        except BaseException:
+            self.client = None  # and with it all secrets: nobody can ask again in another way
+            raise
+        self.phase += 1
+        if self.phase == OVER:
+            self.client = None
+        self._answers[digest] = reply
+        return reply
+
+    def _step(self, client: GuardedClient, phase: int, parts: list[bytes]) -> bytes:
+        require(len(parts) >= 1, _MALFORMED)
+        first, rest = parts[0], parts[1:]
+        if phase == KEYS:
+            return client.advertise().to_bytes()
+        if phase == SHARES:
+            signed = [SignedKeys.from_bytes(raw) for raw in rest]
+            return client.share(KeyList.from_bytes(first), signed).to_bytes()
+        if phase == MASKED:
+            return client.mask(ShareDelivery.from_bytes(first), self._vector()).to_bytes()
+        if phase == AGREEMENT:
+            return client.agree(unpacked(first))
+        require(all(len(raw) == _SIGNED.size for raw in rest), _MALFORMED)
+        signatures = dict(_SIGNED.unpack(raw) for raw in rest)
+        return client.unmask(UnmaskRequest.from_bytes(first), signatures).to_bytes()
+
+
+def invitation(content: bytes) -> tuple[Occasion, bytes] | None:
+    """Of a task that opens a secure round: its occasion, and the task (`wire`) that the round is for."""
+    phase, parts = opened(content)
+    if phase != KEYS:
+        return None
+    require(len(parts) == 2, _MALFORMED)
+    return Occasion(parts[0], wire.decode_task(parts[1]).round), parts[1]

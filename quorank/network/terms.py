@@ -1,0 +1,157 @@
+"""What a device agrees to when it joins: the run, its place in it, and the parts that decide what will be sent.
+
+The terms say what the coordinator may ask: how many interactions an update is made of, for how many rounds, under which
+privacy. A device holds every task against them. They hold no seed: noise that protects someone is not drawn from one
+that others know.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from quorank.errors import BadInput, require
+from quorank.experiments.experiment import Experiment
+from quorank.federation.personal import PERSONALISATIONS, Personalisation, Shared, Split
+from quorank.learning import LEARNERS, PDGD
+from quorank.parts import Family, to_table
+from quorank.privacy import PRIVACIES, Mechanism, NoPrivacy, Privacy, Setting
+from quorank.privacy.integer_sums import IntegerSums
+from quorank.rankers import RANKERS, Linear, Ranker
+
+VERSION = 1
+_NUMBERS = ("client", "n_features", "rounds", "interactions", "k", "keep_every")
+_PARTS: dict[str, Family[Any]] = {
+    "ranker": RANKERS,
+    "learner": LEARNERS,
+    "privacy": PRIVACIES,
+    "personal": PERSONALISATIONS,
+}
+
+
+@dataclass(frozen=True)
+class Terms:
+    """A device's place in a run."""
+
+    run: str
+    client: int
+    n_features: int
+    rounds: int
+    interactions: int = 4  # B, of one update
+    k: int = 10  # documents shown
+    keep_every: int = 0  # Δt: rounds between the updates kept for unlearning; 0 keeps none
+    ranker: Ranker = field(default_factory=Linear)
+    learner: PDGD = field(default_factory=PDGD)
+    privacy: Privacy = field(default_factory=NoPrivacy)
+    personal: Personalisation = field(default_factory=Shared)
+    setting: Setting = field(default_factory=lambda: Setting(1, 1, 1))
+
+    def __post_init__(self) -> None:
+        require(
+            0 < len(self.run) <= 200,
+            f"a run is named by 1 to 200 letters, got {len(self.run)} of them; rename it",
+        )
+        require(
+            isinstance(self.learner, PDGD),
+            f"devices learn with pdgd, and this run uses {getattr(self.learner, 'kind', self.learner)}",
+        )
+        for name in _NUMBERS:
+            value, least = getattr(self, name), 0 if name in ("client", "keep_every") else 1
+            require(least <= value < 2**31, f"{name} must be at least {least}, got {value}")
+
+    @cached_property
+    def mechanism(self) -> Mechanism:
+        """The privacy of the run, calibrated; a device gives it a secret of its own for each release."""
+        return self.privacy.mechanism(self.setting, 0)
+
+    @property
+    def secure(self) -> bool:
+        """Whether updates leave under masks only."""
+        return isinstance(self.mechanism, IntegerSums)
+
+    @cached_property
+    def split(self) -> Split | None:
+        return self.personal.split(self.ranker, self.n_features)
+
+    @property
+    def parameters(self) -> int:
+        return self.ranker.size(self.n_features)
+
+    def table(self) -> dict[str, Any]:
+        """For an invitation and for the private file."""
+        numbers = {name: getattr(self, name) for name in _NUMBERS}
+        parts = {name: to_table(getattr(self, name)) for name in _PARTS}
+        return {
+            "version": VERSION,
+            "run": self.run,
+            **numbers,
+            **parts,
+            "setting": dataclasses.asdict(self.setting),
+        }
+
+    @classmethod
+    def read(cls, table: object) -> Terms:
+        """From such a table; every mistake is a sentence."""
+        require(isinstance(table, Mapping), "terms: expected a table; ask for a new invitation")
+        assert isinstance(table, Mapping)
+        require(
+            table.get("version") == VERSION,
+            f"terms: of version {table.get('version')}, and this Quorank reads {VERSION}; install the same version as the "
+            "coordinator",
+        )
+        try:
+            values: dict[str, Any] = {name: _whole(table[name]) for name in _NUMBERS}
+            values |= {name: family.read(table[name], name) for name, family in _PARTS.items()}
+            setting = Setting(**table["setting"])
+            return cls(run=str(table["run"]), **values, setting=setting)
+        except (KeyError, TypeError, ValueError):
+            raise BadInput(
+                "terms: something is missing or of the wrong kind; ask for a new invitation"
+            ) from None
+        except BadInput as error:
+            raise BadInput(f"terms: {error}") from None
+
+    @classmethod
+    def of(
+        cls,
+        experiment: Experiment,
+        n_features: int,
+        client: int,
+        run: str = "run",
+        interactions: int | None = None,
+    ) -> Terms:
+        """The terms of one client of an experiment."""
+        federation = experiment.federation
+        require(
+            0 <= client < federation.clients,
+            f"--client {client}: the experiment has clients 0 to {federation.clients - 1}",
+        )
+        require(
+            isinstance(federation.learner, PDGD),
+            f"devices learn with pdgd, and this run uses {federation.learner.kind}",
+        )
+        assert isinstance(federation.learner, PDGD)
+        size = experiment.ranker.size(n_features)
+        return cls(
+            run,
+            client,
+            n_features,
+            experiment.rounds,
+            federation.interactions if interactions is None else interactions,
+            experiment.evaluation.k,
+            experiment.keep_every,
+            experiment.ranker,
+            federation.learner,
+            federation.privacy,
+            federation.personal,
+            federation.setting(experiment.rounds, size, experiment.evaluation.k + 1),
+        )
+
+
+def _whole(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError
+    return value

@@ -1,0 +1,110 @@
+"""Devices of a small experiment, in folders of their own, and what stands in front of and behind them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from quorank.federation import Federation, Simulator, wire
+from quorank.federation.coordinator import Coordinator, Rules
+from quorank.learning import Simulation
+from quorank.network.device import Device
+from quorank.network.private_store import PrivateStore
+from quorank.network.simulated_user import SimulatedUser
+from quorank.network.terms import Terms
+from quorank.rankers import Linear
+from quorank.users import Cascade
+
+SEED, CLIENTS, ROUNDS = 3, 6, 4
+
+
+def simulator_of(
+    collection: Any, federation: Federation | None = None, ranker: Any = None, rounds: int = ROUNDS
+) -> Simulator:
+    users = Cascade(preset="informational")
+    simulation = Simulation(collection.train, ranker or Linear(), users, collection.grades, seed=SEED)
+    return Simulator(federation or Federation(CLIENTS, 3), simulation, rounds=rounds)
+
+
+def coordinator_of(simulator: Simulator, rules: Rules | None = None) -> Coordinator:
+    return Coordinator(
+        simulator.federation, simulator.mechanism, simulator.initial(), simulator.rounds or 1, seed=SEED,
+        rules=rules or Rules(),
+    )  # fmt: skip
+
+
+def terms_of(simulator: Simulator, client: int, **changes: Any) -> Terms:
+    federation, simulation = simulator.federation, simulator.simulation
+    values: dict[str, Any] = {
+        "run": "run",
+        "client": client,
+        "n_features": simulation.data.n_features,
+        "rounds": simulator.rounds,
+        "interactions": federation.interactions,
+        "k": simulation.k,
+        "ranker": simulation.ranker,
+        "learner": federation.learner,
+        "privacy": federation.privacy,
+        "personal": federation.personal,
+        "setting": simulator.setting,
+    }
+    return Terms(**(values | changes))
+
+
+def device_of(simulator: Simulator, folder: Path, client: int = 0, **changes: Any) -> Device:
+    """A device whose owner agrees; its lists are drawn at the simulator's addresses."""
+    store = PrivateStore(folder)
+    if not store.consents():
+        with store.transaction():
+            store.set_consent(True, 0.0)
+    return Device(store, terms_of(simulator, client, **changes), seed=SEED, clock=lambda: 1e9)
+
+
+def user_of(simulator: Simulator, client: int = 0) -> SimulatedUser:
+    return SimulatedUser(simulator.simulation, client)
+
+
+def task_of(simulator: Simulator, round_: int = 0, theta: Any = None, run: str = "run", **more: Any) -> bytes:
+    start = simulator.initial()
+    parameters = start.theta if theta is None else theta
+    return wire.encode_task(wire.Task(run, round_, parameters, more.pop("private", start.private), **more))
+
+
+def search(device: Device, user: SimulatedUser, times: int) -> None:
+    for _ in range(times):
+        user(device)
+
+
+def answered(device: Device, user: SimulatedUser, task: bytes) -> bytes:
+    """The reply to a task after the searches that it takes."""
+    device.answer(task)
+    while not device.ready():
+        user(device)
+    reply = device.answer(task)
+    assert isinstance(reply, bytes), reply
+    return reply
+
+
+def killed(work: Callable[[], object]) -> None:
+    """Do something in a child process that must end by SIGKILL in the middle of it."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+        finally:
+            os._exit(7)
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL, status
+
+
+def shoot() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def random_theta(simulator: Simulator, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=simulator.simulation.parameters)

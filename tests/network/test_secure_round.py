@@ -1,0 +1,447 @@
+"""Secure sums over the wire: the in-process sum, whoever leaves; no server gets a smaller sum, or invents clients."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from devices import CLIENTS, device_of, search, simulator_of, task_of, user_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quorank.errors import BadInput
+from quorank.federation import Federation, wire
+from quorank.network import frames, secure_round
+from quorank.network.client_privacy import words_of
+from quorank.network.declined import Declined
+from quorank.network.secure_device import SecureDevice, gathered_of, least_of, plan_of, smallest_of
+from quorank.network.secure_round import (
+    AGREEMENT,
+    KEYS,
+    MASKED,
+    SHARES,
+    UNMASKING,
+    SecureMember,
+    SecureRound,
+    envelope,
+    opened,
+)
+from quorank.privacy import ClippedGaussian, SecureSum, Setting
+from quorank.privacy.secure_client import SecureClient
+from quorank.privacy.secure_graph import Neighbourhood, neighbours_for
+from quorank.privacy.secure_identity import GuardedClient, Identity, SignedKeys, packed
+from quorank.privacy.secure_masks import Occasion
+from quorank.privacy.secure_messages import AdvertiseKeys, UnmaskRequest
+from quorank.privacy.secure_server import RoundFailed
+
+SESSION, LENGTH = b"a session", 7
+TASK = wire.Task("run", 2, np.zeros(LENGTH))
+OCCASION = Occasion(SESSION, 2)
+IDENTITIES = {client: Identity(struct.pack("<8I", *[client + 1] * 8)) for client in range(80)}
+
+
+def pinned_of(clients) -> dict[int, bytes]:
+    return {client: IDENTITIES[client].public for client in clients}
+
+
+def vectors_of(clients) -> dict[int, np.ndarray]:
+    matrix = np.random.default_rng(4).integers(0, 2**32, (len(clients), LENGTH), dtype=np.uint32)
+    return dict(zip(clients, matrix, strict=True))
+
+
+def members_of(vectors, least, pinned, agreed=None) -> dict[int, SecureMember]:
+    return {
+        client: SecureMember(
+            client, OCCASION, lambda v=vector: v, IDENTITIES[client], least, pinned=pinned, agreed=agreed
+        )
+        for client, vector in vectors.items()
+    }
+
+
+def played(round_: SecureRound, members, gone=None, through=secure_round.OVER):
+    """Play all phases; `gone` says in which phase a client is heard of no more."""
+    gone = gone or {}
+    while not round_.done and round_.phase < through:
+        for client, task in round_.tasks().items():
+            if gone.get(client, 99) > round_.phase:
+                assert round_.receive(client, members[client].answer(task)).accepted
+        round_.advance()
+    return round_
+
+
+def round_of(clients, least, pinned=None, **options) -> SecureRound:
+    options.setdefault("deadline", 1e-9)
+    return SecureRound(TASK, SESSION, clients, least, pinned=pinned, **options)
+
+
+@settings(max_examples=12)
+@given(n=st.integers(3, 9), data=st.data())
+def test_the_sum_is_that_of_the_survivors_whoever_leaves(n, data) -> None:
+    clients = sorted(data.draw(st.sets(st.integers(0, 79), min_size=n, max_size=n)))
+    least = n // 2 + 1
+    leaving = data.draw(
+        st.dictionaries(st.sampled_from(clients), st.sampled_from([KEYS, SHARES, MASKED]), max_size=n)
+    )
+    late = data.draw(
+        st.dictionaries(st.sampled_from(clients), st.sampled_from([AGREEMENT, UNMASKING]), max_size=n)
+    )
+    gone = late | leaving
+    vectors, pinned = vectors_of(clients), pinned_of(clients)
+    plan = neighbours_for(n)
+    round_ = round_of(clients, least, pinned, neighbourhood=plan)
+    try:
+        played(round_, members_of(vectors, least, pinned, replace(plan, masks=1)), gone)
+    except RoundFailed:
+        assert n - len(gone) < max(least, plan.threshold)
+        assert round_.total is None
+        return
+    inside = [client for client in clients if gone.get(client, 99) > MASKED]
+    assert round_.survivors == tuple(inside)
+    assert len(inside) >= least
+    expected = np.sum([vectors[client] for client in inside], axis=0, dtype=np.uint32)
+    assert np.array_equal(round_.total, expected)
+
+
+def test_a_sparse_neighbourhood() -> None:
+    clients = list(range(40))
+    plan, vectors = Neighbourhood(12, 8, 6), vectors_of(clients)
+    pinned, least = pinned_of(clients), 30
+    round_ = played(
+        round_of(clients, least, pinned, neighbourhood=plan),
+        members_of(vectors, least, pinned, plan),
+        {3: MASKED, 17: MASKED, 30: UNMASKING},
+    )
+    inside = [c for c in clients if c not in (3, 17)]
+    assert np.array_equal(round_.total, np.sum([vectors[c] for c in inside], axis=0, dtype=np.uint32))
+
+
+def sums_of(privacy, clients=5, seed=11):
+    return privacy.mechanism(Setting(clients, clients, 3, parameters=LENGTH), seed)
+
+
+SUMS = {
+    "no noise": SecureSum(clip=0.5),
+    "noise": ClippedGaussian(epsilon=500.0, clip=0.5, sum="secure", noise_multiplier=0.5),
+}
+
+
+@pytest.mark.parametrize("name", ["no noise", "noise"])
+def test_the_sum_equals_the_one_in_process(name) -> None:
+    """The same updates and draws through IntegerSums, masks and all, and through the messages of a network."""
+    mechanism, names = sums_of(SUMS[name]), np.arange(5)
+    updates = np.random.default_rng(1).normal(size=(5, LENGTH))
+    vectors = {c: words_of(mechanism, updates[c], 2, c, mechanism.seed) for c in range(5)}
+    rows = updates.copy()
+    mechanism.release(rows, np.zeros(LENGTH), 2, names, {})
+    for client, words in vectors.items():
+        assert np.array_equal(words, rows[client].astype(np.int64).astype(np.uint32))
+    expected = mechanism.finish(rows.sum(axis=0), 5.0, 0, 5, 2, {})
+    least, pinned = least_of(mechanism), pinned_of(range(5))
+    round_ = played(
+        round_of(range(5), least, pinned, neighbourhood=plan_of(mechanism)),
+        members_of(vectors, least, pinned, smallest_of(mechanism)),
+    )
+    state = type("State", (), {"private": {}})()
+    gathered = gathered_of(mechanism, state, round_.total, round_.survivors, 20)
+    assert np.array_equal(gathered.total, expected.total)
+    assert (gathered.weight, gathered.clients, gathered.sensitivity) == (
+        expected.weight,
+        expected.participants,
+        expected.sensitivity,
+    )
+    assert gathered.noise == pytest.approx(expected.noise, rel=1e-12)
+
+
+def test_false_late_and_repeated_replies_change_nothing() -> None:
+    clients = list(range(4))
+    vectors, pinned = vectors_of(clients), pinned_of(clients)
+    members = members_of(vectors, 3, pinned)
+    round_ = round_of(clients, 3, pinned, deadline=1e9)
+    replies = {}
+    while not round_.done:
+        phase, tasks = round_.phase, round_.tasks()
+        for client, task in tasks.items():
+            for content, words in (
+                (b"", "malformed"),
+                (b"QSEC" + bytes(40), "malformed"),
+                (envelope(phase % 5 + 1, [b""]), "not of the phase"),
+                (envelope(phase, []), "malformed"),
+                (envelope(phase, [b"x"]), ""),
+            ):
+                verdict = round_.receive(client, content)
+                assert not verdict.accepted
+                assert words in verdict.reason
+            replies[client] = members[client].answer(task)
+            assert members[client].answer(task) == replies[client]  # lost and asked again: the same bytes
+            other = clients[client - 1]
+            assert not round_.receive(other, replies[client]).accepted
+            assert not round_.receive(99, replies[client]).accepted
+            assert round_.receive(client, replies[client]).accepted
+            assert "already" in round_.receive(client, replies[client]).reason
+        assert round_.complete()
+        round_.advance()
+    assert np.array_equal(round_.total, np.sum(list(vectors.values()), axis=0, dtype=np.uint32))
+    assert not round_.receive(0, replies[0]).accepted
+
+
+def test_deadlines_end_a_phase_and_too_few_end_the_round() -> None:
+    now = [0.0]
+    clients = list(range(5))
+    members = members_of(vectors_of(clients), 4, None)
+    round_ = round_of(clients, 4, deadline=10.0, clock=lambda: now[0])
+    for client, task in list(round_.tasks().items())[:4]:
+        round_.receive(client, members[client].answer(task))
+    assert round_.waiting == {4}
+    now[0] = 9.9
+    assert not round_.complete()
+    with pytest.raises(BadInput, match="not complete"):
+        round_.advance()
+    now[0] = 10.0
+    round_.advance()
+    assert round_.phase == SHARES
+    assert set(round_.tasks()) == {0, 1, 2, 3}
+    played(round_of(clients, 4), members_of(vectors_of(clients), 4, None), {0: MASKED})
+    for gone in ({0: MASKED, 1: MASKED}, {0: AGREEMENT, 1: AGREEMENT}):
+        failing = round_of(clients, 4)
+        with pytest.raises(RoundFailed, match="it takes 4"):
+            played(failing, members_of(vectors_of(clients), 4, None), gone)
+        assert failing.done
+        assert failing.total is None
+
+
+def until(phase, clients, least, pinned):
+    """A round that stands at the beginning of a phase, and its members."""
+    members = members_of(vectors_of(clients), least, pinned)
+    return played(round_of(clients, least, pinned), members, through=phase), members
+
+
+def refused(member: SecureMember, task: bytes, match: str) -> None:
+    with pytest.raises(BadInput, match=match):
+        member.answer(task)
+    with pytest.raises(
+        BadInput, match="has left the round"
+    ):  # nor anything else: it cannot be asked in another way
+        member.answer(envelope(member.phase, [b"other"]))
+
+
+def test_a_client_refuses_a_sum_over_fewer_than_agreed() -> None:
+    clients = list(range(6))
+    for listed, match in (
+        ((0, 1, 2, 3), "4 survivors, and it is summed with at least 5"),
+        ((1, 2, 3, 4, 5), "without itself"),
+        ((0, 0, 1, 2, 3, 4), "not in order"),
+        ((5, 4, 3, 2, 1, 0), "not in order"),
+        ((0, 1, 2, 3, 4, 77), r"does not know: \[77\]"),
+    ):
+        _, members = until(AGREEMENT, clients, 5, pinned_of(clients))
+        refused(members[0], envelope(AGREEMENT, [packed(listed)]), match)
+
+
+def test_a_client_unmasks_only_the_list_that_enough_have_signed() -> None:
+    clients = list(range(6))
+    for attack in (
+        "other list",
+        "few signatures",
+        "false signatures",
+        "signatures of another round",
+        "signatures of another list",
+    ):
+        round_, members = until(AGREEMENT, clients, 5, pinned_of(clients))
+        everyone, five = packed(range(6)), packed(range(5))
+        for client, member in members.items():  # the server lies: half of them see another list
+            shown = five if attack == "signatures of another list" and client in (1, 2, 3, 4) else everyone
+            content = member.answer(envelope(AGREEMENT, [shown]))
+            round_.receive(client, content)
+        signatures = {
+            c: opened(members[c].answer(envelope(AGREEMENT, [five if c in (1, 2, 3, 4) else everyone])))[1][0]
+            for c in (clients if attack == "signatures of another list" else [])
+        } or dict(round_.server._signatures)
+        request = UnmaskRequest(2, OCCASION.tag, 0, (0, 1, 2, 3, 4, 5), ())
+        match = "the signatures of 4 clients"
+        if attack == "other list":
+            request = UnmaskRequest(2, OCCASION.tag, 0, (0, 1, 2, 3, 4), (5,))
+            match = "another list than it has signed"
+        elif attack == "few signatures":
+            signatures = {c: signatures[c] for c in (0, 1, 2, 3)}
+        elif attack == "signatures of another round":
+            before = Occasion(SESSION, 1)
+            signatures = {
+                c: IDENTITIES[c].sign(b"quorank secure sum: survivors", before, c, everyone) for c in clients
+            }
+            match = "the signatures of 0 clients"
+        elif attack == "false signatures":
+            signatures = dict.fromkeys(clients, signatures[0])
+            match = "the signatures of 1 clients"
+        else:
+            match = "the signatures of 2 clients"
+        parts = [request.to_bytes(), *(struct.pack("<I64s", *pair) for pair in signatures.items())]
+        refused(members[0], envelope(UNMASKING, parts), match)
+
+
+def test_a_client_signs_one_list() -> None:
+    clients = list(range(6))
+    client = GuardedClient(SecureClient(0, OCCASION), IDENTITIES[0], 4, pinned_of(clients))
+    with pytest.raises(BadInput, match="no list of survivors"):
+        client.unmask(UnmaskRequest(2, OCCASION.tag, 0, tuple(clients), ()), {})
+    client.agree([0, 1, 2, 3, 4])
+    with pytest.raises(BadInput, match="a second list"):
+        client.agree(clients)
+    with pytest.raises(BadInput, match="more than half of the 6"):
+        GuardedClient(SecureClient(0, OCCASION), IDENTITIES[0], 3, pinned_of(clients))
+    with pytest.raises(BadInput, match="fewer than 2"):
+        GuardedClient(SecureClient(0, OCCASION), IDENTITIES[0], 1)
+
+
+@pytest.mark.parametrize(
+    "lie", ["invented client", "swapped key", "other occasion", "unsigned", "another's signature"]
+)
+def test_a_server_that_invents_clients_or_keys_is_refused(lie) -> None:
+    clients = list(range(5))
+    round_, members = until(SHARES, clients, 3, pinned_of(clients))
+    keys, *signed = opened(round_.tasks()[0])[1]
+    evil = SecureClient(4, Occasion(SESSION, 9) if lie == "other occasion" else OCCASION)
+    forged = SignedKeys(evil.advertise(), bytes(64))
+    by_client = {SignedKeys.from_bytes(raw).keys.client: SignedKeys.from_bytes(raw) for raw in signed}
+    if lie == "other occasion":
+        signature = IDENTITIES[4].sign(
+            b"quorank secure sum: keys", Occasion(SESSION, 9), 4, forged.keys.to_bytes()
+        )
+        fake = AdvertiseKeys(2, OCCASION.tag, 4, forged.keys.channel_key, forged.keys.mask_key)
+        forged = SignedKeys(fake, signature)
+    elif lie == "another's signature":
+        content = forged.keys.to_bytes()
+        forged = SignedKeys(
+            forged.keys, IDENTITIES[3].sign(b"quorank secure sum: keys", OCCASION, 4, content)
+        )
+    listed = secure_round.KeyList.from_bytes(keys)
+    if lie == "swapped key":
+        by_client_new = by_client
+    else:
+        by_client_new = by_client | {4: forged}
+    channel = forged.keys.channel_key if lie != "unsigned" else by_client[4].keys.channel_key
+    mask = forged.keys.mask_key if lie != "unsigned" else by_client[4].keys.mask_key
+    if lie == "invented client":
+        stranger = SecureClient(70, OCCASION).advertise()
+        by_client_new = by_client | {70: SignedKeys(stranger, IDENTITIES[70].sign(
+            b"quorank secure sum: keys", OCCASION, 70, stranger.to_bytes()))}  # fmt: skip
+        holders = tuple(
+            (c if c != 4 else 70, k if c != 4 else stranger.channel_key) for c, k in listed.holders
+        )
+        masks = tuple((c if c != 4 else 70, k if c != 4 else stranger.mask_key) for c, k in listed.masks)
+    else:
+        holders = tuple((c, channel if c == 4 else k) for c, k in listed.holders)
+        masks = tuple((c, mask if c == 4 else k) for c, k in listed.masks)
+    false = replace(listed, holders=holders, masks=masks)
+    parts = [false.to_bytes(), *(one.to_bytes() for one in by_client_new.values())]
+    who = 70 if lie == "invented client" else 4
+    refused(members[0], envelope(SHARES, parts), rf"keys of \[{who}\] that are not signed by them")
+
+
+def test_the_server_leaves_out_whose_keys_are_not_signed() -> None:
+    clients = list(range(4))
+    round_ = round_of(clients, 3, pinned_of(clients))
+    stranger = SecureMember(0, OCCASION, lambda: np.zeros(LENGTH, np.uint32), IDENTITIES[50], 3)
+    assert "not signed" in round_.receive(0, stranger.answer(round_.tasks()[0])).reason
+
+
+def secure_federation(**options) -> Federation:
+    privacy = ClippedGaussian(epsilon=1e4, clip=0.3, sum="secure", noise_multiplier=0.2, **options)
+    return Federation(CLIENTS, 3, privacy=privacy)
+
+
+def devices_of(simulator, tmp_path, pinned=True) -> dict[int, SecureDevice]:
+    found = {c: SecureDevice(device_of(simulator, tmp_path / str(c), c)) for c in range(CLIENTS)}
+    if pinned:
+        pins = {client: device.identity.public for client, device in found.items()}
+        for device in found.values():
+            device.pinned = pins
+    return found
+
+
+def test_devices_in_a_secure_round_one_of_them_restarted(tiny_collection, tmp_path) -> None:
+    simulator = simulator_of(tiny_collection, secure_federation())
+    mechanism, least = simulator.mechanism, least_of(simulator.mechanism)
+    assert least == CLIENTS  # the noise rests on all shares where nobody is expected to leave
+    devices = devices_of(simulator, tmp_path)
+    pins, task = devices[0].pinned, wire.decode_task(task_of(simulator))
+    options = {"pinned": pins, "neighbourhood": plan_of(mechanism), "deadline": 1e-9}
+    round_ = SecureRound(task, SESSION, range(CLIENTS), least, **options)
+    for client, device in devices.items():
+        assert device.answer(round_.tasks()[client]) == Declined("waiting")
+        search(device.device, user_of(simulator, client), 3)
+    assert devices[0].device.answer(task_of(simulator)) == Declined("secure")
+    first = round_.tasks()[0]
+    assert isinstance(devices[0].answer(first), bytes)
+    identity = devices[0].identity.public
+    devices[0].device.store.close()  # killed after its keys left: it is out of this round
+    devices[0] = SecureDevice(device_of(simulator, tmp_path / "0", 0), pins)
+    assert devices[0].identity.public == identity
+    assert devices[0].answer(first) == Declined("old")
+    for client in range(1, CLIENTS):
+        assert round_.receive(client, devices[client].answer(round_.tasks()[client])).accepted
+    round_.advance()  # the others are asked to go on without it: fewer than were agreed
+    for client, content in round_.tasks().items():
+        assert devices[client].answer(content) == Declined("unmasking")
+    assert [device.device.store.waiting() for device in devices.values()] == [3] * CLIENTS
+
+    round_ = SecureRound(replace(task, round=1), SESSION, range(CLIENTS), least, **options)
+    play_devices(round_, devices)
+    assert round_.survivors == tuple(range(CLIENTS))
+    gathered = gathered_of(mechanism, simulator.initial(), round_.total, round_.survivors, 3 * CLIENTS)
+    plain = simulator_of(tiny_collection)
+    updates = [reply.release for reply in plain.replies(task, np.arange(CLIENTS))]
+    clipped = sum(update * min(1.0, 0.3 / np.linalg.norm(update)) for update in updates)
+    noise = gathered.total - clipped
+    assert 0.01 * gathered.noise < np.abs(noise).max() < 6 * gathered.noise
+    for device in devices.values():
+        (entry,) = device.device.store.releases()
+        assert (entry.round, entry.reply, entry.interactions) == (2, None, 3)
+        assert "no single update" in entry.privacy["standing"]
+        assert device.device.store.waiting() == 0
+        assert device.answer(envelope(UNMASKING, [b""])) == Declined("unmasking")
+
+
+def play_devices(round_: SecureRound, devices) -> None:
+    while not round_.done:
+        for client, content in round_.tasks().items():
+            if client in devices:
+                reply = devices[client].answer(content)
+                assert isinstance(reply, bytes), (client, round_.phase, reply)
+                assert round_.receive(client, reply).accepted
+        round_.advance()
+
+
+def test_consent_withdrawn_in_the_middle_of_a_secure_round(tiny_collection, tmp_path) -> None:
+    simulator = simulator_of(tiny_collection, secure_federation())
+    device = SecureDevice(device_of(simulator, tmp_path))
+    task = wire.decode_task(task_of(simulator))
+    device.device.answer(b"")
+    round_ = SecureRound(task, SESSION, [0, 1], 2)
+    first = round_.tasks()[0]
+    assert device.answer(first) == Declined("waiting")
+    search(device.device, user_of(simulator), 3)
+    assert isinstance(device.answer(first), bytes)
+    with device.device.store.transaction():
+        device.device.store.set_consent(False, 9.0)
+    assert device.answer(envelope(SHARES, [b""])) == Declined("consent")
+    assert device.answer(envelope(SHARES, [b""])) == Declined("secure")
+    assert device.answer(b"nonsense") == Declined("malformed")
+    assert device.device.store.waiting() == 3
+
+
+def test_messages_hold_nothing_of_the_input() -> None:
+    """What a client sends in all phases holds none of its numbers: those of the masked input are hidden."""
+    clients = list(range(4))
+    vectors = {c: np.full(LENGTH, 0x01020304 + c, dtype=np.uint32) for c in clients}
+    members, round_ = members_of(vectors, 3, None), round_of(clients, 3)
+    sent = b""
+    while not round_.done:
+        for client, task in round_.tasks().items():
+            reply = members[client].answer(task)
+            sent += reply if client == 0 else b""
+            round_.receive(client, reply)
+        round_.advance()
+    assert vectors[0][:1].tobytes() not in sent
+    assert frames.unpack(sent[6 : 6 + 8 + 156])  # the first message: keys under a signature
