@@ -1,0 +1,116 @@
+"""`quorank silo`: the demo's table and figures, the bench's figures, and refusals."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_line import Quorank
+
+FIGURES = {"err", "ndcg@10", "ndcg"}
+
+
+def write_collection(folder: Path, documents: int = 60, queries: int = 16) -> Path:
+    """A small collection in the BEIR layout: a query is answered by the documents that share its rare word."""
+    random = np.random.default_rng(1)
+    folder.mkdir()
+    common = [f"common{i}" for i in range(30)]
+    with (folder / "corpus.jsonl").open("w") as out:
+        for d in range(documents):
+            words = [*random.choice(common, 12), *([f"rare{d % 4}"] * 2)]
+            out.write(
+                json.dumps({"_id": f"d{d}", "title": f"rare{d % 4} {words[0]}", "text": " ".join(words)})
+                + "\n"
+            )
+    with (folder / "queries.jsonl").open("w") as out:
+        for q in range(queries):
+            out.write(json.dumps({"_id": f"q{q}", "text": f"rare{q % 4} {common[q]}"}) + "\n")
+    (folder / "qrels").mkdir()
+    lines = ["query-id\tcorpus-id\tscore"]
+    lines += [f"q{q}\td{d}\t1" for q in range(queries) for d in range(documents) if d % 4 == q % 4]
+    (folder / "qrels" / "test.tsv").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def collection(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_collection(tmp_path_factory.mktemp("texts") / "rare")
+
+
+def test_the_demo_prints_the_papers_table(quorank: Quorank, collection: Path) -> None:
+    outcome = quorank("silo", "demo", "--collection", collection, "--labelled", 2, "--trials", 2)
+    assert outcome.code == 0, outcome.err
+    for words in ("Local, party A", "Local, average", "Local+, average", "Global", "CS-F-LTR", "BM25"):
+        assert words in outcome.out
+    assert "no ε" in outcome.out and "trial 1 of 2" in outcome.err
+    assert max(map(len, outcome.out.splitlines())) <= 80
+
+
+def test_the_demo_as_json(quorank: Quorank, collection: Path) -> None:
+    arguments = ("silo", "demo", "--collection", collection, "--labelled", 2, "--trials", 1, "--json")
+    outcome = quorank(*arguments, "--perturbation", "none", "--parties", 3)
+    assert outcome.code == 0, outcome.err
+    found = json.loads(outcome.out)
+    assert set(found["table"]) == {"local", "local+", "global", "cs-f-ltr"}
+    for figures in found["table"].values():
+        assert set(figures) == FIGURES and all(0.0 <= value <= 1.0 for value in figures.values())
+    assert list(found["parties"]) == ["A", "B", "C"]
+    assert found["cover"]["body"] > 0.9
+    assert found["wire"]["bytes"] > 0 and found["privacy"]["questions"] > 0
+    assert found["table"]["cs-f-ltr"]["ndcg@10"] > 0.9  # the rare word gives every answer away
+    again = json.loads(quorank(*arguments, "--perturbation", "none", "--parties", 3).out)
+    assert again["table"] == found["table"]
+
+
+def test_several_collections_are_a_party_each(quorank: Quorank, tmp_path: Path, collection: Path) -> None:
+    other = write_collection(tmp_path / "second", documents=40)
+    outcome = quorank(
+        "silo", "demo", "--collection", collection, "--collection", other, "--trials", 1, "--json",
+        "--perturbation", "strict", "--epsilon", 50, "--instances", "published", "--labels", "reference-rank",
+    )  # fmt: skip
+    assert outcome.code == 0, outcome.err
+    found = json.loads(outcome.out)
+    assert list(found["parties"]) == ["rare", "second"]
+    assert found["privacy"]["epsilon"] == 50.0
+
+
+def test_the_bench_has_the_figures_that_are_asked_for(quorank: Quorank) -> None:
+    outcome = quorank("silo", "bench", "--json", "--documents", 1000, "--length", 60)
+    assert outcome.code == 0, outcome.err
+    found = json.loads(outcome.out)
+    assert {
+        "cover",
+        "memory_share",
+        "query_milliseconds",
+        "naive_query_milliseconds",
+        "build_terms_per_second",
+    } <= set(found)
+    assert set(found["cover"]) >= {"naive", "rtk", "literal"}
+    assert found["documents"] == 1000
+    assert found["cover"]["rtk"] >= 0.95 * found["cover"]["naive"] > 0.5
+
+
+def test_the_bench_on_a_collection_in_words(quorank: Quorank, collection: Path) -> None:
+    outcome = quorank("silo", "bench", "--collection", collection, "--k", 10)
+    assert outcome.code == 0, outcome.err
+    assert "NAIVE" in outcome.out and "of the true top-10" in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--collection", "nowhere"), "nowhere: does not exist"),
+        (("--epsilon", "0"), "epsilon must be"),
+        (("--seed", "99999999999999999999999"), "seed must be"),
+    ],
+)
+def test_refusals_are_one_sentence(quorank: Quorank, arguments: tuple[str, ...], words: str) -> None:
+    assert words in quorank("silo", "demo", "--json", "--trials", 1, *arguments).err
+
+
+def test_too_few_queries_for_the_parties(quorank: Quorank, tmp_path: Path) -> None:
+    small = write_collection(tmp_path / "small", documents=12, queries=3)
+    outcome = quorank("silo", "demo", "--collection", small, "--trials", 1)
+    assert outcome.code == 2 and "too few for 4 parties" in outcome.err
