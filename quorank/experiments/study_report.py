@@ -76,21 +76,34 @@ def draw(title: str, charts: tuple[Chart, ...]) -> Drawing:
 
     columns = min(MOST_COLUMNS, len(charts)) if len(charts) != 4 else 2
     rows = -(-len(charts) // columns)
-    below = max(len(chart.lines) if len(chart.lines) > 1 else 0 for chart in charts)
+    labels = {tuple(line.label for line in chart.lines) for chart in charts}
+    shared = len(labels) == 1 and len(charts) > 1  # one legend for all of them
+    below = 0 if shared else max(len(chart.lines) if len(chart.lines) > 1 else 0 for chart in charts)
     layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08, wspace=0.02, hspace=0.03)
     size = (max(PANEL[0] * columns, 5.6), (PANEL[1] + 0.19 * below) * rows + 0.5)
     drawing = Drawing(figsize=size, layout=layout)
     grid = drawing.subplots(rows, columns, squeeze=False)
     for index, axes in enumerate(grid.flat):
         if index < len(charts):
-            _panel(axes, charts[index])
+            _panel(axes, charts[index], legend=not shared and len(charts[index].lines) > 1)
         else:
             axes.set_visible(False)
+    if shared and len(charts[0].lines) > 1:
+        legend = drawing.legend(
+            handles=grid.flat[0].get_legend_handles_labels()[0],
+            loc="outside lower center",
+            ncols=min(len(charts[0].lines), 2 * columns),
+            frameon=False,
+            fontsize=9,
+            labelcolor=INK,
+        )
+        for entry in legend.get_texts():
+            entry.set_parse_math(False)
     drawing.suptitle(title, fontsize=12, color=INK, fontweight="bold", parse_math=False)
     return drawing
 
 
-def _panel(axes: Axes, chart: Chart) -> None:
+def _panel(axes: Axes, chart: Chart, legend: bool) -> None:
     for number, line in enumerate(chart.lines):
         _line(axes, line, number, chart.form)
     axes.set_title(chart.title, loc="left", fontsize=10, color=INK, pad=6, parse_math=False)
@@ -104,8 +117,8 @@ def _panel(axes: Axes, chart: Chart) -> None:
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     axes.spines["bottom"].set_color(FAINT)
-    if len(chart.lines) > 1:
-        legend = axes.legend(
+    if legend:
+        names = axes.legend(
             loc="upper left",
             bbox_to_anchor=(0, -0.24),
             frameon=False,
@@ -114,7 +127,7 @@ def _panel(axes: Axes, chart: Chart) -> None:
             borderaxespad=0,
             labelspacing=0.25,
         )
-        for entry in legend.get_texts():
+        for entry in names.get_texts():
             entry.set_parse_math(False)
 
 
