@@ -12,6 +12,8 @@ import typer
 
 from quorank.errors import BadInput, Interrupted
 
+ENGINES = ("process", "flower")
+
 if TYPE_CHECKING:
     from quorank.experiments.experiment import Experiment
     from quorank.experiments.grid import Cell, Grid
@@ -42,6 +44,10 @@ def run(
         int | None,
         typer.Option(min=1, help="Threads of a run; by default all cores. The result is the same."),
     ] = None,
+    engine: Annotated[
+        str, typer.Option(help="What plays the rounds: this process, or flower on real nodes. Same result.")
+    ] = "process",
+    nodes: Annotated[int, typer.Option(min=1, help="Nodes of --engine flower, on this machine.")] = 4,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace a run that is in the directory already.")
     ] = False,
@@ -62,7 +68,9 @@ def run(
     from quorank.experiments.library import shipped
     from quorank.experiments.storage import read_experiment
 
-    how = _How(threads, jobs, resume is not None, overwrite, json, quiet)
+    if engine not in ENGINES:
+        raise BadInput(f"--engine: expected {' or '.join(ENGINES)}, got {engine!r}")
+    how = _How(threads, jobs, resume is not None, overwrite, json, quiet, engine, nodes)
     if resume is not None:
         if file is not None or assignments or seed is not None or out is not None:
             raise BadInput(
@@ -99,6 +107,8 @@ class _How:
     overwrite: bool
     json: bool
     quiet: bool
+    engine: str
+    nodes: int
 
 
 def _one(experiment: Experiment, folder: Path, how: _How) -> None:
@@ -108,6 +118,11 @@ def _one(experiment: Experiment, folder: Path, how: _How) -> None:
 
     if how.resume and is_finished(folder):
         raise BadInput(f"{folder}: this run is finished; nothing to resume")
+    engine = None
+    if how.engine == "flower":
+        from quorank.network.loopback import flower
+
+        engine = flower(experiment, how.nodes)
     try:
         with watching("run", experiment.rounds, quiet=how.quiet) as watch:
             summary = run_experiment(
@@ -117,14 +132,17 @@ def _one(experiment: Experiment, folder: Path, how: _How) -> None:
                 threads=how.threads,
                 resume=how.resume,
                 overwrite=how.overwrite,
+                engine=engine,
             )
     except Interrupted as stopped:
+        reason = getattr(stopped, "reason", "")  # of a network that cannot go on
+        again = f"quorank run --resume {folder}" + (f" --engine {how.engine}" if engine else "")
         print(
-            f"quorank: stopped after round {stopped.round} of {stopped.rounds}; "
-            f"go on with: quorank run --resume {folder}",
+            f"quorank: stopped after round {stopped.round} of {stopped.rounds}{reason and f' ({reason})'}; "
+            f"go on with: {again}",
             file=sys.stderr,
         )
-        raise typer.Exit(130) from None
+        raise typer.Exit(1 if reason else 130) from None
     if how.json:
         print(json_.dumps(summary))
         return
@@ -140,6 +158,8 @@ def _grid(grid: Grid, folder: Path, how: _How) -> None:
     from quorank.experiments.grid import run_grid
     from quorank.experiments.storage import is_finished
 
+    if how.engine != "process":
+        raise BadInput("--engine plays one run; run the cells of a grid one by one, or in process")
     done = sum(is_finished(folder / cell.name) for cell in grid.cells) if how.resume else 0
     if not how.quiet:
         print(f"{len(grid.cells)} runs, {done} finished already, {how.jobs} at a time", file=sys.stderr)

@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
@@ -26,8 +26,8 @@ from quorank.experiments.experiment import Experiment
 from quorank.experiments.kept_updates import KeptUpdates
 from quorank.experiments.progress import LEDGER, Progress
 from quorank.experiments.scene import Scene
-from quorank.federation import Full, Simulator, State
-from quorank.federation.coordinator import Coordinator
+from quorank.federation import Full, Report, Simulator, State
+from quorank.federation.coordinator import Coordinator, Rules
 from quorank.files import write_whole
 from quorank.privacy.ledger import ledger
 
@@ -37,6 +37,8 @@ EVALUATE_TOGETHER = 16
 CHECKPOINT_SECONDS = 20.0
 
 Watch = Callable[[Progress], None]
+Play = Callable[[Coordinator], Report]
+"""Plays a coordinator's next round to its end: in process, or on a network."""
 
 
 def available_threads() -> int:
@@ -117,13 +119,24 @@ class Runner:
         watch: Watch | None = None,
         checkpoint: Callable[[State, Progress], None] | None = None,
         stop: Callable[[], bool] | None = None,
+        play: Play | None = None,
     ) -> Progress:
-        """Play the rounds that are left; when `stop` says so, save the checkpoint after the round and raise Interrupted."""
+        """Play the rounds that are left; when `stop` says so, save the checkpoint after the round and raise Interrupted.
+
+        `play` plays a round, in process where there is none; it may raise Interrupted in the middle of one.
+        """
         experiment, simulator = self.experiment, self.simulator
         state = self.state or simulator.initial()
         progress = self.progress or Progress.empty(experiment.rounds)
         self.state, self.progress = state, progress
-        coordinator = Coordinator(experiment.federation, simulator.mechanism, state, experiment.rounds)
+        coordinator = Coordinator(
+            experiment.federation,
+            simulator.mechanism,
+            state,
+            experiment.rounds,
+            seed=experiment.seed,
+            rules=Rules(heaviest=simulator.setting.interactions),
+        )
         pending: list[State] = []
         saved = time.monotonic()
         simulator.warm(state)
@@ -131,11 +144,7 @@ class Runner:
         try:
             while state.round < experiment.rounds:
                 started = time.perf_counter()
-                keep = None
-                if self.kept is not None and self.kept.due(state.round):
-                    keep = partial(self.kept.keep, state.round + 1)
-                gathered = simulator.gather(state, sent=keep)
-                progress.record(coordinator.close(gathered))
+                progress.record((play or self._play)(coordinator))
                 state = self.state = coordinator.state
                 progress.train_seconds += time.perf_counter() - started
                 if state.round % experiment.evaluation.every == 0 or state.round == experiment.rounds:
@@ -144,16 +153,27 @@ class Runner:
                     self._evaluate(pending)
                 if watch is not None:
                     watch(progress)
-                stopping = stop is not None and stop() and state.round < experiment.rounds
-                if checkpoint is not None and (stopping or time.monotonic() - saved > CHECKPOINT_SECONDS):
+                if stop is not None and stop() and state.round < experiment.rounds:
+                    raise Interrupted(state.round, experiment.rounds)
+                if checkpoint is not None and time.monotonic() - saved > CHECKPOINT_SECONDS:
                     self._evaluate(pending)
                     checkpoint(state, progress)
                     saved = time.monotonic()
-                if stopping:
-                    raise Interrupted(state.round, experiment.rounds)
+        except Interrupted:
+            if checkpoint is not None and state.round > 0:
+                self._evaluate(pending)
+                checkpoint(state, progress)
+            raise
         finally:
             simulator.close()
         return progress
+
+    def _play(self, coordinator: Coordinator) -> Report:
+        """A round in process."""
+        state, keep = coordinator.state, None
+        if self.kept is not None and self.kept.due(state.round):
+            keep = partial(self.kept.keep, state.round + 1)
+        return coordinator.close(self.simulator.gather(state, sent=keep))
 
     def _evaluate(self, pending: list[State]) -> None:
         if not pending or self.progress is None:
@@ -197,6 +217,10 @@ class Runner:
         )
 
 
+Engine = Callable[[Runner, Path, Callable[[], bool]], AbstractContextManager[Play]]
+"""Brings up what plays the rounds of a run, given its folder and whether it was asked to stop; takes it down again."""
+
+
 def run_experiment(
     experiment: Experiment,
     folder: Path,
@@ -206,6 +230,7 @@ def run_experiment(
     resume: bool = False,
     overwrite: bool = False,
     stop: Callable[[], bool] | None = None,
+    engine: Engine | None = None,
 ) -> dict[str, Any]:
     """Run into a directory, or go on with the run that is there; returns the summary."""
     if not resume:
@@ -213,7 +238,8 @@ def run_experiment(
     runner = Runner(
         experiment, threads or available_threads()
     )  # reads the data: nothing is on disk if they are bad
-    kept = runner.kept = KeptUpdates(experiment.keep_every) if experiment.keep_every else None
+    kept = KeptUpdates(experiment.keep_every) if experiment.keep_every and engine is None else None
+    runner.kept = kept
     if not resume:
         storage.open_new(folder, experiment)
     else:
@@ -226,11 +252,19 @@ def run_experiment(
                 kept.restore(folder, saved[0].round, everyone, runner.parameters)
     try:
         with interruptible() as asked:
-            runner.run(
-                watch,
-                lambda state, progress: storage.save_checkpoint(folder, experiment, state, progress, kept),
-                lambda: asked() or (stop is not None and stop()),
-            )
+
+            def stopping() -> bool:
+                return asked() or (stop is not None and stop())
+
+            with nullcontext() if engine is None else engine(runner, folder, stopping) as play:
+                runner.run(
+                    watch,
+                    lambda state, progress: storage.save_checkpoint(
+                        folder, experiment, state, progress, kept
+                    ),
+                    stopping,
+                    play,
+                )
     except BadInput:
         if not resume:
             storage.remove(folder)  # the corrected command may use the directory

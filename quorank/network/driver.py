@@ -1,0 +1,249 @@
+"""Plays a coordinator's rounds over a transport: who is asked, who is asked again, when a round ends.
+
+The driver believes nothing and decides nothing about a reply: all that arrives, late or twice or by surprise, goes to the
+coordinator, which accepts or refuses it. The driver only sees to it that whoever is still waited for has been asked. So
+loss, delay and repetition cost time, and never change a bit of the result.
+
+The reply to a task is a bundle (`frames.pack`) of as many replies (`wire`) as the node plays clients.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from quorank.errors import BadInput, Interrupted, require
+from quorank.federation import wire
+from quorank.federation.coordinator import Coordinator
+from quorank.federation.rounds import Report
+from quorank.network import frames
+from quorank.network.transport import Arrival, Failure, Transport
+from quorank.privacy.integer_sums import IntegerSums
+
+if TYPE_CHECKING:
+    from quorank.network.secure_driver import SecureDriver
+
+POLL = 0.2
+"""Seconds between two looks at the transport."""
+
+
+class Stopped(Interrupted):
+    """The network cannot go on; the rounds that are done are kept."""
+
+    def __init__(self, round_: int, rounds: int, reason: str) -> None:
+        super().__init__(round_, rounds)
+        self.reason = reason
+
+
+class Assignment(Protocol):
+    """Which node plays a client."""
+
+    @property
+    def simulated(self) -> bool:
+        """Whether any node can play any client, so that none is ever missed."""
+
+    def node(self, client: int, turn: int, present: Collection[str]) -> str | None:
+        """Who is asked for this client the first (turn 0), second … time; None while nobody can be."""
+
+
+@dataclass(frozen=True)
+class Shared:
+    """Nodes that play the clients of a simulated experiment among them: client c is played by node c mod N.
+
+    Where that node is away or did not answer, another one plays the client, to the same bits.
+    """
+
+    names: Sequence[str]
+    simulated: bool = field(default=True, init=False)
+
+    def __post_init__(self) -> None:
+        require(self.names, "a simulated experiment needs at least one node to play its clients")
+
+    def node(self, client: int, turn: int, present: Collection[str]) -> str | None:
+        own = self.names[client % len(self.names)]
+        if turn == 0 and own in present:
+            return own
+        others = sorted(name for name in self.names if name in present)
+        return others[(client + turn) % len(others)] if others else None
+
+
+@dataclass(frozen=True)
+class Own:
+    """Devices: each client is one node, and nobody else can play it."""
+
+    names: Mapping[int, str]
+    simulated: bool = field(default=False, init=False)
+
+    def node(self, client: int, turn: int, present: Collection[str]) -> str | None:
+        name = self.names.get(client)
+        return name if name in present else None
+
+
+class _Flight(NamedTuple):
+    """A task on its way."""
+
+    node: str
+    round: int
+    clients: tuple[int, ...]
+    since: float
+
+
+@dataclass(eq=False)
+class Driver:
+    """Carries tasks and replies between a coordinator and the nodes of a transport.
+
+    `tend` is called in every look, to keep the engine alive; `stop` ends the work in the middle of a round, which a
+    later coordinator repeats or goes on with. `seen` is told of every change of an open round.
+    """
+
+    transport: Transport
+    assignment: Assignment
+    poll: float = POLL  # seconds
+    patience: float = 60.0  # seconds after which a task that was not answered is sent again
+    strikes: int = 3  # false answers of a simulated client in one round, after which the run stops
+    pause: float = 5.0  # seconds before a device that could not answer is asked again
+    stop: Callable[[], bool] | None = None
+    tend: Callable[[], None] | None = None
+    seen: Callable[[Coordinator], None] | None = None
+    notice: Callable[[str, bytes], bool] | None = None  # takes what a node says that is no reply (`notices`)
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    _flights: dict[str, _Flight] = field(default_factory=dict, init=False)
+    _round: int = field(default=-1, init=False)
+    _turns: dict[int, int] = field(default_factory=dict, init=False)
+    _struck: dict[int, int] = field(default_factory=dict, init=False)
+    _rests: dict[int, float] = field(default_factory=dict, init=False)  # until when a client is not asked
+    _reason: str = field(default="", init=False)
+
+    @cached_property
+    def secure(self) -> SecureDriver:
+        """Plays the rounds whose updates leave in secure sums."""
+        from quorank.network.secure_driver import SecureDriver
+
+        return SecureDriver(self)
+
+    def round(self, coordinator: Coordinator) -> Report:
+        """Play the coordinator's next round to its end."""
+        if isinstance(coordinator.mechanism, IntegerSums):
+            return self.secure.round(coordinator)
+        while True:
+            task = coordinator.plan()
+            self._begin(coordinator)
+            if coordinator.complete():
+                return coordinator.advance()
+            self._send(coordinator, task)
+            arrivals = self.transport.pull()
+            for arrival in arrivals:
+                self._take(coordinator, arrival)
+            if arrivals and self.seen is not None:
+                self.seen(coordinator)
+            if coordinator.complete():
+                continue
+            if self.stop is not None and self.stop():
+                raise Interrupted(coordinator.state.round, coordinator.rounds)
+            if self.tend is not None:
+                self.tend()
+            if not arrivals:
+                self.sleep(self.poll)
+
+    def _begin(self, coordinator: Coordinator) -> None:
+        """A new round: what was asked in rounds before is not wanted any more, unless late replies count."""
+        if coordinator.state.round == self._round:
+            return
+        self._round = coordinator.state.round
+        self._turns.clear()
+        self._struck.clear()
+        late = 0 if coordinator.rules.asynchronous is None else coordinator.rules.asynchronous.most
+        for message, flight in list(self._flights.items()):
+            if self._round - flight.round > late:
+                self._drop(message)
+
+    def _drop(self, message: str) -> None:
+        del self._flights[message]
+        self.transport.forget(message)
+
+    def _send(self, coordinator: Coordinator, task: wire.Task) -> None:
+        """Ask those who are waited for and are not being asked."""
+        present, now = frozenset(self.transport.nodes()), self.clock()
+        asked: set[int] = set()
+        for message, flight in list(self._flights.items()):
+            if flight.node in present and now - flight.since < self.patience:
+                asked.update(flight.clients)
+                continue
+            for client in flight.clients:
+                self._turns[client] = self._turns.get(client, 0) + 1
+            self._drop(message)
+        groups: dict[str, list[int]] = {}
+        for client in sorted(coordinator.waiting - asked):
+            if self._rests.get(client, now) > now:
+                continue
+            name = self.assignment.node(client, self._turns.get(client, 0), present)
+            if name is not None:
+                groups.setdefault(name, []).append(client)
+        for name, clients in groups.items():
+            content = wire.encode_task(replace(task, clients=tuple(clients)))
+            message = self.transport.push(name, content)
+            self._flights[message] = _Flight(name, task.round, tuple(clients), now)
+
+    def _take(self, coordinator: Coordinator, arrival: Arrival) -> None:
+        """Hand in what arrived; who was asked with it and is still waited for will be asked again."""
+        flight = self._flights.pop(arrival.id, None)
+        accepted = self._hand_in(coordinator, self.heard(arrival))
+        if flight is None or flight.round != coordinator.state.round or accepted.issuperset(flight.clients):
+            return
+        for client in coordinator.waiting.intersection(flight.clients):
+            self._turns[client] = self._turns.get(client, 0) + 1
+            self._struck[client] = self._struck.get(client, 0) + 1
+            if not self.assignment.simulated:
+                self._rests[client] = self.clock() + self.pause
+            elif self._struck[client] >= self.strikes:
+                raise Stopped(
+                    coordinator.state.round,
+                    coordinator.rounds,
+                    f"client {client} was asked {self.strikes} times in vain: {self._reason}",
+                )
+
+    def heard(self, arrival: Arrival) -> bytes | Failure:
+        """What arrived, without what `notice` has taken of it."""
+        if self.notice is None or isinstance(arrival.content, Failure):
+            return arrival.content
+        try:
+            parts = frames.unpack(arrival.content)
+        except BadInput:
+            return arrival.content
+        left = [part for part in parts if not self.notice(arrival.node, part)]
+        return arrival.content if len(left) == len(parts) else frames.pack(left)
+
+    def _hand_in(self, coordinator: Coordinator, content: bytes | Failure) -> set[int | None]:
+        """The clients whose replies were accepted."""
+        accepted: set[int | None] = set()
+        if isinstance(content, Failure):
+            self._reason = content.reason
+            return accepted
+        try:
+            replies = frames.unpack(content)
+        except BadInput as error:
+            self._reason = str(error)
+            return accepted
+        for reply in replies:
+            verdict = coordinator.receive(reply)
+            if verdict.accepted:
+                accepted.add(verdict.client)
+            else:
+                self._reason = verdict.reason
+        return accepted
+
+
+def drive(
+    coordinator: Coordinator, driver: Driver, watch: Callable[[Report], None] | None = None
+) -> list[Report]:
+    """Play all rounds that are left; returns the reports of these."""
+    reports = []
+    while not coordinator.done:
+        reports.append(driver.round(coordinator))
+        if watch is not None:
+            watch(reports[-1])
+    return reports

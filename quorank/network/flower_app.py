@@ -1,0 +1,148 @@
+"""How Flower is started here: the app that is submitted, the environment, and the command lines of its processes.
+
+Telemetry, update checks and the installation of packages at run time are off; every process has a home folder of its own
+below the network's. The app is two references to modules of the installed Quorank and holds no code.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import sysconfig
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from quorank import __version__
+from quorank.errors import BadInput, require
+from quorank.files import write_whole
+
+OLDEST, NEWEST = (1, 41), (1, 43)
+"""Versions of Flower from the first to below the second are known to work."""
+
+CONNECTION = "quorank"
+POLL = "0.2"
+"""Seconds between two looks of a SuperExec for a task."""
+
+_APP = f"""\
+[project]
+name = "quorank-app"
+version = "{__version__}"
+license = "Apache-2.0"
+dependencies = []
+
+[tool.flwr.app]
+publisher = "quorank"
+
+[tool.flwr.app.components]
+serverapp = "quorank.network.flower_server:app"
+clientapp = "quorank.network.flower_client:app"
+"""
+
+
+def check_installed() -> None:
+    """Refuse before anything starts where Flower is absent or of a version that was never tried."""
+    wanted = f"flwr>={OLDEST[0]}.{OLDEST[1]},<{NEWEST[0]}.{NEWEST[1]}"
+    try:
+        found = importlib.metadata.version("flwr")
+    except importlib.metadata.PackageNotFoundError:
+        raise BadInput(
+            f"the engine flower needs the package flwr, which is not installed; install quorank[network] ({wanted})"
+        ) from None
+    version = tuple(int(part) for part in found.split(".")[:2] if part.isdecimal())
+    require(
+        OLDEST <= version < NEWEST,
+        f"the engine flower works with {wanted}, and flwr {found} is installed; install quorank[network]",
+    )
+
+
+def environment(home: Path, **variables: str) -> dict[str, str]:
+    """The environment of Flower's processes that live in this home folder."""
+    scripts = sysconfig.get_path("scripts")
+    direct = ",".join(filter(None, [os.environ.get("NO_PROXY"), "127.0.0.1,localhost"]))
+    return {
+        **os.environ,
+        "PATH": os.pathsep.join([scripts, os.environ.get("PATH", os.defpath)]),
+        "FLWR_HOME": str(home),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": POLL,
+        "NO_PROXY": direct,
+        "no_proxy": direct,
+        **variables,
+    }
+
+
+def write_app(folder: Path) -> None:
+    """The app that is submitted: a `pyproject.toml` and nothing else."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole(folder / "pyproject.toml", _APP)
+
+
+def write_connection(home: Path, address: str, certificate: Path) -> None:
+    """Tell Flower's command line, which reads this home folder, where the SuperLink is."""
+    home.mkdir(parents=True, exist_ok=True)
+    text = f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\naddress = "{address}"\n'
+    write_whole(home / "config.toml", text + f'root-certificates = "{certificate}"\n')
+
+
+@dataclass(frozen=True)
+class Commands:
+    """The command lines of one SuperLink and its nodes."""
+
+    address: str  # host:port of the SuperLink
+    certificate: Path  # of the authority that everyone trusts
+    secret: Path  # which SuperExecs must know to be given tasks
+
+    def superlink(self, certificate: Path, key: Path, database: Path) -> list[str]:
+        host, port = self.address.rsplit(":", 1)
+        return [
+            _script("flower-superlink"), "--host", host, "--port", port,
+            "--ssl-ca-certfile", str(self.certificate), "--ssl-certfile", str(certificate), "--ssl-keyfile", str(key),
+            "--enable-supernode-auth", "--database", str(database), "--isolation", "process",
+            "--superexec-auth-secret-file", str(self.secret), "--disable-runtime-dependency-installation",
+        ]  # fmt: skip
+
+    def server_executor(self) -> list[str]:
+        """Starts the ServerApp."""
+        return [*self._executor(self.address), "--root-certificates", str(self.certificate)]
+
+    def supernode(self, key: Path, port: int) -> list[str]:
+        return [
+            _script("flower-supernode"), "--superlink", self.address, "--root-certificates", str(self.certificate),
+            "--auth-supernode-private-key", str(key), "--host", "127.0.0.1", "--port", str(port),
+            "--isolation", "process", "--superexec-auth-secret-file", str(self.secret),
+        ]  # fmt: skip
+
+    def node_executor(self, port: int) -> list[str]:
+        """Starts a ClientApp for every task; it reaches its SuperNode on the same machine, without TLS."""
+        return [*self._executor(f"127.0.0.1:{port}"), "--insecure"]
+
+    def _executor(self, address: str) -> list[str]:
+        secret = ["--superexec-auth-secret-file", str(self.secret)]
+        return [_script("flower-superexec"), "--runtime-api-address", address, *secret]
+
+
+def register(public_key: Path, name: str) -> list[str]:
+    """For `flower_admin`: let the SuperLink know a node's key; the answer holds "node-id"."""
+    return ["supernode", "register", str(public_key), CONNECTION, "--name", name]
+
+
+def submit(app: Path) -> list[str]:
+    """For `flower_admin`: start the ServerApp; the answer holds "run-id"."""
+    return ["run", str(app), CONNECTION]
+
+
+def withdraw(run: str) -> list[str]:
+    """For `flower_admin`: end a run whose ServerApp died."""
+    return ["stop", run, CONNECTION]
+
+
+def _script(name: str) -> str:
+    return str(Path(sysconfig.get_path("scripts")) / name)
+
+
+def names_of(nodes: int) -> Sequence[str]:
+    """Stable names of so many nodes."""
+    return [f"node-{number}" for number in range(nodes)]

@@ -1,0 +1,89 @@
+"""Flower's ServerApp: a bridge between Flower's grid and the coordinator, which is another process on the same machine.
+
+The coordinator writes pushes to a socket, and reads from it which nodes are there and what came back; it never waits for
+Flower. When the coordinator closes the socket, the app is done; when this app is killed, another one takes its place.
+The grid's `push_messages` and `pull_messages` are all that is used of Flower here.
+
+On the socket, to the app: `push TOKEN NODE CONTENT`, `forget TOKEN`; from the app: `nodes ID…`, `answer TOKEN CONTENT`,
+`failed TOKEN`. A token is the coordinator's own name for a message.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+from collections.abc import Iterable
+from typing import Any
+
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.serverapp import Grid, ServerApp
+
+from quorank.network import frames
+
+SOCKET = "QUORANK_COORDINATOR"
+"""The environment's variable that tells the app where the coordinator listens."""
+
+PUSH, FORGET, NODES, ANSWER, FAILED = b"push", b"forget", b"nodes", b"answer", b"failed"
+RECORD, CONTENT, KIND = "quorank", "content", "query"
+POLL = 0.2
+
+app = ServerApp()
+
+
+@app.main()
+def bridge(grid: Grid, context: Context) -> None:
+    """Carry messages until the coordinator closes the socket."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.connect(os.environ[SOCKET])
+        Bridge(grid, connection).run()
+
+
+class Bridge:
+    """Both sides' open messages."""
+
+    def __init__(self, grid: Grid, connection: socket.socket) -> None:
+        self.grid, self.connection = grid, connection
+        self.incoming = frames.Incoming()
+        self.tokens: dict[str, bytes] = {}  # Flower's name of a message → the coordinator's
+
+    def run(self) -> None:
+        while self.commands():
+            frames.send(self.connection, [NODES, *(str(node).encode() for node in self.grid.get_node_ids())])
+            if self.tokens:
+                for message in self.grid.pull_messages(list(self.tokens)):
+                    self.arrived(message)
+
+    def commands(self) -> bool:
+        """Do what the coordinator asked for since the last look; False when it has gone."""
+        ready, _, _ = select.select([self.connection], [], [], POLL)
+        if not ready:
+            return True
+        content = self.connection.recv(1 << 20)
+        for word, token, *rest in self.incoming.add(content):
+            if word == PUSH:
+                self.push(token, int(rest[0]), rest[1])
+            elif word == FORGET:
+                self.tokens = {name: own for name, own in self.tokens.items() if own != token}
+        return bool(content)
+
+    def push(self, token: bytes, node: int, content: bytes) -> None:
+        record = RecordDict({RECORD: ConfigRecord({CONTENT: content})})
+        names: Iterable[Any] = self.grid.push_messages([Message(record, node, KIND)])
+        for name in names:
+            if name:
+                self.tokens[name] = token
+                return
+        frames.send(self.connection, [FAILED, token])
+
+    def arrived(self, message: Message) -> None:
+        token = self.tokens.pop(message.metadata.reply_to_message_id, None)
+        if token is None:
+            return
+        try:
+            content = message.content[RECORD][CONTENT]
+            assert isinstance(content, bytes)
+            parts = [ANSWER, token, content]
+        except Exception:  # an error of Flower's, or nothing that our client app sends
+            parts = [FAILED, token]
+        frames.send(self.connection, parts)

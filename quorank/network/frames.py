@@ -1,0 +1,95 @@
+"""Several byte strings as one, in messages and on the sockets between the processes of one machine.
+
+A bundle is the number of its parts, their lengths, and the parts. Nothing here imports more than the standard library,
+since a node starts a new process for every task and each of them begins by importing this.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Sequence
+
+from quorank.errors import BadInput, require
+
+LARGEST = 1 << 30
+"""No bundle is longer than this many bytes."""
+
+MOST = 1 << 20
+"""No bundle holds more parts."""
+
+_COUNT = struct.Struct("<I")
+_LENGTH = struct.Struct("<Q")
+_MALFORMED = "a bundle is malformed: its bytes are not what its lengths say; it is refused"
+
+
+def pack(parts: Sequence[bytes]) -> bytes:
+    """The parts as one byte string."""
+    lengths = struct.pack(f"<{len(parts)}I", *map(len, parts))
+    return b"".join([_COUNT.pack(len(parts)), lengths, *parts])
+
+
+def unpack(bundle: bytes) -> list[bytes]:
+    """The parts again; anything else is refused with a sentence that quotes nothing of it."""
+    require(_COUNT.size <= len(bundle) <= LARGEST, _MALFORMED)
+    (count,) = _COUNT.unpack_from(bundle)
+    at = _COUNT.size * (1 + count)
+    require(count <= MOST and at <= len(bundle), _MALFORMED)
+    parts = []
+    for length in struct.unpack_from(f"<{count}I", bundle, _COUNT.size):
+        require(at + length <= len(bundle), _MALFORMED)
+        parts.append(bundle[at : at + length])
+        at += length
+    require(at == len(bundle), _MALFORMED)
+    return parts
+
+
+def framed(parts: Sequence[bytes]) -> bytes:
+    """One bundle as it goes over a socket."""
+    bundle = pack(parts)
+    return _LENGTH.pack(len(bundle)) + bundle
+
+
+def send(connection: socket.socket, parts: Sequence[bytes]) -> None:
+    """Write one bundle to a socket that blocks."""
+    connection.sendall(framed(parts))
+
+
+def receive(connection: socket.socket) -> list[bytes]:
+    """Read one bundle from a socket that blocks; EOFError when the other side has closed it."""
+    (length,) = _LENGTH.unpack(_exactly(connection, _LENGTH.size))
+    require(length <= LARGEST, _MALFORMED)
+    return unpack(_exactly(connection, length))
+
+
+def _exactly(connection: socket.socket, count: int) -> bytes:
+    pieces = []
+    while count:
+        piece = connection.recv(min(count, 1 << 20))
+        if not piece:
+            raise EOFError
+        pieces.append(piece)
+        count -= len(piece)
+    return b"".join(pieces)
+
+
+class Incoming:
+    """What has come of a stream of bundles, for sockets that do not block."""
+
+    def __init__(self) -> None:
+        self._pending = bytearray()
+
+    def add(self, content: bytes) -> list[list[bytes]]:
+        """The bundles that these bytes complete."""
+        self._pending += content
+        found = []
+        while len(self._pending) >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(self._pending)
+            if length > LARGEST:
+                raise BadInput(_MALFORMED)
+            end = _LENGTH.size + length
+            if len(self._pending) < end:
+                break
+            found.append(unpack(bytes(self._pending[_LENGTH.size : end])))
+            del self._pending[:end]
+        return found
