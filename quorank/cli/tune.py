@@ -58,15 +58,32 @@ def simulate(
     optimiser: Annotated[
         str, typer.Option(help="rprop, adam, momentum or add; or in full: 'Rprop(initial=0.1)'.")
     ] = "rprop",
+    loss: Annotated[
+        Literal["relative", "published"],
+        typer.Option(help="Scores counted in the spread of their list, or in points as in the paper."),
+    ] = "relative",
     margin: Annotated[
-        float | None, typer.Option(help="Δ of the loss.", show_default="that of the heuristic")
+        float | None, typer.Option(help="Margin of the loss.", show_default="0.2; published: 30 or 5")
     ] = None,
     sigma: Annotated[
         float | None, typer.Option(help="σ of the noise on choices.", show_default="√30")
     ] = None,
     sure: Annotated[
-        float, typer.Option(help="Standard errors by which a slope must differ from 0 to move its weight.")
-    ] = 1.0,
+        float | None,
+        typer.Option(
+            help="Standard errors from 0 at which a slope moves its weight.",
+            show_default="two weights move by chance",
+        ),
+    ] = None,
+    keep: Annotated[
+        float, typer.Option(help="Share of what is known that a weight which did not move takes along.")
+    ] = 0.9,
+    late: Annotated[
+        float, typer.Option(help="Share of updates that arrive after their iteration: dropped.")
+    ] = 0.0,
+    duplicates: Annotated[
+        float, typer.Option(help="Share of updates that arrive twice: counted once.")
+    ] = 0.0,
     held_out: Annotated[int, typer.Option(help="Searches that measure each version.")] = 20_000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of all draws.")] = 1,
     out: Annotated[
@@ -91,13 +108,17 @@ def simulate(
         start,
         people,
         iterations,
+        loss,
         margin,
         SIGMA if sigma is None else sigma,
         _optimiser(optimiser),
         _closing(close, updates),
         _release(release, bits),
         sure,
+        keep,
         TRAFFICS.read({"kind": traffic, "per_hour": 2.0 * updates}, "--traffic"),
+        late,
+        duplicates,
         held_out=held_out,
         seed=seed,
     )
@@ -111,7 +132,9 @@ def simulate(
     if json:
         print(json_.dumps(figures))
     else:
-        _show_course(figures, course)
+        from quorank.cli.tune_display import show_course
+
+        show_course(figures, course)
 
 
 @app.command()
@@ -146,7 +169,9 @@ def show(
         return
     loss = "" if known.loss is None else f", mean loss before it {known.loss:.4g}"
     print(f"{known.heuristic}, version {known.version}: made of {known.updates:,} updates{loss}")
-    _show_weights(dict(known.weights), shipped)
+    from quorank.cli.tune_display import show_weights
+
+    show_weights(dict(known.weights), shipped)
 
 
 def _progress() -> Callable[[int, int], None]:
@@ -196,6 +221,9 @@ def summary(tuning: Tuning, course: Course) -> dict[str, Any]:
         "hours": course.hours[-1],
         "bytes_per_update": tuning.release.size(weights),
         "bytes_per_message": bytes_per_message(tuning.release, weights),
+        "late": course.receipt.late,
+        "duplicates": course.receipt.duplicate,
+        "loss_kind": tuning.loss,
         "margin": course.margin,
         "sigma": tuning.sigma,
         "optimiser": str(tuning.optimiser),
@@ -234,54 +262,3 @@ def _release(kind: str, bits: int) -> Release:
     from quorank.heuristics.releases import RELEASES
 
     return RELEASES.read({"kind": kind} | ({"bits": bits} if kind == "signs" else {}), "--release")
-
-
-def _show_course(figures: dict[str, Any], course: Course) -> None:
-    from quorank.cli.display import compact, print_rows
-
-    share = figures["rank_accuracy"] / max(figures["true_rank_accuracy"], 1e-12)
-    rows = [
-        (
-            "rank accuracy",
-            f"{figures['rank_accuracy']:.4f}",
-            f"{share:.2%} of what the people's own weights reach",
-        ),
-        (
-            "at the start",
-            f"{figures['start_rank_accuracy']:.4f}",
-            f"people's own: {figures['true_rank_accuracy']:.4f}",
-        ),
-        (
-            "worst drop",
-            f"{figures['worst_drop']:.2%}",
-            "of the first version's rank accuracy, at any iteration",
-        ),
-        ("violations", str(figures["violations"]), "of bounds, orders and steps"),
-        ("loss", f"{figures['loss']:.4g}", f"from {figures['start_loss']:.4g}; margin {figures['margin']:g}"),
-        (
-            "updates",
-            f"{figures['updates']:,}",
-            f"{figures['bytes_per_update']} bytes each, in {figures['iterations']} iterations, {figures['hours']:.1f} h",
-        ),
-        ("speed", f"{compact(figures['gradients_per_second'])}/s", "client gradients"),
-    ]
-    print_rows(*rows)
-    print()
-    heuristic = course.world.heuristic
-    _show_weights(figures["weights"], heuristic.named(heuristic.shipped), figures["true_weights"])
-
-
-def _show_weights(
-    weights: dict[str, float], shipped: dict[str, float] | None, true: dict[str, float] | None = None
-) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("weight", box=None, pad_edge=False)
-    columns = {"tuned": weights, "shipped": shipped, "people's": true}
-    present = {name: values for name, values in columns.items() if values is not None}
-    for name in present:
-        table.add_column(name, justify="right")
-    for name in weights:
-        table.add_row(name, *(f"{values[name]:.4g}" for values in present.values()))
-    Console().print(table)

@@ -147,7 +147,7 @@ def _estimates(courses: list[Course], sample: int) -> Measured:
     x = [float(i) for i in range(1, len(first.distance) + 1)]
     charts = (
         Chart(
-            f"Update from {sample:,} reports against that of all",
+            f"{sample:,} reports against all",
             "iteration",
             "L1 distance",
             (Line("mean ± standard deviation", x, first.distance, first.spread),),
@@ -237,13 +237,13 @@ def _arms(found: list[Analysis], courses: list[Course]) -> Measured:
     )
     typed = mean("treatment", "characters") - mean("control", "characters")
     rank = mean("treatment", "rank") - mean("control", "rank")
-    sure = all(a.of("characters", "treatment", "control").significant for a in found)
+    sure = sum(a.of("characters", "treatment", "control").significant for a in found)
     decay = one.of("characters", "control", "control-no-decay")
     verdicts = (
         Verdict(
             "People of the treatment type about half a character less.",
-            sure and typed < -0.25,
-            f"{typed:+.3f} characters, significant in {'all' if sure else 'not all'} of {len(found)} repetitions",
+            sure == len(found) and typed < -0.25,
+            f"{typed:+.3f} characters, significant in {sure} of {len(found)} repetitions",
         ),
         Verdict(
             "They choose suggestions that are ranked slightly worse.",

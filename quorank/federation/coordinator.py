@@ -2,8 +2,9 @@
 
 The in-process runner, the network and the tests drive this object. It believes no reply: version, run, round, client,
 shape, numbers, norm and weight are checked, and a client counts once a round. An accepted reply is in the journal before
-it counts; after every round the checkpoint is replaced in one move, and only then the new ranker is handed out. So a
-coordinator that is killed at any moment goes on to the same bits, and no ranker is ever seen of a round that is repeated.
+it counts, and is summed at once; after every round the checkpoint is replaced in one move, and only then the new ranker
+is handed out. So a coordinator that is killed at any moment goes on to the same bits, and no ranker is ever seen of a
+round that is repeated.
 
 Asynchronous rounds (`Asynchronous`) end after so many replies, whichever round those began in; an update that began τ
 rounds ago counts (1 + τ)^−power of a fresh one (Nguyen et al. 2022, FedBuff).
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -24,8 +25,8 @@ import numpy.typing as npt
 from quorank.errors import BadInput, require
 from quorank.federation import wire
 from quorank.federation.checkpoint import BROKEN, read_arrays, state_arrays, state_from, write_arrays
-from quorank.federation.gathering import Gathering
 from quorank.federation.journal import Journal
+from quorank.federation.replies import Key, Replies
 from quorank.federation.rounds import Federation, Gathered, Report, State
 from quorank.privacy import Mechanism, Plain
 
@@ -33,6 +34,9 @@ Doubles = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 CHECKPOINT, JOURNAL = "coordinator.state", "coordinator.journal"
+
+GROUP_BYTES = 1 << 24
+"""So much of what came together is written to the journal at a time."""
 
 
 @dataclass(frozen=True)
@@ -96,10 +100,8 @@ class Coordinator:
     _open: bool = field(default=False, init=False)
     _since: float = field(default=0.0, init=False)
     _cohort: frozenset[int] = field(default_factory=frozenset, init=False)
-    _replies: dict[tuple[int, int], wire.Reply] = field(default_factory=dict, init=False)
-    _counted: set[tuple[int, int]] = field(
-        default_factory=set, init=False
-    )  # in rounds that are over, if late ones count
+    _replies: Replies = field(init=False)
+    _counted: set[Key] = field(default_factory=set, init=False)  # in rounds that are over, if late ones count
 
     def __post_init__(self) -> None:
         if self.rules.asynchronous is not None:
@@ -108,6 +110,7 @@ class Coordinator:
                 "asynchronous rounds mix updates of several rankers, and no noise is accounted for that: leave privacy "
                 "out, or asynchronous",
             )
+        self._replies = self._empty()
         if self.folder is not None:
             self._restore(self.folder)
 
@@ -146,22 +149,51 @@ class Coordinator:
 
     def receive(self, content: bytes | wire.Reply) -> Verdict:
         """Check a reply; once it is accepted it is never lost and never counted twice."""
-        client = None
-        try:
-            reply = content if isinstance(content, wire.Reply) else wire.decode_reply(content)
-            client = reply.client
-            self._check(reply)
-        except BadInput as error:
-            reason = str(error)
-            self.refused[reason] = self.refused.get(reason, 0) + 1
-            return Verdict(False, client, reason)
-        if self.folder is not None:
-            Journal(self.folder / JOURNAL).append(wire.encode_reply(reply))
-        self._replies[reply.client, reply.round] = reply
-        return Verdict(True, client)
+        return self.receive_many([content])[0]
 
-    def _check(self, reply: wire.Reply) -> None:
-        """Refuse what does not belong to the open round or no honest client sends."""
+    def receive_many(self, contents: Iterable[bytes | wire.Reply]) -> list[Verdict]:
+        """The same for replies that came together, in their order; the disk is waited for once for many of them.
+
+        When this raises, a full disk say, the replies of the last group are not accepted, and those before are.
+        """
+        verdicts, group, held = [], dict[Key, wire.Reply](), 0
+        for content in contents:
+            client = None
+            try:
+                reply = content if isinstance(content, wire.Reply) else wire.decode_reply(content)
+                client = reply.client
+                self._check(reply, group)
+            except BadInput as error:
+                reason = str(error)
+                self.refused[reason] = self.refused.get(reason, 0) + 1
+                verdicts.append(Verdict(False, client, reason))
+                continue
+            group[reply.client, reply.round] = reply
+            verdicts.append(Verdict(True, client))
+            held += reply.release.nbytes
+            if held >= GROUP_BYTES:
+                self._accept(group)
+                group, held = {}, 0
+        self._accept(group)
+        return verdicts
+
+    def _accept(self, group: dict[Key, wire.Reply]) -> None:
+        """Replies count once all of them are on disk."""
+        if self.folder is not None:
+            Journal(self.folder / JOURNAL).append([wire.encode_reply(reply) for reply in group.values()])
+        for reply in group.values():
+            self._count(reply)
+
+    def _count(self, reply: wire.Reply) -> None:
+        rules = self.rules.asynchronous
+        share = 1.0 if rules is None else rules.weight(self.state.round - reply.round)
+        self._replies.add(self.state, reply, share)
+
+    def _empty(self) -> Replies:
+        return Replies(self.mechanism, self.parameters, self.federation.aggregation.single_updates)
+
+    def _check(self, reply: wire.Reply, beside: Container[Key] = ()) -> None:
+        """Refuse what does not belong to the open round, counted already or is what no honest client sends."""
         require(self._open, "there is no open round; ask for a task first")
         require(reply.run == self.run, "the reply belongs to another run; fetch a new task")
         late = self.state.round - reply.round
@@ -173,29 +205,11 @@ class Coordinator:
         require(reply.client in self._cohort, "this client is not in the round's cohort; wait for a task")
         key = reply.client, reply.round
         require(
-            key not in self._replies and key not in self._counted,
+            key not in self._replies and key not in self._counted and key not in beside,
             "this client has replied to this task already; one reply counts",
         )
-        require(
-            reply.release.shape == (self.parameters,) and reply.release.dtype == np.float64,
-            f"the release must be {self.parameters} numbers; install the same ranker on both sides",
-        )
-        numbers = np.append(reply.release, reply.statistics)
-        require(bool(np.isfinite(numbers).all()), "the release holds a number that is not finite")
         heaviest = rules.heaviest or self.federation.interactions
-        require(
-            1 <= reply.interactions <= heaviest,
-            f"the reply claims more or fewer interactions than 1 to {heaviest}",
-        )
-        require(
-            float(np.sqrt(np.dot(reply.release, reply.release))) <= rules.longest,
-            f"the release is longer than {rules.longest:g}",
-        )
-        row, client = reply.release[None, :], np.array([reply.client])
-        try:
-            self.mechanism.check(row, client, self.state.private)
-        except BadInput:
-            raise BadInput("the release is longer than the clip that this round's privacy allows") from None
+        self._replies.check(self.state, reply, heaviest, rules.longest, len(self._cohort) * (1 + most))
 
     def complete(self) -> bool:
         """Whether the round can end: enough replies, or the deadline and the least."""
@@ -215,22 +229,8 @@ class Coordinator:
         return self.close(self.gathered())
 
     def gathered(self) -> Gathered:
-        """The accepted replies, summed in the order of their clients."""
-        gathering, rules = Gathering(self.mechanism, self.parameters), self.rules
-        replies = [self._replies[key] for key in sorted(self._replies)]
-        rows = np.array([[*reply.release, *reply.statistics] for reply in replies])
-        if rules.asynchronous is not None:
-            ages = [self.state.round - reply.round for reply in replies]
-            rows[:, : self.parameters] *= np.array([[rules.asynchronous.weight(age)] for age in ages])
-        clients = np.array([reply.client for reply in replies], dtype=np.int64)
-        interactions = np.array([reply.interactions for reply in replies], dtype=np.int64)
-        gathering.add(self.state, clients, rows, interactions, sum(reply.within for reply in replies))
-        single = self.federation.aggregation.single_updates
-        return gathering.close(
-            self.state,
-            updates=rows[:, : self.parameters] if single else None,
-            weights=interactions.astype(np.float64) if single else None,
-        )
+        """The accepted replies, summed."""
+        return self._replies.gathered(self.state)
 
     def close(self, gathered: Gathered) -> Report:
         """End the round with what was gathered, here or by an in-process cohort."""
@@ -242,10 +242,10 @@ class Coordinator:
             Journal(self.folder / JOURNAL).clear()
         self.state, self._open, self._counted = state, False, counted
         self.reports.append(report)
-        self._replies.clear()
+        self._replies = self._empty()
         return report
 
-    def _save(self, folder: Path, state: State, reports: list[Report], counted: set[tuple[int, int]]) -> None:
+    def _save(self, folder: Path, state: State, reports: list[Report], counted: set[Key]) -> None:
         table = np.array([astuple(report) for report in reports], dtype=np.float64)
         arrays = state_arrays(state) | {"reports": table, "run": np.array(self.run)}
         arrays |= {"refused": np.array(list(self.refused)), "refusals": np.array([*self.refused.values()])}
@@ -274,18 +274,15 @@ class Coordinator:
     def _replay(self, folder: Path) -> None:
         """Take in again what was accepted; a journal of a round that is over was only not deleted yet."""
         journal = Journal(folder / JOURNAL)
-        records = journal.read()
-        if self.done or not records:
-            return
-        self.plan()
-        for record in records:
+        for record in () if self.done else journal.read():
+            self.plan()
             reply = wire.decode_reply(record)
             try:
                 self._check(reply)
             except BadInput:
                 continue
-            self._replies[reply.client, reply.round] = reply
-        if not self._replies:
+            self._count(reply)
+        if self._open and not self._replies:
             journal.clear()
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from quorank.errors import require
 from quorank.heuristics.loss import BLOCK, losses
@@ -17,11 +18,13 @@ from quorank.heuristics.weights import Doubles, Heuristic
 from quorank.learning.blackbox import differences, ends, places
 
 
-def gradients(heuristic: Heuristic, weights: Doubles, items: Any, margin: float) -> tuple[Doubles, Doubles]:
+def gradients(
+    heuristic: Heuristic, weights: Doubles, items: Any, margin: float, relative: bool = False
+) -> tuple[Doubles, Doubles]:
     """∂E/∂w of every search (searches, weights) and its loss E (searches,)."""
     require(0.0 <= margin < np.inf, f"margin must be at least 0, got {margin}")
     check_items(items)
-    below, above = ends(weights, heuristic.reach, heuristic.lower, heuristic.upper)
+    below, above = ends(weights, heuristic.reach(weights), heuristic.lower, heuristic.upper)
     rows = places(weights, below, above) if heuristic.probe is None else None
     slopes = np.empty((count(items), weights.size))
     loss = np.empty(count(items))
@@ -33,9 +36,20 @@ def gradients(heuristic: Heuristic, weights: Doubles, items: Any, margin: float)
             assert rows is not None
             scores = heuristic.score(rows, block)
         check_scores(scores, 2 * weights.size + 1, block)
-        each = losses(scores, block, margin)
+        each = losses(scores, block, margin, relative)
         after = done + len(each)
-        slopes[done:after] = differences(each, below, above)
+        slopes[done:after] = np.where(_best_here(each), 0.0, differences(each, below, above))
         loss[done:after] = each[:, -1]
         done = after
     return slopes, loss
+
+
+def _best_here(each: Doubles) -> npt.NDArray[np.bool_]:
+    """(searches, weights): neither place of a weight has a lower loss than where it is.
+
+    At such a kink 0 is a subgradient, and the central difference is not what should be followed: it points to the side
+    on which the loss rises more slowly, so a weight that is right would leave its place.
+    """
+    d = each.shape[1] // 2
+    here = each[:, -1:]
+    return np.asarray((each[:, :d] >= here) & (each[:, d : 2 * d] >= here), dtype=np.bool_)

@@ -10,7 +10,9 @@ visited page has
 
 and a page that was never visited the newest bucket's weight times its bonus for unvisited pages. The browser rounds up
 on the way; here nothing is rounded, so that differences are exact. Moving a cut-off moves visits between buckets: the
-score is a staircase in it, and its difference is taken over one day in each direction, as in the study.
+score is a staircase in it, and its difference is taken over a whole step in each direction: half a day, or 15 % of a
+cut-off if that is more. (The study's was one day.) Steps in shares of the value are ours: from 200 days to 4 it
+takes 24 of them, where steps of a day took 196.
 
 What the study's server did with these weights is not what §5.6 says: it kept the four cut-offs in order, not the
 bucket weights, and when a weight fell below 0 it raised all 22 by the same amount.
@@ -197,15 +199,17 @@ FIREFOX = Heuristic(
     "firefox",
     (
         *(
-            Weight(name, days, 1.0, 365.0, 1.0, reach=1.0)
+            Weight(name, days, 1.0, 365.0, 0.5, reach=0.5, share=0.15)
             for name, days in zip(_CUT_NAMES, RECENCY_DAYS, strict=True)
         ),
         *(
-            Weight(name, shipped, 0.0, 200.0, 5.0)
+            Weight(name, shipped, 0.0, 200.0, 5.0, share=0.1)
             for name, shipped in zip(_BUCKET_NAMES, (100.0, 70.0, 50.0, 30.0, 10.0), strict=True)
         ),
         *(
-            Weight(f"bonus.{name}", shipped, 0.0, max(400.0, 2.0 * shipped), max(5.0, 0.05 * shipped))
+            Weight(
+                f"bonus.{name}", shipped, 0.0, max(400.0, 2.0 * shipped), max(5.0, 0.05 * shipped), share=0.1
+            )
             for name, shipped in _BONUSES.items()
         ),
     ),

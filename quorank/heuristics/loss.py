@@ -52,16 +52,46 @@ def firsts(scores: Doubles, offsets: Integers, chosen: Integers) -> Doubles:
     return out
 
 
-def losses(scores: Doubles, items: Any, margin: float) -> Doubles:
+@kernel
+def relative_losses(
+    scores: Doubles, offsets: Integers, chosen: Integers, margin: float, out: Doubles
+) -> None:
+    """E = Σ_{j ≠ i} max(0, (f(x_j) − f(x_i))/s + δ), s the standard deviation of the scores of the search.
+
+    Where all scores are equal, s is 0 and every other item costs δ.
+    """
+    m = scores.shape[1]
+    mean, spread = np.empty(m), np.empty(m)
+    for s in range(len(chosen)):
+        first, last = offsets[s], offsets[s + 1]
+        i = first + chosen[s]
+        mean[:], spread[:] = 0.0, 0.0
+        for j in range(first, last):
+            for k in range(m):
+                mean[k] += scores[j, k] - scores[i, k]
+        for j in range(first, last):
+            for k in range(m):
+                spread[k] += (scores[j, k] - scores[i, k] - mean[k] / (last - first)) ** 2
+        for k in range(m):
+            spread[k] = 1.0 / np.sqrt(spread[k] / (last - first)) if spread[k] > 0.0 else 0.0
+            out[s, k] = 0.0
+        for j in range(first, last):
+            if j == i:
+                continue
+            for k in range(m):
+                out[s, k] += max(0.0, (scores[j, k] - scores[i, k]) * spread[k] + margin)
+
+
+def losses(scores: Doubles, items: Any, margin: float, relative: bool = False) -> Doubles:
     """The loss (searches, m) of every search under the scores (m, items) of m weight vectors."""
     by_item = np.ascontiguousarray(scores.T)
     out = np.empty((count(items), by_item.shape[1]))
-    hinge_losses(by_item, items.offsets, items.chosen, margin, out)
+    (relative_losses if relative else hinge_losses)(by_item, items.offsets, items.chosen, margin, out)
     return out
 
 
 def mean_loss_and_accuracy(
-    heuristic: Heuristic, weights: Doubles, items: Any, margin: float
+    heuristic: Heuristic, weights: Doubles, items: Any, margin: float, relative: bool = False
 ) -> tuple[float, float]:
     """The mean loss and the rank accuracy of one weight vector over all searches."""
     check_items(items)
@@ -70,7 +100,7 @@ def mean_loss_and_accuracy(
     for block in parts(items, 16 * BLOCK):
         scores = heuristic.score(row, block)
         check_scores(scores, 1, block)
-        loss += float(losses(scores, block, margin).sum())
+        loss += float(losses(scores, block, margin, relative).sum())
         right += float(firsts(np.ascontiguousarray(scores[0]), block.offsets, block.chosen).sum())
     return loss / count(items), right / count(items)
 

@@ -17,7 +17,7 @@ OPTIMISERS: Family[Optimiser] = Family("server optimiser", Rprop, Add, Momentum,
 SUITED: dict[str, Optimiser] = {
     "rprop": Rprop(),
     "adam": Adam(step=0.3),
-    "momentum": Momentum(step=0.01),
-    "add": Add(step=0.1),
+    "momentum": Momentum(step=4.0),
+    "add": Add(step=40.0),
 }
-"""What a bare word stands for here: steps that suit weights counted in declared steps."""
+"""What a bare word stands for here: steps that suit the slopes of the relative loss, per declared step."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field, replace
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +27,9 @@ from quorank.heuristics.weights import Doubles, Heuristic, Integers
 
 ENVELOPE = 4 + 8 + 4 + 4
 """Bytes that go with every update: version, pseudonym, number, loss."""
+
+KEPT = ("kept.seen", "kept.total", "kept.squares")
+"""Names under which a version's file holds the sums that undecided weights take along."""
 
 
 class Updates(NamedTuple):
@@ -63,14 +67,32 @@ class Protocol:
     optimiser: Optimiser = field(default_factory=Rprop)
     closing: Closing = field(default_factory=Count)
     release: Release = field(default_factory=Gradient)
-    sure: float = 1.0  # standard errors from 0 at which a coordinate takes part; 0: always, as published
+    sure: float | None = (
+        None  # standard errors from 0 at which a weight moves, see `threshold`; 0: always, as published
+    )
+    keep: float = 0.9  # share of its sums that a coordinate which sat out takes into the next iteration
     late: int = 0  # updates for a version so many iterations old still count, as if made for the current one
     per_client: int = 1000  # updates that count of one client and version
 
     def __post_init__(self) -> None:
-        require(0.0 <= self.sure < np.inf, f"sure must be at least 0 standard errors, got {self.sure}")
+        require(
+            self.sure is None or 0.0 <= self.sure < np.inf,
+            f"sure must be at least 0 standard errors, got {self.sure}",
+        )
+        require(0.0 <= self.keep < 1.0, f"keep must be a share below 1, got {self.keep}")
         require(self.late >= 0, f"late must be 0 or more versions, got {self.late}")
         require(self.per_client >= 1, f"per_client must be at least 1, got {self.per_client}")
+
+    @property
+    def threshold(self) -> float:
+        """`sure`; by default so that of d weights whose slopes are all 0, two move by chance, and at least 1.
+
+        That is z with 1 − Φ(z) = 1/d: 1.22 standard errors for 9 weights, 1.69 for 22. More weights, more caution: what
+        moves by chance costs rank accuracy together.
+        """
+        if self.sure is not None:
+            return self.sure
+        return max(1.0, NormalDist().inv_cdf(1.0 - 1.0 / max(2, len(self.heuristic.weights))))
 
     def start(self, weights: Doubles | None = None, now: float = 0.0) -> State:
         """Version 0: the shipped weights, or others that are allowed."""
@@ -83,6 +105,7 @@ class Protocol:
         check_model(model, self.heuristic, f"version {model.version}")
         weights = self.heuristic.vector(model.weights)
         memory = {name: np.array(values) for name, values in model.memory.items()}
+        kept = [memory.pop(name, np.zeros(len(weights))) for name in KEPT]
         require(
             not memory or model.optimiser == str(self.optimiser),
             f"version {model.version} was made by {model.optimiser}, this protocol has {self.optimiser}; "
@@ -92,7 +115,7 @@ class Protocol:
             model.version,
             weights,
             memory or self.optimiser.start(len(weights)),
-            Estimate.empty(len(weights)),
+            Estimate(0, kept[0], kept[1], kept[2], 0.0),
             now,
             {model.version: set()},
         )
@@ -121,7 +144,7 @@ class Protocol:
             else:
                 state.senders[version].add((client, number))
                 keep[row] = True
-        counted = self.release.per_step(values[keep], self.heuristic.steps)
+        counted = self.release.per_step(values[keep], self.heuristic.steps(state.weights))
         estimate = state.estimate.add(counted, updates.loss[keep])
         return replace(state, estimate=estimate), Receipt(int(keep.sum()), late, duplicate, refused)
 
@@ -132,16 +155,17 @@ class Protocol:
     def advance(self, state: State, now: float) -> tuple[State, Model]:
         """Close the iteration: the optimiser's step in units of the declared steps, projected onto the constraints.
 
-        A coordinate that is not known sits the iteration out: its weight and the optimiser's memory of it stay.
+        A coordinate that is not known sits the iteration out: its weight and the optimiser's memory of it stay, and it
+        takes what is known of it along, so that each weight waits for as many updates as its slope needs.
         """
         require(
             state.estimate.count > 0,
             f"iteration {state.version + 1} has no updates yet: nothing to learn from",
         )
-        estimate, unit = state.estimate, self.heuristic.steps
-        slope = self.release.direction(estimate.total, estimate.squares, estimate.count)
+        estimate, unit = state.estimate, self.heuristic.steps(state.weights)
+        slope = self.release.direction(estimate.total, estimate.squares, estimate.seen)
         moved, memory = self.optimiser.advance(state.weights / unit, -slope, state.memory)
-        unsure = np.abs(estimate.mean()) < self.sure * estimate.standard_error()
+        unsure = np.abs(estimate.mean()) < self.threshold * estimate.standard_error()
         weights = project(self.heuristic, np.where(unsure, state.weights, moved * unit), state.weights)
         memory = {
             name: np.where(unsure, state.memory[name], values) if values.shape == unsure.shape else values
@@ -149,7 +173,9 @@ class Protocol:
         }
         version = state.version + 1
         known = {v: senders for v, senders in state.senders.items() if version - v <= self.late}
-        after = State(version, weights, memory, Estimate.empty(len(weights)), now, known | {version: set()})
+        left = estimate.left(unsure, self.keep)
+        after = State(version, weights, memory, left, now, known | {version: set()})
+        stored = memory | dict(zip(KEPT, (left.seen, left.total, left.squares), strict=True))
         model = Model(
             self.heuristic.name,
             version,
@@ -157,7 +183,7 @@ class Protocol:
             estimate.count,
             estimate.loss / estimate.count,
             str(self.optimiser),
-            {name: values.tolist() for name, values in memory.items()},
+            {name: values.tolist() for name, values in stored.items()},
         )
         return after, model
 

@@ -46,9 +46,9 @@ class Gradient:
         """The change of the loss over a declared step of each weight: comparable between weights of any unit."""
         return values * steps
 
-    def direction(self, total: Doubles, squares: Doubles, count: int) -> Doubles:
+    def direction(self, total: Doubles, squares: Doubles, seen: Doubles) -> Doubles:
         """The mean gradient."""
-        return total / max(count, 1)
+        return np.asarray(total / np.maximum(seen, 1e-300), dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -95,12 +95,12 @@ class Signs:
         """Signs have no unit."""
         return values
 
-    def direction(self, total: Doubles, squares: Doubles, count: int) -> Doubles:
+    def direction(self, total: Doubles, squares: Doubles, seen: Doubles) -> Doubles:
         """The most common sign of each coordinate, from Σ signs and the number of those that are not 0."""
         positive, negative = (squares + total) / 2.0, (squares - total) / 2.0
         if self.zeros == "abstain":
             return np.sign(total)
-        absent = count - squares
+        absent = seen - squares
         return np.where(absent > np.maximum(positive, negative), 0.0, np.sign(total))
 
 

@@ -19,14 +19,14 @@ from quorank.heuristics.closing import Closing, Count, Time
 from quorank.heuristics.constraints import random_weights, violations
 from quorank.heuristics.differences import gradients
 from quorank.heuristics.histories import SIGMA
-from quorank.heuristics.loss import mean_loss_and_accuracy
+from quorank.heuristics.loss import losses, mean_loss_and_accuracy
 from quorank.heuristics.models import Model
 from quorank.heuristics.optimisers import Optimiser, Rprop
 from quorank.heuristics.protocol import ENVELOPE, Protocol, Receipt, State, Updates
 from quorank.heuristics.releases import Gradient, Release
 from quorank.heuristics.searches import part
 from quorank.heuristics.traffic import Flat, Traffic, arrivals
-from quorank.heuristics.weights import Doubles
+from quorank.heuristics.weights import Doubles, Integers
 from quorank.heuristics.worlds import World, world
 
 HELD_OUT = 2**40  # number of the first held-out search: no client ever meets it
@@ -44,13 +44,19 @@ class Tuning:
     start: Literal["random", "shipped"] = "shipped"
     people: Literal["shipped", "others"] = "shipped"  # whose weights the people follow
     iterations: int = 48
-    margin: float | None = None  # Δ; by default that of the world
+    loss: Literal["relative", "published"] = "relative"
+    margin: float | None = None  # δ or Δ; by default that of the world
     sigma: float = SIGMA  # of the noise on people's choices
     optimiser: Optimiser = field(default_factory=Rprop)
     closing: Closing = field(default_factory=Count)
     release: Release = field(default_factory=Gradient)
-    sure: float = 1.0  # see Protocol
+    sure: float | None = None  # see Protocol
+    keep: float = 0.9  # see Protocol
     traffic: Traffic = field(default_factory=Flat)
+    late: float = 0.0  # share of updates that arrive when the next iteration has begun
+    duplicates: float = 0.0  # share of updates that arrive twice
+    budget: int | None = None  # ends also when so many updates were counted,
+    until: float | None = None  # or when the held-out loss is no more than this
     clients: int = 100_000
     held_out: int = 20_000
     seed: int = 1
@@ -67,6 +73,12 @@ class Tuning:
             f"margin must be at least 0, got {self.margin}",
         )
         require(0.0 <= self.sigma < np.inf, f"sigma must be at least 0, got {self.sigma}")
+        require(
+            self.loss in ("relative", "published"), f"loss must be relative or published, got {self.loss!r}"
+        )
+        for name, share in (("late", self.late), ("duplicates", self.duplicates)):
+            require(0.0 <= share < 1.0, f"{name} must be a share below 1, got {share}")
+        require(self.budget is None or self.budget >= 1, f"budget must be at least 1, got {self.budget}")
         require(1 <= self.clients < 2**31, f"clients must be at least 1, got {self.clients}")
         require(self.held_out >= 1, f"held_out must be at least 1 search, got {self.held_out}")
 
@@ -80,6 +92,7 @@ class Course:
     true_accuracy: float
     true_loss: float
     margin: float
+    relative: bool
     weights: list[Doubles] = field(default_factory=list)
     accuracy: list[float] = field(default_factory=list)
     loss: list[float] = field(default_factory=list)
@@ -114,6 +127,7 @@ class _Clients:
         self.times = np.empty(0)
         self.at = 0  # number of the next search
         self.done = 0  # of self.times
+        self.delayed: list[Updates] = []  # on their way until the next iteration
 
     def upcoming(self, count: int) -> Doubles:
         """The times of the next `count` searches."""
@@ -127,22 +141,15 @@ class _Clients:
         tuning = self.tuning
         items = self.world.searches(tuning.seed, count, self.at, self.truth, tuning.sigma)
         began = time.thread_time()
-        slopes, losses = gradients(self.world.heuristic, state.weights, items, self.margin)
+        slopes, losses = gradients(
+            self.world.heuristic, state.weights, items, self.margin, tuning.loss == "relative"
+        )
         course.gradient_seconds += time.thread_time() - began
         course.gradients += count
-        u = uniforms(
-            tuning.seed, Purpose.PARTICIPATION, count, interaction=self.at & 0xFFFFFFFF, client=self.at >> 32
-        )
+        u = self._draws(Purpose.PARTICIPATION, count)
         coins = None
         if not isinstance(tuning.release, Gradient):
-            drawn = uniforms(
-                tuning.seed,
-                Purpose.RESPONSE,
-                slopes.size,
-                interaction=self.at & 0xFFFFFFFF,
-                client=self.at >> 32,
-            )
-            coins = (drawn < 0.5).reshape(slopes.shape)
+            coins = (self._draws(Purpose.RESPONSE, slopes.size) < 0.5).reshape(slopes.shape)
         number = np.arange(self.at, self.at + count)
         updates = Updates(
             np.full(count, state.version),
@@ -151,27 +158,60 @@ class _Clients:
             tuning.release.pack(slopes, coins),
             losses,
         )
+        arrived = self._travel(updates, state.version)
         self.at += count
         self.done += count
-        return updates
+        return arrived
+
+    def _draws(self, purpose: Purpose, count: int, round_: int = 0) -> Doubles:
+        """Uniform draws that belong to the search `self.at`."""
+        low, high = self.at & 0xFFFFFFFF, self.at >> 32
+        return uniforms(self.tuning.seed, purpose, count, round_=round_, interaction=low, client=high)
+
+    def _travel(self, updates: Updates, version: int) -> Updates:
+        """What arrives: those of an earlier version that were on their way, and of these all but the late, some twice."""
+        tuning, count = self.tuning, len(updates.version)
+        if not (tuning.late or tuning.duplicates):
+            return updates
+        late = self._draws(Purpose.PARTICIPATION, count, 1) < tuning.late
+        twice = self._draws(Purpose.PARTICIPATION, count, 2) < tuning.duplicates
+        due = [u for u in self.delayed if u.version[0] < version]
+        self.delayed = [u for u in self.delayed if u.version[0] == version]
+        if late.any():
+            self.delayed.append(_rows(updates, np.flatnonzero(late)))
+        here = np.repeat(np.flatnonzero(~late), 1 + twice[~late])
+        columns: Any = zip(*due, _rows(updates, here), strict=True)
+        return Updates(*map(np.concatenate, columns))
+
+
+def _rows(updates: Updates, which: Integers) -> Updates:
+    version, client, number, payload, loss = updates
+    return Updates(version[which], client[which], number[which], payload[which], loss[which])
 
 
 def simulate(tuning: Tuning, watch: Watch | None = None) -> Course:
     """Run a tuning from its start to its last iteration."""
     here = world(tuning.heuristic)
     heuristic, truth = here.heuristic, true_weights(tuning)
-    margin = here.margin if tuning.margin is None else tuning.margin
+    relative = tuning.loss == "relative"
+    margin = (here.share if relative else here.margin) if tuning.margin is None else tuning.margin
     held_out = here.searches(tuning.seed, tuning.held_out, HELD_OUT, truth, tuning.sigma)
-    true_loss, true_accuracy = mean_loss_and_accuracy(heuristic, truth, held_out, margin)
-    course = Course(here, truth, true_accuracy, true_loss, margin)
+    true_loss, true_accuracy = mean_loss_and_accuracy(heuristic, truth, held_out, margin, relative)
+    course = Course(here, truth, true_accuracy, true_loss, margin, relative)
     protocol = Protocol(
-        heuristic, tuning.optimiser, tuning.closing, tuning.release, tuning.sure, per_client=2**31
+        heuristic,
+        tuning.optimiser,
+        tuning.closing,
+        tuning.release,
+        tuning.sure,
+        tuning.keep,
+        per_client=2**31,
     )
     first = heuristic.shipped if tuning.start == "shipped" else random_weights(heuristic, tuning.seed)
     state = protocol.start(first)
     clients = _Clients(tuning, truth, margin)
     gradients(
-        heuristic, first, part(held_out, 0, 1), margin
+        heuristic, first, part(held_out, 0, 1), margin, relative
     )  # loads the compiled code, which is not to be timed
     _record(course, state.weights, held_out, margin, 0, 0.0)
     now = 0.0
@@ -188,6 +228,10 @@ def simulate(tuning: Tuning, watch: Watch | None = None) -> Course:
         _record(course, state.weights, held_out, margin, count, now / 3600.0)
         if watch is not None:
             watch(iteration + 1, tuning.iterations)
+        if tuning.budget is not None and course.receipt.counted >= tuning.budget:
+            break
+        if tuning.until is not None and course.loss[-1] <= tuning.until:
+            break
     return course
 
 
@@ -209,7 +253,9 @@ def _next(closing: Closing, state: State, clients: _Clients, now: float) -> tupl
 def _record(
     course: Course, weights: Doubles, held_out: Any, margin: float, updates: int, hours: float
 ) -> None:
-    loss, accuracy = mean_loss_and_accuracy(course.world.heuristic, weights, held_out, margin)
+    loss, accuracy = mean_loss_and_accuracy(
+        course.world.heuristic, weights, held_out, margin, course.relative
+    )
     course.weights.append(weights)
     course.accuracy.append(accuracy)
     course.loss.append(loss)
@@ -220,3 +266,17 @@ def _record(
 def bytes_per_message(release: Release, weights: int) -> int:
     """An update with its envelope."""
     return ENVELOPE + release.size(weights)
+
+
+def same_loss(tuning: Tuning, course: Course) -> float:
+    """The most that counts as the loss of the last version: one standard error of the held-out mean above it."""
+    held_out = course.world.searches(tuning.seed, tuning.held_out, HELD_OUT, course.truth, tuning.sigma)
+    scores = course.world.heuristic.score(course.weights[-1][None, :], held_out)
+    each = losses(scores, held_out, course.margin, course.relative)[:, 0]
+    return float(course.loss[-1] + each.std(ddof=1) / np.sqrt(len(each)))
+
+
+def updates_to(course: Course, loss: float) -> float:
+    """Updates until a version has at most this loss for the first time; infinite if none has."""
+    there = np.flatnonzero(np.array(course.loss) <= loss)
+    return float(np.cumsum(course.updates)[there[0]]) if there.size else float("inf")

@@ -29,7 +29,10 @@ Probe = Callable[[Doubles, Doubles, Doubles, Any], Doubles]
 
 @dataclass(frozen=True)
 class Weight:
-    """One constant of a heuristic. `step` is the most by which it may change in one iteration."""
+    """One constant of a heuristic. `step` is the most by which it may change in one iteration.
+
+    With `share`, a larger value may change by that share of itself, and the finite differences reach as much further.
+    """
 
     name: str
     shipped: float  # the value in the product
@@ -37,6 +40,7 @@ class Weight:
     upper: float
     step: float
     reach: float | None = None  # ε of the finite differences; by default a hundredth of the step
+    share: float = 0.0
 
     def __post_init__(self) -> None:
         require(
@@ -48,10 +52,14 @@ class Weight:
             self.reach is None or 0.0 < self.reach < math.inf,
             f"weight {self.name}: reach must be above 0, got {self.reach}",
         )
+        require(
+            0.0 <= self.share < 1.0,
+            f"weight {self.name}: share must be at least 0 and below 1, got {self.share}",
+        )
 
     @property
     def epsilon(self) -> float:
-        """ε: how far the finite differences look in each direction."""
+        """ε: how far the finite differences look in each direction, for a value that may change by `step`."""
         return self.step / 100.0 if self.reach is None else self.reach
 
 
@@ -119,12 +127,20 @@ class Heuristic:
         return np.array([weight.upper for weight in self.weights])
 
     @cached_property
-    def steps(self) -> Doubles:
-        return np.array([weight.step for weight in self.weights])
+    def _steps(self) -> tuple[Doubles, Doubles, Doubles]:
+        columns = [(weight.step, weight.share, weight.epsilon) for weight in self.weights]
+        step, share, epsilon = np.array(columns).T
+        return step, share, epsilon
 
-    @cached_property
-    def reach(self) -> Doubles:
-        return np.array([weight.epsilon for weight in self.weights])
+    def steps(self, weights: Doubles) -> Doubles:
+        """The most by which each weight may change in one iteration that begins with these."""
+        step, share, _ = self._steps
+        return np.maximum(step, share * np.abs(weights))
+
+    def reach(self, weights: Doubles) -> Doubles:
+        """ε of each weight around these."""
+        step, _, epsilon = self._steps
+        return np.asarray(epsilon * self.steps(weights) / step, dtype=np.float64)
 
     @cached_property
     def pairs(self) -> tuple[tuple[int, int], ...]:

@@ -31,6 +31,7 @@ class World:
     heuristic: Heuristic
     show: Show
     margin: float  # Δ that suits the size of its scores
+    share: float = 0.2  # δ, the margin of the relative loss
 
     def searches(self, seed: int, count: int, first: int, truth: Doubles, sigma: float = SIGMA) -> Any:
         """Searches `first` to `first + count` of people who follow the weights `truth`."""

@@ -16,6 +16,7 @@ from typing import Protocol
 from quorank.errors import BadInput
 from quorank.federation import wire
 from quorank.federation.coordinator import Coordinator, Verdict
+from quorank.network.answering import Answering
 from quorank.network.bundle import Bundle
 from quorank.network.declined import Declined
 from quorank.network.device import Device
@@ -69,13 +70,13 @@ def take_part(
 
     Where `search` is given, a task that waits for interactions is answered after as many searches as it takes.
     """
-    sent = 0
+    sent, answering = 0, Answering(device, getattr(link, "pinned", None))
     for task in link.tasks():
-        answer = device.answer(task)
+        answer = answering.answer(task)
         if search is not None and answer == Declined("waiting"):
             while not device.ready():
                 search(device)
-            answer = device.answer(task)
+            answer = answering.answer(task)
         if seen is not None:
             seen(answer)
         link.send(None if isinstance(answer, Declined) else answer)

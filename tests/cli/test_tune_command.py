@@ -59,6 +59,15 @@ def test_the_table_for_people_fits_a_terminal(quorank: Quorank) -> None:
     assert "rank accuracy" in outcome.out and "recency.90-days" in outcome.out and "people's" in outcome.out
 
 
+def test_late_and_duplicate_updates_are_reported(quorank: Quorank) -> None:
+    flags = ("--late", 0.2, "--duplicates", 0.1, *QUICK)
+    figures = json.loads(quorank("tune", "simulate", *flags, "--json").out)
+    assert figures["updates"] == 1200 and figures["late"] > 100 and figures["duplicates"] > 60
+    dropped = figures["late"] + figures["duplicates"]
+    shown = quorank("tune", "simulate", *flags).out
+    assert f"{dropped:,}" in shown and f"{figures['late']:,} late" in shown
+
+
 def test_versions_are_written_and_shown(quorank: Quorank, own_folder: Path) -> None:
     made = json.loads(quorank("tune", "simulate", *QUICK, "--out", "models", "--json").out)
     names = sorted(path.name for path in (own_folder / "models").iterdir())
@@ -91,6 +100,8 @@ def test_a_damaged_file_is_refused(quorank: Quorank, own_folder: Path) -> None:
         (("--sure", "-1"), "sure"),
         (("--sigma", "-1"), "sigma"),
         (("--held-out", "0"), "held_out"),
+        (("--late", "1.5"), "late must be a share"),
+        (("--keep", "1"), "keep"),
         (("--close", "stable", "--updates", "1"), "least"),
     ],
 )

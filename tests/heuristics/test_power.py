@@ -107,7 +107,7 @@ QUICK = People(pages=40.0, spread=15.0)
 @pytest.fixture
 def fewer(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PILOT", "CALIBRATION", "CHECK"):
-        monkeypatch.setattr(rehearsal, name, 2000)
+        monkeypatch.setattr(rehearsal, name, 1000)
 
 
 def test_the_treatment_is_as_good_as_asked(fewer: None) -> None:
@@ -115,9 +115,9 @@ def test_the_treatment_is_as_good_as_asked(fewer: None) -> None:
     strength, effect, error = calibrate(5, study, QUICK)
     assert 0 < strength < 1 and abs(effect + 0.3) < 4 * error + 0.02
     treated = rehearsal.treatment(QUICK, strength)
-    found = observe(6, 0, 2000, QUICK, {"t": treated, "c": rehearsal.product()})
+    found = observe(6, 0, 1000, QUICK, {"t": treated, "c": rehearsal.product()})
     change = client_means(found["t"], "characters") - client_means(found["c"], "characters")
-    assert change.mean() == pytest.approx(-0.3, abs=4 * change.std() / math.sqrt(2000) + 0.02)
+    assert change.mean() == pytest.approx(-0.3, abs=4 * change.std() / math.sqrt(1000) + 0.02)
     with pytest.raises(BadInput, match="rehearse a smaller effect"):
         calibrate(5, replace(study, effect=3.0), QUICK)
 

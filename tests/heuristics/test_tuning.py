@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -13,14 +15,8 @@ from quorank.heuristics.optimisers import SUITED
 from quorank.heuristics.releases import Signs
 from quorank.heuristics.searches import part
 from quorank.heuristics.traffic import DayNight
-from quorank.heuristics.tuning import Course, Tuning, simulate
+from quorank.heuristics.tuning import Tuning, same_loss, simulate, updates_to
 from quorank.heuristics.worlds import WORLDS, world
-
-
-def updates_to(course: Course, loss: float) -> float:
-    """Updates until the loss is reached for the first time."""
-    there = np.flatnonzero(np.array(course.loss) <= loss)
-    return float(np.cumsum(course.updates)[there[0]]) if there.size else float("inf")
 
 
 @pytest.mark.parametrize("name", ["frecency", "mail"])
@@ -68,13 +64,29 @@ def test_every_optimiser_lowers_the_loss_and_breaks_nothing(word: str) -> None:
 
 
 def test_stable_iterations_need_fewer_updates_than_half_hours() -> None:
-    saved = []
+    shares = []
     for seed in (1, 2, 3):
-        common = {"start": "random", "seed": seed, "traffic": DayNight(), "held_out": 4000}
-        fixed = simulate(Tuning(closing=Time(), **common))
-        adaptive = simulate(Tuning(closing=Stable(), **common | {"iterations": 64}))
-        saved.append(1.0 - updates_to(adaptive, fixed.loss[-1]) / updates_to(fixed, fixed.loss[-1]))
-    assert np.median(saved) >= 0.3
+        common = Tuning(start="random", seed=seed, traffic=DayNight(), held_out=2000)
+        half_hours = replace(common, closing=Time())
+        fixed = simulate(half_hours)
+        loss = same_loss(half_hours, fixed)
+        assert fixed.loss[-1] < loss < 1.5 * fixed.loss[-1]
+        budget = sum(fixed.updates)
+        course = simulate(replace(common, closing=Stable(), iterations=999, budget=budget, until=loss))
+        assert sum(course.updates) <= budget + Stable().most
+        shares.append(updates_to(course, loss) / updates_to(fixed, loss))
+    assert np.median(shares) <= 0.7
+
+
+def test_late_and_duplicate_updates_are_dropped_and_counted() -> None:
+    tuning = Tuning(start="random", iterations=20, held_out=1000, late=0.2, duplicates=0.1)
+    course, plain = simulate(tuning), simulate(replace(tuning, late=0.0, duplicates=0.0))
+    assert course.updates[1:] == [400] * 20 and course.receipt.counted == 8000 and plain.receipt.late == 0
+    sent = 8000 / 0.8
+    assert course.receipt.late == pytest.approx(0.2 * sent, abs=5 * np.sqrt(sent * 0.16) + 100)
+    assert course.receipt.duplicate == pytest.approx(800, abs=5 * np.sqrt(720))
+    assert course.gradients == pytest.approx(sent, rel=0.05)
+    assert course.accuracy[-1] == pytest.approx(plain.accuracy[-1], abs=0.02)
 
 
 def test_iterations_close_as_configured() -> None:
@@ -126,6 +138,9 @@ def test_people_take_what_their_weights_say() -> None:
         ({"margin": -1.0}, "margin"),
         ({"sigma": float("nan")}, "sigma"),
         ({"held_out": 0}, "held_out"),
+        ({"loss": "hinge"}, "relative or published"),
+        ({"late": 1.0}, "late must be a share"),
+        ({"budget": 0}, "budget"),
     ],
 )
 def test_refusals(fields: dict[str, object], words: str) -> None:

@@ -1,0 +1,248 @@
+"""A grid of runs on several hosts, through a Dask cluster.
+
+Each run is a process of its own beside the worker that was given it, writes into a temporary folder there and ends; its
+files come back as bytes and are written here, the summary last. So hosts share no disk, a run that is killed takes no
+worker with it, and a worker that dies takes no result with it: the run is given to another. Runs do not depend on where
+they are played, so the files are those of a grid on one host, byte for byte.
+
+Hosts must hold the same Quorank, which is compared first, and the same data under the same paths, which is not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.metadata
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from quorank import __version__
+from quorank.errors import BadInput, Interrupted, require
+from quorank.experiments import storage
+from quorank.experiments.documents import read_document, write_toml
+from quorank.experiments.experiment import Experiment
+from quorank.experiments.grid import FILE, INDEX, Cell, Grid
+from quorank.experiments.runner import run_experiment
+from quorank.files import write_whole
+
+CONNECT_SECONDS = 20.0
+AGAIN = 2
+"""So often a run whose process was killed is tried again; a worker's death is counted by Dask, which allows three."""
+
+_BAD, _STOPPED = 2, 130
+_LIBRARIES = ("numpy", "numba", "scipy", "pyarrow")
+Files = dict[str, bytes]
+Versions = dict[str, str]
+
+
+def run_on_cluster(
+    grid: Grid,
+    folder: Path,
+    address: str,
+    *,
+    threads: int | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    finished: Callable[[Cell, dict[str, Any]], None] | None = None,
+) -> list[Path]:
+    """Run every cell on the workers of a Dask scheduler; `run_grid` with other hands.
+
+    Workers run as many cells at once as they have threads, each with one thread unless told otherwise. On resume finished
+    cells are kept, and unfinished ones begin again.
+    """
+    if not resume:
+        storage.check_new(folder, overwrite=overwrite)
+    client = _connect(address)
+    with client:
+        check_workers(client)
+        folder.mkdir(parents=True, exist_ok=True)
+        if not resume:
+            storage.clear(folder)
+        folders = [folder / cell.name for cell in grid.cells]
+        index = {"axes": grid.axes, "runs": [target.name for target in folders]}
+        write_whole(folder / FILE, grid.toml())
+        write_whole(folder / INDEX, storage.json_bytes(index))
+        waiting = [
+            (cell, target)
+            for cell, target in zip(grid.cells, folders, strict=True)
+            if not (resume and storage.is_finished(target))
+        ]
+        if not (resume or overwrite):
+            for _, target in waiting:
+                storage.check_new(target)
+        for cell, target, files in _results(client, waiting, threads or 1):
+            _write(target, files)
+            if finished is not None:
+                finished(cell, json.loads(files[storage.SUMMARY]))
+    return folders
+
+
+def _distributed() -> Any:
+    """Dask's package, which is not needed for anything else."""
+    try:
+        return importlib.import_module("distributed")
+    except ImportError:
+        raise BadInput(
+            "--cluster needs the package distributed, which is not installed; install quorank[cluster]"
+        ) from None
+
+
+def _connect(address: str) -> Any:
+    """A client of the scheduler."""
+    dask = _distributed()
+    try:
+        return dask.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
+    except (OSError, TimeoutError, ValueError) as error:
+        raise BadInput(
+            f"--cluster {address}: no Dask scheduler answers there ({type(error).__name__}); start one with: dask scheduler"
+        ) from None
+
+
+def versions() -> Versions:
+    """What must be the same on all hosts for results to be the same bytes."""
+    package, sources = Path(__file__).parents[1], hashlib.blake2b(digest_size=8)
+    for path in sorted(package.rglob("*.py")):
+        name = path.relative_to(package).as_posix()
+        if not name.startswith("benchmarks/"):  # these lie elsewhere in a checkout
+            sources.update(name.encode() + b"\0" + path.read_bytes())
+    found = {"quorank": f"{__version__} ({sources.hexdigest()})"}
+    return found | {name: importlib.metadata.version(name) for name in _LIBRARIES}
+
+
+def check_workers(client: Any) -> None:
+    """Refuse a cluster without workers, or with one whose Quorank or libraries are not those of this host."""
+
+    def look() -> Any:  # goes to the workers as code, since Quorank may be absent there
+        try:
+            from quorank.experiments.cluster import versions as theirs
+        except ImportError:
+            return {"quorank": "none"}
+        return theirs()
+
+    found = client.run(look)
+    require(
+        found,
+        "the cluster has no workers; start some with: dask worker ADDRESS, in an environment with Quorank",
+    )
+    check_versions(versions(), found)
+
+
+def check_versions(ours: Versions, found: Mapping[str, Versions]) -> None:
+    """One sentence about the first worker that differs."""
+    for worker, theirs in sorted(found.items()):
+        for name, version in ours.items():
+            require(
+                theirs.get(name) == version,
+                f"the worker {worker} has {name} {theirs.get(name)}, and here it is {version}; install the same on both",
+            )
+
+
+def _results(
+    client: Any, waiting: list[tuple[Cell, Path]], threads: int
+) -> Iterator[tuple[Cell, Path, Files]]:
+    """Cells with the files of their runs, as they finish."""
+    dask = _distributed()
+    stop = dask.Event(client=client)
+    futures = {
+        client.submit(
+            run_cell, write_toml(cell.experiment.tables()), target.name, threads, stop.name, pure=False, retries=AGAIN
+        ): (cell, target)
+        for cell, target in waiting
+    }  # fmt: skip
+    try:
+        for future in dask.as_completed(list(futures), loop=client.loop):
+            cell, target = futures.pop(future)
+            try:
+                files = future.result()
+            except dask.KilledWorker:
+                raise BadInput(
+                    f"{cell.name}: every worker that was given this run died of it; give workers more memory"
+                ) from None
+            if isinstance(files, str):
+                raise BadInput(f"{cell.name}: {files}")
+            yield cell, target, files
+    except BaseException:
+        stop.set()
+        client.cancel(list(futures))
+        raise
+
+
+def _write(target: Path, files: Files) -> None:
+    """A run's files into its folder; the summary, which marks it as finished, comes last."""
+    target.mkdir(parents=True, exist_ok=True)
+    storage.clear(target)
+    for name in sorted(files, key=lambda name: (name == storage.SUMMARY, name)):
+        path = target / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, files[name])
+
+
+def run_cell(toml: str, name: str, threads: int, stop: str) -> Files | str:
+    """On a worker: the files of one run, or why it cannot be run; raises where it was killed or told to stop."""
+    word = _distributed().Event(stop)
+    with tempfile.TemporaryDirectory(prefix="quorank-") as folder:
+        file, target = Path(folder, "cell.toml"), Path(folder, name)
+        file.write_text(toml, encoding="utf-8")
+        command = [sys.executable, "-m", "quorank.experiments.cluster", str(file), str(target), str(threads)]
+        with Path(folder, "said").open("w+b") as said:
+            process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=said
+            )  # its input stays open for as long as this worker lives
+            try:
+                while (code := _wait(process)) is None:
+                    if word.is_set():
+                        raise Interrupted(0, 0)
+            finally:
+                process.kill()
+                process.wait()
+            said.seek(0)
+            text = said.read().decode(errors="replace").strip()
+        if code == _BAD:
+            return text
+        if code != 0:
+            raise RuntimeError(f"the run's process ended with {code}: {text[-500:]}")
+        return {
+            path.relative_to(target).as_posix(): path.read_bytes()
+            for path in target.rglob("*")
+            if path.is_file()
+        }
+
+
+def _wait(process: subprocess.Popen[bytes]) -> int | None:
+    try:
+        return process.wait(timeout=1.0)
+    except subprocess.TimeoutExpired:
+        return None
+
+
+def _end_with_parent() -> None:
+    """End when the worker does, which holds the other end of this process's input."""
+
+    def watch() -> None:
+        os.read(0, 1)
+        os._exit(_STOPPED)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def main(arguments: list[str]) -> int:
+    """`cluster FILE FOLDER THREADS`: one run, in a process of its own."""
+    file, folder, threads = arguments
+    _end_with_parent()
+    try:
+        run_experiment(Experiment.read(read_document(Path(file))), Path(folder), threads=int(threads))
+    except BadInput as error:
+        print(error, file=sys.stderr)
+        return _BAD
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

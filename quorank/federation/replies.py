@@ -1,0 +1,90 @@
+"""The replies that an open round has accepted: who sent them, and their running sum.
+
+Sums are exact in any order (`exact_sum`), so a reply is added when it is accepted and need not be kept: what a round holds
+in memory does not grow with its cohort, but for the clients' numbers. Rules that must see single updates keep them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from quorank.errors import BadInput, require
+from quorank.federation import wire
+from quorank.federation.exact_sum import LARGEST, ROOM
+from quorank.federation.gathering import Gathering
+from quorank.federation.rounds import Gathered, State
+from quorank.privacy import Mechanism
+
+Doubles = npt.NDArray[np.float64]
+Key = tuple[int, int]
+"""Client and round that a reply is of."""
+
+
+class Replies:
+    """Iterates over the keys of what was accepted."""
+
+    def __init__(self, mechanism: Mechanism, parameters: int, single: bool) -> None:
+        self._gathering = Gathering(mechanism, parameters)
+        self._single = single
+        self._kept: dict[
+            Key, tuple[Doubles, int] | None
+        ] = {}  # (row, interactions), where they are looked at
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._kept
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._kept)
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def check(self, state: State, reply: wire.Reply, heaviest: int, longest: float, count: int) -> None:
+        """Refuse numbers that no honest client sends, or that `count` such replies could not be summed exactly with."""
+        size, mechanism = self._gathering.parameters, self._gathering.mechanism
+        require(
+            reply.release.shape == (size,) and reply.release.dtype == np.float64,
+            f"the release must be {size} numbers; install the same ranker on both sides",
+        )
+        numbers = np.append(reply.release, reply.statistics)
+        require(bool(np.isfinite(numbers).all()), "the release holds a number that is not finite")
+        require(
+            1 <= reply.interactions <= heaviest,
+            f"the reply claims more or fewer interactions than 1 to {heaviest}",
+        )
+        length = float(np.sqrt(np.dot(reply.release, reply.release)))
+        require(length <= longest, f"the release is longer than {longest:g}")
+        weight = reply.interactions if mechanism.weighted else 1
+        require(
+            float(np.abs(numbers).max()) * weight < min(LARGEST, ROOM / max(1, count)),
+            "the reply holds a number that is too large to be summed exactly",
+        )
+        try:
+            mechanism.check(reply.release[None, :], np.array([reply.client]), state.private)
+        except BadInput:
+            raise BadInput("the release is longer than the clip that this round's privacy allows") from None
+
+    def add(self, state: State, reply: wire.Reply, share: float = 1.0) -> None:
+        """Count a reply whose release counts this share of a fresh one's."""
+        size = self._gathering.parameters
+        row = np.empty((1, size + len(reply.statistics)))
+        np.multiply(reply.release, share, out=row[0, :size])
+        row[0, size:] = reply.statistics
+        clients, interactions = np.array([reply.client]), np.array([reply.interactions])
+        self._gathering.add(state, clients, row, interactions, int(reply.within))
+        kept = (row[0, :size], reply.interactions) if self._single else None
+        self._kept[reply.client, reply.round] = kept
+
+    def gathered(self, state: State) -> Gathered:
+        """The sum; where rules look at single updates, those in the order of their clients."""
+        if not self._single:
+            return self._gathering.close(state)
+        found = [kept for _, kept in sorted(self._kept.items()) if kept is not None]
+        updates = np.empty((len(found), self._gathering.parameters))
+        for at, (row, _) in enumerate(found):
+            updates[at] = row
+        weights = np.array([interactions for _, interactions in found], dtype=np.float64)
+        return self._gathering.close(state, updates=updates, weights=weights)

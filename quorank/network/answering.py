@@ -1,0 +1,41 @@
+"""What a device answers, whatever it is asked: a task of its run, a phase of a secure sum, a round of a rebuilding."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from quorank.network.declined import Declined
+from quorank.network.device import Device
+from quorank.network.rebuilding import Rebuilder, is_rebuilding
+
+if TYPE_CHECKING:
+    from quorank.network.secure_device import SecureDevice
+
+_SECURE = b"QSEC"
+
+
+class Answering:
+    """One device's answers; `pinned` are the identities of those whom it lets itself be summed with."""
+
+    def __init__(self, device: Device, pinned: Mapping[int, bytes] | None = None) -> None:
+        self.device, self.pinned = device, pinned
+
+    @cached_property
+    def _secure(self) -> SecureDevice:
+        from quorank.network.secure_device import SecureDevice
+
+        return SecureDevice(self.device, self.pinned)
+
+    @cached_property
+    def _rebuilder(self) -> Rebuilder:
+        return Rebuilder(self.device)
+
+    def answer(self, content: bytes) -> bytes | Declined:
+        """The reply, or why there is none; it never raises."""
+        if content.startswith(_SECURE):
+            return self._secure.answer(content) if self.device.terms.secure else Declined("secure")
+        if is_rebuilding(content, self.device.terms.run):
+            return self._rebuilder.answer(content)
+        return self.device.answer(content)

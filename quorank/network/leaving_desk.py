@@ -1,0 +1,276 @@
+"""Where clients leave, on the coordinator's side: a request is checked, the client is out, the ranker is built again.
+
+A request comes as a device's answer to whatever it is asked (`notices`). From then on the client is in no cohort, the open
+round's included. When that round is over, the ranker is built again from its start without all who have left
+(`federation.unlearning`, method `fresh`): in one round for every `interval` that were done, each `interval` times as long,
+from what the remaining devices still hold (`rebuilding`). Where devices may not release the same interactions again, the
+ranker starts anew from its beginning; that too holds nothing of the leaver, and costs what was learned.
+
+Then the rebuilt ranker is in the checkpoint, the optimiser's memory, the journal and the rebuilding's own files are gone,
+and the confirmation is sent until the device has heard it. What is kept of a leaver is its number, so that it stays out,
+and the digest of its request. A desk that is killed anywhere goes on there.
+
+What the leaver did acts on in one way that no coordinator can undo: the lists that the others hold were shown by rankers
+that it had a part in.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from quorank.errors import BadInput, require
+from quorank.federation.coordinator import JOURNAL, Coordinator
+from quorank.federation.journal import Journal
+from quorank.federation.rounds import Federation, Report
+from quorank.federation.servers import AVERAGE
+from quorank.files import write_whole
+from quorank.network import notices
+from quorank.network.driver import Driver, Own
+from quorank.network.leaving import check_request
+from quorank.network.rebuilding import can_replay, name_of
+from quorank.network.rebuilding_run import Rebuilding, rebuilding_of, without
+
+Doubles = npt.NDArray[np.float64]
+
+FILE, FOLDER = "leaving.json", "rebuilding"
+INTERVAL = 10  # Δt
+
+Method = Literal["fresh", "anew"]
+"""How a ranker was built without a leaver: from what the others hold, or from its beginning."""
+
+GREET_SECONDS, RECEIPT_SECONDS = 300.0, 10.0
+"""A device that is asked nothing else is greeted so often; a confirmation is repeated so often."""
+
+
+@dataclass(frozen=True)
+class Leaver:
+    """One client that has asked to leave, as it is kept."""
+
+    client: int
+    digest: str  # of its request
+    at: float
+    number: int | None = None  # of the rebuilding without it
+    done: bool = False
+    method: Method | None = None
+    rounds: int = 0  # of the rebuilding
+    epsilon: float | None = None  # what the rebuilding has spent, beside what the run has
+
+
+@dataclass(eq=False)
+class LeavingDesk:
+    """The leavers of one coordinator. `round` takes the place of the driver's; `look` is called while nothing else is done.
+
+    `keys` are the public keys that clients are known by; `start` is the ranker before the first round.
+    """
+
+    coordinator: Coordinator
+    driver: Driver
+    keys: Callable[[], Mapping[int, bytes]]
+    start: Doubles
+    interval: int = INTERVAL
+    leavers: list[Leaver] = field(default_factory=list, init=False)
+    _federation: Federation = field(init=False)  # with all clients
+    _greeted: dict[str, float] = field(default_factory=dict, init=False)
+    _current: Rebuilding | None = field(default=None, init=False)  # while the ranker is built again
+    _empty: set[int] = field(default_factory=set, init=False)  # clients who hold nothing to learn from again
+    _confirmed: dict[int, float] = field(
+        default_factory=dict, init=False
+    )  # when the confirmation was sent last
+
+    def __post_init__(self) -> None:
+        require(self.interval >= 1, f"interval must be at least 1 round, got {self.interval}")
+        require(
+            isinstance(self.driver.assignment, Own),
+            "simulated clients leave by quorank unlearn; a desk is for devices",
+        )
+        self._federation = self.coordinator.federation
+        require(
+            self._federation.beta == 0.0,
+            "rules that judge clients by their history need everyone in every round, so nobody can leave; take history out",
+        )
+        self.driver.notice = self.notice
+        self._read()
+        self._dismiss()
+
+    @property
+    def gone(self) -> tuple[int, ...]:
+        """All who have asked to leave."""
+        return tuple(sorted({leaver.client for leaver in self.leavers}))
+
+    @property
+    def pending(self) -> list[Leaver]:
+        return [leaver for leaver in self.leavers if not leaver.done]
+
+    # what devices say
+
+    def notice(self, node: str, part: bytes) -> bool:
+        """For the driver: take what is no reply."""
+        if part == notices.HEARD:
+            return True
+        if part == notices.NOTHING:
+            self._empty.update(client for client, name in self._nodes.items() if name == node)
+            self._dismiss()
+            return True
+        if not part.startswith(notices.REQUEST):
+            return False
+        try:
+            self._take(node, part)
+        except BadInput as error:
+            refused = self.coordinator.refused
+            refused[str(error)] = refused.get(str(error), 0) + 1
+        return True
+
+    def _take(self, node: str, request: bytes) -> None:
+        leaving = check_request(request, self.coordinator.run, dict(self.keys()))
+        require(
+            self._nodes.get(leaving.client) == node,
+            "the request to leave came over another client's line; it is refused",
+        )
+        if leaving.client not in self.gone:
+            self._write([*self.leavers, Leaver(leaving.client, leaving.digest, leaving.at)])
+            self._dismiss()
+        elif leaving.digest not in {leaver.digest for leaver in self.leavers}:
+            raise BadInput("the client has asked to leave already, with another request; it is refused")
+
+    def _dismiss(self) -> None:
+        """No leaver is waited for, now or later; nor in a rebuilding whoever has nothing for it."""
+        coordinator, rebuilding = self.coordinator, self._current
+        if self.leavers:
+            coordinator.federation = without(self._federation, self.gone)
+            coordinator._cohort = coordinator.cohort - set(self.gone)
+        if rebuilding is not None:
+            absent = tuple(sorted({*self.gone, *self._empty}))
+            rebuilding.federation = without(rebuilding.federation, absent)
+            rebuilding._cohort = rebuilding.cohort - set(absent)
+
+    @property
+    def _nodes(self) -> Mapping[int, str]:
+        assert isinstance(self.driver.assignment, Own)
+        return self.driver.assignment.names
+
+    # what is done about it
+
+    def round(self, coordinator: Coordinator) -> Report:
+        """Play a round, and afterwards whatever the leavers of meanwhile ask for."""
+        self.attend()
+        report = self.driver.round(coordinator)
+        self.attend()
+        return report
+
+    def look(self) -> None:
+        """Greet devices, so that they can say that they want to leave, and repeat confirmations."""
+        now, present = self.driver.clock(), set(self.driver.transport.nodes())
+        asked = {flight.node for flight in self.driver._flights.values()}
+        self._greeted = {node: at for node, at in self._greeted.items() if node in present}
+        self._greeted |= dict.fromkeys(asked, now)  # a task is as good an occasion
+        over = {leaver.client: leaver.digest for leaver in self.leavers if leaver.done}
+        for client, node in self._nodes.items():
+            if node not in present:
+                continue
+            if client in over:
+                if now - self._confirmed.get(client, -math.inf) >= RECEIPT_SECONDS:
+                    self._confirmed[client] = now
+                    self.driver.transport.push(node, notices.RECEIPT + over[client].encode())
+            elif now - self._greeted.get(node, -math.inf) >= GREET_SECONDS:
+                self._greeted[node] = now
+                self.driver.transport.push(node, notices.GREETING)
+
+    def attend(self) -> None:
+        """Build the ranker again for those who have asked to leave; between two rounds, else nothing is done yet."""
+        while self.pending and not self.coordinator._open:
+            if any(leaver.number is None for leaver in self.pending):
+                number = 1 + max((leaver.number or 0 for leaver in self.leavers), default=0)
+                self._clear()
+                self._write([one if one.done else replace(one, number=number) for one in self.leavers])
+            number = self.pending[0].number or 1
+            found = self._rebuilt(number)
+            if found is None:
+                continue
+            theta, rounds, epsilon = found
+            self._install(theta)
+            method: Method = "fresh" if rounds else "anew"
+            over = {"done": True, "method": method, "rounds": rounds, "epsilon": epsilon}
+            self._write([replace(one, **over) if one.number == number else one for one in self.leavers])  # type: ignore[arg-type]
+            self._clear()
+            self.look()
+
+    def _rebuilt(self, number: int) -> tuple[Doubles, int, float | None] | None:
+        """(θ without all who have left, rounds that it took, their ε); None where one more has left meanwhile."""
+        coordinator, gone = self.coordinator, self.gone
+        done, remaining = coordinator.state.round, self._federation.clients - len(gone)
+        rounds = math.ceil(done / self.interval)
+        if rounds == 0 or remaining == 0 or not can_replay(coordinator.mechanism):
+            return self.start.copy(), 0, None
+        try:
+            rebuilding = rebuilding_of(
+                coordinator,
+                self._federation,
+                self.start,
+                rounds,
+                name_of(coordinator.run, number),
+                self.gone,
+                float(self.interval),
+                self._folder,
+            )
+        except BadInput:  # within its budget of privacy nothing can be learned in so few rounds
+            return self.start.copy(), 0, None
+        driver, self._current = replace(self.driver), rebuilding
+        try:
+            while not rebuilding.done:
+                driver.round(rebuilding)
+                if self.gone != gone:
+                    return None
+        finally:
+            self._current = None
+            self._empty.clear()
+        statement = rebuilding.mechanism.statement(rounds) or {}
+        return rebuilding.ranker.copy(), rounds, statement.get("epsilon")
+
+    def _install(self, theta: Doubles) -> None:
+        """The rebuilt ranker takes the old one's place, and nothing that the old one left behind stays."""
+        coordinator = self.coordinator
+        memory = self._federation.server.start(len(theta))
+        if AVERAGE in memory:
+            memory[AVERAGE] = theta.copy()
+        state = replace(coordinator.state, theta=theta, memory=memory, history=None)
+        counted = {key for key in coordinator._counted if key[0] not in self.gone}
+        if coordinator.folder is not None:
+            coordinator._save(coordinator.folder, state, coordinator.reports, counted)
+            Journal(coordinator.folder / JOURNAL).clear()
+        coordinator.state, coordinator._counted = state, counted
+
+    # what is kept
+
+    @property
+    def _folder(self) -> Path | None:
+        folder = self.coordinator.folder
+        return None if folder is None else folder / FOLDER
+
+    def _clear(self) -> None:
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _write(self, leavers: list[Leaver]) -> None:
+        folder = self.coordinator.folder
+        if folder is not None:
+            write_whole(folder / FILE, json.dumps([asdict(leaver) for leaver in leavers], indent=1))
+        self.leavers = leavers
+
+    def _read(self) -> None:
+        folder = self.coordinator.folder
+        path = None if folder is None else folder / FILE
+        if path is None or not path.is_file():
+            return
+        try:
+            self.leavers = [Leaver(**entry) for entry in json.loads(path.read_text())]
+        except (ValueError, TypeError) as error:
+            raise BadInput(f"{path}: damaged ({type(error).__name__}); restore it from a copy") from None

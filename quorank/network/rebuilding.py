@@ -1,0 +1,158 @@
+"""A device's part in rebuilding the ranker after another client has left: it learns again from lists that it still holds.
+
+A rebuilding is a run of its own (`name_of`) from the first ranker, in fewer and longer rounds (`federation.unlearning`,
+method `fresh`; thesis chapter 6 without eq. 6.2). A device answers its round j from the j-th batch of B interactions that
+its releases have used and that it keeps, beginning again after the last: nobody has to search again. Like every task it
+is answered once, with consent, and stands in the log. A device that has released nothing says so, and is left out.
+
+Each answer is one more release of interactions that were released before. Where the device draws noise itself, and in
+secure sums, that noise was planned for one release, so such a device declines, and the ranker starts anew instead.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from quorank.errors import BadInput, require
+from quorank.federation import wire
+from quorank.learning import Shown
+from quorank.network import notices
+from quorank.network.client_privacy import check_memory
+from quorank.network.declined import Declined, Refusal
+from quorank.network.device import Device, digest_of
+from quorank.network.late_learning import LateRanker
+from quorank.network.private_rows import checksum, shown_from
+from quorank.network.private_store import Release
+from quorank.privacy import Mechanism, Plain
+from quorank.privacy.gaussian import GaussianMechanism
+
+Doubles = npt.NDArray[np.float64]
+
+_MARK = " rebuilt "
+
+
+def name_of(run: str, number: int) -> str:
+    """The run in which a ranker is built again for the first, second … time."""
+    return f"{run}{_MARK}{number}"
+
+
+def is_rebuilding(content: bytes, run: str) -> bool:
+    """Whether a message is a task of a rebuilding of this run."""
+    try:
+        name = wire.decode_task(content).run
+    except BadInput:
+        return False
+    start, _, number = name.rpartition(_MARK)
+    return start == run and number.isdecimal()
+
+
+def can_replay(mechanism: Mechanism) -> bool:
+    """Whether clients may release the same interactions again: where they draw no noise that was planned for once."""
+    return isinstance(mechanism, Plain | GaussianMechanism)
+
+
+class Rebuilder:
+    """Answers the tasks of rebuildings for a device."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+
+    def answer(self, content: bytes) -> bytes | Declined:
+        """The reply to a task, or why there is none; it never raises."""
+        return self.device.guarded(lambda: self._answer(content))
+
+    def _answer(self, content: bytes) -> bytes:
+        device, store, terms = self.device, self.device.store, self.device.terms
+        with store.transaction():
+            if not store.consent:
+                raise Refusal("consent")
+            if not can_replay(terms.mechanism):
+                raise Refusal("task")
+            task = self._read(content)
+            digest, round_ = digest_of(task), task.round + 1
+            known = store.release(task.run, round_)
+            if known is not None:
+                if known.task != digest or known.reply is None:
+                    raise Refusal("repeated")
+                return known.reply
+            if store.last_round(task.run) > round_:
+                raise Refusal("old")
+            if self._batches() == 0:
+                return notices.NOTHING
+            row = self._update(task).reshape(1, -1)
+            names = np.array([terms.client], dtype=np.int64)
+            within = terms.mechanism.release(row, task.theta, task.round, names, task.private)
+            if not np.isfinite(row).all():
+                raise Refusal("numbers")
+            reply = wire.encode_reply(
+                wire.Reply(task.run, task.round, terms.client, row[0], terms.interactions, bool(within))
+            )
+            entry = Release(
+                task.run,
+                round_,
+                device._clock(),
+                terms.interactions,
+                len(reply),
+                device.privacy | {"rebuilding": True},
+                reply,
+                digest,
+            )
+            store.add_release(entry, [])
+        return reply
+
+    def _read(self, content: bytes) -> wire.Task:
+        task, terms = wire.decode_task(content), self.device.terms
+        if task.clients not in ((), (terms.client,)):
+            raise Refusal("client")
+        if task.round >= terms.rounds:
+            raise Refusal("over")
+        try:
+            require(task.theta.shape == (terms.parameters,), "another ranker")
+            require(bool(np.isfinite(task.theta).all()), "not finite")
+            check_memory(terms.mechanism, task.private)
+        except BadInput:
+            raise Refusal("task") from None
+        return task
+
+    def _update(self, task: wire.Task) -> Doubles:
+        """What the batch of this round teaches from the task's ranker on, as far as it is for all."""
+        terms, own, b = self.device.terms, self.device.store.personal, self.device.terms.interactions
+        start = task.theta if own is None else task.theta + own
+        online = LateRanker(
+            start,
+            terms.n_features,
+            terms.ranker,
+            terms.learner,
+            0,  # no list is drawn
+            terms.client,
+            task.round,
+            terms.k,
+            terms.mechanism.bound,
+        )
+        for shown, clicks in self._interactions(task.round % self._batches() * b, b):
+            online.learn(shown, clicks)
+        update = online.parameters - start
+        return update if terms.split is None else update * terms.split.send
+
+    def _batches(self) -> int:
+        store, terms = self.device.store, self.device.terms
+        query = "SELECT count(*) FROM interactions WHERE release IS NOT NULL AND run = ?"
+        return int(store.file.rows(query, terms.run)[0][0]) // terms.interactions
+
+    def _interactions(self, first: int, count: int) -> list[tuple[Shown, npt.NDArray[np.bool_]]]:
+        """Lists and clicks that releases have used, in the order in which they happened."""
+        rows = self.device.store.file.rows(
+            "SELECT documents, features, shown, clicks, circumstances, checksum FROM interactions"
+            " WHERE release IS NOT NULL AND run = ? ORDER BY id LIMIT ? OFFSET ?",
+            self.device.terms.run,
+            count,
+            first,
+        )
+        found = []
+        for place, (documents, *blobs, check) in enumerate(rows):
+            require(checksum(*blobs) == check, "an interaction is damaged; restore the file from a copy")
+            features, order, clicks, circumstances = blobs
+            shown = shown_from(features, documents, order, circumstances, place)
+            found.append((shown, np.frombuffer(clicks, dtype=np.uint8).astype(np.bool_)))
+        return found

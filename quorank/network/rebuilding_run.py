@@ -1,0 +1,96 @@
+"""The coordinator's side of a rebuilding: a run of its own from the first ranker, without those who have left.
+
+Its rounds stand for several of the run each, so its steps are as many times longer, and as long steps are noisy, it hands
+out a mean of its rankers (`federation.unlearning`, method `fresh`). Its privacy is planned for its own rounds and drawn
+from a seed of its own: what it spends comes on top of what the run has spent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from quorank.federation.coordinator import Coordinator
+from quorank.federation.participation import Participation
+from quorank.federation.rounds import Federation, Gathered
+from quorank.federation.servers import Add
+from quorank.federation.unlearning import fresh_seed, stretched
+
+Doubles = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+GAMMA = 3.0
+"""γ of the mean of rankers that is handed out, as in `quorank unlearn`."""
+
+
+@dataclass(frozen=True)
+class Without:
+    """A participation without those who have left; the others keep their numbers and their draws."""
+
+    kind: ClassVar[str] = "without"
+
+    inner: Participation
+    absent: tuple[int, ...]
+
+    def size(self, clients: int) -> int:
+        return self.inner.size(clients)
+
+    def members(self, clients: int, round_: int, seed: int) -> Integers:
+        found = self.inner.members(clients, round_, seed)
+        everyone = np.arange(clients) if found is None else found
+        return everyone[~np.isin(everyone, self.absent)]
+
+
+def without(federation: Federation, absent: tuple[int, ...]) -> Federation:
+    """The same federation with these clients in no cohort."""
+    participation = cast("Participation", Without(federation.participation, absent))
+    return replace(federation, participation=participation)
+
+
+@dataclass(eq=False)
+class Rebuilding(Coordinator):
+    """A coordinator whose rounds count `stretch` times."""
+
+    stretch: float = 1.0
+
+    def gathered(self) -> Gathered:
+        return stretched(super().gathered(), self.stretch)
+
+
+def rebuilding_of(
+    coordinator: Coordinator,
+    federation: Federation,
+    start: Doubles,
+    rounds: int,
+    name: str,
+    gone: tuple[int, ...],
+    stretch: float,
+    folder: Path | None,
+) -> Rebuilding:
+    """Of a coordinator's run, whose `federation` still has all clients; it goes on where its checkpoint stands."""
+    server = federation.server
+    if isinstance(server, Add) and server.average is None:
+        server = replace(server, average=GAMMA)
+    setting, remaining = federation.setting(rounds, len(start)), federation.clients - len(gone)
+    setting = replace(setting, clients=remaining, cohort=min(setting.cohort, remaining))
+    seed = fresh_seed(coordinator.seed, name, gone)
+    mechanism = federation.privacy.mechanism(setting, seed)
+    remains = without(replace(federation, server=server), gone)
+    if folder is not None:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    return Rebuilding(
+        remains,
+        mechanism,
+        replace(remains.start(start), private=mechanism.start()),
+        rounds,
+        name,
+        seed,
+        replace(coordinator.rules, asynchronous=None),
+        folder,
+        coordinator.clock,
+        stretch=stretch,
+    )

@@ -1,0 +1,297 @@
+"""Plays secure rounds over a transport: the five exchanges of `SecureRound` as messages, with deadlines and drop-outs.
+
+The first exchange waits for people, as a plain round does: it ends by the coordinator's rules, and never with fewer
+clients than a sum is made of. In the others those who were there a moment ago answer by themselves; who has not after
+`ANSWER_SECONDS`, or says that it has left, is left out. Where too few are left there is no sum, nothing was revealed,
+and the round ends with the ranker as it is, as in process. Devices take part in a round once, so it is not repeated; nor
+is one that the coordinator had begun when it was killed. Simulated clients can begin again, to the same sum.
+
+A node that plays several clients is sent and answers a bundle (`several`); a device gets and gives single messages, and
+which client it is, is known from its line.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from quorank.errors import BadInput, Interrupted, require
+from quorank.federation import wire
+from quorank.federation.coordinator import Coordinator
+from quorank.federation.gathering import Gathering
+from quorank.federation.rounds import Gathered, Report
+from quorank.files import write_whole
+from quorank.network import frames
+from quorank.network.secure_device import gathered_of, least_of, plan_of
+from quorank.network.secure_round import KEYS, PHASES, SecureRound
+from quorank.network.transport import BUSY, Arrival, Failure
+from quorank.privacy.integer_sums import IntegerSums
+from quorank.privacy.secure_server import RoundFailed
+
+if TYPE_CHECKING:
+    from quorank.network.driver import Driver
+
+ANSWER_SECONDS = 120.0
+"""After the first exchange a device answers by itself."""
+
+TRIES = 3
+"""So often a secure round of simulated clients is begun."""
+
+BEGUN = "secure.round"
+"""The coordinator's file that says which round it has begun."""
+
+SEVERAL = b"QSCB"
+_CLIENT = struct.Struct("<I")
+
+
+def several(messages: Mapping[int, bytes]) -> bytes:
+    """Messages for some of the clients that a node plays, by client."""
+    return SEVERAL + frames.pack([_CLIENT.pack(client) + content for client, content in messages.items()])
+
+
+def single(content: bytes) -> list[tuple[int, bytes]]:
+    """The messages again."""
+    require(content.startswith(SEVERAL), "the messages of a secure sum cannot be read; they are refused")
+    parts = frames.unpack(content[len(SEVERAL) :])
+    require(
+        all(len(part) > _CLIENT.size for part in parts), "a message of a secure sum is cut off; it is refused"
+    )
+    return [(_CLIENT.unpack_from(part)[0], part[_CLIENT.size :]) for part in parts]
+
+
+class _Flight(NamedTuple):
+    node: str
+    clients: tuple[int, ...]
+    since: float
+
+
+@dataclass(eq=False)
+class SecureDriver:
+    """A driver's secure rounds; `pinned` are the identities of the clients, where they are known."""
+
+    driver: Driver
+    pinned: Mapping[int, bytes] | None = None
+    answer_seconds: float = ANSWER_SECONDS
+    _result: tuple[int, Gathered] | None = field(
+        default=None, init=False
+    )  # of a round that could not be saved
+    _facts: dict[int, wire.Reply] = field(default_factory=dict, init=False)
+
+    def round(self, coordinator: Coordinator) -> Report:
+        """Play the coordinator's next round to its end."""
+        mechanism = _sums(coordinator)
+        task, number = coordinator.plan(), coordinator.state.round
+        least = least_of(mechanism)
+        require(
+            len(coordinator.cohort) >= least,
+            f"a secure sum of this run takes at least {least} clients, and the round has {len(coordinator.cohort)}; "
+            "start a new run",
+        )
+        if self._result is None or self._result[0] != number:
+            self._result = number, self._gathered(coordinator, mechanism, task)
+        return coordinator.close(self._result[1])
+
+    def _gathered(self, coordinator: Coordinator, mechanism: IntegerSums, task: wire.Task) -> Gathered:
+        simulated = self.driver.assignment.simulated
+        if not simulated and not _begin(coordinator):
+            return _nothing(coordinator)
+        for _ in range(TRIES if simulated else 1):
+            round_ = SecureRound(
+                task,
+                os.urandom(16),
+                sorted(coordinator.cohort),
+                least_of(mechanism),
+                pinned=self.pinned,
+                neighbourhood=plan_of(mechanism),
+                clock=self.driver.clock,
+            )
+            self._facts.clear()
+            try:
+                while not round_.done:
+                    _Phase(self, coordinator, round_).play()
+                    round_.advance()
+            except RoundFailed:
+                continue
+            return self._sum(coordinator, mechanism, round_)
+        if simulated:
+            from quorank.network.driver import Stopped
+
+            raise Stopped(
+                coordinator.state.round, coordinator.rounds, f"a secure sum failed {TRIES} times in a row"
+            )
+        return _nothing(coordinator)
+
+    def _sum(self, coordinator: Coordinator, mechanism: IntegerSums, round_: SecureRound) -> Gathered:
+        """What the round is closed with; simulated users' statistics come beside the masks, devices send none."""
+        assert round_.total is not None
+        present, state = len(round_.survivors), coordinator.state
+        facts = Gathering(mechanism, 0)
+        for client, fact in sorted(self._facts.items()):
+            rows, searched = np.array([fact.statistics]), np.array([fact.interactions])
+            facts.add(state, np.array([client]), rows, searched, int(fact.within))
+        searched_all = facts.interactions if self._facts else present * coordinator.federation.interactions
+        ndcg, reciprocal, clicks = facts.total.value().tolist()
+        noise = math.sqrt(mechanism.variance * (present / mechanism.least) / mechanism.scale**2)
+        gathered = gathered_of(mechanism, state, round_.total, round_.survivors, searched_all)
+        return replace(gathered, ndcg=ndcg, reciprocal=reciprocal, clicks=clicks, noise=noise)
+
+    def note(self, coordinator: Coordinator, client: int, content: bytes) -> None:
+        """Keep what a node tells of a simulated client."""
+        fact = wire.decode_reply(content)
+        same = (fact.run, fact.round, fact.client) == (coordinator.run, coordinator.state.round, client)
+        heaviest = coordinator.rules.heaviest or coordinator.federation.interactions
+        require(same and 1 <= fact.interactions <= heaviest, "what a node told of a client is false")
+        self._facts[client] = fact
+
+
+@dataclass(eq=False)
+class _Phase:
+    """One exchange."""
+
+    secure: SecureDriver
+    coordinator: Coordinator
+    round_: SecureRound
+    _flights: dict[str, _Flight] = field(default_factory=dict, init=False)
+    _turns: dict[int, int] = field(default_factory=dict, init=False)
+    _rests: dict[int, float] = field(default_factory=dict, init=False)
+    _gone: set[int] = field(default_factory=set, init=False)
+
+    def play(self) -> None:
+        """Ask those of the exchange, again where needed, until all have answered or are left out."""
+        driver, coordinator, round_ = self.secure.driver, self.coordinator, self.round_
+        asked, began = len(round_.waiting), driver.clock()
+        round_.deadline = math.inf
+        while not self._over(asked, driver.clock() - began):
+            self._send()
+            arrivals = driver.transport.pull()
+            for arrival in arrivals:
+                self._take(arrival)
+            if arrivals and driver.seen is not None:
+                driver.seen(coordinator)
+            if driver.stop is not None and driver.stop():
+                raise Interrupted(coordinator.state.round, coordinator.rounds)
+            if driver.tend is not None:
+                driver.tend()
+            if not arrivals:
+                driver.sleep(driver.poll)
+        round_.deadline = 0.0
+        for message in self._flights:
+            driver.transport.forget(message)
+
+    def _over(self, asked: int, seconds: float) -> bool:
+        """Whether nobody is waited for any longer."""
+        rules, waiting = self.coordinator.rules, self.round_.waiting - self._gone
+        if not waiting:
+            return True
+        simulated = self.secure.driver.assignment.simulated
+        if self.round_.phase != KEYS:
+            return not simulated and seconds >= min(rules.deadline, self.secure.answer_seconds)
+        came = asked - len(self.round_.waiting)
+        if came < self.round_.server.least:
+            return False
+        return came >= math.ceil(rules.enough * asked) or seconds >= rules.deadline
+
+    def _send(self) -> None:
+        driver, tasks = self.secure.driver, self.round_.tasks()
+        present, now = frozenset(driver.transport.nodes()), driver.clock()
+        asked: set[int] = set()
+        for message, flight in list(self._flights.items()):
+            if flight.node in present and now - flight.since < driver.patience:
+                asked.update(flight.clients)
+                continue
+            self._again(flight.clients)
+            del self._flights[message]
+            driver.transport.forget(message)
+        groups: dict[str, list[int]] = {}
+        for client in tasks:
+            if client in asked or client in self._gone or self._rests.get(client, now) > now:
+                continue
+            name = driver.assignment.node(client, self._turns.get(client, 0), present)
+            if name is not None:
+                groups.setdefault(name, []).append(client)
+        for name, clients in groups.items():
+            wanted = {client: tasks[client] for client in clients}
+            content = several(wanted) if driver.assignment.simulated else tasks[clients[0]]
+            message = driver.transport.push(name, content)
+            self._flights[message] = _Flight(name, tuple(clients), now)
+
+    def _again(self, clients: Sequence[int]) -> None:
+        for client in clients:
+            self._turns[client] = self._turns.get(client, 0) + 1
+
+    def _take(self, arrival: Arrival) -> None:
+        driver = self.secure.driver
+        content = driver.heard(arrival)
+        flight = self._flights.pop(arrival.id, None)
+        if flight is None:
+            return
+        if isinstance(content, Failure):
+            if content.reason == BUSY and self.round_.phase != KEYS and not driver.assignment.simulated:
+                self._gone.update(flight.clients)  # it said that it has left the round
+        else:
+            self._hand_in(flight.clients, content)
+        late = self.round_.waiting.intersection(flight.clients)
+        self._again(sorted(late))
+        for client in late:
+            self._rests[client] = driver.clock() + driver.pause
+            if driver.assignment.simulated and self._turns[client] >= driver.strikes:
+                raise RoundFailed(
+                    f"client {client} was asked {driver.strikes} times in vain for {PHASES[self.round_.phase]}"
+                )
+
+    def _hand_in(self, clients: Sequence[int], content: bytes) -> None:
+        simulated = self.secure.driver.assignment.simulated
+        try:
+            parts = frames.unpack(content)
+            if len(parts) != len(clients):
+                return
+            for client, part in zip(clients, parts, strict=True):
+                reply, *facts = frames.unpack(part) if simulated and part else [part]
+                if facts:
+                    self.secure.note(self.coordinator, client, facts[0])
+                self._judge(client, reply)
+        except BadInput as error:
+            self._count(str(error))
+
+    def _judge(self, client: int, reply: bytes) -> None:
+        verdict = self.round_.receive(client, reply)
+        if not verdict.accepted:
+            self._count(verdict.reason)
+
+    def _count(self, reason: str) -> None:
+        refused = self.coordinator.refused
+        refused[reason] = refused.get(reason, 0) + 1
+
+
+def _sums(coordinator: Coordinator) -> IntegerSums:
+    mechanism = coordinator.mechanism
+    require(isinstance(mechanism, IntegerSums), "this run's privacy is no secure sum")
+    assert isinstance(mechanism, IntegerSums)
+    require(
+        mechanism.variance == 0.0 or mechanism.noise_by == "clients",
+        'privacy: the noise of a network\'s secure sums is drawn by the clients; set noise_by = "clients"',
+    )
+    return mechanism
+
+
+def _begin(coordinator: Coordinator) -> bool:
+    """Note that the round has begun; False where it had begun before, so that its devices will not begin it again."""
+    if coordinator.folder is None:
+        return True
+    path, number = coordinator.folder / BEGUN, str(coordinator.state.round)
+    if path.is_file() and path.read_text() == number:
+        return False
+    write_whole(path, number)
+    return True
+
+
+def _nothing(coordinator: Coordinator) -> Gathered:
+    """A round without a sum: the ranker stays as it is."""
+    zero = np.zeros(coordinator.parameters)
+    return Gathered(zero, 1.0, 0, 0, 0.0, 0.0, 0.0, coordinator.state.private, 0.0, 0.0)

@@ -1,0 +1,259 @@
+"""A coordinator that stays: it plays the rounds of a run with invited devices until they are done, or it is stopped.
+
+Rounds end when enough of the cohort have answered, or after the deadline with the least that are needed. After every
+round the checkpoint is on disk and then `ranker.json`. SIGTERM ends it between two looks at the network; accepted replies
+are in the journal, so the next start goes on in the same round. After SIGKILL likewise, to the same bits. While the disk
+is full it waits and tries again: nothing that was accepted is lost.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from quorank.errors import BadInput, Interrupted
+from quorank.experiments import storage
+from quorank.federation.coordinator import CHECKPOINT, Coordinator, Rules
+from quorank.federation.rounds import Report
+from quorank.files import write_whole
+from quorank.network import notices
+from quorank.network.driver import POLL, Driver, Own
+from quorank.network.leaving_desk import LeavingDesk
+from quorank.network.observe import EventLog, Figures, counted, reason_code
+from quorank.network.service_files import RANKER, STATUS, Home
+from quorank.network.service_gate import Gate
+from quorank.network.service_members import Member, members
+from quorank.network.transport import Transport
+
+STATUS_SECONDS = 2.0
+DISK_SECONDS = 5.0
+GOODBYE_SECONDS = 20.0
+STATEMENT_SECONDS = 1.0
+PATIENCE = 120.0
+"""Seconds after which a task that a device has not answered is sent again."""
+
+NO_NDCG = "devices report no figures about their searches, so there is no private aggregate"
+
+Doubles = npt.NDArray[np.float64]
+Tend = Callable[[], None]
+
+
+def start_of(home: Home) -> Doubles:
+    """The ranker before the first round."""
+    return home.experiment.ranker.initial(home.settings.n_features, home.experiment.seed)
+
+
+def coordinator_of(home: Home) -> Coordinator:
+    """The coordinator of a folder, where its checkpoint and journal stand."""
+    experiment, settings = home.experiment, home.settings
+    federation, seed = experiment.federation, home.seed
+    size = experiment.ranker.size(settings.n_features)
+    setting = federation.setting(experiment.rounds, size, experiment.evaluation.k + 1)
+    mechanism = federation.privacy.mechanism(setting, seed)
+    state = replace(federation.start(start_of(home)), private=mechanism.start())
+    rules = Rules(settings.enough, settings.least, settings.deadline, heaviest=setting.interactions)
+    return Coordinator(federation, mechanism, state, experiment.rounds, settings.run, seed, rules, home.path)
+
+
+@dataclass(eq=False)
+class Service:
+    """One folder's coordinator at work."""
+
+    home: Home
+    log: EventLog
+    clock: Callable[[], float] = time.time
+    coordinator: Coordinator = field(init=False)
+    figures: Figures = field(init=False)
+    gate: Gate | None = field(default=None, init=False)
+    desk: LeavingDesk | None = field(default=None, init=False)  # where clients leave
+    metrics_port: int | None = field(default=None, init=False)
+    state: str = field(default="starting", init=False)
+    _refused: dict[str, int] = field(default_factory=dict, init=False)  # by sentence, at the gate
+    _known: dict[str, int] = field(default_factory=dict, init=False)  # by sentence, already logged
+    _statement: dict[str, Any] | None = field(default=None, init=False)
+    _stated: int = field(default=0, init=False)  # rounds that the statement is of
+    _counting: float = field(default=0.0, init=False)  # seconds that counting them took
+    _opened: float = field(default=0.0, init=False)
+    _written: float = field(default=-math.inf, init=False)
+    _away: float | None = field(default=None, init=False)  # since when the engine is not there
+
+    def __post_init__(self) -> None:
+        self.coordinator = coordinator_of(self.home)
+        self._start = start_of(self.home)
+        self._known = dict(self.coordinator.refused)
+        now = self.clock()
+        self.figures = Figures(self.coordinator.rounds, started=now, beat=now)
+        self._opened = now
+        self._state_privacy()
+
+    def admit(self, known: Sequence[Member]) -> None:
+        """Called when the list of members has changed."""
+        self.figures.invited = sum(member.admitted for member in known)
+        if self.gate is not None:
+            self.gate.admit(known)
+
+    def refuse(self, client: int | None, sentence: str) -> None:
+        """Called for what the gate refuses."""
+        self._refused[sentence] = self._refused.get(sentence, 0) + 1
+        self.log.write(
+            "reply_refused", round=self.coordinator.state.round, client=client, reason=reason_code(sentence)
+        )
+
+    def play(
+        self, transport: Transport, tend: Tend, connected: Callable[[], bool], stop: Callable[[], bool]
+    ) -> bool:
+        """Play the rounds that are left; whether all are done."""
+        gate = self.gate = Gate(transport, self.refuse)
+        self.admit(members(self.home))
+        self.state, self._opened = "running", self.clock()
+
+        def look() -> None:
+            tend()
+            self.look(connected())
+            if self.desk is not None:
+                self.desk.look()
+
+        driver = Driver(
+            gate, Own(gate.names), patience=PATIENCE, pause=self.home.settings.pause, stop=stop, tend=look
+        )
+        driver.seen = self._seen
+        coordinator = self.coordinator
+        if coordinator.federation.beta == 0.0:
+            self.desk = LeavingDesk(coordinator, driver, self._keys, self._start)
+        player = self.desk or driver
+        while not coordinator.done:
+            try:
+                report = player.round(coordinator)
+            except Interrupted:
+                return False
+            except OSError as error:  # a full disk: the coordinator has changed nothing
+                self.figures.checkpoints_failed += 1
+                self.log.write("checkpoint_failed", round=coordinator.state.round, code=error.errno)
+                if stop():
+                    return False
+                time.sleep(DISK_SECONDS)
+                continue
+            self.closed(report)
+        self._say_goodbye(gate, stop)
+        return True
+
+    def _keys(self) -> dict[int, bytes]:
+        """The keys that requests to leave are checked against."""
+        return {member.client: member.public.encode() for member in members(self.home) if member.admitted}
+
+    def _say_goodbye(self, gate: Gate, stop: Callable[[], bool]) -> None:
+        """Tell the devices that are there that all rounds are done; who does not hear it finds nobody any more."""
+        if self.desk is not None:
+            self.desk.look()
+        open_ = {gate.push(node, notices.OVER) for node in gate.nodes()}
+        end = time.monotonic() + GOODBYE_SECONDS
+        while open_ and time.monotonic() < end and not stop():
+            open_ -= {arrival.id for arrival in gate.pull()}
+            time.sleep(POLL)
+
+    def closed(self, report: Report) -> None:
+        """A round is over and its checkpoint written."""
+        now, figures, gate = self.clock(), self.figures, self.gate
+        seconds = now - self._opened
+        figures.last_round_seconds, self._opened = seconds, now
+        figures.round_seconds += seconds
+        figures.rounds_timed += 1
+        self._state_privacy()
+        self.log.write(
+            "round_closed",
+            round=report.round,
+            replies=report.participants,
+            cohort=len(self.coordinator.cohort),
+            seconds=float(seconds),
+            update_norm=float(report.update_norm),
+            noise=float(report.noise),
+            sent_bytes=0 if gate is None else gate.sent,
+            received_bytes=0 if gate is None else gate.came,
+        )
+        self.hand_out()
+        self.publish()
+
+    def hand_out(self) -> None:
+        """Write the ranker of the rounds that are done; on a full disk the next round does, or the next start."""
+        home, round_ = self.home, self.coordinator.state.round
+        content = storage.ranker_bytes(home.experiment, home.settings.n_features, self.coordinator.ranker)
+        try:
+            write_whole(home.path / RANKER, content)
+        except OSError as error:
+            self.log.write("checkpoint_failed", round=round_, code=error.errno)
+
+    def look(self, connected: bool) -> None:
+        """Called several times a second while a round is open."""
+        now, round_ = self.clock(), self.coordinator.state.round
+        self.figures.beat, self.figures.connected = now, connected
+        if not connected and self._away is None:
+            self._away = now
+            self.log.write("engine_lost", round=round_)
+        elif connected and self._away is not None:
+            self.log.write("engine_back", round=round_, seconds=float(now - self._away))
+            self._away = None
+        if now - self._written > STATUS_SECONDS:
+            self.publish()
+
+    def _seen(self, coordinator: Coordinator) -> None:
+        """Log what the coordinator has refused since the last look; its list holds sentences and counts."""
+        if coordinator is not self.coordinator:  # the ranker is being built again
+            return
+        for sentence, count in coordinator.refused.items():
+            for _ in range(count - self._known.get(sentence, 0)):
+                self.log.write("reply_refused", round=coordinator.state.round, reason=reason_code(sentence))
+        self._known = dict(coordinator.refused)
+
+    def _state_privacy(self) -> None:
+        """What the rounds that are done have spent; where counting takes long, a few rounds ahead: never too little."""
+        done, began = self.coordinator.state.round, time.monotonic()
+        if done > self._stated:
+            ahead = 0 if self._counting < STATEMENT_SECONDS else done // 10
+            self._stated = min(done + ahead, self.coordinator.rounds)
+            self._statement = self.coordinator.mechanism.statement(self._stated)
+            self._counting = time.monotonic() - began
+        spent = None if self._statement is None else self._statement.get("epsilon")
+        left = [] if self.desk is None else self.desk.leavers
+        rebuilt = {leaver.number: leaver.epsilon or 0.0 for leaver in left if leaver.done}
+        self.figures.epsilon = None if spent is None else spent + sum(rebuilt.values())
+        self.figures.left = sorted({leaver.client for leaver in left})
+
+    def measure(self) -> Figures:
+        """The figures of this moment."""
+        coordinator, figures, gate = self.coordinator, self.figures, self.gate
+        figures.rounds, figures.rounds_planned = coordinator.state.round, coordinator.rounds
+        figures.cohort = len(coordinator.cohort)
+        figures.waiting = [] if coordinator.done else sorted(coordinator.waiting)
+        over = sum(report.participants for report in coordinator.reports)
+        figures.accepted = over + len(coordinator.cohort) - len(coordinator.waiting)
+        sentences = dict(coordinator.refused)
+        for sentence, count in self._refused.items():
+            sentences[sentence] = sentences.get(sentence, 0) + count
+        figures.refused = counted(sentences)
+        if gate is not None:
+            figures.sent_bytes, figures.received_bytes = gate.sent, gate.came
+            figures.present = gate.present()
+        try:
+            figures.checkpoint_at = (self.home.path / CHECKPOINT).stat().st_mtime
+        except OSError:
+            figures.checkpoint_at = None
+        return figures
+
+    def publish(self) -> None:
+        """Write down how it stands, for `quorank coordinator status`; a full disk is no reason to end."""
+        now = self._written = self.clock()
+        table = asdict(self.measure())
+        table |= {"state": self.state, "at": now, "process": os.getpid(), "metrics_port": self.metrics_port}
+        table |= {"run": self.home.settings.run, "privacy": self._statement}
+        try:
+            write_whole(self.home.path / STATUS, json.dumps(table, allow_nan=False))
+        except (OSError, ValueError, BadInput):
+            return

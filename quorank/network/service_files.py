@@ -1,0 +1,235 @@
+"""A coordinator's home folder: its certificates, its secrets, what it runs, and who is invited.
+
+The folder is its owner's alone (0700, secrets 0600) and appears whole or not at all. Two secrets never leave it: the
+authority's key, and the seed of the cohorts and of the coordinator's noise. The seed of the experiment file is not used
+for those, because whoever knows it could take the noise off the rankers again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from quorank.errors import BadInput, require
+from quorank.experiments.documents import read_document, write_toml
+from quorank.experiments.experiment import Experiment
+from quorank.files import write_whole
+from quorank.network.bundle import check_address
+from quorank.network.certificates import CERTIFICATE, Authority, write_private
+from quorank.network.terms import Terms
+from quorank.privacy.integer_sums import IntegerSums
+
+FORMAT = 1
+SETTINGS, EXPERIMENT, SECRET, SEED = "coordinator.json", "experiment.toml", "executor.secret", "seed"
+SERVER_CERTIFICATE, SERVER_KEY = "server.pem", "server.key"
+LOCK, STATUS, LOG, RANKER = "lock", "status.json", "coordinator.log", "ranker.json"
+RENEW_DAYS = 30
+"""A server certificate with fewer days left is replaced when the coordinator starts."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is fixed when the folder is made, and what a later start may change (`address` to `pause`)."""
+
+    run: str
+    n_features: int
+    address: str  # host:port under which devices reach the coordinator
+    host: str = "127.0.0.1"  # where it listens for them
+    port: int = 9092
+    inside: int = 9093  # port of the loopback interface where the engine listens
+    proxy: bool = True  # whether the proxy that is built in stands before the engine; else one of yours does
+    enough: float = 1.0  # share of the cohort whose replies end a round
+    least: float = 0.5  # share of the cohort without which a round does not end
+    deadline: float = 3600.0  # seconds after which `least` are enough
+    pause: float = 60.0  # seconds before a device that had nothing to give is asked again
+
+    def __post_init__(self) -> None:
+        check_address(self.address)
+        ports = (self.port, self.inside)
+        require(all(0 < port < 65536 for port in ports), f"a port is from 1 to 65535, got {ports}")
+        require(self.port != self.inside, f"port {self.port}: the engine needs a port of its own")
+        require(self.n_features >= 1, f"a ranker needs at least 1 feature, got {self.n_features}")
+        require(0.0 < self.least <= self.enough <= 1.0, "expected 0 < least ≤ enough ≤ 1")
+        require(self.deadline > 0.0 and self.pause > 0.0, "deadline and pause must be above 0 seconds")
+
+
+@dataclass(frozen=True)
+class Home:
+    """A coordinator's folder."""
+
+    path: Path
+
+    @classmethod
+    def create(cls, path: Path, experiment: Experiment, settings: Settings) -> Home:
+        """Make the folder; where it is there already it must be empty."""
+        check_experiment(experiment, settings.n_features)
+        target = path.absolute()
+        require(target.parent.is_dir(), f"{path}: the directory {target.parent} does not exist")
+        free = not target.exists() or (target.is_dir() and not any(target.iterdir()))
+        require(free, f"{path}: this is no coordinator's folder, and it is not empty; choose another one")
+        temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+        temporary.mkdir(mode=0o700)
+        try:
+            made = cls(temporary)
+            Authority.create().write(temporary)
+            write_private(temporary / SECRET, secrets.token_bytes(32))
+            write_private(temporary / SEED, secrets.token_bytes(8))
+            write_private(temporary / EXPERIMENT, write_toml(experiment.tables()).encode())
+            made.write_settings(settings)
+            made.issue(settings)
+            temporary.replace(target)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+        return cls(target)
+
+    @classmethod
+    def open(cls, path: Path) -> Home:
+        """The folder that an earlier start made."""
+        home = cls(path.absolute())
+        require(
+            (home.path / SETTINGS).is_file(),
+            f"{path}: there is no coordinator here; make one with: quorank coordinator start {path} --experiment FILE.toml",
+        )
+        home.settings  # noqa: B018  refused now if it is damaged
+        return home
+
+    @cached_property
+    def settings(self) -> Settings:
+        path = self.path / SETTINGS
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            version = found.pop("format")
+            require(
+                version == FORMAT,
+                f"{path}: of format {version}, and this Quorank reads {FORMAT}; install the newer",
+            )
+            return Settings(**found)
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            raise BadInput(f"{path}: damaged ({type(error).__name__}); restore it from a copy") from None
+
+    def write_settings(self, settings: Settings) -> None:
+        text = json.dumps({"format": FORMAT, **asdict(settings)}, indent=1)
+        write_private(self.path / SETTINGS, text.encode())
+
+    @cached_property
+    def experiment(self) -> Experiment:
+        return Experiment.read(read_document(self.path / EXPERIMENT))
+
+    @property
+    def seed(self) -> int:
+        """Of cohorts and noise; nobody but the coordinator knows it."""
+        content = (self.path / SEED).read_bytes()
+        require(len(content) == 8, f"{self.path / SEED}: damaged; restore it from a copy")
+        return int.from_bytes(content, "little")
+
+    @property
+    def authority(self) -> bytes:
+        """The certificate (PEM) that devices trust."""
+        return (self.path / CERTIFICATE).read_bytes()
+
+    def terms(self, client: int) -> Terms:
+        """What one client agrees to."""
+        return Terms.of(self.experiment, self.settings.n_features, client, self.settings.run)
+
+    def issue(self, settings: Settings) -> None:
+        """A certificate for the server, of the names under which it is reached from outside and on this machine."""
+        name = settings.address.rpartition(":")[0].strip("[]")
+        names = list(dict.fromkeys([name, "localhost", "127.0.0.1"]))
+        key, certificate = Authority.read(self.path).server(names)
+        write_private(self.path / SERVER_KEY, key)
+        write_whole(self.path / SERVER_CERTIFICATE, certificate)
+
+    def change(self, settings: Settings) -> None:
+        """Take over what a later start asks for, and renew the certificate where it must be."""
+        if settings.address != self.settings.address or self.days_left() < RENEW_DAYS:
+            self.issue(settings)
+        if settings != self.settings:
+            self.write_settings(settings)
+            self.__dict__["settings"] = settings
+
+    def days_left(self) -> float:
+        """How long the server's certificate is still good."""
+        from cryptography import x509
+
+        try:
+            found = x509.load_pem_x509_certificate((self.path / SERVER_CERTIFICATE).read_bytes())
+        except (OSError, ValueError):
+            return 0.0
+        return (found.not_valid_after_utc.timestamp() - time.time()) / 86400.0
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Held while the coordinator of this folder runs; the file says which process that is."""
+        descriptor = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                number = self.process()
+                raise BadInput(
+                    f"{self.path}: its coordinator runs already"
+                    f"{'' if number is None else f' (process {number})'}; stop it with: "
+                    f"quorank coordinator stop {self.path}"
+                ) from None
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+            yield
+            os.ftruncate(descriptor, 0)
+        finally:
+            os.close(descriptor)
+
+    def process(self) -> int | None:
+        """The process that runs this folder's coordinator; None where none does."""
+        try:
+            descriptor = os.open(self.path / LOCK, os.O_RDWR)
+        except FileNotFoundError:
+            return None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            text = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
+            return int(text) if text.isdecimal() else None
+        else:
+            return None
+        finally:
+            os.close(descriptor)
+
+    def last_status(self) -> dict[str, Any]:
+        """What the coordinator wrote down last; empty before its first start."""
+        try:
+            found = json.loads((self.path / STATUS).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+
+def check_experiment(experiment: Experiment, n_features: int = 46) -> None:
+    """Refuse what real devices cannot do, and a budget within which nothing can be learned, before anything is made."""
+    require(
+        experiment.federation.attack is None,
+        "attack: this experiment simulates attackers; leave out [attack] for real devices",
+    )
+    mechanism = Terms.of(experiment, n_features, 0).mechanism
+    require(
+        not isinstance(mechanism, IntegerSums)
+        or mechanism.variance == 0.0
+        or mechanism.noise_by == "clients",
+        'privacy: the noise of a secure sum is drawn by the devices here; set noise_by = "clients"',
+    )
+
+
+def features_of(experiment: Experiment) -> int:
+    """The features of the experiment's own data, where nobody says how many the devices have."""
+    from quorank.experiments.runner import collection_of
+
+    return collection_of(experiment.data).train.n_features

@@ -1,0 +1,152 @@
+"""Who is invited: names, client numbers, public keys, and whether a key was revoked.
+
+The list is one file of the coordinator's folder. The commands change it, also while the coordinator runs; the coordinator
+looks at it again and again and lets the engine know. The private half of a node's key is in its invitation alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from quorank.errors import BadInput, require
+from quorank.network.bundle import Bundle
+from quorank.network.certificates import node_keys, write_private
+from quorank.network.service_files import Home
+
+FILE, LOCK = "members.json", "members.lock"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+@dataclass(frozen=True)
+class Member:
+    """One invited device."""
+
+    name: str
+    client: int
+    public: str  # the line of its public key
+    invited: float
+    revoked: float | None = None
+    node: int | None = None  # the engine's number for it; None until the engine knows its key
+    removed: bool = False  # whether the engine has been told that the key is revoked
+
+    @property
+    def label(self) -> str:
+        """The node's name in the engine, which need not know people's names; a new key makes a new one."""
+        return f"client-{self.client}-{hashlib.blake2b(self.public.encode(), digest_size=4).hexdigest()}"
+
+    @property
+    def admitted(self) -> bool:
+        return self.revoked is None
+
+
+def members(home: Home) -> list[Member]:
+    """All who were ever invited, by the order of their invitations."""
+    path = home.path / FILE
+    try:
+        return [Member(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, TypeError) as error:
+        raise BadInput(f"{path}: damaged ({type(error).__name__}); restore it from a copy") from None
+
+
+def stamp(home: Home) -> int:
+    """Changes whenever the list does."""
+    try:
+        return (home.path / FILE).stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
+
+
+@contextlib.contextmanager
+def _alone(home: Home) -> Iterator[None]:
+    descriptor = os.open(home.path / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def change(home: Home, alter: Callable[[list[Member]], list[Member]]) -> list[Member]:
+    """Replace the list by what `alter` makes of it, with nobody in between."""
+    with _alone(home):
+        before = members(home)
+        after = alter(before)
+        if after != before:
+            text = json.dumps([asdict(member) for member in after], indent=1)
+            write_private(home.path / FILE, text.encode())
+        return after
+
+
+def invite(home: Home, name: str, out: Path) -> Member:
+    """Give a device a number and a key, and write its invitation, which holds the only copy of that key."""
+    require(
+        _NAME.fullmatch(name),
+        f"{name!r} is not a device's name; use up to 64 letters, digits, dots, dashes and underscores",
+    )
+    require(not out.exists(), f"{out}: it is there already; choose another name with --out")
+    require(out.absolute().parent.is_dir(), f"{out}: the directory {out.absolute().parent} does not exist")
+    pair, clients = node_keys(), home.experiment.federation.clients
+
+    def add(known: list[Member]) -> list[Member]:
+        own = [member for member in known if member.name == name]
+        require(
+            not any(member.admitted for member in own),
+            f"{name}: is invited already; revoke it first if its invitation was lost",
+        )
+        number = own[0].client if own else len({member.client for member in known})
+        require(
+            number < clients,
+            f"{name}: all {clients} clients of the experiment are invited; set federation.clients higher in a new folder",
+        )
+        new = Member(name, number, pair.public.decode().strip(), time.time())
+        bundle = Bundle(
+            name, home.settings.address, home.authority.decode(), pair.private.decode(), home.terms(number)
+        )
+        bundle.write(out)
+        return [*known, new]
+
+    try:
+        return change(home, add)[-1]
+    except OSError:
+        out.unlink(missing_ok=True)
+        raise
+
+
+def revoke(home: Home, name: str) -> Member:
+    """From now on nothing of this device is accepted; the engine drops its key as soon as it runs."""
+
+    def drop(known: list[Member]) -> list[Member]:
+        mine = [member for member in known if member.name == name and member.admitted]
+        past = any(member.name == name for member in known)
+        why = "was revoked already" if past else "is not invited; quorank coordinator status shows who is"
+        require(mine, f"{name}: {why}")
+        return [replace(member, revoked=time.time()) if member in mine else member for member in known]
+
+    return next(member for member in reversed(change(home, drop)) if member.name == name)
+
+
+def note_nodes(home: Home, nodes: dict[str, int], removed: set[str]) -> list[Member]:
+    """Write down what the engine answered: numbers of nodes by label, and the labels that it has dropped."""
+
+    def fill(known: list[Member]) -> list[Member]:
+        return [
+            replace(
+                member,
+                node=nodes.get(member.label, member.node),
+                removed=member.removed or member.label in removed,
+            )
+            for member in known
+        ]
+
+    return change(home, fill)

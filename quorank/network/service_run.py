@@ -1,0 +1,106 @@
+"""Runs the coordinator of a folder over its network, from start to stop.
+
+`python -m quorank.network.service_run DIR [METRICS_PORT]`
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+from quorank.errors import BadInput, Interrupted
+from quorank.experiments.runner import interruptible
+from quorank.network.flower_network import NetworkDown
+from quorank.network.metrics import monitor
+from quorank.network.observe import EventLog
+from quorank.network.service import Service, Tend
+from quorank.network.service_files import Home
+from quorank.network.transport import Transport
+
+Line = tuple[Transport, Tend, Callable[[], bool]]
+"""A network that is up: what carries messages, what keeps it alive, whether it is there."""
+
+Connect = Callable[[Service, Callable[[], bool]], AbstractContextManager[Line]]
+"""Brings up the network of a service, given whether it was asked to stop: Flower, or one of a test."""
+
+
+@contextmanager
+def flower(service: Service, stop: Callable[[], bool]) -> Iterator[Line]:
+    """The engine of a deployment."""
+    from quorank.network.service_network import ServiceNetwork
+
+    coordinator = service.coordinator
+
+    def give_up() -> None:
+        if stop():
+            raise Interrupted(coordinator.state.round, coordinator.rounds)
+
+    with ServiceNetwork(service.home, service.log, service.admit, give_up) as network:
+        yield network.transport, network.tend, lambda: network.transport.connected
+
+
+@contextmanager
+def _private_files() -> Iterator[None]:
+    """Whatever this process and its children write is for its owner's eyes."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def run(home: Home, log: EventLog, metrics_port: int | None = None, connect: Connect = flower) -> bool:
+    """Be the coordinator of a folder until its rounds are done or it is asked to stop; whether they are done."""
+    with home.running(), _private_files(), interruptible() as asked:
+        began = time.monotonic()
+        service = Service(home, log)
+        state = service.coordinator.state
+        log.write(
+            "starting", round=state.round, rounds=service.coordinator.rounds,
+            clients=home.experiment.federation.clients,
+        )  # fmt: skip
+        done = service.coordinator.done
+        if state.round > 0:
+            service.hand_out()  # it was killed between the checkpoint and this, perhaps
+        try:
+            if not done:
+                with monitor(metrics_port, lambda: service.figures) as port:
+                    service.metrics_port = port
+                    service.publish()
+                    with connect(service, asked) as (transport, tend, connected):
+                        log.write("ready", round=state.round, seconds=time.monotonic() - began)
+                        done = service.play(transport, tend, connected, asked)
+        except Interrupted:
+            done = False
+        except NetworkDown as error:
+            log.write("engine_failed", round=service.coordinator.state.round)
+            raise BadInput(f"the engine does not stay up: {error}") from None
+        except BaseException:
+            log.write("engine_failed", round=service.coordinator.state.round)
+            raise
+        finally:
+            service.state, service.figures.connected = "done" if done else "stopped", False
+            service.metrics_port, service.gate, service.figures.present = None, None, []
+            service.publish()
+        reached, rounds = service.coordinator.state.round, service.coordinator.rounds
+        seconds = time.monotonic() - began
+        log.write("finished" if done else "stopped", round=reached, rounds=rounds, seconds=seconds)
+        return done
+
+
+def main(arguments: list[str]) -> None:
+    home = Home.open(Path(arguments[0]))
+    port = int(arguments[1]) if arguments[1:] else None
+    try:
+        run(home, EventLog(sys.stderr), port)
+    except BadInput as error:
+        print(f"quorank: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,82 @@
+"""Files for the machine that a coordinator runs on: a reverse proxy for nginx, and units for systemd.
+
+The templates lie in `files/`; here the folder's paths and ports are put in. MemoryDenyWriteExecute is not among the
+units' restrictions, because compiled kernels are written to memory and then run.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import sysconfig
+from pathlib import Path
+
+from quorank.errors import require
+from quorank.files import write_whole
+from quorank.network.proxy import CALLS
+from quorank.network.service_files import SERVER_CERTIFICATE, SERVER_KEY, Home
+
+TEMPLATES = Path(__file__).parent / "files"
+FILES = ("nginx.conf", "quorank-coordinator.service", "quorank-join.service")
+STATE_ROOT = Path("/var/lib")
+"""Where systemd keeps the state of services (StateDirectory=)."""
+
+_MARK = re.compile(r"@([A-Z]+)@")
+_PLAIN = re.compile(r"[A-Za-z0-9._/+:\[\]-]+")
+
+
+def render(home: Home, name: str) -> str:
+    """One of the files, for this folder."""
+    require(name in FILES, f"{name}: there are {', '.join(FILES)}")
+    settings, folder = home.settings, home.path
+    host = settings.host if ":" not in settings.host else f"[{settings.host}]"
+    values = {
+        "LISTEN": f"{host}:{settings.port}",
+        "NAME": settings.address.rpartition(":")[0].strip("[]"),
+        "CERTIFICATE": str(folder / SERVER_CERTIFICATE),
+        "KEY": str(folder / SERVER_KEY),
+        "AUTHORITY": str(folder / "ca.pem"),
+        "INSIDE": str(settings.inside),
+        "FOLDER": str(folder),
+    }
+    command = executable()
+    for key, value in [*values.items(), *(("command", word) for word in command)]:
+        require(
+            _PLAIN.fullmatch(value),
+            f"{key.lower()} {value!r}: blanks, quotes and the like do not go into configuration files; choose a folder "
+            "without them",
+        )
+    values |= {"CALLS": "|".join(CALLS), "STATE": _state(folder), "QUORANK": " ".join(command)}
+    values["HARDENING"] = _hardening([folder, Path(command[0])])
+    template = (TEMPLATES / name).read_text(encoding="utf-8")
+    return _MARK.sub(lambda found: values[found[1]], template)
+
+
+def write(home: Home, out: Path) -> list[Path]:
+    """All files, into a folder."""
+    texts = {name: render(home, name) for name in FILES}
+    require(out.is_dir() or not out.exists(), f"{out}: this is a file; expected a directory")
+    require(out.absolute().parent.is_dir(), f"{out}: the directory {out.absolute().parent} does not exist")
+    out.mkdir(exist_ok=True)
+    return [write_whole(out / name, text) for name, text in texts.items()]
+
+
+def executable() -> list[str]:
+    """The command of this installation."""
+    script = Path(sysconfig.get_path("scripts")) / "quorank"
+    return [str(script)] if script.exists() else [sys.executable, "-m", "quorank.cli.main"]
+
+
+def _hardening(needed: list[Path]) -> str:
+    """What both units do without; homes are hidden, or only protected where the installation lies in one."""
+    text = (TEMPLATES / "hardening.conf").read_text(encoding="utf-8").strip()
+    homes = (Path("/home"), Path("~root").expanduser())
+    inside = any(path.is_relative_to(home) for path in needed for home in homes)
+    return text.replace("ProtectHome=yes", "ProtectHome=read-only") if inside else text
+
+
+def _state(folder: Path) -> str:
+    """How the unit may write to the coordinator's folder and to nothing else."""
+    if folder.is_relative_to(STATE_ROOT) and folder != STATE_ROOT:
+        return f"StateDirectory={folder.relative_to(STATE_ROOT)}\nStateDirectoryMode=0700"
+    return f"ReadWritePaths={folder}"

@@ -1,0 +1,232 @@
+"""The log holds names of events and numbers, whatever is put in; the metrics are what Prometheus reads."""
+
+from __future__ import annotations
+
+import http.client
+import io
+import json
+import math
+import re
+
+import numpy as np
+import pytest
+from devices import coordinator_of, simulator_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quorank.federation import wire
+from quorank.federation.coordinator import Rules
+from quorank.network.metrics import CONTENT_TYPE, STALE_SECONDS, Health, exposition, monitor
+from quorank.network.observe import EVENTS, REASONS, EventLog, Figures, counted, plain, reason_code
+
+SECRET = "/home/anna/how to leave my job"
+
+
+class Loud(int):
+    """A number that says something."""
+
+    def __repr__(self) -> str:
+        return SECRET
+
+    __str__ = __repr__
+
+
+class Word(str):
+    """Equal to a known reason, and longer."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __hash__(self) -> int:
+        return hash("norm")
+
+
+HOSTILE = [
+    SECRET, SECRET.encode(), Loud(7), Word(SECRET), [SECRET], {SECRET: 1}, OSError(28, "full", SECRET), None,
+    int.from_bytes(SECRET.encode(), "big"), math.nan, math.inf, np.array([1.0]), 1 + 2j, "norm\n" + SECRET,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("event", sorted(EVENTS))
+def test_no_hostile_value_gets_into_the_log(event) -> None:
+    stream = io.StringIO()
+    log = EventLog(stream, clock=lambda: 1e9)
+    for value in HOSTILE:
+        log.write(event, **dict.fromkeys(EVENTS[event], value), path=SECRET, **{SECRET: value})
+    lines = stream.getvalue().splitlines()
+    assert len(lines) == len(HOSTILE)
+    for line in lines:
+        found = json.loads(line, parse_constant=lambda word: pytest.fail(word))
+        assert found.pop("time") == 1e9 and found.pop("event") == event
+        assert set(found) == set(EVENTS[event])
+        assert found.pop("reason", "other") == "other"
+        assert set(found.values()) <= {None}
+    spelled = str(int.from_bytes(SECRET.encode(), "big"))
+    assert SECRET not in stream.getvalue() and spelled not in stream.getvalue()
+
+
+def test_numbers_are_written_and_unknown_events_are_not() -> None:
+    stream = io.StringIO()
+    log = EventLog(stream, clock=lambda: 5.0)
+    log.write(SECRET, round=3)
+    log.write("reply_refused", round=3, client=8, reason="norm", name=SECRET)
+    log.write("ready", round=0, rounds=9, seconds=0.1 + 0.2)
+    refused, ready = map(json.loads, stream.getvalue().splitlines())
+    assert refused == {"time": 5.0, "event": "reply_refused", "round": 3, "client": 8, "reason": "norm"}
+    assert ready == {"time": 5.0, "event": "ready", "round": 0, "rounds": 9, "seconds": 0.3}
+
+
+def test_a_log_that_cannot_be_written_ends_nothing() -> None:
+    class Full(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(28, "no space left on device")
+
+    EventLog(Full()).write("ready", round=1)
+    closed = io.StringIO()
+    closed.close()
+    EventLog(closed).write("ready", round=1)
+    EventLog(None).write("ready", round=1)
+
+
+@given(st.one_of(st.integers(), st.floats(), st.booleans()))
+def test_plain_numbers_stay_what_they_are(value) -> None:
+    found = plain(value)
+    whole = not isinstance(value, float)
+    if (whole and abs(value) > 2**53) or not (whole or math.isfinite(value)):
+        assert found is None
+    else:
+        assert type(found) is type(value) and found == pytest.approx(value, rel=1e-8)
+
+
+def test_each_refusal_of_the_coordinator_has_its_code(tiny_collection) -> None:
+    simulator = simulator_of(tiny_collection)
+    coordinator = coordinator_of(simulator, Rules(longest=10.0))
+    size = simulator.simulation.parameters
+    good = wire.Reply("run", 0, 0, np.zeros(size), 3)
+    found = [reason_code(coordinator.receive(good).reason)]
+    coordinator.plan()
+    assert coordinator.receive(good).accepted
+    change = {
+        "other_run": {"run": "another"}, "round_not_begun": {"round": 1}, "not_in_cohort": {"client": 77},
+        "shape": {"release": np.zeros(size + 1)}, "not_finite": {"release": np.full(size, np.nan)},
+        "weight": {"interactions": 400}, "norm": {"release": np.full(size, 100.0)}, "repeated": {"client": 0},
+    }  # fmt: skip
+    for values in change.values():
+        fields = {
+            "run": "run",
+            "round": 0,
+            "client": 1,
+            "release": np.zeros(size),
+            "interactions": 3,
+        } | values
+        found.append(reason_code(coordinator.receive(wire.Reply(**fields)).reason))
+    found.append(reason_code(coordinator.receive(SECRET.encode()).reason))
+    head = wire.encode_reply(good)
+    found.append(reason_code(coordinator.receive(head[:5] + b"\x63\x00" + head[7:]).reason))
+    assert found == ["no_open_round", *change, "malformed", "protocol"]
+    assert sum(counted(coordinator.refused).values()) == len(found)
+    assert set(counted(coordinator.refused)) == set(found)
+    assert reason_code(SECRET) == "other" and counted({SECRET: 2, "": 1}) == {"other": 3}
+
+
+# metrics
+
+SAMPLE = re.compile(r'([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{([a-z_]+)="([a-z_]*)"\})? (\S+)')
+
+
+def parsed(text: str) -> dict[tuple[str, str], float]:
+    """A strict reader of the text format: (name, label) → value."""
+    assert text.endswith("\n") and "\n\n" not in text
+    kinds: dict[str, str] = {}
+    values: dict[tuple[str, str], float] = {}
+    helped, current = set(), ""
+    for line in text.splitlines():
+        if line.startswith("# HELP "):
+            _, _, current, meaning = line.split(" ", 3)
+            assert meaning.endswith(".") and current not in helped
+            helped.add(current)
+        elif line.startswith("# TYPE "):
+            _, _, name, kind = line.split(" ")
+            assert name == current and name not in kinds and kind in ("counter", "gauge", "summary")
+            assert (kind == "counter") == name.endswith("_total")
+            kinds[name] = kind
+        else:
+            match = SAMPLE.fullmatch(line)
+            assert match, line
+            name, _, label, value = match.groups()
+            family = re.sub(r"_(sum|count)$", "", name) if kinds[current] == "summary" else name
+            assert family == current
+            assert (name, label or "") not in values
+            values[name, label or ""] = float(value)
+    assert set(kinds) == helped
+    return values
+
+
+counts = st.integers(0, 2**40)
+seconds = st.floats(0.0, 1e9)
+clients = st.lists(st.integers(0, 10**6), max_size=5)
+FIGURES = st.builds(
+    Figures, counts, counts, counts, clients, clients, clients, counts, counts,
+    st.dictionaries(st.sampled_from([*REASONS, "other"]), counts), seconds, counts, st.none() | seconds, counts,
+    counts, st.none() | seconds, st.none() | seconds, counts, st.booleans(), seconds, seconds,
+)  # fmt: skip
+
+
+@given(FIGURES, seconds)
+def test_the_metrics_are_the_figures(figures, now) -> None:
+    found = parsed(exposition(figures, now))
+    expected: dict[tuple[str, str], float] = {
+        ("rounds_total", ""): figures.rounds,
+        ("rounds_planned", ""): figures.rounds_planned,
+        ("replies_accepted_total", ""): figures.accepted,
+        ("cohort_clients", ""): figures.cohort,
+        ("waiting_clients", ""): len(figures.waiting),
+        ("present_clients", ""): len(figures.present),
+        ("invited_clients", ""): figures.invited,
+        ("left_clients", ""): len(figures.left),
+        ("round_seconds_sum", ""): figures.round_seconds,
+        ("round_seconds_count", ""): figures.rounds_timed,
+        ("sent_bytes_total", ""): figures.sent_bytes,
+        ("received_bytes_total", ""): figures.received_bytes,
+        ("checkpoints_failed_total", ""): figures.checkpoints_failed,
+        ("engine_connected", ""): figures.connected,
+        ("uptime_seconds", ""): max(0.0, now - figures.started),
+    }
+    expected |= {("replies_refused_total", code): n for code, n in figures.refused.items()}
+    if not figures.refused:
+        expected["replies_refused_total", ""] = 0
+    if figures.last_round_seconds is not None:
+        expected["last_round_seconds", ""] = figures.last_round_seconds
+    if figures.epsilon is not None:
+        expected["epsilon_spent", ""] = figures.epsilon
+    if figures.checkpoint_at is not None:
+        expected["checkpoint_age_seconds", ""] = max(0.0, now - figures.checkpoint_at)
+    assert found == {(f"quorank_{name}", label): value for (name, label), value in expected.items()}
+
+
+def test_health_and_metrics_over_http() -> None:
+    figures, now = Figures(9, rounds=4, connected=True, beat=100.0, refused={"norm": 2}), [101.0]
+
+    def get(port: int, path: str, method: str = "GET") -> tuple[int, str, str]:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        connection.request(method, path)
+        answer = connection.getresponse()
+        return answer.status, answer.headers["Content-Type"], answer.read().decode()
+
+    with monitor(0, lambda: figures, lambda: now[0]) as port:
+        assert port is not None
+        status, kind, text = get(port, "/metrics")
+        assert (status, kind) == (200, CONTENT_TYPE)
+        assert parsed(text)["quorank_replies_refused_total", "norm"] == 2
+        assert get(port, "/health")[::2] == (200, '{"status": "ok", "rounds": 4}\n')
+        now[0] = 101.0 + STALE_SECONDS
+        assert get(port, "/health")[::2] == (503, '{"status": "stalled", "rounds": 4}\n')
+        now[0], figures.connected = 101.0, False
+        assert json.loads(get(port, "/health")[2])["status"] == "engine away"
+        assert get(port, "/" + SECRET.replace(" ", "%20"))[::2] == (404, "there are /metrics and /health\n")
+        assert get(port, "/metrics", "POST")[0] == 501
+    with pytest.raises(OSError):
+        get(port, "/health")
+    with monitor(None, lambda: figures) as port:
+        assert port is None
+    assert Health.of(Figures(connected=True, beat=5.0), 6.0).well

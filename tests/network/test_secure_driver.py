@@ -1,0 +1,377 @@
+"""Secure rounds over a transport: the in-process bytes where all stay, and an honest end where too many leave."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from devices import CLIENTS, SEED, coordinator_of, device_of, simulator_of, user_of
+
+from quorank.errors import BadInput, Interrupted
+from quorank.experiments.documents import parse_document
+from quorank.experiments.experiment import Experiment
+from quorank.experiments.runner import run_experiment
+from quorank.federation import Federation, Sampled, wire
+from quorank.federation.coordinator import Coordinator, Rules
+from quorank.network import frames
+from quorank.network.answering import Answering
+from quorank.network.declined import Declined
+from quorank.network.driver import Driver, Own, Shared, Stopped
+from quorank.network.loopback import flower
+from quorank.network.private_store import PrivateStore
+from quorank.network.secure_driver import BEGUN, several, single
+from quorank.network.secure_round import AGREEMENT, KEYS, MASKED, SHARES, UNMASKING, opened
+from quorank.network.simulated import Keeper, SimulatedClients
+from quorank.network.transport import BUSY, FAILED, Failure, Memory
+from quorank.privacy import ClippedGaussian, SecureSum
+
+NAMES = ("node-0", "node-1", "node-2")
+PRIVACIES = {
+    "no noise": SecureSum(clip=0.05),
+    "noise": ClippedGaussian(epsilon=500.0, clip=0.05, sum="secure", noise_multiplier=0.5),
+}
+
+
+class Ticks:
+    """A clock that goes on when somebody sleeps."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def driver_of(network, assignment, **options) -> Driver:
+    ticks = Ticks()
+    options.setdefault("patience", 3.0)
+    return Driver(network, assignment, clock=ticks, sleep=ticks.sleep, **options)
+
+
+def in_process(simulator):
+    """All that a round leaves: parameters and reports."""
+    coordinator = coordinator_of(simulator)
+    while not coordinator.done:
+        coordinator.close(simulator.gather(coordinator.state))
+    return coordinator.state.theta.tobytes(), coordinator.reports
+
+
+def answering(simulator, tmp_path):
+    clients = SimulatedClients(simulator, Keeper(0, tmp_path, simulator.simulation.parameters))
+
+    def answer(node: str, content: bytes) -> bytes | Failure:
+        try:
+            return clients.respond(content)
+        except BadInput:
+            return Failure(FAILED)
+
+    return answer
+
+
+@pytest.mark.parametrize("bad", [False, True], ids=["good network", "bad network"])
+@pytest.mark.parametrize("sampled", [False, True], ids=["all", "sampled"])
+@pytest.mark.parametrize("privacy", PRIVACIES)
+def test_simulated_nodes_come_to_the_in_process_bytes(
+    privacy, sampled, bad, tiny_collection, tmp_path
+) -> None:
+    more = {"participation": Sampled(5)} if sampled else {}
+    federation = Federation(8, 3, privacy=PRIVACIES[privacy], **more)
+    simulator = simulator_of(tiny_collection, federation)
+    trouble = {"loss": 0.2, "duplicates": 0.3, "delay": 2} if bad else {}
+    network = Memory(answering(simulator, tmp_path), NAMES, **trouble)
+    coordinator = coordinator_of(simulator)
+    driver = driver_of(network, Shared(NAMES), strikes=50)
+    while not coordinator.done:
+        driver.round(coordinator)
+    theta, reports = in_process(simulator_of(tiny_collection, federation))
+    assert coordinator.state.theta.tobytes() == theta
+    assert coordinator.reports == reports
+    assert reports[0].online_ndcg > 0.0
+
+
+def test_a_node_s_clients_are_played_by_others_and_a_worker_that_was_killed_begins_again(
+    tiny_collection, tmp_path
+) -> None:
+    """Keys are in a worker's memory: when it dies in the middle of a round, all exchanges are done again."""
+    simulator = simulator_of(tiny_collection, Federation(6, 3, privacy=PRIVACIES["noise"]))
+    workers = [answering(simulator, tmp_path)]
+    died, asked = [], []
+
+    def answer(node: str, content: bytes) -> bytes | Failure:
+        phase = opened(single(content)[0][1])[0]
+        asked.append((node, phase))
+        if phase == MASKED and not died:
+            died.append(node)
+            workers.append(answering(simulator, tmp_path))
+            network.leave("node-1")
+        return workers[-1](node, content)
+
+    network = Memory(answer, NAMES)
+    coordinator = coordinator_of(simulator)
+    driver = driver_of(network, Shared(NAMES))
+    while not coordinator.done:
+        driver.round(coordinator)
+    assert died
+    first = asked.index(("node-0", MASKED))
+    assert ("node-0", KEYS) in asked[first:]
+    assert all(node != "node-1" for node, _ in asked[first + 3 :])
+    assert coordinator.state.theta.tobytes() == in_process(simulator)[0]
+
+
+def test_simulated_clients_that_cannot_be_played_stop_the_run(tiny_collection, tmp_path) -> None:
+    simulator = simulator_of(tiny_collection, Federation(6, 3, privacy=PRIVACIES["no noise"]))
+    network = Memory(lambda node, content: Failure(FAILED), NAMES)
+    with pytest.raises(Stopped) as stopped:
+        driver_of(network, Shared(NAMES)).round(coordinator_of(simulator))
+    assert "failed 3 times" in stopped.value.reason
+    with pytest.raises(Interrupted):
+        driver_of(network, Shared(NAMES), stop=lambda: True).round(coordinator_of(simulator))
+
+
+def devices_of(simulator, tmp_path):
+    return {
+        c: Answering(device_of(simulator, tmp_path / str(c), c)) for c in range(simulator.federation.clients)
+    }
+
+
+def respond(answering_, simulator, client: int, content: bytes) -> bytes | Failure:
+    """A device whose user searches when it is asked."""
+    answer = answering_.answer(content)
+    while answer == Declined("waiting"):
+        user_of(simulator, client)(answering_.device)
+        answer = answering_.answer(content)
+    return Failure(BUSY) if isinstance(answer, Declined) else frames.pack([answer])
+
+
+def devices_network(simulator, devices, gone=None):
+    """`gone` says from which (round, phase) on a device is heard of no more."""
+    gone, rounds, seen = gone or {}, dict.fromkeys(devices, -1), []
+
+    def answer(name: str, content: bytes) -> bytes | Failure:
+        client, (phase, _) = int(name), opened(content)
+        rounds[client] += phase == KEYS and (client, rounds[client], phase) != tuple(seen[-1:])
+        seen.append((client, rounds[client], phase))
+        if (rounds[client], phase) >= gone.get(client, (99, 99)):
+            network.leave(name)
+            return Failure(FAILED)
+        return respond(devices[client], simulator, client, content)
+
+    network = Memory(answer, [str(c) for c in devices])
+    return network
+
+
+def test_devices_in_secure_rounds(tiny_collection, tmp_path) -> None:
+    """The sum is that of the devices' own numbers: without noise that of the simulator, up to the rounding of each."""
+    federation = Federation(CLIENTS, 3, privacy=PRIVACIES["no noise"])
+    simulator = simulator_of(tiny_collection, federation)
+    devices = devices_of(simulator, tmp_path)
+    coordinator = coordinator_of(simulator)
+    driver = driver_of(devices_network(simulator, devices), Own({c: str(c) for c in devices}))
+    state = simulator.initial()
+    report = driver.round(coordinator)
+    _, expected = federation.round(state, simulator.gather(state))
+    theta = federation.round(state, simulator.gather(state))[0].theta
+    assert (
+        np.abs(coordinator.state.theta - theta).max() <= 1.0 / simulator.mechanism.unit
+    )  # mean of roundings
+    assert (report.participants, report.interactions) == (CLIENTS, CLIENTS * 3)
+    assert (report.online_ndcg, report.clicks) == (0.0, 0.0)  # devices tell nothing of their users
+    assert report.noise == expected.noise == 0.0
+    assert driver.round(coordinator).participants == CLIENTS
+    for answering_ in devices.values():
+        store: PrivateStore = answering_.device.store
+        assert [release.round for release in store.releases()] == [1, 2]
+    assert coordinator.refused == {}
+
+
+@pytest.mark.parametrize("phase", [SHARES, MASKED, AGREEMENT, UNMASKING])
+def test_a_device_that_leaves_is_left_out_after_the_deadline(phase, tiny_collection, tmp_path) -> None:
+    federation = Federation(8, 3, privacy=SecureSum(clip=0.05, dropouts=0.3))
+    simulator = simulator_of(tiny_collection, federation)
+    devices = devices_of(simulator, tmp_path)
+    coordinator = coordinator_of(simulator)
+    driver = driver_of(
+        devices_network(simulator, devices, {3: (0, phase)}), Own({c: str(c) for c in devices})
+    )
+    report = driver.round(coordinator)
+    assert report.participants == (8 if phase > MASKED else 7)
+    assert driver.clock() >= driver.secure.answer_seconds
+    assert coordinator.state.round == 1
+
+
+def test_too_few_are_no_sum_and_the_ranker_stays(tiny_collection, tmp_path) -> None:
+    simulator = simulator_of(tiny_collection, Federation(8, 3, privacy=SecureSum(clip=0.05, dropouts=0.3)))
+    devices = devices_of(simulator, tmp_path)
+    coordinator = coordinator_of(simulator)
+    gone = dict.fromkeys(range(4), (0, MASKED))
+    driver = driver_of(devices_network(simulator, devices, gone), Own({c: str(c) for c in devices}))
+    before = coordinator.state.theta.tobytes()
+    report = driver.round(coordinator)
+    assert (report.participants, report.sensitivity, report.update_norm) == (0, 0.0, 0.0)
+    assert coordinator.state.theta.tobytes() == before
+    assert coordinator.state.round == 1
+
+
+def test_the_first_exchange_waits_for_people_and_ends_by_the_rules(tiny_collection, tmp_path) -> None:
+    """Devices 6 and 7 never have anything to give; two thirds are enough after the deadline, and `least` is always."""
+    federation = Federation(8, 3, privacy=SecureSum(clip=0.05, dropouts=0.3))
+    simulator = simulator_of(tiny_collection, federation)
+    devices, idle = devices_of(simulator, tmp_path), {6, 7}
+
+    def answer(name: str, content: bytes) -> bytes | Failure:
+        client = int(name)
+        return Failure(BUSY) if client in idle else respond(devices[client], simulator, client, content)
+
+    network = Memory(answer, [str(c) for c in devices])
+    coordinator = coordinator_of(simulator, Rules(deadline=60.0))
+    driver = driver_of(network, Own({c: str(c) for c in devices}))
+    assert driver.round(coordinator).participants == 6
+    assert 60.0 <= driver.clock() < 70.0
+    idle.update(
+        {4, 5}
+    )  # four of eight are fewer than a sum is made of: the deadline is passed, and nothing happens
+    coordinator.clock = driver.clock
+    end = driver.clock() + 600.0
+    driver.stop = lambda: driver.clock() > end
+    with pytest.raises(Interrupted):
+        driver.round(coordinator)
+    assert coordinator.state.round == 1
+
+
+def test_a_round_that_was_begun_before_a_kill_is_given_up(tiny_collection, tmp_path) -> None:
+    """Its devices would refuse to begin it again, since each takes part in a round once."""
+    simulator = simulator_of(tiny_collection, Federation(CLIENTS, 3, privacy=PRIVACIES["no noise"]))
+    devices = devices_of(simulator, tmp_path / "devices")
+    folder = tmp_path / "coordinator"
+    folder.mkdir()
+
+    def made() -> Coordinator:
+        start = simulator.initial()
+        return Coordinator(
+            simulator.federation, simulator.mechanism, start, 4, seed=SEED, folder=folder, clock=Ticks()
+        )
+
+    asked = []
+
+    def shot() -> bool:
+        asked.append(1)
+        return len(asked) > 3
+
+    network = devices_network(simulator, devices)
+    with pytest.raises(Interrupted):  # in place of the kill: nothing was written since the round began
+        driver_of(network, Own({c: str(c) for c in devices}), stop=shot).round(made())
+    assert (folder / BEGUN).read_text() == "0"
+    coordinator = made()
+    driver = driver_of(network, Own({c: str(c) for c in devices}))
+    assert driver.round(coordinator).participants == 0
+    assert driver.round(coordinator).participants == CLIENTS
+
+
+def test_a_sum_that_could_not_be_saved_is_not_asked_for_again(tiny_collection, tmp_path, monkeypatch) -> None:
+    simulator = simulator_of(tiny_collection, Federation(CLIENTS, 3, privacy=PRIVACIES["no noise"]))
+    devices = devices_of(simulator, tmp_path / "devices")
+    coordinator = coordinator_of(simulator)
+    driver = driver_of(devices_network(simulator, devices), Own({c: str(c) for c in devices}))
+    close = coordinator.close
+
+    def full(gathered):
+        monkeypatch.setattr(coordinator, "close", close)
+        raise OSError(28, "no space left")
+
+    monkeypatch.setattr(coordinator, "close", full)
+    with pytest.raises(OSError, match="no space"):
+        driver.round(coordinator)
+    assert driver.round(coordinator).participants == CLIENTS
+
+
+def test_the_noise_of_devices_is_their_own_and_as_large_as_stated(tiny_collection, tmp_path) -> None:
+    federation = Federation(CLIENTS, 3, privacy=PRIVACIES["noise"])
+    simulator = simulator_of(tiny_collection, federation, rounds=30)
+    devices = devices_of(simulator, tmp_path)
+    coordinator = coordinator_of(simulator)
+    driver = driver_of(devices_network(simulator, devices), Own({c: str(c) for c in devices}))
+    found = []
+    for _ in range(10):
+        state = coordinator.state
+        report = driver.round(coordinator)
+        clear = sum(clipped(simulator, state, c) for c in range(CLIENTS))
+        noisy = (coordinator.state.theta - state.theta) * CLIENTS
+        found.append((noisy - clear) / report.noise)
+    sample = np.concatenate(found)
+    assert abs(sample.mean()) < 4.0 / math.sqrt(len(sample))
+    assert abs(sample.std() - 1.0) < 4.0 / math.sqrt(2 * len(sample))
+
+
+def clipped(simulator, state, client: int) -> np.ndarray:
+    """A client's own update within the clip, without rounding and noise."""
+    plain = simulator_of_plain(simulator)
+    task = wire.Task("run", state.round, state.theta)
+    update = plain.replies(task, np.array([client]))[0].release
+    return update * min(1.0, simulator.mechanism.clip / max(np.linalg.norm(update), 1e-300))
+
+
+def simulator_of_plain(simulator):
+    from dataclasses import replace as changed
+
+    from quorank.federation import Simulator
+    from quorank.privacy import NoPrivacy
+
+    federation = changed(simulator.federation, privacy=NoPrivacy())
+    return Simulator(federation, simulator.simulation, rounds=simulator.rounds)
+
+
+FILE = """\
+[data]
+source = "synthetic:mq2007"
+[federation]
+clients = 6
+interactions = 3
+rounds = 2
+keep_every = 1
+[privacy]
+"""
+
+
+@pytest.mark.parametrize(
+    "privacy", ['kind = "secure-sum"\nclip = 0.1\n', 'sum = "secure"\nnoise_multiplier = 0.5\n']
+)
+def test_a_run_on_nodes_leaves_the_files_of_one_in_process(privacy, tmp_path) -> None:
+    from contextlib import contextmanager
+
+    kind = "" if "kind" in privacy else 'kind = "gaussian"\n'
+    experiment = Experiment.read(parse_document(FILE + kind + privacy, "file.toml"))
+
+    @contextmanager
+    def engine(runner, folder, stop):
+        clients = SimulatedClients.playing(experiment, folder)
+        driver = driver_of(Memory(lambda node, content: clients.respond(content), NAMES), Shared(NAMES))
+        yield driver.round
+
+    run_experiment(experiment, tmp_path / "nodes", engine=engine, threads=1)
+    run_experiment(experiment, tmp_path / "process", threads=1)
+    for name in ("ranker.json", "history.parquet", "ledger.json", "clients/0.npz", "clients/5.npz"):
+        files = [next((tmp_path / way).rglob(name.split("/")[-1])) for way in ("nodes", "process")]
+        assert files[0].read_bytes() == files[1].read_bytes(), name
+
+
+def test_what_does_not_go_over_a_network_is_refused_first() -> None:
+    for privacy, words in (
+        ('kind = "secure-sum"\ndropouts = 0.1\n', "clients leave by lot in process only"),
+        (
+            'kind = "gaussian"\nsum = "secure"\nnoise_multiplier = 0.5\nnoise_by = "coordinator"\n',
+            "drawn by the clients",
+        ),
+    ):
+        experiment = Experiment.read(parse_document(FILE + privacy, "file.toml"))
+        with pytest.raises(BadInput, match=words):
+            flower(experiment, 2)
+
+
+def test_bundles_of_messages() -> None:
+    assert single(several({3: b"ab", 5: b"c"})) == [(3, b"ab"), (5, b"c")]
+    for damaged in (b"", b"QSCB", b"QSCB" + frames.pack([b"abcd"]), several({3: b"ab"})[:-1]):
+        with pytest.raises(BadInput):
+            single(damaged)
