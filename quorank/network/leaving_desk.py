@@ -216,7 +216,7 @@ class LeavingDesk:
                 self._federation,
                 self.start,
                 rounds,
-                name_of(coordinator.run, number),
+                name_of(coordinator.run, number, self.interval),
                 self.gone,
                 float(self.interval),
                 self._folder,

@@ -1,15 +1,19 @@
 """A device's part in rebuilding the ranker after another client has left: it learns again from lists that it still holds.
 
 A rebuilding is a run of its own (`name_of`) from the first ranker, in fewer and longer rounds (`federation.unlearning`,
-method `fresh`; thesis chapter 6 without eq. 6.2). A device answers its round j from the j-th batch of B interactions that
-its releases have used and that it keeps, beginning again after the last: nobody has to search again. Like every task it
-is answered once, with consent, and stands in the log. A device that has released nothing says so, and is left out.
+method `fresh`; thesis chapter 6 without eq. 6.2). Each of its rounds stands for Δt of the run: a device learns from the
+next Δt batches of B interactions that its releases have used and that it keeps, beginning again after the last, and sends
+1/Δt of the way, which the coordinator stretches. So nobody has to search again, nothing that is held is left out, and a
+release is no longer than in the run. Like every task it is answered once, with consent, and stands in the log. A device
+that has released nothing says so, and is left out.
 
 Each answer is one more release of interactions that were released before. Where the device draws noise itself, and in
 secure sums, that noise was planned for one release, so such a device declines, and the ranker starts anew instead.
 """
 
 from __future__ import annotations
+
+import re
 
 import numpy as np
 import numpy.typing as npt
@@ -29,22 +33,26 @@ from quorank.privacy.gaussian import GaussianMechanism
 
 Doubles = npt.NDArray[np.float64]
 
-_MARK = " rebuilt "
+_NAME = re.compile(r"(.*) rebuilt [1-9][0-9]{0,8} every ([1-9][0-9]{0,8})", re.DOTALL)
 
 
-def name_of(run: str, number: int) -> str:
-    """The run in which a ranker is built again for the first, second … time."""
-    return f"{run}{_MARK}{number}"
+def name_of(run: str, number: int, interval: int) -> str:
+    """The run in which a ranker is built again for the first, second … time, with rounds of so many of the run's."""
+    return f"{run} rebuilt {number} every {interval}"
+
+
+def interval_of(name: str, run: str) -> int | None:
+    """Δt, if this is the name of a rebuilding of the run."""
+    found = _NAME.fullmatch(name)
+    return int(found[2]) if found is not None and found[1] == run else None
 
 
 def is_rebuilding(content: bytes, run: str) -> bool:
     """Whether a message is a task of a rebuilding of this run."""
     try:
-        name = wire.decode_task(content).run
+        return interval_of(wire.decode_task(content).run, run) is not None
     except BadInput:
         return False
-    start, _, number = name.rpartition(_MARK)
-    return start == run and number.isdecimal()
 
 
 def can_replay(mechanism: Mechanism) -> bool:
@@ -116,8 +124,10 @@ class Rebuilder:
         return task
 
     def _update(self, task: wire.Task) -> Doubles:
-        """What the batch of this round teaches from the task's ranker on, as far as it is for all."""
-        terms, own, b = self.device.terms, self.device.store.personal, self.device.terms.interactions
+        """What the batches of this round teach from the task's ranker on, per batch, as far as it is for all."""
+        terms, own = self.device.terms, self.device.store.personal
+        interval, held = interval_of(task.run, terms.run) or 1, self._batches()
+        count = min(interval, held)
         start = task.theta if own is None else task.theta + own
         online = LateRanker(
             start,
@@ -130,9 +140,10 @@ class Rebuilder:
             terms.k,
             terms.mechanism.bound,
         )
-        for shown, clicks in self._interactions(task.round % self._batches() * b, b):
-            online.learn(shown, clicks)
-        update = online.parameters - start
+        for batch in range(task.round * interval, task.round * interval + count):
+            for shown, clicks in self._interactions(batch % held * terms.interactions, terms.interactions):
+                online.learn(shown, clicks)
+        update = (online.parameters - start) / count
         return update if terms.split is None else update * terms.split.send
 
     def _batches(self) -> int:

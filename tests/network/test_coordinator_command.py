@@ -201,8 +201,10 @@ def test_two_devices_over_flower(here) -> None:
             children.append(first)
             until((here / "home" / "coordinator.json").exists, "the folder")
             home = Home.open(here / "home")
-            for client, name in enumerate(("anna", "ben")):
+            for name in ("anna", "ben"):
                 call("invite", home.path, name)
+            until(lambda: all(member.node is not None for member in members(home)), "the keys are known")
+            for client, name in enumerate(("anna", "ben")):
                 own = ("--data", here / name, "--bundle", here / f"{name}.json", "--consent", "on")
                 simulated = ("--simulate", here / "small.toml", "--client", client)
                 children.append(begun("join", *own, *simulated, "--quiet"))

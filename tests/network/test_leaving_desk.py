@@ -166,7 +166,7 @@ def test_after_one_round_the_rebuilt_ranker_is_that_of_a_run_without_the_leaver(
 
 
 def test_the_rebuilt_ranker_is_that_of_the_formula(world) -> None:
-    """Four rounds again as two that count double, by hand: mean of what each batch teaches, mean of rankers with γ = 3."""
+    """Four rounds again as two that count double, by hand: half of what two batches teach, mean of rankers with γ = 3."""
     world.interval = 2
     world.begin()
     world.play(4)
@@ -180,9 +180,9 @@ def test_the_rebuilt_ranker_is_that_of_the_formula(world) -> None:
             online = LateRanker(
                 theta, terms.n_features, terms.ranker, terms.learner, 1, client, 0, terms.k, np.inf
             )
-            for shown, clicks in world.recorded[client][number * b : (number + 1) * b]:
+            for shown, clicks in world.recorded[client][2 * number * b : 2 * (number + 1) * b]:
                 online.learn(shown, clicks)
-            updates.append(online.parameters - theta)
+            updates.append((online.parameters - theta) / 2.0)
         theta = theta + 2.0 * np.mean(updates, axis=0)
         thetas.append(theta)
     expected = thetas[0] + (3.0 + 1.0) / (2.0 + 3.0) * (thetas[1] - thetas[0])
@@ -215,7 +215,7 @@ def test_the_leaver_is_out_of_all_later_rounds_and_nothing_of_it_is_kept(world) 
     assert world.coordinator.reports[-1].participants == 5
     for client in sorted(set(range(CLIENTS)) - {LEAVER}):
         log = [(release.run, release.round) for release in world.devices[client].store.releases()]
-        rebuilding = [(name_of("run", 1), round_) for round_ in (1, 2, 3)]
+        rebuilding = [(name_of("run", 1, 1), round_) for round_ in (1, 2, 3)]
         assert log == [("run", r) for r in (1, 2, 3)] + rebuilding + [("run", r) for r in (4, 5, 6)]
         used = world.devices[client].store.file.rows(
             "SELECT count(*) FROM interactions WHERE release IS NOT NULL"
@@ -276,7 +276,7 @@ def test_one_more_leaves_while_the_ranker_is_built_again(world) -> None:
         (4, True, 2),
     ]
     last = [wire.decode_task(content) for client, content in world.asked if content.startswith(b"QRNK")]
-    assert {task.clients for task in last if task.run == name_of("run", 2)} == {(0,), (1,), (3,), (5,)}
+    assert {task.clients for task in last if task.run == name_of("run", 2, 1)} == {(0,), (1,), (3,), (5,)}
 
 
 def test_nobody_is_forgotten_by_another_s_word(world) -> None:
@@ -340,7 +340,7 @@ def test_where_devices_release_nothing_twice_the_ranker_starts_anew(
     assert world.desk.leavers[0].method == "anew"
     assert {content for _, content in world.asked if not notices.is_notice(content)} == set()
     task = wire.encode_task(
-        wire.Task(name_of("run", 1), 0, simulator.initial().theta, simulator.initial().private)
+        wire.Task(name_of("run", 1, 1), 0, simulator.initial().theta, simulator.initial().private)
     )
     assert world.answering[0].answer(task) == Declined("task")
 
@@ -359,7 +359,7 @@ def test_with_noise_of_the_coordinator_the_rebuilding_has_an_epsilon_of_its_own(
     (reply,) = [
         wire.decode_reply(release.reply)
         for release in world.devices[0].store.releases()
-        if release.run == name_of("run", 1) and release.round == 1
+        if release.run == name_of("run", 1, 1) and release.round == 1
     ]
     assert np.linalg.norm(reply.release) <= 0.05 * (1 + 1e-12)
 
@@ -369,7 +369,7 @@ def test_what_a_device_declines_of_a_rebuilding(world) -> None:
     world.play(2)
     answer = world.answering[0].answer
 
-    def task(run: str = name_of("run", 1), round_: int = 0, theta=theta, clients=()) -> bytes:
+    def task(run: str = name_of("run", 1, 1), round_: int = 0, theta=theta, clients=()) -> bytes:
         return wire.encode_task(wire.Task(run, round_, theta, {}, clients))
 
     first = answer(task())
@@ -380,13 +380,15 @@ def test_what_a_device_declines_of_a_rebuilding(world) -> None:
     assert answer(task(round_=ROUNDS)) == Declined("over")
     assert answer(task(round_=1, theta=theta[1:])) == Declined("task")
     assert answer(task(round_=1, theta=theta * np.nan)) == Declined("task")
-    assert answer(task(run="other rebuilt 1")) == Declined("run")
-    assert answer(task(run="run rebuilt x")) == Declined("run")
+    assert answer(task(run="other rebuilt 1 every 1")) == Declined("run")
+    assert answer(task(run="run rebuilt 1 every 0")) == Declined("run")
     second, third = answer(task(round_=1)), answer(task(round_=2))
-    assert answer(task(run=name_of("run", 2), round_=0)) != first  # of another run: its name is in it
+    assert answer(task(run=name_of("run", 2, 1), round_=0)) != first  # of another run: its name is in it
     numbers = [wire.decode_reply(reply).release for reply in (first, second, third)]
     assert np.array_equal(numbers[0], numbers[2])  # the batches begin again
     assert not np.array_equal(numbers[0], numbers[1])
+    both = wire.decode_reply(answer(task(run=name_of("run", 3, 7)))).release  # all that it holds, and no more
+    assert np.linalg.norm(both - (numbers[0] + numbers[1]) / 2.0) < 0.2 * np.linalg.norm(both)
     assert answer(task(round_=0, theta=theta + 1.0)) == Declined("repeated")
     store = world.devices[0].store
     with store.transaction():
