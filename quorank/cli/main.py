@@ -11,6 +11,7 @@ from quorank import __version__
 from quorank.cli import (
     bench,
     compare,
+    coordinator,
     data,
     demo,
     evaluate,
@@ -62,6 +63,7 @@ app.add_typer(privacy.app, name="privacy")
 app.command()(unlearn.unlearn)
 app.add_typer(silo.app, name="silo")
 app.add_typer(tune.app, name="tune")
+app.add_typer(coordinator.app, name="coordinator")
 app.command()(join.join)
 
 
