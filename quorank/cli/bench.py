@@ -19,8 +19,16 @@ def bench(
         bool, typer.Option("--json", help="Print the figures as JSON, alone, on stdout.")
     ] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Shorter turns: noisier figures.")] = False,
+    network: Annotated[
+        bool, typer.Option("--network", help="The network instead: beside plain Flower, about three minutes.")
+    ] = False,
 ) -> None:
     """Measure speed on this machine: against plain NumPy, memory bandwidth and scikit-learn, all in one run."""
+    if network:
+        from quorank.cli.bench_network import bench_network
+
+        bench_network(json)
+        return
     speed, reference = _program("speed"), _program("reference")
 
     def say(text: str) -> None:

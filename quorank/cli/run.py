@@ -48,6 +48,10 @@ def run(
         str, typer.Option(help="What plays the rounds: this process, or flower on real nodes. Same result.")
     ] = "process",
     nodes: Annotated[int, typer.Option(min=1, help="Nodes of --engine flower, on this machine.")] = 4,
+    cluster: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Run a grid on the workers of this Dask scheduler, host:port."),
+    ] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace a run that is in the directory already.")
     ] = False,
@@ -70,7 +74,7 @@ def run(
 
     if engine not in ENGINES:
         raise BadInput(f"--engine: expected {' or '.join(ENGINES)}, got {engine!r}")
-    how = _How(threads, jobs, resume is not None, overwrite, json, quiet, engine, nodes)
+    how = _How(threads, jobs, resume is not None, overwrite, json, quiet, engine, nodes, cluster)
     if resume is not None:
         if file is not None or assignments or seed is not None or out is not None:
             raise BadInput(
@@ -109,6 +113,7 @@ class _How:
     quiet: bool
     engine: str
     nodes: int
+    cluster: str | None
 
 
 def _one(experiment: Experiment, folder: Path, how: _How) -> None:
@@ -116,6 +121,8 @@ def _one(experiment: Experiment, folder: Path, how: _How) -> None:
     from quorank.experiments.runner import run_experiment
     from quorank.experiments.storage import is_finished
 
+    if how.cluster is not None:
+        raise BadInput("--cluster plays the runs of a grid; give the file a [grid], or leave --cluster out")
     if how.resume and is_finished(folder):
         raise BadInput(f"{folder}: this run is finished; nothing to resume")
     engine = None
@@ -160,9 +167,13 @@ def _grid(grid: Grid, folder: Path, how: _How) -> None:
 
     if how.engine != "process":
         raise BadInput("--engine plays one run; run the cells of a grid one by one, or in process")
+    if how.cluster is not None and how.jobs != 1:
+        raise BadInput("--jobs is for one host, --cluster for several; give one of them")
     done = sum(is_finished(folder / cell.name) for cell in grid.cells) if how.resume else 0
     if not how.quiet:
-        print(f"{len(grid.cells)} runs, {done} finished already, {how.jobs} at a time", file=sys.stderr)
+        where = f"on {how.cluster}" if how.cluster is not None else f"{how.jobs} at a time"
+        print(f"{len(grid.cells)} runs, {done} finished already, {where}", file=sys.stderr)
+    again = f"quorank run --resume {folder}" + (f" --cluster {how.cluster}" if how.cluster else "")
 
     def finished(cell: Cell, summary: dict[str, Any]) -> None:
         nonlocal done
@@ -174,20 +185,18 @@ def _grid(grid: Grid, folder: Path, how: _How) -> None:
             )
 
     try:
-        folders = run_grid(
-            grid,
-            folder,
-            jobs=how.jobs,
-            threads=how.threads,
-            resume=how.resume,
-            overwrite=how.overwrite,
-            finished=finished,
-        )
+        chosen: dict[str, Any] = {"threads": how.threads, "resume": how.resume, "overwrite": how.overwrite}
+        if how.cluster is not None:
+            from quorank.experiments.cluster import run_on_cluster
+
+            folders = run_on_cluster(grid, folder, how.cluster, finished=finished, **chosen)
+        else:
+            folders = run_grid(grid, folder, jobs=how.jobs, finished=finished, **chosen)
     except (Interrupted, KeyboardInterrupt):
-        print(f"quorank: stopped; go on with: quorank run --resume {folder}", file=sys.stderr)
+        print(f"quorank: stopped; go on with: {again}", file=sys.stderr)
         raise typer.Exit(130) from None
     except BrokenProcessPool:
-        print(f"quorank: a run was killed; go on with: quorank run --resume {folder}", file=sys.stderr)
+        print(f"quorank: a run was killed; go on with: {again}", file=sys.stderr)
         raise typer.Exit(1) from None
     if how.json:
         print(

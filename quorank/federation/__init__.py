@@ -6,7 +6,8 @@ from quorank.federation.mean import Mean
 from quorank.federation.participation import PARTICIPATIONS, Full, Participation, Poisson, Sampled
 from quorank.federation.personal import PERSONALISATIONS, LocalOffset, OutputLayer, Personalisation, Shared
 from quorank.federation.rounds import Federation, Gathered, Report, State
-from quorank.federation.servers import SERVERS, Adam, Add, Momentum, Rprop, Server
+from quorank.federation.rprop import Rprop
+from quorank.federation.servers import SERVERS, Adam, Add, Momentum, Server
 from quorank.federation.simulator import Simulator
 from quorank.federation.trimmed import Median, TrimmedMean
 

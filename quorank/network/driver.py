@@ -9,6 +9,7 @@ The reply to a task is a bundle (`frames.pack`) of as many replies (`wire`) as t
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from quorank.errors import BadInput, Interrupted, require
 from quorank.federation import wire
-from quorank.federation.coordinator import Coordinator
+from quorank.federation.coordinator import Coordinator, Verdict
 from quorank.federation.rounds import Report
 from quorank.network import frames
 from quorank.network.transport import Arrival, Failure, Transport
@@ -116,7 +117,6 @@ class Driver:
     _turns: dict[int, int] = field(default_factory=dict, init=False)
     _struck: dict[int, int] = field(default_factory=dict, init=False)
     _rests: dict[int, float] = field(default_factory=dict, init=False)  # until when a client is not asked
-    _reason: str = field(default="", init=False)
 
     @cached_property
     def secure(self) -> SecureDriver:
@@ -136,8 +136,8 @@ class Driver:
                 return coordinator.advance()
             self._send(coordinator, task)
             arrivals = self.transport.pull()
-            for arrival in arrivals:
-                self._take(coordinator, arrival)
+            for arrival, verdicts in zip(arrivals, self._hand_in(coordinator, arrivals), strict=True):
+                self._settle(coordinator, arrival, verdicts)
             if arrivals and self.seen is not None:
                 self.seen(coordinator)
             if coordinator.complete():
@@ -188,12 +188,13 @@ class Driver:
             message = self.transport.push(name, content)
             self._flights[message] = _Flight(name, task.round, tuple(clients), now)
 
-    def _take(self, coordinator: Coordinator, arrival: Arrival) -> None:
-        """Hand in what arrived; who was asked with it and is still waited for will be asked again."""
+    def _settle(self, coordinator: Coordinator, arrival: Arrival, verdicts: list[Verdict]) -> None:
+        """Who was asked with this message and is still waited for will be asked again."""
         flight = self._flights.pop(arrival.id, None)
-        accepted = self._hand_in(coordinator, self.heard(arrival))
+        accepted = {verdict.client for verdict in verdicts if verdict.accepted}
         if flight is None or flight.round != coordinator.state.round or accepted.issuperset(flight.clients):
             return
+        reason = next((verdict.reason for verdict in verdicts if not verdict.accepted), "it did not reply")
         for client in coordinator.waiting.intersection(flight.clients):
             self._turns[client] = self._turns.get(client, 0) + 1
             self._struck[client] = self._struck.get(client, 0) + 1
@@ -203,7 +204,7 @@ class Driver:
                 raise Stopped(
                     coordinator.state.round,
                     coordinator.rounds,
-                    f"client {client} was asked {self.strikes} times in vain: {self._reason}",
+                    f"client {client} was asked {self.strikes} times in vain: {reason}",
                 )
 
     def heard(self, arrival: Arrival) -> bytes | Failure:
@@ -217,24 +218,25 @@ class Driver:
         left = [part for part in parts if not self.notice(arrival.node, part)]
         return arrival.content if len(left) == len(parts) else frames.pack(left)
 
-    def _hand_in(self, coordinator: Coordinator, content: bytes | Failure) -> set[int | None]:
-        """The clients whose replies were accepted."""
-        accepted: set[int | None] = set()
-        if isinstance(content, Failure):
-            self._reason = content.reason
-            return accepted
-        try:
-            replies = frames.unpack(content)
-        except BadInput as error:
-            self._reason = str(error)
-            return accepted
-        for reply in replies:
-            verdict = coordinator.receive(reply)
-            if verdict.accepted:
-                accepted.add(verdict.client)
-            else:
-                self._reason = verdict.reason
-        return accepted
+    def _hand_in(self, coordinator: Coordinator, arrivals: Sequence[Arrival]) -> list[list[Verdict]]:
+        """Hand in together what arrived together; the verdicts on each arrival."""
+        bundles = [_unpacked(self.heard(arrival)) for arrival in arrivals]
+        replies = [reply for bundle in bundles if not isinstance(bundle, Verdict) for reply in bundle]
+        verdicts = iter(coordinator.receive_many(replies))
+        return [
+            [bundle] if isinstance(bundle, Verdict) else list(itertools.islice(verdicts, len(bundle)))
+            for bundle in bundles
+        ]
+
+
+def _unpacked(content: bytes | Failure) -> list[bytes] | Verdict:
+    """The replies of a bundle, or why there are none."""
+    if isinstance(content, Failure):
+        return Verdict(False, None, content.reason)
+    try:
+        return frames.unpack(content)
+    except BadInput as error:
+        return Verdict(False, None, str(error))
 
 
 def drive(

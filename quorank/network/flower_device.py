@@ -179,7 +179,7 @@ class FlowerLink(Handed):
         self._closed = True
         super().close()
         end = time.monotonic() + LINGER_SECONDS
-        while self._unsettled() and self._running() and time.monotonic() < end:
+        while self._unsettled() and self.processes.running(NODE) and time.monotonic() < end:
             time.sleep(LOOK_SECONDS)
         self._closing.set()
         if self._watch is None or self._sockets is None:
