@@ -70,7 +70,7 @@ class Gate:
             require(len(replies) == 1, "the node sent several replies, and it is one client")
             if replies[0] == notices.HEARD:
                 return arrival._replace(content=Failure(BUSY))
-            if replies[0].startswith((notices.REQUEST, _SECURE)):
+            if replies[0] == notices.NOTHING or replies[0].startswith((notices.REQUEST, _SECURE)):
                 return arrival  # a request to leave is signed; a secure sum's client is known by its line
             require(
                 wire.decode_reply(replies[0]).client == client,

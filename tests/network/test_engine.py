@@ -135,11 +135,6 @@ def test_a_network_that_fails_keeps_the_rounds_that_are_done(tmp_path) -> None:
 REFUSED = {
     "attack": (('attack.kind="sign-flip"', "attack.clients=2"), "attackers collude"),
     "personal": (('federation.personal="offset"',), "personal parameters"),
-    "secure": (('privacy.kind="secure-sum"',), "secure sums do not go over"),
-    "secure gaussian": (
-        ('privacy.kind="gaussian"', 'privacy.sum="secure"', "privacy.epsilon=50", "privacy.clip=0.2"),
-        "secure sums do not go over",
-    ),
 }
 
 
