@@ -276,5 +276,6 @@ def test_unknown_figure_and_list() -> None:
     assert "did you mean 'foltr-es/rq3'" in str(half.exception)
     listed = reproduce()
     assert listed.exit_code == 0
-    assert all(name in listed.stdout for name in names())
-    assert {entry["figure"] for entry in json.loads(reproduce("--list", "--json").stdout)} == set(names())
+    every = {*names(), *figures.figure_parts.names(studies=True)}
+    assert all(name in listed.stdout for name in every)
+    assert {entry["figure"] for entry in json.loads(reproduce("--list", "--json").stdout)} == every

@@ -19,7 +19,7 @@ from quorank.federation.coordinator import Rules
 from quorank.network.metrics import CONTENT_TYPE, STALE_SECONDS, Health, exposition, monitor
 from quorank.network.observe import EVENTS, REASONS, EventLog, Figures, counted, plain, reason_code
 
-SECRET = "/home/anna/how to leave my job"
+SECRET = "/anna/how to leave my job"
 
 
 class Loud(int):

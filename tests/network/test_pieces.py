@@ -199,7 +199,7 @@ def test_a_worker_s_mistakes_do_not_leave_it(caplog) -> None:
         if task == b"later":
             return None
         if task == b"bad":
-            raise OSError(2, "No such file", "/home/someone/secret query.txt")
+            raise OSError(2, "No such file", "/somewhere/secret query.txt")
         return task.upper()
 
     with tempfile.TemporaryDirectory() as folder:
