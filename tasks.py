@@ -66,7 +66,7 @@ def check(rest: list[str]) -> list[list[str]]:
         ["ruff", "format", "--check", *SOURCES],
         ["ruff", "check", *SOURCES],
         ["mypy"],
-        ["pytest", "-n", "2", "--dist", "loadfile", *rest],
+        ["pytest", "-n", "3", "--dist", "loadfile", "--no-loadscope-reorder", *rest],
     ]
 
 

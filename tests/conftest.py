@@ -12,6 +12,14 @@ settings.register_profile("quorank", derandomize=True, deadline=None)
 settings.load_profile("quorank")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that start networks or commands begin first: they mostly wait, and would hold up the end."""
+    slow = ("network", "cli")
+    items.sort(
+        key=lambda item: next((at for at, name in enumerate(slow) if name in item.path.parts), len(slow))
+    )
+
+
 def make_split(seed: int, queries: int, features: int, grades: int) -> RankingData:
     """Lists of 1..25 documents; labels grow along a hidden direction; two queries have nothing relevant."""
     random = np.random.default_rng([seed, queries, features, grades])
