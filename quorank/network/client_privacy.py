@@ -15,7 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from quorank.draws import Purpose, key_of
-from quorank.errors import require
+from quorank.errors import BadInput, require
+from quorank.federation import wire
+from quorank.network.declined import Refusal
+from quorank.network.terms import Terms
 from quorank.privacy import Mechanism
 from quorank.privacy.clipping import clip_updates
 from quorank.privacy.discrete_noise import skellam_rows
@@ -52,6 +55,20 @@ def check_memory(mechanism: Mechanism, memory: Memory) -> None:
         value = memory[name]
         near = np.isfinite(value) & (value >= start / FARTHEST) & (value <= start * FARTHEST)
         require(bool(near.all()), "the task's privacy is far from what was agreed")
+
+
+def check_task(terms: Terms, task: wire.Task) -> None:
+    """Refuse a task for another client, after the last planned round, of another ranker, or with another privacy."""
+    if task.clients not in ((), (terms.client,)):
+        raise Refusal("client")
+    if task.round >= terms.rounds:
+        raise Refusal("over")
+    try:
+        require(task.theta.shape == (terms.parameters,), "another ranker")
+        require(bool(np.isfinite(task.theta).all()), "not finite")
+        check_memory(terms.mechanism, task.private)
+    except BadInput:
+        raise Refusal("task") from None
 
 
 def words_of(mechanism: IntegerSums, update: Doubles, round_: int, client: int, seed: int) -> Words:

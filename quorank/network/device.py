@@ -28,7 +28,7 @@ from quorank.errors import BadInput, require
 from quorank.federation import wire
 from quorank.learning import OnlineRanker, Shown
 from quorank.network import frames
-from quorank.network.client_privacy import Entropy, check_memory, refreshed, standing
+from quorank.network.client_privacy import Entropy, check_task, refreshed, standing
 from quorank.network.declined import Declined, Refusal
 from quorank.network.late_learning import LateRanker
 from quorank.network.private_rows import Interaction
@@ -219,16 +219,7 @@ class Device:
             raise Refusal("malformed") from None
         if task.run != terms.run:
             raise Refusal("run")
-        if task.clients not in ((), (terms.client,)):
-            raise Refusal("client")
-        if task.round >= terms.rounds:
-            raise Refusal("over")
-        try:
-            require(task.theta.shape == (terms.parameters,), "another ranker")
-            require(bool(np.isfinite(task.theta).all()), "not finite")
-            check_memory(terms.mechanism, task.private)
-        except BadInput:
-            raise Refusal("task") from None
+        check_task(terms, task)
         return task
 
     def _adopt(self, task: wire.Task) -> None:

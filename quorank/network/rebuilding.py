@@ -22,7 +22,7 @@ from quorank.errors import BadInput, require
 from quorank.federation import wire
 from quorank.learning import Shown
 from quorank.network import notices
-from quorank.network.client_privacy import check_memory
+from quorank.network.client_privacy import check_task
 from quorank.network.declined import Declined, Refusal
 from quorank.network.device import Device, digest_of
 from quorank.network.late_learning import LateRanker
@@ -110,17 +110,8 @@ class Rebuilder:
         return reply
 
     def _read(self, content: bytes) -> wire.Task:
-        task, terms = wire.decode_task(content), self.device.terms
-        if task.clients not in ((), (terms.client,)):
-            raise Refusal("client")
-        if task.round >= terms.rounds:
-            raise Refusal("over")
-        try:
-            require(task.theta.shape == (terms.parameters,), "another ranker")
-            require(bool(np.isfinite(task.theta).all()), "not finite")
-            check_memory(terms.mechanism, task.private)
-        except BadInput:
-            raise Refusal("task") from None
+        task = wire.decode_task(content)
+        check_task(self.device.terms, task)
         return task
 
     def _update(self, task: wire.Task) -> Doubles:

@@ -29,24 +29,30 @@ Doubles = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class RoundRobin:
-    """The parameters go from party to party; each takes some steps of SGD on its own instances and hands them on."""
-
-    kind: ClassVar[str] = "round-robin"
+class _Descent:
+    """Stochastic gradient descent on a pointwise loss: what both ways of taking turns share."""
 
     loss: Literal["squared", "logistic"] = "squared"
     eta: float = 0.3  # η
     batch: int = 32
     decay: float = 1e-4  # λ
+
+    def _learner(self) -> Pointwise:
+        return Pointwise(self.loss, self.eta, self.batch, self.decay)
+
+
+@dataclass(frozen=True)
+class RoundRobin(_Descent):
+    """The parameters go from party to party; each takes some steps of SGD on its own instances and hands them on."""
+
+    kind: ClassVar[str] = "round-robin"
+
     turns: int = 80  # of all parties together, so that one party alone takes as many
     steps: int = 30  # of a turn
 
     def __post_init__(self) -> None:
         self._learner()
         require(self.turns >= 1 and self.steps >= 1, "turns and steps must be at least 1")
-
-    def _learner(self) -> Pointwise:
-        return Pointwise(self.loss, self.eta, self.batch, self.decay)
 
     def train(self, parties: Sequence[Instances], seed: int = 1) -> Doubles:
         """The weights of a linear ranker."""
@@ -70,24 +76,17 @@ class RoundRobin:
 
 
 @dataclass(frozen=True)
-class Averaging:
+class Averaging(_Descent):
     """Each round every party takes some steps from the same parameters; the mean of their updates is the next ones."""
 
     kind: ClassVar[str] = "averaging"
 
-    loss: Literal["squared", "logistic"] = "squared"
-    eta: float = 0.3  # η
-    batch: int = 32
-    decay: float = 1e-4  # λ
     rounds: int = 60
     steps: int = 30  # of each party in a round
 
     def __post_init__(self) -> None:
         self._learner()
         require(self.rounds >= 1 and self.steps >= 1, "rounds and steps must be at least 1")
-
-    def _learner(self) -> Pointwise:
-        return Pointwise(self.loss, self.eta, self.batch, self.decay)
 
     def train(self, parties: Sequence[Instances], seed: int = 1) -> Doubles:
         """The weights of a linear ranker."""
