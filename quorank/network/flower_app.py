@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import sys
 import sysconfig
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -106,7 +107,8 @@ class Commands:
 
     def server_executor(self) -> list[str]:
         """Starts the ServerApp."""
-        return [*self._executor(self.address), "--root-certificates", str(self.certificate)]
+        command = [_script("flower-superexec"), *self._executor(self.address)]
+        return [*command, "--root-certificates", str(self.certificate)]
 
     def supernode(self, key: Path, port: int) -> list[str]:
         return [
@@ -117,11 +119,12 @@ class Commands:
 
     def node_executor(self, port: int) -> list[str]:
         """Starts a ClientApp for every task; it reaches its SuperNode on the same machine, without TLS."""
-        return [*self._executor(f"127.0.0.1:{port}"), "--insecure"]
+        command = [sys.executable, "-m", "quorank.network.flower_executor"]
+        return [*command, *self._executor(f"127.0.0.1:{port}"), "--insecure"]
 
     def _executor(self, address: str) -> list[str]:
         secret = ["--superexec-auth-secret-file", str(self.secret)]
-        return [_script("flower-superexec"), "--runtime-api-address", address, *secret]
+        return ["--runtime-api-address", address, *secret]
 
 
 def register(public_key: Path, name: str) -> list[str]:

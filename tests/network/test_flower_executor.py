@@ -1,0 +1,91 @@
+"""The executor that forks for each task: what is handed to the nursery, what is not, and that nothing outlives it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import socket
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr", reason="needs quorank[network]")
+if not sys.platform.startswith("linux"):
+    pytest.skip("forks", allow_module_level=True)
+
+from flwr.supercore.constant import TaskType
+from flwr.supercore.superexec.executor import LaunchResult
+from flwr.supercore.superexec.executor.subprocess_executor import SubprocessExecutor
+from flwr.supercore.superexec.executor.types import ExecutionSpec
+
+from quorank.network import flower_executor
+
+
+def task(token: str, kind: TaskType = TaskType.CLIENT_APP, install: bool = False) -> ExecutionSpec:
+    return ExecutionSpec(kind, "127.0.0.1:1", token, True, None, install, None, False, 1)
+
+
+@pytest.fixture
+def by_flower(monkeypatch) -> list[str]:
+    """The tokens of tasks that were left to Flower."""
+    left: list[str] = []
+
+    def launch(self: SubprocessExecutor, spec: ExecutionSpec) -> LaunchResult:
+        left.append(spec.token)
+        return LaunchResult.accepted()
+
+    monkeypatch.setattr(SubprocessExecutor, "launch", launch)
+    return left
+
+
+def write_token(folder: Path, **given: object) -> None:
+    """In place of a ClientApp: it says that it ran, and in which process, and ends as Flower's tasks end."""
+    assert given["runtime_dependency_install"] is False and given["insecure"] is True
+    (folder / str(given["token"])).write_text(str(os.getpid()))
+    if given["token"] == "raises":
+        raise RuntimeError("what a task may say")
+    sys.exit(3)
+
+
+def test_each_task_is_a_process_of_its_own_and_the_nursery_goes_with_the_executor(
+    tmp_path, monkeypatch, by_flower
+) -> None:
+    monkeypatch.setattr(flower_executor, "run_clientapp", lambda **given: write_token(tmp_path, **given))
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+    def nursery() -> None:
+        here.close()
+        flower_executor._nursery(there)
+
+    process = multiprocessing.get_context("fork").Process(target=nursery)
+    process.start()
+    there.close()
+    executor = flower_executor.ForkingExecutor(here)
+    tokens = ["raises", *(f"task-{number}" for number in range(20))]
+    for token in tokens:
+        assert executor.launch(task(token)) == LaunchResult.accepted()
+    end = time.monotonic() + 60
+    while len(list(tmp_path.iterdir())) < len(tokens) and time.monotonic() < end:
+        time.sleep(0.01)
+    processes = {(tmp_path / token).read_text() for token in tokens}
+    assert len(processes) == len(tokens) and str(process.pid) not in processes
+    assert by_flower == []
+    here.close()
+    process.join(60)
+    assert process.exitcode == 0
+    while any(Path("/proc", number).exists() for number in processes):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_what_is_no_client_app_or_finds_no_nursery_is_left_to_flower(by_flower) -> None:
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    executor = flower_executor.ForkingExecutor(here)
+    executor.launch(task("server", TaskType.SERVER_APP))
+    executor.launch(task("installs", install=True))
+    there.close()
+    executor.launch(task("alone"))
+    assert by_flower == ["server", "installs", "alone"]
+    here.close()
