@@ -94,13 +94,10 @@ class Runner:
         self.collection = collection_of(experiment.data)
         self.scene = Scene(experiment, self.collection, self.threads)
         shares = self.scene.shares
+        interactions = None if shares is None else shares.interactions
+        simulation, rounds = self.scene.simulation, experiment.rounds
         self.simulator = Simulator(
-            experiment.federation,
-            self.scene.simulation,
-            self.threads,
-            self.chunk,
-            experiment.rounds,
-            None if shares is None else shares.interactions,
+            experiment.federation, simulation, self.threads, self.chunk, rounds, interactions
         )
         self.evaluator = self.scene.evaluators[0]
         require(
@@ -231,13 +228,13 @@ def run_experiment(
     overwrite: bool = False,
     stop: Callable[[], bool] | None = None,
     engine: Engine | None = None,
+    report: bool = True,
 ) -> dict[str, Any]:
-    """Run into a directory, or go on with the run that is there; returns the summary."""
+    """Run into a directory, or go on with the run that is there, and write a report about it; returns the summary."""
     if not resume:
         storage.check_new(folder, overwrite=overwrite)
-    runner = Runner(
-        experiment, threads or available_threads()
-    )  # reads the data: nothing is on disk if they are bad
+    # this reads the data: nothing is on disk if they are bad
+    runner = Runner(experiment, threads or available_threads())
     kept = KeptUpdates(experiment.keep_every) if experiment.keep_every and engine is None else None
     runner.kept = kept
     if not resume:
@@ -269,10 +266,10 @@ def run_experiment(
         if not resume:
             storage.remove(folder)  # the corrected command may use the directory
         raise
-    return finish(runner, folder)
+    return finish(runner, folder, report=report)
 
 
-def finish(runner: Runner, folder: Path) -> dict[str, Any]:
+def finish(runner: Runner, folder: Path, *, report: bool = True) -> dict[str, Any]:
     """Write the run's files; the checkpoint goes, `summary.json` comes last."""
     assert runner.state is not None and runner.progress is not None
     theta: npt.NDArray[np.float64] = runner.experiment.federation.ranker(runner.state)
@@ -284,7 +281,8 @@ def finish(runner: Runner, folder: Path) -> dict[str, Any]:
     write_whole(folder / "history.parquet", storage.parquet_bytes(runner.progress.columns()))
     book = runner.ledger()
     write_whole(folder / "ledger.json", storage.json_bytes(book))
-    _write_report(folder, runner, summary, book)
+    if report:
+        _write_report(folder, runner, summary, book)
     write_whole(folder / storage.SUMMARY, storage.json_bytes(summary))
     (folder / storage.CHECKPOINT).unlink(missing_ok=True)
     return summary

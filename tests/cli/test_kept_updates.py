@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 from command_line import Quorank
+from quick_runs import run_quickly
 from unlearning_runs import FILE, experiment, kept, made
 
 from quorank.errors import BadInput, Interrupted
 from quorank.experiments import runner
 from quorank.experiments.kept_updates import KeptUpdates
-from quorank.experiments.runner import run_experiment
 
 
 def test_a_small_run_keeps_every_tenth_update_of_each_client_as_it_was_sent() -> None:
@@ -65,17 +65,17 @@ def test_resumed_runs_keep_neither_more_nor_less(monkeypatch: pytest.MonkeyPatch
         before = (1, 10, 11, 25)[number - 1] if number else 0
         rounds = iter(range(before + 1, 1000))
         with pytest.raises(Interrupted):
-            run_experiment(
+            run_quickly(
                 chosen, folder, threads=1, resume=number > 0, stop=lambda r=rounds, s=stop: next(r) >= s
             )
-    run_experiment(chosen, folder, threads=2, resume=True)
+    run_quickly(chosen, folder, threads=2, resume=True)
     assert kept(folder) == whole
 
 
 def test_updates_kept_after_the_last_checkpoint_are_dropped_and_missing_ones_refused() -> None:
     folder, chosen, rounds = Path("cut"), experiment(), iter(range(1, 100))
     with pytest.raises(Interrupted):
-        run_experiment(chosen, folder, stop=lambda: next(rounds) >= 15)
+        run_quickly(chosen, folder, stop=lambda: next(rounds) >= 15)
     later = KeptUpdates(10)
     later.restore(folder, 15, 6, 46)
     assert later.rounds == [1, 11]
@@ -84,10 +84,10 @@ def test_updates_kept_after_the_last_checkpoint_are_dropped_and_missing_ones_ref
     )  # as if the run was killed after writing, before its checkpoint
     later.write(folder)
     copy = shutil.copytree(folder, "copy")
-    run_experiment(chosen, folder, resume=True)
+    run_quickly(chosen, folder, resume=True)
     assert kept(folder) == kept(made("whole"))
     (Path(copy) / "clients" / "4.npz").unlink()
     with pytest.raises(
         BadInput, match=r"4\.npz: updates that client 4 kept before the checkpoint are missing"
     ):
-        run_experiment(chosen, Path(copy), resume=True)
+        run_quickly(chosen, Path(copy), resume=True)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from command_line import Quorank
 from dp_accounting import gaussian_mechanism
+from quick_runs import run_quickly
 from unlearning_runs import experiment, kept, made
 
 from quorank.data.source import DataSource
@@ -19,7 +20,6 @@ from quorank.errors import Interrupted
 from quorank.evaluation.ranker import Evaluator
 from quorank.experiments import runner, storage, unlearned_files
 from quorank.experiments.erasure import erase
-from quorank.experiments.runner import run_experiment
 from quorank.federation import Simulator
 from quorank.federation.unlearning import KeptRound, fresh_seed, rebuild, scaled_steps
 from quorank.files import write_whole
@@ -31,7 +31,7 @@ FLAGS = ("--compare", "--seeds", "1", "--json", "-q")
 def test_overwriting_a_run_takes_its_clients_files_along(quorank: Quorank) -> None:
     folder = made()
     assert quorank("unlearn", folder, "--client", 0, "-q").code == 0
-    run_experiment(experiment(clients=3, rounds=5), folder, overwrite=True)
+    run_quickly(experiment(clients=3, rounds=5), folder, overwrite=True)
     assert sorted(kept(folder)) == ["0.npz", "1.npz", "2.npz"]
     assert not (folder / "unlearned").exists() and not (folder / "unlearned.json").exists()
 
@@ -88,7 +88,7 @@ def test_nothing_that_was_kept_is_needed_or_read_by_default(quorank: Quorank) ->
         path = Path("other/clients") / f"{client}.npz"
         with np.load(path) as saved:
             np.savez(path, rounds=saved["rounds"], updates=7.0 * saved["updates"])
-    run_experiment(experiment(keep_every=0), Path("none"))
+    run_quickly(experiment(keep_every=0), Path("none"))
     for name in ("made", "other", "none"):
         assert quorank("unlearn", name, "--client", 1, "-q").code == 0
     assert len({(Path(name) / "ranker.json").read_bytes() for name in ("made", "other", "none")}) == 1
@@ -344,20 +344,20 @@ def test_poison_is_forgotten(quorank: Quorank) -> None:
 @pytest.fixture(scope="module")
 def for_refusals(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("refusals")
-    run_experiment(experiment(rounds=12), folder / "made")
-    run_experiment(experiment(rounds=3, keep_every=0), folder / "none")
-    run_experiment(experiment('personal = "offset"', rounds=3), folder / "own")
-    run_experiment(
+    run_quickly(experiment(rounds=12), folder / "made")
+    run_quickly(experiment(rounds=3, keep_every=0), folder / "none")
+    run_quickly(experiment('personal = "offset"', rounds=3), folder / "own")
+    run_quickly(
         experiment('aggregation = { kind = "krum", byzantine = 1 }', rounds=3, clients=5), folder / "krum"
     )
-    run_experiment(experiment('[learner]\nkind = "evolution"', rounds=3, interactions=4), folder / "es")
+    run_quickly(experiment('[learner]\nkind = "evolution"', rounds=3, interactions=4), folder / "es")
     rounds = iter(range(1, 100))
     with pytest.raises(Interrupted):
-        run_experiment(experiment(), folder / "cut", stop=lambda: next(rounds) >= 15)
+        run_quickly(experiment(), folder / "cut", stop=lambda: next(rounds) >= 15)
     drawn = 'participation = { kind = "poisson", rate = 0.5 }\nkeep_every = 1\n[privacy]\nkind = "gaussian"'
     drawn += '\nnoise_multiplier = 1.0\naccountant = "rdp"'
-    run_experiment(experiment(drawn, rounds=3, clients=60), folder / "drawn")
-    run_experiment(experiment(rounds=3), folder / "torn")
+    run_quickly(experiment(drawn, rounds=3, clients=60), folder / "drawn")
+    run_quickly(experiment(rounds=3), folder / "torn")
     (folder / "torn" / "clients" / "2.npz").write_bytes(b"PK nothing")
     return folder
 

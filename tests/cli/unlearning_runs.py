@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
+import shutil
+import tempfile
+from functools import cache
 from pathlib import Path
 
 from quorank.experiments.documents import parse_document
@@ -27,8 +31,17 @@ def experiment(extra: str = "", **changes: object) -> Experiment:
     return Experiment.read(parse_document(text + extra, "small.toml"))
 
 
+@cache
+def _once(chosen: Experiment) -> Path:
+    """A run that tests take copies of."""
+    folder = Path(tempfile.mkdtemp(prefix="quorank-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    run_experiment(chosen, folder / "run", threads=1)
+    return folder / "run"
+
+
 def made(name: str = "made", extra: str = "", **changes: object) -> Path:
-    run_experiment(experiment(extra, **changes), Path(name), threads=1)
+    shutil.copytree(_once(experiment(extra, **changes)), name)
     return Path(name)
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from quick_runs import run_quickly
 from small_runs import experiment, files_of
 
 from quorank.errors import BadInput, Interrupted
-from quorank.experiments.runner import run_experiment
 from quorank.federation.checkpoint import read_arrays, state_arrays, state_from, write_arrays
 from quorank.federation.rounds import State
 
@@ -29,7 +29,7 @@ CARRIERS = {
 @pytest.mark.parametrize("what", CARRIERS)
 def test_a_stopped_run_goes_on_to_the_same_bits(what: str, tmp_path: Path) -> None:
     chosen = experiment(*CARRIERS[what])
-    run_experiment(chosen, tmp_path / "whole", threads=1)
+    run_quickly(chosen, tmp_path / "whole", threads=1)
     seen = 0
 
     def stop() -> bool:
@@ -38,8 +38,8 @@ def test_a_stopped_run_goes_on_to_the_same_bits(what: str, tmp_path: Path) -> No
         return seen == 5
 
     with pytest.raises(Interrupted):
-        run_experiment(chosen, tmp_path / "stopped", threads=1, stop=stop)
-    run_experiment(chosen, tmp_path / "stopped", threads=2, resume=True)
+        run_quickly(chosen, tmp_path / "stopped", threads=1, stop=stop)
+    run_quickly(chosen, tmp_path / "stopped", threads=2, resume=True)
     assert files_of(tmp_path / "stopped") == files_of(tmp_path / "whole")
 
 

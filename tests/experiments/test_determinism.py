@@ -6,9 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
+from quick_runs import run_quickly
 from small_runs import experiment, files_of, played
-
-from quorank.experiments.runner import run_experiment
 
 LEARNERS = {
     "pdgd": ["learner=pdgd"],
@@ -61,7 +60,7 @@ def test_more_rounds_begin_like_fewer(tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
     for rounds in (5, 12):
-        run_experiment(experiment(f"federation.rounds={rounds}"), tmp_path / str(rounds))
+        run_quickly(experiment(f"federation.rounds={rounds}"), tmp_path / str(rounds))
     short, long = (pq.read_table(tmp_path / name / "history.parquet") for name in ("5", "12"))
     assert long.slice(0, 5).equals(short)
 
@@ -70,12 +69,12 @@ def test_more_rounds_begin_like_fewer(tmp_path: Path) -> None:
 def test_all_files_without_times_are_the_same_again(tmp_path: Path, threads: int) -> None:
     chosen = experiment("federation.server=adam", "ranker=mlp", "ranker.hidden=4")
     for name in ("first", "second"):
-        run_experiment(chosen, tmp_path / name, threads=1 if name == "first" else threads)
+        run_quickly(chosen, tmp_path / name, threads=1 if name == "first" else threads)
     assert files_of(tmp_path / "first") == files_of(tmp_path / "second")
 
 
 def test_the_ranker_file_says_how_to_score_and_nothing_about_when(tmp_path: Path) -> None:
-    run_experiment(experiment("federation.rounds=1"), tmp_path / "run")
+    run_quickly(experiment("federation.rounds=1"), tmp_path / "run")
     content = json.loads((tmp_path / "run" / "ranker.json").read_text())
     assert set(content) == {"format", "ranker", "n_features", "normalize", "parameters"}
     assert (content["n_features"], len(content["parameters"])) == (46, 46)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from quick_runs import run_quickly
 from small_runs import experiment, files_of
 
 from quorank.errors import BadInput
@@ -41,11 +42,11 @@ def run_in_pieces(
         with monkeypatch.context() as patched:
             stop_after(patched, stop - done)
             with pytest.raises(Interrupted) as stopped:
-                run_experiment(chosen, folder, resume=done > 0, threads=1)
+                run_quickly(chosen, folder, resume=done > 0, threads=1)
         assert (stopped.value.round, stopped.value.rounds) == (stop, chosen.rounds)
         assert {path.name for path in folder.iterdir()} - {"clients"} == {"run.toml", "checkpoint.npz"}
         done = stop
-    run_experiment(chosen, folder, resume=True, threads=2)
+    run_quickly(chosen, folder, resume=True, threads=2)
     assert not (folder / "checkpoint.npz").exists()
 
 
@@ -64,7 +65,7 @@ def test_interrupted_runs_go_on_to_the_same_bits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: list[str]
 ) -> None:
     chosen = experiment(*parts, f"federation.rounds={ROUNDS}")
-    whole = run_experiment(chosen, tmp_path / "whole", threads=1)
+    whole = run_quickly(chosen, tmp_path / "whole", threads=1)
     for number, stops in enumerate(([1], [16, 17], [3, 20, 21, 39])):
         folder = tmp_path / str(number)
         run_in_pieces(chosen, folder, stops, monkeypatch)
@@ -76,7 +77,7 @@ def test_interrupted_runs_go_on_to_the_same_bits(
 
 def test_a_stop_in_the_last_round_is_too_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stop_after(monkeypatch, 12)
-    assert run_experiment(experiment(), tmp_path / "run")["rounds"] == 12
+    assert run_quickly(experiment(), tmp_path / "run")["rounds"] == 12
     assert (tmp_path / "run" / "summary.json").exists()
 
 
@@ -96,17 +97,17 @@ def test_a_run_that_was_killed_starts_from_its_last_checkpoint_or_anew(
         return watch
 
     chosen = experiment(f"federation.rounds={ROUNDS}")
-    run_experiment(chosen, tmp_path / "whole")
+    run_quickly(chosen, tmp_path / "whole")
     folder = tmp_path / "killed"
     with pytest.raises(Killed):
-        run_experiment(chosen, folder, watch=kill(5))
+        run_quickly(chosen, folder, watch=kill(5))
     assert {path.name for path in folder.iterdir()} == {"run.toml"}
     monkeypatch.setattr(runner, "CHECKPOINT_SECONDS", -1.0)  # after every round
     with pytest.raises(Killed):
-        run_experiment(chosen, folder, watch=kill(9), resume=True)
+        run_quickly(chosen, folder, watch=kill(9), resume=True)
     saved = storage.load_checkpoint(folder, chosen, 46)
     assert saved is not None and saved[0].round == 8  # the round of the kill was not saved
-    run_experiment(chosen, folder, resume=True)
+    run_quickly(chosen, folder, resume=True)
     assert files_of(folder) == files_of(tmp_path / "whole")
 
 
@@ -195,7 +196,7 @@ def interrupted_run(folder: Path, monkeypatch: pytest.MonkeyPatch, *parts: str) 
     with monkeypatch.context() as patched:
         stop_after(patched, 4)
         with pytest.raises(Interrupted):
-            run_experiment(experiment(*parts), folder)
+            run_quickly(experiment(*parts), folder)
     return folder / "checkpoint.npz"
 
 
@@ -206,7 +207,7 @@ def test_a_checkpoint_of_other_bytes_is_refused_with_its_path(
     file = interrupted_run(tmp_path / "run", monkeypatch)
     file.write_bytes(content)
     with pytest.raises(BadInput, match="damaged checkpoint") as refused:
-        run_experiment(experiment(), tmp_path / "run", resume=True)
+        run_quickly(experiment(), tmp_path / "run", resume=True)
     assert str(refused.value).startswith(str(file)) and "\n" not in str(refused.value)
     assert not (tmp_path / "run" / "summary.json").exists()
 
@@ -220,7 +221,7 @@ def test_a_checkpoint_that_lacks_something_is_refused(
         kept = {name: saved[name] for name in saved.files if name != lost}
     np.savez(file, **kept)
     with pytest.raises(BadInput, match="damaged checkpoint"):
-        run_experiment(experiment(), tmp_path / "run", resume=True)
+        run_quickly(experiment(), tmp_path / "run", resume=True)
 
 
 @pytest.mark.parametrize("other", [["ranker=mlp"], ["federation.rounds=13"]])
@@ -229,7 +230,7 @@ def test_a_checkpoint_of_another_experiment_is_refused(
 ) -> None:
     interrupted_run(tmp_path / "run", monkeypatch)
     with pytest.raises(BadInput, match="another experiment"):
-        run_experiment(experiment(*other), tmp_path / "run", resume=True)
+        run_quickly(experiment(*other), tmp_path / "run", resume=True)
 
 
 def test_an_interrupted_run_is_not_written_over_unasked(
@@ -238,9 +239,9 @@ def test_an_interrupted_run_is_not_written_over_unasked(
     file = interrupted_run(tmp_path / "run", monkeypatch)
     before = file.read_bytes()
     with pytest.raises(BadInput, match="--resume"):
-        run_experiment(experiment(), tmp_path / "run")
+        run_quickly(experiment(), tmp_path / "run")
     assert file.read_bytes() == before
-    run_experiment(experiment(), tmp_path / "run", overwrite=True)
+    run_quickly(experiment(), tmp_path / "run", overwrite=True)
     assert not file.exists()
 
 
@@ -248,8 +249,8 @@ def test_a_new_run_in_an_old_place_forgets_the_old_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     interrupted_run(tmp_path / "run", monkeypatch)
-    run_experiment(experiment("seed=5"), tmp_path / "run", overwrite=True)
-    run_experiment(experiment("seed=5"), tmp_path / "fresh")
+    run_quickly(experiment("seed=5"), tmp_path / "run", overwrite=True)
+    run_quickly(experiment("seed=5"), tmp_path / "fresh")
     assert files_of(tmp_path / "run") == files_of(tmp_path / "fresh")
 
 

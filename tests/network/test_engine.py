@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from command_line import in_process
+from quick_runs import run_quickly
 
 from quorank.errors import BadInput, Interrupted
 from quorank.experiments.documents import parse_document, set_values
@@ -84,14 +85,14 @@ def test_every_file_is_that_of_a_run_in_process(kind, tmp_path) -> None:
 
 def test_a_partition_with_clients_of_different_zeal_is_accepted(tmp_path) -> None:
     experiment = experiment_of('partition.kind="quantity"')
-    run_experiment(experiment, tmp_path / "a", threads=1)
-    run_experiment(experiment, tmp_path / "b", threads=1, engine=memory(experiment))
+    run_quickly(experiment, tmp_path / "a", threads=1)
+    run_quickly(experiment, tmp_path / "b", threads=1, engine=memory(experiment))
     assert files_of(tmp_path / "b") == files_of(tmp_path / "a")
 
 
 def test_stopped_in_the_middle_of_a_round_it_goes_on_to_the_same_files(tmp_path) -> None:
     experiment = experiment_of()
-    run_experiment(experiment, tmp_path / "a", threads=1)
+    run_quickly(experiment, tmp_path / "a", threads=1)
     looks = 0
 
     def look() -> None:
@@ -99,7 +100,7 @@ def test_stopped_in_the_middle_of_a_round_it_goes_on_to_the_same_files(tmp_path)
         looks += 1
 
     with pytest.raises(Interrupted) as stopped:
-        run_experiment(
+        run_quickly(
             experiment,
             tmp_path / "b",
             threads=1,
@@ -109,13 +110,13 @@ def test_stopped_in_the_middle_of_a_round_it_goes_on_to_the_same_files(tmp_path)
     assert 0 < stopped.value.round < 12
     assert not (tmp_path / "b" / "summary.json").exists()
     assert saved_round(experiment, tmp_path / "b") == stopped.value.round
-    run_experiment(experiment, tmp_path / "b", threads=1, engine=memory(experiment), resume=True)
+    run_quickly(experiment, tmp_path / "b", threads=1, engine=memory(experiment), resume=True)
     assert files_of(tmp_path / "b") == files_of(tmp_path / "a")
 
 
 def test_a_network_that_fails_keeps_the_rounds_that_are_done(tmp_path) -> None:
     experiment = experiment_of()
-    run_experiment(experiment, tmp_path / "a", threads=1)
+    run_quickly(experiment, tmp_path / "a", threads=1)
     left = 3 * 4
     clients = SimulatedClients.playing(experiment, tmp_path)
 
@@ -125,10 +126,10 @@ def test_a_network_that_fails_keeps_the_rounds_that_are_done(tmp_path) -> None:
         return clients.respond(content) if left >= 0 else Failure(FAILED)
 
     with pytest.raises(Stopped) as stopped:
-        run_experiment(experiment, tmp_path / "b", threads=1, engine=memory(experiment, answer=answer))
+        run_quickly(experiment, tmp_path / "b", threads=1, engine=memory(experiment, answer=answer))
     assert stopped.value.round == saved_round(experiment, tmp_path / "b") == 4
     assert "could not answer" in stopped.value.reason
-    run_experiment(experiment, tmp_path / "b", threads=1, engine=memory(experiment), resume=True)
+    run_quickly(experiment, tmp_path / "b", threads=1, engine=memory(experiment), resume=True)
     assert files_of(tmp_path / "b")["ranker.json"] == files_of(tmp_path / "a")["ranker.json"]
 
 
