@@ -92,16 +92,22 @@ def fill_uniform(
 
 
 @kernel
+def normal_pair(first: float, second: float) -> tuple[float, float]:
+    """Two standard normal numbers of two uniform ones (Box and Muller 1958)."""
+    radius = math.sqrt(-2.0 * math.log(1.0 - first))
+    return radius * math.cos(2.0 * math.pi * second), radius * math.sin(2.0 * math.pi * second)
+
+
+@kernel
 def fill_normal(
     key: npt.NDArray[np.uint64], interaction: int, client: int, round_: int, out: npt.NDArray[np.float64]
 ) -> None:
     """The first len(out) standard normal draws of an address (Box-Muller on pairs)."""
     for i in range(0, len(out), 2):
         first, second = uniform_pair(key, i >> 1, interaction, client, round_)
-        radius = math.sqrt(-2.0 * math.log(1.0 - first))
-        out[i] = radius * math.cos(2.0 * math.pi * second)
+        out[i], other = normal_pair(first, second)
         if i + 1 < len(out):
-            out[i + 1] = radius * math.sin(2.0 * math.pi * second)
+            out[i + 1] = other
 
 
 def key_of(seed: int, purpose: Purpose) -> npt.NDArray[np.uint64]:

@@ -45,6 +45,7 @@ def show_status(data: Path, json: bool) -> None:
             "rounds": terms.rounds,
             "ranker_round": None if ranker is None else ranker.round,
             "privacy": terms.privacy.kind,
+            "reports": terms.reports,
         }
     if json:
         print(json_.dumps(figures))
@@ -63,6 +64,7 @@ def show_status(data: Path, json: bool) -> None:
             f"of {figures['rounds']}, the last one answered, of run {figures['run']}",
         ),
         ("privacy", str(figures["privacy"]), "of every release"),
+        *([] if terms.reports is None else [("report", "with each", cost_of(terms.reports))]),
     )
 
 
@@ -80,18 +82,34 @@ def show_log(data: Path, json: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("sent", "run", "round", "searches", "bytes", "privacy", box=None)
-    for release in releases:
+    reports = [release.privacy.get("report") for release in releases]
+    heads = ("sent", "run", "round", "searches", "bytes", "privacy", *(["report"] if any(reports) else []))
+    table = Table(*heads, box=None)
+    for release, report in zip(releases, reports, strict=True):
         epsilon = release.privacy.get("epsilon")
         kind = release.privacy["kind"] + ("" if epsilon is None else f", ε = {epsilon:.4g}")
-        cells = (release.round, release.interactions, f"{release.size:,}", kind)
+        told = [] if report is None else [f"{report['value']:.4g}"]
+        cells = (release.round, release.interactions, f"{release.size:,}", kind, *told)
         table.add_row(_time(release.at), release.run, *map(str, cells))
     console = Console()
     console.print(table)
     for standing in dict.fromkeys(release.privacy["standing"] for release in releases):
         console.print(standing, highlight=False, markup=False)
+    for cost in dict.fromkeys(cost_of(report) for report in reports if report is not None):
+        console.print(f"report: {cost}", highlight=False, markup=False)
     for at, on in consents:
         console.print(f"consent {'on' if on else 'off'} since {_time(at)}", highlight=False)
+
+
+def cost_of(report: dict[str, Any]) -> str:
+    """What reports say and cost, for the device's owner."""
+    composed = report["composed"]
+    return (
+        "nDCG of the lists by their clicks, noised here: "
+        f"ε = {report['epsilon_per_report']:g} each (δ = 0, unit: {report['unit']}), against the coordinator too; "
+        f"{report['horizon']}: ε = {report['epsilon']:g}, or {composed['epsilon']:.4g} at δ = {composed['delta']:g}; "
+        "it comes on top of the ε of the updates"
+    )
 
 
 def _entry(release: Release) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from quorank.federation.exact_sum import LARGEST, ROOM
 from quorank.federation.gathering import Gathering
 from quorank.federation.rounds import Gathered, State
 from quorank.privacy import Mechanism
+from quorank.privacy.figure_response import FigureResponse
 
 Doubles = npt.NDArray[np.float64]
 Key = tuple[int, int]
@@ -24,11 +25,13 @@ Key = tuple[int, int]
 
 
 class Replies:
-    """Iterates over the keys of what was accepted."""
+    """Iterates over the keys of what was accepted. With `figure` each reply holds one of its responses."""
 
-    def __init__(self, mechanism: Mechanism, parameters: int, single: bool) -> None:
+    def __init__(
+        self, mechanism: Mechanism, parameters: int, single: bool, figure: FigureResponse | None = None
+    ) -> None:
         self._gathering = Gathering(mechanism, parameters)
-        self._single = single
+        self._single, self._figure = single, figure
         self._kept: dict[
             Key, tuple[Doubles, int] | None
         ] = {}  # (row, interactions), where they are looked at
@@ -51,6 +54,12 @@ class Replies:
         )
         numbers = np.append(reply.release, reply.statistics)
         require(bool(np.isfinite(numbers).all()), "the release holds a number that is not finite")
+        if self._figure is not None:
+            steps, *others = reply.statistics
+            require(
+                steps in range(self._figure.steps + 1) and not any(others),
+                "the reported figure is none that this run's reports can be; it is refused",
+            )
         require(
             1 <= reply.interactions <= heaviest,
             f"the reply claims more or fewer interactions than 1 to {heaviest}",

@@ -53,7 +53,8 @@ class Reply:
     release: Doubles
     interactions: int  # n_c
     within: bool = False  # whether its update was within the clip
-    statistics: tuple[float, float, float] = (0.0, 0.0, 0.0)  # of simulated users; devices send zeros
+    # of simulated users; devices send zeros, or a private figure and zeros (`reporting`)
+    statistics: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
 
 def encode_task(task: Task) -> bytes:

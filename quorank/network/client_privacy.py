@@ -1,37 +1,36 @@
 """The client's side of a privacy mechanism on a real device: its own entropy, its own limits, and what is really promised.
 
 In a simulation noise is addressed by the run's seed, so that runs can be repeated; whoever knows the seed can take the
-noise off again. A device therefore gives its mechanism a fresh secret from the system for every release and forgets it.
-Fresh for every release: two releases under the same noise differ by the difference of the updates alone.
+noise off again. A device therefore gives its mechanism a fresh secret of 32 bytes from the system for every release, which
+is the key of a cipher (`privacy.streams`), and forgets it. Fresh for every release: two releases under the same noise
+differ by the difference of the updates alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from quorank.draws import Purpose, key_of
 from quorank.errors import BadInput, require
 from quorank.federation import wire
 from quorank.network.declined import Refusal
 from quorank.network.terms import Terms
 from quorank.privacy import Mechanism
-from quorank.privacy.clipping import clip_updates
-from quorank.privacy.discrete_noise import skellam_rows
 from quorank.privacy.gaussian import FARTHEST, GaussianMechanism
 from quorank.privacy.integer_sums import IntegerSums
 from quorank.privacy.mechanism import Memory
 from quorank.privacy.published import PublishedMechanism
-from quorank.privacy.quantise import quantise
 from quorank.privacy.signs import SignMechanism
+from quorank.privacy.streams import SECRET_BYTES, Seed
 
 Doubles = npt.NDArray[np.float64]
 Words = npt.NDArray[np.uint32]
 Entropy = Callable[[int], bytes]
+M = TypeVar("M", bound=Mechanism)
 
 
 def refreshed(mechanism: Mechanism, entropy: Entropy) -> Mechanism:
@@ -39,10 +38,16 @@ def refreshed(mechanism: Mechanism, entropy: Entropy) -> Mechanism:
     part: Any = mechanism
     if "seed" not in {field.name for field in fields(part)}:
         return mechanism
-    changes: dict[str, Any] = {"seed": int.from_bytes(entropy(8), "little")}
+    return under(mechanism, entropy(SECRET_BYTES))
+
+
+def under(mechanism: M, seed: Seed) -> M:
+    """The same mechanism under another seed or secret."""
+    part: Any = mechanism
+    changes: dict[str, Any] = {"seed": seed}
     if isinstance(mechanism, IntegerSums):
         changes |= {"_came": {}, "results": []}
-    changed: Mechanism = replace(part, **changes)
+    changed: M = replace(part, **changes)
     return changed
 
 
@@ -71,17 +76,10 @@ def check_task(terms: Terms, task: wire.Task) -> None:
         raise Refusal("task") from None
 
 
-def words_of(mechanism: IntegerSums, update: Doubles, round_: int, client: int, seed: int) -> Words:
+def words_of(mechanism: IntegerSums, update: Doubles, round_: int, client: int, seed: Seed) -> Words:
     """The vector that a client masks for a secure sum: clipped, scaled, rounded, with its share of the noise, mod 2^32."""
     row, names = update.reshape(1, -1).copy(), np.array([client], dtype=np.int64)
-    clip_updates(row, mechanism.clip, names)
-    rounded = quantise(row, mechanism.scale, key_of(seed, Purpose.QUANTISATION), round_, names)
-    numbers = rounded.view(np.int32).astype(np.int64)
-    if mechanism.variance > 0.0 and mechanism.noise_by == "clients":
-        share = np.empty_like(numbers)
-        key = key_of(seed, Purpose.NOISE_SHARE)
-        skellam_rows(key, round_, names, mechanism.variance / mechanism.least, share)
-        numbers += share
+    _, numbers = under(mechanism, seed).numbers(row, round_, names)
     return np.asarray(numbers.astype(np.uint32)[0])
 
 

@@ -5,8 +5,9 @@ that no release has used. A task is answered once. If it comes again, after a re
 stored bytes are sent again and never a second, different release: two releases of one round would be averaged against the
 noise, while the ledger counts one, and their difference would show what changed between them.
 
-Nothing leaves but a release, its number of interactions and whether it was within the clip; statistics of the user are
-zeros. A refusal (`Declined`) is one of a fixed list, so no path, query or document can be in it.
+Nothing leaves but a release, its number of interactions, whether it was within the clip, and, where that was agreed, one
+figure about the lists under noise of its own (`private_figures`); else statistics of the user are zeros. A refusal
+(`Declined`) is one of a fixed list, so no path, query or document can be in it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import hashlib
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from threading import RLock
@@ -31,6 +32,7 @@ from quorank.network import frames
 from quorank.network.client_privacy import Entropy, check_task, refreshed, standing
 from quorank.network.declined import Declined, Refusal
 from quorank.network.late_learning import LateRanker
+from quorank.network.private_figures import report_of
 from quorank.network.private_rows import Interaction
 from quorank.network.private_store import PrivateStore, Ranker, Release
 from quorank.network.terms import Terms
@@ -48,7 +50,7 @@ class Prepared:
     task: wire.Task
     digest: bytes
     update: Doubles  # before privacy
-    used: list[int]  # interactions
+    used: list[tuple[int, Interaction]]  # with their numbers in the store
 
 
 class Device:
@@ -123,7 +125,9 @@ class Device:
             self._online, _ = self._learned(ranker.theta, ranker.round, done, self.terms.interactions)
         return self._online
 
-    def _learned(self, theta: Doubles, round_: int, first: int, count: int) -> tuple[OnlineRanker, list[int]]:
+    def _learned(
+        self, theta: Doubles, round_: int, first: int, count: int
+    ) -> tuple[OnlineRanker, list[tuple[int, Interaction]]]:
         """Start from θ and the client's own part and learn from waiting interactions; also says from which."""
         terms, own = self.terms, self.store.personal
         start = theta if own is None else theta + own
@@ -138,10 +142,9 @@ class Device:
             terms.k,
             terms.mechanism.bound,
         )
-        used = []
-        for name, interaction in self.store.interactions(first, count):
+        used = self.store.interactions(first, count)
+        for _, interaction in used:
             online.learn(interaction.shown, interaction.clicks)
-            used.append(name)
         online.interactions = len(used)
         return online, used
 
@@ -238,10 +241,12 @@ class Device:
         within = mechanism.release(row, task.theta, task.round, client, task.private)
         if not np.isfinite(row).all():
             raise Refusal("numbers")
+        clicks = [interaction.clicks for _, interaction in prepared.used]
+        told, report = report_of(terms, clicks, self._entropy, task.round)
         reply = wire.encode_reply(
-            wire.Reply(task.run, task.round, terms.client, row[0], terms.interactions, bool(within))
+            wire.Reply(task.run, task.round, terms.client, row[0], terms.interactions, bool(within), told)
         )
-        self.note(prepared, reply, len(reply))
+        self.note(prepared, reply, len(reply), report)
         return reply
 
     def sent_part(self, prepared: Prepared) -> Doubles:
@@ -249,7 +254,9 @@ class Device:
         split = self.terms.split
         return prepared.update if split is None else prepared.update * split.send
 
-    def note(self, prepared: Prepared, reply: bytes | None, size: int) -> None:
+    def note(
+        self, prepared: Prepared, reply: bytes | None, size: int, more: Mapping[str, Any] | None = None
+    ) -> None:
         """Inside a transaction: what will be sent, that its interactions are used, and what the client keeps of it."""
         store, terms, task = self.store, self.terms, prepared.task
         entry = Release(
@@ -258,11 +265,11 @@ class Device:
             self._clock(),
             terms.interactions,
             size,
-            self.privacy,
+            self.privacy | dict(more or {}),
             reply,
             prepared.digest,
         )
-        store.add_release(entry, prepared.used)
+        store.add_release(entry, [name for name, _ in prepared.used])
         self._online = None
         if terms.keep_every > 0 and task.round % terms.keep_every == 0:
             with np.errstate(over="ignore"):

@@ -21,6 +21,15 @@ from quorank.network.observe import Figures
 STALE_SECONDS = 60.0
 """A coordinator that has not looked at its network for so long is not well."""
 
+_REPORTED = (
+    ("reported_ndcg", "value", "nDCG by clicks that devices reported privately in a round, unbiased."),
+    ("reported_ndcg_error", "error", "Its standard error by the noise of the reports."),
+    ("reported_ndcg_devices", "devices", "Devices that it is of."),
+    ("reported_ndcg_round", "round", "Round that it is of."),
+    ("reported_ndcg_smoothed", "smoothed", "The same over rounds, older ones weighing less."),
+    ("reported_ndcg_smoothed_error", "smoothed_error", "Standard error of that."),
+)
+
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -61,6 +70,8 @@ def exposition(figures: Figures, now: float) -> str:
     add("sent_bytes_total", "counter", "Bytes of tasks sent.", ("", figures.sent_bytes))
     add("received_bytes_total", "counter", "Bytes of replies received.", ("", figures.received_bytes))
     add("epsilon_spent", "gauge", "Epsilon of a client by the rounds that are done.", ("", figures.epsilon))
+    for name, key, meaning in _REPORTED:
+        add(name, "gauge", meaning, ("", (figures.reported or {}).get(key)))
     add("checkpoint_age_seconds", "gauge", "Seconds since the last checkpoint.", ("", age))
     add("checkpoints_failed_total", "counter", "Checkpoints not written.", ("", figures.checkpoints_failed))
     add("engine_connected", "gauge", "Whether the engine is there.", ("", int(figures.connected)))

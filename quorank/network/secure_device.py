@@ -25,6 +25,7 @@ from quorank.privacy.quantise import dequantise
 from quorank.privacy.secure_graph import Neighbourhood
 from quorank.privacy.secure_identity import Identity, Pinned
 from quorank.privacy.secure_masks import Occasion
+from quorank.privacy.streams import SECRET_BYTES
 
 _BEGUN = "secure round"
 
@@ -123,9 +124,9 @@ class SecureDevice:
             _, prepared = device.prepare(self._task)
             if prepared is None:
                 raise Refusal("repeated")
-            seed = int.from_bytes(self._entropy(8), "little")
+            secret = self._entropy(SECRET_BYTES)
             words = words_of(
-                self.mechanism, device.sent_part(prepared), prepared.task.round, terms.client, seed
+                self.mechanism, device.sent_part(prepared), prepared.task.round, terms.client, secret
             )
             device.note(prepared, None, words.nbytes)
         return words

@@ -1,8 +1,8 @@
 """What a device agrees to when it joins: the run, its place in it, and the parts that decide what will be sent.
 
 The terms say what the coordinator may ask: how many interactions an update is made of, for how many rounds, under which
-privacy. A device holds every task against them. They hold no seed: noise that protects someone is not drawn from one
-that others know.
+privacy, and whether a figure about the lists that were shown is reported, and at which ε. A device holds every task
+against them. They hold no seed: noise that protects someone is not drawn from one that others know.
 """
 
 from __future__ import annotations
@@ -18,11 +18,15 @@ from quorank.experiments.experiment import Experiment
 from quorank.federation.personal import PERSONALISATIONS, Personalisation, Shared, Split
 from quorank.learning import LEARNERS, PDGD
 from quorank.parts import Family, to_table
-from quorank.privacy import PRIVACIES, Mechanism, NoPrivacy, Privacy, Setting
+from quorank.privacy import PRIVACIES, Mechanism, NoPrivacy, Privacy, SecureSum, Setting
+from quorank.privacy.figure_response import FigureResponse
 from quorank.privacy.integer_sums import IntegerSums
 from quorank.rankers import RANKERS, Linear, Ranker
 
-VERSION = 1
+VERSION, REPORTING = 1, 2
+"""Of terms, and of terms with reports: whoever does not know these must not take part as if there were none."""
+DELTA = 1e-5
+"""At which reports are stated together, where the run's privacy names no δ."""
 _NUMBERS = ("client", "n_features", "rounds", "interactions", "k", "keep_every")
 _PARTS: dict[str, Family[Any]] = {
     "ranker": RANKERS,
@@ -48,6 +52,7 @@ class Terms:
     privacy: Privacy = field(default_factory=NoPrivacy)
     personal: Personalisation = field(default_factory=Shared)
     setting: Setting = field(default_factory=lambda: Setting(1, 1, 1))
+    report_epsilon: float = 0.0  # ε of the figure that is reported with each release; 0: none is
 
     def __post_init__(self) -> None:
         require(
@@ -61,6 +66,14 @@ class Terms:
         for name in _NUMBERS:
             value, least = getattr(self, name), 0 if name in ("client", "keep_every") else 1
             require(least <= value < 2**31, f"{name} must be at least {least}, got {value}")
+        if self.report_epsilon != 0.0:
+            FigureResponse(self.report_epsilon)
+            masked = isinstance(self.privacy, SecureSum) or getattr(self.privacy, "sum", "plain") == "secure"
+            require(
+                not masked,
+                "reports: a secure sum carries updates and nothing else; leave --report-epsilon out, or choose another "
+                "privacy",
+            )
 
     @cached_property
     def mechanism(self) -> Mechanism:
@@ -71,6 +84,18 @@ class Terms:
     def secure(self) -> bool:
         """Whether updates leave under masks only."""
         return isinstance(self.mechanism, IntegerSums)
+
+    @cached_property
+    def figure(self) -> FigureResponse | None:
+        """How the device reports on its lists; None where it does not."""
+        return FigureResponse(self.report_epsilon) if self.report_epsilon > 0.0 else None
+
+    @cached_property
+    def reports(self) -> dict[str, Any] | None:
+        """What the reports of all rounds give away, beside the updates."""
+        if self.figure is None:
+            return None
+        return self.figure.statement(self.rounds, getattr(self.privacy, "delta", DELTA))
 
     @cached_property
     def split(self) -> Split | None:
@@ -84,12 +109,14 @@ class Terms:
         """For an invitation and for the private file."""
         numbers = {name: getattr(self, name) for name in _NUMBERS}
         parts = {name: to_table(getattr(self, name)) for name in _PARTS}
+        reports = {} if self.figure is None else {"report_epsilon": self.report_epsilon}
         return {
-            "version": VERSION,
+            "version": REPORTING if reports else VERSION,
             "run": self.run,
             **numbers,
             **parts,
             "setting": dataclasses.asdict(self.setting),
+            **reports,
         }
 
     @classmethod
@@ -98,15 +125,16 @@ class Terms:
         require(isinstance(table, Mapping), "terms: expected a table; ask for a new invitation")
         assert isinstance(table, Mapping)
         require(
-            table.get("version") == VERSION,
-            f"terms: of version {table.get('version')}, and this Quorank reads {VERSION}; install the same version as the "
-            "coordinator",
+            table.get("version") in (VERSION, REPORTING),
+            f"terms: of version {table.get('version')}, and this Quorank reads {VERSION} and {REPORTING}; install the same "
+            "version as the coordinator",
         )
         try:
             values: dict[str, Any] = {name: _whole(table[name]) for name in _NUMBERS}
             values |= {name: family.read(table[name], name) for name, family in _PARTS.items()}
             setting = Setting(**table["setting"])
-            return cls(run=str(table["run"]), **values, setting=setting)
+            reports = _number(table["report_epsilon"]) if table["version"] == REPORTING else 0.0
+            return cls(run=str(table["run"]), **values, setting=setting, report_epsilon=reports)
         except (KeyError, TypeError, ValueError):
             raise BadInput(
                 "terms: something is missing or of the wrong kind; ask for a new invitation"
@@ -122,6 +150,7 @@ class Terms:
         client: int,
         run: str = "run",
         interactions: int | None = None,
+        report_epsilon: float = 0.0,
     ) -> Terms:
         """The terms of one client of an experiment."""
         federation = experiment.federation
@@ -148,7 +177,14 @@ class Terms:
             federation.privacy,
             federation.personal,
             federation.setting(experiment.rounds, size, experiment.evaluation.k + 1),
+            report_epsilon,
         )
+
+
+def _number(value: object) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise TypeError
+    return float(value)
 
 
 def _whole(value: object) -> int:

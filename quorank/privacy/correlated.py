@@ -24,9 +24,9 @@ import numpy as np
 import numpy.typing as npt
 
 from quorank.compiled import kernel
-from quorank.draws import fill_normal
 from quorank.errors import require
 from quorank.parts import suggest
+from quorank.privacy.streams import Key, fill_normal
 
 Doubles = npt.NDArray[np.float64]
 Kind = Literal["independent", "tree", "square-root", "optimal"]
@@ -86,7 +86,7 @@ class Factor:
         row[round_] = 1.0 / self._diagonal(round_)
         return row
 
-    def noise(self, round_: int, size: int, key: npt.NDArray[np.uint64], std: float) -> Doubles:
+    def noise(self, round_: int, size: int, key: Key, std: float) -> Doubles:
         """What to add to the sum of this round: row `round_` of C⁻¹ z, where z has the standard deviation `std`.
 
         z_s is drawn anew from its address, round s, each time that it is needed. So nothing has to be stored and
@@ -168,7 +168,7 @@ def tree_children(t: int) -> list[int]:
 @kernel
 def _combine(
     row: npt.NDArray[np.float64],
-    key: npt.NDArray[np.uint64],
+    key: Key,
     drawn: npt.NDArray[np.float64],
     out: npt.NDArray[np.float64],
 ) -> None:

@@ -8,8 +8,8 @@ place. The discrete Gaussian (Canonne, Kamath, Steinke 2020) lacks this: a sum o
 
 Poisson numbers come from inversion below a mean of 10 and from transformed rejection above (Hörmann 1993, "The
 transformed rejection method for generating Poisson random variables", algorithm PTRS, with a hat that covers). Both
-are exact up to the rounding of float64. The draws are addressed, for simulation; whoever knows the seed can subtract
-the noise, so a client in the field must take its key from its system's source of randomness and keep it.
+are exact up to the rounding of float64. Under a simulation's key the draws are addressed, and whoever knows the seed can
+subtract the noise; a device's key is a secret of its own (`streams`).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from quorank.compiled import kernel
-from quorank.draws import uniform_pair
 from quorank.errors import BadInput, require
+from quorank.privacy.streams import Key, uniform_pair
 
 Doubles = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -82,9 +82,7 @@ def rejection_proposal(mean: float, a: float, b: float, u: Any) -> Any:
 
 
 @kernel
-def _poisson_by_rejection(
-    mean: float, key: npt.NDArray[np.uint64], side: int, coordinate: int, client: int, round_: int
-) -> int:
+def _poisson_by_rejection(mean: float, key: Key, side: int, coordinate: int, client: int, round_: int) -> int:
     a, b, inverse_alpha, sure = rejection_constants(mean)
     block = side
     while True:
@@ -104,9 +102,7 @@ def _poisson_by_rejection(
 
 
 @kernel
-def skellam(
-    key: npt.NDArray[np.uint64], round_: int, client: int, variance: float, out: npt.NDArray[np.int64]
-) -> None:
+def skellam(key: Key, round_: int, client: int, variance: float, out: npt.NDArray[np.int64]) -> None:
     """One client's noise of a round, Sk(variance) in each coordinate: the difference of two Poisson numbers.
 
     A coordinate's draw depends on its own address only, not on how many coordinates there are.
@@ -125,7 +121,7 @@ def skellam(
 
 @kernel
 def skellam_rows(
-    key: npt.NDArray[np.uint64],
+    key: Key,
     round_: int,
     clients: npt.NDArray[np.int64],
     variance: float,

@@ -12,7 +12,7 @@ With `sum = "secure"` the updates are whole numbers under masks and the noise is
 `gaussian_secure`); `over_rounds` spreads or correlates the noise over the rounds (see `correlated`).
 
 In a simulation the noise is addressed by the seed like every other draw, so that runs can be repeated: whoever knows
-the seed can take it off again. A deployment draws its key from the system's entropy.
+the seed can take it off again. A coordinator in earnest has a secret in the seed's place (`streams`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from quorank.draws import Purpose, fill_normal, key_of
+from quorank.draws import Purpose
 from quorank.errors import require
 from quorank.privacy import accounting
 from quorank.privacy.accounting import Accountant
@@ -32,6 +32,7 @@ from quorank.privacy.clipping import check_releases, clip_updates
 from quorank.privacy.integer_sums import check_dropouts
 from quorank.privacy.mechanism import Doubles, Integers, Mechanism, Memory, Sum
 from quorank.privacy.setting import Setting
+from quorank.privacy.streams import Seed, fill_normal, key_for
 
 HOPELESS = 1.0
 """Below this `signal_to_noise` of the whole run nothing can be learned, and the run is refused."""
@@ -93,7 +94,7 @@ class ClippedGaussian:
             return self.noise_multiplier
         return accounting.noise_multiplier(setting, self.epsilon, self.delta, self.accountant)
 
-    def mechanism(self, setting: Setting, seed: int) -> Mechanism:
+    def mechanism(self, setting: Setting, seed: Seed) -> Mechanism:
         if self.sum == "secure":
             from quorank.privacy.gaussian_secure import accounted_sums
 
@@ -145,7 +146,7 @@ class GaussianMechanism:
 
     part: ClippedGaussian
     setting: Setting
-    seed: int
+    seed: Seed
     noise_multiplier: float  # z, of all that a round releases
 
     weighted: ClassVar[bool] = False
@@ -171,7 +172,7 @@ class GaussianMechanism:
 
     @cached_property
     def _key(self) -> Any:
-        return key_of(self.seed, Purpose.NOISE)
+        return key_for(self.seed, Purpose.NOISE)
 
     def start(self) -> Memory:
         return {} if self.part.quantile is None else {"clip": np.array([self.part.clip])}

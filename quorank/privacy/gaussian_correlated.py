@@ -19,12 +19,13 @@ from quorank.privacy.correlated import Factor, factor
 from quorank.privacy.gaussian import ClippedGaussian, GaussianMechanism, stated
 from quorank.privacy.mechanism import Doubles, Memory, Sum
 from quorank.privacy.setting import Setting
+from quorank.privacy.streams import Seed
 
 ONCE = Setting(1, 1, 1)
 """One release: what a whole run with correlated noise is to the accountant."""
 
 
-def correlated_mechanism(part: ClippedGaussian, setting: Setting, seed: int) -> CorrelatedMechanism:
+def correlated_mechanism(part: ClippedGaussian, setting: Setting, seed: Seed) -> CorrelatedMechanism:
     require(
         setting.participation == "full",
         f"privacy: over_rounds = {part.over_rounds!r} is planned for everyone in every round; with sampled cohorts "

@@ -20,12 +20,13 @@ from quorank.privacy.gaussian import ClippedGaussian, stated
 from quorank.privacy.integer_sums import IntegerSums, check_secure
 from quorank.privacy.quantise import quantised_norm_bound, scale_for
 from quorank.privacy.setting import Setting
+from quorank.privacy.streams import Seed
 
 FINE = 2.0**22
 """Noise is not drawn finer than with this standard deviation, in integer units: rounding is nothing next to it."""
 
 
-def accounted_sums(part: ClippedGaussian, setting: Setting, seed: int) -> AccountedSums:
+def accounted_sums(part: ClippedGaussian, setting: Setting, seed: Seed) -> AccountedSums:
     """The mechanism of one run: a scale at which nothing wraps, and the variance that keeps the budget."""
     check_secure(setting, part.masks, part.dropouts)
     everyone = Setting(setting.clients, setting.clients, setting.rounds)

@@ -17,13 +17,14 @@ import numpy as np
 import numpy.typing as npt
 
 from quorank.compiled import kernel
-from quorank.draws import Purpose, key_of, uniform_pair
+from quorank.draws import Purpose
 from quorank.errors import require
 from quorank.privacy.clipping import clip_updates
 from quorank.privacy.discrete_noise import skellam, skellam_rows
 from quorank.privacy.mechanism import Doubles, Integers, Memory, Sum
 from quorank.privacy.quantise import dequantise, quantise, scale_for
 from quorank.privacy.setting import Setting
+from quorank.privacy.streams import Key, Seed, key_for, uniform_pair
 
 if TYPE_CHECKING:
     from quorank.privacy.secure_graph import Neighbourhood
@@ -46,7 +47,7 @@ class SecureSum:
         require(0.0 < self.clip < math.inf, f"clip must be above 0, got {self.clip}")
         check_dropouts(self.dropouts)
 
-    def mechanism(self, setting: Setting, seed: int) -> IntegerSums:
+    def mechanism(self, setting: Setting, seed: Seed) -> IntegerSums:
         check_secure(setting, self.masks, self.dropouts)
         scale = scale_for(self.clip, setting.cohort, 0.0)
         return IntegerSums(setting, seed, self.clip, scale, masks=self.masks, dropouts=self.dropouts)
@@ -85,7 +86,7 @@ class IntegerSums:
     """Clipped, scaled, rounded, noised, masked, summed: the mechanism of one run."""
 
     setting: Setting
-    seed: int
+    seed: Seed
     clip: float
     scale: float
     variance: float = 0.0  # of the noise on the whole sum, in integer units
@@ -104,9 +105,9 @@ class IntegerSums:
         return self.scale
 
     @cached_property
-    def _keys(self) -> dict[Purpose, npt.NDArray[np.uint64]]:
+    def _keys(self) -> dict[Purpose, Key]:
         purposes = (Purpose.QUANTISATION, Purpose.NOISE_SHARE, Purpose.NOISE, Purpose.DROPOUT)
-        return {purpose: key_of(self.seed, purpose) for purpose in purposes}
+        return {purpose: key_for(self.seed, purpose) for purpose in purposes}
 
     @property
     def least(self) -> int:
@@ -117,9 +118,8 @@ class IntegerSums:
     def start(self) -> Memory:
         return {}
 
-    def release(
-        self, updates: Doubles, theta: Doubles, round_: int, clients: Integers, memory: Memory
-    ) -> int:
+    def numbers(self, updates: Doubles, round_: int, clients: Integers) -> tuple[int, Integers]:
+        """How many updates were within the clip, and all as whole numbers with their clients' shares of the noise."""
         within = clip_updates(updates, self.clip, clients)
         rounded = quantise(updates, self.scale, self._keys[Purpose.QUANTISATION], round_, clients)
         numbers = rounded.view(np.int32).astype(np.int64)
@@ -128,6 +128,12 @@ class IntegerSums:
             share = self.variance / self.least
             skellam_rows(self._keys[Purpose.NOISE_SHARE], round_, clients, share, shares)
             numbers += shares
+        return within, numbers
+
+    def release(
+        self, updates: Doubles, theta: Doubles, round_: int, clients: Integers, memory: Memory
+    ) -> int:
+        within, numbers = self.numbers(updates, round_, clients)
         leaving = self._leaving(clients, round_)
         came = self._came.setdefault(round_, {})
         for other in [known for known in self._came if known != round_]:  # of a round that came to nothing
@@ -229,7 +235,7 @@ BEFORE, AFTER = 1, 2
 @kernel
 def _draw_leaving(
     dropouts: float,
-    key: npt.NDArray[np.uint64],
+    key: Key,
     round_: int,
     clients: Integers,
     out: npt.NDArray[np.int8],

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from quorank.privacy.mechanism import Plain
 from quorank.privacy.setting import Setting
+from quorank.privacy.streams import Seed
 
 
 @dataclass(frozen=True)
@@ -15,5 +16,5 @@ class NoPrivacy:
 
     kind: ClassVar[str] = "none"
 
-    def mechanism(self, setting: Setting, seed: int) -> Plain:
+    def mechanism(self, setting: Setting, seed: Seed) -> Plain:
         return Plain()

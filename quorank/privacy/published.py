@@ -16,14 +16,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
-import numpy as np
-import numpy.typing as npt
-
 from quorank.compiled import kernel
-from quorank.draws import Purpose, key_of, uniform_pair
+from quorank.draws import Purpose
 from quorank.errors import require
 from quorank.privacy.mechanism import Doubles, Integers, Memory, Sum
 from quorank.privacy.setting import Setting
+from quorank.privacy.streams import Key, Seed, key_for, uniform_pair
 
 PAPER = ((1.2, 3.0), (2.3, 3.0), (4.5, 5.0), (10.0, 5.0))
 """The settings (ε, Δ) of the paper's §4."""
@@ -45,7 +43,7 @@ class PublishedLaplace:
         require(0.0 < self.epsilon < math.inf, f"epsilon must be above 0, got {self.epsilon}")
         require(0.0 < self.sensitivity < math.inf, f"sensitivity must be above 0, got {self.sensitivity}")
 
-    def mechanism(self, setting: Setting, seed: int) -> PublishedMechanism:
+    def mechanism(self, setting: Setting, seed: Seed) -> PublishedMechanism:
         return PublishedMechanism(self, setting, seed)
 
 
@@ -53,7 +51,7 @@ class PublishedLaplace:
 class PublishedMechanism:
     part: PublishedLaplace
     setting: Setting
-    seed: int
+    seed: Seed
 
     weighted: ClassVar[bool] = True
     unit: ClassVar[float] = 1.0
@@ -69,8 +67,8 @@ class PublishedMechanism:
         return self.part.sensitivity / self.part.epsilon
 
     @cached_property
-    def _key(self) -> npt.NDArray[np.uint64]:
-        return key_of(self.seed, Purpose.NOISE_SHARE)
+    def _key(self) -> Key:
+        return key_for(self.seed, Purpose.NOISE_SHARE)
 
     def start(self) -> Memory:
         return {}
@@ -125,7 +123,7 @@ class PublishedMechanism:
 def gamma_share(
     shape: float,
     scale: float,
-    key: npt.NDArray[np.uint64],
+    key: Key,
     first: int,
     coordinate: int,
     client: int,
@@ -157,7 +155,7 @@ def _add_shares(
     updates: Doubles,
     shape: float,
     scale: float,
-    key: npt.NDArray[np.uint64],
+    key: Key,
     round_: int,
     clients: Integers,
 ) -> None:

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from quorank.compiled import kernel
-from quorank.draws import uniform_pair
 from quorank.errors import BadInput, require
+from quorank.privacy.streams import Key, uniform_pair
 
 Doubles = npt.NDArray[np.float64]
 
@@ -31,7 +31,7 @@ _TAIL = math.sqrt(2.0 * math.log(2.0) * (_TAIL_BITS + 1))  # 2·exp(−z²/2) = 
 def quantise(
     rows: Doubles,
     scale: float,
-    key: npt.NDArray[np.uint64],
+    key: Key,
     round_: int,
     clients: npt.NDArray[np.int64],
 ) -> npt.NDArray[np.uint32]:
@@ -134,7 +134,7 @@ def rounded(x: float, u: float) -> Any:
 def _quantise(
     rows: Doubles,
     scale: float,
-    key: npt.NDArray[np.uint64],
+    key: Key,
     round_: int,
     clients: npt.NDArray[np.int64],
     out: npt.NDArray[np.uint32],

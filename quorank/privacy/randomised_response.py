@@ -15,10 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from quorank.compiled import kernel
-from quorank.draws import Purpose, key_of, uniform_pair
+from quorank.draws import Purpose
 from quorank.errors import require
 from quorank.privacy.mechanism import Plain
 from quorank.privacy.setting import Setting
+from quorank.privacy.streams import Key, Seed, key_for, uniform_pair
 
 Doubles = npt.NDArray[np.float64]
 
@@ -46,7 +47,7 @@ class RandomisedResponse:
         return math.log(self.p * (n - 1) / (1.0 - self.p))
 
     def privatise(
-        self, measured: Doubles, values: Doubles, seed: int, round_: int, clients: npt.NDArray[np.int64]
+        self, measured: Doubles, values: Doubles, seed: Seed, round_: int, clients: npt.NDArray[np.int64]
     ) -> Doubles:
         """What is sent, (clients, 2), for the measured (clients, 2, interactions / 2) metrics."""
         n = len(values)
@@ -54,10 +55,10 @@ class RandomisedResponse:
         per_interaction = self.per == "interaction"
         raw = measured if per_interaction else measured.mean(axis=2, keepdims=True)
         sent = np.empty_like(raw)
-        _respond(raw, values, self.p, key_of(seed, Purpose.RESPONSE), round_, clients, sent)
+        _respond(raw, values, self.p, key_for(seed, Purpose.RESPONSE), round_, clients, sent)
         return np.asarray(sent.mean(axis=2), dtype=np.float64)
 
-    def mechanism(self, setting: Setting, seed: int) -> ResponseMechanism:
+    def mechanism(self, setting: Setting, seed: Seed) -> ResponseMechanism:
         require(
             self.p > 1.0 / setting.values,
             f"privacy: p must be above 1/{setting.values}, or the answer says less than nothing, got {self.p}",
@@ -129,7 +130,7 @@ def _respond(
     raw: Doubles,
     values: Doubles,
     p: float,
-    key: npt.NDArray[np.uint64],
+    key: Key,
     round_: int,
     clients: npt.NDArray[np.int64],
     sent: Doubles,

@@ -13,14 +13,14 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from quorank.compiled import kernel
-from quorank.draws import Purpose, key_of, uniform_pair
+from quorank.draws import Purpose
 from quorank.errors import require
 from quorank.privacy.clipping import check_releases, not_finite
 from quorank.privacy.mechanism import Doubles, Integers, Memory, Sum
 from quorank.privacy.setting import Setting
+from quorank.privacy.streams import Key, Seed, key_for, uniform_pair
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Signs:
         require(0.5 < self.p <= 1.0, f"p must be above 0.5 and at most 1, got {self.p}")
         require(0.0 < self.size < math.inf, f"size must be above 0, got {self.size}")
 
-    def mechanism(self, setting: Setting, seed: int) -> SignMechanism:
+    def mechanism(self, setting: Setting, seed: Seed) -> SignMechanism:
         return SignMechanism(self, setting, seed)
 
 
@@ -44,15 +44,15 @@ class Signs:
 class SignMechanism:
     part: Signs
     setting: Setting
-    seed: int
+    seed: Seed
 
     weighted: ClassVar[bool] = False
     unit: ClassVar[float] = 1.0
     bound: ClassVar[float] = math.inf
 
     @cached_property
-    def _key(self) -> npt.NDArray[np.uint64]:
-        return key_of(self.seed, Purpose.RESPONSE)
+    def _key(self) -> Key:
+        return key_for(self.seed, Purpose.RESPONSE)
 
     def start(self) -> Memory:
         return {}
@@ -111,9 +111,7 @@ class SignMechanism:
 
 
 @kernel
-def _take_signs(
-    updates: Doubles, p: float, size: float, key: npt.NDArray[np.uint64], round_: int, clients: Integers
-) -> int:
+def _take_signs(updates: Doubles, p: float, size: float, key: Key, round_: int, clients: Integers) -> int:
     """updates ← ±size; −1, or the first row that is not finite."""
     for i in range(updates.shape[0]):
         for j in range(updates.shape[1]):

@@ -1,0 +1,118 @@
+"""Where the draws of privacy come from: an address under a seed in simulations, a cipher under a secret in earnest.
+
+A mechanism's kernels ask for uniform numbers by address (block, interaction, client, round) and never see what makes
+them. Under a seed, a whole number, it is the generator of all simulations (`draws`): repeatable, and no secret. Under a
+secret of 32 bytes it is ChaCha20 (Bernstein 2008, "ChaCha, a variant of Salsa20"; RFC 8439, §2.3), whose four words of
+counter and nonce are the address. The kind of the key decides when a kernel is compiled, so simulations pay nothing.
+
+Each purpose has a key of its own, derived from the secret by keyed BLAKE2b. A device has a secret for each release; a
+coordinator has one for its run, so that a round that is done again after a crash has the same noise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba.extending import overload
+
+from quorank import draws
+from quorank.compiled import kernel
+from quorank.draws import Purpose
+from quorank.errors import require
+
+Seed = int | bytes
+"""A simulation's seed, or a secret."""
+Key = npt.NDArray[np.uint64] | npt.NDArray[np.uint32]
+"""Of the simulations' generator (64-bit numbers), or of the cipher (32-bit numbers)."""
+
+SECRET_BYTES = 32
+_LOW = np.uint64(0xFFFFFFFF)
+_CONSTANTS = tuple(np.uint64(word) for word in (0x61707865, 0x3320646E, 0x79622D32, 0x6B206574))
+_C0, _C1, _C2, _C3 = _CONSTANTS
+_5, _6 = np.uint64(5), np.uint64(6)
+_7, _8, _12, _16, _20, _24, _25 = (np.uint64(n) for n in (7, 8, 12, 16, 20, 24, 25))
+
+
+def key_for(seed: Seed, purpose: Purpose) -> Key:
+    """The key of one purpose's draws."""
+    if isinstance(seed, int):
+        return draws.key_of(seed, purpose)
+    require(len(seed) == SECRET_BYTES, f"a secret has {SECRET_BYTES} bytes, got {len(seed)}")
+    name = f"quorank {purpose.name.lower()}".encode()
+    derived = hashlib.blake2b(name, key=seed, digest_size=SECRET_BYTES).digest()
+    return np.frombuffer(derived, dtype="<u4").astype(np.uint32)
+
+
+@kernel
+def quarter_round(a: Any, b: Any, c: Any, d: Any) -> Any:
+    """ChaCha's quarter round on 32-bit words held in uint64 (RFC 8439, §2.1)."""
+    a = (a + b) & _LOW
+    d ^= a
+    d = ((d << _16) | (d >> _16)) & _LOW
+    c = (c + d) & _LOW
+    b ^= c
+    b = ((b << _12) | (b >> _20)) & _LOW
+    a = (a + b) & _LOW
+    d ^= a
+    d = ((d << _8) | (d >> _24)) & _LOW
+    c = (c + d) & _LOW
+    b ^= c
+    b = ((b << _7) | (b >> _25)) & _LOW
+    return a, b, c, d
+
+
+@kernel
+def chacha20(n0: Any, n1: Any, n2: Any, n3: Any, key: npt.NDArray[np.uint32]) -> Any:
+    """The first four words of ChaCha20's block for a counter n0 and a nonce (n1, n2, n3) (RFC 8439, §2.3)."""
+    a0, a1, a2, a3 = _C0, _C1, _C2, _C3
+    b0, b1, b2, b3 = np.uint64(key[0]), np.uint64(key[1]), np.uint64(key[2]), np.uint64(key[3])
+    c0, c1, c2, c3 = np.uint64(key[4]), np.uint64(key[5]), np.uint64(key[6]), np.uint64(key[7])
+    d0, d1, d2, d3 = np.uint64(n0), np.uint64(n1), np.uint64(n2), np.uint64(n3)
+    for _ in range(10):
+        a0, b0, c0, d0 = quarter_round(a0, b0, c0, d0)
+        a1, b1, c1, d1 = quarter_round(a1, b1, c1, d1)
+        a2, b2, c2, d2 = quarter_round(a2, b2, c2, d2)
+        a3, b3, c3, d3 = quarter_round(a3, b3, c3, d3)
+        a0, b1, c2, d3 = quarter_round(a0, b1, c2, d3)
+        a1, b2, c3, d0 = quarter_round(a1, b2, c3, d0)
+        a2, b3, c0, d1 = quarter_round(a2, b3, c0, d1)
+        a3, b0, c1, d2 = quarter_round(a3, b0, c1, d2)
+    return (a0 + _C0) & _LOW, (a1 + _C1) & _LOW, (a2 + _C2) & _LOW, (a3 + _C3) & _LOW
+
+
+@kernel
+def secret_pair(
+    key: npt.NDArray[np.uint32], block: int, interaction: int, client: int, round_: int
+) -> tuple[float, float]:
+    """Two numbers in [0, 1) with 53 random bits from the cipher's words, made as `draws.uniform_pair` makes them."""
+    w0, w1, w2, w3 = chacha20(block, interaction, client, round_, key)
+    scale = 1.0 / 9007199254740992.0
+    first = (np.float64(w0 >> _5) * 67108864.0 + np.float64(w1 >> _6)) * scale
+    second = (np.float64(w2 >> _5) * 67108864.0 + np.float64(w3 >> _6)) * scale
+    return first, second
+
+
+def uniform_pair(key: Any, block: int, interaction: int, client: int, round_: int) -> Any:
+    """Draws 2·block and 2·block + 1 of an address, from whatever the key is of."""
+    pair = secret_pair if key.dtype == np.uint32 else draws.uniform_pair
+    return pair(key, block, interaction, client, round_)
+
+
+@overload(uniform_pair, strict=False)  # type: ignore[untyped-decorator,unused-ignore]
+def _chosen(key: Any, block: Any, interaction: Any, client: Any, round_: Any) -> Any:
+    """The same choice, made when a kernel is compiled; the function itself, since a call in between costs time."""
+    chosen: Any = secret_pair if key.dtype.bitwidth == 32 else draws.uniform_pair
+    return chosen.py_func
+
+
+@kernel
+def fill_normal(key: Any, interaction: int, client: int, round_: int, out: npt.NDArray[np.float64]) -> None:
+    """The first len(out) standard normal draws of an address, made as `draws.fill_normal` makes them."""
+    for i in range(0, len(out), 2):
+        first, second = uniform_pair(key, i >> 1, interaction, client, round_)
+        out[i], other = draws.normal_pair(first, second)
+        if i + 1 < len(out):
+            out[i + 1] = other

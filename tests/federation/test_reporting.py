@@ -1,0 +1,108 @@
+"""A coordinator that takes private figures with its replies: their mean, what it refuses, and after a restart."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from quorank.errors import BadInput
+from quorank.federation import Federation, wire
+from quorank.federation.coordinator import Coordinator, Rules
+from quorank.federation.mean import Mean
+from quorank.federation.reporting import Reporting
+from quorank.federation.trimmed import Median
+from quorank.privacy import ClippedGaussian, NoPrivacy, Plain, Setting, Signs
+from quorank.privacy.figure_response import FigureResponse
+
+CLIENTS, SIZE, FIGURE = 5, 3, FigureResponse(3.0)
+SENT = [0, 3, 1, 3, 2]  # of 0 to 3 steps
+
+
+def coordinator_of(folder: Path | None = None, privacy=NoPrivacy(), **parts) -> Reporting:  # noqa: B008
+    federation = Federation(CLIENTS, 4, privacy=privacy, **parts)
+    mechanism = privacy.mechanism(Setting(CLIENTS, CLIENTS, 2, parameters=SIZE), 5)
+    return Reporting(federation, mechanism, federation.start(np.zeros(SIZE)), 2, folder=folder, figure=FIGURE)
+
+
+def reply(client: int, *statistics: float, round_: int = 0, interactions: int = 4) -> wire.Reply:
+    release = np.full(SIZE, 0.01)
+    return wire.Reply("run", round_, client, release, interactions, False, (*statistics, 0.0, 0.0)[:3])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("privacy", "rule"),
+    [
+        (NoPrivacy(), Mean()),
+        (Signs(p=0.7), Mean()),
+        (ClippedGaussian(noise_multiplier=0.5), Mean()),
+        (NoPrivacy(), Median()),
+    ],
+)
+def test_a_round_s_figure_is_the_mean_of_the_unbiased_reports(privacy, rule) -> None:
+    coordinator = coordinator_of(privacy=privacy, aggregation=rule)
+    assert FIGURE.steps == 3
+    coordinator.plan()
+    size = 0.01 if isinstance(privacy, Signs) else 0.001
+    for client, steps in enumerate(SENT):
+        row = wire.Reply("run", 0, client, np.full(SIZE, size), 4, False, (float(steps), 0.0, 0.0))
+        assert coordinator.receive(wire.encode_reply(row)).accepted
+    report = coordinator.advance()
+    one = math.exp(-3.0)
+    p, q = 1.0 / (1.0 + 3.0 * one), one / (1.0 + 3.0 * one)
+    figures = [(steps / 3.0 - q * (0.0 + 1 / 3 + 2 / 3 + 1.0)) / (p - q) for steps in SENT]
+    assert report.online_ndcg == pytest.approx(np.mean(figures), rel=1e-12)
+    assert (report.participants, report.online_maxrr, report.clicks) == (CLIENTS, 0.0, 0.0)
+
+
+def test_devices_count_alike_however_many_interactions_they_claim() -> None:
+    coordinator = coordinator_of()
+    coordinator.plan()
+    for client, steps in enumerate(SENT):
+        assert coordinator.receive(reply(client, float(steps), interactions=1 + client % 4)).accepted
+    expected = np.mean([FIGURE.unbiased(steps) for steps in SENT])
+    assert coordinator.advance().online_ndcg == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    "statistics",
+    [(0.5,), (-1.0,), (4.0,), (1e300,), (math.nan,), (math.inf,), (1.0, 1.0), (0.0, 0.0, -1.0)],
+)
+def test_figures_that_no_device_sends_are_refused(statistics) -> None:
+    coordinator = coordinator_of()
+    coordinator.plan()
+    verdict = coordinator.receive(reply(0, *statistics))
+    assert not verdict.accepted and ("figure" in verdict.reason or "finite" in verdict.reason)
+    assert str(statistics[0]) not in verdict.reason, "nothing of a reply is quoted"
+    assert coordinator.receive(reply(0, 3.0)).accepted, "the client may correct itself"
+
+
+def test_a_coordinator_that_is_killed_goes_on_to_the_same_figure(tmp_path) -> None:
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    whole, broken = coordinator_of(tmp_path / "a"), coordinator_of(tmp_path / "b")
+    for round_ in (0, 1):
+        whole.plan()
+        for client, steps in enumerate(SENT):
+            broken.plan()
+            assert whole.receive(reply(client, float(steps), round_=round_)).accepted
+            assert broken.receive(reply(client, float(steps), round_=round_)).accepted
+            broken = coordinator_of(tmp_path / "b")
+        whole.advance()
+        broken.advance()
+        broken = coordinator_of(tmp_path / "b")
+    assert repr(broken.reports) == repr(whole.reports) and len(whole.reports) == 2
+    assert whole.reports[0].online_ndcg == whole.reports[1].online_ndcg != 0.0
+
+
+def test_without_reports_nothing_changes() -> None:
+    federation = Federation(CLIENTS, 4)
+    plain = Coordinator(federation, Plain(), federation.start(np.zeros(SIZE)), 2, rules=Rules())
+    plain.plan()
+    for client in range(CLIENTS):
+        assert plain.receive(reply(client, 0.7)).accepted  # a simulated user's nDCG
+    assert plain.advance().online_ndcg == pytest.approx(0.7 / 4)
+    with pytest.raises(BadInput, match="epsilon of the reports"):
+        Reporting(federation, Plain(), federation.start(np.zeros(SIZE)), 2)

@@ -1,0 +1,298 @@
+"""What noise is drawn from: the cipher against its standard and a library; one transformation under both kinds of key."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from chance import UNLIKELY, assert_follows
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from secure_rounds import seeded
+
+from quorank import draws
+from quorank.compiled import kernel
+from quorank.draws import Purpose, key_of, philox_reference
+from quorank.errors import BadInput
+from quorank.network.client_privacy import refreshed, words_of
+from quorank.privacy import (
+    ClippedGaussian,
+    PublishedLaplace,
+    RandomisedResponse,
+    SecureSum,
+    Setting,
+    Signs,
+    discrete_noise,
+    published,
+    quantise,
+    randomised_response,
+    signs,
+    streams,
+)
+from quorank.privacy.integer_sums import IntegerSums
+from quorank.privacy.streams import chacha20, key_for, secret_pair, uniform_pair
+
+WORD = st.integers(0, 2**32 - 1)
+SETTING = Setting(20, 20, 5, parameters=6)
+SECRET = bytes(range(100, 132))
+
+
+def cipher_words(key: bytes, address: tuple[int, int, int, int]) -> tuple[int, ...]:
+    """The first four words of a block of ChaCha20, by the library."""
+    encryptor = Cipher(ChaCha20(key, struct.pack("<4I", *address)), mode=None).encryptor()
+    return struct.unpack("<4I", encryptor.update(bytes(16)))
+
+
+def pair_of(words: tuple[int, ...]) -> tuple[float, float]:
+    """Two numbers with 53 bits: 27 of one word and 26 of the next."""
+    first, second = (((words[i] >> 5) << 26) + (words[i + 1] >> 6) for i in (0, 2))
+    return first / 2**53, second / 2**53
+
+
+# the cipher
+
+
+def test_the_block_of_the_standard() -> None:
+    """RFC 8439, §2.3.2."""
+    key = np.frombuffer(bytes(range(32)), dtype="<u4").astype(np.uint32)
+    found = chacha20(1, 0x09000000, 0x4A000000, 0, key)
+    assert tuple(map(int, found)) == (0xE4E7F110, 0x15593BD1, 0x1FDD0F50, 0xC47120A3)
+
+
+@settings(max_examples=60)
+@given(st.binary(min_size=32, max_size=32), st.tuples(WORD, WORD, WORD, WORD))
+def test_the_cipher_is_the_library_s(key: bytes, address: tuple[int, int, int, int]) -> None:
+    words = cipher_words(key, address)
+    held = np.frombuffer(key, dtype="<u4").astype(np.uint32)
+    assert tuple(map(int, chacha20(*address, held))) == words
+    assert tuple(secret_pair(held, *address)) == pair_of(words)
+
+
+def test_the_kind_of_the_key_chooses_the_generator_in_and_out_of_kernels() -> None:
+    @kernel
+    def compiled(key: Any, block: int, interaction: int, client: int, round_: int) -> Any:
+        return uniform_pair(key, block, interaction, client, round_)
+
+    seeded_key, secret_key = key_for(9, Purpose.NOISE), key_for(SECRET, Purpose.NOISE)
+    assert np.array_equal(seeded_key, key_of(9, Purpose.NOISE)) and seeded_key.dtype == np.uint64
+    address = (4, 3, 2, 1)
+    words = philox_reference(address, (int(seeded_key[0]), int(seeded_key[1])))
+    assert compiled(seeded_key, *address) == uniform_pair(seeded_key, *address) == pair_of(words)
+    assert compiled(seeded_key, *address) == draws.uniform_pair(seeded_key, *address)
+    expected = pair_of(cipher_words(secret_key.astype("<u4").tobytes(), address))
+    assert compiled(secret_key, *address) == uniform_pair(secret_key, *address) == expected
+
+
+def test_every_byte_of_a_secret_counts_and_purposes_share_nothing() -> None:
+    keys = [key_for(SECRET, Purpose.NOISE_SHARE).tobytes()]
+    for at in range(32):
+        changed = bytearray(SECRET)
+        changed[at] ^= 1
+        keys.append(key_for(bytes(changed), Purpose.NOISE_SHARE).tobytes())
+    keys += [key_for(SECRET, purpose).tobytes() for purpose in Purpose if purpose != Purpose.NOISE_SHARE]
+    assert len(set(keys)) == len(keys) and all(len(key) == 32 for key in keys)
+    for length in (0, 8, 31, 33):
+        with pytest.raises(BadInput, match="32 bytes"):
+            key_for(bytes(length), Purpose.NOISE)
+
+
+# one transformation, whatever the words come from
+
+CLIENTS = np.array([3, 11], dtype=np.int64)
+UPDATES = np.array([[0.5, -0.01, 0.0, 0.02, 1e-3, -2.0], [0.0, 0.3, -0.3, 0.25, 0.0, 0.125]])
+Release = Callable[[Any], np.ndarray]
+
+
+def by_published(key: Any, plain: bool = False) -> np.ndarray:
+    rows = UPDATES.copy()
+    (published._add_shares.py_func if plain else published._add_shares)(rows, 0.4, 1.5, key, 2, CLIENTS)
+    return rows
+
+
+def by_signs(key: Any, plain: bool = False) -> np.ndarray:
+    rows = UPDATES.copy()
+    assert (signs._take_signs.py_func if plain else signs._take_signs)(rows, 0.7, 0.5, key, 2, CLIENTS) == -1
+    return rows
+
+
+def by_rounding(key: Any, plain: bool = False) -> np.ndarray:
+    out = np.empty(UPDATES.shape, dtype=np.uint32)
+    work = quantise._quantise.py_func if plain else quantise._quantise
+    assert work(UPDATES, 3.7, key, 2, CLIENTS, out) == -1
+    return out
+
+
+def by_skellam(variance: float) -> Release:
+    def drawn(key: Any, plain: bool = False) -> np.ndarray:
+        out = np.empty(40, dtype=np.int64)
+        (discrete_noise.skellam.py_func if plain else discrete_noise.skellam)(key, 2, 5, variance, out)
+        return out
+
+    return drawn
+
+
+def by_response(key: Any, plain: bool = False) -> np.ndarray:
+    values, sent = np.linspace(0.0, 1.0, 5), np.empty((2, 2, 2))
+    raw = np.abs(UPDATES[:, :4]).reshape(2, 2, 2)
+    work = randomised_response._respond.py_func if plain else randomised_response._respond
+    work(raw, values, 0.5, key, 2, CLIENTS, sent)
+    return sent
+
+
+@pytest.mark.parametrize("key", [key_for(5, Purpose.NOISE_SHARE), key_for(SECRET, Purpose.NOISE_SHARE)])
+@pytest.mark.parametrize(
+    "release", [by_published, by_signs, by_rounding, by_skellam(7.0), by_skellam(300.0), by_response]
+)
+def test_a_release_is_the_same_function_of_the_words_under_both_kinds_of_key(
+    release: Any, key: Any, monkeypatch: Any
+) -> None:
+    """The kernel's own source in plain Python, fed with words that other code makes."""
+
+    def words(_: object, *address: int) -> tuple[float, float]:
+        plain = tuple(int(number) for number in address)
+        if key.dtype == np.uint32:
+            return pair_of(cipher_words(key.tobytes(), plain))  # type: ignore[arg-type]
+        return pair_of(philox_reference(plain, (int(key[0]), int(key[1]))))  # type: ignore[arg-type]
+
+    compiled = release(key)
+    for module in (published, signs, quantise, discrete_noise, randomised_response):
+        monkeypatch.setattr(module, "uniform_pair", words)
+    monkeypatch.setattr(published, "gamma_share", published.gamma_share.py_func)
+    rejection = discrete_noise._poisson_by_rejection
+    monkeypatch.setattr(discrete_noise, "_poisson_by_rejection", rejection.py_func)
+    expected = release(key, plain=True)
+    if release is by_published:
+        assert np.allclose(compiled, expected, rtol=1e-12, atol=0.0)  # logarithms may differ in the last bit
+    else:
+        assert np.array_equal(compiled, expected)
+    assert not np.array_equal(compiled, UPDATES) and len(np.unique(compiled)) > 1
+
+
+# what a device releases
+
+
+def test_a_mechanism_takes_32_bytes_for_each_release_and_the_last_of_them_matters() -> None:
+    asked: list[int] = []
+
+    def entropy(last: int) -> Callable[[int], bytes]:
+        def give(count: int) -> bytes:
+            asked.append(count)
+            return SECRET[: count - 1] + bytes([last])
+
+        return give
+
+    for part in (PublishedLaplace(), Signs(p=0.6), SecureSum(clip=0.05, masks=False)):
+        mechanism, found = part.mechanism(SETTING, 0), []
+        for last in (0, 1, 0):
+            rows = np.full((1, 400), 0.0017)
+            own = refreshed(mechanism, entropy(last))
+            own.release(rows, np.zeros(400), 0, np.array([4]), mechanism.start())
+            found.append(rows.tobytes())
+        assert found[0] == found[2] != found[1], part
+    assert asked == [32] * 9
+
+
+def test_two_releases_share_no_words() -> None:
+    """Draws of 53 bits: among 40,000 two alike would be a chance of 10^-7."""
+    give, seen = seeded("releases"), set[float]()
+    for _ in range(20):
+        key = key_for(give(32), Purpose.NOISE_SHARE)
+        for coordinate in range(500):
+            pairs = [uniform_pair(key, block, coordinate, 0, 0) for block in (0, 1)]
+            seen.update(number for pair in pairs for number in pair)
+    assert len(seen) == 20 * 500 * 4
+
+
+def released(part: Any, setting: Setting, row: np.ndarray, times: int) -> np.ndarray:
+    """Releases of a device, each under a secret of its own."""
+    mechanism, give = part.mechanism(setting, 0), seeded(part.kind)
+    rows = np.tile(row, (times, 1))
+    for at in range(times):
+        refreshed(mechanism, give).release(rows[at : at + 1], row, 0, np.array([0]), mechanism.start())
+    return rows
+
+
+def test_flipped_signs_follow_their_probability() -> None:
+    found = released(Signs(p=0.7, size=1.0), SETTING, np.tile([1.0, -1.0, 0.0, 0.0], 50), 40)
+    assert_follows(found[:, ::4].ravel(), {1.0: 0.7, -1.0: 0.3})
+    assert_follows(found[:, 1::4].ravel(), {1.0: 0.3, -1.0: 0.7})
+    assert_follows(found[:, 2::4].ravel(), {1.0: 0.5, -1.0: 0.5})
+
+
+def test_published_shares_of_devices_add_up_to_laplace_noise() -> None:
+    part = PublishedLaplace(epsilon=2.0, sensitivity=3.0)
+    clients = 20
+    found = released(part, SETTING, np.zeros(300), clients * 4)
+    sums = found.reshape(4, clients, 300).sum(axis=1).ravel()
+    assert stats.kstest(sums, stats.laplace(scale=1.5).cdf).pvalue > UNLIKELY
+
+
+@pytest.mark.parametrize("share", [5.0, 60.0])
+def test_a_device_s_share_of_a_secure_sum_is_skellam(share: float) -> None:
+    """By inversion and by rejection."""
+    setting, give = Setting(20, 20, 5, parameters=200), seeded("sums")
+    mechanism = IntegerSums(setting, 0, 1.0, 1.0, variance=share * 20, masks=False)
+    assert mechanism.least == 20
+    found = [words_of(mechanism, np.zeros(200), 0, 1, give(32)).view(np.int32) for _ in range(30)]
+    law, far = stats.skellam(share / 2.0, share / 2.0), 80
+    probabilities = {k: float(law.pmf(k)) for k in range(-far, far + 1)}
+    assert_follows(np.concatenate(found).tolist(), probabilities)
+
+
+def test_the_rounding_of_a_device_is_fair() -> None:
+    give = seeded("rounding")
+    plain = SecureSum(clip=100.0, masks=False).mechanism(Setting(4, 4, 5, parameters=200), 0)
+    x = 0.3 / plain.scale
+    ups = np.concatenate([words_of(plain, np.full(200, x), 0, 1, give(32)) for _ in range(20)])
+    assert_follows(ups, {0: 0.7, 1: 0.3})
+
+
+def test_words_of_a_secure_sum_are_those_of_the_mechanism_under_the_same_seed_or_secret() -> None:
+    part = ClippedGaussian(noise_multiplier=1.0, clip=1.0, sum="secure", masks=False)
+    for seed in (17, SECRET):
+        mechanism = part.mechanism(SETTING, seed)  # type: ignore[arg-type]
+        row = UPDATES[:1].copy()
+        mechanism.release(row, np.zeros(6), 2, np.array([3]), {})
+        words = words_of(mechanism, UPDATES[0], 2, 3, seed)
+        assert np.array_equal(words.view(np.int32), row[0])
+
+
+def test_randomised_response_under_a_secret() -> None:
+    part, values, give = RandomisedResponse(p=0.5), np.linspace(0.0, 1.0, 5), seeded("answers")
+    measured = np.full((300, 2, 1), 0.5)
+    clients = np.arange(300)
+    found = np.concatenate([part.privatise(measured, values, give(32), 0, clients) for _ in range(5)])
+    assert_follows(found.ravel(), {0.5: 0.5} | dict.fromkeys((0.0, 0.25, 0.75, 1.0), 0.125))
+
+
+@pytest.mark.parametrize("over_rounds", ["independent", "square-root"])
+def test_the_coordinator_s_noise_under_a_secret(over_rounds) -> None:
+    """The same every time for a round, by all of the secret's bytes, and normal with the deviation that is stated."""
+    part, size = ClippedGaussian(noise_multiplier=1.0, clip=0.5, over_rounds=over_rounds), 20_000
+    many = Setting(10_000, 10_000, 5, parameters=size)
+
+    def noise(seed: int | bytes, round_: int) -> np.ndarray:
+        mechanism = part.mechanism(many, seed)
+        found = mechanism.finish(np.zeros(size), 1.0, 1, 1, round_, mechanism.start())
+        return np.asarray(found.total) / found.noise
+
+    first = noise(SECRET, 1)
+    assert np.array_equal(first, noise(SECRET, 1))
+    for other in (noise(SECRET, 0), noise(SECRET[:-1] + bytes([SECRET[-1] ^ 1]), 1), noise(3, 1)):
+        assert abs(np.corrcoef(first, other)[0, 1]) < (1.0 if over_rounds == "square-root" else 0.05)
+        assert not np.any(first == other)
+    assert stats.kstest(first, "norm").pvalue > 1e-4
+
+
+def test_normal_numbers_of_a_seed_are_those_of_all_simulations() -> None:
+    for count in (1, 2, 7, 100):
+        found = np.empty(count)
+        streams.fill_normal(streams.key_for(9, Purpose.NOISE), 4, 3, 2, found)
+        expected = draws.normals(9, Purpose.NOISE, count, round_=2, client=3, interaction=4)
+        assert found.tobytes() == expected.tobytes()
