@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from quorank.cli import silo_group, silo_join
+
 app = typer.Typer(
     help="Across companies: sketches, reverse top-K questions and one ranker of all.",
     no_args_is_help=True,
@@ -250,3 +252,15 @@ def _show_bench(figures: dict[str, Any]) -> None:
         ),
         ("building", f"{compact(figures['build_terms_per_second'])}/s", "term occurrences, one core"),
     )
+
+
+for _verb in (
+    silo_group.start,
+    silo_group.invite,
+    silo_join.join,
+    silo_group.status,
+    silo_group.revoke,
+    silo_group.stop,
+    silo_group.files,
+):
+    app.command()(_verb)

@@ -17,6 +17,8 @@ REASONS = {
     "secure": "this run's updates leave in secure sums only",
     "unmasking": "the secure sum was not as agreed",
     "numbers": "the update holds a number that is not finite",
+    "place": "what was said before does not fit this folder",
+    "stopped": "the run cannot go on at this party",
     "storage": "the private file cannot be written",
     "fault": "the device could not answer",
 }

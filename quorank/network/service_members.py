@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 from quorank.errors import BadInput, require
 from quorank.network.bundle import Bundle
@@ -24,6 +25,13 @@ from quorank.network.service_files import Home
 
 FILE, LOCK = "members.json", "members.lock"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+class Invitation(Protocol):
+    """What a member is given."""
+
+    def write(self, path: Path) -> None:
+        """For its owner's eyes, whole or not at all."""
 
 
 @dataclass(frozen=True)
@@ -94,27 +102,43 @@ def invite(home: Home, name: str, out: Path) -> Member:
         _NAME.fullmatch(name),
         f"{name!r} is not a device's name; use up to 64 letters, digits, dots, dashes and underscores",
     )
-    require(not out.exists(), f"{out}: it is there already; choose another name with --out")
-    require(out.absolute().parent.is_dir(), f"{out}: the directory {out.absolute().parent} does not exist")
-    pair, clients = node_keys(), home.experiment.federation.clients
 
-    def add(known: list[Member]) -> list[Member]:
+    def number(known: list[Member]) -> int:
         own = [member for member in known if member.name == name]
+        found = own[0].client if own else len({member.client for member in known})
+        clients = home.experiment.federation.clients
         require(
-            not any(member.admitted for member in own),
-            f"{name}: is invited already; revoke it first if its invitation was lost",
-        )
-        number = own[0].client if own else len({member.client for member in known})
-        require(
-            number < clients,
+            found < clients,
             f"{name}: all {clients} clients of the experiment are invited; set federation.clients higher in a new folder",
         )
-        new = Member(name, number, pair.public.decode().strip(), time.time())
-        bundle = Bundle(
-            name, home.settings.address, home.authority.decode(), pair.private.decode(), home.terms(number)
+        return found
+
+    def invitation(client: int, key: str) -> Bundle:
+        return Bundle(name, home.settings.address, home.authority.decode(), key, home.terms(client))
+
+    return enlist(home, name, out, number, invitation)
+
+
+def enlist(
+    home: Home,
+    name: str,
+    out: Path,
+    number: Callable[[list[Member]], int],
+    invitation: Callable[[int, str], Invitation],
+) -> Member:
+    """Add a member with a new key: `number` gives its place among those known, `invitation` what is written for it."""
+    require(not out.exists(), f"{out}: it is there already; choose another name with --out")
+    require(out.absolute().parent.is_dir(), f"{out}: the directory {out.absolute().parent} does not exist")
+    pair = node_keys()
+
+    def add(known: list[Member]) -> list[Member]:
+        require(
+            not any(member.name == name and member.admitted for member in known),
+            f"{name}: is invited already; revoke it first if its invitation was lost",
         )
-        bundle.write(out)
-        return [*known, new]
+        client = number(known)
+        invitation(client, pair.private.decode()).write(out)
+        return [*known, Member(name, client, pair.public.decode().strip(), time.time())]
 
     try:
         return change(home, add)[-1]
@@ -123,13 +147,13 @@ def invite(home: Home, name: str, out: Path) -> Member:
         raise
 
 
-def revoke(home: Home, name: str) -> Member:
+def revoke(home: Home, name: str, verb: str = "coordinator") -> Member:
     """From now on nothing of this device is accepted; the engine drops its key as soon as it runs."""
 
     def drop(known: list[Member]) -> list[Member]:
         mine = [member for member in known if member.name == name and member.admitted]
         past = any(member.name == name for member in known)
-        why = "was revoked already" if past else "is not invited; quorank coordinator status shows who is"
+        why = "was revoked already" if past else f"is not invited; quorank {verb} status shows who is"
         require(mine, f"{name}: {why}")
         return [replace(member, revoked=time.time()) if member in mine else member for member in known]
 

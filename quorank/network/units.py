@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import sys
 import sysconfig
+from collections.abc import Sequence
 from pathlib import Path
 
 from quorank.errors import require
@@ -18,6 +19,9 @@ from quorank.network.service_files import SERVER_CERTIFICATE, SERVER_KEY, Home
 
 TEMPLATES = Path(__file__).parent / "files"
 FILES = ("nginx.conf", "quorank-coordinator.service", "quorank-join.service")
+SILO_FILES = ("nginx.conf", "quorank-silo.service", "quorank-party.service")
+"""For a coordinator of devices, and for one that parties meet at."""
+
 STATE_ROOT = Path("/var/lib")
 """Where systemd keeps the state of services (StateDirectory=)."""
 
@@ -27,7 +31,8 @@ _PLAIN = re.compile(r"[A-Za-z0-9._/+:\[\]-]+")
 
 def render(home: Home, name: str) -> str:
     """One of the files, for this folder."""
-    require(name in FILES, f"{name}: there are {', '.join(FILES)}")
+    known = dict.fromkeys((*FILES, *SILO_FILES))
+    require(name in known, f"{name}: there are {', '.join(known)}")
     settings, folder = home.settings, home.path
     host = settings.host if ":" not in settings.host else f"[{settings.host}]"
     values = {
@@ -52,9 +57,9 @@ def render(home: Home, name: str) -> str:
     return _MARK.sub(lambda found: values[found[1]], template)
 
 
-def write(home: Home, out: Path) -> list[Path]:
-    """All files, into a folder."""
-    texts = {name: render(home, name) for name in FILES}
+def write(home: Home, out: Path, names: Sequence[str] = FILES) -> list[Path]:
+    """All of these files, into a folder."""
+    texts = {name: render(home, name) for name in names}
     require(out.is_dir() or not out.exists(), f"{out}: this is a file; expected a directory")
     require(out.absolute().parent.is_dir(), f"{out}: the directory {out.absolute().parent} does not exist")
     out.mkdir(exist_ok=True)

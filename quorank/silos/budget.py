@@ -84,7 +84,7 @@ class BudgetLedger:
         self.owner, self.budget = check_name(owner), budget or Budget()
         self.path = None if path is None else Path(path)
         self._accounts: dict[str, Account] = {}
-        self._charges = 0
+        self._charges = self._again = 0
         if self.path is not None and self.path.exists():
             self._charges, self._accounts = _read(self.path, owner)
 
@@ -102,6 +102,21 @@ class BudgetLedger:
             count for (release, _, _), count in self._account(asker).questions.items() if release == name
         )
 
+    @property
+    def charges(self) -> int:
+        """How many charges were made."""
+        return self._charges
+
+    def begin_again(self, charges: int) -> None:
+        """Work that began after so many charges, and was cut off, is done again: what it has charged stays charged once.
+
+        It must charge the same in the same order.
+        """
+        require(
+            0 <= charges <= self._charges, f"the ledger of {self.owner} holds fewer than {charges:,} charges"
+        )
+        self._again = self._charges - charges
+
     def charge(self, asker: str, questions: int, release: Release) -> None:
         """Count questions that are about to be answered, or refuse; when this returns, the file says so."""
         require(
@@ -112,6 +127,9 @@ class BudgetLedger:
             0 <= release.epsilon < math.inf,
             f"ε = {release.epsilon} cannot be charged; a ledger only grows",
         )
+        if self._again:
+            self._again -= 1
+            return
         before = self._account(asker)
         key = (release.name, release.millionths, release.once)
         after = Account(before.questions | {key: before.questions.get(key, 0) + questions})
@@ -141,7 +159,7 @@ class BudgetLedger:
                 f"{self.path}: holds {there:,} charges where {self._charges:,} were written; another process uses this "
                 "ledger, or it was put back: stop and find out which",
             )
-            write_whole(self.path, _written(self.owner, charges, accounts))
+            write_whole(self.path, _written(self.owner, charges, accounts), durable=True)
         self._charges, self._accounts = charges, accounts
 
     def to_table(self) -> dict[str, Any]:

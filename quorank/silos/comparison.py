@@ -38,7 +38,7 @@ from quorank.silos.instances import (
 from quorank.silos.labels import Judged, ReferenceRank
 from quorank.silos.training import RoundRobin, Training
 from quorank.silos.validation import best_weight, weighed
-from quorank.text import Features
+from quorank.text import Features, QueryRows
 
 Doubles = npt.NDArray[np.float64]
 Figures = dict[str, float]
@@ -71,6 +71,35 @@ class Setting:
         require(self.asked >= 1 and self.tested >= 1, "asked and tested must be at least 1")
         require(0.0 < self.test_share < 1.0, "test_share must lie between 0 and 1")
 
+    def divide(self, grades: Sequence[Grades], seed: int, number: int) -> Split:
+        """Which queries of party `number` are for what."""
+        labelled = self.labelled[number % len(self.labelled)]
+        return split(grades, labelled, self.test_share, seed, number)
+
+    def asks(self, parts: Split) -> tuple[int, ...]:
+        """The queries of a party that the others are asked about."""
+        if self.augment.queries == "labelled":
+            return parts.labelled[: self.asked]
+        return (parts.labelled + parts.silent)[: self.asked]
+
+    def instances(
+        self,
+        party: Holding,
+        grades: Sequence[Grades],
+        parts: Split,
+        statistics: Statistics,
+        seed: int,
+        number: int,
+    ) -> tuple[Instances, RankingData]:
+        """The own instances of party `number`, and its test lists."""
+
+        def rows(queries: Sequence[int]) -> list[QueryRows]:
+            return own_rows(party, queries, grades, self.lists, statistics, self.features, seed, number)
+
+        noise = self.noise[number % len(self.noise)]
+        own = local_instances(judged_badly(rows(parts.labelled), noise, seed, number))
+        return own, local_instances(rows(parts.test[: self.tested])).data
+
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
@@ -87,15 +116,11 @@ class Prepared:
 
     def asked(self, party: int) -> tuple[int, ...]:
         """The queries that a party asks the others."""
-        parts = self.splits[party]
-        if self.setting.augment.queries == "labelled":
-            return parts.labelled[: self.setting.asked]
-        return (parts.labelled + parts.silent)[: self.setting.asked]
+        return self.setting.asks(self.splits[party])
 
     def terms(self, party: int) -> tuple[str, ...]:
         """The different terms of those queries."""
-        queries = self.parties[party].queries
-        return tuple(dict.fromkeys(term for q in self.asked(party) for term in queries[q]))
+        return terms_of(self.parties[party], self.asked(party))
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,16 +146,10 @@ def prepare(
     known = statistics or exact_statistics(parties)
     splits, own, tests = [], [], []
     for p, party in enumerate(parties):
-        labelled = setting.labelled[p % len(setting.labelled)]
-        parts = split(grades[p], labelled, setting.test_share, seed, p)
-
-        def rows(queries: Sequence[int], p: int = p, party: Holding = party) -> Any:
-            return own_rows(party, queries, grades[p], setting.lists, known, setting.features, seed, p)
-
-        noise = setting.noise[p % len(setting.noise)]
-        splits.append(parts)
-        own.append(local_instances(judged_badly(rows(parts.labelled), noise, seed, p)))
-        tests.append(local_instances(rows(parts.test[: setting.tested])).data)
+        splits.append(setting.divide(grades[p], seed, p))
+        instances, test = setting.instances(party, grades[p], splits[-1], known, seed, p)
+        own.append(instances)
+        tests.append(test)
     return Prepared(tuple(parties), setting, seed, grades, splits, known, own, tests)
 
 
@@ -159,18 +178,14 @@ def compare(prepared: Prepared, augmented: Sequence[Instances]) -> Outcome:
     def train(*instances: Instances) -> Doubles:
         return setting.training.train(instances, prepared.seed)
 
-    def both(chosen: Sequence[int]) -> tuple[float | None, list[Instances]]:
-        """The instances of some parties that train together, at the weight that is best for them."""
-        weight = _weight(setting, [own[p] for p in chosen], [augmented[p] for p in chosen], prepared.seed)
-        return weight, [weighed(own[p], augmented[p], weight) for p in chosen]
-
     everyone = range(len(own))
-    alone, jointly = [both([p]) for p in everyone], both(everyone)
+    alone = [train_together(prepared, augmented, [p]) for p in everyone]
+    jointly = train_together(prepared, augmented, everyone)
     rankers = {
         "local": [train(part) for part in own],
-        "local+": [train(*parts) for _, parts in alone],
+        "local+": [theta for _, theta in alone],
         "global": [train(*own)],
-        "cs-f-ltr": [train(*jointly[1])],
+        "cs-f-ltr": [jointly[1]],
     }
     together = joined([Instances(test, np.ones(test.n_rows)) for test in prepared.tests]).data
     judged = {method: judge(together, thetas) for method, thetas in rankers.items()}
@@ -193,13 +208,23 @@ def compare(prepared: Prepared, augmented: Sequence[Instances]) -> Outcome:
     )
 
 
-def _weight(
-    setting: Setting, own: Sequence[Instances], found: Sequence[Instances], seed: int
-) -> float | None:
+def terms_of(party: Holding, queries: Sequence[int]) -> tuple[str, ...]:
+    """The different terms of some queries."""
+    return tuple(dict.fromkeys(term for q in queries for term in party.queries[q]))
+
+
+def train_together(
+    prepared: Prepared, augmented: Sequence[Instances], chosen: Sequence[int]
+) -> tuple[float | None, Doubles]:
+    """The ranker of some parties on own and augmented instances, at the weight that is best for them, and the weight."""
+    setting, own = prepared.setting, [prepared.own[p] for p in chosen]
+    found = [augmented[p] for p in chosen]
     weights = setting.augment.weights
-    if len(weights) < 2:
-        return weights[0] if weights else None
-    return best_weight(setting.training, own, found, weights, FOLDS, seed)
+    weight = weights[0] if weights else None
+    if len(weights) > 1:
+        weight = best_weight(setting.training, own, found, weights, FOLDS, prepared.seed)
+    parts = [weighed(o, f, weight) for o, f in zip(own, found, strict=True)]
+    return weight, setting.training.train(parts, prepared.seed)
 
 
 def _bm25(n_features: int) -> Doubles:

@@ -40,10 +40,13 @@ class Stream(Protocol):
 
 
 class SystemStream:
-    """For deployment: the key stream of ChaCha20 under a key from the system's randomness, which is then forgotten."""
+    """For deployment: the key stream of ChaCha20 under a key from the system's randomness, which is then forgotten.
 
-    def __init__(self) -> None:
-        cipher = Cipher(ChaCha20(secrets.token_bytes(32), bytes(16)), mode=None)
+    With a `key` of one's own, secret and used for nothing else, the same noise can be drawn again.
+    """
+
+    def __init__(self, key: bytes | None = None) -> None:
+        cipher = Cipher(ChaCha20(key or secrets.token_bytes(32), bytes(16)), mode=None)
         self._encryptor = cipher.encryptor()
 
     def words(self, count: int) -> Words:

@@ -8,7 +8,7 @@ by a seed; in earnest they come from the system.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -18,14 +18,16 @@ import numpy.typing as npt
 from quorank.errors import require
 from quorank.silos.budget import Budget
 from quorank.silos.cross_features import FIELDS, Answer
-from quorank.silos.discrete_laplace import AddressedStream
+from quorank.silos.discrete_laplace import AddressedStream, Stream
 from quorank.silos.group import Field, Group
+from quorank.silos.hashing import Hashing
 from quorank.silos.holdings import Holding
 from quorank.silos.keys import Identity
 from quorank.silos.messages import Kind
 from quorank.silos.obfuscation import KeyedBlocks, Obfuscation, Plainly
 from quorank.silos.party import Answered, Party
 from quorank.silos.perturbation import AtBuild, Exact, OneSample, Perturbation
+from quorank.silos.questions import Catalogue
 from quorank.silos.relay import Relay, deliver
 from quorank.silos.reverse_top_k import ReverseTopK, Shape, rank
 from quorank.silos.serving import ServedTopK
@@ -69,6 +71,17 @@ class Protocol:
             return Shape(columns=STRICT_COLUMNS[name], entries=30_000 * self.k)
         return Shape.recommended(self.k)
 
+    def group(self, names: Sequence[str]) -> Group:
+        """Parties of these names with the fields of this protocol."""
+        shapes = {name: self.shape_of(name) for name in FIELDS}
+        fields = tuple(Field(name, s.rows, s.columns, s.capacity) for name, s in shapes.items())
+        return Group(tuple(names), fields)
+
+    @property
+    def statistics_epsilon(self) -> float | None:
+        """Of the shared statistics: with strict answers they have noise too, for as much ε again."""
+        return self.epsilon if self.perturbation == "strict" else None
+
 
 @dataclass(frozen=True, eq=False)
 class Exchanged:
@@ -106,7 +119,8 @@ def exchange(
         say(p, steps, f"{holdings[p].name} builds its sketches")
         for field_name in FIELDS:
             index = getattr(holdings[p].documents, field_name)
-            serve(party, field_name, index, protocol, seed, p)
+            streams = addressed(seed, field_name, p)
+            party.serve(field_name, sketched(party.hashing(field_name), field_name, index, protocol, streams))
             held = np.flatnonzero(index.lengths > 0)
             deliver(relay, parties, party.describe(field_name, held.tolist(), index.lengths[held].tolist()))
         assert name == party.name
@@ -123,10 +137,10 @@ def exchange(
                         found[key] = best_of(heard, protocol.k, protocol.shape_of(field_name))
     say(steps, steps, "done")
     told = {
-        (numbers[owner], name): _lengths(party, owner, name, holdings[numbers[owner]])
+        (numbers[owner], name): lengths
         for party in parties.values()
         for owner in party.group.others(party.name)
-        for name in FIELDS
+        for name, lengths in told_lengths({f: party.catalogues[owner, f] for f in FIELDS}).items()
     }
     hashing_key = next(iter(parties.values())).hashing_key
     return Exchanged(found, told, hashing_key, _wire(relay, terms), _spent(parties, protocol))
@@ -135,16 +149,14 @@ def exchange(
 def meet(holdings: Sequence[Holding], protocol: Protocol, seed: int) -> tuple[dict[str, Party], Relay]:
     """Parties with an agreed key."""
     names = [f"party-{number}" for number in range(len(holdings))]
-    shapes = {name: protocol.shape_of(name) for name in FIELDS}
-    fields = tuple(Field(name, s.rows, s.columns, s.capacity) for name, s in shapes.items())
-    group = Group(tuple(names), fields)
+    group = protocol.group(names)
     parties = {}
     for name, holding in zip(names, holdings, strict=True):
         parties[name] = Party(
             Identity(name, secret(seed, f"identity {name}")),
             group,
             hashing_key=secret(seed, "hashing"),
-            obfuscation=_obfuscation(holding, protocol, fields[0].rows, secret(seed, f"obfuscation {name}")),
+            obfuscation=obfuscation(holding, protocol, secret(seed, f"obfuscation {name}")),
             perturbation=protocol.noise(),
             budget=Budget(protocol.questions),
             seed=seed,
@@ -154,14 +166,13 @@ def meet(holdings: Sequence[Holding], protocol: Protocol, seed: int) -> tuple[di
     return parties, relay
 
 
-def serve(party: Party, name: str, index: Index, protocol: Protocol, seed: int, number: int) -> None:
-    """Sketch the documents of a field, with noise where it belongs into the sketches, and answer from them."""
+def sketched(
+    hashing: Hashing, name: str, index: Index, protocol: Protocol, streams: Callable[[int], Stream]
+) -> ServedTopK:
+    """The sketches of a field's documents, with noise where it belongs into the sketches."""
     noise = protocol.noise()
-    built = SKETCHES + FIELDS.index(name)
     served = ServedTopK(
-        ReverseTopK(party.hashing(name), protocol.shape_of(name)),
-        noise if isinstance(noise, AtBuild) else None,
-        lambda document: AddressedStream(seed, round_=built, client=number, interaction=document),
+        ReverseTopK(hashing, protocol.shape_of(name)), noise if isinstance(noise, AtBuild) else None, streams
     )
     held = np.flatnonzero(index.lengths > 0)
     if served.at_build:
@@ -171,7 +182,13 @@ def serve(party: Party, name: str, index: Index, protocol: Protocol, seed: int, 
     else:
         offsets = np.concatenate(([0], np.cumsum(np.diff(index.offsets)[held])))
         served.structure.add_many(offsets, index.terms, index.counts, index.vocabulary, held)
-    party.serve(name, served)
+    return served
+
+
+def addressed(seed: int, name: str, number: int) -> Callable[[int], Stream]:
+    """The noise in a simulated party's sketches, by document."""
+    built = SKETCHES + FIELDS.index(name)
+    return lambda document: AddressedStream(seed, round_=built, client=number, interaction=document)
 
 
 def best_of(heard: Answered, k: int, shape: Shape) -> Answer:
@@ -186,9 +203,11 @@ def secret(seed: int, purpose: str) -> bytes:
     return hashlib.blake2b(f"{seed} {purpose}".encode(), digest_size=32, person=b"quorank seeded").digest()
 
 
-def _obfuscation(holding: Holding, protocol: Protocol, rows: int, key: bytes) -> Obfuscation:
+def obfuscation(holding: Holding, protocol: Protocol, key: bytes) -> Obfuscation:
+    """How a party hides what it asks: among terms of its own documents and queries, under a key of its own."""
     if protocol.among == 1:
         return Plainly()
+    rows = protocol.shape_of(FIELDS[0]).rows
     index = holding.documents.body
     asked = dict.fromkeys(term for query in holding.queries for term in query)
     order = np.argsort(-index.document_frequency, kind="stable")
@@ -199,12 +218,17 @@ def _obfuscation(holding: Holding, protocol: Protocol, rows: int, key: bytes) ->
     )
 
 
-def _lengths(party: Party, owner: str, name: str, holding: Holding) -> Integers:
-    """As the owner told them; 0 for a document that it did not name, whose field is empty."""
-    out = np.zeros(holding.n_documents, dtype=np.int64)
-    catalogue = party.catalogues[owner, name]
-    out[catalogue.ids] = np.maximum(catalogue.lengths, 1)
-    return out
+def told_lengths(catalogues: Mapping[str, Catalogue]) -> dict[str, Integers]:
+    """Field → lengths as one owner told them; 0 for a document that it did not name, whose field is empty.
+
+    Its documents end with the last one that any field names: nothing else was told.
+    """
+    count = 1 + max(int(catalogue.ids.max(initial=-1)) for catalogue in catalogues.values())
+    found = {}
+    for name, catalogue in catalogues.items():
+        found[name] = np.zeros(count, dtype=np.int64)
+        found[name][catalogue.ids] = np.maximum(catalogue.lengths, 1)
+    return found
 
 
 def _wire(relay: Relay, terms: Sequence[Sequence[str]]) -> dict[str, Any]:

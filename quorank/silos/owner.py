@@ -20,6 +20,8 @@ from quorank.silos.ranking_cells import Cells
 Numbers = npt.NDArray[np.int32]
 Streams = Callable[[str, int], Stream]
 """The noise of an answer by its asker and the number of the question, or of lengths by the owner and a field."""
+ByQuestion = Callable[[int, Numbers], Stream]
+"""The noise of one vector by its field and columns: whoever asks it, and however often, is told the same."""
 _INT32 = np.iinfo(np.int32)
 
 
@@ -45,10 +47,15 @@ class Owner:
     """What a party serves, how it perturbs it, and what it has answered."""
 
     def __init__(
-        self, group: Group, perturbation: Perturbation, ledger: BudgetLedger, streams: Streams
+        self,
+        group: Group,
+        perturbation: Perturbation,
+        ledger: BudgetLedger,
+        streams: Streams,
+        by_question: ByQuestion | None = None,
     ) -> None:
         self.group, self.perturbation, self.ledger = group, perturbation, ledger
-        self._streams = streams
+        self._streams, self._by_question = streams, by_question
         self._served: dict[str, tuple[Served, str]] = {}
         self._catalogues: dict[str, Catalogue] = {}
 
@@ -131,8 +138,12 @@ class Owner:
             self.ledger.charge(asker, len(ask.columns), release)
         except BadInput as error:
             return Kind.REFUSE, Refuse(number, str(error)).to_bytes()
-        stream = self._streams(asker, number)
-        vectors = tuple(self._perturbed(served.cells(columns), stream) for columns in ask.columns)
+        of_all = self._streams(asker, number)
+
+        def stream(columns: Numbers) -> Stream:
+            return of_all if self._by_question is None else self._by_question(ask.field, columns)
+
+        vectors = tuple(self._perturbed(served.cells(c), stream(c)) for c in ask.columns)
         return Kind.ANSWER, Answer(number, vectors, served.width).to_bytes()
 
     def _charge_lengths(self, field: str, rows: int, askers: Sequence[str]) -> None:

@@ -17,41 +17,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
-
 from quorank.errors import BadInput, require
+from quorank.silos.asking import Answered, Asking, Question
 from quorank.silos.budget import Budget, BudgetLedger
 from quorank.silos.discrete_laplace import AddressedStream, SystemStream
-from quorank.silos.group import Field, Group
+from quorank.silos.group import Group
 from quorank.silos.hashing import Hashing
 from quorank.silos.keys import Entropy, Identity
 from quorank.silos.messages import Envelope, Kind
-from quorank.silos.obfuscation import Hidden, Obfuscation, Plainly, RememberedPlaces
+from quorank.silos.obfuscation import Obfuscation, Plainly
 from quorank.silos.owner import Owner, Served, Streams
 from quorank.silos.perturbation import Exact, Perturbation
-from quorank.silos.questions import Answer, Ask, Catalogue, Refuse, most_vectors
-from quorank.silos.ranking_cells import Cells
+from quorank.silos.questions import Catalogue, Refuse
 from quorank.silos.session import Session
 
-
-@dataclass(frozen=True)
-class Answered:
-    """What an owner said about a term, with what `rank(cells, signs, rows, k, shape)` needs to read it."""
-
-    term: str
-    owner: str
-    field: str
-    cells: Cells
-    signs: npt.NDArray[np.int8]  # (z,): g(t)
-    rows: npt.NDArray[np.int64]  # PV, the rows that are the term's
+__all__ = ["Answered", "Party"]
 
 
 @dataclass
 class _Asked:
-    terms: tuple[str, ...]
-    field: Field
-    hidden: list[Hidden]
+    question: Question
     found: list[Answered] | None = None
     refused: str | None = None
 
@@ -79,13 +64,11 @@ class Party:
     ) -> None:
         self.name, self.group = identity.name, group
         self.session = Session(identity, group, pins, hashing_key=hashing_key, entropy=entropy)
-        self.obfuscation: Obfuscation = obfuscation or Plainly()
+        self.asking = Asking(group, obfuscation or Plainly(), self.hashing)
         book = BudgetLedger(identity.name, budget, ledger)
-        self.owner = Owner(group, perturbation or Exact(), book, _streams(group, identity.name, seed))
+        self.owner = Owner(group, perturbation or Exact(), book, addressed(group, identity.name, seed))
         self.catalogues: dict[tuple[str, str], Catalogue] = {}  # (owner, field) → its documents
         self._asked: dict[tuple[str, int], _Asked] = {}
-        self._questions = 0
-        self._places: dict[str, RememberedPlaces] = {}
 
     # ------------------------------------------------------------ agreeing
 
@@ -134,40 +117,19 @@ class Party:
 
     def ask(self, terms: str | Sequence[str], other: str, field: str = "body") -> Envelope:
         """A question about one or many terms to one other party; `answers` of the envelope gives what came back."""
-        words = (terms,) if isinstance(terms, str) else tuple(terms)
-        require(
-            words and all(isinstance(term, str) and term for term in words),
-            "a question is about one term or more, and none of them is empty",
-        )
         require(other in self.group.others(self.name), f"{other} is no other party of this group")
-        require(
-            len(words) <= self.most_terms(field),
-            f"{len(words):,} terms are too many for one envelope; ask about {self.most_terms(field):,} at a time",
-        )
-        shape, hashing = self.group.field(field), self.hashing(field)
-        places = self._places.setdefault(field, RememberedPlaces(hashing))
-        hidden = []
-        for term in words:
-            hidden.append(self.obfuscation.hide(term, places, self._questions))
-            self._questions += 1
-        ask = Ask(self.group.fields.index(shape), np.concatenate([each.columns for each in hidden]))
-        envelope = self.session.seal(other, Kind.ASK, ask.to_bytes())
-        self._asked[other, envelope.number] = _Asked(words, shape, hidden)
+        question = self.asking.question((terms,) if isinstance(terms, str) else terms, field)
+        envelope = self.session.seal(other, Kind.ASK, question.to_bytes())
+        self._asked[other, envelope.number] = _Asked(question)
         return envelope
 
     def ask_many(self, terms: Sequence[str], other: str, field: str = "body") -> list[Envelope]:
         """The same in as many envelopes as the terms need."""
-        most = self.most_terms(field)
-        return [self.ask(terms[at : at + most], other, field) for at in range(0, len(terms), most)]
+        return [self.ask(batch, other, field) for batch in self.asking.batches(terms, field)]
 
     def most_terms(self, field: str = "body") -> int:
         """How many terms one envelope may ask about."""
-        shape = self.group.field(field)
-        most = most_vectors(shape) // self.obfuscation.vectors(shape.rows)
-        require(
-            most >= 1, f"one question about {field!r} does not fit into an envelope; settle on fewer entries"
-        )
-        return most
+        return self.asking.most_terms(field)
 
     def answers(self, asked: Envelope) -> list[Answered] | None:
         """What came back to an `ask`, one for each term, and is then forgotten here; None as long as nothing came.
@@ -218,23 +180,10 @@ class Party:
 
     def _take_answer(self, sender: str, text: bytes) -> None:
         state = self._waiting(sender, int.from_bytes(text[:8], "little"))
-        each = len(state.hidden[0].columns)
         try:
-            answer = Answer.from_bytes(text, sender, each * len(state.hidden), state.field)
+            state.found = state.question.read(text, sender)
         except BadInput as error:
             state.refused = str(error)
-            return
-        state.found = [
-            Answered(
-                term,
-                sender,
-                state.field.name,
-                answer.vectors[at * each + hidden.vector],
-                hidden.signs,
-                hidden.rows,
-            )
-            for at, (term, hidden) in enumerate(zip(state.terms, state.hidden, strict=True))
-        ]
 
     def _waiting(self, owner: str, number: int) -> _Asked:
         state = self._asked.get((owner, number))
@@ -243,7 +192,7 @@ class Party:
         return state
 
 
-def _streams(group: Group, owner: str, seed: int | None) -> Streams:
+def addressed(group: Group, owner: str, seed: int | None) -> Streams:
     """Where noise comes from: the system, or addresses that do not depend on the order in which questions come."""
     if seed is None:
         system = SystemStream()

@@ -19,15 +19,15 @@ TAG = 16
 
 
 class Channel:
-    """One party's end of its line with another."""
+    """One party's end of its line with another; `sent` and `received` go on with a line that was kept."""
 
-    def __init__(self, secret: bytes, me: str, other: str) -> None:
+    def __init__(self, secret: bytes, me: str, other: str, sent: int = 0, received: int = 0) -> None:
         self.me, self.other = me, other
         self._out = ChaCha20Poly1305(derive(secret, "line", me.encode(), other.encode()))
         self._in = ChaCha20Poly1305(derive(secret, "line", other.encode(), me.encode()))
-        self._sent = 0
-        self._highest = 0
-        self._seen: set[int] = set()
+        self._sent = sent
+        self._highest = received
+        self._seen = set(range(max(1, received - WINDOW + 1), received + 1))
 
     def seal(self, kind: Kind, text: bytes) -> Envelope:
         """An envelope with the next number for the other party."""

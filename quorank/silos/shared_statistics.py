@@ -13,7 +13,7 @@ distinct terms: an L1 sensitivity of 2z + 2.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,14 +21,18 @@ import numpy.typing as npt
 
 from quorank.privacy.secure_sum import secure_sum
 from quorank.silos.cross_features import FIELDS
-from quorank.silos.discrete_laplace import AddressedStream, draw, scale_for
+from quorank.silos.discrete_laplace import AddressedStream, Stream, draw, scale_for
 from quorank.silos.hashing import Hashing
 from quorank.silos.holdings import Holding
 from quorank.text import FieldStatistics, Index
 
 Longs = npt.NDArray[np.int64]
+Vector = npt.NDArray[np.uint32]
+Streams = Callable[[int], Stream]
+"""The noise of a field's tables, by the field's number."""
 
 STATISTICS = 1 << 21  # in the addresses of the noise in tables
+ROWS, COLUMNS = 4, 1 << 14  # z and w of the tables
 SCALARS = 3  # documents, occurrences, distinct terms: behind the two tables of a field
 
 
@@ -78,31 +82,50 @@ def party_totals(index: Index, hashing: Hashing) -> Longs:
     return np.concatenate((tables.reshape(-1), np.array(scalars, dtype=np.int64)))
 
 
+def party_vector(party: Holding, hashing: Hashing, epsilon: float | None, streams: Streams) -> Vector:
+    """What one party puts into the sum, modulo 2^32: the tables of all fields, with noise where there is a budget."""
+    parts = [party_totals(getattr(party.documents, name), hashing) for name in FIELDS]
+    if epsilon is not None:
+        for number, totals in enumerate(parts):
+            totals += draw(streams(number), scale_for(2 * hashing.rows + 2, epsilon), len(totals))
+    return np.concatenate(parts).astype(np.uint32)
+
+
+def vector_length(rows: int = ROWS, columns: int = COLUMNS) -> int:
+    """How many numbers that are."""
+    return len(FIELDS) * (2 * rows * columns + SCALARS)
+
+
+def read_total(
+    total: Vector, hashing: Hashing, epsilon: float | None, bytes_sent: float = 0.0
+) -> SharedStatistics:
+    """The sum of all parties' vectors as statistics."""
+    signed = total.astype(np.uint32).view(np.int32).astype(np.int64)
+    by_field = dict(zip(FIELDS, np.split(signed, len(FIELDS)), strict=True))
+    return SharedStatistics(hashing, by_field, bytes_sent, epsilon)
+
+
+def addressed(seed: int, party: int) -> Streams:
+    """The noise of a simulated party's tables."""
+    return lambda field: AddressedStream(seed, round_=STATISTICS, client=party, interaction=field)
+
+
 def share_statistics(
     parties: Sequence[Holding],
     key: bytes,
     *,
     epsilon: float | None = None,
     seed: int = 1,
-    rows: int = 4,
-    columns: int = 1 << 14,
+    rows: int = ROWS,
+    columns: int = COLUMNS,
     session: bytes = b"statistics",
 ) -> SharedStatistics:
     """Every party's tables, with noise where there is a budget, added up by a secure sum."""
     hashing = Hashing(key, rows, columns)
-    sent: dict[int, list[Longs]] = {}
-    for p, party in enumerate(parties):
-        sent[p] = [party_totals(getattr(party.documents, name), hashing) for name in FIELDS]
-        if epsilon is not None:
-            for number, totals in enumerate(sent[p]):
-                stream = AddressedStream(seed, round_=STATISTICS, client=p, interaction=number)
-                totals += draw(stream, scale_for(2 * rows + 2, epsilon), len(totals))
-    vectors = {p: np.concatenate(parts).astype(np.uint32) for p, parts in sent.items()}
-    if len(parties) > 1:
-        summed = secure_sum(vectors, round_=0, session=session)
-        total, cost = summed.total, summed.bytes_sent
-    else:
-        total, cost = vectors[0], 0.0
-    signed = total.astype(np.uint32).view(np.int32).astype(np.int64)
-    by_field = dict(zip(FIELDS, np.split(signed, len(FIELDS)), strict=True))
-    return SharedStatistics(hashing, by_field, cost, epsilon)
+    vectors = {
+        p: party_vector(party, hashing, epsilon, addressed(seed, p)) for p, party in enumerate(parties)
+    }
+    if len(parties) < 2:
+        return read_total(vectors[0], hashing, epsilon)
+    summed = secure_sum(vectors, round_=0, session=session)
+    return read_total(summed.total, hashing, epsilon, summed.bytes_sent)

@@ -28,9 +28,23 @@ from quorank.users import Cascade
 Doubles = npt.NDArray[np.float64]
 
 
+class Learnable:
+    """The instances of one party, with what their draws need and is the same in every turn."""
+
+    def __init__(self, instances: Instances) -> None:
+        self.instances, self.shares = instances, cumulated(instances.weights)
+
+    @property
+    def n_rows(self) -> int:
+        return self.instances.n_rows
+
+
 @dataclass(frozen=True)
-class _Descent:
-    """Stochastic gradient descent on a pointwise loss: what both ways of taking turns share."""
+class Descent:
+    """Stochastic gradient descent on a pointwise loss: what both ways of taking turns share.
+
+    `players`, `learned` and `combined` are one turn; over a network the second runs at each player.
+    """
 
     loss: Literal["squared", "logistic"] = "squared"
     eta: float = 0.3  # η
@@ -40,9 +54,55 @@ class _Descent:
     def _learner(self) -> Pointwise:
         return Pointwise(self.loss, self.eta, self.batch, self.decay)
 
+    @property
+    def length(self) -> int:
+        """Turns or rounds of the whole training."""
+        raise NotImplementedError
+
+    @property
+    def steps_each(self) -> int:
+        """Steps of a player in a turn."""
+        raise NotImplementedError
+
+    def players(self, turn: int, present: int) -> Sequence[int]:
+        """Who learns in a turn, of so many parties that have something to learn from."""
+        raise NotImplementedError
+
+    def combined(self, theta: Doubles, learned: Sequence[tuple[int, Doubles]]) -> Doubles:
+        """The parameters after a turn, from those before it and (instances, parameters) of each player in order."""
+        raise NotImplementedError
+
+    def initial(self, n_features: int) -> Doubles:
+        """Where training starts; the last parameter is the intercept."""
+        return self._learner().initial(n_features)
+
+    def learned(self, theta: Doubles, own: Learnable, turn: int, client: int, seed: int) -> Doubles:
+        """What one party makes of the parameters in one turn; `client` is its place among those present."""
+        return self._learner().steps(
+            theta,
+            own.instances.data,
+            own.shares,
+            self.steps_each,
+            highest=HIGHEST,
+            progress=(turn / self.length, (turn + 1) / self.length),
+            seed=seed,
+            client=client,
+            round_=turn,
+        )
+
+    def train(self, parties: Sequence[Instances], seed: int = 1) -> Doubles:
+        """The weights of a linear ranker, all parties in one process."""
+        present = [Learnable(own) for own in with_instances(parties)]
+        theta = self.initial(present[0].instances.data.n_features)
+        for turn in range(self.length):
+            players = self.players(turn, len(present))
+            found = [(present[c].n_rows, self.learned(theta, present[c], turn, c, seed)) for c in players]
+            theta = self.combined(theta, found)
+        return theta[:-1]
+
 
 @dataclass(frozen=True)
-class RoundRobin(_Descent):
+class RoundRobin(Descent):
     """The parameters go from party to party; each takes some steps of SGD on its own instances and hands them on."""
 
     kind: ClassVar[str] = "round-robin"
@@ -54,29 +114,27 @@ class RoundRobin(_Descent):
         self._learner()
         require(self.turns >= 1 and self.steps >= 1, "turns and steps must be at least 1")
 
-    def train(self, parties: Sequence[Instances], seed: int = 1) -> Doubles:
-        """The weights of a linear ranker."""
-        learner, present = self._learner(), with_instances(parties)
-        shares = [cumulated(own.weights) for own in present]
-        theta = learner.initial(present[0].data.n_features)
-        for turn in range(self.turns):
-            own = present[turn % len(present)]
-            theta = learner.steps(
-                theta,
-                own.data,
-                shares[turn % len(present)],
-                self.steps,
-                highest=HIGHEST,
-                progress=(turn / self.turns, (turn + 1) / self.turns),
-                seed=seed,
-                client=turn % len(present),
-                round_=turn,
-            )
-        return theta[:-1]
+    @property
+    def length(self) -> int:
+        """All turns."""
+        return self.turns
+
+    @property
+    def steps_each(self) -> int:
+        return self.steps
+
+    def players(self, turn: int, present: int) -> Sequence[int]:
+        """One party after the other."""
+        return (turn % present,)
+
+    def combined(self, theta: Doubles, learned: Sequence[tuple[int, Doubles]]) -> Doubles:
+        """What the player handed on."""
+        ((_, after),) = learned
+        return after
 
 
 @dataclass(frozen=True)
-class Averaging(_Descent):
+class Averaging(Descent):
     """Each round every party takes some steps from the same parameters; the mean of their updates is the next ones."""
 
     kind: ClassVar[str] = "averaging"
@@ -88,30 +146,26 @@ class Averaging(_Descent):
         self._learner()
         require(self.rounds >= 1 and self.steps >= 1, "rounds and steps must be at least 1")
 
-    def train(self, parties: Sequence[Instances], seed: int = 1) -> Doubles:
-        """The weights of a linear ranker."""
-        learner, present = self._learner(), with_instances(parties)
-        shares = [cumulated(own.weights) for own in present]
-        theta = learner.initial(present[0].data.n_features)
-        for round_ in range(self.rounds):
-            progress = (round_ / self.rounds, (round_ + 1) / self.rounds)
-            total, weight = np.zeros(len(theta)), 0.0
-            for client, own in enumerate(present):
-                after = learner.steps(
-                    theta,
-                    own.data,
-                    shares[client],
-                    self.steps,
-                    highest=HIGHEST,
-                    progress=progress,
-                    seed=seed,
-                    client=client,
-                    round_=round_,
-                )
-                total += own.n_rows * (after - theta)
-                weight += own.n_rows
-            theta = theta + Mean().combine(total, weight)
-        return theta[:-1]
+    @property
+    def length(self) -> int:
+        """All rounds."""
+        return self.rounds
+
+    @property
+    def steps_each(self) -> int:
+        return self.steps
+
+    def players(self, turn: int, present: int) -> Sequence[int]:
+        """Everybody."""
+        return range(present)
+
+    def combined(self, theta: Doubles, learned: Sequence[tuple[int, Doubles]]) -> Doubles:
+        """θ + Σ n_c·(θ_c − θ) / Σ n_c."""
+        total, weight = np.zeros(len(theta)), 0.0
+        for rows, after in learned:
+            total += rows * (after - theta)
+            weight += rows
+        return theta + Mean().combine(total, weight)
 
 
 @dataclass(frozen=True)

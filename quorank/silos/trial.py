@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from quorank.errors import require
 from quorank.silos.comparison import (
@@ -20,6 +21,7 @@ from quorank.silos.comparison import (
     augment,
     compare,
     prepare,
+    train_together,
 )
 from quorank.silos.cross_features import FIELDS, Answers, ExactAnswers
 from quorank.silos.exchange import Exchanged, Progress, Protocol, exchange, secret
@@ -100,10 +102,19 @@ def run_trial(
     )
 
 
+def joint_ranker(
+    parties: Sequence[Holding], setting: Setting, protocol: Protocol, seed: int
+) -> npt.NDArray[np.float64]:
+    """The CS-F-LTR ranker alone: what the same parties come to over a network, to the last bit."""
+    prepared = prepare(parties, setting, seed, statistics_of(parties, protocol, seed))
+    answers, _ = answers_for(prepared, protocol)
+    return train_together(prepared, augment(prepared, answers), range(len(parties)))[1]
+
+
 def statistics_of(parties: Sequence[Holding], protocol: Protocol, seed: int) -> SharedStatistics:
-    """The sums over all parties; with strict answers they have noise too, for as much ε again."""
-    epsilon = protocol.epsilon if protocol.perturbation == "strict" else None
-    return share_statistics(parties, secret(seed, "statistics"), epsilon=epsilon, seed=seed)
+    """The sums over all parties."""
+    key = secret(seed, "statistics")
+    return share_statistics(parties, key, epsilon=protocol.statistics_epsilon, seed=seed)
 
 
 def answers_for(prepared: Prepared, protocol: Protocol | None) -> tuple[Answers, Exchanged | None]:

@@ -2,13 +2,14 @@
 
 Whether labels by rank help depends on how good a party's own labels are, which nobody knows beforehand. So the
 labelled queries are cut into folds; each fold is ranked by rankers trained without it, once for each weight, and the
-weight with the best nDCG@10 is taken. For a ranker that parties train together, each party tells one number for each
-weight and list of its own. A weight of 0 leaves the augmented instances out.
+weight with the best nDCG@10 is taken. For a ranker that parties train together, each party tells how many lists it held
+out and two sums over them for each weight (`Tally`). A weight of 0 leaves the augmented instances out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +49,59 @@ def lists_of(instances: Instances, queries: npt.NDArray[np.int64]) -> Instances:
     return Instances(kept, instances.weights[chosen])
 
 
+class Tally(NamedTuple):
+    """What a party tells of its held-out lists: how many, and for each weight Σ g and Σ g² over them.
+
+    g is a list's nDCG@10 with that weight minus its nDCG@10 with the first one.
+    """
+
+    lists: int
+    gains: Doubles  # (weights,)
+    squares: Doubles  # (weights,)
+
+
+def fold_of(own: Instances, fold: int, folds: int) -> tuple[Instances, Instances]:
+    """A party's lists without a fold, which train, and those of the fold, which judge."""
+    numbers = np.arange(own.data.n_queries)
+    held = numbers % folds == fold
+    return lists_of(own, np.flatnonzero(~held)), lists_of(own, np.flatnonzero(held))
+
+
+def tally(scores: Doubles) -> Tally:
+    """(weights, lists) nDCG@10 → what the party tells of them."""
+    gains = scores - scores[:1]
+    return Tally(scores.shape[1], gains.sum(axis=1), (gains * gains).sum(axis=1))
+
+
+def held_scores(held: Sequence[Instances], thetas: Sequence[Sequence[Doubles]]) -> Doubles:
+    """(weights, lists) nDCG@10 of a party's held-out lists of each fold, by that fold's rankers of every weight.
+
+    thetas[fold][weight]; lists without a relevant document are left out.
+    """
+    found = [
+        np.array([_ndcg(part.data, theta) for theta in of_fold])
+        for part, of_fold in zip(held, thetas, strict=True)
+        if part.n_rows
+    ]
+    return np.concatenate([np.empty((len(thetas[0]) if thetas else 0, 0)), *found], axis=1)
+
+
+def chosen_weight(weights: Sequence[float], tallies: Sequence[Tally]) -> float:
+    """The weight with the largest mean gain over all parties' lists.
+
+    The first weight is kept unless another one is better by more than the standard error of their difference: a few
+    lists tell little, and a choice by chance costs more than a weight that is not quite the best.
+    """
+    lists = sum(each.lists for each in tallies)
+    if lists < 2:
+        return float(weights[0])
+    gains = np.sum([each.gains for each in tallies if each.lists], axis=0)
+    squares = np.sum([each.squares for each in tallies if each.lists], axis=0)
+    mean = gains / lists
+    error = np.sqrt(np.maximum(squares - gains * mean, 0.0) / (lists - 1) / lists)
+    return float(weights[int(np.argmax(np.where(mean > error, mean, 0.0)))])
+
+
 def best_weight(
     training: Training,
     own: Sequence[Instances],
@@ -56,32 +110,21 @@ def best_weight(
     folds: int,
     seed: int,
 ) -> float:
-    """The weight whose rankers order held-out lists best, of all parties and folds together.
-
-    The first weight is kept unless another one is better by more than the standard error of their difference: a few
-    lists tell little, and a choice by chance costs more than a weight that is not quite the best.
-    """
-    scores: list[list[float]] = [[] for _ in weights]
+    """The weight whose rankers order held-out lists best, of all parties and folds together."""
+    thetas: list[list[Doubles]] = []
+    held: list[list[Instances]] = [[] for _ in own]
     for fold in range(folds):
-        kept = [lists_of(part, _numbers(part, fold, folds, keep=True)) for part in own]
-        held = [lists_of(part, _numbers(part, fold, folds, keep=False)) for part in own]
-        if not any(part.n_rows for part in kept):
+        parts = [fold_of(part, fold, folds) for part in own]
+        if not any(kept.n_rows for kept, _ in parts):
             continue
-        for number, weight in enumerate(weights):
-            parts = [weighed(k, f, weight) for k, f in zip(kept, found, strict=True)]
-            theta = training.train(parts, seed)
-            scores[number] += [value for part in held if part.n_rows for value in _ndcg(part.data, theta)]
-    gains = np.array(scores) - np.array(scores[:1])
-    if gains.shape[1] < 2:
-        return float(weights[0])
-    error = gains.std(axis=1, ddof=1) / np.sqrt(gains.shape[1])
-    sure = np.where(gains.mean(axis=1) > error, gains.mean(axis=1), 0.0)
-    return float(weights[int(np.argmax(sure))])
-
-
-def _numbers(part: Instances, fold: int, folds: int, *, keep: bool) -> npt.NDArray[np.int64]:
-    numbers = np.arange(part.data.n_queries)
-    return np.flatnonzero((numbers % folds == fold) != keep)
+        thetas.append([])
+        for weight in weights:
+            both = [weighed(kept, f, weight) for (kept, _), f in zip(parts, found, strict=True)]
+            thetas[-1].append(training.train(both, seed))
+        for of_party, (_, out) in zip(held, parts, strict=True):
+            of_party.append(out)
+    tallies = [tally(held_scores(of_party, thetas)) for of_party in held] if thetas else []
+    return chosen_weight(weights, tallies)
 
 
 def _ndcg(data: RankingData, theta: Doubles) -> list[float]:

@@ -101,7 +101,7 @@ def test_the_file_is_written_before_an_answer_could_leave(tmp_path, monkeypatch)
     assert ledger.questions("beta") == 2 == BudgetLedger("alpha", path=path).questions("beta")
 
 
-def _full_disk(*_) -> None:
+def _full_disk(*_, **__) -> None:
     raise OSError(28, "No space left on device")
 
 

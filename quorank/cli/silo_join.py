@@ -1,0 +1,233 @@
+"""`quorank silo join`: take part in a group with one's own documents, queries and judgements."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from quorank.errors import require
+
+if TYPE_CHECKING:
+    from quorank.network.declined import Declined
+    from quorank.network.silo_folder import PartyFolder
+    from quorank.network.silo_party import SiloParty
+
+LINE_SECONDS = 60.0
+"""A line is repeated after so long without a new one, so that one sees that it goes on."""
+
+
+def join(
+    data: Annotated[Path, typer.Option(help="Folder of this party's private state.", show_default=False)],
+    bundle: Annotated[
+        Path | None,
+        typer.Option(
+            help="The invitation; it is kept in the folder, so it is needed once.", show_default=False
+        ),
+    ] = None,
+    collection: Annotated[
+        Path | None,
+        typer.Option(
+            help="This party's documents, queries and judgements (BEIR, SMART, TREC); needed once.",
+            show_default=False,
+        ),
+    ] = None,
+    generated: Annotated[
+        int | None,
+        typer.Option(
+            help="Rehearse without a collection: which generated party, from 0.", show_default=False
+        ),
+    ] = None,
+    documents: Annotated[int, typer.Option(min=10, help="With --generated: documents of each party.")] = 1000,
+    coordinator: Annotated[
+        str | None,
+        typer.Option(help="host:port of the coordinator; the invitation's unless given.", show_default=False),
+    ] = None,
+    consent: Annotated[
+        Literal["on", "off"] | None,
+        typer.Option(help="Agree to take part, or withdraw, at any time.", show_default=False),
+    ] = None,
+    pin: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=HEX", help="Hold another party to the identity that it told.", show_default=False
+        ),
+    ] = None,
+    identity: Annotated[
+        bool, typer.Option("--identity", help="Print this party's public identity, and whom it knows.")
+    ] = False,
+    log: Annotated[
+        bool, typer.Option("--log", help="Show what was sent, to whom, and what it tells.")
+    ] = False,
+    status: Annotated[bool, typer.Option("--status", help="Show where this party stands.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+) -> None:
+    """Take part in a group with this party's own documents, until all have one ranker.
+
+    Documents, queries and judgements are read where they are and never
+    leave. Nothing is sent before consent is on. All that must survive a
+    restart is in the folder; start it again with --data alone.
+    """
+    from quorank.cli.silo_join_display import show_identity, show_log, show_status
+
+    chosen = [name for name, on in (("--identity", identity), ("--log", log), ("--status", status)) if on]
+    require(len(chosen) <= 1, f"{' and '.join(chosen)}: choose one of them")
+    folder = _folder(data, bundle, pin or [])
+    if collection is not None or generated is not None:
+        _note_source(folder, collection, generated, documents)
+    if consent is not None:
+        folder.set_consent(consent == "on")
+    if identity:
+        show_identity(folder, json)
+    elif log:
+        show_log(folder, json)
+    elif status or (consent is not None and bundle is None):
+        show_status(folder, json)
+    else:
+        if not folder.state.get("done"):
+            _take_part(folder, coordinator, quiet=quiet or json)
+        show_status(folder, json)
+
+
+def _folder(data: Path, bundle: Path | None, pins: list[str]) -> PartyFolder:
+    from quorank.network.silo_bundle import SiloBundle, read_identities
+    from quorank.network.silo_folder import PartyFolder
+
+    folder = PartyFolder.open(data) if bundle is None else PartyFolder.accept(data, SiloBundle.read(bundle))
+    folder.note_pins(read_identities(pins, folder.invitation.terms))
+    return folder
+
+
+def _note_source(folder: PartyFolder, collection: Path | None, generated: int | None, documents: int) -> None:
+    from quorank.network.silo_folder import Source
+
+    if collection is not None:
+        require(
+            collection.exists(), f"--collection {collection}: there is nothing here; expected a collection"
+        )
+    source = Source(None if collection is None else str(collection.absolute()), generated, documents)
+    folder.note_source(source)
+
+
+def _take_part(folder: PartyFolder, coordinator: str | None, *, quiet: bool) -> None:
+    from dataclasses import replace
+
+    from quorank.files import write_whole
+    from quorank.network.silo_folder import RANKER
+    from quorank.network.silo_link import connect, take_part
+    from quorank.network.silo_service import ranker_bytes
+
+    invitation, say = folder.invitation, _Progress(quiet)
+    if coordinator is not None:
+        invitation = replace(invitation, address=coordinator)
+    os.umask(0o077)  # whatever this process and its engine write is for its owner's eyes
+    with folder.playing(), _stopping() as asked, _party(folder, say) as party:
+        if invitation.terms.seed is not None:
+            say("a rehearsal: keys and noise follow from the seed, so nothing is secret")
+        if not folder.consent():
+            say("consent is off, so nothing is sent; give it with --consent on, also while this runs")
+        line = connect(invitation, folder.path)
+        told, asked_at = "", time.monotonic()
+
+        def seen(answer: bytes | Declined | None) -> None:
+            nonlocal told, asked_at
+            if party.progress != told:
+                told = party.progress
+                _note(folder, party)
+            if answer is not None:
+                asked_at = time.monotonic()
+            minutes = int((time.monotonic() - asked_at) // 60)
+            say(told if not minutes else f"{told}; the coordinator has asked nothing for {minutes} min")
+
+        done = False
+        try:
+            done = take_part(party, line, lambda: party.ranker is not None, lambda: asked() != 0, seen)
+        finally:
+            line.close()
+            if party.ranker is not None:
+                write_whole(folder.path / RANKER, ranker_bytes(party.ranker))
+            _note(folder, party, done=done)
+        if not done and asked() == signal.SIGINT:
+            raise KeyboardInterrupt
+
+
+@contextmanager
+def _party(folder: PartyFolder, say: Callable[[str], None] = lambda sentence: None) -> Iterator[SiloParty]:
+    """The party of a folder, with its documents read."""
+    from quorank.compiled import is_cold
+    from quorank.network.silo_folder import SESSION
+    from quorank.network.silo_party import SiloParty
+
+    invitation = folder.invitation
+    if is_cold():
+        say("compiling for this machine (the first time only)")
+    say(f"{invitation.name} reads its documents")
+    holding = folder.holding()
+    say(f"{invitation.name} has {holding.n_documents:,} documents and {holding.n_queries:,} queries")
+    party = SiloParty(
+        folder.path / SESSION,
+        invitation.name,
+        invitation.terms,
+        holding,
+        pins=folder.pins or None,
+        consent=folder.consent,
+    )
+    try:
+        yield party
+    finally:
+        party.close()
+
+
+def _note(folder: PartyFolder, party: SiloParty, *, done: bool = False) -> None:
+    told = {"progress": party.progress, "fingerprint": party.fingerprint, "figures": party.figures}
+    folder.note_state(**told, done=done)
+
+
+@contextmanager
+def _stopping() -> Iterator[Callable[[], int]]:
+    """Ctrl-C and SIGTERM ask to end between two answers, 0 until then; a second one ends at once."""
+    asked = 0
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = number
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class _Progress:
+    """Lines on stderr, of 80 columns at most: when something is new, and now and then."""
+
+    def __init__(self, quiet: bool) -> None:
+        self.quiet, self.last, self.at = quiet, "", 0.0
+
+    def __call__(self, sentence: str) -> None:
+        now = time.monotonic()
+        if self.quiet or (sentence == self.last and now - self.at < LINE_SECONDS):
+            return
+        import textwrap
+
+        self.last, self.at = sentence, now
+        stamp = time.strftime("%H:%M:%S ")
+        lines = textwrap.wrap(sentence, 80 - len(stamp)) or [""]
+        print(
+            "\n".join([stamp + lines[0], *(" " * len(stamp) + line for line in lines[1:])]),
+            file=sys.stderr,
+            flush=True,
+        )

@@ -1,0 +1,69 @@
+"""Between the driver of a group and the engine: each party is one node, and only invited ones pass.
+
+The engine knows a node by its key; the member's name says which party it is. What a revoked node sends is dropped, also
+if it was asked before. Bytes are counted on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from quorank.errors import BadInput, require
+from quorank.network import frames, notices
+from quorank.network.service_members import Member
+from quorank.network.transport import BUSY, FAILED, Arrival, Failure, Transport
+
+Refused = Callable[[str], None]
+"""Is told the sentence of what was refused here."""
+
+
+@dataclass(eq=False)
+class SiloGate:
+    """A transport whose nodes are the admitted parties, and whose answers are single messages."""
+
+    inner: Transport
+    refused: Refused
+    names: dict[str, str] = field(default_factory=dict)  # party → node, for the driver
+    sent: int = field(default=0, init=False)  # bytes
+    came: int = field(default=0, init=False)  # bytes
+
+    def admit(self, members: Sequence[Member]) -> None:
+        """Let these pass, and nobody else from now on."""
+        admitted = {member.name: member.label for member in members if member.admitted}
+        self.names.clear()
+        self.names.update(admitted)
+
+    def present(self) -> list[str]:
+        """The parties whose nodes are there."""
+        there = set(self.inner.nodes())
+        return [name for name, node in self.names.items() if node in there]
+
+    def nodes(self) -> Sequence[str]:
+        admitted = set(self.names.values())
+        return [node for node in self.inner.nodes() if node in admitted]
+
+    def push(self, node: str, content: bytes) -> str:
+        self.sent += len(content)
+        return self.inner.push(node, content)
+
+    def pull(self) -> list[Arrival]:
+        return [self._checked(arrival) for arrival in self.inner.pull()]
+
+    def forget(self, message: str) -> None:
+        self.inner.forget(message)
+
+    def _checked(self, arrival: Arrival) -> Arrival:
+        """The arrival with its one message, or in its place a failure."""
+        if isinstance(arrival.content, Failure):
+            return arrival
+        self.came += len(arrival.content)
+        try:
+            known = arrival.node in self.names.values()
+            require(known, "the node's key was revoked; it is refused")
+            parts = frames.unpack(arrival.content)
+            require(len(parts) == 1, "the node sent several replies, and it is one party")
+        except BadInput as error:
+            self.refused(str(error))
+            return arrival._replace(content=Failure(FAILED))
+        return arrival._replace(content=Failure(BUSY) if parts[0] == notices.HEARD else parts[0])

@@ -1,0 +1,173 @@
+"""The folder of a coordinator that parties meet at: as a coordinator's of devices, with the group's terms in place of an
+experiment.
+
+It holds no seed: the coordinator of a group draws nothing, and what parties draw is their own. Terms and settings are in
+files of other names than `quorank coordinator` looks for, so neither command takes the other's folder for its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+
+from quorank.errors import BadInput, require
+from quorank.network import service_members
+from quorank.network.certificates import Authority, write_private
+from quorank.network.service_files import RENEW_DAYS, SECRET, Home, Settings
+from quorank.network.service_members import Member
+from quorank.network.silo_bundle import SiloBundle, read_identities
+from quorank.network.silo_terms import SiloTerms
+from quorank.text import FEATURE_NAMES
+
+FORMAT = 1
+SETTINGS, TERMS, IDENTITIES, SERVER = "silo.json", "terms.json", "identities.json", "session"
+KEPT = ("address", "host", "port", "inside", "proxy", "pause")
+"""The settings of a coordinator that mean something here; a later start may change all of them."""
+
+PAUSE = 5.0
+"""Seconds before a party that had nothing to give, or builds its sketches, is asked again."""
+
+
+def settings_of(run: str, **chosen: object) -> Settings:
+    """A coordinator's settings, for a group."""
+    known: dict[str, object] = {"pause": PAUSE, **chosen}
+    return Settings(run, len(FEATURE_NAMES), **known)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class SiloHome(Home):
+    """A group's coordinator's folder."""
+
+    @classmethod
+    def make(cls, path: Path, terms: SiloTerms, settings: Settings) -> SiloHome:
+        """Make the folder; where it is there already it must be empty."""
+        target = path.absolute()
+        require(target.parent.is_dir(), f"{path}: the directory {target.parent} does not exist")
+        free = not target.exists() or (target.is_dir() and not any(target.iterdir()))
+        require(free, f"{path}: this is no group's folder, and it is not empty; choose another one")
+        temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+        temporary.mkdir(mode=0o700)
+        try:
+            made = cls(temporary)
+            Authority.create().write(temporary)
+            write_private(temporary / SECRET, secrets.token_bytes(32))
+            write_private(temporary / TERMS, json.dumps(terms.table(), indent=1).encode())
+            made.write_settings(settings)
+            made.issue(settings)
+            temporary.replace(target)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+        return cls(target)
+
+    @classmethod
+    def open(cls, path: Path) -> SiloHome:
+        """The folder that an earlier start made."""
+        home = cls(path.absolute())
+        require(
+            (home.path / SETTINGS).is_file(),
+            f"{path}: there is no group here; make one with: quorank silo start {path} --parties NAME,NAME",
+        )
+        home.settings  # noqa: B018  refused now if it is damaged
+        return home
+
+    @cached_property
+    def group(self) -> SiloTerms:
+        """What the parties agree to."""
+        file = self.path / TERMS
+        try:
+            return SiloTerms.read(json.loads(file.read_text(encoding="utf-8")))
+        except (OSError, ValueError) as error:
+            raise BadInput(f"{file}: damaged ({type(error).__name__}); restore it from a copy") from None
+        except BadInput as error:
+            raise BadInput(f"{file}: {error}") from None
+
+    @cached_property
+    def settings(self) -> Settings:
+        file = self.path / SETTINGS
+        try:
+            found = json.loads(file.read_text(encoding="utf-8"))
+            version = found.pop("format")
+            require(
+                version == FORMAT,
+                f"{file}: of format {version}, and this Quorank reads {FORMAT}; install the newer",
+            )
+            return settings_of(self.group.run, **found)
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            raise BadInput(f"{file}: damaged ({type(error).__name__}); restore it from a copy") from None
+
+    def write_settings(self, settings: Settings) -> None:
+        kept = {name: value for name, value in asdict(settings).items() if name in KEPT}
+        write_private(self.path / SETTINGS, json.dumps({"format": FORMAT, **kept}, indent=1).encode())
+
+    def change(self, settings: Settings) -> None:
+        """Take over what a later start asks for, and renew the certificate where it must be."""
+        if settings.address != self.settings.address or self.days_left() < RENEW_DAYS:
+            self.issue(settings)
+        if settings != self.settings:
+            self.write_settings(settings)
+            self.__dict__["settings"] = settings
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Held while the coordinator of this folder runs."""
+        self.check_stopped()
+        with super().running():
+            yield
+
+    def check_stopped(self) -> None:
+        """Refuse where the coordinator runs."""
+        number = self.process()
+        require(
+            number is None,
+            f"{self.path}: its coordinator runs already (process {number}); stop it with: quorank silo stop {self.path}",
+        )
+
+    @property
+    def identities(self) -> dict[str, bytes]:
+        """The public identities of parties, where their owners have told them."""
+        file = self.path / IDENTITIES
+        try:
+            found = json.loads(file.read_text(encoding="utf-8"))
+            return read_identities([f"{name}={key}" for name, key in found.items()], self.group)
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, AttributeError) as error:
+            raise BadInput(f"{file}: damaged ({type(error).__name__}); restore it from a copy") from None
+
+    def note_identities(self, told: Mapping[str, bytes]) -> dict[str, bytes]:
+        """Keep identities that were told, for this and later invitations; one that differs from before is refused."""
+        known = self.identities
+        for name, key in told.items():
+            require(
+                known.get(name, key) == key,
+                f"{name}: was told with another identity before; ask its owner which is right, and delete it from "
+                f"{self.path / IDENTITIES} if it is a new one",
+            )
+        after = known | dict(told)
+        if after != known:
+            text = json.dumps({name: key.hex() for name, key in sorted(after.items())}, indent=1)
+            write_private(self.path / IDENTITIES, text.encode())
+        return after
+
+    def invite(self, name: str, out: Path, told: Mapping[str, bytes] | None = None) -> Member:
+        """Give a party its key, and write its invitation, which holds the only copy of that key."""
+        parties = self.group.parties
+        require(name in parties, f"{name}: is no party of this group; its parties are {', '.join(parties)}")
+        known = self.note_identities(told or {})
+        others = {party: key for party, key in known.items() if party != name}
+
+        def invitation(client: int, key: str) -> SiloBundle:
+            address, authority = self.settings.address, self.authority.decode()
+            return SiloBundle(name, address, authority, key, self.group, others)
+
+        return service_members.enlist(self, name, out, lambda _: parties.index(name), invitation)
+
+    def revoke(self, name: str) -> Member:
+        """From now on nothing of this party's node is accepted; a new invitation lets the party in again."""
+        return service_members.revoke(self, name, "silo")

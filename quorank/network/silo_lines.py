@@ -1,0 +1,56 @@
+"""The sealed lines of a party with the others, kept: a number is never used for two texts, and none is left out.
+
+The counters are stored in the transaction that stores what was sealed or opened.
+"""
+
+from __future__ import annotations
+
+from quorank.errors import require
+from quorank.network.silo_store import SiloStore
+from quorank.silos.messages import Envelope, Kind
+from quorank.silos.sealed import Channel
+from quorank.silos.session import Session
+
+_LINES = "lines"
+
+
+class Lines:
+    """One party's ends; after the agreement."""
+
+    def __init__(self, store: SiloStore, session: Session) -> None:
+        self._store, self._session = store, session
+        self._counters: dict[str, list[int]] = store.note(_LINES, {})  # other → [sent, received]
+        self._open: dict[str, Channel] = {}
+
+    def _line(self, other: str) -> Channel:
+        if other not in self._open:
+            keys, name = self._session.keys, self._session.name
+            self._open[other] = Channel(
+                keys.pairs[other], name, other, *self._counters.setdefault(other, [0, 0])
+            )
+        return self._open[other]
+
+    def seal(self, other: str, kind: Kind, text: bytes) -> Envelope:
+        """An envelope with the next number."""
+        envelope = self._line(other).seal(kind, text)
+        self._counters[other][0] = envelope.number
+        self._store.set_note(_LINES, self._counters)
+        return envelope
+
+    def open(self, envelope: Envelope) -> bytes:
+        """What another party sealed; each of its envelopes in its turn, so that none can be kept back unnoticed."""
+        line = self._line(envelope.sender)
+        expected = self._counters[envelope.sender][1] + 1
+        require(
+            envelope.number == expected,
+            f"envelope {envelope.number} of {envelope.sender} came where {expected} was next; something was kept back",
+        )
+        text = line.open(envelope)
+        self._counters[envelope.sender][1] = expected
+        self._store.set_note(_LINES, self._counters)
+        return text
+
+    @staticmethod
+    def forget(store: SiloStore) -> None:
+        """Inside a transaction: the run is done."""
+        store.drop_fact(_LINES)

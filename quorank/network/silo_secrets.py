@@ -1,0 +1,134 @@
+"""A party's secrets: its lasting identity, and what one run draws once and keeps until it is done.
+
+Noise is drawn from a secret by what it is for: the document of a sketch, the field of a table, the columns of a question.
+The same question is so answered with the same cells, whoever asks and however often, also after a restart; fresh noise
+would be averaged away by asking again. In a rehearsal all of it follows from the seed, as in one process
+(`quorank.silos.exchange`), and nothing is secret but the seals.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from quorank.errors import BadInput, require
+from quorank.files import atomically
+from quorank.network.silo_store import SiloStore
+from quorank.network.silo_terms import SiloTerms
+from quorank.silos.discrete_laplace import Stream, SystemStream
+from quorank.silos.exchange import addressed as addressed_sketches
+from quorank.silos.exchange import secret
+from quorank.silos.keys import Entropy, Identity, derive
+from quorank.silos.messages import KEY
+from quorank.silos.owner import ByQuestion, Streams
+from quorank.silos.party import addressed as addressed_answers
+from quorank.silos.shared_statistics import addressed as addressed_statistics
+
+IDENTITY = "identity.key"
+_SECRETS = "secrets"
+
+
+def kept_identity(folder: Path, name: str, entropy: Entropy = os.urandom) -> Identity:
+    """The lasting identity of a party, made when it is first asked for; for its owner's eyes."""
+    path = folder / IDENTITY
+    if not path.exists():
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private = entropy(KEY)
+
+        def fill(temporary: Path) -> None:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(private)
+                file.flush()
+                os.fsync(file.fileno())
+
+        atomically(path, fill, durable=True)
+    try:
+        private = path.read_bytes()
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read ({error.strerror})") from None
+    require(
+        len(private) == KEY,
+        f"{path}: this is no identity; restore it from a copy, or tell the others a new one",
+    )
+    return Identity(name, private)
+
+
+class Secrets:
+    """What a party draws for one run: its part of the agreement, its key for hiding terms, and the source of its noise."""
+
+    def __init__(self, store: SiloStore, terms: SiloTerms, name: str, entropy: Entropy) -> None:
+        self.terms, self.name, self.number = terms, name, terms.number(name)
+        kept = store.fact(_SECRETS)
+        if kept is None:
+            kept = b"".join(entropy(KEY) for _ in range(4))
+            with store.transaction():
+                store.set_fact(_SECRETS, kept)
+        self._session, self._obfuscation, self._noise = (
+            kept[: 2 * KEY],
+            kept[2 * KEY : 3 * KEY],
+            kept[3 * KEY :],
+        )
+
+    @staticmethod
+    def forget(store: SiloStore) -> None:
+        """Inside a transaction: the run is done."""
+        store.drop_fact(_SECRETS)
+
+    def session(self) -> Entropy:
+        """The entropy of the agreement, the same after a restart: one ephemeral key and one contribution."""
+        parts = iter((self._session[:KEY], self._session[KEY:]))
+        return lambda count: next(parts)
+
+    @property
+    def hashing_key(self) -> bytes | None:
+        """Of the sketches, in a rehearsal; in earnest the group agrees on it."""
+        return None if self.terms.seed is None else secret(self.terms.seed, "hashing")
+
+    def statistics_key(self, hashing_key: bytes) -> bytes:
+        """Of the tables of statistics: one that the whole group has."""
+        if self.terms.seed is None:
+            return derive(hashing_key, "statistics")
+        return secret(self.terms.seed, "statistics")
+
+    @property
+    def obfuscation_key(self) -> bytes:
+        """Of the blocks in which this party hides what it asks."""
+        if self.terms.seed is None:
+            return self._obfuscation
+        return secret(self.terms.seed, f"obfuscation party-{self.number}")
+
+    @property
+    def draws(self) -> int:
+        """Addresses the party's other draws: which queries are for what, and which instances a step learns from.
+
+        Whoever knew the latter could take parameters apart that they went into.
+        """
+        if self.terms.seed is not None:
+            return self.terms.seed
+        return int.from_bytes(derive(self._noise, "draws")[:8], "little")
+
+    def _stream(self, purpose: str, *context: bytes) -> Stream:
+        return SystemStream(derive(self._noise, purpose, *context))
+
+    def of_sketches(self, field: str) -> Callable[[int], Stream]:
+        """The noise in a field's sketches, by document."""
+        if self.terms.seed is not None:
+            return addressed_sketches(self.terms.seed, field, self.number)
+        return lambda document: self._stream("sketch noise", field.encode(), document.to_bytes(8, "little"))
+
+    def of_statistics(self, field: int) -> Stream:
+        """The noise in a field's tables."""
+        if self.terms.seed is not None:
+            return addressed_statistics(self.terms.seed, self.number)(field)
+        return self._stream("statistics noise", bytes([field]))
+
+    def of_answers(self) -> tuple[Streams, ByQuestion | None]:
+        """The noise of lengths and answers, for an `Owner`."""
+        if self.terms.seed is not None:
+            return addressed_answers(self.terms.group(), self.name, self.terms.seed), None
+        return (
+            lambda asker, number: self._stream("length noise", asker.encode(), number.to_bytes(8, "little")),
+            lambda field, columns: self._stream("answer noise", bytes([field]), columns.tobytes()),
+        )

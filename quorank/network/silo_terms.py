@@ -1,0 +1,173 @@
+"""What the parties of a group and their coordinator agree on before anything is sent.
+
+The terms name the parties in their order, the protocol between them (sketches, noise, budget of questions), and the
+setting: which queries are asked, how instances are made, how the ranker is trained. Every message carries their digest, so
+parties with different terms never understand each other. In earnest there is no seed: keys, noise and every other draw
+are each party's own. A rehearsal has a seed, from which all of them follow: it protects nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from quorank.errors import BadInput, require
+from quorank.parts import read_fields, suggest, to_table
+from quorank.silos.augmented import Augment
+from quorank.silos.comparison import Setting
+from quorank.silos.exchange import Protocol
+from quorank.silos.group import Group
+from quorank.silos.instances import Lists
+from quorank.silos.labels import LABELS, Judged
+from quorank.silos.shape import Shape
+from quorank.silos.training import TRAININGS, Descent
+from quorank.text import Features
+
+VERSION = 1
+_NUMBERS = ("labelled", "noise", "asked", "tested", "test_share")
+
+
+@dataclass(frozen=True)
+class SiloTerms:
+    """A run of a group of parties."""
+
+    run: str
+    parties: tuple[str, ...]  # in the group's order
+    protocol: Protocol
+    setting: Setting
+    seed: int | None = None  # of a rehearsal
+
+    def __post_init__(self) -> None:
+        require(
+            0 < len(self.run) <= 200,
+            f"a run is named by 1 to 200 letters, got {len(self.run)} of them; rename it",
+        )
+        self.group()
+        require(
+            isinstance(self.setting.training, Descent),
+            "setting.training: clicks are simulated in one process; over a network train with round-robin or averaging",
+        )
+        require(
+            isinstance(self.setting.labels, Judged),
+            "setting.labels: a reference rank over all parties' documents is known to nobody; take judged",
+        )
+        require(
+            self.seed is None or 0 <= self.seed < 2**64,
+            f"seed must be a whole number from 0 to 2^64 − 1, got {self.seed}",
+        )
+
+    def group(self) -> Group:
+        """The parties and their fields."""
+        return self.protocol.group(self.parties)
+
+    @property
+    def training(self) -> Descent:
+        """How the ranker is trained."""
+        assert isinstance(self.setting.training, Descent)
+        return self.setting.training
+
+    def number(self, party: str) -> int:
+        """The place of a party in the group."""
+        require(
+            party in self.parties,
+            f"{party} is no party of this run; its parties are {', '.join(self.parties)}",
+        )
+        return self.parties.index(party)
+
+    def table(self) -> dict[str, Any]:
+        """For an invitation, and for a file of tables."""
+        seeded = {} if self.seed is None else {"seed": self.seed}
+        return {
+            "version": VERSION,
+            "run": self.run,
+            "parties": list(self.parties),
+            **seeded,
+            "protocol": to_table(self.protocol),
+            "setting": to_table(self.setting),  # type: ignore[arg-type]
+        }
+
+    @cached_property
+    def _digest(self) -> bytes:
+        text = json.dumps(self.table(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(b"quorank silo terms " + text.encode()).digest()
+
+    def digest(self) -> bytes:
+        """32 bytes that stand for the terms."""
+        return self._digest
+
+    @classmethod
+    def read(cls, table: object) -> SiloTerms:
+        """From such a table; every mistake is a sentence."""
+        require(isinstance(table, Mapping), "terms: expected a table; ask for a new invitation")
+        assert isinstance(table, Mapping)
+        require(
+            table.get("version") == VERSION,
+            f"terms: of version {table.get('version')}, and this Quorank reads {VERSION}; install the same version as the "
+            "coordinator",
+        )
+        known = ("version", "run", "parties", "seed", "protocol", "setting")
+        for key in table:
+            require(
+                key in known,
+                f"terms.{key}: unknown key {key!r}{suggest(key, known)}; known: {', '.join(known)}",
+            )
+        parties, seed = table.get("parties"), table.get("seed")
+        sound = isinstance(table.get("run"), str) and (seed is None or type(seed) is int)
+        if not sound or not isinstance(parties, list | tuple) or not all(isinstance(p, str) for p in parties):
+            raise BadInput("terms: something is missing or of the wrong kind; ask for a new invitation")
+        try:
+            return cls(
+                table["run"],
+                tuple(parties),
+                read_protocol(table.get("protocol", {})),
+                read_setting(table.get("setting", {})),
+                seed,
+            )
+        except BadInput as error:
+            raise BadInput(f"terms: {error}") from None
+
+
+def read_protocol(table: object, where: str = "protocol") -> Protocol:
+    """A protocol from its table."""
+    fields = _fields(table, where, Protocol.kind)
+    shape = fields.pop("shape", None)
+    found = read_fields(Protocol, fields, where)
+    if shape is None:
+        return found
+    place = f"{where}.shape"
+    return replace(found, shape=read_fields(Shape, _fields(shape, place, Shape.kind), place))
+
+
+def read_setting(table: object, where: str = "setting") -> Setting:
+    """A setting from its table; what is missing is as in `Setting()`."""
+    fields = _fields(table, where, None)
+    values: dict[str, Any] = {}
+    for name, family in (("labels", LABELS), ("training", TRAININGS)):
+        if name in fields:
+            values[name] = family.read(fields.pop(name), f"{where}.{name}")
+    for name, part in (("lists", Lists), ("augment", Augment), ("features", Features)):
+        if name in fields:
+            place = f"{where}.{name}"
+            values[name] = read_fields(part, _fields(fields.pop(name), place, part.kind), place)
+    for name in fields:
+        require(
+            name in _NUMBERS,
+            f"{where}.{name}: unknown key {name!r}{suggest(name, _NUMBERS)}; known: {', '.join(_NUMBERS)}, labels, "
+            "training, lists, augment, features",
+        )
+    return replace(read_fields(Setting, fields, where), **values)  # type: ignore[type-var]
+
+
+def _fields(table: object, where: str, kind: str | None) -> dict[str, Any]:
+    """The entries of a table, without the word that names its kind."""
+    if not isinstance(table, Mapping):
+        raise BadInput(f"{where}: expected a table, got {table!r}")
+    fields = dict(table)
+    if kind is not None:
+        named = fields.pop("kind", kind)
+        require(named == kind, f"{where}.kind: expected {kind!r}, got {named!r}")
+    return fields
