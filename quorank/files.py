@@ -18,18 +18,37 @@ def cache_root() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "quorank"
 
 
-def atomically(file: Path, save: Callable[[Path], object]) -> None:
-    """Let `save` fill a temporary file beside `file` that takes its place when it is complete."""
+def atomically(file: Path, save: Callable[[Path], object], *, durable: bool = False) -> None:
+    """Let `save` fill a temporary file beside `file` that takes its place when it is complete.
+
+    `durable`: when this returns, the file is on disk under its name, also if the power fails now.
+    """
     temporary = file.with_name(f".{file.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
         save(temporary)
+        if durable:
+            on_disk(temporary)
         temporary.replace(file)
+        if durable:
+            on_disk(file.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def write_whole(path: Path | str, content: bytes | str) -> Path:
-    """Write beside the target and rename: a reader, or a crash, never meets half a file."""
+def on_disk(path: Path) -> None:
+    """Wait until the content of a file, or the names in a folder, are on disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_whole(path: Path | str, content: bytes | str, *, durable: bool = False) -> Path:
+    """Write beside the target and rename: a reader, or a crash, never meets half a file.
+
+    What was promised to somebody is written `durable`, which waits for the disk twice; what can be made again is not.
+    """
     target = Path(path)
     if not target.parent.is_dir():
         raise BadInput(f"{target}: the directory {target.parent} does not exist")
@@ -37,7 +56,7 @@ def write_whole(path: Path | str, content: bytes | str) -> Path:
         raise BadInput(f"{target}: this is a directory; expected the name of a file")
     encoded = content if isinstance(content, bytes) else content.encode()
     try:
-        atomically(target, lambda temporary: temporary.write_bytes(encoded))
+        atomically(target, lambda temporary: temporary.write_bytes(encoded), durable=durable)
     except PermissionError as error:
         raise BadInput(f"{target}: cannot be written ({error.strerror})") from None
     except OSError as error:  # a full disk does not say for which file

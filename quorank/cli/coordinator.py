@@ -21,7 +21,7 @@ app = typer.Typer(
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The coordinator's folder.", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
-START_SECONDS, STOP_SECONDS = 300.0, 60.0
+STOP_SECONDS = 60.0
 
 
 @app.command()
@@ -71,17 +71,34 @@ def start(
         float | None,
         typer.Option(help="Seconds before a device without news is asked again.", show_default="60"),
     ] = None,
+    report_epsilon: Annotated[
+        float | None,
+        typer.Option(help="Devices report nDCG by clicks, each time at this ε.", show_default="no reports"),
+    ] = None,
     metrics_port: Annotated[
         int | None,
         typer.Option(help="Serve /metrics and /health on this loopback port.", show_default=False),
     ] = None,
+    asynchronous: Annotated[
+        float | None,
+        typer.Option(
+            help="Share of a cohort whose replies, however old, end a round; 0 waits for --enough.",
+            show_default="0",
+        ),
+    ] = None,
+    exit_when_done: Annotated[
+        bool,
+        typer.Option("--exit-when-done", help="End after the last round; then no device can leave any more."),
+    ] = False,
     detach: Annotated[bool, typer.Option("--detach", help="Run in the background.")] = False,
     json: Json = False,
 ) -> None:
-    """Run a coordinator until its rounds are done; the first start makes its folder.
+    """Run a coordinator; the first start makes its folder.
 
-    It goes on where it stood, also after it was killed. Without --detach it
-    stays in the foreground, as systemd wants it, and logs to stderr.
+    It goes on where it stood, also after it was killed. After the last round
+    it stays, so that devices hear of it and can leave, until it is stopped.
+    Without --detach it is in the foreground, as systemd wants it, and logs to
+    stderr.
     """
     from quorank.network.flower_app import check_installed
     from quorank.network.service_files import Home
@@ -89,11 +106,11 @@ def start(
     check_installed()
     given = {
         "host": host, "port": port, "address": address, "inside": inside_port, "proxy": proxy, "enough": enough,
-        "least": least, "deadline": deadline, "pause": pause,
+        "least": least, "deadline": deadline, "pause": pause, "asynchronous": asynchronous,
     }  # fmt: skip
     chosen = {name: value for name, value in given.items() if value is not None}
     if not _made(folder):
-        home = _make(folder, experiment, features, run, chosen)
+        home = _make(folder, experiment, features, run, chosen | {"report_epsilon": report_epsilon or 0.0})
     else:
         home = Home.open(folder)
         number = home.process()
@@ -101,20 +118,23 @@ def start(
             number is None,
             f"{folder}: its coordinator runs already (process {number}); stop it with: quorank coordinator stop {folder}",
         )
-        fixed = [n for n, v in (("--experiment", experiment), ("--features", features), ("--run", run)) if v]
+        once = {"experiment": experiment, "features": features, "run": run, "report-epsilon": report_epsilon}
+        fixed = [f"--{name}" for name, value in once.items() if value]
         require(
             not fixed,
             f"{', '.join(fixed)}: fixed when the folder was made; leave it out to go on, or choose another folder",
         )
         home.change(_changed(home.settings, chosen))
     if detach:
-        _detach(home, metrics_port)
+        from quorank.network.detaching import detach as start_detached
+
+        start_detached(home, metrics_port, not exit_when_done)
         _show(home, json)
         return
     from quorank.network.observe import EventLog
     from quorank.network.service_run import run as run_service
 
-    done = run_service(home, EventLog(sys.stderr), metrics_port)
+    done = run_service(home, EventLog(sys.stderr), metrics_port, stay=not exit_when_done)
     if json:
         _show(home, json)
     elif done:
@@ -247,46 +267,22 @@ def _changed(settings: Settings, chosen: dict[str, Any]) -> Settings:
     return replace(settings, **chosen)
 
 
-def _detach(home: Home, metrics_port: int | None) -> None:
-    """Start the coordinator as a process of its own, and wait until its engine is up."""
-    import os
-    import subprocess
-    import time
-
-    from quorank.network.service_files import LOG
-
-    words = [sys.executable, "-m", "quorank.network.service_run", str(home.path)]
-    descriptor = os.open(home.path / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    try:
-        child = subprocess.Popen(
-            [*words, *([] if metrics_port is None else [str(metrics_port)])],
-            stdin=subprocess.DEVNULL,
-            stdout=descriptor,
-            stderr=descriptor,
-            start_new_session=True,
-        )
-    finally:
-        os.close(descriptor)
-    end = time.monotonic() + START_SECONDS
-    while time.monotonic() < end:
-        told = home.last_status()
-        if told.get("process") == child.pid and told.get("state") in ("running", "done"):
-            return
-        if child.poll() is not None:
-            lines = (home.path / LOG).read_text(errors="replace").splitlines()
-            said = [line.removeprefix("quorank: ") for line in lines if line.startswith("quorank: ")]
-            raise BadInput(
-                said[-1] if said else f"{home.path}: the coordinator did not start; see {home.path / LOG}"
-            )
-        time.sleep(0.2)
-    raise BadInput(f"{home.path}: the coordinator is not up after {START_SECONDS:g} s; see {home.path / LOG}")
-
-
 def _show(home: Home, json: bool) -> None:
     from quorank.network.service_status import print_status, status_of
 
-    table = status_of(home)
+    table, met = status_of(home), _identities(home)
+    for member in table["members"]:
+        member["identity"] = met.get(member["client"])
     if json:
         print(json_.dumps(table))
     else:
         print_status(table)
+
+
+def _identities(home: Home) -> dict[int, str]:
+    """What each client signs its secure sums with, to be compared by voice."""
+    from quorank.network.identities import known
+    from quorank.network.service_members import members
+
+    nodes = {member.client: member.label for member in members(home) if member.admitted}
+    return {client: key.hex() for client, key in known(home.path, nodes).items()}

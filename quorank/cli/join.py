@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import json as json_
 import os
+import signal
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -70,13 +75,16 @@ def join(
 
     _check_options(coordinator, bundle, log, status, simulate, client, leave)
     if leave:
-        _leave(data, coordinator, json)
+        with _stoppable():
+            _leave(data, coordinator, json)
         return
     _check_present(data)
     if log or status:
         if consent is not None:
             _set_consent(data, consent)
         (show_log if log else show_status)(data, json)
+        if status and not json:
+            _show_identity(data)
         return
     rehearsal = _rehearsal(simulate, client)
     invitation = _invitation(data, bundle, coordinator)
@@ -87,8 +95,26 @@ def join(
         if bundle is None and rehearsal is None:
             show_status(data, json)
             return
-    _take_part(data, rehearsal, invitation, quiet=quiet or json)
+    with _stoppable():
+        _take_part(data, rehearsal, invitation, quiet=quiet or json)
     show_status(data, json)
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """SIGTERM ends as Ctrl-C does: the line is closed, the key is gone, exit 130."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _check_options(
@@ -181,6 +207,18 @@ def _set_consent(data: Path, consent: str) -> None:
 
     with PrivateStore(data, owner=False) as store, store.transaction():
         store.set_consent(consent == "on", time.time())
+
+
+def _show_identity(data: Path) -> None:
+    """What the coordinator must show for this client too (`quorank coordinator status --json`), where there is one."""
+    from quorank.network.private_store import PrivateStore
+
+    with PrivateStore(data, owner=False) as store:
+        secret = store.fact("identity")
+    if secret is not None:
+        from quorank.privacy.secure_identity import Identity
+
+        print(f"identity in secure sums: {Identity(secret).public.hex()}")
 
 
 def _take_part(data: Path, rehearsal: Rehearsal | None, invitation: Bundle | None, *, quiet: bool) -> None:

@@ -48,6 +48,13 @@ def run(
         str, typer.Option(help="What plays the rounds: this process, or flower on real nodes. Same result.")
     ] = "process",
     nodes: Annotated[int, typer.Option(min=1, help="Nodes of --engine flower, on this machine.")] = 4,
+    asynchronous: Annotated[
+        float | None,
+        typer.Option(
+            help="With --engine flower: share of a cohort whose replies, however old, end a round.",
+            show_default=False,
+        ),
+    ] = None,
     cluster: Annotated[
         str | None,
         typer.Option(metavar="ADDRESS", help="Run a grid on the workers of this Dask scheduler, host:port."),
@@ -74,11 +81,13 @@ def run(
 
     if engine not in ENGINES:
         raise BadInput(f"--engine: expected {' or '.join(ENGINES)}, got {engine!r}")
-    how = _How(threads, jobs, resume is not None, overwrite, json, quiet, engine, nodes, cluster)
+    how = _How(
+        threads, jobs, resume is not None, overwrite, json, quiet, engine, nodes, cluster, asynchronous
+    )
     if resume is not None:
-        if file is not None or assignments or seed is not None or out is not None:
+        if file is not None or assignments or not (seed is None and out is None and asynchronous is None):
             raise BadInput(
-                "--resume goes on with the run as it was started; give it no file, --set, --seed or --out"
+                "--resume goes on with the run as it was started; give it no file, --set, --seed, --out or --asynchronous"
             )
         grid = Grid.read(read_document(resume / FILE)) if (resume / FILE).is_file() else None
         if grid is not None:
@@ -103,7 +112,7 @@ def run(
 
 @dataclass(frozen=True)
 class _How:
-    """How to run and what to print; nothing of it changes a result."""
+    """How to run and what to print; nothing of it but the last changes a result."""
 
     threads: int | None
     jobs: int
@@ -114,22 +123,28 @@ class _How:
     engine: str
     nodes: int
     cluster: str | None
+    asynchronous: float | None  # this one does
 
 
 def _one(experiment: Experiment, folder: Path, how: _How) -> None:
     from quorank.cli.display import summary_table, watching
     from quorank.experiments.runner import run_experiment
     from quorank.experiments.storage import is_finished
+    from quorank.network.asynchronous_run import asynchronously, without_keeping
 
     if how.cluster is not None:
         raise BadInput("--cluster plays the runs of a grid; give the file a [grid], or leave --cluster out")
     if how.resume and is_finished(folder):
         raise BadInput(f"{folder}: this run is finished; nothing to resume")
-    engine = None
+    share, engine = _share(folder, how), None
+    if share is not None and not how.resume:
+        experiment = without_keeping(experiment)
     if how.engine == "flower":
         from quorank.network.loopback import flower
 
         engine = flower(experiment, how.nodes)
+        if share is not None:
+            engine = asynchronously(engine, experiment, share)
     try:
         with watching("run", experiment.rounds, quiet=how.quiet) as watch:
             summary = run_experiment(
@@ -157,6 +172,21 @@ def _one(experiment: Experiment, folder: Path, how: _How) -> None:
 
     Console().print(summary_table(summary))
     print(f"report   {folder / 'report.html'}")
+
+
+def _share(folder: Path, how: _How) -> float | None:
+    """The share of replies that ends an asynchronous round, asked for now or when the run was started; None elsewhere."""
+    from quorank.network.asynchronous_run import FILE, share_of
+
+    if how.overwrite and not how.resume:
+        (folder / FILE).unlink(missing_ok=True)
+    share = share_of(folder) if how.resume else how.asynchronous
+    if share is not None and how.engine == "process":
+        raise BadInput(
+            f"{folder / FILE if how.resume else '--asynchronous'}: in one process all clients answer at once, so no reply "
+            "is late; use --engine flower"
+        )
+    return share
 
 
 def _grid(grid: Grid, folder: Path, how: _How) -> None:

@@ -6,14 +6,15 @@ import hashlib
 import io
 import zipfile
 import zlib
+from dataclasses import astuple
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from quorank.errors import BadInput
-from quorank.federation.rounds import State
+from quorank.federation.rounds import Report, State
 from quorank.files import write_whole
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -52,11 +53,11 @@ def below(arrays: Arrays, prefix: str) -> Arrays:
 
 
 def write_arrays(path: Path, arrays: Arrays) -> None:
-    """One file with a checksum at its end; it appears whole or not at all."""
+    """One file with a checksum at its end; it appears whole or not at all, and then survives a power cut."""
     buffer = io.BytesIO()
     np.savez(buffer, allow_pickle=False, **arrays)
     content = buffer.getvalue()
-    write_whole(path, content + hashlib.blake2b(content, digest_size=_CHECKSUM).digest())
+    write_whole(path, content + hashlib.blake2b(content, digest_size=_CHECKSUM).digest(), durable=True)
 
 
 def read_arrays(path: Path) -> Arrays:
@@ -67,3 +68,42 @@ def read_arrays(path: Path) -> Arrays:
         raise BadInput(f"{path}: damaged: its checksum does not fit; restore it from a copy")
     with np.load(io.BytesIO(body), allow_pickle=False) as saved:
         return dict(saved)
+
+
+class Saved(NamedTuple):
+    """A coordinator's run between two rounds, as its checkpoint holds it."""
+
+    state: State
+    run: str
+    reports: list[Report]  # of all rounds done
+    counted: set[tuple[int, int]]  # (client, round) of replies that must not count again
+    refused: dict[str, int]  # replies, by sentence
+
+    def write(self, path: Path) -> None:
+        table = np.array([astuple(report) for report in self.reports], dtype=np.float64)
+        arrays = state_arrays(self.state) | {"reports": table, "run": np.array(self.run)}
+        arrays |= {"refused": np.array(list(self.refused)), "refusals": np.array([*self.refused.values()])}
+        arrays["counted"] = np.array(sorted(self.counted), dtype=np.int64).reshape(-1, 2)
+        write_arrays(path, arrays)
+
+    @staticmethod
+    def read(path: Path) -> Saved:
+        """What `write` wrote; a damaged file is one sentence."""
+        try:
+            arrays = read_arrays(path)
+            sentences, counts = arrays["refused"].tolist(), arrays["refusals"].astype(int).tolist()
+            return Saved(
+                state_from(arrays),
+                str(arrays["run"]),
+                [_report(row) for row in arrays["reports"].tolist()],
+                {(client, round_) for client, round_ in arrays["counted"].tolist()},
+                dict(zip(sentences, counts, strict=True)),
+            )
+        except BROKEN as error:
+            raise BadInput(f"{path}: damaged ({error}); restore it from a copy") from None
+
+
+def _report(row: list[float]) -> Report:
+    whole = ("round", "interactions", "participants")
+    values = dict(zip(Report.__dataclass_fields__, row, strict=True))
+    return Report(**{name: int(v) if name in whole else v for name, v in values.items()})  # type: ignore[arg-type]

@@ -6,8 +6,7 @@ it counts, and is summed at once; after every round the checkpoint is replaced i
 is handed out. So a coordinator that is killed at any moment goes on to the same bits, and no ranker is ever seen of a
 round that is repeated.
 
-Asynchronous rounds (`Asynchronous`) end after so many replies, whichever round those began in; an update that began τ
-rounds ago counts (1 + τ)^−power of a fresh one (Nguyen et al. 2022, FedBuff).
+Asynchronous rounds end after so many replies, whichever round those began in (`asynchronous`).
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Container, Iterable
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,11 +23,14 @@ import numpy.typing as npt
 
 from quorank.errors import BadInput, require
 from quorank.federation import wire
-from quorank.federation.checkpoint import BROKEN, read_arrays, state_arrays, state_from, write_arrays
+from quorank.federation.asynchronous import Asynchronous, check_asynchronous
+from quorank.federation.checkpoint import Saved
 from quorank.federation.journal import Journal
 from quorank.federation.replies import Key, Replies
 from quorank.federation.rounds import Federation, Gathered, Report, State
-from quorank.privacy import Mechanism, Plain
+from quorank.federation.servers import AVERAGE
+from quorank.federation.unlearning import stretched
+from quorank.privacy import Mechanism
 
 Doubles = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -37,23 +39,6 @@ CHECKPOINT, JOURNAL = "coordinator.state", "coordinator.journal"
 
 GROUP_BYTES = 1 << 24
 """So much of what came together is written to the journal at a time."""
-
-
-@dataclass(frozen=True)
-class Asynchronous:
-    """A round ends after `replies` of them, however old."""
-
-    replies: int = 10
-    power: float = 0.5  # an update that began τ rounds ago counts (1 + τ)^−power
-    most: int = 20  # rounds; what is older is refused
-
-    def __post_init__(self) -> None:
-        require(self.replies >= 1, f"replies must be at least 1, got {self.replies}")
-        require(self.power >= 0.0, f"power must be at least 0, got {self.power}")
-        require(self.most >= 0, f"most must be at least 0, got {self.most}")
-
-    def weight(self, staleness: int) -> float:
-        return float((1.0 + staleness) ** -self.power)
 
 
 @dataclass(frozen=True)
@@ -100,16 +85,13 @@ class Coordinator:
     _open: bool = field(default=False, init=False)
     _since: float = field(default=0.0, init=False)
     _cohort: frozenset[int] = field(default_factory=frozenset, init=False)
+    _answered: set[int] = field(default_factory=set, init=False)  # of the cohort, in this round
     _replies: Replies = field(init=False)
     _counted: set[Key] = field(default_factory=set, init=False)  # in rounds that are over, if late ones count
 
     def __post_init__(self) -> None:
         if self.rules.asynchronous is not None:
-            require(
-                isinstance(self.mechanism, Plain),
-                "asynchronous rounds mix updates of several rankers, and no noise is accounted for that: leave privacy "
-                "out, or asynchronous",
-            )
+            check_asynchronous(self.federation, self.mechanism)
         self._replies = self._empty()
         if self.folder is not None:
             self._restore(self.folder)
@@ -123,6 +105,11 @@ class Coordinator:
         return self.state.round >= self.rounds
 
     @property
+    def open(self) -> bool:
+        """Whether a round has begun and not ended."""
+        return self._open
+
+    @property
     def cohort(self) -> frozenset[int]:
         """Who is asked in the open round."""
         return self._cohort
@@ -130,7 +117,7 @@ class Coordinator:
     @property
     def waiting(self) -> frozenset[int]:
         """Who was asked in this round and has not answered."""
-        return self._cohort - {client for client, round_ in self._replies if round_ == self.state.round}
+        return self._cohort - self._answered
 
     @property
     def ranker(self) -> Doubles:
@@ -141,11 +128,15 @@ class Coordinator:
         """Open the round, or say again what it is: the task for each client of the cohort."""
         require(not self.done, f"the run's {self.rounds} rounds are done")
         if not self._open:
-            federation, round_ = self.federation, self.state.round
-            members = federation.participation.members(federation.clients, round_, self.seed)
-            everyone = range(federation.clients) if members is None else members.tolist()
-            self._open, self._since, self._cohort = True, self.clock(), frozenset(everyone)
+            self._cohort = self._members(self.state.round)
+            self._open, self._since = True, self.clock()
         return wire.Task(self.run, self.state.round, self.state.theta, self.state.private)
+
+    def _members(self, round_: int) -> frozenset[int]:
+        """The cohort of a round."""
+        federation = self.federation
+        members = federation.participation.members(federation.clients, round_, self.seed)
+        return frozenset(range(federation.clients) if members is None else members.tolist())
 
     def receive(self, content: bytes | wire.Reply) -> Verdict:
         """Check a reply; once it is accepted it is never lost and never counted twice."""
@@ -164,9 +155,7 @@ class Coordinator:
                 client = reply.client
                 self._check(reply, group)
             except BadInput as error:
-                reason = str(error)
-                self.refused[reason] = self.refused.get(reason, 0) + 1
-                verdicts.append(Verdict(False, client, reason))
+                verdicts.append(self.refuse(str(error), client))
                 continue
             group[reply.client, reply.round] = reply
             verdicts.append(Verdict(True, client))
@@ -176,6 +165,11 @@ class Coordinator:
                 group, held = {}, 0
         self._accept(group)
         return verdicts
+
+    def refuse(self, reason: str, client: int | None = None) -> Verdict:
+        """Count a refusal by its sentence, here or by whoever hands replies in."""
+        self.refused[reason] = self.refused.get(reason, 0) + 1
+        return Verdict(False, client, reason)
 
     def _accept(self, group: dict[Key, wire.Reply]) -> None:
         """Replies count once all of them are on disk."""
@@ -188,6 +182,8 @@ class Coordinator:
         rules = self.rules.asynchronous
         share = 1.0 if rules is None else rules.weight(self.state.round - reply.round)
         self._replies.add(self.state, reply, share)
+        if reply.round == self.state.round:
+            self._answered.add(reply.client)
 
     def _empty(self) -> Replies:
         return Replies(self.mechanism, self.parameters, self.federation.aggregation.single_updates)
@@ -202,7 +198,8 @@ class Coordinator:
             most = rules.asynchronous.most
         require(late >= 0, "the reply is of a round that has not begun; fetch a new task")
         require(late <= most, "the reply is of a round that is over; fetch a new task")
-        require(reply.client in self._cohort, "this client is not in the round's cohort; wait for a task")
+        asked = self._cohort if late == 0 else self._members(reply.round)
+        require(reply.client in asked, "this client is not in the round's cohort; wait for a task")
         key = reply.client, reply.round
         require(
             key not in self._replies and key not in self._counted and key not in beside,
@@ -215,10 +212,10 @@ class Coordinator:
         """Whether the round can end: enough replies, or the deadline and the least."""
         if not self._open:
             return False
-        if self.rules.asynchronous is not None:
-            return len(self._replies) >= self.rules.asynchronous.replies
-        came, asked = len(self._replies), len(self._cohort)
-        if came >= math.ceil(self.rules.enough * asked):
+        rules, came, asked = self.rules, len(self._replies), len(self._cohort)
+        if rules.asynchronous is not None:
+            asked = rules.asynchronous.replies
+        if came >= (asked if rules.asynchronous is not None else math.ceil(rules.enough * asked)):
             return True
         late = self.clock() - self._since >= self.rules.deadline
         return late and came >= max(1, math.ceil(self.rules.least * asked))
@@ -230,7 +227,11 @@ class Coordinator:
 
     def gathered(self) -> Gathered:
         """The accepted replies, summed."""
-        return self._replies.gathered(self.state)
+        found, rules = self._replies.gathered(self.state), self.rules.asynchronous
+        if rules is None:
+            return found
+        ages = [self.state.round - round_ for _, round_ in self._replies]
+        return stretched(found, rules.stretch(ages, len(self._cohort)))
 
     def close(self, gathered: Gathered) -> Report:
         """End the round with what was gathered, here or by an in-process cohort."""
@@ -242,33 +243,42 @@ class Coordinator:
             Journal(self.folder / JOURNAL).clear()
         self.state, self._open, self._counted = state, False, counted
         self.reports.append(report)
-        self._replies = self._empty()
+        self._replies, self._answered = self._empty(), set()
         return report
 
+    def dismiss(self, federation: Federation, clients: Iterable[int]) -> None:
+        """From now on play with this federation, in which these clients are in no cohort; nor are they waited for now."""
+        self.federation, self._cohort = federation, self._cohort.difference(clients)
+
+    def install(self, theta: Doubles, forget: Container[int] = ()) -> None:
+        """Go on from another ranker, with nothing that the old one left behind; between two rounds.
+
+        What these clients have sent is not remembered either. On a full disk nothing has changed.
+        """
+        require(not self._open, "a ranker is installed between two rounds; this one is open")
+        require(theta.shape == self.state.theta.shape, "the ranker to install is of another shape")
+        memory = self.federation.server.start(len(theta))
+        if AVERAGE in memory:
+            memory[AVERAGE] = theta.copy()
+        state = replace(self.state, theta=theta, memory=memory, history=None)
+        counted = {key for key in self._counted if key[0] not in forget}
+        if self.folder is not None:
+            self._save(self.folder, state, self.reports, counted)
+            Journal(self.folder / JOURNAL).clear()
+        self.state, self._counted = state, counted
+
     def _save(self, folder: Path, state: State, reports: list[Report], counted: set[Key]) -> None:
-        table = np.array([astuple(report) for report in reports], dtype=np.float64)
-        arrays = state_arrays(state) | {"reports": table, "run": np.array(self.run)}
-        arrays |= {"refused": np.array(list(self.refused)), "refusals": np.array([*self.refused.values()])}
-        arrays["counted"] = np.array(sorted(counted), dtype=np.int64).reshape(-1, 2)
-        write_arrays(folder / CHECKPOINT, arrays)
+        Saved(state, self.run, reports, counted, self.refused).write(folder / CHECKPOINT)
 
     def _restore(self, folder: Path) -> None:
         """Go on where the checkpoint and the journal of its open round stand."""
         path = folder / CHECKPOINT
         if path.is_file():
-            try:
-                arrays = read_arrays(path)
-                state, run = state_from(arrays), str(arrays["run"])
-                reports = [_report(row) for row in arrays["reports"].tolist()]
-                counted = {(client, round_) for client, round_ in arrays["counted"].tolist()}
-                refused = dict(
-                    zip(arrays["refused"].tolist(), arrays["refusals"].astype(int).tolist(), strict=True)
-                )
-            except BROKEN as error:
-                raise BadInput(f"{path}: damaged ({error}); restore it from a copy") from None
-            same = run == self.run and state.theta.shape == self.state.theta.shape
+            saved = Saved.read(path)
+            same = saved.run == self.run and saved.state.theta.shape == self.state.theta.shape
             require(same, f"{path}: the checkpoint is of another run; choose another folder")
-            self.state, self.reports, self.refused, self._counted = state, reports, refused, counted
+            self.state, self.reports, self.refused = saved.state, saved.reports, saved.refused
+            self._counted = saved.counted
         self._replay(folder)
 
     def _replay(self, folder: Path) -> None:
@@ -284,9 +294,3 @@ class Coordinator:
             self._count(reply)
         if self._open and not self._replies:
             journal.clear()
-
-
-def _report(row: list[float]) -> Report:
-    whole = ("round", "interactions", "participants")
-    values = dict(zip(Report.__dataclass_fields__, row, strict=True))
-    return Report(**{name: int(v) if name in whole else v for name, v in values.items()})  # type: ignore[arg-type]

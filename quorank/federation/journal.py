@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from quorank.federation.wire import LARGEST
+from quorank.files import on_disk
 
 _HEAD = struct.Struct("<I16s")
 
@@ -28,6 +29,7 @@ class Journal:
         """All of the records are on disk when this returns; when it raises, the journal is as it was."""
         if not records:
             return
+        new = not self.path.exists()
         with self.path.open("ab") as file:
             end = file.tell()
             try:
@@ -36,8 +38,13 @@ class Journal:
                     file.write(record)
                 file.flush()
                 os.fsync(file.fileno())
+                if new:
+                    on_disk(self.path.parent)  # its name too
             except OSError:
-                os.ftruncate(file.fileno(), end)
+                if new:
+                    self.clear()  # so that its name is waited for the next time
+                else:
+                    os.ftruncate(file.fileno(), end)
                 raise
 
     def read(self) -> Iterator[bytes]:

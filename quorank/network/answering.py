@@ -22,6 +22,15 @@ class Answering:
     def __init__(self, device: Device, pinned: Mapping[int, bytes] | None = None) -> None:
         self.device, self.pinned = device, pinned
 
+    @classmethod
+    def of(cls, device: Device, given: Mapping[int, bytes] | None = None) -> Answering:
+        """A device that holds others to the identities of its invitation, and to those that it met first."""
+        if not device.terms.secure:
+            return cls(device)
+        from quorank.network.pins import Pins
+
+        return cls(device, Pins(device.store, device.terms.setting.clients, given))
+
     @cached_property
     def _secure(self) -> SecureDevice:
         from quorank.network.secure_device import SecureDevice

@@ -89,7 +89,7 @@ class Authority:
     def write(self, folder: Path) -> None:
         """Both files; the key can sign anything in the coordinator's name."""
         write_private(folder / KEY, _key_bytes(self.key))
-        write_whole(folder / CERTIFICATE, self.pem)
+        write_whole(folder / CERTIFICATE, self.pem, durable=True)
 
     def server(self, hosts: Sequence[str], days: int = YEAR) -> Pair:
         """A certificate for a server that is reached under these names and addresses, with its key."""
@@ -117,7 +117,7 @@ def write_private(path: Path, content: bytes) -> None:
             file.write(content)
 
     require(path.parent.is_dir(), f"{path}: the directory {path.parent} does not exist")
-    atomically(path, save)
+    atomically(path, save, durable=True)
 
 
 def _named(name: str) -> x509.Name:

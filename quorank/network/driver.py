@@ -4,14 +4,14 @@ The driver believes nothing and decides nothing about a reply: all that arrives,
 coordinator, which accepts or refuses it. The driver only sees to it that whoever is still waited for has been asked. So
 loss, delay and repetition cost time, and never change a bit of the result.
 
-The reply to a task is a bundle (`frames.pack`) of as many replies (`wire`) as the node plays clients.
+The reply to a task is a bundle (`frames.pack`) of as many replies (`wire`) as the node plays clients. Where each client is
+one node, the node that a reply came from must be that of the client which the reply names.
 """
 
 from __future__ import annotations
 
-import itertools
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 
 POLL = 0.2
 """Seconds between two looks at the transport."""
+
+MOST_FLIGHTS = 500
+"""So many messages are on their way at once: a large cohort is asked in turns, and no queue holds all of it."""
+
+OTHER_CLIENT = "the reply names another client than the node's key; it is refused"
 
 
 class Stopped(Interrupted):
@@ -48,6 +53,9 @@ class Assignment(Protocol):
 
     def node(self, client: int, turn: int, present: Collection[str]) -> str | None:
         """Who is asked for this client the first (turn 0), second … time; None while nobody can be."""
+
+    def speaks_for(self, node: str, client: int) -> bool:
+        """Whether a reply in this client's name may come from this node."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +78,9 @@ class Shared:
         others = sorted(name for name in self.names if name in present)
         return others[(client + turn) % len(others)] if others else None
 
+    def speaks_for(self, node: str, client: int) -> bool:
+        return True
+
 
 @dataclass(frozen=True)
 class Own:
@@ -81,6 +92,9 @@ class Own:
     def node(self, client: int, turn: int, present: Collection[str]) -> str | None:
         name = self.names.get(client)
         return name if name in present else None
+
+    def speaks_for(self, node: str, client: int) -> bool:
+        return self.names.get(client) == node
 
 
 class _Flight(NamedTuple):
@@ -106,6 +120,7 @@ class Driver:
     patience: float = 60.0  # seconds after which a task that was not answered is sent again
     strikes: int = 3  # false answers of a simulated client in one round, after which the run stops
     pause: float = 5.0  # seconds before a device that could not answer is asked again
+    most: int = MOST_FLIGHTS  # messages on their way at once
     stop: Callable[[], bool] | None = None
     tend: Callable[[], None] | None = None
     seen: Callable[[Coordinator], None] | None = None
@@ -177,16 +192,25 @@ class Driver:
                 self._turns[client] = self._turns.get(client, 0) + 1
             self._drop(message)
         groups: dict[str, list[int]] = {}
-        for client in sorted(coordinator.waiting - asked):
+        room, turns = self.most - len(self._flights), self._turns
+        for client in self._next(coordinator.waiting - asked) if room > 0 else ():
             if self._rests.get(client, now) > now:
                 continue
-            name = self.assignment.node(client, self._turns.get(client, 0), present)
-            if name is not None:
+            name = self.assignment.node(client, turns.get(client, 0), present)
+            if name in groups or (name is not None and len(groups) < room):
                 groups.setdefault(name, []).append(client)
+            elif len(groups) >= room and not self.assignment.simulated:
+                break
         for name, clients in groups.items():
             content = wire.encode_task(replace(task, clients=tuple(clients)))
             message = self.transport.push(name, content)
             self._flights[message] = _Flight(name, task.round, tuple(clients), now)
+
+    def _next(self, waiting: frozenset[int]) -> Iterator[int]:
+        """Who is asked first: those who were not asked yet in this round, then those who were asked least often."""
+        turns = self._turns
+        yield from sorted(waiting.difference(turns))
+        yield from sorted(waiting.intersection(turns), key=lambda client: (turns[client], client))
 
     def _settle(self, coordinator: Coordinator, arrival: Arrival, verdicts: list[Verdict]) -> None:
         """Who was asked with this message and is still waited for will be asked again."""
@@ -220,23 +244,36 @@ class Driver:
 
     def _hand_in(self, coordinator: Coordinator, arrivals: Sequence[Arrival]) -> list[list[Verdict]]:
         """Hand in together what arrived together; the verdicts on each arrival."""
-        bundles = [_unpacked(self.heard(arrival)) for arrival in arrivals]
-        replies = [reply for bundle in bundles if not isinstance(bundle, Verdict) for reply in bundle]
+        bundles = [self._opened(coordinator, arrival) for arrival in arrivals]
+        replies = [part for bundle in bundles for part in bundle if not isinstance(part, Verdict)]
         verdicts = iter(coordinator.receive_many(replies))
         return [
-            [bundle] if isinstance(bundle, Verdict) else list(itertools.islice(verdicts, len(bundle)))
-            for bundle in bundles
+            [part if isinstance(part, Verdict) else next(verdicts) for part in bundle] for bundle in bundles
         ]
 
+    def _opened(self, coordinator: Coordinator, arrival: Arrival) -> list[bytes | wire.Reply | Verdict]:
+        """The replies of a bundle; in the place of one that cannot be, why not."""
+        content = self.heard(arrival)
+        if isinstance(content, Failure):
+            return [Verdict(False, None, content.reason)]
+        try:
+            parts = frames.unpack(content)
+        except BadInput as error:
+            return [Verdict(False, None, str(error))]
+        if self.assignment.simulated:
+            return list(parts)
+        return [self._by_its_sender(coordinator, arrival.node, part) for part in parts]
 
-def _unpacked(content: bytes | Failure) -> list[bytes] | Verdict:
-    """The replies of a bundle, or why there are none."""
-    if isinstance(content, Failure):
-        return Verdict(False, None, content.reason)
-    try:
-        return frames.unpack(content)
-    except BadInput as error:
-        return Verdict(False, None, str(error))
+    def _by_its_sender(
+        self, coordinator: Coordinator, node: str, content: bytes
+    ) -> bytes | wire.Reply | Verdict:
+        try:
+            reply = wire.decode_reply(content)
+        except BadInput:
+            return content  # the coordinator says why
+        if self.assignment.speaks_for(node, reply.client):
+            return reply
+        return coordinator.refuse(OTHER_CLIENT)
 
 
 def drive(

@@ -4,16 +4,21 @@ Flower starts a shim (`flower_client`) for every task, which asks on a socket; t
 device and the answer back. The coordinator's certificate and the node's key are written into a folder of their own inside
 the device's, for its owner's eyes, and go when the line is closed or its process ends in any way.
 
-A coordinator that is away is waited for. Flower refuses a node that comes back within a minute of being killed, with the
-same words as one that it does not know, so a refusal is taken for good after some minutes only. An answer is on its way
-for a moment after it was given: the line stays open until the SuperNode says that it was sent (`LINGER_SECONDS` at most).
+A coordinator that is away is waited for: the engine is started when somebody answers at its address, since a SuperNode that
+has waited long looks again after up to 20 s only. Flower refuses a node that comes back within a minute of being killed,
+with the same words as one that it does not know, so a refusal is taken for good after some minutes only. An answer is on
+its way for a moment after it was given: the line stays open until the SuperNode says that it was sent (`LINGER_SECONDS`
+at most).
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import secrets
 import shutil
 import signal
+import socket
 import tempfile
 import threading
 import time
@@ -37,8 +42,14 @@ LINGER_SECONDS = 20.0
 """An answer takes about 2 s to be sent, and on a busy machine longer."""
 
 LOOK_SECONDS = 0.25
-SHORTEST_WAIT, LONGEST_WAIT = 1.0, 15.0
+PROBE_SECONDS = 1.0
+"""Between two tries to reach the coordinator, before the engine is started."""
+
+SHORTEST_WAIT, LONGEST_WAIT = 1.0, 5.0
 """Seconds before a process that has ended is started again: they double from time to time."""
+
+LONGEST_LOG = 4 << 20
+"""Bytes of a log of the engine, which then begins anew."""
 
 REFUSED_SECONDS = 300.0
 """A node that was refused for so long is refused for good."""
@@ -55,6 +66,18 @@ _SETTLED = (b"Sent successfully", b"Ignoring reply message", b"Failed to send me
 _RECEIVED, _REFUSED = b"Received successfully", b"Exit Code: 305"
 
 
+def reachable(address: str, seconds: float = 2.0) -> bool:
+    """Whether somebody answers there; behind a proxy of the environment that cannot be known, and is taken for granted."""
+    if any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")):
+        return True
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=seconds):
+            return True
+    except OSError:
+        return False
+
+
 def connect(bundle: Bundle, folder: Path) -> FlowerLink:
     """A line to the coordinator of an invitation; `folder` is the device's."""
     flower_app.check_installed()
@@ -68,8 +91,8 @@ class FlowerLink(Handed):
 
     def __init__(self, bundle: Bundle, folder: Path) -> None:
         super().__init__()
-        self.bundle, self.folder = bundle, folder
-        self.processes = Processes(folder, temporary=True)
+        self.bundle, self.folder = bundle, folder.absolute()  # the engine's processes work in it
+        self.processes = Processes(self.folder, temporary=True)
         self._mutex = threading.Lock()
         self._closing, self._closed = threading.Event(), False
         self._fault: BadInput | None = None
@@ -214,7 +237,15 @@ class FlowerLink(Handed):
                     self._restart(name)
             if self._running() and not self._at_work and self._stuck():
                 self._end(NODE)
+            self._shorten()
             self._closing.wait(LOOK_SECONDS)
+
+    def _shorten(self) -> None:
+        """Let a long log begin anew, but not while the node's is needed to see whether an answer was sent."""
+        for name, child in self.processes.children.items():
+            with contextlib.suppress(OSError):
+                if child.log.stat().st_size > LONGEST_LOG and not (name == NODE and self._unsettled()):
+                    child.log.write_bytes(b"")  # they append, so they go on at its beginning
 
     def _stuck(self) -> bool:
         child = self.processes.children[NODE]
@@ -230,6 +261,8 @@ class FlowerLink(Handed):
         self.processes.kill(name)
 
     def _restart(self, name: str) -> None:
+        if name == EXECUTOR and NODE not in self.processes.children:
+            return  # it would have nobody to ask
         now, child = time.monotonic(), self.processes.children.get(name)
         if name not in self._due:
             steady = child is None or now - child.since > STEADY_SECONDS
@@ -239,6 +272,9 @@ class FlowerLink(Handed):
             if name == NODE and child is not None:
                 self._judge(now, steady)
         if now >= self._due[name]:
+            if name == NODE and not reachable(self.bundle.address):
+                self._due[name] = time.monotonic() + PROBE_SECONDS
+                return
             del self._due[name]
             command, environment = self._recipes[name]
             (self.folder / f"{name}.log").write_bytes(b"")

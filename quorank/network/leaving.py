@@ -114,7 +114,7 @@ def leave(
         "request": _digest(request),
         "at": clock(),
     }
-    write_whole(store.folder / LEFT, json.dumps(note | {"erased": None}))
+    write_whole(store.folder / LEFT, json.dumps(note | {"erased": None}), durable=True)
     return finish(store, note)
 
 
@@ -135,7 +135,7 @@ def resume(folder: Path, note: dict[str, Any]) -> Erased:
 
 
 def _proven(folder: Path, note: dict[str, Any], erased: Erased) -> Erased:
-    write_whole(folder / LEFT, json.dumps(note | {"erased": asdict(erased)}, indent=1))
+    write_whole(folder / LEFT, json.dumps(note | {"erased": asdict(erased)}, indent=1), durable=True)
     return erased
 
 

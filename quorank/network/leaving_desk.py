@@ -28,10 +28,8 @@ import numpy as np
 import numpy.typing as npt
 
 from quorank.errors import BadInput, require
-from quorank.federation.coordinator import JOURNAL, Coordinator
-from quorank.federation.journal import Journal
+from quorank.federation.coordinator import Coordinator
 from quorank.federation.rounds import Federation, Report
-from quorank.federation.servers import AVERAGE
 from quorank.files import write_whole
 from quorank.network import notices
 from quorank.network.driver import Driver, Own
@@ -125,8 +123,7 @@ class LeavingDesk:
         try:
             self._take(node, part)
         except BadInput as error:
-            refused = self.coordinator.refused
-            refused[str(error)] = refused.get(str(error), 0) + 1
+            self.coordinator.refuse(str(error))
         return True
 
     def _take(self, node: str, request: bytes) -> None:
@@ -145,12 +142,10 @@ class LeavingDesk:
         """No leaver is waited for, now or later; nor in a rebuilding whoever has nothing for it."""
         coordinator, rebuilding = self.coordinator, self._current
         if self.leavers:
-            coordinator.federation = without(self._federation, self.gone)
-            coordinator._cohort = coordinator.cohort - set(self.gone)
+            coordinator.dismiss(without(self._federation, self.gone), self.gone)
         if rebuilding is not None:
             absent = tuple(sorted({*self.gone, *self._empty}))
-            rebuilding.federation = without(rebuilding.federation, absent)
-            rebuilding._cohort = rebuilding.cohort - set(absent)
+            rebuilding.dismiss(without(rebuilding.federation, absent), absent)
 
     @property
     def _nodes(self) -> Mapping[int, str]:
@@ -186,7 +181,7 @@ class LeavingDesk:
 
     def attend(self) -> None:
         """Build the ranker again for those who have asked to leave; between two rounds, else nothing is done yet."""
-        while self.pending and not self.coordinator._open:
+        while self.pending and not self.coordinator.open:
             if any(leaver.number is None for leaver in self.pending):
                 number = 1 + max((leaver.number or 0 for leaver in self.leavers), default=0)
                 self._clear()
@@ -196,7 +191,7 @@ class LeavingDesk:
             if found is None:
                 continue
             theta, rounds, epsilon = found
-            self._install(theta)
+            self.coordinator.install(theta, self.gone)
             method: Method = "fresh" if rounds else "anew"
             over = {"done": True, "method": method, "rounds": rounds, "epsilon": epsilon}
             self._write([replace(one, **over) if one.number == number else one for one in self.leavers])  # type: ignore[arg-type]
@@ -235,19 +230,6 @@ class LeavingDesk:
         statement = rebuilding.mechanism.statement(rounds) or {}
         return rebuilding.ranker.copy(), rounds, statement.get("epsilon")
 
-    def _install(self, theta: Doubles) -> None:
-        """The rebuilt ranker takes the old one's place, and nothing that the old one left behind stays."""
-        coordinator = self.coordinator
-        memory = self._federation.server.start(len(theta))
-        if AVERAGE in memory:
-            memory[AVERAGE] = theta.copy()
-        state = replace(coordinator.state, theta=theta, memory=memory, history=None)
-        counted = {key for key in coordinator._counted if key[0] not in self.gone}
-        if coordinator.folder is not None:
-            coordinator._save(coordinator.folder, state, coordinator.reports, counted)
-            Journal(coordinator.folder / JOURNAL).clear()
-        coordinator.state, coordinator._counted = state, counted
-
     # what is kept
 
     @property
@@ -262,7 +244,8 @@ class LeavingDesk:
     def _write(self, leavers: list[Leaver]) -> None:
         folder = self.coordinator.folder
         if folder is not None:
-            write_whole(folder / FILE, json.dumps([asdict(leaver) for leaver in leavers], indent=1))
+            text = json.dumps([asdict(leaver) for leaver in leavers], indent=1)
+            write_whole(folder / FILE, text, durable=True)
         self.leavers = leavers
 
     def _read(self) -> None:

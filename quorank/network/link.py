@@ -70,7 +70,7 @@ def take_part(
 
     Where `search` is given, a task that waits for interactions is answered after as many searches as it takes.
     """
-    sent, answering = 0, Answering(device, getattr(link, "pinned", None))
+    sent, answering = 0, Answering.of(device, getattr(link, "pinned", None))
     for task in link.tasks():
         answer = answering.answer(task)
         if search is not None and answer == Declined("waiting"):

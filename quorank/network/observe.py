@@ -28,6 +28,8 @@ EVENTS: Mapping[str, tuple[str, ...]] = {
         "noise",
         "sent_bytes",
         "received_bytes",
+        "reported_ndcg",
+        "reported_error",
     ),
     "reply_refused": ("round", "client", "reason"),
     "checkpoint_failed": ("round", "code"),
@@ -61,8 +63,34 @@ REASONS: Mapping[str, str] = {
     "revoked": "the node's key was revoked",
     "several": "the node sent several replies",
     "bundle": "a bundle is malformed",
+    "figure": "the reported figure is none",
+    "leaving": "the request",
+    "secure_other_client": "the reply names another client than the one that sent it",
+    "secure_malformed": "a message of a secure sum is",
+    "secure_version": "a message of a secure sum is of another version",
+    "secure_phase": "the reply is not of the phase of",
+    "secure_not_asked": "this client was asked nothing in this phase",
+    "secure_repeated": "this client has replied already",
+    "secure_told": "what a node told of a client is false",
 }
-"""Why replies are refused, by code, with how the sentence begins."""
+"""Why replies are refused, by code, with how the sentence begins; where several fit, the longest beginning says it."""
+
+_INSIDE: Mapping[str, str] = {
+    "secure_shares": " sent shares ",
+    "secure_unsigned": " are not signed by it",
+    "secure_identity": " comes with another identity than before",
+    "secure_other_round": " is for another session or for round ",
+    "secure_shape": " numbers, expected ",
+    "secure_phase": " came in the phase of ",
+    "secure_repeated": " came twice or without the message before",
+    "secure_agreement": "; drop its signature",
+    "secure_malformed": " cannot be read",
+    "leaving": "asked to leave already",
+    "leaving_malformed": "a request to leave is malformed",
+}
+"""Sentences of a secure sum that begin with the number of a client, by what stands in them."""
+
+CODES = frozenset(REASONS) | frozenset(_INSIDE)
 
 OTHER = "other"
 LARGEST = 2**53
@@ -70,10 +98,10 @@ LARGEST = 2**53
 
 def reason_code(sentence: str) -> str:
     """The code of a refusal's sentence; what is not in the list is `other`, never quoted."""
-    for code, beginning in REASONS.items():
-        if sentence.startswith(beginning):
-            return code
-    return OTHER
+    begins = [code for code, beginning in REASONS.items() if sentence.startswith(beginning)]
+    if begins:
+        return max(begins, key=lambda code: len(REASONS[code]))
+    return next((code for code, words in _INSIDE.items() if words in sentence), OTHER)
 
 
 def counted(refused: Mapping[str, int]) -> dict[str, int]:
@@ -113,7 +141,7 @@ class EventLog:
             if name in numbers:
                 value = numbers[name]
                 if name == "reason":
-                    line[name] = value if type(value) is str and value in REASONS else OTHER
+                    line[name] = value if type(value) is str and value in CODES else OTHER
                 else:
                     line[name] = plain(value)
         with self._lock, contextlib.suppress(OSError, ValueError):
@@ -145,3 +173,5 @@ class Figures:
     connected: bool = False  # whether the engine is there
     started: float = 0.0
     beat: float = 0.0  # when the coordinator last looked at its network
+    report_epsilon: float = 0.0  # of one report on the lists; 0 where devices make none
+    reported: dict[str, float] | None = None  # what these say together (`private_figures.reported`)

@@ -7,6 +7,7 @@ from a seed of its own: what it spends comes on top of what the run has spent.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, cast
@@ -19,6 +20,7 @@ from quorank.federation.participation import Participation
 from quorank.federation.rounds import Federation, Gathered
 from quorank.federation.servers import Add
 from quorank.federation.unlearning import fresh_seed, stretched
+from quorank.privacy.streams import Seed
 
 Doubles = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -61,6 +63,16 @@ class Rebuilding(Coordinator):
         return stretched(super().gathered(), self.stretch)
 
 
+def _fresh(coordinator: Coordinator, seed: int) -> Seed:
+    """What the rebuilding's noise is drawn from: never what the run's was, and a secret where that was one."""
+    own: Seed = getattr(coordinator.mechanism, "seed", seed)
+    if isinstance(own, int):
+        return seed
+    return hashlib.blake2b(
+        b"quorank rebuilding" + seed.to_bytes(8, "little"), key=own, digest_size=32
+    ).digest()
+
+
 def rebuilding_of(
     coordinator: Coordinator,
     federation: Federation,
@@ -78,7 +90,7 @@ def rebuilding_of(
     setting, remaining = federation.setting(rounds, len(start)), federation.clients - len(gone)
     setting = replace(setting, clients=remaining, cohort=min(setting.cohort, remaining))
     seed = fresh_seed(coordinator.seed, name, gone)
-    mechanism = federation.privacy.mechanism(setting, seed)
+    mechanism = federation.privacy.mechanism(setting, _fresh(coordinator, seed))
     remains = without(replace(federation, server=server), gone)
     if folder is not None:
         folder.mkdir(mode=0o700, exist_ok=True)

@@ -27,7 +27,7 @@ from quorank.federation.coordinator import Coordinator
 from quorank.federation.gathering import Gathering
 from quorank.federation.rounds import Gathered, Report
 from quorank.files import write_whole
-from quorank.network import frames
+from quorank.network import frames, identities
 from quorank.network.secure_device import gathered_of, least_of, plan_of
 from quorank.network.secure_round import KEYS, PHASES, SecureRound
 from quorank.network.transport import BUSY, Arrival, Failure
@@ -101,6 +101,7 @@ class SecureDriver:
         simulated = self.driver.assignment.simulated
         if not simulated and not _begin(coordinator):
             return _nothing(coordinator)
+        nodes: Mapping[int, str] = {} if simulated else getattr(self.driver.assignment, "names", {})
         for _ in range(TRIES if simulated else 1):
             round_ = SecureRound(
                 task,
@@ -108,6 +109,7 @@ class SecureDriver:
                 sorted(coordinator.cohort),
                 least_of(mechanism),
                 pinned=self.pinned,
+                known=identities.known(coordinator.folder, nodes),
                 neighbourhood=plan_of(mechanism),
                 clock=self.driver.clock,
             )
@@ -115,6 +117,8 @@ class SecureDriver:
             try:
                 while not round_.done:
                     _Phase(self, coordinator, round_).play()
+                    if round_.phase == KEYS:
+                        identities.note(coordinator.folder, nodes, round_.identities)
                     round_.advance()
             except RoundFailed:
                 continue
@@ -209,11 +213,12 @@ class _Phase:
             del self._flights[message]
             driver.transport.forget(message)
         groups: dict[str, list[int]] = {}
+        room = driver.most - len(self._flights) if self.round_.phase == KEYS else len(tasks)
         for client in tasks:
             if client in asked or client in self._gone or self._rests.get(client, now) > now:
                 continue
             name = driver.assignment.node(client, self._turns.get(client, 0), present)
-            if name is not None:
+            if name in groups or (name is not None and len(groups) < room):
                 groups.setdefault(name, []).append(client)
         for name, clients in groups.items():
             wanted = {client: tasks[client] for client in clients}
@@ -257,16 +262,12 @@ class _Phase:
                     self.secure.note(self.coordinator, client, facts[0])
                 self._judge(client, reply)
         except BadInput as error:
-            self._count(str(error))
+            self.coordinator.refuse(str(error))
 
     def _judge(self, client: int, reply: bytes) -> None:
         verdict = self.round_.receive(client, reply)
         if not verdict.accepted:
-            self._count(verdict.reason)
-
-    def _count(self, reason: str) -> None:
-        refused = self.coordinator.refused
-        refused[reason] = refused.get(reason, 0) + 1
+            self.coordinator.refuse(verdict.reason)
 
 
 def _sums(coordinator: Coordinator) -> IntegerSums:
@@ -287,7 +288,7 @@ def _begin(coordinator: Coordinator) -> bool:
     path, number = coordinator.folder / BEGUN, str(coordinator.state.round)
     if path.is_file() and path.read_text() == number:
         return False
-    write_whole(path, number)
+    write_whole(path, number, durable=True)
     return True
 
 

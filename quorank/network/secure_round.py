@@ -6,7 +6,8 @@ each phase once, with the same bytes however often the task comes, and ends for 
 is in memory alone: a client that is restarted in the middle has left the round, which the protocol is made for.
 
 Phases: keys, shares, masked inputs, agreement on the survivors, unmasking. A message is `QSEC`, a version, the phase, and
-a bundle of parts (`frames`).
+a bundle of parts (`frames`). With its keys a client gives the identity that they are signed by; which identity each one
+goes by is told to all with the key lists, and devices hold that against what they have pinned (`pins`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from quorank.errors import BadInput, require
 from quorank.federation import wire
 from quorank.federation.coordinator import Verdict
 from quorank.network import frames
+from quorank.network.pins import IDENTITY, Pins, claims_bytes, claims_from
 from quorank.privacy.secure_client import SecureClient
 from quorank.privacy.secure_graph import Neighbourhood
 from quorank.privacy.secure_identity import (
@@ -52,7 +54,7 @@ M = TypeVar("M", bound=Message)
 
 KEYS, SHARES, MASKED, AGREEMENT, UNMASKING, OVER = range(1, 7)
 PHASES = ("", "keys", "shares", "masked inputs", "agreement", "unmasking", "nothing more")
-VERSION = 1
+VERSION = 2
 _HEAD = struct.Struct("<4sBB")
 _SIGNED = struct.Struct(f"<I{SIGNATURE}s")
 _MALFORMED = "a message of a secure sum is malformed; it is refused"
@@ -93,6 +95,7 @@ class SecureRound:
         least: int,
         *,
         pinned: Pinned | None = None,
+        known: Pinned | None = None,  # identities that clients had before
         neighbourhood: Neighbourhood | None = None,
         deadline: float = math.inf,  # seconds of each phase
         clock: Callable[[], float] = time.monotonic,
@@ -108,6 +111,7 @@ class SecureRound:
             for client in cohort
         }
         self._replied: set[int] = set()
+        self._known, self.identities = dict(known or {}), dict[int, bytes]()
         self.total: Vector | None = None
 
     @property
@@ -134,14 +138,14 @@ class SecureRound:
             require(phase == self.phase, f"the reply is not of the phase of {PHASES[self.phase]}; drop it")
             require(client in self._tasks, "this client was asked nothing in this phase; drop its reply")
             require(client not in self._replied, "this client has replied already; drop its reply")
-            require(len(parts) == 1, _MALFORMED)
-            self._take(client, parts[0])
+            require(len(parts) == 1 or (phase == KEYS and len(parts) == 2), _MALFORMED)
+            self._take(client, *parts)
         except BadInput as error:
             return Verdict(False, client, str(error))
         self._replied.add(client)
         return Verdict(True, client)
 
-    def _take(self, client: int, raw: bytes) -> None:
+    def _take(self, client: int, raw: bytes, identity: bytes | None = None) -> None:
         server = self.server
         if self.phase == AGREEMENT:
             require(len(raw) == SIGNATURE, _MALFORMED)
@@ -151,13 +155,27 @@ class SecureRound:
         if self.phase == KEYS:
             signed = SignedKeys.from_bytes(raw)
             _named(client, signed.keys)
+            if identity is not None:
+                self._check_identity(client, signed, identity)
             server.receive_keys(signed)
+            self.identities |= {} if identity is None else {client: identity}
         elif self.phase == SHARES:
             inner.receive_shares(_named(client, ShareKeys.from_bytes(raw)))
         elif self.phase == MASKED:
             inner.receive_masked(_named(client, MaskedInput.from_bytes(raw)))
         else:
             inner.receive_reply(_named(client, UnmaskReply.from_bytes(raw)))
+
+    def _check_identity(self, client: int, signed: SignedKeys, identity: bytes) -> None:
+        require(len(identity) == IDENTITY, _MALFORMED)
+        require(
+            self._known.get(client, identity) == identity,
+            f"client {client} comes with another identity than before; leave it out, or invite it anew",
+        )
+        require(
+            signed.genuine({client: identity}, self.server.inner.occasion),
+            f"the keys of client {client} are not signed by it; leave it out",
+        )
 
     def complete(self) -> bool:
         """Whether the phase can end: all have replied, or its time is up."""
@@ -169,9 +187,11 @@ class SecureRound:
         server = self.server
         try:
             if self.phase == KEYS:
-                lists = server.key_lists().items()
+                lists = server.key_lists()
+                claims = claims_bytes({c: self.identities[c] for c in lists if c in self.identities})
                 tasks = {
-                    c: [keys.to_bytes(), *(one.to_bytes() for one in signed)] for c, (keys, signed) in lists
+                    c: [keys.to_bytes(), claims, *(one.to_bytes() for one in signed)]
+                    for c, (keys, signed) in lists.items()
                 }
             elif self.phase == SHARES:
                 tasks = {c: [delivery.to_bytes()] for c, delivery in server.inner.deliveries().items()}
@@ -210,7 +230,9 @@ class SecureMember:
         entropy: Callable[[int], bytes] = os.urandom,
     ) -> None:
         inner = SecureClient(client, occasion, agreed, entropy)
-        self.client: GuardedClient | None = GuardedClient(inner, identity, least, pinned)
+        self._pins = pinned if isinstance(pinned, Pins) else None
+        fixed = None if self._pins is not None else pinned
+        self.client: GuardedClient | None = GuardedClient(inner, identity, least, fixed)
         self.phase = KEYS
         self._vector = vector
         self._answers: dict[
@@ -227,7 +249,7 @@ class SecureMember:
         assert self.client is not None
         require(phase == self.phase, f"the task is not of the phase of {PHASES[self.phase]}; drop it")
         try:
-            reply = envelope(phase, [self._step(self.client, phase, parts)])
+            reply = envelope(phase, self._step(self.client, phase, parts))
         except BaseException:
             self.client = None  # and with it all secrets: nobody can ask again in another way
             raise
@@ -237,21 +259,25 @@ class SecureMember:
         self._answers[digest] = reply
         return reply
 
-    def _step(self, client: GuardedClient, phase: int, parts: list[bytes]) -> bytes:
+    def _step(self, client: GuardedClient, phase: int, parts: list[bytes]) -> list[bytes]:
         require(len(parts) >= 1, _MALFORMED)
         first, rest = parts[0], parts[1:]
         if phase == KEYS:
-            return client.advertise().to_bytes()
+            return [client.advertise().to_bytes(), client.identity.public]
         if phase == SHARES:
-            signed = [SignedKeys.from_bytes(raw) for raw in rest]
-            return client.share(KeyList.from_bytes(first), signed).to_bytes()
+            require(rest, _MALFORMED)
+            if self._pins is not None:
+                own = client.inner.client, client.identity.public
+                client.pinned = self._pins.accept(*own, client.least, claims_from(rest[0]))
+            signed = [SignedKeys.from_bytes(raw) for raw in rest[1:]]
+            return [client.share(KeyList.from_bytes(first), signed).to_bytes()]
         if phase == MASKED:
-            return client.mask(ShareDelivery.from_bytes(first), self._vector()).to_bytes()
+            return [client.mask(ShareDelivery.from_bytes(first), self._vector()).to_bytes()]
         if phase == AGREEMENT:
-            return client.agree(unpacked(first))
+            return [client.agree(unpacked(first))]
         require(all(len(raw) == _SIGNED.size for raw in rest), _MALFORMED)
         signatures = dict(_SIGNED.unpack(raw) for raw in rest)
-        return client.unmask(UnmaskRequest.from_bytes(first), signatures).to_bytes()
+        return [client.unmask(UnmaskRequest.from_bytes(first), signatures).to_bytes()]
 
 
 def invitation(content: bytes) -> tuple[Occasion, bytes] | None:

@@ -1,4 +1,4 @@
-"""A coordinator that stays: it plays the rounds of a run with invited devices until they are done, or it is stopped.
+"""A coordinator that stays: it plays the rounds of a run with invited devices, and is there for them until it is stopped.
 
 Rounds end when enough of the cohort have answered, or after the deadline with the least that are needed. After every
 round the checkpoint is on disk and then `ranker.json`. SIGTERM ends it between two looks at the network; accepted replies
@@ -21,16 +21,19 @@ import numpy.typing as npt
 
 from quorank.errors import BadInput, Interrupted
 from quorank.experiments import storage
+from quorank.federation.asynchronous import Asynchronous
 from quorank.federation.coordinator import CHECKPOINT, Coordinator, Rules
+from quorank.federation.reporting import Reporting
 from quorank.federation.rounds import Report
 from quorank.files import write_whole
-from quorank.network import notices
-from quorank.network.driver import POLL, Driver, Own
+from quorank.network.driver import Driver, Own
 from quorank.network.leaving_desk import LeavingDesk
 from quorank.network.observe import EventLog, Figures, counted, reason_code
+from quorank.network.private_figures import reported
 from quorank.network.service_files import RANKER, STATUS, Home
 from quorank.network.service_gate import Gate
 from quorank.network.service_members import Member, members
+from quorank.network.staying import Staying, say_goodbye
 from quorank.network.transport import Transport
 
 STATUS_SECONDS = 2.0
@@ -57,10 +60,16 @@ def coordinator_of(home: Home) -> Coordinator:
     federation, seed = experiment.federation, home.seed
     size = experiment.ranker.size(settings.n_features)
     setting = federation.setting(experiment.rounds, size, experiment.evaluation.k + 1)
-    mechanism = federation.privacy.mechanism(setting, seed)
+    mechanism = federation.privacy.mechanism(setting, home.secret)
     state = replace(federation.start(start_of(home)), private=mechanism.start())
-    rules = Rules(settings.enough, settings.least, settings.deadline, heaviest=setting.interactions)
-    return Coordinator(federation, mechanism, state, experiment.rounds, settings.run, seed, rules, home.path)
+    share = settings.asynchronous
+    late = Asynchronous.of(share, federation) if share > 0.0 else None
+    rules = Rules(
+        settings.enough, settings.least, settings.deadline, heaviest=setting.interactions, asynchronous=late
+    )
+    basis = (federation, mechanism, state, experiment.rounds, settings.run, seed, rules, home.path)
+    figure = home.terms(0).figure
+    return Coordinator(*basis) if figure is None else Reporting(*basis, figure=figure)
 
 
 @dataclass(eq=False)
@@ -69,6 +78,7 @@ class Service:
 
     home: Home
     log: EventLog
+    stay: bool = False  # after the last round, until it is stopped
     clock: Callable[[], float] = time.time
     coordinator: Coordinator = field(init=False)
     figures: Figures = field(init=False)
@@ -90,7 +100,8 @@ class Service:
         self._start = start_of(self.home)
         self._known = dict(self.coordinator.refused)
         now = self.clock()
-        self.figures = Figures(self.coordinator.rounds, started=now, beat=now)
+        each = self.home.settings.report_epsilon
+        self.figures = Figures(self.coordinator.rounds, started=now, beat=now, report_epsilon=each)
         self._opened = now
         self._state_privacy()
 
@@ -135,29 +146,36 @@ class Service:
             except Interrupted:
                 return False
             except OSError as error:  # a full disk: the coordinator has changed nothing
-                self.figures.checkpoints_failed += 1
-                self.log.write("checkpoint_failed", round=coordinator.state.round, code=error.errno)
+                self._disk_full(error)
                 if stop():
                     return False
                 time.sleep(DISK_SECONDS)
                 continue
             self.closed(report)
-        self._say_goodbye(gate, stop)
+        if self.desk is not None:
+            self.desk.look()
+        if self.stay:
+            self.state = "done"
+            self.log.write("finished", round=coordinator.state.round, rounds=coordinator.rounds)
+            self.publish()
+            Staying(driver, self.desk, look, stop, self._rebuilt, self._disk_full).stay()
+        else:
+            say_goodbye(driver, stop, GOODBYE_SECONDS)
         return True
+
+    def _rebuilt(self) -> None:
+        """The ranker was built again after the last round."""
+        self._state_privacy()
+        self.hand_out()
+        self.publish()
+
+    def _disk_full(self, error: OSError) -> None:
+        self.figures.checkpoints_failed += 1
+        self.log.write("checkpoint_failed", round=self.coordinator.state.round, code=error.errno)
 
     def _keys(self) -> dict[int, bytes]:
         """The keys that requests to leave are checked against."""
         return {member.client: member.public.encode() for member in members(self.home) if member.admitted}
-
-    def _say_goodbye(self, gate: Gate, stop: Callable[[], bool]) -> None:
-        """Tell the devices that are there that all rounds are done; who does not hear it finds nobody any more."""
-        if self.desk is not None:
-            self.desk.look()
-        open_ = {gate.push(node, notices.OVER) for node in gate.nodes()}
-        end = time.monotonic() + GOODBYE_SECONDS
-        while open_ and time.monotonic() < end and not stop():
-            open_ -= {arrival.id for arrival in gate.pull()}
-            time.sleep(POLL)
 
     def closed(self, report: Report) -> None:
         """A round is over and its checkpoint written."""
@@ -167,6 +185,7 @@ class Service:
         figures.round_seconds += seconds
         figures.rounds_timed += 1
         self._state_privacy()
+        told = figures.reported if (figures.reported or {}).get("round") == report.round else None
         self.log.write(
             "round_closed",
             round=report.round,
@@ -177,6 +196,7 @@ class Service:
             noise=float(report.noise),
             sent_bytes=0 if gate is None else gate.sent,
             received_bytes=0 if gate is None else gate.came,
+            **({} if told is None else {"reported_ndcg": told["value"], "reported_error": told["error"]}),
         )
         self.hand_out()
         self.publish()
@@ -223,14 +243,17 @@ class Service:
         spent = None if self._statement is None else self._statement.get("epsilon")
         left = [] if self.desk is None else self.desk.leavers
         rebuilt = {leaver.number: leaver.epsilon or 0.0 for leaver in left if leaver.done}
-        self.figures.epsilon = None if spent is None else spent + sum(rebuilt.values())
+        spent_beside = sum(rebuilt.values()) + self.figures.report_epsilon * done
+        self.figures.epsilon = None if spent is None else spent + spent_beside
+        if isinstance(self.coordinator, Reporting) and self.coordinator.figure is not None:
+            self.figures.reported = reported(self.coordinator.reports, self.coordinator.figure)
         self.figures.left = sorted({leaver.client for leaver in left})
 
     def measure(self) -> Figures:
         """The figures of this moment."""
         coordinator, figures, gate = self.coordinator, self.figures, self.gate
         figures.rounds, figures.rounds_planned = coordinator.state.round, coordinator.rounds
-        figures.cohort = len(coordinator.cohort)
+        figures.cohort = 0 if coordinator.done else len(coordinator.cohort)
         figures.waiting = [] if coordinator.done else sorted(coordinator.waiting)
         over = sum(report.participants for report in coordinator.reports)
         figures.accepted = over + len(coordinator.cohort) - len(coordinator.waiting)

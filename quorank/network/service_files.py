@@ -1,14 +1,15 @@
 """A coordinator's home folder: its certificates, its secrets, what it runs, and who is invited.
 
 The folder is its owner's alone (0700, secrets 0600) and appears whole or not at all. Two secrets never leave it: the
-authority's key, and the seed of the cohorts and of the coordinator's noise. The seed of the experiment file is not used
-for those, because whoever knows it could take the noise off the rankers again.
+authority's key, and the one that the coordinator's noise is drawn from and the cohorts' seed is made of. The seed of the
+experiment file is not used for those, because whoever knows it could take the noise off the rankers again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import secrets
@@ -23,11 +24,13 @@ from typing import Any
 from quorank.errors import BadInput, require
 from quorank.experiments.documents import read_document, write_toml
 from quorank.experiments.experiment import Experiment
+from quorank.federation.asynchronous import check_asynchronous
 from quorank.files import write_whole
 from quorank.network.bundle import check_address
 from quorank.network.certificates import CERTIFICATE, Authority, write_private
 from quorank.network.terms import Terms
 from quorank.privacy.integer_sums import IntegerSums
+from quorank.privacy.streams import SECRET_BYTES
 
 FORMAT = 1
 SETTINGS, EXPERIMENT, SECRET, SEED = "coordinator.json", "experiment.toml", "executor.secret", "seed"
@@ -39,7 +42,7 @@ RENEW_DAYS = 30
 
 @dataclass(frozen=True)
 class Settings:
-    """What is fixed when the folder is made, and what a later start may change (`address` to `pause`)."""
+    """What is fixed when the folder is made, and what a later start may change (`address` to `asynchronous`)."""
 
     run: str
     n_features: int
@@ -52,6 +55,12 @@ class Settings:
     least: float = 0.5  # share of the cohort without which a round does not end
     deadline: float = 3600.0  # seconds after which `least` are enough
     pause: float = 60.0  # seconds before a device that had nothing to give is asked again
+    asynchronous: float = (
+        0.0  # share of a cohort whose replies, however old, end a round; 0 where rounds are synchronous
+    )
+    report_epsilon: float = (
+        0.0  # ε of the figure that devices report with each release; 0: none; fixed with the folder
+    )
 
     def __post_init__(self) -> None:
         check_address(self.address)
@@ -60,6 +69,7 @@ class Settings:
         require(self.port != self.inside, f"port {self.port}: the engine needs a port of its own")
         require(self.n_features >= 1, f"a ranker needs at least 1 feature, got {self.n_features}")
         require(0.0 < self.least <= self.enough <= 1.0, "expected 0 < least ≤ enough ≤ 1")
+        require(0.0 <= self.asynchronous <= 1.0, "asynchronous is a share from 0 (off) to 1")
         require(self.deadline > 0.0 and self.pause > 0.0, "deadline and pause must be above 0 seconds")
 
 
@@ -73,6 +83,8 @@ class Home:
     def create(cls, path: Path, experiment: Experiment, settings: Settings) -> Home:
         """Make the folder; where it is there already it must be empty."""
         check_experiment(experiment, settings.n_features)
+        check_rounds(experiment, settings)
+        Terms.of(experiment, settings.n_features, 0, settings.run, report_epsilon=settings.report_epsilon)
         target = path.absolute()
         require(target.parent.is_dir(), f"{path}: the directory {target.parent} does not exist")
         free = not target.exists() or (target.is_dir() and not any(target.iterdir()))
@@ -83,7 +95,7 @@ class Home:
             made = cls(temporary)
             Authority.create().write(temporary)
             write_private(temporary / SECRET, secrets.token_bytes(32))
-            write_private(temporary / SEED, secrets.token_bytes(8))
+            write_private(temporary / SEED, secrets.token_bytes(SECRET_BYTES))
             write_private(temporary / EXPERIMENT, write_toml(experiment.tables()).encode())
             made.write_settings(settings)
             made.issue(settings)
@@ -126,11 +138,20 @@ class Home:
         return Experiment.read(read_document(self.path / EXPERIMENT))
 
     @property
-    def seed(self) -> int:
-        """Of cohorts and noise; nobody but the coordinator knows it."""
+    def secret(self) -> bytes:
+        """Of the coordinator's noise; nobody else knows it."""
         content = (self.path / SEED).read_bytes()
-        require(len(content) == 8, f"{self.path / SEED}: damaged; restore it from a copy")
-        return int.from_bytes(content, "little")
+        require(
+            len(content) == SECRET_BYTES,
+            f"{self.path / SEED}: damaged, or of an older Quorank; restore it from a copy, or make a new folder",
+        )
+        return content
+
+    @property
+    def seed(self) -> int:
+        """Of the cohorts; made of the secret, and says nothing of it."""
+        made = hashlib.blake2b(b"quorank cohorts", key=self.secret, digest_size=8)
+        return int.from_bytes(made.digest(), "little")
 
     @property
     def authority(self) -> bytes:
@@ -139,7 +160,14 @@ class Home:
 
     def terms(self, client: int) -> Terms:
         """What one client agrees to."""
-        return Terms.of(self.experiment, self.settings.n_features, client, self.settings.run)
+        settings = self.settings
+        return Terms.of(
+            self.experiment,
+            settings.n_features,
+            client,
+            settings.run,
+            report_epsilon=settings.report_epsilon,
+        )
 
     def issue(self, settings: Settings) -> None:
         """A certificate for the server, of the names under which it is reached from outside and on this machine."""
@@ -151,6 +179,7 @@ class Home:
 
     def change(self, settings: Settings) -> None:
         """Take over what a later start asks for, and renew the certificate where it must be."""
+        check_rounds(self.experiment, settings)
         if settings.address != self.settings.address or self.days_left() < RENEW_DAYS:
             self.issue(settings)
         if settings != self.settings:
@@ -226,6 +255,12 @@ def check_experiment(experiment: Experiment, n_features: int = 46) -> None:
         or mechanism.noise_by == "clients",
         'privacy: the noise of a secure sum is drawn by the devices here; set noise_by = "clients"',
     )
+
+
+def check_rounds(experiment: Experiment, settings: Settings) -> None:
+    """Refuse asynchronous rounds where they cannot be."""
+    if settings.asynchronous > 0.0:
+        check_asynchronous(experiment.federation, Terms.of(experiment, settings.n_features, 0).mechanism)
 
 
 def features_of(experiment: Experiment) -> int:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from quorank.errors import BadInput, require
 from quorank.federation import wire
 from quorank.network import frames, notices
+from quorank.network.driver import OTHER_CLIENT
 from quorank.network.service_members import Member
 from quorank.network.transport import BUSY, FAILED, Arrival, Failure, Transport
 
@@ -72,10 +73,7 @@ class Gate:
                 return arrival._replace(content=Failure(BUSY))
             if replies[0] == notices.NOTHING or replies[0].startswith((notices.REQUEST, _SECURE)):
                 return arrival  # a request to leave is signed; a secure sum's client is known by its line
-            require(
-                wire.decode_reply(replies[0]).client == client,
-                "the reply names another client than the node's key; it is refused",
-            )
+            require(wire.decode_reply(replies[0]).client == client, OTHER_CLIENT)
         except BadInput as error:
             self.refused(client, str(error))
             return arrival._replace(content=Failure(FAILED))

@@ -1,6 +1,6 @@
 """Runs the coordinator of a folder over its network, from start to stop.
 
-`python -m quorank.network.service_run DIR [METRICS_PORT]`
+`python -m quorank.network.service_run DIR [METRICS_PORT] [--exit-when-done]`
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from pathlib import Path
 from quorank.errors import BadInput, Interrupted
 from quorank.experiments.runner import interruptible
 from quorank.network.flower_network import NetworkDown
+from quorank.network.log_files import turn_over
 from quorank.network.metrics import monitor
 from quorank.network.observe import EventLog
 from quorank.network.service import Service, Tend
-from quorank.network.service_files import Home
+from quorank.network.service_files import LOG, Home
 from quorank.network.transport import Transport
 
 Line = tuple[Transport, Tend, Callable[[], bool]]
@@ -53,11 +54,21 @@ def _private_files() -> Iterator[None]:
         os.umask(before)
 
 
-def run(home: Home, log: EventLog, metrics_port: int | None = None, connect: Connect = flower) -> bool:
-    """Be the coordinator of a folder until its rounds are done or it is asked to stop; whether they are done."""
+def run(
+    home: Home,
+    log: EventLog,
+    metrics_port: int | None = None,
+    connect: Connect = flower,
+    *,
+    stay: bool = False,
+) -> bool:
+    """Be the coordinator of a folder until it is asked to stop, or its rounds are done; whether they are.
+
+    With `stay` it is there for its devices after the last round too, so that they hear of the end and can leave.
+    """
     with home.running(), _private_files(), interruptible() as asked:
         began = time.monotonic()
-        service = Service(home, log)
+        service = Service(home, log, stay)
         state = service.coordinator.state
         log.write(
             "starting", round=state.round, rounds=service.coordinator.rounds,
@@ -67,13 +78,18 @@ def run(home: Home, log: EventLog, metrics_port: int | None = None, connect: Con
         if state.round > 0:
             service.hand_out()  # it was killed between the checkpoint and this, perhaps
         try:
-            if not done:
+            if not done or stay:
                 with monitor(metrics_port, lambda: service.figures) as port:
                     service.metrics_port = port
                     service.publish()
                     with connect(service, asked) as (transport, tend, connected):
                         log.write("ready", round=state.round, seconds=time.monotonic() - began)
-                        done = service.play(transport, tend, connected, asked)
+
+                        def tended(tend: Tend = tend) -> None:
+                            tend()
+                            turn_over(home.path / LOG)
+
+                        done = service.play(transport, tended, connected, asked)
         except Interrupted:
             done = False
         except NetworkDown as error:
@@ -88,15 +104,18 @@ def run(home: Home, log: EventLog, metrics_port: int | None = None, connect: Con
             service.publish()
         reached, rounds = service.coordinator.state.round, service.coordinator.rounds
         seconds = time.monotonic() - began
-        log.write("finished" if done else "stopped", round=reached, rounds=rounds, seconds=seconds)
+        log.write(
+            "finished" if done and not stay else "stopped", round=reached, rounds=rounds, seconds=seconds
+        )
         return done
 
 
 def main(arguments: list[str]) -> None:
-    home = Home.open(Path(arguments[0]))
-    port = int(arguments[1]) if arguments[1:] else None
+    stay = "--exit-when-done" not in arguments
+    folder, *rest = [word for word in arguments if not word.startswith("--")]
+    home, port = Home.open(Path(folder)), int(rest[0]) if rest else None
     try:
-        run(home, EventLog(sys.stderr), port)
+        run(home, EventLog(sys.stderr), port, stay=stay)
     except BadInput as error:
         print(f"quorank: {error}", file=sys.stderr)
         sys.exit(2)

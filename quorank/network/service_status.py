@@ -6,6 +6,7 @@ import math
 import time
 from typing import Any
 
+from quorank.network.private_figures import meaning, shown
 from quorank.network.service import NO_NDCG
 from quorank.network.service_files import Home
 from quorank.network.service_members import Member, members
@@ -22,6 +23,8 @@ def status_of(home: Home, now: float | None = None) -> dict[str, Any]:
     present = set(told.get("present", [])) if running else set()
     checkpoint = told.get("checkpoint_at")
     privacy = told.get("privacy")
+    reported, each = told.get("reported"), home.settings.report_epsilon
+    note = NO_NDCG if each == 0.0 else meaning(reported, each, told.get("rounds", 0))
     return {
         "state": state,
         "process": process,
@@ -46,8 +49,9 @@ def status_of(home: Home, now: float | None = None) -> dict[str, Any]:
         "refused": told.get("refused", {}),
         "epsilon_spent": told.get("epsilon"),
         "privacy": privacy,
-        "ndcg": None,
-        "ndcg_note": NO_NDCG,
+        "report_epsilon": each or None,
+        "ndcg": reported,
+        "ndcg_note": note,
         "last_round_seconds": told.get("last_round_seconds"),
         "sent_bytes": told.get("sent_bytes", 0),
         "received_bytes": told.get("received_bytes", 0),
@@ -97,8 +101,7 @@ def print_status(table: dict[str, Any]) -> None:
         )
     else:
         delta, unit = (statement or {}).get("delta"), (statement or {}).get("unit", "client")
-        rows.append(
-            ("ε", f"{table['epsilon_spent']:.4g}", f"spent by the rounds done, δ = {delta}, unit: {unit}")
-        )
-    rows.append(("nDCG", "none", table["ndcg_note"]))
+        done = "the rounds done" + (" with their reports" if table["report_epsilon"] else "")
+        rows.append(("ε", f"{table['epsilon_spent']:.4g}", f"spent by {done}, δ = {delta}, unit: {unit}"))
+    rows.append(("nDCG", shown(table["ndcg"]), table["ndcg_note"]))
     print_rows(*rows)

@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 from quorank.errors import BadInput
 from quorank.federation import Federation, Sampled, Simulator, servers, wire
 from quorank.federation import checkpoint as checkpoint_module
-from quorank.federation.coordinator import CHECKPOINT, JOURNAL, Asynchronous, Coordinator, Rules
+from quorank.federation.asynchronous import Asynchronous
+from quorank.federation.coordinator import CHECKPOINT, JOURNAL, Coordinator, Rules
 from quorank.federation.krum import Krum
 from quorank.federation.trimmed import Median
 from quorank.learning import Evolution, Simulation
+from quorank.network.rebuilding_run import without
 from quorank.privacy import ClippedGaussian, PublishedLaplace, RandomisedResponse, Signs
 from quorank.rankers import Linear
 from quorank.users import Cascade
@@ -224,7 +226,7 @@ def test_a_full_disk_changes_nothing(tiny_collection, tmp_path, monkeypatch) -> 
     for reply in answers(simulator, coordinator):
         coordinator.receive(reply)
 
-    def full(*_):
+    def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
@@ -296,7 +298,11 @@ def test_asynchronous_rounds_weigh_by_age_and_count_once(tiny_collection, tmp_pa
         assert coordinator.receive(reply).accepted
     coordinator.advance()
     releases = [wire.decode_reply(content).release for content in sent]
-    expected = before + (2**-0.5 * releases[0] + releases[1] + releases[2]) / 3.0
+    weights = 2**-0.5 + 1.0 + 1.0
+    mean = (2**-0.5 * releases[0] + releases[1] + releases[2]) / weights
+    expected = (
+        before + 3.0 / len(coordinator.cohort) * mean
+    )  # three replies go three of so many parts of the way
     np.testing.assert_allclose(coordinator.state.theta, expected, atol=1e-12)
     for reply in answers(simulator, coordinator)[:3]:
         coordinator.receive(reply)
@@ -383,3 +389,44 @@ def test_attackers_and_personal_rankers_are_simulated_only(tiny_collection) -> N
     simulator = simulator_of(federation, tiny_collection)
     with pytest.raises(BadInput, match="in process only"):
         simulator.replies(coordinator_of(simulator).plan(), np.arange(2))
+
+
+@pytest.mark.parametrize("server", [servers.Add(1.0, 3.0), servers.Momentum()])
+def test_another_ranker_is_installed_with_nothing_of_the_old_one(server, tiny_collection, tmp_path) -> None:
+    """The next round is that of a coordinator which begins with this ranker, and a restart knows nothing else either."""
+    federation = Federation(CLIENTS, 3, server=server)
+    simulator = simulator_of(federation, tiny_collection)
+    rules = Rules(asynchronous=Asynchronous(replies=CLIENTS))
+    coordinator = coordinator_of(simulator, tmp_path, rules)
+    for reply in answers(simulator, coordinator):
+        coordinator.receive(reply)
+    other = np.linspace(-1.0, 1.0, len(coordinator.state.theta))
+    with pytest.raises(BadInput, match="between two rounds"):
+        coordinator.install(other)
+    coordinator.advance()
+    with pytest.raises(BadInput, match="another shape"):
+        coordinator.install(other[1:])
+    coordinator.install(other, forget={0, 1})
+    assert not (tmp_path / JOURNAL).exists()
+    for one in (coordinator, coordinator_of(simulator, tmp_path, rules)):
+        assert one.state.round == 1 and np.array_equal(one.state.theta, other)
+        assert np.array_equal(one.ranker, other)
+        fresh = server.start(len(other)) | ({"average": other} if "average" in one.state.memory else {})
+        assert all(np.array_equal(one.state.memory[name], fresh[name]) for name in fresh)
+        assert {client for client, _ in one._counted} == set(range(2, CLIENTS))
+
+
+def test_who_is_dismissed_is_waited_for_no_longer_nor_asked_again(tiny_collection) -> None:
+    simulator = simulator_of(FEDERATIONS["plain"], tiny_collection)
+    coordinator = coordinator_of(simulator)
+    replies = answers(simulator, coordinator)
+    assert coordinator.open and 3 in coordinator.waiting
+    coordinator.dismiss(without(coordinator.federation, (3,)), [3])
+    assert coordinator.waiting == frozenset(range(CLIENTS)) - {3}
+    assert "cohort" in coordinator.receive(replies[3]).reason
+    for client, reply in enumerate(replies):
+        if client != 3:
+            coordinator.receive(reply)
+    assert coordinator.advance().participants == CLIENTS - 1
+    coordinator.plan()
+    assert coordinator.cohort == frozenset(range(CLIENTS)) - {3}

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from quorank.federation import Federation, wire
 from quorank.federation import coordinator as coordinators
-from quorank.federation.coordinator import JOURNAL, Asynchronous, Coordinator, Rules
+from quorank.federation.asynchronous import Asynchronous
+from quorank.federation.coordinator import JOURNAL, Coordinator, Rules
 from quorank.federation.journal import Journal
 from quorank.federation.trimmed import Median
 from quorank.privacy import Plain
@@ -96,11 +97,13 @@ def test_the_disk_is_waited_for_once_and_nothing_is_lost(tmp_path, monkeypatch) 
     coordinator.plan()
     verdicts = coordinator.receive_many([reply_of(client) for client in (0, 1, 1, 2, 3)])
     assert [verdict.accepted for verdict in verdicts] == [True, True, False, True, True]
-    assert disk.waits == 1
+    assert disk.waits == 2  # for the replies, and for the name of a journal that is new
     coordinator.receive_many([])
-    assert disk.waits == 1
+    assert disk.waits == 2
+    assert coordinator.receive(reply_of(4)).accepted
+    assert disk.waits == 3
     again = coordinator_of(folder=tmp_path)  # killed here
-    assert set(again._replies) == {(client, 0) for client in range(4)}
+    assert set(again._replies) == {(client, 0) for client in range(5)}
     assert again.gathered().total.tobytes() == coordinator.gathered().total.tobytes()
 
 
@@ -108,7 +111,12 @@ def test_on_a_full_disk_none_of_a_group_is_accepted(tmp_path, monkeypatch) -> No
     disk, coordinator = Disk(monkeypatch), coordinator_of(folder=tmp_path)
     monkeypatch.setattr(coordinators, "GROUP_BYTES", 3 * 8 * SIZE)  # groups of three
     coordinator.plan()
-    disk.full_after = 1
+    for first in (0, 1):  # the content of a new journal, and its name
+        disk.full_after = disk.waits + first
+        with pytest.raises(OSError, match="No space left"):
+            coordinator.receive_many([reply_of(0)])
+        assert not coordinator._replies and not (tmp_path / coordinators.JOURNAL).exists()
+    disk.full_after = disk.waits + 2
     with pytest.raises(OSError, match="No space left"):
         coordinator.receive_many([reply_of(client) for client in range(7)])
     assert set(coordinator._replies) == {(client, 0) for client in range(3)}

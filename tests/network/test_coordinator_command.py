@@ -70,9 +70,38 @@ def here(tmp_path, monkeypatch) -> Path:
 def started(here, monkeypatch) -> list[tuple[Home, int | None]]:
     """No engine: what would run is only written down."""
     calls: list[tuple[Home, int | None]] = []
+    staying.clear()
     monkeypatch.setattr(flower_app, "check_installed", lambda: None)
-    monkeypatch.setattr(service_run, "run", lambda home, log, port: calls.append((home, port)))
+
+    def run(home, log, port, *, stay) -> None:
+        calls.append((home, port))
+        staying.append(stay)
+
+    monkeypatch.setattr(service_run, "run", run)
     return calls
+
+
+staying: list[bool] = []
+"""Of each start: whether the coordinator stays after its last round."""
+
+
+def test_rounds_that_do_not_wait_and_an_end_that_is_wanted(started, here) -> None:
+    call("start", "home", "--experiment", "small.toml", "--asynchronous", 0.5)
+    assert started[0][0].settings.asynchronous == 0.5
+    rules = coordinator_of(started[0][0]).rules
+    assert rules.asynchronous is not None and rules.asynchronous.replies == 1
+    call("start", "home", "--asynchronous", 0, "--exit-when-done")
+    assert coordinator_of(Home.open(here / "home")).rules.asynchronous is None
+    assert staying == [True, False]
+    assert "share from 0" in refused("start", "home", "--asynchronous", 2)
+    (here / "masked.toml").write_text(
+        SMALL.replace("clients = 2", "clients = 5") + '[privacy]\nkind = "secure-sum"\n'
+    )
+    told = refused("start", "masked", "--experiment", "masked.toml", "--asynchronous", 0.5)
+    assert "nor can a secure sum be made" in told and not (here / "masked").exists()
+    call("start", "masked", "--experiment", "masked.toml")
+    assert "secure sum" in refused("start", "masked", "--asynchronous", 0.5)
+    assert Home.open(here / "masked").settings.asynchronous == 0.0
 
 
 def test_the_first_start_makes_the_folder_and_later_ones_open_it(started, here) -> None:

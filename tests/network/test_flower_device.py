@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -53,6 +54,7 @@ def opened(link, monkeypatch):
         words = [sys.executable, "-S", "-c"]
         monkeypatch.setattr(flower_app.Commands, "supernode", lambda *_: [*words, node])
         monkeypatch.setattr(flower_app.Commands, "node_executor", lambda *_: [*words, executor])
+        monkeypatch.setattr(flower_device, "reachable", lambda address: True)
         link.open()
         return link
 
@@ -130,6 +132,69 @@ def test_the_key_is_its_owner_s_and_goes_with_the_line(opened) -> None:
     link.close()
     assert not link.folder.exists()
     assert all(process.poll() is not None for process in processes)
+
+
+def test_the_engine_is_started_when_somebody_answers_at_the_address(opened, link, monkeypatch) -> None:
+    monkeypatch.setattr(flower_device, "PROBE_SECONDS", 0.05)
+    for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    real = flower_device.reachable
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        link.bundle = replace(link.bundle, address=address)
+        assert not real(address)
+        words = [sys.executable, "-S", "-c", IDLE]
+        monkeypatch.setattr(flower_app.Commands, "supernode", lambda *_: words)
+        monkeypatch.setattr(flower_app.Commands, "node_executor", lambda *_: words)
+        link.open()
+        time.sleep(0.5)
+        assert not link.processes.children, "neither the node nor its executor"
+        listener.listen()
+        until(link._running, 5.0)
+        monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example.org:3128")
+        assert real("127.0.0.1:1"), "only the proxy could tell"
+
+
+def test_a_folder_by_a_relative_name(tiny_collection, tmp_path, monkeypatch) -> None:
+    """The engine's processes work in a folder of their own, so what they are told must not depend on where they are."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "desk").mkdir()
+    monkeypatch.setattr(flower_device, "reachable", lambda address: True)
+    told = []
+
+    def supernode(commands, key, port):
+        told.extend([key, commands.certificate, commands.secret])
+        program = f"import os, sys, time; os.path.isfile({str(key)!r}) or sys.exit(9); time.sleep(600)"
+        return [sys.executable, "-S", "-c", program]
+
+    monkeypatch.setattr(flower_app.Commands, "supernode", supernode)
+    monkeypatch.setattr(flower_app.Commands, "node_executor", lambda *_: [sys.executable, "-S", "-c", IDLE])
+    monkeypatch.setattr(flower_app, "check_installed", lambda: None)
+    link = flower_device.connect(bundle_of(simulator_of(tiny_collection)), Path("desk"))
+    try:
+        until(link._running)
+        assert all(path.is_absolute() and path.is_file() for path in told)
+        monkeypatch.chdir("/")
+        assert all(path.is_file() for path in told)
+    finally:
+        monkeypatch.setattr(flower_device, "LINGER_SECONDS", 0.0)
+        link.close()
+    assert not (tmp_path / "desk" / ENGINE).exists()
+
+
+def test_a_long_log_begins_anew_once_nothing_is_being_sent(opened, monkeypatch) -> None:
+    monkeypatch.setattr(flower_device, "LONGEST_LOG", 1000)
+    link = opened()
+    until(link._running)
+    log = link.folder / "node.log"
+    with log.open("ab") as stream:
+        stream.write(2000 * b"x" + b"Received successfully")
+    time.sleep(0.8)
+    assert log.stat().st_size > 2000, "an answer is on its way"
+    with log.open("ab") as stream:
+        stream.write(b"Sent successfully")
+    until(lambda: log.stat().st_size == 0)
 
 
 def test_whatever_ends_is_started_again_and_waits_longer_each_time(opened, monkeypatch) -> None:

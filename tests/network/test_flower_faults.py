@@ -13,7 +13,8 @@ from flower_runs import experiment_of, write_collection
 
 from quorank.experiments import storage
 from quorank.experiments.runner import Runner
-from quorank.federation.coordinator import Asynchronous, Coordinator, Rules
+from quorank.federation.asynchronous import Asynchronous
+from quorank.federation.coordinator import Coordinator, Rules
 from quorank.network.certificates import Authority, node_keys, write_private
 from quorank.network.driver import Driver, Shared, drive
 from quorank.network.loopback import worker_command

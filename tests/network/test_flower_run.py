@@ -50,22 +50,21 @@ def started(folder: Path, collection: Path, token: str, *words: str) -> subproce
     file = folder / "flower.toml"
     file.write_text(file_of(collection))
     (folder / "sent").mkdir()
+    return begun(folder, token, str(file), "--out", str(folder / "run"), *words)
+
+
+def again(folder: Path, token: str, *words: str) -> subprocess.Popen[str]:
+    return begun(folder, token, "--resume", str(folder / "run"), *words)
+
+
+def begun(folder: Path, token: str, *words: str) -> subprocess.Popen[str]:
     environment = {
         **os.environ,
         TOKEN: token,
         "QUORANK_SENT": str(folder / "sent"),
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
     }
-    command = [
-        sys.executable,
-        "-m",
-        "quorank.cli.main",
-        "run",
-        str(file),
-        "--out",
-        str(folder / "run"),
-        *words,
-    ]
+    command = [sys.executable, "-m", "quorank.cli.main", "run", *words]
     return subprocess.Popen(
         command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=folder
     )
@@ -127,21 +126,48 @@ def test_four_nodes_come_to_the_same_bytes_send_nothing_private_and_leave_no_pro
         assert seen_in(b"".join(sent) + leak, secrets)
 
 
-def test_killed_without_warning_it_leaves_no_process_and_any_engine_goes_on(
+def until(ready, process: subprocess.Popen[str], seconds: float = 240.0) -> None:
+    end = time.monotonic() + seconds
+    while not ready():
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_interrupted_and_killed_in_the_middle_it_goes_on_to_the_same_bytes_and_leaves_no_process(
     collection, expected, tmp_path
 ) -> None:
-    token = uuid.uuid4().hex
-    process = started(tmp_path, collection, token, "--engine", "flower", "--nodes", "1", "-q")
-    end = time.monotonic() + 200
-    while not any((tmp_path / "sent").iterdir()) and process.poll() is None and time.monotonic() < end:
-        time.sleep(0.05)
-    assert len(running(token)) >= 6  # in the middle of the first round
+    """Ctrl-C in one round, SIGKILL in a later one, and each time `--resume` on real nodes again."""
+    token, sent = uuid.uuid4().hex, tmp_path / "sent"
+    words = ("--engine", "flower", "--nodes", "2", "-q")
+    process = started(tmp_path, collection, token, *words)
+    until(lambda: sum(1 for _ in sent.iterdir()) >= 3, process)  # in the second round
+    assert len(running(token)) >= 8
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"go on with: quorank run --resume {tmp_path / 'run'} --engine flower" in error
+    gone(token)
+    assert (tmp_path / "run" / "checkpoint.npz").is_file()
+
+    before = sum(1 for _ in sent.iterdir())
+    process = again(tmp_path, token, *words)
+    until(lambda: sum(1 for _ in sent.iterdir()) > before, process)
     process.send_signal(signal.SIGKILL)
     process.communicate(timeout=60)
+    gone(token)
+    assert not (tmp_path / "run" / "ranker.json").exists()
+
+    process = again(tmp_path, token, *words)
+    _, error = process.communicate(timeout=280)
+    assert process.returncode == 0, error
+    assert results(tmp_path / "run") == results(expected)
+    gone(token)
+
+
+def gone(token: str) -> None:
+    """The processes go with the one that started them, within seconds also where it was killed."""
     end = time.monotonic() + 20
     while running(token) and time.monotonic() < end:
         time.sleep(0.1)
     assert running(token) == []
-    assert not (tmp_path / "run" / "ranker.json").exists()
-    run_experiment(experiment_of(collection), tmp_path / "run", resume=True, threads=1)
-    assert results(tmp_path / "run") == results(expected)

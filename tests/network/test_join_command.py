@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
 import typer
+from flower_runs import TOKEN, running
 from typer.testing import CliRunner
 
 from quorank.cli.join import join
@@ -225,3 +233,47 @@ def test_refusals(here, monkeypatch) -> None:
         SMALL.replace("interactions = 3", "interactions = 4") + '[learner]\nkind = "evolution"\n'
     )
     assert "devices learn with pdgd" in refused("--data", "third", "--simulate", "small.toml", "--client", 1)
+
+
+ENGINE = """
+import sys
+from quorank.cli.main import main
+from quorank.network import flower_app, flower_device
+idle = [sys.executable, "-S", "-c", "import time; time.sleep(600)"]
+flower_app.Commands.supernode = flower_app.Commands.node_executor = lambda *_: idle
+flower_app.check_installed = lambda: None
+flower_device.reachable = lambda address: True
+sys.argv = ["quorank", "join", *sys.argv[1:]]
+main()
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds processes by /proc")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_ends_cleanly_when_it_is_asked_to(number, here) -> None:
+    """The engine's folder with the key and its processes are gone, and the exit code says that it was stopped."""
+    bundle = Bundle(
+        "desk", "localhost:9092", "PEM", KEYS.private.decode(), Terms.of(experiment(folder=here), 46, 0)
+    )
+    bundle.write(here / "desk.json")
+    token = secrets.token_hex(8)
+    words = [sys.executable, "-c", ENGINE, "--data", "desk", "--bundle", "desk.json", "--consent", "on"]
+    with subprocess.Popen(
+        words, env={**os.environ, TOKEN: token}, stderr=subprocess.PIPE, text=True
+    ) as child:
+        try:
+            end = time.monotonic() + 30.0
+            while not (here / "desk" / "engine" / "executor.log").exists():
+                assert time.monotonic() < end and child.poll() is None
+                time.sleep(0.05)
+            assert (here / "desk" / "engine" / "node.key").exists()
+            child.send_signal(number)
+            assert child.wait(30) == 130
+            assert child.stderr is not None and "Traceback" not in child.stderr.read()
+        finally:
+            child.kill()
+    assert not (here / "desk" / "engine").exists()
+    end = time.monotonic() + 5.0
+    while running(token):
+        assert time.monotonic() < end, running(token)
+        time.sleep(0.05)

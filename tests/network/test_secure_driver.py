@@ -132,9 +132,8 @@ def test_simulated_clients_that_cannot_be_played_stop_the_run(tiny_collection, t
 
 
 def devices_of(simulator, tmp_path):
-    return {
-        c: Answering(device_of(simulator, tmp_path / str(c), c)) for c in range(simulator.federation.clients)
-    }
+    clients = range(simulator.federation.clients)
+    return {c: Answering.of(device_of(simulator, tmp_path / str(c), c)) for c in clients}
 
 
 def respond(answering_, simulator, client: int, content: bytes) -> bytes | Failure:

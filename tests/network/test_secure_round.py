@@ -16,6 +16,7 @@ from quorank.federation import Federation, wire
 from quorank.network import frames, secure_round
 from quorank.network.client_privacy import words_of
 from quorank.network.declined import Declined
+from quorank.network.observe import reason_code
 from quorank.network.secure_device import SecureDevice, gathered_of, least_of, plan_of, smallest_of
 from quorank.network.secure_round import (
     AGREEMENT,
@@ -33,7 +34,7 @@ from quorank.privacy.secure_client import SecureClient
 from quorank.privacy.secure_graph import Neighbourhood, neighbours_for
 from quorank.privacy.secure_identity import GuardedClient, Identity, SignedKeys, packed
 from quorank.privacy.secure_masks import Occasion
-from quorank.privacy.secure_messages import AdvertiseKeys, UnmaskRequest
+from quorank.privacy.secure_messages import AdvertiseKeys, MaskedInput, ShareKeys, UnmaskRequest
 from quorank.privacy.secure_server import RoundFailed
 
 SESSION, LENGTH = b"a session", 7
@@ -173,11 +174,14 @@ def test_false_late_and_repeated_replies_change_nothing() -> None:
                 verdict = round_.receive(client, content)
                 assert not verdict.accepted
                 assert words in verdict.reason
+                assert reason_code(verdict.reason).startswith(("secure_", "bundle")), verdict.reason
             replies[client] = members[client].answer(task)
             assert members[client].answer(task) == replies[client]  # lost and asked again: the same bytes
             other = clients[client - 1]
-            assert not round_.receive(other, replies[client]).accepted
-            assert not round_.receive(99, replies[client]).accepted
+            for someone in (other, 99):
+                verdict = round_.receive(someone, replies[client])
+                assert not verdict.accepted
+                assert reason_code(verdict.reason).startswith("secure_"), verdict.reason
             assert round_.receive(client, replies[client]).accepted
             assert "already" in round_.receive(client, replies[client]).reason
         assert round_.complete()
@@ -300,7 +304,7 @@ def test_a_client_signs_one_list() -> None:
 def test_a_server_that_invents_clients_or_keys_is_refused(lie) -> None:
     clients = list(range(5))
     round_, members = until(SHARES, clients, 3, pinned_of(clients))
-    keys, *signed = opened(round_.tasks()[0])[1]
+    keys, claims, *signed = opened(round_.tasks()[0])[1]
     evil = SecureClient(4, Occasion(SESSION, 9) if lie == "other occasion" else OCCASION)
     forged = SignedKeys(evil.advertise(), bytes(64))
     by_client = {SignedKeys.from_bytes(raw).keys.client: SignedKeys.from_bytes(raw) for raw in signed}
@@ -334,7 +338,7 @@ def test_a_server_that_invents_clients_or_keys_is_refused(lie) -> None:
         holders = tuple((c, channel if c == 4 else k) for c, k in listed.holders)
         masks = tuple((c, mask if c == 4 else k) for c, k in listed.masks)
     false = replace(listed, holders=holders, masks=masks)
-    parts = [false.to_bytes(), *(one.to_bytes() for one in by_client_new.values())]
+    parts = [false.to_bytes(), claims, *(one.to_bytes() for one in by_client_new.values())]
     who = 70 if lie == "invented client" else 4
     refused(members[0], envelope(SHARES, parts), rf"keys of \[{who}\] that are not signed by them")
 
@@ -343,7 +347,41 @@ def test_the_server_leaves_out_whose_keys_are_not_signed() -> None:
     clients = list(range(4))
     round_ = round_of(clients, 3, pinned_of(clients))
     stranger = SecureMember(0, OCCASION, lambda: np.zeros(LENGTH, np.uint32), IDENTITIES[50], 3)
-    assert "not signed" in round_.receive(0, stranger.answer(round_.tasks()[0])).reason
+    verdict = round_.receive(0, stranger.answer(round_.tasks()[0]))
+    assert "not signed" in verdict.reason
+    assert reason_code(verdict.reason) == "secure_unsigned"
+
+
+def test_what_clients_send_to_the_sum_s_server_is_refused_under_codes() -> None:
+    """The sentences of the server itself, which begin with a client's number."""
+    clients = list(range(4))
+    vectors, pinned = vectors_of(clients), pinned_of(clients)
+
+    def reasons(phase, false) -> set[str]:
+        members = members_of(vectors, 3, pinned)
+        round_ = played(round_of(clients, 3, pinned, deadline=1e9), members, through=phase)
+        reply = opened(members[0].answer(round_.tasks()[0]))[1][0]
+        return {reason_code(round_.receive(0, envelope(phase, [content])).reason) for content in false(reply)}
+
+    other = Occasion(b"another", 2)
+    stray = GuardedClient(SecureClient(0, other, None), IDENTITIES[0], 3).advertise()
+    assert reasons(KEYS, lambda reply: [stray.to_bytes(), reply[:20]]) == {
+        "secure_other_round",
+        "secure_malformed",
+    }
+
+    def fewer(reply):
+        shares = ShareKeys.from_bytes(reply)
+        return [replace(shares, sealed=shares.sealed[1:]).to_bytes()]
+
+    assert reasons(SHARES, fewer) == {"secure_shares"}
+
+    def longer(reply):
+        masked = MaskedInput.from_bytes(reply)
+        return [replace(masked, words=masked.words + bytes(4)).to_bytes()]
+
+    assert reasons(MASKED, longer) == {"secure_shape"}
+    assert reasons(AGREEMENT, lambda reply: [bytes(64)]) == {"secure_agreement"}
 
 
 def secure_federation(**options) -> Federation:
@@ -444,4 +482,5 @@ def test_messages_hold_nothing_of_the_input() -> None:
             round_.receive(client, reply)
         round_.advance()
     assert vectors[0][:1].tobytes() not in sent
-    assert frames.unpack(sent[6 : 6 + 8 + 156])  # the first message: keys under a signature
+    signed, identity = frames.unpack(sent[6 : 6 + 12 + 156 + 32])  # the first message: keys under a signature
+    assert identity == IDENTITIES[0].public and SignedKeys.from_bytes(signed).genuine({0: identity}, OCCASION)

@@ -379,10 +379,10 @@ def test_sigterm_stops_it_in_the_middle_of_a_round(home, tmp_path, runner, expec
 
 
 def test_a_full_disk_is_waited_for(home, tmp_path, runner, expected, monkeypatch) -> None:
-    from quorank.federation import coordinator as coordinators
+    from quorank.federation import checkpoint as checkpoints
 
     invited(home, tmp_path)
-    real, calls = coordinators.write_arrays, []
+    real, calls = checkpoints.write_arrays, []
 
     def full(path, arrays):
         calls.append(path)
@@ -390,7 +390,7 @@ def test_a_full_disk_is_waited_for(home, tmp_path, runner, expected, monkeypatch
             raise OSError(28, "no space left on device", str(path))
         real(path, arrays)
 
-    monkeypatch.setattr(coordinators, "write_arrays", full)
+    monkeypatch.setattr(checkpoints, "write_arrays", full)
     monkeypatch.setattr(services, "DISK_SECONDS", 0.01)
     stream = io.StringIO()
     assert run(home, EventLog(stream), None, in_memory(runner)) is True

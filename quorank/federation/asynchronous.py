@@ -1,0 +1,58 @@
+"""Asynchronous rounds: a round ends after so many replies, whichever round those began in (Nguyen et al. 2022, FedBuff).
+
+Every update moves the ranker as far as it would among a whole cohort: a round of K replies from a cohort of n goes K/n of
+the way, so that after the same number of interactions an asynchronous run has gone as far as a synchronous one, however
+many replies came together. FedBuff's age weights, (1 + τ)^−power for an update that began τ rounds ago, are relative: they
+say which updates count more, and do not shorten the way.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from quorank.errors import require
+from quorank.federation.rounds import Federation
+from quorank.privacy import Mechanism, Plain
+
+
+@dataclass(frozen=True)
+class Asynchronous:
+    """A round ends after `replies` of them, however old."""
+
+    replies: int = 10  # K
+    power: float = 0.0  # an update that began τ rounds ago counts (1 + τ)^−power of a fresh one
+    most: int = 20  # rounds; what is older is refused
+
+    def __post_init__(self) -> None:
+        require(self.replies >= 1, f"replies must be at least 1, got {self.replies}")
+        require(self.power >= 0.0, f"power must be at least 0, got {self.power}")
+        require(self.most >= 0, f"most must be at least 0, got {self.most}")
+
+    @staticmethod
+    def of(share: float, federation: Federation) -> Asynchronous:
+        """Rounds that end after this share of a cohort's replies."""
+        require(0.0 < share <= 1.0, f"asynchronous: the share must be above 0 and at most 1, got {share}")
+        return Asynchronous(max(1, round(share * federation.participation.size(federation.clients))))
+
+    def weight(self, staleness: int) -> float:
+        """(1 + τ)^−power."""
+        return float((1.0 + staleness) ** -self.power)
+
+    def stretch(self, ages: list[int], asked: int) -> float:
+        """What the mean of the weighted updates is multiplied with: K/n over their mean weight."""
+        weights = math.fsum(self.weight(age) for age in ages)
+        return len(ages) / max(asked, 1) * len(ages) / weights if weights > 0.0 else 1.0
+
+
+def check_asynchronous(federation: Federation, mechanism: Mechanism) -> None:
+    """Refuse what asynchronous rounds cannot be."""
+    require(
+        isinstance(mechanism, Plain),
+        "asynchronous rounds mix updates of several rankers, and no noise is accounted for that, nor can a secure sum be "
+        "made of them: leave privacy out, or asynchronous",
+    )
+    require(
+        federation.beta == 0.0,
+        f"{federation.aggregation.kind} with history needs everyone in every round; take history out, or asynchronous",
+    )

@@ -1,0 +1,40 @@
+"""Starts a coordinator as a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+from quorank.errors import BadInput
+from quorank.network.service_files import LOG, Home
+
+START_SECONDS = 300.0
+
+
+def detach(home: Home, metrics_port: int | None, stay: bool) -> None:
+    """Start it, and wait until its engine is up; what it prints goes into its log."""
+    words = [sys.executable, "-m", "quorank.network.service_run", str(home.path)]
+    words += [] if metrics_port is None else [str(metrics_port)]
+    words += [] if stay else ["--exit-when-done"]
+    descriptor = os.open(home.path / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        child = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=descriptor, stderr=descriptor, start_new_session=True
+        )
+    finally:
+        os.close(descriptor)
+    end = time.monotonic() + START_SECONDS
+    while time.monotonic() < end:
+        told = home.last_status()
+        if told.get("process") == child.pid and told.get("state") in ("running", "done"):
+            return
+        if child.poll() is not None:
+            lines = (home.path / LOG).read_text(errors="replace").splitlines()
+            said = [line.removeprefix("quorank: ") for line in lines if line.startswith("quorank: ")]
+            raise BadInput(
+                said[-1] if said else f"{home.path}: the coordinator did not start; see {home.path / LOG}"
+            )
+        time.sleep(0.2)
+    raise BadInput(f"{home.path}: the coordinator is not up after {START_SECONDS:g} s; see {home.path / LOG}")
