@@ -22,6 +22,7 @@ OLDEST, NEWEST = (1, 41), (1, 43)
 """Versions of Flower from the first to below the second are known to work."""
 
 CONNECTION = "quorank"
+EXECUTOR = "quorank.network.flower_executor"
 POLL = "0.2"
 """Seconds between two looks of a SuperExec for a task."""
 
@@ -119,12 +120,17 @@ class Commands:
 
     def node_executor(self, port: int) -> list[str]:
         """Starts a ClientApp for every task; it reaches its SuperNode on the same machine, without TLS."""
-        command = [sys.executable, "-m", "quorank.network.flower_executor"]
+        command = [sys.executable, "-m", EXECUTOR]
         return [*command, *self._executor(f"127.0.0.1:{port}"), "--insecure"]
 
     def _executor(self, address: str) -> list[str]:
         secret = ["--superexec-auth-secret-file", str(self.secret)]
         return ["--runtime-api-address", address, *secret]
+
+
+def by_flower(command: list[str]) -> list[str]:
+    """A node's executor as Flower itself starts it, with a new process for every task."""
+    return [_script("flower-superexec"), *command[command.index(EXECUTOR) + 1 :]]
 
 
 def register(public_key: Path, name: str) -> list[str]:

@@ -1,8 +1,10 @@
 """What a round costs on a Flower network of this machine: Quorank's rounds, and Flower's own FedAvg on the same nodes.
 
 Both run on one network, one after the other: the same SuperLink with TLS and registered keys, the same nodes, as many
-parameters, clients that do next to nothing. Besides the clock's time there is the computing time of all processes, which
-other work on the machine changes less. Memory counts pages that processes share once (proportional set size).
+parameters, clients that do next to nothing. Quorank's tasks are split off a process that has Flower loaded
+(`flower_executor`), FedAvg's are started as Flower starts them. Besides the clock's time there is the computing time of all
+processes, which other work on the machine changes less. Memory counts pages that processes share once (proportional set
+size).
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from typing import Any
 
 from quorank.errors import require
 from quorank.network import flower_app
-from quorank.network.driver import Driver, Own
+from quorank.network.driver import Driver, Shared
 from quorank.network.flower_network import FlowerNetwork
 from quorank.network.light_devices import Devices, Traffic
 from quorank.network.load import coordinator_of
@@ -54,6 +56,7 @@ def loopback_figures(nodes: int = 4, parameters: int = 136, rounds: int = 3) -> 
             _ours(network, replace(traffic, rounds=1), Path(folder))  # a rehearsal, as FedAvg has one
             ours = _measured(network, rounds, lambda: _ours(network, traffic, Path(folder)))
             network.transport.close()
+            _executors_by_flower(network)
             _begin(network, plain, orders)
             theirs = _measured(network, rounds, lambda: _theirs(orders), ours=False)
     return {
@@ -78,7 +81,7 @@ RATIOS = (
 
 def _ours(network: FlowerNetwork, traffic: Traffic, folder: Path) -> list[float]:
     """When each of our rounds ended, the start first."""
-    driver = Driver(network.transport, Own(dict(enumerate(network.names))), tend=network.tend)
+    driver = Driver(network.transport, Shared(network.names), tend=network.tend)
     with tempfile.TemporaryDirectory(dir=folder) as own:
         coordinator, times = coordinator_of(traffic, Path(own)), [time.time()]
         while not coordinator.done:
@@ -87,6 +90,15 @@ def _ours(network: FlowerNetwork, traffic: Traffic, folder: Path) -> list[float]
             late = times[-1] - times[0] > LONGEST
             require(not late, f"the network needed over {LONGEST:g} s for {len(times) - 1} rounds")
     return times
+
+
+def _executors_by_flower(network: FlowerNetwork) -> None:
+    """FedAvg is measured as Flower runs it; the nodes stay."""
+    for name in network.names:
+        executor = f"{name}-executor"
+        command, variables = network._recipes[executor]
+        network.processes.kill(executor)
+        network.start(executor, flower_app.by_flower(command), variables)
 
 
 def _begin(network: FlowerNetwork, app: Path, orders: Path) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
 import sys
 import traceback
@@ -31,6 +30,8 @@ from flwr.supernode.runtime.run_clientapp import run_clientapp
 from quorank.network import flower_client
 
 LARGEST = 1 << 16  # bytes of an order
+REST = 1.0
+"""Seconds after which the nursery sees to children that have ended, at the latest."""
 
 _FIELDS = ("runtime_api_address", "token", "insecure", "root_certificates_path", "parent_pid")
 _LOADED = flower_client.app
@@ -57,11 +58,19 @@ class ForkingExecutor(SubprocessExecutor):  # type: ignore[misc]  # Flower is no
 
 def _nursery(orders: socket.socket) -> None:
     """Fork a child for every order until the executor has gone."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the children
-    while order := orders.recv(LARGEST):
+    orders.settimeout(REST)
+    while True:
+        with suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG) != (0, 0):
+                pass
+        try:
+            order = orders.recv(LARGEST)
+        except TimeoutError:
+            continue
+        if not order:
+            return
         if os.fork() == 0:
             orders.close()
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             _run(json.loads(order))
 
 

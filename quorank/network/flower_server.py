@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import select
 import socket
-from collections.abc import Iterable
 from typing import Any
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
@@ -60,21 +59,29 @@ class Bridge:
         if not ready:
             return True
         content = self.connection.recv(1 << 20)
+        pushes: dict[bytes, tuple[int, bytes]] = {}
         for word, token, *rest in self.incoming.add(content):
             if word == PUSH:
-                self.push(token, int(rest[0]), rest[1])
+                pushes[token] = int(rest[0]), rest[1]
             elif word == FORGET:
+                pushes.pop(token, None)
                 self.tokens = {name: own for name, own in self.tokens.items() if own != token}
+        if pushes:
+            self.push(pushes)
         return bool(content)
 
-    def push(self, token: bytes, node: int, content: bytes) -> None:
-        record = RecordDict({RECORD: ConfigRecord({CONTENT: content})})
-        names: Iterable[Any] = self.grid.push_messages([Message(record, node, KIND)])
-        for name in names:
-            if name:
-                self.tokens[name] = token
-                return
-        frames.send(self.connection, [FAILED, token])
+    def push(self, pushes: dict[bytes, tuple[int, bytes]]) -> None:
+        """Hand messages to Flower in one call; what it does not take has failed."""
+        messages = [
+            Message(RecordDict({RECORD: ConfigRecord({CONTENT: content})}), node, KIND)
+            for node, content in pushes.values()
+        ]
+        names: list[Any] = list(self.grid.push_messages(messages))
+        for at, token in enumerate(pushes):
+            if at < len(names) and names[at]:
+                self.tokens[names[at]] = token
+            else:
+                frames.send(self.connection, [FAILED, token])
 
     def arrived(self, message: Message) -> None:
         token = self.tokens.pop(message.metadata.reply_to_message_id, None)

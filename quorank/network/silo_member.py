@@ -117,7 +117,7 @@ class Member:
             GREETED: "it waits until the keys are agreed",
             COUNTED: "it builds its sketches and waits for the sum of the statistics",
             ASKED: f"it asks and answers; {self.hearing.state()}" if self.session.is_agreed else "",
-            LEARNING: "the ranker is trained",
+            LEARNING: "the ranker is being trained",
             FINISHED: "the ranker is there",
         }
         return f"{self.name}: {words[self.place]}"

@@ -31,7 +31,7 @@ Doubles = npt.NDArray[np.float64]
 
 PIECE = 1 << 20
 """The most bytes of a piece."""
-ROOM = 2 * PIECE + 64
+ROOM = 8 * PIECE + 64
 """The most bytes of pieces in one message."""
 MOST_RECORD = MOST_BYTES + (1 << 16)
 """The most bytes of a record: an envelope, and a little around it."""

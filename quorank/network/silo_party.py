@@ -136,6 +136,8 @@ class SiloParty:
         self._closing = True
         if self._worker is not None:
             self._worker.join(CLOSE)
+        if self._is_finished:
+            self._store.compact()
         self._store.close()
 
     # ------------------------------------------------------------ what the coordinator asks

@@ -54,6 +54,8 @@ class SiloServer:
 
     def close(self) -> None:
         """Let go of the folder."""
+        if self.done:
+            self._store.compact()
         self._store.close()
 
     @property
@@ -85,12 +87,16 @@ class SiloServer:
             entry["bytes"] += way.bytes
         return found
 
+    def waits(self, party: str) -> bool:
+        """Whether this party has something to hear or to say."""
+        number = self.terms.number(party)
+        return not self.done and bool(self._store.waiting(party) or self._run.owes(number))
+
     def due(self, party: str) -> bytes | None:
         """What this party is asked now; None where it has all that it is told and nothing to say."""
-        number = self.terms.number(party)
-        if self.done or not (self._store.waiting(party) or self._run.owes(number)):
+        if not self.waits(party):
             return None
-        return self._store.message(party, number, self._digest).to_bytes(to_party=True)
+        return self._store.message(party, self.terms.number(party), self._digest).to_bytes(to_party=True)
 
     def receive(self, party: str, content: bytes) -> None:
         """Take a party's answer; what must be refused raises BadInput and changes nothing."""

@@ -194,7 +194,7 @@ class SiloService:
         """The parties whose answer the session waits for."""
         if self.server.done:
             return []
-        return [name for name in self.home.group.parties if self.server.due(name) is not None]
+        return [name for name in self.home.group.parties if self.server.waits(name)]
 
     def left(self) -> float | None:
         """Seconds that the turns to come will take, if they take as long as those of this process; None before any."""

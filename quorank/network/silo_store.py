@@ -14,7 +14,7 @@ import os
 import sqlite3
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import RLock
 from typing import Any
@@ -121,6 +121,12 @@ class SiloStore:
         """What a query finds."""
         with self._mutex, self._faults():
             return self.database.execute(query, values).fetchall()
+
+    def compact(self) -> None:
+        """Give back the room of what was deleted; where there is none to do it in, the file stays as large as it was."""
+        with self._mutex, suppress(sqlite3.Error):
+            self.database.execute("VACUUM")
+            self.database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def close(self) -> None:
         with self._mutex:

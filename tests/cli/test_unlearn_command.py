@@ -18,7 +18,7 @@ from unlearning_runs import experiment, kept, made
 from quorank.data.source import DataSource
 from quorank.errors import Interrupted
 from quorank.evaluation.ranker import Evaluator
-from quorank.experiments import runner, storage, unlearned_files
+from quorank.experiments import runner, storage, unlearned_files, unlearned_run
 from quorank.experiments.erasure import erase
 from quorank.federation import Simulator
 from quorank.federation.unlearning import KeptRound, fresh_seed, rebuild, scaled_steps
@@ -162,6 +162,9 @@ def test_a_request_that_was_cut_short_anywhere_is_finished_by_repeating_it(
     quorank: Quorank, monkeypatch: pytest.MonkeyPatch, out: str | None
 ) -> None:
     """Every write and every deletion is made to fail once: then nothing has changed, or the next try does the rest."""
+    monkeypatch.setattr(
+        unlearned_run, "report_page", lambda run: f"a page about {run.summary}"
+    )  # drawing takes long
     made()
     flags = ["unlearn", "run", "--client", 3, "--json", "-q", *(["--out", out] if out else [])]
 

@@ -66,7 +66,15 @@ def coordinator_of(simulator, ticks=None, **options) -> Coordinator:
 
 def answering(simulator, tmp_path):
     clients = SimulatedClients(simulator, Keeper(0, tmp_path, simulator.simulation.parameters))
-    return lambda node, content: clients.respond(content)
+
+    def answer(node, content):
+        task = wire.decode_task(content)
+        if node.startswith("device-"):  # one task for all devices, who know their numbers
+            assert task.clients == ()
+            content = wire.encode_task(replace(task, clients=(int(node.removeprefix("device-")),)))
+        return clients.respond(content)
+
+    return answer
 
 
 def driver_of(transport, ticks, assignment=None, **options) -> Driver:
@@ -249,7 +257,6 @@ def test_devices_play_themselves_and_are_missed_until_the_deadline(tiny_collecti
 
     def answer(node, content):
         asked.append(node)
-        assert [f"device-{client}" for client in wire.decode_task(content).clients] == [node]
         return clients(node, content)
 
     transport = Memory(answer, names)

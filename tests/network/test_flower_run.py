@@ -139,10 +139,10 @@ def test_interrupted_and_killed_in_the_middle_it_goes_on_to_the_same_bytes_and_l
 ) -> None:
     """Ctrl-C in one round, SIGKILL in a later one, and each time `--resume` on real nodes again."""
     token, sent = uuid.uuid4().hex, tmp_path / "sent"
-    words = ("--engine", "flower", "--nodes", "2", "-q")
+    words = ("--engine", "flower", "--nodes", "1", "-q")
     process = started(tmp_path, collection, token, *words)
-    until(lambda: sum(1 for _ in sent.iterdir()) >= 3, process)  # in the second round
-    assert len(running(token)) >= 8
+    until(lambda: sum(1 for _ in sent.iterdir()) >= 2, process)  # in the second round
+    assert len(running(token)) >= 6
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=60)
     assert process.returncode == 130

@@ -71,8 +71,10 @@ class FakeGrid:
         return [5, 6]
 
     def push_messages(self, messages):
+        first = len(self.pushed) + 1
         self.pushed += messages
-        return [None if m.metadata.dst_node_id == 6 else f"flower-{len(self.pushed)}" for m in messages]
+        numbered = enumerate(messages, first)
+        return [None if m.metadata.dst_node_id == 6 else f"flower-{number}" for number, m in numbered]
 
     def pull_messages(self, ids):
         found = [reply for reply in self.replies if reply.metadata.reply_to_message_id in ids]

@@ -275,8 +275,8 @@ def test_one_more_leaves_while_the_ranker_is_built_again(world) -> None:
         (LEAVER, True, 2),
         (4, True, 2),
     ]
-    last = [wire.decode_task(content) for client, content in world.asked if content.startswith(b"QRNK")]
-    assert {task.clients for task in last if task.run == name_of("run", 2, 1)} == {(0,), (1,), (3,), (5,)}
+    tasks = [(client, wire.decode_task(text)) for client, text in world.asked if text.startswith(b"QRNK")]
+    assert {client for client, task in tasks if task.run == name_of("run", 2, 1)} == {0, 1, 3, 5}
 
 
 def test_nobody_is_forgotten_by_another_s_word(world) -> None:

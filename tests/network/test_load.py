@@ -64,7 +64,7 @@ def test_rounds_end_over_a_bad_network_and_what_came_twice_counts_once(tmp_path)
     stages = found["seconds_by_stage"]
     assert found["gives_way_first"] in stages
     assert sum(stages.values()) == pytest.approx(found["seconds_per_round"] * SMALL.rounds, rel=1e-6)
-    task, reply = len(wire.encode_task(wire.Task("run", 0, np.zeros(12), {}, (299,)))), 8 * 15
+    task, reply = len(wire.encode_task(wire.Task("run", 0, np.zeros(12), {}))), 8 * 15
     assert found["bytes_to_device"] >= 0.95 * task
     assert 0.7 * reply < found["bytes_from_device"] < 4 * (reply + 120)
 

@@ -556,7 +556,7 @@ def test_turns_are_timed_from_the_second_on_and_refusals_logged_as_codes(tmp_pat
     service = SiloService(made(tmp_path / "home"), EventLog(log), lambda: now)
     service.server.close()
     server = SimpleNamespace(turns=(0, 10), refused={}, done=False, phase="training")
-    server.due, server.traffic = lambda party: b"x" if party == "west" else None, dict
+    server.waits, server.traffic = lambda party: party == "west", dict
     service.server = server
     assert service.left() is None
     for at, turns in ((1300.0, 1), (1304.0, 2), (1304.0, 2), (1312.0, 4)):
