@@ -95,8 +95,7 @@ def join(
         if bundle is None and rehearsal is None:
             show_status(data, json)
             return
-    with _stoppable():
-        _take_part(data, rehearsal, invitation, quiet=quiet or json)
+    _take_part(data, rehearsal, invitation, quiet=quiet or json)
     show_status(data, json)
 
 
@@ -223,6 +222,7 @@ def _show_identity(data: Path) -> None:
 
 def _take_part(data: Path, rehearsal: Rehearsal | None, invitation: Bundle | None, *, quiet: bool) -> None:
     from quorank.cli.join_display import known_terms
+    from quorank.experiments.runner import interruptible
     from quorank.network import link as links
     from quorank.network.declined import Declined
     from quorank.network.device import Device
@@ -241,7 +241,7 @@ def _take_part(data: Path, rehearsal: Rehearsal | None, invitation: Bundle | Non
             told = answer.sentence if isinstance(answer, Declined) else f"sent {len(answer):,} bytes"
             print(f"task {sent}: {told}" if sent else told, file=sys.stderr, flush=True)
 
-    with PrivateStore(data) as store:
+    with PrivateStore(data) as store, interruptible() as asked:
         terms = known_terms(store)
         device = Device(store, terms, seed=None if rehearsal is None else rehearsal.experiment.seed)
         if invitation is not None:
@@ -249,10 +249,13 @@ def _take_part(data: Path, rehearsal: Rehearsal | None, invitation: Bundle | Non
         else:
             assert rehearsal is not None
             line = rehearsal.link(data)
+        line.stop = asked
         try:
             links.take_part(device, line, None if rehearsal is None else rehearsal.user, seen)
         finally:
             line.close()
+        if asked():
+            raise KeyboardInterrupt
 
 
 def _leave(data: Path, coordinator: str | None, json: bool) -> None:

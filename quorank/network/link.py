@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
-from queue import Queue
+from queue import Empty, Queue
 from typing import Protocol
 
 from quorank.errors import BadInput
@@ -25,6 +25,9 @@ from quorank.network.leaving import Leaving, check_request, receipt_of
 ENGINE = "quorank.network.flower_device"
 """The module whose `connect(bundle, folder)` gives a `Link`; `folder` is the device's, for what the engine keeps."""
 
+LOOK_SECONDS = 0.25
+"""A line is asked so often whether it is to end."""
+
 Search = Callable[[Device], None]
 """Lets a user search once with the device: simulated users, in rehearsals."""
 
@@ -34,6 +37,9 @@ Others = Callable[[wire.Task, list[int]], Iterable[bytes | wire.Reply]]
 
 class Link(Protocol):
     """A device's line to its coordinator."""
+
+    stop: Callable[[], bool] | None
+    """Ends the line between two tasks, where it says so."""
 
     def tasks(self) -> Iterator[bytes]:
         """What the coordinator asks (`wire` tasks), until the line ends. Each is answered by one `send`."""
@@ -97,13 +103,14 @@ class Direct:
     others: Others = _nobody
     keys: dict[int, bytes] = field(default_factory=dict)  # by client: the public keys that nodes are known by
     patience: int = 3  # answers without a release in a row, after which the line ends
+    stop: Callable[[], bool] | None = None
     verdicts: list[Verdict] = field(default_factory=list, init=False)
     leavers: list[Leaving] = field(default_factory=list, init=False)
     _refused: int = field(default=0, init=False)
 
     def tasks(self) -> Iterator[bytes]:
         coordinator = self.coordinator
-        while not coordinator.done and self._refused < self.patience:
+        while not coordinator.done and self._refused < self.patience and not (self.stop and self.stop()):
             task = coordinator.plan()
             for reply in self.others(task, sorted(coordinator.waiting - {self.client})):
                 coordinator.receive(reply)
@@ -135,6 +142,7 @@ class Handed:
     """A link whose tasks are handed in by another thread, which waits for the answer: `respond` for a worker."""
 
     confirm: Callable[[bytes], bytes] | None = None  # how requests to leave reach the coordinator
+    stop: Callable[[], bool] | None = None
     _tasks: Queue[tuple[bytes, Queue[bytes | None]] | None] = field(default_factory=Queue, init=False)
     _reply: Queue[bytes | None] | None = field(default=None, init=False)
 
@@ -145,7 +153,13 @@ class Handed:
         return reply.get()
 
     def tasks(self) -> Iterator[bytes]:
-        while (found := self._tasks.get()) is not None:
+        while not (self.stop and self.stop()):
+            try:
+                found = self._tasks.get(timeout=LOOK_SECONDS)
+            except Empty:
+                continue
+            if found is None:
+                return
             task, self._reply = found
             try:
                 yield task
