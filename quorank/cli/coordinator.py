@@ -128,7 +128,8 @@ def start(
     if detach:
         from quorank.network.detaching import detach as start_detached
 
-        start_detached(home, metrics_port, not exit_when_done)
+        more = ["--exit-when-done"] if exit_when_done else []
+        start_detached(home, "quorank.network.service_run", metrics_port, *more)
         _show(home, json)
         return
     from quorank.network.observe import EventLog

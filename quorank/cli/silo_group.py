@@ -104,7 +104,9 @@ def start(
     if home.group.seed is not None:
         print("a rehearsal: keys and noise follow from the seed, so nothing is secret", file=sys.stderr)
     if detach:
-        silo_run.detach(home, metrics_port)
+        from quorank.network.detaching import detach as start_detached
+
+        start_detached(home, "quorank.network.silo_run", metrics_port)
         _show(home, json)
         return
     done = silo_run.run(home, EventLog(sys.stderr), metrics_port)

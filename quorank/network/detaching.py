@@ -13,11 +13,10 @@ from quorank.network.service_files import LOG, Home
 START_SECONDS = 300.0
 
 
-def detach(home: Home, metrics_port: int | None, stay: bool) -> None:
-    """Start it, and wait until its engine is up; what it prints goes into its log."""
-    words = [sys.executable, "-m", "quorank.network.service_run", str(home.path)]
-    words += [] if metrics_port is None else [str(metrics_port)]
-    words += [] if stay else ["--exit-when-done"]
+def detach(home: Home, module: str, metrics_port: int | None, *more: str) -> None:
+    """Start `module` on a folder, and wait until its engine is up; what it prints goes into its log."""
+    words = [sys.executable, "-m", module, str(home.path)]
+    words += [*([] if metrics_port is None else [str(metrics_port)]), *more]
     descriptor = os.open(home.path / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         child = subprocess.Popen(

@@ -20,6 +20,7 @@ from typing import Any
 from quorank.errors import BadInput, require
 
 FILE, LOCK = "device.sqlite", "device.lock"
+BUSY = "another process plays this device; stop it first, or give each device its own folder"
 VERSION = 1
 APPLICATION = 0x51524E4B
 """Marks the file as Quorank's in its header."""
@@ -52,8 +53,8 @@ class PrivateFile:
     def __init__(self, folder: Path, *, owner: bool) -> None:
         self.path, self._mutex, self._held = folder / FILE, RLock(), -1
         if owner:
-            _make_folder(folder)
-            self._held = _lock(folder / LOCK)
+            make_folder(folder)
+            self._held = lock(folder / LOCK, BUSY)
         try:
             require(
                 owner or self.path.is_file(),
@@ -208,21 +209,20 @@ def _zeros(path: Path) -> int:
     return length
 
 
-def _make_folder(folder: Path) -> None:
+def make_folder(folder: Path) -> None:
+    """A folder for its owner's eyes."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise BadInput(f"{folder}: cannot be created ({error.strerror})") from None
 
 
-def _lock(path: Path) -> int:
-    """Held until the descriptor is closed, also by the end of the process, however it ends."""
+def lock(path: Path, busy: str) -> int:
+    """Held until the descriptor is closed, also by the end of the process, however it ends; `busy`: why it is refused."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(descriptor)
-        raise BadInput(
-            f"{path.parent}: another process plays this device; stop it first, or give each device its own folder"
-        ) from None
+        raise BadInput(f"{path.parent}: {busy}") from None
     return descriptor

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -18,12 +17,9 @@ from quorank.experiments.runner import interruptible
 from quorank.network.flower_network import NetworkDown
 from quorank.network.metrics import monitor
 from quorank.network.observe import EventLog
-from quorank.network.service_files import LOG
 from quorank.network.silo_home import SiloHome
 from quorank.network.silo_service import SiloService
 from quorank.network.transport import Transport
-
-START_SECONDS = 300.0
 
 Line = tuple[Transport, Callable[[], None], Callable[[], bool]]
 """A network that is up: what carries messages, what keeps it alive, whether it is there."""
@@ -89,35 +85,6 @@ def _run(
     seconds = time.monotonic() - began
     log.write("finished" if done else "stopped", round=service.turns[0], rounds=planned, seconds=seconds)
     return done
-
-
-def detach(home: SiloHome, metrics_port: int | None) -> None:
-    """Start the coordinator as a process of its own, and wait until its engine is up."""
-    words = [sys.executable, "-m", "quorank.network.silo_run", str(home.path)]
-    descriptor = os.open(home.path / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    try:
-        child = subprocess.Popen(
-            [*words, *([] if metrics_port is None else [str(metrics_port)])],
-            stdin=subprocess.DEVNULL,
-            stdout=descriptor,
-            stderr=descriptor,
-            start_new_session=True,
-        )
-    finally:
-        os.close(descriptor)
-    end = time.monotonic() + START_SECONDS
-    while time.monotonic() < end:
-        told = home.last_status()
-        if told.get("process") == child.pid and told.get("state") in ("running", "done"):
-            return
-        if child.poll() is not None:
-            lines = (home.path / LOG).read_text(errors="replace").splitlines()
-            said = [line.removeprefix("quorank: ") for line in lines if line.startswith("quorank: ")]
-            raise BadInput(
-                said[-1] if said else f"{home.path}: the coordinator did not start; see {home.path / LOG}"
-            )
-        time.sleep(0.2)
-    raise BadInput(f"{home.path}: the coordinator is not up after {START_SECONDS:g} s; see {home.path / LOG}")
 
 
 def main(arguments: list[str]) -> None:

@@ -8,7 +8,6 @@ that it has them, pieces that came when their record has been dealt with.
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 import sqlite3
@@ -20,11 +19,13 @@ from threading import RLock
 from typing import Any
 
 from quorank.errors import BadInput, require
+from quorank.network.private_file import lock, make_folder
 from quorank.network.silo_messages import MOST_RECORD, ROOM, Message, cut, tag_of
 
 VERSION = 1
 APPLICATION = 0x51524E53
 """Marks the file as a silo run's in its header."""
+BUSY = "another process works in this folder; stop it first"
 SYNCHRONOUS = "FULL"
 """What is committed survives a power cut; tests, which end processes only, take OFF."""
 
@@ -49,8 +50,8 @@ class SiloStore:
         self._let_go: Callable[[], object] = lambda: None  # lets go of the folder
         self.path = None if folder is None else folder / f"{name}.sqlite"
         if folder is not None:
-            _make_folder(folder)
-            self._let_go = weakref.finalize(self, os.close, _lock(folder / f"{name}.lock"))
+            make_folder(folder)
+            self._let_go = weakref.finalize(self, os.close, lock(folder / f"{name}.lock", BUSY))
         try:
             self.database = self._open()
         except BaseException:
@@ -258,21 +259,3 @@ class SiloStore:
         self.rows("DELETE FROM coming WHERE peer = ? AND place <= ?", peer, end)
         came, _, sent, heard = self.places(peer)
         self._set_places(peer, came, end + 1, sent, heard)
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInput(f"{folder}: cannot be created ({error.strerror})") from None
-
-
-def _lock(path: Path) -> int:
-    """Held until the descriptor is closed, also by the end of the process, however it ends."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        raise BadInput(f"{path.parent}: another process works in this folder; stop it first") from None
-    return descriptor
