@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -121,6 +119,7 @@ def _note_source(folder: PartyFolder, collection: Path | None, generated: int | 
 def _take_part(folder: PartyFolder, coordinator: str | None, *, quiet: bool) -> None:
     from dataclasses import replace
 
+    from quorank.experiments.runner import interruptible
     from quorank.files import write_whole
     from quorank.network.silo_folder import RANKER
     from quorank.network.silo_link import connect, take_part
@@ -130,7 +129,7 @@ def _take_part(folder: PartyFolder, coordinator: str | None, *, quiet: bool) -> 
     if coordinator is not None:
         invitation = replace(invitation, address=coordinator)
     os.umask(0o077)  # whatever this process and its engine write is for its owner's eyes
-    with folder.playing(), _stopping() as asked, _party(folder, say) as party:
+    with folder.playing(), interruptible() as asked, _party(folder, say) as party:
         if invitation.terms.seed is not None:
             say("a rehearsal: keys and noise follow from the seed, so nothing is secret")
         if not folder.consent():
@@ -150,13 +149,13 @@ def _take_part(folder: PartyFolder, coordinator: str | None, *, quiet: bool) -> 
 
         done = False
         try:
-            done = take_part(party, line, lambda: party.ranker is not None, lambda: asked() != 0, seen)
+            done = take_part(party, line, lambda: party.ranker is not None, asked, seen)
         finally:
             line.close()
             if party.ranker is not None:
                 write_whole(folder.path / RANKER, ranker_bytes(party.ranker))
             _note(folder, party, done=done)
-        if not done and asked() == signal.SIGINT:
+        if not done and asked():
             raise KeyboardInterrupt
 
 
@@ -190,25 +189,6 @@ def _party(folder: PartyFolder, say: Callable[[str], None] = lambda sentence: No
 def _note(folder: PartyFolder, party: SiloParty, *, done: bool = False) -> None:
     told = {"progress": party.progress, "fingerprint": party.fingerprint, "figures": party.figures}
     folder.note_state(**told, done=done)
-
-
-@contextmanager
-def _stopping() -> Iterator[Callable[[], int]]:
-    """Ctrl-C and SIGTERM ask to end between two answers, 0 until then; a second one ends at once."""
-    asked = 0
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        nonlocal asked
-        if asked:
-            raise KeyboardInterrupt
-        asked = number
-
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield lambda: asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 class _Progress:

@@ -771,7 +771,7 @@ def test_parties_that_are_killed_and_stopped_come_to_the_ranker_of_one_process(h
         codes = {name: child.wait(60) for name, child in parties.children.items()}
     finally:
         parties.close()
-    assert ended == {"south": -9, "west": 0, "north": 130, "coordinator": 0}
+    assert ended == {"south": -9, "west": 130, "north": 130, "coordinator": 0}
     assert codes == dict.fromkeys(NAMES, 0), parties.said()
     holdings = [PartyFolder.open(here / f"data-{name}").holding() for name in NAMES]
     expected = in_process(home, holdings)
@@ -840,7 +840,7 @@ def test_three_parties_over_flower(here) -> None:
         assert first.wait(60) == 0, "the start in the background has ended by itself"
         table = json.loads(call("status", home.path, "--json"))
         assert table["state"] == "running" and table["metrics_port"] == metrics and table["refused"] == {}
-        assert parties.end("west", signal.SIGTERM) == 0
+        assert parties.end("west", signal.SIGTERM) == 130
         parties.begin("west")
         connection = http.client.HTTPConnection("127.0.0.1", metrics, timeout=10)
         connection.request("GET", "/health")
