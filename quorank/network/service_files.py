@@ -15,11 +15,11 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from quorank.errors import BadInput, require
 from quorank.experiments.documents import read_document, write_toml
@@ -85,18 +85,26 @@ class Home:
         check_experiment(experiment, settings.n_features)
         check_rounds(experiment, settings)
         Terms.of(experiment, settings.n_features, 0, settings.run, report_epsilon=settings.report_epsilon)
+        files = {
+            SEED: secrets.token_bytes(SECRET_BYTES),
+            EXPERIMENT: write_toml(experiment.tables()).encode(),
+        }
+        return cls._made(path, settings, files, "coordinator's")
+
+    @classmethod
+    def _made(cls, path: Path, settings: Settings, files: Mapping[str, bytes], whose: str) -> Self:
+        """A new folder with an authority, a certificate, a secret and these files."""
         target = path.absolute()
         require(target.parent.is_dir(), f"{path}: the directory {target.parent} does not exist")
         free = not target.exists() or (target.is_dir() and not any(target.iterdir()))
-        require(free, f"{path}: this is no coordinator's folder, and it is not empty; choose another one")
+        require(free, f"{path}: this is no {whose} folder, and it is not empty; choose another one")
         temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
         temporary.mkdir(mode=0o700)
         try:
             made = cls(temporary)
             Authority.create().write(temporary)
-            write_private(temporary / SECRET, secrets.token_bytes(32))
-            write_private(temporary / SEED, secrets.token_bytes(SECRET_BYTES))
-            write_private(temporary / EXPERIMENT, write_toml(experiment.tables()).encode())
+            for name, content in {SECRET: secrets.token_bytes(32), **files}.items():
+                write_private(temporary / name, content)
             made.write_settings(settings)
             made.issue(settings)
             temporary.replace(target)

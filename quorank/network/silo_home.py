@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import secrets
-import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -18,8 +16,8 @@ from pathlib import Path
 
 from quorank.errors import BadInput, require
 from quorank.network import service_members
-from quorank.network.certificates import Authority, write_private
-from quorank.network.service_files import RENEW_DAYS, SECRET, Home, Settings
+from quorank.network.certificates import write_private
+from quorank.network.service_files import RENEW_DAYS, Home, Settings
 from quorank.network.service_members import Member
 from quorank.network.silo_bundle import SiloBundle, read_identities
 from quorank.network.silo_terms import SiloTerms
@@ -47,23 +45,8 @@ class SiloHome(Home):
     @classmethod
     def make(cls, path: Path, terms: SiloTerms, settings: Settings) -> SiloHome:
         """Make the folder; where it is there already it must be empty."""
-        target = path.absolute()
-        require(target.parent.is_dir(), f"{path}: the directory {target.parent} does not exist")
-        free = not target.exists() or (target.is_dir() and not any(target.iterdir()))
-        require(free, f"{path}: this is no group's folder, and it is not empty; choose another one")
-        temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
-        temporary.mkdir(mode=0o700)
-        try:
-            made = cls(temporary)
-            Authority.create().write(temporary)
-            write_private(temporary / SECRET, secrets.token_bytes(32))
-            write_private(temporary / TERMS, json.dumps(terms.table(), indent=1).encode())
-            made.write_settings(settings)
-            made.issue(settings)
-            temporary.replace(target)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
-        return cls(target)
+        files = {TERMS: json.dumps(terms.table(), indent=1).encode()}
+        return cls._made(path, settings, files, "group's")
 
     @classmethod
     def open(cls, path: Path) -> SiloHome:
