@@ -8,9 +8,10 @@ it is written for its owner's eyes and goes to the device by a way that others c
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeVar
 
 from quorank.errors import BadInput, require
 from quorank.network.terms import Terms
@@ -19,6 +20,8 @@ FILE = "invitation.json"
 VERSION = 1
 _MARK = "quorank invitation"
 LARGEST = 1 << 24
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -62,38 +65,44 @@ class Bundle:
     @classmethod
     def read(cls, path: Path) -> Bundle:
         """From such a file; every mistake is a sentence that names the file and quotes none of its secrets."""
-        try:
-            require(path.stat().st_size <= LARGEST, "it is too large for an invitation")
-            found = json.loads(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise BadInput(f"{path}: cannot be read ({error.strerror}); expected an invitation") from None
-        except (ValueError, RecursionError):
-            raise BadInput(f"{path}: this is not JSON; expected an invitation") from None
-        except BadInput as error:
-            raise BadInput(f"{path}: {error}") from None
-        try:
-            return cls._of(found)
-        except BadInput as error:
-            raise BadInput(f"{path}: {error}") from None
+        return read_invitation(path, cls._of)
 
     @classmethod
     def _of(cls, found: object) -> Bundle:
         if not isinstance(found, dict) or found.get("format") != _MARK:
             raise BadInput("this is not an invitation; ask the coordinator's owner for one")
-        require(
-            found.get("version") == VERSION,
-            f"an invitation of version {found.get('version')!r}, and this Quorank reads {VERSION}; install the newer one",
-        )
-        words = [found.get(name) for name in ("name", "address", "certificate", "key")]
-        identities = found.get("identities", {})
-        if not all(isinstance(word, str) for word in words) or not isinstance(identities, dict):
-            raise BadInput("the invitation is damaged: something is missing; ask for a new one")
+        (name, address, certificate, key), identities = checked_fields(found, VERSION)
         try:
             pinned = {int(client): bytes.fromhex(key) for client, key in identities.items()}
         except (ValueError, TypeError):
             raise BadInput("the invitation's identities are damaged; ask for a new one") from None
-        name, address, certificate, key = map(str, words)
         return cls(name, address, certificate, key, Terms.read(found.get("terms")), pinned)
+
+
+def read_invitation(path: Path, of: Callable[[object], T]) -> T:
+    """What `of` makes of the file's JSON; every mistake is a sentence that names the file."""
+    try:
+        require(path.stat().st_size <= LARGEST, "it is too large for an invitation")
+        return of(json.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read ({error.strerror}); expected an invitation") from None
+    except BadInput as error:
+        raise BadInput(f"{path}: {error}") from None
+    except (ValueError, RecursionError):
+        raise BadInput(f"{path}: this is not JSON; expected an invitation") from None
+
+
+def checked_fields(found: Mapping[str, Any], version: int) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """(name, address, certificate, key) and the identities of an invitation of this version."""
+    require(
+        found.get("version") == version,
+        f"an invitation of version {found.get('version')!r}, and this Quorank reads {version}; install the newer one",
+    )
+    words = [found.get(name) for name in ("name", "address", "certificate", "key")]
+    identities = found.get("identities", {})
+    if not all(isinstance(word, str) for word in words) or not isinstance(identities, dict):
+        raise BadInput("the invitation is damaged: something is missing; ask for a new one")
+    return tuple(map(str, words)), identities
 
 
 def check_address(address: str) -> None:

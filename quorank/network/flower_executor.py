@@ -101,8 +101,13 @@ def _run(order: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Split off the nursery, then be Flower's executor."""
-    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    """Split off the nursery, then be Flower's executor; where a system has no such sockets, without a nursery."""
+    sys.argv[0] = "flower-superexec"
+    try:
+        here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    except (AttributeError, OSError):
+        flower_superexec()
+        return
     if os.fork() == 0:
         here.close()
         with suppress(KeyboardInterrupt):
@@ -110,7 +115,6 @@ def main() -> None:
         os._exit(0)
     there.close()
     run_superexec.get_executor = lambda *given, **named: ForkingExecutor(here)
-    sys.argv[0] = "flower-superexec"
     flower_superexec()
 
 

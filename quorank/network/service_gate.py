@@ -25,14 +25,40 @@ Refused = Callable[[int | None, str], None]
 
 
 @dataclass(eq=False)
-class Gate:
-    """A transport whose nodes are the admitted members."""
+class Passage:
+    """A transport that counts what passes; what arrives is `checked`."""
 
     inner: Transport
-    refused: Refused
-    names: dict[int, str] = field(default_factory=dict)  # client → node, for `driver.Own`
     sent: int = field(default=0, init=False)  # bytes
     came: int = field(default=0, init=False)  # bytes
+
+    def push(self, node: str, content: bytes) -> str:
+        self.sent += len(content)
+        return self.inner.push(node, content)
+
+    def pull(self) -> list[Arrival]:
+        return [self._counted(arrival) for arrival in self.inner.pull()]
+
+    def forget(self, message: str) -> None:
+        self.inner.forget(message)
+
+    def _counted(self, arrival: Arrival) -> Arrival:
+        if isinstance(arrival.content, Failure):
+            return arrival
+        self.came += len(arrival.content)
+        return self.checked(arrival, arrival.content)
+
+    def checked(self, arrival: Arrival, content: bytes) -> Arrival:
+        """The arrival, or in its place a failure."""
+        raise NotImplementedError
+
+
+@dataclass(eq=False)
+class Gate(Passage):
+    """A transport whose nodes are the admitted members."""
+
+    refused: Refused
+    names: dict[int, str] = field(default_factory=dict)  # client → node, for `driver.Own`
     _clients: dict[str, int] = field(default_factory=dict, init=False)  # node → client
 
     def admit(self, members: Sequence[Member]) -> None:
@@ -49,25 +75,11 @@ class Gate:
     def nodes(self) -> Sequence[str]:
         return [name for name in self.inner.nodes() if name in self._clients]
 
-    def push(self, node: str, content: bytes) -> str:
-        self.sent += len(content)
-        return self.inner.push(node, content)
-
-    def pull(self) -> list[Arrival]:
-        return [self._checked(arrival) for arrival in self.inner.pull()]
-
-    def forget(self, message: str) -> None:
-        self.inner.forget(message)
-
-    def _checked(self, arrival: Arrival) -> Arrival:
-        """The arrival, or in its place a failure."""
-        if isinstance(arrival.content, Failure):
-            return arrival
-        self.came += len(arrival.content)
+    def checked(self, arrival: Arrival, content: bytes) -> Arrival:
         client = self._clients.get(arrival.node)
         try:
             require(client is not None, "the node's key was revoked; it is refused")
-            replies = frames.unpack(arrival.content)
+            replies = frames.unpack(content)
             require(len(replies) == 1, "the node sent several replies, and it is one client")
             if replies[0] == notices.HEARD:
                 return arrival._replace(content=Failure(BUSY))

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from quorank.errors import BadInput, require
-from quorank.network.bundle import LARGEST, check_address
+from quorank.errors import require
+from quorank.network.bundle import check_address, checked_fields, read_invitation
 from quorank.network.silo_terms import SiloTerms
 
 FILE = "invitation.json"
@@ -64,15 +64,7 @@ class SiloBundle:
     @classmethod
     def read(cls, path: Path) -> SiloBundle:
         """From such a file; every mistake is a sentence that names the file and quotes none of its secrets."""
-        try:
-            require(path.stat().st_size <= LARGEST, "it is too large for an invitation")
-            return cls._of(json.loads(path.read_text(encoding="utf-8")))
-        except OSError as error:
-            raise BadInput(f"{path}: cannot be read ({error.strerror}); expected an invitation") from None
-        except (ValueError, RecursionError):
-            raise BadInput(f"{path}: this is not JSON; expected an invitation") from None
-        except BadInput as error:
-            raise BadInput(f"{path}: {error}") from None
+        return read_invitation(path, cls._of)
 
     @classmethod
     def _of(cls, found: object) -> SiloBundle:
@@ -80,15 +72,7 @@ class SiloBundle:
         require(mark != _DEVICES, "this is a device's invitation; accept it with quorank join")
         require(mark == _MARK, "this is not a party's invitation; ask the coordinator's owner for one")
         assert isinstance(found, dict)
-        require(
-            found.get("version") == VERSION,
-            f"an invitation of version {found.get('version')!r}, and this Quorank reads {VERSION}; install the newer one",
-        )
-        words = [found.get(name) for name in ("name", "address", "certificate", "key")]
-        identities = found.get("identities", {})
-        if not all(isinstance(word, str) for word in words) or not isinstance(identities, dict):
-            raise BadInput("the invitation is damaged: something is missing; ask for a new one")
-        name, address, certificate, key = map(str, words)
+        (name, address, certificate, key), identities = checked_fields(found, VERSION)
         terms = SiloTerms.read(found.get("terms"))
         pinned = {str(who): read_identity(f"{who}={key}", terms)[1] for who, key in identities.items()}
         return cls(name, address, certificate, key, terms, pinned)

@@ -11,22 +11,20 @@ from dataclasses import dataclass, field
 
 from quorank.errors import BadInput, require
 from quorank.network import frames, notices
+from quorank.network.service_gate import Passage
 from quorank.network.service_members import Member
-from quorank.network.transport import BUSY, FAILED, Arrival, Failure, Transport
+from quorank.network.transport import BUSY, FAILED, Arrival, Failure
 
 Refused = Callable[[str], None]
 """Is told the sentence of what was refused here."""
 
 
 @dataclass(eq=False)
-class SiloGate:
+class SiloGate(Passage):
     """A transport whose nodes are the admitted parties, and whose answers are single messages."""
 
-    inner: Transport
     refused: Refused
     names: dict[str, str] = field(default_factory=dict)  # party → node, for the driver
-    sent: int = field(default=0, init=False)  # bytes
-    came: int = field(default=0, init=False)  # bytes
 
     def admit(self, members: Sequence[Member]) -> None:
         """Let these pass, and nobody else from now on."""
@@ -43,25 +41,12 @@ class SiloGate:
         admitted = set(self.names.values())
         return [node for node in self.inner.nodes() if node in admitted]
 
-    def push(self, node: str, content: bytes) -> str:
-        self.sent += len(content)
-        return self.inner.push(node, content)
-
-    def pull(self) -> list[Arrival]:
-        return [self._checked(arrival) for arrival in self.inner.pull()]
-
-    def forget(self, message: str) -> None:
-        self.inner.forget(message)
-
-    def _checked(self, arrival: Arrival) -> Arrival:
+    def checked(self, arrival: Arrival, content: bytes) -> Arrival:
         """The arrival with its one message, or in its place a failure."""
-        if isinstance(arrival.content, Failure):
-            return arrival
-        self.came += len(arrival.content)
         try:
             known = arrival.node in self.names.values()
             require(known, "the node's key was revoked; it is refused")
-            parts = frames.unpack(arrival.content)
+            parts = frames.unpack(content)
             require(len(parts) == 1, "the node sent several replies, and it is one party")
         except BadInput as error:
             self.refused(str(error))
