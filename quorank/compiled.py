@@ -48,12 +48,13 @@ def is_cold() -> bool:
 def kernel(function: F) -> F:
     """Compile on first call, without the interpreter lock and without reassociating sums.
 
-    No fastmath: a kernel gives the same bits on every machine that rounds as IEEE 754 says.
+    No fastmath: a kernel gives the same bits on every machine that rounds as IEEE 754 says. Kernels that a kernel calls
+    are merged into it: an array counts as seven arguments, so that calls would cost more than many of their bodies.
     """
     before = config.CACHE_DIR
     config.CACHE_DIR = before or _folder()
     try:
-        compiled: F = njit(cache=True, nogil=True, error_model="numpy")(function)
+        compiled: F = njit(cache=True, nogil=True, error_model="numpy", forceinline=True)(function)
     finally:
         config.CACHE_DIR = before
     return compiled
