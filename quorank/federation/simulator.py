@@ -178,7 +178,7 @@ class Simulator:
 
     def _gather_in_threads(self, play: _Play, spans: list[tuple[int, int]]) -> Gathering:
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(self.threads)
+            self._pool = ThreadPoolExecutor(self.threads - 1)
         waiting = iter(spans)  # a list iterator hands out each span once, also to several threads
 
         def work() -> Gathering:
@@ -187,10 +187,11 @@ class Simulator:
                 self._play(play, span, mine)
             return mine
 
-        first, *others = [f.result() for f in [self._pool.submit(work) for _ in range(self.threads)]]
+        others = [self._pool.submit(work) for _ in range(self.threads - 1)]
+        gathering = work()  # this thread is one of them: it need not be woken
         for other in others:
-            first.merge(other)
-        return first
+            gathering.merge(other.result())
+        return gathering
 
     def _play(self, play: _Play, span: tuple[int, int], gathering: Gathering) -> None:
         """Let the clients of a span learn; add what they send, unless it must be looked at one by one."""
