@@ -91,7 +91,7 @@ def workload(name: str, seconds: float, reference: Any) -> dict[str, Any]:
     collection = load(WORKLOADS[name]).resident()
     data = collection.train
     users, theta = Cascade("perfect"), _trained(collection)
-    federation = Federation(clients=500 if name == "mslr" else 2000, interactions=4)
+    federation = Federation(clients=1000 if name == "mslr" else 2000, interactions=4)
     interactions = federation.clients * federation.interactions
 
     def play(threads: int) -> Callable[[], float]:
@@ -120,17 +120,23 @@ def workload(name: str, seconds: float, reference: Any) -> dict[str, Any]:
 
     def read_lists_twice() -> None:
         # in another order, or the second thread would find in the shared cache what the first has read
-        orders = (queries, queries[::-1].copy())
-        threads = [Thread(target=read_lists, args=(SIDE_BY_SIDE, order)) for order in orders]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        other = Thread(target=read_lists, args=(SIDE_BY_SIDE, queries[::-1].copy()))
+        other.start()
+        read_lists(SIDE_BY_SIDE)
+        other.join()
 
     read_lists(1)
     big = np.ones(1 << 26, dtype=np.float32)
     ones = np.ones(128 * LANES, dtype=np.float32)
     _read_all(big[: 1 << 12], ones)
+
+    def read_halves() -> None:
+        half = len(big) // 2
+        other = Thread(target=_read_all, args=(big[half:], ones))
+        other.start()
+        _read_all(big[:half], ones)
+        other.join()
+
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     contenders = {
         "one": play(1),
@@ -141,6 +147,7 @@ def workload(name: str, seconds: float, reference: Any) -> dict[str, Any]:
     }
     if cores > 1:
         contenders["two"] = play(2)
+        contenders["memory, two"] = lambda: timed(read_halves)
         contenders["lists, two"] = lambda: timed(read_lists_twice) / 2
     best = best_of(contenders, seconds)
     bytes_read = data.padded.nbytes / data.n_queries
@@ -149,25 +156,41 @@ def workload(name: str, seconds: float, reference: Any) -> dict[str, Any]:
     # memory's bandwidth is that of a straight read, the most it gives; a simulation reads whole lists in a random
     # order, one by one or several at a time, and those two say how much of the distance is due to that
     bandwidth = {
-        "memory": big.nbytes / best["memory"],
-        "side_by_side": list_bytes / best["side by side"],
-        "list_by_list": list_bytes / best["lists"],
+        "memory_bandwidth": big.nbytes / best["memory"],
+        "side_by_side_bandwidth": list_bytes / best["side by side"],
+        "list_by_list_bandwidth": list_bytes / best["lists"],
     }
-    together = list_bytes / best["lists, two"] if "two" in best else None
-    return {
+    figures = {
         "interactions_per_second": 1.0 / best["one"],
         "reference_interactions_per_second": 1.0 / best["reference"],
         "speedup": best["reference"] / best["one"],
         "interactions_per_second_two_threads": 1.0 / best["two"] if "two" in best else None,
         "two_threads_speedup": best["one"] / best["two"] if "two" in best else None,
-        **{f"{way}_bandwidth_bytes_per_second": rate for way, rate in bandwidth.items()},
-        **{f"{way}_bandwidth_share": bytes_read / best["one"] / rate for way, rate in bandwidth.items()},
-        "side_by_side_two_threads_bytes_per_second": together,
-        "side_by_side_share_two_threads": bytes_read / best["two"] / together if together else None,
+        "read_bytes_per_second": bytes_read / best["one"],
+        **_shares(bandwidth, bytes_read / best["one"], "one_thread"),
+    }
+    if "two" in best:
+        together = {
+            "memory_bandwidth": big.nbytes / best["memory, two"],
+            "side_by_side_bandwidth": list_bytes / best["lists, two"],
+        }
+        figures["read_bytes_per_second_two_threads"] = bytes_read / best["two"]
+        figures |= _shares(together, bytes_read / best["two"], "two_threads")
+    # the machine's memory, used by all threads that were measured: one where there is one core
+    figures["memory_bandwidth_share"] = figures[
+        f"memory_bandwidth_share_{'two_threads' if 'two' in best else 'one_thread'}"
+    ]
+    return figures | {
         "documents_per_list": data.n_rows / data.n_queries,
         "features": data.n_features,
         "queries": data.n_queries,
     }
+
+
+def _shares(bandwidth: dict[str, float], read: float, threads: str) -> dict[str, float]:
+    """Each bandwidth, and which share of it the simulation reads with as many threads."""
+    figures = {f"{way}_bytes_per_second_{threads}": rate for way, rate in bandwidth.items()}
+    return figures | {f"{way}_share_{threads}": read / rate for way, rate in bandwidth.items()}
 
 
 def _trained(collection: Collection) -> npt.NDArray[np.float64]:

@@ -101,23 +101,19 @@ def _table(figures: dict[str, Any]) -> Any:
             "side_by_side": "lists side by side",
             "list_by_list": "list by list",
         }
-        for number, (way, name_of_way) in enumerate(ways.items()):
-            rate, share = f[f"{way}_bandwidth_bytes_per_second"] / 1e9, f[f"{way}_bandwidth_share"]
-            read = f"{rate * share:.1f} GB/s" if number == 0 else ""
-            table.add_row(
-                "  features read, 1 thread" if read else "", read, f"{name_of_way} {rate:.1f}", f"{share:.0%}"
-            )
-        if f["two_threads_speedup"] is not None:
-            both, share = (
-                f["side_by_side_two_threads_bytes_per_second"] / 1e9,
-                f["side_by_side_share_two_threads"],
-            )
-            table.add_row(
-                "  features read, 2 threads",
-                f"{both * share:.1f} GB/s",
-                f"lists side by side {both:.1f}",
-                f"{share:.0%}",
-            )
+        for threads, key in ((1, "one_thread"), (2, "two_threads")):
+            for way, name_of_way in ways.items():
+                rate = f.get(f"{way}_bandwidth_bytes_per_second_{key}")
+                if rate is None:
+                    continue
+                share = f[f"{way}_bandwidth_share_{key}"]
+                first = way == "memory"
+                table.add_row(
+                    f"  features read, {threads} thread{'s' * (threads > 1)}" if first else "",
+                    f"{rate * share / 1e9:.1f} GB/s" if first else "",
+                    f"{name_of_way} {rate / 1e9:.1f}",
+                    f"{share:.0%}",
+                )
     clients = figures["clients"]
     few, many = (clients["by_clients"][n]["microseconds_per_interaction"] for n in ("10", "100000"))
     table.add_row("10 clients: µs each", f"{few:.2f}", f"100,000: {many:.2f}", f"{few / many:.2f} ×")
