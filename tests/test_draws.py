@@ -11,7 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from quorank.draws import Purpose, key_of, normals, philox, philox_reference, uniform_pair, uniforms
+from quorank.compiled import kernel
+from quorank.draws import (
+    BATCH,
+    Purpose,
+    fill_batch,
+    key_of,
+    normals,
+    philox,
+    philox_reference,
+    uniform_pair,
+    uniforms,
+)
 
 WORD = st.integers(0, 2**32 - 1)
 ONES = 0xFFFFFFFF
@@ -49,6 +60,22 @@ def test_a_uniform_is_53_bits_of_its_address(block, interaction, client, round_,
     assert second == ((w2 >> 5) * 2**26 + (w3 >> 6)) / 2**53
     assert 0 <= first < 1
     assert 0 <= second < 1
+
+
+@kernel
+def batch(key, block, interaction, client, round_, out) -> None:
+    fill_batch(key, block, interaction, client, round_, out)
+
+
+@given(st.integers(0, 2**32 - BATCH), WORD, WORD, WORD, st.integers(0, 2**63 - 1))
+def test_a_batch_is_its_draws_one_by_one(block, interaction, client, round_, seed) -> None:
+    key, drawn = key_of(seed, Purpose.CLICK), np.full(BATCH + 1, -1.0)
+    batch(key, block, interaction, client, round_, drawn)
+    expected = [
+        u for i in range(BATCH // 2) for u in uniform_pair(key, block + i, interaction, client, round_)
+    ]
+    assert drawn[:BATCH].tolist() == expected
+    assert drawn[BATCH] == -1.0
 
 
 def test_draws_of_an_address_do_not_depend_on_how_many_are_asked_for() -> None:

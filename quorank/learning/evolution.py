@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from quorank.compiled import kernel
 from quorank.data.ranking import LANES
-from quorank.draws import Purpose, fill_normal, key_of, philox
+from quorank.draws import BATCH, Purpose, fill_normal, key_of, philox
 from quorank.errors import require
 from quorank.evaluation.ranker import top_k
 from quorank.learning.simulation import STATISTICS, Work, World, draw_query, list_ndcg
@@ -102,7 +102,7 @@ def _measure_clients(
     z, local = np.empty(size), np.empty(size)
     scores = np.empty(world.longest, dtype=np.float32)
     shown = np.zeros(k_max, dtype=np.int64)
-    clicked = np.zeros(k_max, dtype=np.bool_)
+    clicked, draws = np.zeros(k_max, dtype=np.bool_), np.empty(BATCH)
     half = measured.shape[2]
     best = world.discount.sum()
     for at in range(len(clients)):
@@ -127,7 +127,7 @@ def _measure_clients(
                 k = top_k(scores, stop - start, k_max, shown)
                 first = click_list(
                     world.labels, start, shown, k, world.examine, world.click, world.stop, model, world.click_key,
-                    i, client, round_, clicked,
+                    i, client, round_, clicked, draws,
                 )  # fmt: skip
                 dcg = 0.0
                 for p in range(k):

@@ -88,7 +88,7 @@ class OnlineRanker:
             self.interactions,
             self.client,
             self.round,
-            scratch_for(n),
+            scratch_for(n, padded),
             order,
             weights,
         )

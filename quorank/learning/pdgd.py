@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,13 +16,14 @@ from quorank.compiled import kernel
 from quorank.data.ranking import LANES
 from quorank.errors import require
 from quorank.learning.pairs import last_included, pair_coefficients
-from quorank.learning.plackett_luce import sample_list, scratch_for
+from quorank.learning.plackett_luce import LINE, Scratch, ask_ahead, sample_list, scratch_for
 from quorank.learning.simulation import STATISTICS, Work, World, draw_query, list_ndcg
-from quorank.rankers.scoring import add_gradients, pack, score_lists
+from quorank.rankers.scoring import add_gradients, ask_for, pack, score_lists
 from quorank.users.clicks import click_list
 
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,50 @@ def keep_within(theta: Doubles, bound: float) -> bool:
 SIDE_BY_SIDE = 4
 """Clients whose lists are scored together; it changes the speed only (see `score_lists`)."""
 
+LINES_PER_STEP = 20
+"""Cache lines of a client's next list that are asked for before each step on its present one (see `ask_ahead`)."""
+
+
+class _Lists(NamedTuple):
+    """What some clients search for side by side; a length of 0 where a client is done."""
+
+    queries: Integers
+    models: Integers  # how the user of each clicks
+    starts: Integers
+    lengths: Integers
+
+
+@kernel
+def _lists() -> _Lists:
+    side, whole = SIDE_BY_SIDE, np.int64
+    return _Lists(np.zeros(side, whole), np.zeros(side, whole), np.zeros(side, whole), np.zeros(side, whole))
+
+
+@kernel
+def _draw_lists(
+    world: World, base: int, i: int, round_: int, clients: Integers, interactions: Integers, lists: _Lists
+) -> None:
+    """The lists of interaction i of the clients from `base` on; what is small of them is asked for."""
+    for g in range(SIDE_BY_SIDE):
+        lists.lengths[g] = 0
+        if base + g < len(clients) and i < interactions[base + g]:
+            lists.queries[g], lists.models[g] = draw_query(
+                world.query_key, world.group, world.first_query, world.query_count, world.click_model, world.drawn,
+                i, clients[base + g], round_,
+            )  # fmt: skip
+            start, stop = world.offsets[lists.queries[g]], world.offsets[lists.queries[g] + 1]
+            lists.starts[g], lists.lengths[g] = start, stop - start
+            ask_for(world.ideal, lists.queries[g])
+            for at in range(start, stop, 4 * LINE):
+                ask_for(world.labels, at)
+
+
+@kernel
+def _want(room: Scratch, lists: _Lists, g: int, stride: int) -> None:
+    """List g is what will be read next."""
+    room.wanted[0] = lists.starts[g] * stride
+    room.wanted[1] = (lists.starts[g] + lists.lengths[g]) * stride
+
 
 @kernel
 def _simulate_clients(
@@ -120,8 +165,8 @@ def _simulate_clients(
     batched: bool,
     pull: float,
     round_: int,
-    clients: npt.NDArray[np.int64],
-    interactions: npt.NDArray[np.int64],
+    clients: Integers,
+    interactions: Integers,
     bound: float,
     offsets: Doubles,
     rows: Doubles,
@@ -137,12 +182,9 @@ def _simulate_clients(
     pack(theta, hidden, n_features, stride, start_packed)
     packed = np.zeros((SIDE_BY_SIDE, len(start_packed)), dtype=np.float32)
     scores = np.empty((SIDE_BY_SIDE, world.longest), dtype=np.float32)
-    queries = np.zeros(SIDE_BY_SIDE, dtype=np.int64)
-    models = np.zeros(SIDE_BY_SIDE, dtype=np.int64)
+    lists, following = _lists(), _lists()
     personal = offsets.shape[0] > 0
-    starts = np.zeros(SIDE_BY_SIDE, dtype=np.int64)
-    lengths = np.zeros(SIDE_BY_SIDE, dtype=np.int64)
-    room = scratch_for(world.longest)
+    room = scratch_for(world.longest, world.padded)
     shown = np.zeros(k_max, dtype=np.int64)
     shown_weights = np.empty(k_max)
     clicked = np.zeros(k_max, dtype=np.bool_)
@@ -150,6 +192,7 @@ def _simulate_clients(
     logarithms = np.empty(k_max + 1)
     inverses = np.empty(k_max + 1)
     activation = np.zeros(width, dtype=np.float32)
+    _draw_lists(world, 0, 0, round_, clients, interactions, following)
     for base in range(0, len(clients), SIDE_BY_SIDE):
         side = min(SIDE_BY_SIDE, len(clients) - base)
         for g in range(side):
@@ -160,31 +203,33 @@ def _simulate_clients(
                 for j in range(size):
                     rows[base + g, j] += offsets[base + g, j]
                 pack(rows[base + g, :size], hidden, n_features, stride, packed[g])
-        for i in range(interactions[base : base + side].max()):
-            lengths[:] = 0
+        most = interactions[base : base + side].max()
+        if most == 0:
+            _draw_lists(world, base + SIDE_BY_SIDE, 0, round_, clients, interactions, following)
+        for i in range(most):
+            lists, following = following, lists
+            next_base, next_i = (base, i + 1) if i + 1 < most else (base + SIDE_BY_SIDE, 0)
+            _draw_lists(world, next_base, next_i, round_, clients, interactions, following)
+            score_lists(packed, hidden, world.padded, lists.starts, lists.lengths, scores, activation)
             for g in range(side):
-                if i < interactions[base + g]:
-                    queries[g], models[g] = draw_query(
-                        world.query_key, world.group, world.first_query, world.query_count, world.click_model,
-                        world.drawn, i, clients[base + g], round_,
-                    )  # fmt: skip
-                    starts[g] = world.offsets[queries[g]]
-                    lengths[g] = world.offsets[queries[g] + 1] - starts[g]
-            score_lists(packed, hidden, world.padded, starts, lengths, scores, activation)
-            for g in range(side):
-                client, start, n = clients[base + g], starts[g], lengths[g]
+                client, query = clients[base + g], lists.queries[g]
+                start, n = lists.starts[g], lists.lengths[g]
                 if n == 0:
                     continue
+                _want(room, following, g, stride)
+                ask_ahead(room, LINES_PER_STEP)
                 k = min(k_max, n)
                 rest = sample_list(
                     scores[g], n, k, world.ranking_key, i, client, round_, room, shown, shown_weights
                 )
+                ask_ahead(room, LINES_PER_STEP)
                 first = click_list(
-                    world.labels, start, shown, k, world.examine, world.click, world.stop, models[g], world.click_key,
-                    i, client, round_, clicked,
+                    world.labels, start, shown, k, world.examine, world.click, world.stop, lists.models[g], world.click_key,
+                    i, client, round_, clicked, room.draws,
                 )  # fmt: skip
+                ask_ahead(room, LINES_PER_STEP)
                 rows[base + g, size] += list_ndcg(
-                    world.labels, start, world.ideal[queries[g]], world.gain, world.discount, shown, k
+                    world.labels, start, world.ideal[query], world.gain, world.discount, shown, k
                 )
                 learned = False
                 if pull > 0.0:
@@ -199,6 +244,7 @@ def _simulate_clients(
                         rows[base + g, :size], packed[g], hidden, n_features, world.padded, start, n, scores[g], shown,
                         shown_weights, rest, clicked, k, eta, coefficients, logarithms, inverses, activation,
                     )  # fmt: skip
+                ask_ahead(room, LINES_PER_STEP)
                 if bound < np.inf:
                     learned |= keep_within(rows[base + g, :size], bound)
                 if (learned or pull > 0.0) and not batched:

@@ -16,14 +16,20 @@ import numpy as np
 import numpy.typing as npt
 
 from quorank.compiled import kernel
-from quorank.draws import uniform_pair
+from quorank.draws import BATCH, fill_batch
 from quorank.learning.exponential import fast_exp
+from quorank.rankers.scoring import ask_for
 
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
 
 BLOCK = 8
 """Weights are summed in blocks of this many documents: a draw looks through block sums, then through one block."""
+
+LINE = 16
+"""Floats in a cache line (64 bytes on the processors of today; elsewhere only the speed differs)."""
+
+LINES_PER_DRAW = 10
 
 LARGEST = np.finfo(np.float32).max
 
@@ -36,16 +42,33 @@ class Scratch(NamedTuple):
 
     weights: Doubles  # (longest, in whole blocks) e^(score − max), 0 for documents that are out
     prefix: Doubles  # running sums of the weights within their block
-    ends: Doubles  # (blocks,) running sums of the blocks
-    taken: npt.NDArray[np.bool_]  # documents already shown
+    before: Doubles  # (blocks + 1,) sums of all blocks before each, and the total
+    taken: npt.NDArray[np.int64]  # 1 for documents already shown
+    draws: Doubles  # (BATCH,)
+    memory: Floats  # where lists lie
+    wanted: npt.NDArray[np.int64]  # (2,) from where to where it will be read next, see `ask_ahead`
 
 
 @kernel
-def scratch_for(longest: int) -> Scratch:
-    """Room for lists of up to `longest` documents."""
+def scratch_for(longest: int, memory: Floats) -> Scratch:
+    """Room for lists of up to `longest` documents, which lie in `memory`."""
     blocks = (longest + BLOCK - 1) // BLOCK
-    size = blocks * BLOCK
-    return Scratch(np.zeros(size), np.zeros(size), np.zeros(blocks), np.zeros(size, dtype=np.bool_))
+    size, whole = blocks * BLOCK, np.int64
+    sums, taken = (np.zeros(size), np.zeros(size), np.zeros(blocks + 1)), np.zeros(size, whole)
+    return Scratch(sums[0], sums[1], sums[2], taken, np.zeros(BATCH), memory, np.zeros(2, whole))
+
+
+@kernel
+def ask_ahead(room: Scratch, lines: int) -> None:
+    """Ask for the next few cache lines of what is wanted.
+
+    Drawing a list leaves memory idle. Asking for a few lines of the next list between the steps of this one fills that
+    time; asking for many at once would stop the processor until memory has taken them in.
+    """
+    stop = min(room.wanted[1], room.wanted[0] + lines * LINE)
+    for at in range(room.wanted[0], stop, LINE):
+        ask_for(room.memory, at)
+    room.wanted[0] = stop
 
 
 @kernel
@@ -73,7 +96,7 @@ def _add_up(n: int, room: Scratch) -> float:
             block += room.weights[i]
             room.prefix[i] = block
         total += block
-        room.ends[b] = total
+        room.before[b + 1] = total
     return total
 
 
@@ -105,10 +128,9 @@ def _weigh_remaining(scores: Floats, n: int, room: Scratch) -> float:
 def _find(target: float, n: int, room: Scratch) -> int:
     """The document whose share of the running sums holds `target`; counting comparisons needs no branch."""
     block = 0
-    for b in range((n + BLOCK - 1) // BLOCK - 1):
-        block += room.ends[b] <= target
-    if block > 0:
-        target -= room.ends[block - 1]
+    for b in range(1, (n + BLOCK - 1) // BLOCK):
+        block += room.before[b] <= target
+    target -= room.before[block]
     within = 0
     for i in range(BLOCK):
         within += room.prefix[block * BLOCK + i] <= target
@@ -141,7 +163,7 @@ def sample_list(
                 scores[i] = LARGEST if scores[i] > 0.0 else -LARGEST
         total = _weigh(scores, n, room)
     rescaled = False
-    draw, spare, taken_mass, out, p = 0, 0.0, 0.0, 0, 0
+    draw, taken_mass, out, p = 0, 0.0, 0, 0
     while p < k:
         if taken_mass > 0.5 * total:
             while out < p:
@@ -151,20 +173,20 @@ def sample_list(
             if total < TINY:
                 rescaled = True
                 total = _weigh_remaining(scores, n, room)
-        if draw & 1:
-            u = spare
-        else:
-            u, spare = uniform_pair(key, draw >> 1, interaction, client, round_)
+        if draw % BATCH == 0:
+            fill_batch(key, draw >> 1, interaction, client, round_, room.draws)
+        document = _find(room.draws[draw % BATCH] * total, n, room)
         draw += 1
-        document = _find(u * total, n, room)
-        if not room.taken[document]:
-            room.taken[document] = True
-            shown[p] = document
-            shown_weights[p] = room.weights[document]
-            taken_mass += shown_weights[p]
-            p += 1
+        ask_ahead(room, LINES_PER_DRAW)
+        # without a branch, which could not be foreseen: a document shown already is overwritten by the next draw
+        new = 1 - room.taken[document]
+        room.taken[document] = 1
+        shown[p] = document
+        shown_weights[p] = room.weights[document]
+        taken_mass += new * shown_weights[p]
+        p += new
     for i in range(k):
-        room.taken[shown[i]] = False
+        room.taken[shown[i]] = 0
         room.weights[shown[i]] = 0.0
     return -1.0 if rescaled else _sum(room.weights, n)
 

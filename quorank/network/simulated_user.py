@@ -10,6 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
+from quorank.draws import BATCH
 from quorank.learning.simulation import Simulation, World, draw_query
 from quorank.network.device import Device
 from quorank.users.clicks import click_list
@@ -38,6 +39,6 @@ class SimulatedUser:
         clicked = np.zeros(k, dtype=np.bool_)
         click_list(
             world.labels, start, shown.order, k, world.examine, world.click, world.stop, model, world.click_key,
-            interaction, client, round_, clicked,
+            interaction, client, round_, clicked, np.empty(BATCH),
         )  # fmt: skip
         device.record(shown, clicked)

@@ -71,6 +71,23 @@ def dot_lanes(_context: Any, x: Any, x_start: Any, w: Any, w_start: Any, length:
     return types.float32(x, types.int64, w, types.int64, types.int64), codegen
 
 
+@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+def ask_for(_context: Any, array: Any, at: Any) -> Any:
+    """Ask memory for the cache line of array.flat[at] and go on: when it is read later, it is in the second-level cache."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        i32 = ir.IntType(32)
+        address = builder.bitcast(
+            _data(context, builder, signature.args[0], *args), ir.IntType(8).as_pointer()
+        )
+        hint = ir.FunctionType(ir.VoidType(), [address.type, i32, i32, i32])
+        prefetch = cgutils.get_or_insert_function(builder.module, hint, "llvm.prefetch.p0i8")
+        builder.call(prefetch, [address, i32(0), i32(2), i32(1)])  # to read; second level; data
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64), codegen
+
+
 TOGETHER = 4
 """Dot products that `dot_lanes_together` makes at a time: x is loaded once for all of them."""
 

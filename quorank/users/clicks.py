@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quorank.compiled import kernel
-from quorank.draws import Purpose, key_of, uniform_pair
+from quorank.draws import BATCH, Purpose, fill_batch, key_of
 from quorank.errors import require
 
 Doubles = npt.NDArray[np.float64]
@@ -38,35 +38,33 @@ def click_list(
     client: int,
     round_: int,
     clicked: npt.NDArray[np.bool_],
+    draws: Doubles,
 ) -> int:
     """Walk down shown[:k] by one of the click models, fill clicked[:k], return the rank of the first click or −1.
 
-    One uniform is drawn per position looked at, and a second one, for leaving, only after a click.
+    One uniform is drawn per position looked at, and a second one, for leaving, only after a click. `draws` is room for
+    a BATCH of them.
     """
     first = -1
     draw = 0
-    spare = 0.0
     present = True
     for p in range(k):
         clicked[p] = False
         if not present:
             continue
         label = labels[start + shown[p]]
-        if draw & 1:
-            u = spare
-        else:
-            u, spare = uniform_pair(key, draw >> 1, interaction, client, round_)
+        if draw % BATCH == 0:
+            fill_batch(key, draw >> 1, interaction, client, round_, draws)
+        u = draws[draw % BATCH]
         draw += 1
         if u < examine[model, p] * click[model, label]:
             clicked[p] = True
             if first < 0:
                 first = p
-            if draw & 1:
-                u = spare
-            else:
-                u, spare = uniform_pair(key, draw >> 1, interaction, client, round_)
+            if draw % BATCH == 0:
+                fill_batch(key, draw >> 1, interaction, client, round_, draws)
+            present = draws[draw % BATCH] >= stop[model, label]
             draw += 1
-            present = u >= stop[model, label]
     return first
 
 
@@ -104,5 +102,6 @@ def simulate_clicks(
         client,
         round_,
         clicked,
+        np.empty(BATCH),
     )
     return clicked

@@ -17,7 +17,7 @@ class Sampler:
         self.k, n = k, len(self.scores)
         self.key = key_of(seed, Purpose.RANKING)
         self.shown, self.shown_weights = np.zeros(k, dtype=np.int64), np.empty(k)
-        self.scratch = scratch_for(n)
+        self.scratch = scratch_for(n, np.zeros((0, 8), dtype=np.float32))
         self.rest = 0.0
 
     def draw(self, client, interaction=0, round_=0) -> tuple[int, ...]:

@@ -98,8 +98,8 @@ def test_an_update_on_five_grades(tiny_graded) -> None:
 def test_clients_may_have_different_numbers_of_interactions(tiny_collection) -> None:
     simulation = Simulation(tiny_collection.train, Linear(), USERS[2], tiny_collection.grades, seed=7)
     theta = np.zeros(simulation.parameters)
-    counts = [0, 3, 0, 0, 1, 2, 0, 5, 4, 1, 1, 0]
-    clients = [7, 1, 8, 0, 12, 3, 4, 40, 6, 5, 2, 9]
+    counts = [0, 3, 0, 0, 1, 2, 0, 5, 0, 0, 0, 0, 4, 1, 1, 0, 0, 0]  # a whole group of four has none
+    clients = [7, 1, 8, 0, 12, 3, 4, 40, 10, 11, 13, 14, 6, 5, 2, 9, 15, 16]
     together = simulate(simulation, PDGD(), theta, clients, counts)
     for row, client, count in zip(together, clients, counts, strict=True):
         assert np.array_equal(simulate(simulation, PDGD(), theta, [client], count)[0], row)
