@@ -33,5 +33,9 @@ def run(commands: list[list[str]]) -> list[dict[str, Any]]:
     return found
 
 
-if __name__ == "__main__":
+def main() -> None:
     write_whole(sys.argv[1], json.dumps(run([json.loads(word) for word in sys.argv[2:]])))
+
+
+if __name__ == "__main__":
+    main()

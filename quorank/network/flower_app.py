@@ -23,6 +23,18 @@ OLDEST, NEWEST = (1, 41), (1, 43)
 
 CONNECTION = "quorank"
 EXECUTOR = "quorank.network.flower_executor"
+ADMIN = "quorank.network.flower_admin"
+OF_A_NODE = ("flower-supernode", EXECUTOR, "flwr-clientapp", "quorank.network.flower_client")
+OF_A_COORDINATOR = (
+    "flower-superlink",
+    EXECUTOR,
+    "flwr-serverapp",
+    "quorank.network.flower_server",
+    "flwr",
+    ADMIN,
+)
+"""What a nursery loads for the processes of a node, and of a coordinator (see `nursery`)."""
+
 POLL = "0.2"
 """Seconds between two looks of a SuperExec for a task."""
 
@@ -108,7 +120,7 @@ class Commands:
 
     def server_executor(self) -> list[str]:
         """Starts the ServerApp."""
-        command = [_script("flower-superexec"), *self._executor(self.address)]
+        command = [sys.executable, "-m", EXECUTOR, "server", *self._executor(self.address)]
         return [*command, "--root-certificates", str(self.certificate)]
 
     def supernode(self, key: Path, port: int) -> list[str]:
@@ -120,7 +132,7 @@ class Commands:
 
     def node_executor(self, port: int) -> list[str]:
         """Starts a ClientApp for every task; it reaches its SuperNode on the same machine, without TLS."""
-        command = [sys.executable, "-m", EXECUTOR]
+        command = [sys.executable, "-m", EXECUTOR, "client"]
         return [*command, *self._executor(f"127.0.0.1:{port}"), "--insecure"]
 
     def _executor(self, address: str) -> list[str]:
@@ -129,8 +141,8 @@ class Commands:
 
 
 def by_flower(command: list[str]) -> list[str]:
-    """A node's executor as Flower itself starts it, with a new process for every task."""
-    return [_script("flower-superexec"), *command[command.index(EXECUTOR) + 1 :]]
+    """An executor as Flower itself starts it, with a new process for every task."""
+    return [_script("flower-superexec"), *command[command.index(EXECUTOR) + 2 :]]
 
 
 def register(public_key: Path, name: str) -> list[str]:

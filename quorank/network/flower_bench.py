@@ -50,7 +50,7 @@ def loopback_figures(nodes: int = 4, parameters: int = 136, rounds: int = 3) -> 
         began = time.perf_counter()
         with (
             _variable(ORDERS, str(orders)),
-            FlowerNetwork(nodes, lambda path: [*command, str(path)]) as network,
+            FlowerNetwork(nodes, lambda path: [*command, str(path)], prepared=False) as network,
         ):
             up = time.perf_counter() - began
             _ours(network, replace(traffic, rounds=1), Path(folder))  # a rehearsal, as FedAvg has one
@@ -94,8 +94,7 @@ def _ours(network: FlowerNetwork, traffic: Traffic, folder: Path) -> list[float]
 
 def _executors_by_flower(network: FlowerNetwork) -> None:
     """FedAvg is measured as Flower runs it; the nodes stay."""
-    for name in network.names:
-        executor = f"{name}-executor"
+    for executor in ("executor", *(f"{name}-executor" for name in network.names)):
         command, variables = network._recipes[executor]
         network.processes.kill(executor)
         network.start(executor, flower_app.by_flower(command), variables)

@@ -92,7 +92,7 @@ class FlowerLink(Handed):
     def __init__(self, bundle: Bundle, folder: Path) -> None:
         super().__init__()
         self.bundle, self.folder = bundle, folder.absolute()  # the engine's processes work in it
-        self.processes = Processes(self.folder, temporary=True)
+        self.processes = Processes(self.folder, True, flower_app.OF_A_NODE)
         self._mutex = threading.Lock()
         self._closing, self._closed = threading.Event(), False
         self._fault: BadInput | None = None

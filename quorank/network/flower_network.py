@@ -58,6 +58,7 @@ class FlowerNetwork:
     nodes: int
     worker: Callable[[Path], list[str]]
     stop: Callable[[], None] | None = None
+    prepared: bool = True  # whether Flower's processes are split off from one that has it loaded
     transport: FlowerTransport = field(init=False)
     processes: Processes = field(init=False)
     _recipes: dict[str, tuple[list[str], dict[str, str]]] = field(default_factory=dict, init=False)
@@ -78,7 +79,8 @@ class FlowerNetwork:
 
     def __enter__(self) -> FlowerNetwork:
         self.folder = Path(tempfile.mkdtemp(prefix="quorank-"))  # readable by its owner alone
-        self.processes = Processes(self.folder, temporary=True)
+        prepared = flower_app.OF_A_COORDINATOR + flower_app.OF_A_NODE if self.prepared else ()
+        self.processes = Processes(self.folder, True, prepared)
         try:
             self._write_files()
             self.transport = FlowerTransport(self.folder / "coordinator.sock", alive=self.alive)
@@ -154,9 +156,9 @@ class FlowerNetwork:
         folder, commands = self.folder, self.commands
         home = flower_app.environment(folder / "home", **{_COORDINATOR: str(self.transport.path)})
         link = commands.superlink(folder / "server.pem", folder / "server.key", folder / "state.db")
+        self.start("worker", self.worker(self._worker), dict(os.environ))
         self.start("superlink", link, home)
         self.start("executor", commands.server_executor(), home)
-        self.start("worker", self.worker(self._worker), dict(os.environ))
         self._wait("superlink", self._healthy)
         orders = [flower_app.register(folder / f"{name}.pub", name) for name in self.names]
         found = self._administrate([*orders, flower_app.submit(folder / "app")], wait=True)
@@ -203,7 +205,7 @@ class FlowerNetwork:
     def _administrate(self, orders: list[list[str]], *, wait: bool = False) -> list[dict[str, Any]]:
         """Give orders to the SuperLink, by Flower's own command line."""
         out = self.folder / "admin.json"
-        command = [sys.executable, "-m", "quorank.network.flower_admin", str(out), *map(json.dumps, orders)]
+        command = [sys.executable, "-m", flower_app.ADMIN, str(out), *map(json.dumps, orders)]
         self.processes.start("admin", command, flower_app.environment(self.folder / "home"))
         if not wait:
             return []

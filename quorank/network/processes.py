@@ -3,7 +3,7 @@
 Each child leads a process group of its own, so that whatever it starts goes with it. A watchdog, which is one more child,
 holds the reading end of a pipe: when this process ends in any way, also killed, the pipe closes and the watchdog kills all
 groups; a temporary folder, where keys may lie, goes with them. Ctrl-C reaches this process alone, which then stops the
-children in order.
+children in order. What is named as `prepared` is split off from a process that has it loaded (`nursery`).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 
 from quorank.errors import require
+from quorank.network.nursery import Forked, Nursery
 
 _WATCHDOG = """
 import os, shutil, signal, sys
@@ -56,7 +57,7 @@ class Child:
     """One process group."""
 
     name: str
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | Forked
     log: Path
     since: float = field(default_factory=time.monotonic)
 
@@ -86,8 +87,10 @@ class Processes:
 
     folder: Path  # where their logs go
     temporary: bool = False  # whether the folder goes when they have ended
+    prepared: tuple[str, ...] = ()  # scripts and modules that a nursery has loaded
     children: dict[str, Child] = field(default_factory=dict, init=False)
     _watchdog: subprocess.Popen[str] | None = field(default=None, init=False)
+    _nursery: Nursery | None = field(default=None, init=False)
 
     def __enter__(self) -> Processes:
         return self
@@ -104,19 +107,24 @@ class Processes:
         if old is not None:
             self._end(old)
         log = self.folder / f"{name}.log"
-        with log.open("ab") as output:
-            process = subprocess.Popen(
-                list(command),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=dict(environment),
-                cwd=self.folder,
-                start_new_session=True,
-            )
+        log.touch()
+        process = self._split_off(command, environment, log) or _start(command, environment, self.folder, log)
         child = self.children[name] = Child(name, process, log)
         self._tell("add", process.pid)
         return child
+
+    def _split_off(self, command: Sequence[str], environment: Mapping[str, str], log: Path) -> Forked | None:
+        """A prepared process from the nursery, which begins with the first; None where that cannot be."""
+        while self.prepared and sys.platform == "linux":  # elsewhere a fork of what is loaded may break
+            if self._nursery is None or not self._nursery.open:
+                self._end_nursery()
+                self._nursery = Nursery(self.prepared, environment, self.folder / "nursery.log")
+            process = self._nursery.start(command, environment, self.folder, log)
+            if process is not None or self._nursery.open:
+                return process
+            if not self._nursery.used:  # it cannot load what it should: its log says why
+                self.prepared = ()
+        return None
 
     def running(self, name: str) -> bool:
         return name in self.children and self.children[name].running
@@ -139,11 +147,17 @@ class Processes:
         for child in children:
             self._end(child)
         self.children.clear()
+        self._end_nursery()
         if self._watchdog is not None:
             assert self._watchdog.stdin is not None
             self._watchdog.stdin.close()
             self._watchdog.wait()
             self._watchdog = None
+
+    def _end_nursery(self) -> None:
+        if self._nursery is not None:
+            self._nursery.close()
+            self._nursery = None
 
     def _end(self, child: Child) -> None:
         child.signal(signal.SIGKILL)
@@ -164,3 +178,18 @@ class Processes:
         with contextlib.suppress(BrokenPipeError):
             self._watchdog.stdin.write(f"{word} {group}\n")
             self._watchdog.stdin.flush()
+
+
+def _start(
+    command: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path
+) -> subprocess.Popen[bytes]:
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            list(command),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=dict(environment),
+            cwd=folder,
+            start_new_session=True,
+        )

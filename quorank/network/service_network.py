@@ -68,7 +68,7 @@ class ServiceNetwork(FlowerNetwork):
     def __enter__(self) -> ServiceNetwork:
         self.folder = self.home.path / ENGINE
         self.folder.mkdir(mode=0o700, exist_ok=True)
-        self.processes = Processes(self.folder)
+        self.processes = Processes(self.folder, prepared=flower_app.OF_A_COORDINATOR)
         try:
             self._write_files()
             self.transport = FlowerTransport(self._socket())
@@ -141,7 +141,7 @@ class ServiceNetwork(FlowerNetwork):
         if orders:
             out = self.folder / "registrar.json"
             out.unlink(missing_ok=True)
-            words = [sys.executable, "-m", "quorank.network.flower_admin", str(out), *map(json.dumps, orders)]
+            words = [sys.executable, "-m", flower_app.ADMIN, str(out), *map(json.dumps, orders)]
             self.processes.start("registrar", words, flower_app.environment(self.folder / "home"))
 
     def _look(self) -> None:

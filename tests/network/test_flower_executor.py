@@ -20,7 +20,9 @@ from flwr.supercore.superexec.executor import LaunchResult
 from flwr.supercore.superexec.executor.subprocess_executor import SubprocessExecutor
 from flwr.supercore.superexec.executor.types import ExecutionSpec
 
-from quorank.network import flower_executor
+from quorank.network import flower_executor, nursery
+
+CLIENT = "flwr-clientapp"
 
 
 def task(token: str, kind: TaskType = TaskType.CLIENT_APP, install: bool = False) -> ExecutionSpec:
@@ -40,29 +42,30 @@ def by_flower(monkeypatch) -> list[str]:
     return left
 
 
-def write_token(folder: Path, **given: object) -> None:
+def write_token(folder: Path) -> None:
     """In place of a ClientApp: it says that it ran, and in which process, and ends as Flower's tasks end."""
-    assert given["runtime_dependency_install"] is False and given["insecure"] is True
-    (folder / str(given["token"])).write_text(str(os.getpid()))
-    if given["token"] == "raises":
+    words = sys.argv
+    assert words[:3] == [CLIENT, "--runtime-api-address", "127.0.0.1:1"] and "--insecure" in words
+    token = words[words.index("--token") + 1]
+    (folder / token).write_text(str(os.getpid()))
+    if token == "raises":
         raise RuntimeError("what a task may say")
     sys.exit(3)
 
 
 def test_each_task_is_a_process_of_its_own_and_the_nursery_goes_with_the_executor(
-    tmp_path, monkeypatch, by_flower
+    tmp_path, by_flower
 ) -> None:
-    monkeypatch.setattr(flower_executor, "run_clientapp", lambda **given: write_token(tmp_path, **given))
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
-    def nursery() -> None:
+    def serve() -> None:
         here.close()
-        flower_executor._nursery(there)
+        nursery.serve(there, {CLIENT: lambda: write_token(tmp_path)})
 
-    process = multiprocessing.get_context("fork").Process(target=nursery)
+    process = multiprocessing.get_context("fork").Process(target=serve)
     process.start()
     there.close()
-    executor = flower_executor.ForkingExecutor(here)
+    executor = flower_executor.ForkingExecutor(here, {CLIENT})
     tokens = ["raises", *(f"task-{number}" for number in range(20))]
     for token in tokens:
         assert executor.launch(task(token)) == LaunchResult.accepted()
@@ -80,9 +83,9 @@ def test_each_task_is_a_process_of_its_own_and_the_nursery_goes_with_the_executo
         time.sleep(0.01)
 
 
-def test_what_is_no_client_app_or_finds_no_nursery_is_left_to_flower(by_flower) -> None:
+def test_what_the_nursery_does_not_know_or_what_finds_no_nursery_is_left_to_flower(by_flower) -> None:
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    executor = flower_executor.ForkingExecutor(here)
+    executor = flower_executor.ForkingExecutor(here, {CLIENT})
     executor.launch(task("server", TaskType.SERVER_APP))
     executor.launch(task("installs", install=True))
     there.close()
