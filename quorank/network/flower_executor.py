@@ -39,7 +39,7 @@ class ForkingExecutor(SubprocessExecutor):  # type: ignore[misc]  # Flower is no
 
     def launch(self, spec: ExecutionSpec) -> LaunchResult:
         name = TASK_TYPE_TO_COMMAND[spec.task_type]
-        if name not in self._known or spec.runtime_dependency_install or spec.suppress_output:
+        if name not in self._known or spec.runtime_dependency_install:
             return super().launch(spec)
         words = ["--runtime-api-address", spec.runtime_api_address, "--token", spec.token]
         if spec.insecure:
@@ -49,7 +49,8 @@ class ForkingExecutor(SubprocessExecutor):  # type: ignore[misc]  # Flower is no
         if spec.parent_pid is not None:
             words += ["--parent-pid", str(spec.parent_pid)]
         try:
-            self._orders.send(json.dumps({"name": name, "words": words}).encode())
+            order = {"name": name, "words": words, "quiet": spec.suppress_output}
+            self._orders.send(json.dumps(order).encode())
         except OSError:
             return super().launch(spec)
         return LaunchResult.accepted()

@@ -4,8 +4,8 @@ Every process of Flower spends more than a second of processor time on imports b
 modules once, has one thread and no connection but the one to its owner, and forks for every order. It ends when its owner
 has gone. What it splits off leads a process group of its own, writes to its own log, and is not tied to the nursery.
 
-    order   {"name", "words", "environment", "folder", "log"}; without a log the child stays in the nursery's session
-            and nothing is told of it
+    order   {"name", "words", "environment", "folder", "log"}, of a process group of its own;
+            {"name", "words", "quiet"}, of a process of the nursery's own group, of which nothing is told
     told    {"started": process} for each order, in turn, and {"ended": process, "code"} when that has ended
 
 `python -m quorank.network.nursery SOCKET NAME…` with names of installed scripts or of modules.
@@ -79,7 +79,7 @@ def serve(orders: socket.socket, entries: Mapping[str, Entry]) -> None:
             for end in (orders, woken, waker):
                 end.close()
             _run(order, entries)
-        if order.get("log"):
+        if "log" in order:
             told.add(process)
             _tell(orders, {"started": process})
 
@@ -107,16 +107,13 @@ def _run(order: dict[str, Any], entries: Mapping[str, Entry]) -> None:
     """Be what was ordered; the process ends here."""
     code = 1
     try:
-        if order.get("log"):
+        if "log" in order:
             os.setsid()
-            log = os.open(order["log"], os.O_WRONLY | os.O_APPEND)
-            for output in (1, 2):
-                os.dup2(log, output)
-            os.close(log)
-        if "environment" in order:
             os.environ.clear()
             os.environ.update(order["environment"])
             os.chdir(order["folder"])
+        _write_to(order.get("log") or (os.devnull if order["quiet"] else None))
+        _call_yourself(order["name"])
         sys.argv = [order["name"], *order["words"]]
         ended = entries[order["name"]]()
         code = ended if isinstance(ended, int) else 0
@@ -131,6 +128,21 @@ def _run(order: dict[str, Any], entries: Mapping[str, Entry]) -> None:
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(code)
+
+
+def _write_to(log: str | None) -> None:
+    """What is printed goes there."""
+    if log is not None:
+        file = os.open(log, os.O_WRONLY | os.O_APPEND)
+        for output in (1, 2):
+            os.dup2(file, output)
+        os.close(file)
+
+
+def _call_yourself(name: str) -> None:
+    """So that the machine's owner finds it among the processes, by up to 15 letters."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/comm").write_text(name.rpartition(".")[2][:15])
 
 
 def named(command: Sequence[str]) -> tuple[str, list[str]]:

@@ -64,10 +64,10 @@ def server_app(network: FlowerNetwork) -> int:
         if entry.name.isdecimal() and int(entry.name) != group:
             try:
                 same = os.getpgid(int(entry.name)) == group
-                words = (entry / "cmdline").read_bytes()
+                name = (entry / "comm").read_text().strip()
             except OSError:
                 continue
-            if same and b"flwr-serverapp" in words:
+            if same and name == "flwr-serverapp":
                 return int(entry.name)
     raise AssertionError("there is no ServerApp")
 
