@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from enum import IntEnum
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -175,9 +176,14 @@ def fill_normal(
 def key_of(seed: int, purpose: Purpose) -> npt.NDArray[np.uint64]:
     """The generator's key for one purpose of a run: distinct purposes share no stream."""
     require(0 <= seed < 2**64, f"seed must be a whole number from 0 to 2^64 − 1, got {seed}")
+    return np.array(_key_words(seed, int(purpose)), dtype=np.uint64)
+
+
+@lru_cache(maxsize=256)
+def _key_words(seed: int, purpose: int) -> tuple[int, int]:
     low, high = seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF
-    words = philox_reference((int(purpose), 0x51554F52, 0x414E4B, 0), (low, high))
-    return np.array(words[:2], dtype=np.uint64)
+    first, second, _, _ = philox_reference((purpose, 0x51554F52, 0x414E4B, 0), (low, high))
+    return first, second
 
 
 def uniforms(
