@@ -187,7 +187,7 @@ class Simulator:
                 self._play(play, span, mine)
             return mine
 
-        others = [self._pool.submit(work) for _ in range(self.threads - 1)]
+        others = [self._pool.submit(work) for _ in range(min(self.threads, len(spans)) - 1)]
         gathering = work()  # this thread is one of them: it need not be woken
         for other in others:
             gathering.merge(other.result())

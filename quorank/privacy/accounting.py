@@ -142,10 +142,50 @@ def _search(
     step: float,
     least: float,
 ) -> float:
-    def enough(z: float) -> bool:
-        return _epsilon(setting, z, delta, accountant, setting.rounds, step) <= target
+    def figure(z: float) -> float:
+        return _epsilon(setting, z, delta, accountant, setting.rounds, step)
 
-    return smallest(enough, start, precision, least)
+    found = _by_secants(figure, target, start, precision, least)
+    return smallest(lambda z: figure(z) <= target, start, precision, least) if found is None else found
+
+
+def _by_secants(
+    figure: Callable[[float], float], target: float, start: float, precision: float, least: float
+) -> float | None:
+    """What `smallest` finds, from few figures: it is led by the root of log ε over log z, then its last step is checked.
+
+    None where the figures around the root do not lie on the curve that led there. The library's Rényi divergences of
+    cohorts without replacement are such figures: at large z they are differences of nearly equal numbers.
+    """
+    z, slope, before = start, -1.0, (0.0, 0.0)
+    for turn in range(8):
+        found = figure(z)
+        if not 0.0 < found < math.inf:
+            return None
+        here = math.log(z), math.log(found / target)
+        if turn > 0:
+            slope = (here[1] - before[1]) / (here[0] - before[0])
+        if not slope < 0.0:
+            return None
+        before, move = here, max(-2.0, min(2.0, -here[1] / slope))
+        z *= math.exp(move)
+        if z < 1.5 * least:
+            return None
+        if abs(move) < precision:
+            break
+    refused = [0.0]
+
+    def beyond(x: float) -> bool:
+        if x < z:
+            refused.append(x)
+        return x >= z
+
+    high, low = smallest(beyond, start, precision, least), max(refused)
+    above, below = figure(high), figure(low)
+    if not 0.0 < above <= target < below < math.inf:
+        return None
+    steepness = math.log(above / below) / math.log(high / low) / slope
+    return high if 0.8 < steepness < 1.25 else None
 
 
 def smallest(

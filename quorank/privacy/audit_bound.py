@@ -47,10 +47,16 @@ def p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: fl
     """
     _check(canaries, guesses, correct, delta)
     require(epsilon >= 0.0, f"epsilon must be 0 or more, got {epsilon}")
+    return _p_value(canaries, guesses, correct, epsilon, delta, 1.0)
+
+
+def _p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: float, enough: float) -> float:
+    """The probability, or β alone where that is `enough` already."""
     accuracy = guess_accuracy(epsilon)
     beta = float(binom.sf(correct - 1, guesses, accuracy))
-    alpha = failure_gain(guesses, correct, accuracy) if delta > 0.0 else 0.0
-    return min(1.0, beta + 2.0 * canaries * delta * alpha)
+    if beta >= enough or delta == 0.0:
+        return min(1.0, beta)
+    return min(1.0, beta + 2.0 * canaries * delta * failure_gain(guesses, correct, accuracy))
 
 
 def epsilon_lower_bound(
@@ -69,7 +75,7 @@ def epsilon_lower_bound(
     refuted, possible = 0.0, LARGEST_EPSILON
     while possible - refuted > 1e-9:
         middle = 0.5 * (refuted + possible)
-        if p_value(canaries, guesses, correct, middle, delta) < unlikely:
+        if _p_value(canaries, guesses, correct, middle, delta, unlikely) < unlikely:
             refuted = middle
         else:
             possible = middle

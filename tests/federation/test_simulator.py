@@ -16,7 +16,7 @@ from quorank.privacy import ClippedGaussian, NoPrivacy, PublishedLaplace, Random
 from quorank.rankers import MLP, Linear
 from quorank.users import Cascade
 
-CLIENTS = 120  # the default cohort is 100
+FEW, MANY = 30, 120  # the default cohort is 100
 
 
 def simulation_of(collection, ranker=None) -> Simulation:
@@ -70,7 +70,7 @@ def family(name, key) -> pytest.MarkDecorator:
 def test_bits_do_not_depend_on_how_a_run_is_played(tiny_collection, learner, server, participation) -> None:
     if isinstance(learner, PDGD) and learner.eta < 1e-9:
         learner = PDGD(step=learner.step)  # an update below 2^-53 is lost in the sum, and nothing would move
-    clients = CLIENTS if participation.size(CLIENTS) > 50 else 12
+    clients = FEW if participation.size(FEW) <= FEW else MANY
     federation = Federation(clients, 2, learner, participation, server=server)
     assert_contract(federation, simulation_of(tiny_collection))
 

@@ -74,7 +74,7 @@ def saved_round(experiment: Experiment, folder: Path) -> int:
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_file_is_that_of_a_run_in_process(kind, tmp_path) -> None:
     experiment = experiment_of(*KINDS[kind])
-    run_experiment(experiment, tmp_path / "a", threads=1)
+    run_quickly(experiment, tmp_path / "a", threads=1)
     engine = memory(experiment, loss=0.1, duplicates=0.2, delay=3)
     run_experiment(experiment, tmp_path / "b", threads=1, engine=engine)
     assert files_of(tmp_path / "b") == files_of(tmp_path / "a")

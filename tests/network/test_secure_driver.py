@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pytest
 from devices import CLIENTS, SEED, coordinator_of, device_of, simulator_of, user_of
+from quick_runs import run_quickly
 
 from quorank.errors import BadInput, Interrupted
 from quorank.experiments.documents import parse_document
 from quorank.experiments.experiment import Experiment
-from quorank.experiments.runner import run_experiment
 from quorank.federation import Federation, Sampled, wire
 from quorank.federation.coordinator import Coordinator, Rules
 from quorank.network import frames
@@ -349,8 +349,8 @@ def test_a_run_on_nodes_leaves_the_files_of_one_in_process(privacy, tmp_path) ->
         driver = driver_of(Memory(lambda node, content: clients.respond(content), NAMES), Shared(NAMES))
         yield driver.round
 
-    run_experiment(experiment, tmp_path / "nodes", engine=engine, threads=1)
-    run_experiment(experiment, tmp_path / "process", threads=1)
+    run_quickly(experiment, tmp_path / "nodes", engine=engine, threads=1)
+    run_quickly(experiment, tmp_path / "process", threads=1)
     for name in ("ranker.json", "history.parquet", "ledger.json", "clients/0.npz", "clients/5.npz"):
         files = [next((tmp_path / way).rglob(name.split("/")[-1])) for way in ("nodes", "process")]
         assert files[0].read_bytes() == files[1].read_bytes(), name

@@ -67,18 +67,17 @@ def test_a_cohort_of_fixed_size_is_bounded_by_exact_enumeration() -> None:
     z, delta = 2.0, 1e-3
     bound = accounting.epsilon(Setting(3, 2, 1, "sampled"), z, delta)
     x = np.linspace(-40, 40, 160_001)
-    worst = 0.0
-    for own in (-1.0, 1.0):
-        for other in (-1.0, 1.0):  # the client that is replaced
-            for rest in ((1.0, 1.0), (-1.0, 1.0), (-1.0, -1.0)):
-                densities = []
-                for value in (own, other):
-                    data = (value, *rest)
-                    cohorts = [(0, 1), (0, 2), (1, 2)]
-                    densities.append(
-                        sum(stats.norm.pdf(x, data[i] + data[j], z) for i, j in cohorts) / len(cohorts)
-                    )
-                hockey = np.maximum(densities[0] - math.exp(bound) * densities[1], 0.0).sum() * (x[1] - x[0])
+    worst, normal = 0.0, {total: stats.norm.pdf(x, total, z) for total in (-2.0, 0.0, 2.0)}
+    for rest in ((1.0, 1.0), (-1.0, 1.0), (-1.0, -1.0)):
+        density = {}
+        for value in (-1.0, 1.0):  # of the client that is replaced
+            data, cohorts = (value, *rest), [(0, 1), (0, 2), (1, 2)]
+            density[value] = sum(normal[data[i] + data[j]] for i, j in cohorts) / len(cohorts)
+        for own in density:
+            for other in density:
+                hockey = np.maximum(density[own] - math.exp(bound) * density[other], 0.0).sum() * (
+                    x[1] - x[0]
+                )
                 worst = max(worst, hockey)
     assert 0.0 < worst <= delta
 
@@ -89,6 +88,43 @@ def test_calibrated_noise_just_keeps_the_budget(setting, accountant) -> None:
     z = accounting.noise_multiplier(setting, 2.0, 1e-5, accountant)
     assert 1.99 <= accounting.epsilon(setting, z, 1e-5, accountant) <= 2.0
     assert accounting.epsilon(setting, 0.99 * z, 1e-5, accountant) > 2.0
+
+
+@given(
+    st.floats(0.2, 50.0),
+    st.floats(0.5, 3.0),
+    st.floats(0.0, 2.0),
+    st.floats(0.05, 60.0),
+    st.sampled_from([1e-6, 1e-3]),
+    st.sampled_from([0.0, 1e-9, 1e-6, 1e-3, 0.1]),
+)
+def test_few_figures_find_what_bisection_finds(size, power, bend, target, precision, ripple) -> None:
+    """Of curves that fall, also where they are not smooth: there the short way gives up, or its answer is enough too."""
+    asked = []
+
+    def figure(z: float) -> float:
+        asked.append(z)
+        return size * z**-power * (1.0 + bend / z) * (1.0 + ripple * math.sin(1e9 * z))
+
+    found = accounting._by_secants(figure, target, 1.0, precision, 1e-6)
+    short = len(asked)
+    wanted = accounting.smallest(lambda z: figure(z) <= target, 1.0, precision, 1e-6)
+    assert short <= 10
+    if ripple < 1e-2 * precision:
+        assert found == wanted or found is None
+    elif found is not None:
+        assert figure(found) <= target and found == pytest.approx(wanted, rel=5 * ripple + 2 * precision)
+
+
+@pytest.mark.parametrize("precision", [1e-6, 1e-3])
+def test_on_smooth_curves_few_figures_are_enough(precision) -> None:
+    def figure(z: float) -> float:
+        return 5.0 / z + 20.0 / z**2
+
+    for target in (0.01, 0.3, 2.0, 30.0, 500.0):
+        found = accounting._by_secants(figure, target, 1.0, precision, 1e-6)
+        exact = (5.0 + math.sqrt(25.0 + 80.0 * target)) / (2.0 * target)
+        assert exact <= found <= exact * (1.0 + precision)
 
 
 def test_the_planned_figure_of_the_readme() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 import pytest
@@ -198,11 +199,17 @@ def test_impossible_shares_are_refused() -> None:
 # ---------------------------------------------------------------- privacy
 
 
-def exact_rdp(order, variance, shift) -> float:
-    """D_α(Sk(μ) + Δ ‖ Sk(μ)) summed from the pmf e^−μ I_x(μ), as far out as float64 holds the pmf."""
+@lru_cache(maxsize=32)
+def log_pmf(variance, shift) -> np.ndarray:
+    """Of Sk(μ) + Δ: e^−μ I_x−Δ(μ)."""
     x = np.arange(-40_000, 40_001) if variance >= 1000 else np.arange(-4000, 4001)
     with np.errstate(divide="ignore"):
-        p, q = np.log(ive(np.abs(x - shift), variance)), np.log(ive(np.abs(x), variance))
+        return np.log(ive(np.abs(x - shift), variance))
+
+
+def exact_rdp(order, variance, shift) -> float:
+    """D_α(Sk(μ) + Δ ‖ Sk(μ)) summed from the pmf, as far out as float64 holds it."""
+    p, q = log_pmf(variance, shift), log_pmf(variance, 0)
     seen = np.isfinite(p) & np.isfinite(q) & (np.minimum(p, q) > -690)
     return float(logsumexp(order * p[seen] - (order - 1) * q[seen]) / (order - 1))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import numpy as np
 import pytest
@@ -90,9 +91,15 @@ def test_the_published_form_has_z1_real_rows_drawn_alike() -> None:
 # ---------------------------------------------------------------- the owner's attack
 
 
+@cache
+def dictionary(hashing: Hashing) -> np.ndarray:
+    """The columns of all words."""
+    return hashing.places(WORDS)[0]
+
+
 def guesses(part, hashing, repeats: int = 1) -> float:
     """The share of terms that the owner names, by the dictionary, from `repeats` questions about each."""
-    right, number, places = 0.0, 0, hashing.places(WORDS)[0]
+    right, number, places = 0.0, 0, dictionary(hashing)
     for term in ASKED:
         questions = []
         for _ in range(repeats):
