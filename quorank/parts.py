@@ -12,6 +12,7 @@ import dataclasses
 import types
 from collections.abc import Mapping
 from difflib import get_close_matches
+from functools import cache
 from typing import (
     Any,
     ClassVar,
@@ -77,9 +78,15 @@ class Family(Generic[P]):
         return read_fields(member, table, text)
 
 
+@cache
+def _hints(cls: type[Any]) -> dict[str, Any]:
+    """The types of a class's fields; they are strings until somebody asks, and to find them takes a while."""
+    return get_type_hints(cls)
+
+
 def read_fields(cls: type[P], table: Mapping[str, object], where: str) -> P:
     """A dataclass from a table: unknown keys and wrong types are refused by name."""
-    hints = get_type_hints(cls)
+    hints = _hints(cls)
     names = [f.name for f in dataclasses.fields(cls)]
     values = {}
     for key, value in table.items():

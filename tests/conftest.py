@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import numpy as np
 import pytest
 from hypothesis import settings
@@ -18,6 +20,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(
         key=lambda item: next((at for at, name in enumerate(slow) if name in item.path.parts), len(slow))
     )
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays until the end: the garbage collector need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def make_split(seed: int, queries: int, features: int, grades: int) -> RankingData:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -26,14 +27,22 @@ from quorank.cli import (
 )
 from quorank.errors import BadInput, Interrupted
 
-app = typer.Typer(
-    name="quorank",
-    help="Learn one ranker from many people's searches, without collecting them.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    add_completion=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+VERBS: dict[str, Callable[..., None] | typer.Typer] = {
+    "demo": demo.demo,
+    "run": run.run,
+    "bench": bench.bench,
+    "data": data.app,
+    "compare": compare.compare,
+    "report": report.report,
+    "evaluate": evaluate.evaluate,
+    "reproduce": reproduce.reproduce,
+    "privacy": privacy.app,
+    "unlearn": unlearn.unlearn,
+    "silo": silo.app,
+    "tune": tune.app,
+    "coordinator": coordinator.app,
+    "join": join.join,
+}
 
 
 def _version(show: bool) -> None:
@@ -42,7 +51,6 @@ def _version(show: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _quorank(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
@@ -51,26 +59,35 @@ def _quorank(
     pass
 
 
-app.command()(demo.demo)
-app.command()(run.run)
-app.command()(bench.bench)
-app.add_typer(data.app, name="data")
-app.command()(compare.compare)
-app.command()(report.report)
-app.command()(evaluate.evaluate)
-app.command()(reproduce.reproduce)
-app.add_typer(privacy.app, name="privacy")
-app.command()(unlearn.unlearn)
-app.add_typer(silo.app, name="silo")
-app.add_typer(tune.app, name="tune")
-app.add_typer(coordinator.app, name="coordinator")
-app.command()(join.join)
+def application(*names: str) -> typer.Typer:
+    """The command line with these verbs."""
+    made = typer.Typer(
+        name="quorank",
+        help="Learn one ranker from many people's searches, without collecting them.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        add_completion=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    made.callback()(_quorank)
+    for name in names:
+        verb = VERBS[name]
+        if isinstance(verb, typer.Typer):
+            made.add_typer(verb, name=name)
+        else:
+            made.command(name)(verb)
+    return made
+
+
+app = application(*VERBS)
 
 
 def main() -> None:
     """The entry point: every refusal is one sentence."""
+    asked = sys.argv[1:2]
     try:
-        app()
+        # to read the options of all verbs takes longer than many a verb
+        (application(*asked) if asked and asked[0] in VERBS else app)()
     except BadInput as error:
         print(f"quorank: {error}", file=sys.stderr)
         sys.exit(2)

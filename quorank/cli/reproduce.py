@@ -133,12 +133,9 @@ def _steps(name: str) -> Iterator[Callable[[int, int, str], None]]:
 
 def _list(json: bool) -> None:
     from quorank.experiments import figure_parts
-    from quorank.experiments.figures import load_figure
-    from quorank.experiments.studies import load_study
 
-    found = {name: load_figure(name, quick=True).header for name in figure_parts.names(studies=False)}
-    found |= {name: load_study(name, quick=True).header for name in figure_parts.names(studies=True)}
-    found = dict(sorted(found.items()))
+    shipped = sorted(figure_parts.names(studies=False) + figure_parts.names(studies=True))
+    found = {name: figure_parts.header_of(name) for name in shipped}
     if json:
         print(
             json_.dumps([{"figure": name, "about": h.about, "paper": h.paper} for name, h in found.items()])

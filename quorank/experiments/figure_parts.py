@@ -9,7 +9,8 @@ from typing import Any, ClassVar, Literal
 
 from quorank.errors import require
 from quorank.evaluation.runs import CURVES
-from quorank.parts import suggest
+from quorank.experiments.documents import read_document
+from quorank.parts import read_fields, suggest
 
 PAPERS = Path(__file__).parent / "papers"
 LINES = ("solid", "dashed", "dotted", "dash-dotted", "long")
@@ -46,6 +47,11 @@ class Header:
             require(measure in CURVES, f"unknown measure {measure!r}{suggest(measure, CURVES)}")
         require(self.measures, "measures is empty; expected at least one column of the history")
         require(1 <= self.repetitions <= 1000, f"repetitions must be from 1 to 1000, got {self.repetitions}")
+
+
+def header_of(name: str) -> Header:
+    """[figure] of the shipped figure or study of this name, without the runs that it stands for."""
+    return read_fields(Header, read_document(PAPERS / f"{name}.toml").tables.get("figure", {}), "figure")
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
@@ -136,6 +137,7 @@ def plan(
     )
     times = min(simulations, max(100, int(MOST_DRAWS / guess)))
 
+    @cache
     def rejected(clients: int) -> int:
         n = sizes(study, clients)
         return rejections(

@@ -37,6 +37,7 @@ def test_a_table_a_plot_and_a_page(process: Quorank, own_folder: Path) -> None:
     }
 
 
+@pytest.mark.usefixtures("no_pages")
 def test_again_in_the_same_place_with_own_files(quorank: Quorank) -> None:
     made = quorank("data", "synthesize", "mq2007", "--queries", 30, "--seed", 5, "--gz", "--out", "my data")
     assert made.code == 0 and made.out == "my data\n"
@@ -49,6 +50,7 @@ def test_again_in_the_same_place_with_own_files(quorank: Quorank) -> None:
         assert summary["evaluation"]["test_queries"] == 10
 
 
+@pytest.mark.usefixtures("no_pages")
 def test_generated_files_give_what_the_generator_gives(quorank: Quorank) -> None:
     """The road through LETOR text loses nothing."""
     quorank("data", "synthesize", "mq2007", "--queries", 30, "--seed", 5, "--out", "written")

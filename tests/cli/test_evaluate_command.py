@@ -47,6 +47,7 @@ def test_both_conventions_differ_by_the_queries_without_relevant_documents(
         assert zero[name]["mean"] == pytest.approx(total / zero["queries"])
 
 
+@pytest.mark.usefixtures("no_pages")
 def test_a_run_with_the_other_convention_says_so_and_agrees(quorank: Quorank) -> None:
     quorank("run", "small.toml", "--set", "evaluation.no_relevant=zero", "--out", "made", "-q")
     summary = json.loads(Path("made/summary.json").read_text())

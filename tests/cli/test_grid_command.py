@@ -20,6 +20,7 @@ def file(own_folder: Path) -> Path:
     return Path("grid.toml")
 
 
+@pytest.mark.usefixtures("no_pages")
 def test_a_line_per_run_then_a_table_then_a_page(quorank: Quorank, file: Path) -> None:
     outcome = quorank("run", file)
     assert outcome.code == 0
@@ -43,6 +44,7 @@ def test_a_line_per_run_then_a_table_then_a_page(quorank: Quorank, file: Path) -
     assert one.code == 0 and Path(one.out.strip()).name == "report.html"
 
 
+@pytest.mark.usefixtures("no_pages")
 def test_json_is_a_list_of_named_summaries(quorank: Quorank, file: Path) -> None:
     outcome = quorank("run", file, "--json", "-q", "--out", "made")
     assert outcome.err == ""
@@ -53,6 +55,7 @@ def test_json_is_a_list_of_named_summaries(quorank: Quorank, file: Path) -> None
         assert run == summary
 
 
+@pytest.mark.usefixtures("no_pages")
 def test_the_seed_of_the_command_line_replaces_the_seeds_of_the_grid(quorank: Quorank, file: Path) -> None:
     found = json.loads(quorank("run", file, "--seed", 7, "--json", "-q").out)
     assert [(run["run"], run["seed"]) for run in found] == [
@@ -61,6 +64,7 @@ def test_the_seed_of_the_command_line_replaces_the_seeds_of_the_grid(quorank: Qu
     ]
 
 
+@pytest.mark.usefixtures("no_pages")
 def test_set_reaches_the_grid(quorank: Quorank, file: Path) -> None:
     flags = ("--set", "grid.seed=[5]", "--set", 'grid.users.preset=["perfect"]')
     found = json.loads(quorank("run", file, *flags, "--json", "-q").out)
@@ -74,6 +78,7 @@ def test_a_bad_combination_is_refused_before_any_is_run(quorank: Quorank) -> Non
     assert not Path("made").exists()
 
 
+@pytest.mark.usefixtures("no_pages")
 def test_folds_are_repetitions_of_one_setting(quorank: Quorank) -> None:
     for fold in (1, 2):
         flags = ("--queries", 30, "--seed", fold, "--out", f"five/Fold{fold}")

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import typer
+from click.testing import CliRunner
 from command_line import Quorank
-from typer.testing import CliRunner
 
 import quorank as package
 from quorank.cli.main import app
@@ -21,7 +21,8 @@ def verbs(command: Any, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any
     return found
 
 
-VERBS = verbs(typer.main.get_command(app))
+COMMAND = typer.main.get_command(app)
+VERBS = verbs(COMMAND)
 
 
 def test_all_verbs_are_there() -> None:
@@ -39,7 +40,7 @@ def test_all_verbs_are_there() -> None:
 @pytest.mark.parametrize("path", VERBS, ids=lambda path: " ".join(path) or "quorank")
 @pytest.mark.parametrize("flag", ["--help", "-h"])
 def test_help_fits_and_is_complete(path: tuple[str, ...], flag: str) -> None:
-    result = CliRunner(env={"COLUMNS": "80", "TERMINAL_WIDTH": "80"}).invoke(app, [*path, flag])
+    result = CliRunner(env={"COLUMNS": "80", "TERMINAL_WIDTH": "80"}).invoke(COMMAND, [*path, flag])
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
     assert max(map(len, lines)) <= 80

@@ -54,7 +54,7 @@ def test_ctrl_c_with_jobs_stops_soon(tmp_path, own_folder):
     try:
         while not all(Path("made", f"seed={s}", "run.toml").exists() for s in (1, 2)):
             time.sleep(0.1)
-        time.sleep(2)
+        time.sleep(0.5)
         os.killpg(p.pid, signal.SIGINT)  # what a terminal does
         p.communicate(timeout=15)
     finally:
@@ -63,12 +63,14 @@ def test_ctrl_c_with_jobs_stops_soon(tmp_path, own_folder):
     assert not Path("made/seed=3").exists()
 
 
+@pytest.mark.usefixtures("no_pages")
 def test_seed_only_grid_with_seed(quorank):
     Path("g.toml").write_text(SMALL + "[grid]\nseed = [1, 2]\n")
     o = quorank("run", "g.toml", "--seed", 7, "--json", "-q", "--out", "made")
     assert o.code == 0, o.err
 
 
+@pytest.mark.usefixtures("no_pages")
 def test_empty_grid(quorank):
     Path("g.toml").write_text(SMALL + "[grid]\n")
     o = quorank("run", "g.toml", "--json", "-q", "--out", "made")
@@ -164,6 +166,7 @@ def test_foreign_files_are_kept(quorank):
     assert Path("made/report.html").read_text() == "mine"
 
 
+@pytest.mark.usefixtures("no_pages")
 def test_run_over_grid(quorank):
     Path("g.toml").write_text(SMALL + "[grid]\nseed = [1, 2]\n")
     quorank("run", "g.toml", "--out", "made", "-q")
@@ -172,6 +175,7 @@ def test_run_over_grid(quorank):
     assert found["settings"][0]["n"] == 1
 
 
+@pytest.mark.usefixtures("no_pages")
 def test_shipped_name_beside_a_folder(quorank):
     Path("fpdgd").mkdir()
     assert (
@@ -215,6 +219,7 @@ def test_place_of_set(quorank, n):
     assert "--set seed.x=3" in quorank("run", "small.toml", "--set", n).refused()
 
 
+@pytest.mark.usefixtures("no_pages")
 def test_threads_in_grid(quorank, monkeypatch):
     from quorank.experiments import grid
 
@@ -232,11 +237,13 @@ def test_threads_in_grid(quorank, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ['a"b', "a\\tb"])
+@pytest.mark.usefixtures("no_pages")
 def test_demo_data_with_quote(quorank, name):
     quorank("data", "synthesize", "mq2007", "--queries", 30, "--out", name)
     assert quorank("demo", "--data", name, "--clients", 3, "--rounds", 2).code == 0
 
 
+@pytest.mark.usefixtures("no_pages")
 def test_stale_collection(quorank, monkeypatch):
     """library: collection_of is cached by the source's text"""
     for d in ("x", "y"):
@@ -261,11 +268,13 @@ def test_stale_collection(quorank, monkeypatch):
     assert r[0] != r[1]
 
 
+@pytest.mark.usefixtures("no_pages")
 def test_evaluate_fits(quorank, tmp_path):
     quorank("run", "small.toml", "--out", "made", "-q")
     assert max(map(len, quorank("evaluate", "made", "--data", "synthetic:mq2007").out.splitlines())) <= 80
 
 
+@pytest.mark.usefixtures("no_pages")
 def test_full_disk_names_the_file(quorank, monkeypatch):
     import errno
 
@@ -306,6 +315,7 @@ def test_worker_killed(tmp_path, own_folder):
     assert "Traceback" not in err, err[-300:]
 
 
+@pytest.mark.usefixtures("no_pages")
 def test_bom(quorank):
     Path("b.toml").write_bytes(b"\xef\xbb\xbf" + SMALL.encode())
     assert quorank("run", "b.toml", "--out", "made", "-q").code == 0

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from pathlib import Path
 
 import dp_accounting as dp
 import pytest
 from command_line import Quorank
 from dp_accounting import pld
+
+from quorank.experiments.documents import parse_document
+from quorank.experiments.experiment import Experiment
+from quorank.experiments.runner import run_experiment
 
 PRIVATE = """\
 [federation]
@@ -73,11 +78,17 @@ def test_bad_plans_are_one_sentence(quorank: Quorank, flags: tuple[str, ...], wo
     assert words in quorank("privacy", "plan", *flags).refused()
 
 
+@pytest.fixture(scope="module")
+def finished_private_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("private") / "made"
+    run_experiment(Experiment.read(parse_document(PRIVATE, "private.toml")), folder)
+    return folder
+
+
 @pytest.fixture
-def private_run(quorank: Quorank) -> Path:
-    Path("private.toml").write_text(PRIVATE)
-    outcome = quorank("run", "private.toml", "--out", "made", "--json", "-q")
-    assert outcome.code == 0, outcome.err
+def private_run(own_folder: Path, finished_private_run: Path) -> Path:
+    """A copy that may be changed."""
+    shutil.copytree(finished_private_run, own_folder / "made")
     return Path("made")
 
 

@@ -10,6 +10,10 @@ from pathlib import Path
 
 import pytest
 from command_line import Outcome, Quorank, environment
+from quick_runs import run_quickly
+
+from quorank.experiments.documents import parse_document
+from quorank.experiments.experiment import Experiment
 
 LONG = """\
 [data]
@@ -24,6 +28,7 @@ rounds = 40000
 [evaluation]
 every = 4000
 """
+SHORTER = LONG.replace("40000", "10000")
 RESULTS = ("run.toml", "ranker.json", "history.parquet", "ledger.json")
 # the same command line, but with a line of progress every moment: it tells when rounds are under way
 EAGER = (
@@ -58,21 +63,22 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
+def played(text: str, folder: Path) -> Path:
+    """A run from its beginning to its end."""
+    run_quickly(Experiment.read(parse_document(text, "long.toml")), folder, threads=1)
+    return folder
+
+
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from quorank.experiments.documents import parse_document
-    from quorank.experiments.experiment import Experiment
-    from quorank.experiments.runner import run_experiment
-
-    folder = tmp_path_factory.mktemp("uninterrupted") / "run"
-    run_experiment(Experiment.read(parse_document(LONG, "long.toml")), folder, threads=1)
-    return folder
+    return played(LONG, tmp_path_factory.mktemp("uninterrupted") / "run")
 
 
 def same_results(folder: Path, other: Path) -> bool:
     return all((folder / name).read_bytes() == (other / name).read_bytes() for name in RESULTS)
 
 
+@pytest.mark.usefixtures("no_pages")
 def test_ctrl_c_then_resume_then_kill_then_resume(
     own_folder: Path, tmp_path: Path, uninterrupted: Path, quorank: Quorank
 ) -> None:
@@ -107,7 +113,7 @@ def test_ctrl_c_then_resume_then_kill_then_resume(
     ended = stopped(own_folder, tmp_path, signal.SIGTERM, "--resume", "made", "--threads", 1)
     assert ended.code == 130 and "--resume made" in ended.err
 
-    outcome = quorank("run", "--resume", "made", "--json", "-q")
+    outcome = quorank("run", "--resume", "made", "--json", "-q", "--threads", 1)
     assert outcome.code == 0
     assert json.loads(outcome.out)["rounds"] == 40000
     assert same_results(made, uninterrupted)
@@ -115,17 +121,18 @@ def test_ctrl_c_then_resume_then_kill_then_resume(
     assert "finished" in quorank("run", "--resume", "made").refused()
 
 
+@pytest.mark.usefixtures("no_pages")
 def test_a_run_killed_before_its_first_checkpoint_begins_again(
-    own_folder: Path, tmp_path: Path, uninterrupted: Path, quorank: Quorank
+    own_folder: Path, tmp_path: Path, quorank: Quorank
 ) -> None:
-    Path("long.toml").write_text(LONG)
+    Path("long.toml").write_text(SHORTER)
     killed = stopped(
         own_folder, tmp_path, signal.SIGKILL, "long.toml", "--out", "made", "--threads", 1, "--json"
     )
     assert killed.code == -signal.SIGKILL and killed.out == ""
     assert names(own_folder / "made") == {"run.toml"}
     assert quorank("run", "--resume", "made", "-q", "--threads", 1).code == 0
-    assert same_results(own_folder / "made", uninterrupted)
+    assert same_results(own_folder / "made", played(SHORTER, Path("uninterrupted")))
 
 
 def test_a_damaged_checkpoint_is_refused_with_a_sentence(quorank: Quorank, uninterrupted: Path) -> None:
@@ -137,15 +144,12 @@ def test_a_damaged_checkpoint_is_refused_with_a_sentence(quorank: Quorank, unint
     assert names(Path("made")) == {"run.toml", "checkpoint.npz"}
 
 
+@pytest.mark.usefixtures("no_pages")
 def test_a_grid_stopped_by_ctrl_c_goes_on(own_folder: Path, tmp_path: Path, quorank: Quorank) -> None:
-    from quorank.experiments.documents import parse_document
-    from quorank.experiments.experiment import Experiment
-    from quorank.experiments.runner import run_experiment
-
-    grid = LONG.replace("40000", "10000") + "[grid]\nseed = [1, 2]\n"
+    grid = SHORTER + "[grid]\nseed = [1, 2]\n"
     Path("grid.toml").write_text(grid)
     process = subprocess.Popen(
-        [sys.executable, "-m", "quorank.cli.main", "run", "grid.toml", "--out", "made"],
+        [sys.executable, "-m", "quorank.cli.main", "run", "grid.toml", "--out", "made", "--threads", "1"],
         env=environment(tmp_path),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -163,11 +167,9 @@ def test_a_grid_stopped_by_ctrl_c_goes_on(own_folder: Path, tmp_path: Path, quor
     assert process.returncode == 130 and "quorank run --resume made" in err
     assert not Path("made/seed=2/summary.json").exists()
     kept = Path("made/seed=1/summary.json").stat().st_mtime_ns
-    outcome = quorank("run", "--resume", "made", "--json")
+    outcome = quorank("run", "--resume", "made", "--json", "--threads", 1)
     assert outcome.code == 0
     assert [run["run"] for run in json.loads(outcome.out)] == ["seed=1", "seed=2"]
     assert [line.split()[1] for line in outcome.err.splitlines()[1:]] == ["seed=2"]
     assert Path("made/seed=1/summary.json").stat().st_mtime_ns == kept
-    alone = parse_document("seed = 2\n" + LONG.replace("40000", "10000"), "alone.toml")
-    run_experiment(Experiment.read(alone), Path("alone"))
-    assert same_results(Path("made/seed=2"), Path("alone"))
+    assert same_results(Path("made/seed=2"), played("seed = 2\n" + SHORTER, Path("alone")))

@@ -139,6 +139,7 @@ def test_the_written_experiment_is_complete_and_reads_back(finished_run: tuple[P
     assert document.tables["evaluation"] == {"every": 1, "no_relevant": "skip", "k": 10}
 
 
+@pytest.mark.usefixtures("no_pages")
 def test_the_written_experiment_gives_the_same_bytes(
     finished_run: tuple[Path, Outcome], quorank: Quorank
 ) -> None:
@@ -166,6 +167,7 @@ def test_the_history_agrees_with_the_summary(finished_run: tuple[Path, Outcome])
 @pytest.mark.parametrize(
     ("every", "rounds"), [(5, [5, 10, 12]), (12, [12]), (100, [12]), (4, [4, 8, 12]), (11, [11, 12])]
 )
+@pytest.mark.usefixtures("no_pages")
 def test_the_history_has_a_row_per_evaluated_round_and_the_last(
     quorank: Quorank, every: int, rounds: list[int]
 ) -> None:
@@ -173,6 +175,7 @@ def test_the_history_has_a_row_per_evaluated_round_and_the_last(
     assert history_of(Path("made"))["round"].tolist() == rounds
 
 
+@pytest.mark.usefixtures("no_pages")
 def test_evaluating_seldom_changes_neither_the_ranker_nor_its_figures(
     finished_run: tuple[Path, Outcome], quorank: Quorank
 ) -> None:
@@ -186,6 +189,7 @@ def test_evaluating_seldom_changes_neither_the_ranker_nor_its_figures(
     assert (other["offline"], other["online"]) == (summary["offline"], summary["online"])
 
 
+@pytest.mark.usefixtures("no_pages")
 def test_runs_get_a_new_folder_each(quorank: Quorank) -> None:
     for _ in range(3):
         assert quorank("run", "small.toml", "-q").code == 0
@@ -203,6 +207,7 @@ def test_a_run_is_not_written_over_unasked(quorank: Quorank) -> None:
     assert {path.name for path in Path("made").iterdir()} == WRITTEN
 
 
+@pytest.mark.usefixtures("no_pages")
 def test_overwriting_with_bad_data_keeps_the_old_run(quorank: Quorank) -> None:
     quorank("run", "small.toml", "--out", "made", "-q")
     before = {str(path): path.read_bytes() for path in Path("made").rglob("*") if path.is_file()}
@@ -211,6 +216,7 @@ def test_overwriting_with_bad_data_keeps_the_old_run(quorank: Quorank) -> None:
     assert {str(path): path.read_bytes() for path in Path("made").rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.usefixtures("no_pages")
 def test_the_seed_of_the_command_line_wins_and_is_recorded(quorank: Quorank) -> None:
     Path("seeded.toml").write_text("seed = 3\n" + Path("small.toml").read_text())
     quorank("run", "seeded.toml", "--out", "three", "-q")
@@ -221,6 +227,7 @@ def test_the_seed_of_the_command_line_wins_and_is_recorded(quorank: Quorank) -> 
     assert Path("three/ranker.json").read_bytes() != Path("four/ranker.json").read_bytes()
 
 
+@pytest.mark.usefixtures("no_pages")
 def test_set_reaches_nested_keys_and_turns_words_into_tables(quorank: Quorank) -> None:
     Path("words.toml").write_text(Path("small.toml").read_text() + 'server = "momentum"\n')
     values = [
@@ -246,6 +253,7 @@ def test_set_reaches_nested_keys_and_turns_words_into_tables(quorank: Quorank) -
 
 
 @pytest.mark.parametrize("name", ["fpdgd", "recommended"])
+@pytest.mark.usefixtures("no_pages")
 def test_shipped_experiments_run_by_name(quorank: Quorank, name: str) -> None:
     flags = ("--set", "federation.clients=3", "--set", "federation.rounds=2", "-q")
     assert quorank("run", name, *flags).code == 0
@@ -255,6 +263,7 @@ def test_shipped_experiments_run_by_name(quorank: Quorank, name: str) -> None:
     assert (written["learner"]["kind"], written["learner"]["eta"]) == ("pdgd", 0.1)
 
 
+@pytest.mark.usefixtures("no_pages")
 def test_randomised_response_states_its_epsilon_with_unit_delta_and_horizon(quorank: Quorank) -> None:
     flags = ("--set", "learner=evolution", "--set", "privacy=randomised-response", "--set", "privacy.p=0.9")
     outcome = quorank("run", "small.toml", *flags, "--out", "made", "--json", "-q")

@@ -85,7 +85,7 @@ def test_assign_says_the_same_each_time_and_everywhere(quorank: Quorank) -> None
 def test_simulate_then_analyse(quorank: Quorank, fewer: None) -> None:
     flags = [
         "--effect",
-        0.3,
+        0.4,
         "--repetitions",
         3,
         "--clients",
@@ -100,7 +100,7 @@ def test_simulate_then_analyse(quorank: Quorank, fewer: None) -> None:
     found = json.loads(outcome.out)
     assert found == json.loads(Path("rehearsal.json").read_text())
     assert found["repetitions"] == 3 and found["clients"] == 400 and found["found"]["of"] == 3
-    assert found["true_effect"] == pytest.approx(-0.3, abs=0.1)
+    assert found["true_effect"] == pytest.approx(-0.4, abs=0.1)
 
     analysis = json.loads(quorank("tune", "study", "analyse", "study.toml", "results.csv", "--json").out)
     assert len(analysis["comparisons"]) == 6

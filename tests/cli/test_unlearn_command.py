@@ -165,7 +165,7 @@ def test_a_request_that_was_cut_short_anywhere_is_finished_by_repeating_it(
     monkeypatch.setattr(
         unlearned_run, "report_page", lambda run: f"a page about {run.summary}"
     )  # drawing takes long
-    made()
+    made(page=True)
     flags = ["unlearn", "run", "--client", 3, "--json", "-q", *(["--out", out] if out else [])]
 
     def fresh() -> None:
@@ -396,6 +396,7 @@ def test_every_refusal_is_a_sentence_and_changes_nothing(
     assert {p: p.read_bytes() for p in Path(run).rglob("*") if p.is_file()} == before
 
 
+@pytest.mark.usefixtures("no_pages")
 def test_the_ledger_of_a_private_run_covers_its_rebuilding(quorank: Quorank, tmp_path: Path) -> None:
     (tmp_path / "private.toml").write_text(
         '[data]\nsource = "synthetic:mq2007"\nqueries = 40\n[federation]\nclients = 12\nrounds = 20\n'

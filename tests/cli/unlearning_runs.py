@@ -32,16 +32,16 @@ def experiment(extra: str = "", **changes: object) -> Experiment:
 
 
 @cache
-def _once(chosen: Experiment) -> Path:
+def _once(chosen: Experiment, page: bool) -> Path:
     """A run that tests take copies of."""
     folder = Path(tempfile.mkdtemp(prefix="quorank-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    run_experiment(chosen, folder / "run", threads=1)
+    run_experiment(chosen, folder / "run", threads=1, report=page)
     return folder / "run"
 
 
-def made(name: str = "made", extra: str = "", **changes: object) -> Path:
-    shutil.copytree(_once(experiment(extra, **changes)), name)
+def made(name: str = "made", extra: str = "", page: bool = False, **changes: object) -> Path:
+    shutil.copytree(_once(experiment(extra, **changes), page), name)
     return Path(name)
 
 

@@ -206,6 +206,7 @@ def reproduce(*arguments: str | Path) -> Result:
     return CliRunner().invoke(app, ["reproduce", *map(str, arguments)])
 
 
+@pytest.mark.usefixtures("no_pages")
 def test_a_figure_from_end_to_end(papers: Path) -> None:
     out = papers / "out"
     command = ("test/tiny", "--quick", "--jobs", "1", "--out", out)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from quick_runs import leave_pages_out, run_quickly
 from small_runs import SMALL, files_of
 
 from quorank.errors import BadInput
@@ -17,7 +18,7 @@ from quorank.experiments import runner
 from quorank.experiments.documents import parse_document, read_document, set_values
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.grid import Grid, run_grid
-from quorank.experiments.runner import Interrupted, run_experiment
+from quorank.experiments.runner import Interrupted
 
 
 def grid_of(text: str, *assignments: str) -> Grid:
@@ -117,6 +118,7 @@ def test_a_grid_that_is_no_section_is_refused() -> None:
     assert Grid.read(parse_document("seed = 3\n", "my.toml")) is None
 
 
+@pytest.mark.usefixtures("no_pages")
 def test_a_grid_reads_back_from_its_directory(tmp_path: Path) -> None:
     text = '[grid]\n"federation.server" = ["add", { kind = "momentum", step = 2.0 }]\nseed = [3]\n'
     grid = grid_of(text, "learner.eta=0.3")
@@ -130,13 +132,15 @@ def test_a_grid_reads_back_from_its_directory(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("grids") / "grid"
-    run_grid(grid_of(PRESETS), folder)
+    with pytest.MonkeyPatch.context() as patched:
+        leave_pages_out(patched)
+        run_grid(grid_of(PRESETS), folder)
     return folder
 
 
 def test_each_cell_is_the_run_that_it_would_be_alone(finished: Path, tmp_path: Path) -> None:
     for cell in grid_of(PRESETS).cells[1:3]:
-        run_experiment(cell.experiment, tmp_path / cell.name)
+        run_quickly(cell.experiment, tmp_path / cell.name)
         assert files_of(finished / cell.name) == files_of(tmp_path / cell.name)
         assert Experiment.read(read_document(finished / cell.name / "run.toml")) == cell.experiment
 
@@ -165,6 +169,7 @@ def test_jobs_side_by_side_give_the_same_bytes(finished: Path, tmp_path: Path) -
         assert files_of(folder) == files_of(finished / folder.name)
 
 
+@pytest.mark.usefixtures("no_pages")
 def test_a_resumed_grid_runs_only_what_is_left(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

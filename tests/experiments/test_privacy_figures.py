@@ -177,6 +177,7 @@ relative = true
 """
 
 
+@pytest.mark.usefixtures("no_pages")
 def test_a_private_figure_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "papers" / "test").mkdir(parents=True)
     (tmp_path / "papers" / "test" / "tiny.toml").write_text(TINY)

@@ -136,7 +136,7 @@ def full_disk(monkeypatch: pytest.MonkeyPatch, when: str, name: str) -> None:
 @pytest.fixture(scope="module")
 def three_rounds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     folder = tmp_path_factory.mktemp("whole") / "run"
-    run_experiment(experiment("federation.rounds=3"), folder)
+    run_quickly(experiment("federation.rounds=3"), folder)
     return files_of(folder)
 
 
@@ -149,12 +149,12 @@ def test_a_full_disk_leaves_no_summary_and_no_temporary_files(
     with monkeypatch.context() as patched:
         full_disk(patched, when, name)
         with pytest.raises(OSError, match="No space left"):
-            run_experiment(chosen, folder)
+            run_experiment(chosen, folder, report=name == "report.html")
     left = {path.name for path in folder.iterdir()}
     assert "summary.json" not in left and name not in left
     assert left <= {"run.toml", "clients", *OUTPUTS}  # nothing temporary
     assert not storage.is_finished(folder)
-    run_experiment(chosen, folder, resume=True)
+    run_experiment(chosen, folder, resume=True, report=name == "report.html")
     assert files_of(folder) == three_rounds
 
 
@@ -163,11 +163,11 @@ def test_a_full_disk_while_a_run_is_replaced_leaves_no_summary_beside_other_file
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     folder = tmp_path / "run"
-    run_experiment(experiment("federation.rounds=3"), folder)
+    run_quickly(experiment("federation.rounds=3"), folder)
     with monkeypatch.context() as patched:
         full_disk(patched, when, "history.parquet")
         with pytest.raises(OSError, match="No space left"):
-            run_experiment(experiment("federation.rounds=4"), folder, overwrite=True)
+            run_quickly(experiment("federation.rounds=4"), folder, overwrite=True)
     assert not (folder / "summary.json").exists()
 
 
@@ -178,17 +178,17 @@ def test_a_full_disk_while_the_checkpoint_is_written_keeps_the_last_one(
     with monkeypatch.context() as patched:
         stop_after(patched, 4)
         with pytest.raises(Interrupted):
-            run_experiment(chosen, folder)
+            run_quickly(chosen, folder)
     before = (folder / "checkpoint.npz").read_bytes()
     with monkeypatch.context() as patched:
         stop_after(patched, 3)
         full_disk(patched, "write", "checkpoint.npz")
         with pytest.raises(OSError, match="No space left"):
-            run_experiment(chosen, folder, resume=True)
+            run_quickly(chosen, folder, resume=True)
     assert (folder / "checkpoint.npz").read_bytes() == before
     assert {path.name for path in folder.iterdir()} == {"run.toml", "checkpoint.npz", "clients"}
-    run_experiment(chosen, folder, resume=True)
-    run_experiment(chosen, tmp_path / "whole")
+    run_quickly(chosen, folder, resume=True)
+    run_quickly(chosen, tmp_path / "whole")
     assert files_of(folder) == files_of(tmp_path / "whole")
 
 

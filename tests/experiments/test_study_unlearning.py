@@ -62,6 +62,7 @@ def test_the_leaver_sends_minus_z_theta_and_the_others_keep_what_is_needed() -> 
     assert replace(malicious, federation=replace(malicious.federation, attack=None), keep_every=0) == honest
 
 
+@pytest.mark.usefixtures("no_pages")
 def test_curves_end_where_the_command_does(tmp_path: Path) -> None:
     comparison = Comparison(setting(), tmp_path / "cell")
     figures = comparison.figures()
@@ -86,6 +87,7 @@ def test_curves_end_where_the_command_does(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shows", FIGURES.values())
+@pytest.mark.usefixtures("no_pages")
 def test_a_study_counts_its_work_and_shows_every_cell(tmp_path: Path, shows: str) -> None:
     study = replace(SMALL, shows=shows, intervals=(10, 30), local_steps=(1, 5))  # type: ignore[arg-type]
     task, seen = asked(tmp_path, repetitions=2)
