@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent
 HOME = Path(os.environ.get("QUORANK_VENV") or ROOT / ".venv")
 PYTHON = HOME / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-FIRST = ["tests/learning", "tests/users", "tests/rankers", "tests/attacks", "tests/evaluation"]
+FIRST = ["tests/learning", "tests/users", "tests/rankers", "tests/attacks"]
 SOURCES = ["quorank", "tests", "benchmarks", "examples", "tasks.py"]
 
 
@@ -75,7 +75,7 @@ def check(rest: list[str]) -> list[list[list[str]]]:
     Types are checked on one core while the first tests run on another: they compile nearly all that is compiled, which the
     others then find done instead of doing it side by side.
     """
-    spread = ["pytest", "-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"]
+    spread = ["pytest", "-n", "4", "--dist", "loadfile", "--no-loadscope-reorder"]
     tests = [[["mypy"], ["pytest", *FIRST]], [[*spread, *(f"--ignore={folder}" for folder in FIRST)]]]
     return [
         [["ruff", "format", "--check", *SOURCES]],
