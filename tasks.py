@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent
 HOME = Path(os.environ.get("QUORANK_VENV") or ROOT / ".venv")
 PYTHON = HOME / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-FIRST = ["tests/learning", "tests/users", "tests/rankers", "tests/attacks"]
+FIRST = ["tests/learning", "tests/silos", "tests/rankers", "tests/attacks"]
 SOURCES = ["quorank", "tests", "benchmarks", "examples", "tasks.py"]
 
 
