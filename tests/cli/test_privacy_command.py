@@ -45,7 +45,7 @@ def test_a_plan_and_its_inverse_agree(quorank: Quorank) -> None:
     there = json.loads(quorank("privacy", "plan", *flags, "--epsilon", "3").out)
     back = json.loads(quorank("privacy", "plan", *flags, "--noise-multiplier", there["noise_multiplier"]).out)
     assert back["epsilon"] == there["epsilon"] <= 3.0
-    sampled = json.loads(quorank("privacy", "plan", *flags[:6], "--json").out)
+    sampled = json.loads(quorank("privacy", "plan", *flags[:6], "--noise-multiplier", 2, "--json").out)
     assert sampled["participation"] == "sampled" and "replace" in sampled["neighbouring"]
 
 

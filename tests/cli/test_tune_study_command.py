@@ -38,7 +38,7 @@ def fewer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_plan_json_file_and_table_agree(quorank: Quorank, fewer: None) -> None:
     outcome = quorank(
-        "tune", "study", "plan", "study.toml", "--json", "--out", "plan.json", "--simulations", 400
+        "tune", "study", "plan", "study.toml", "--json", "--out", "plan.json", "--simulations", 200
     )
     assert outcome.code == 0 and outcome.out.count("\n") == 1, outcome.err
     plan = json.loads(outcome.out)
@@ -49,11 +49,11 @@ def test_plan_json_file_and_table_agree(quorank: Quorank, fewer: None) -> None:
         and plan["achieved"] >= 0.9
         and plan["metric"] == "characters"
     )
-    shown = quorank("tune", "study", "plan", "study.toml", "--simulations", 400).out
+    shown = quorank("tune", "study", "plan", "study.toml", "--simulations", 200).out
     assert f"{plan['clients']:,}" in shown and "Bonferroni" in shown
     assert max(map(len, shown.splitlines())) <= 80
     weaker = json.loads(
-        quorank("tune", "study", "plan", "study.toml", "--effect", 0.9, "--simulations", 400, "--json").out
+        quorank("tune", "study", "plan", "study.toml", "--effect", 0.9, "--simulations", 200, "--json").out
     )
     assert weaker["clients"] < plan["clients"]
 
