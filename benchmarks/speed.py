@@ -176,10 +176,7 @@ def workload(name: str, seconds: float, reference: Any) -> dict[str, Any]:
         }
         figures["read_bytes_per_second_two_threads"] = bytes_read / best["two"]
         figures |= _shares(together, bytes_read / best["two"], "two_threads")
-    # the machine's memory, used by all threads that were measured: one where there is one core
-    figures["memory_bandwidth_share"] = figures[
-        f"memory_bandwidth_share_{'two_threads' if 'two' in best else 'one_thread'}"
-    ]
+    figures["memory_bandwidth_share"] = figures["memory_bandwidth_share_one_thread"]
     return figures | {
         "documents_per_list": data.n_rows / data.n_queries,
         "features": data.n_features,
