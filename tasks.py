@@ -75,7 +75,7 @@ def check(rest: list[str]) -> list[list[list[str]]]:
     The first tests compile most of what is compiled, each their own half, while types are checked; the others find it done
     instead of doing it side by side.
     """
-    spread = ["pytest", "-n", "5", "--dist", "loadfile", "--no-loadscope-reorder"]
+    spread = ["pytest", "-n", "4", "--dist", "loadfile", "--no-loadscope-reorder"]
     first = [["pytest", folder] for folder in FIRST]
     tests = [[["mypy"], *first], [[*spread, *(f"--ignore={folder}" for folder in FIRST)]]]
     return [
