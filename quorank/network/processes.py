@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 
 from quorank.errors import require
-from quorank.network.nursery import Forked, Nursery
+from quorank.network.nursery import Forked, Nursery, named
 
 _WATCHDOG = """
 import os, shutil, signal, sys
@@ -115,7 +115,9 @@ class Processes:
 
     def _split_off(self, command: Sequence[str], environment: Mapping[str, str], log: Path) -> Forked | None:
         """A prepared process from the nursery, which begins with the first; None where that cannot be."""
-        while self.prepared and sys.platform == "linux":  # elsewhere a fork of what is loaded may break
+        while (
+            named(command)[0] in self.prepared and sys.platform == "linux"
+        ):  # elsewhere such a fork may break
             if self._nursery is None or not self._nursery.open:
                 self._end_nursery()
                 self._nursery = Nursery(self.prepared, environment, self.folder / "nursery.log")

@@ -235,7 +235,7 @@ def test_a_node_that_only_cannot_reach_anyone_goes_on(opened, monkeypatch) -> No
 
 
 def test_closing_waits_until_the_answer_is_sent(opened) -> None:
-    received = "print('Received successfully', flush=True); import time; time.sleep(1.5)"
+    received = "print('Received successfully', flush=True); import time; time.sleep(4)"
     link = opened(f"{received}; print('Sent successfully', flush=True); {IDLE}")
     until(link._unsettled)
     began = time.monotonic()
