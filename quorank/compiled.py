@@ -2,13 +2,16 @@
 
 Numba invalidates a cached function when its own file changes, but not when a function that it calls changes in
 another file. The cache folder is therefore named after a digest of all sources that hold compiled functions: changed
-code can never run an old kernel.
+code can never run an old kernel. Of processes that start together, one compiles a function and the others wait for it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import os
 import shutil
+import sys
 import time
 from collections.abc import Callable
 from functools import cache
@@ -16,8 +19,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from numba import config, njit
+from numba.core.caching import FunctionCache
 
 from quorank.files import cache_root
+
+if sys.platform != "win32":
+    from fcntl import LOCK_EX, lockf
 
 F = TypeVar("F", bound=Callable[..., Any])
 _KEEP_SECONDS = 30 * 24 * 3600.0
@@ -50,11 +57,56 @@ def kernel(function: F) -> F:
 
     No fastmath: a kernel gives the same bits on every machine that rounds as IEEE 754 says. Kernels that a kernel calls
     are merged into it: an array counts as seven arguments, so that calls would cost more than many of their bodies.
+
+    Kernels copy arrays in loops: for the message of an error that `a[:] = b` might raise, Numba compiles 1.5 s longer.
     """
+    compiled: Any = njit(nogil=True, error_model="numpy", forceinline=True, no_cfunc_wrapper=True)(function)
     before = config.CACHE_DIR
     config.CACHE_DIR = before or _folder()
     try:
-        compiled: F = njit(cache=True, nogil=True, error_model="numpy", forceinline=True)(function)
+        compiled._cache = _CompiledOnce(function)
     finally:
         config.CACHE_DIR = before
-    return compiled
+    return compiled  # type: ignore[no-any-return]
+
+
+class _CompiledOnce(FunctionCache):  # type: ignore[misc]
+    """Numba's cache on disk, and a lock for each function from when it is not found there until it is.
+
+    Kernels call each other in one direction, so that processes never wait for each other in a circle. A lock ends with
+    its process; a process that was forked does not have it.
+    """
+
+    _lock: int | None = None
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        found = super().load_overload(sig, target_context)
+        if found is None and self._take():
+            found = super().load_overload(sig, target_context)
+            if found is not None:
+                self._give_back()
+        return found
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        try:
+            super().save_overload(sig, data)
+        finally:
+            self._give_back()
+
+    def _take(self) -> bool:
+        """Wait for the lock; False where there are none, as on Windows and some file systems."""
+        if sys.platform == "win32" or self._lock is not None:
+            return False
+        with contextlib.suppress(OSError):
+            self._impl.locator.ensure_cache_path()
+            path = Path(self.cache_path, f"{self._impl.filename_base}.lock")
+            self._lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            lockf(self._lock, LOCK_EX)
+            return True
+        self._give_back()
+        return False
+
+    def _give_back(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None

@@ -123,7 +123,8 @@ def _strongest(covariance: Doubles, vectors: Doubles, sweeps: int) -> Doubles:
                 total += vectors[i, f] * product[f]
             deviation[i] = math.sqrt(max(total, 0.0))
             if sweep < sweeps:
-                vectors[i] = product
+                for f in range(n):
+                    vectors[i, f] = product[f]
     return deviation
 
 

@@ -196,14 +196,18 @@ def _simulate_clients(
     for base in range(0, len(clients), SIDE_BY_SIDE):
         side = min(SIDE_BY_SIDE, len(clients) - base)
         for g in range(side):
-            rows[base + g, :size] = theta  # the client's own θ while it learns, its update at the end
+            for j in range(size):
+                rows[base + g, j] = theta[j]  # the client's own θ while it learns, its update at the end
             rows[base + g, size:] = 0.0
-            packed[g] = start_packed
+            for j in range(len(start_packed)):
+                packed[g, j] = start_packed[j]
             if personal:
                 for j in range(size):
                     rows[base + g, j] += offsets[base + g, j]
                 pack(rows[base + g, :size], hidden, n_features, stride, packed[g])
-        most = interactions[base : base + side].max()
+        most = 0
+        for g in range(side):
+            most = max(most, interactions[base + g])
         if most == 0:
             _draw_lists(world, base + SIDE_BY_SIDE, 0, round_, clients, interactions, following)
         for i in range(most):

@@ -100,9 +100,11 @@ def _evaluate(coefficients: Words, shares: Words) -> None:
     size = shares.shape[1]
     value, step = np.empty(size, dtype=np.uint64), np.empty(size, dtype=np.uint64)
     for holder in range(shares.shape[0]):
-        value[:] = coefficients[-1]
+        for w in range(size):
+            value[w] = coefficients[-1, w]
         for degree in range(coefficients.shape[0] - 2, -1, -1):
-            step[:] = coefficients[degree]
+            for w in range(size):
+                step[w] = coefficients[degree, w]
             place = np.uint64(holder + 1)
             while place != _0:
                 if place & _1:
@@ -111,8 +113,10 @@ def _evaluate(coefficients: Words, shares: Words) -> None:
                 for w in range(size):
                     value[w] = doubled(value[w])
                 place >>= _1
-            value[:] = step
-        shares[holder] = value
+            for w in range(size):
+                value[w] = step[w]
+        for w in range(size):
+            shares[holder, w] = value[w]
 
 
 @kernel

@@ -154,8 +154,7 @@ def write(
                 terms[at] = term
                 at += 1
             seen[term] += 1
-        found = np.sort(terms[first:at])
-        terms[first:at] = found
+        terms[first:at].sort()
         for i in range(first, at):
             counts[i] = seen[terms[i]]
             seen[terms[i]] = 0

@@ -128,7 +128,8 @@ def _scan(
                         return False
                     slots[at] = known
                     hashes[known] = hash_
-                    letters[start : start + size] = block[first:i]
+                    for j in range(size):
+                        letters[start + j] = block[first + j]
                     ends[known + 1] = start + size
                     word = known
                     known += 1

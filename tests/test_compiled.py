@@ -1,0 +1,81 @@
+"""Of processes that start together, one compiles; the others wait for it, and for nothing else."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from numba import config
+
+from quorank.compiled import kernel
+
+forked = multiprocessing.get_context("fork")
+
+
+def triangle(n: int) -> int:
+    total = 0
+    for i in range(n + 1):
+        total += i
+    return total
+
+
+@pytest.fixture
+def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A kernel that nobody has compiled yet."""
+    monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path))
+    return kernel(triangle)
+
+
+def test_two_processes_compile_once(compiled: Any) -> None:
+    together, told = forked.Barrier(2), forked.SimpleQueue()
+
+    def work() -> None:
+        together.wait()
+        result = compiled(4)
+        told.put((result, sum(compiled.stats.cache_misses.values()), sum(compiled.stats.cache_hits.values())))
+
+    processes = [forked.Process(target=work) for _ in range(2)]
+    for process in processes:
+        process.start()
+    assert sorted(told.get() for _ in processes) == [(10, 0, 1), (10, 1, 0)]
+    for process in processes:
+        process.join()
+
+
+def test_a_process_that_is_killed_while_it_compiles_keeps_nobody_waiting(compiled: Any) -> None:
+    holding = forked.Event()
+
+    def hold() -> None:
+        assert compiled._cache._take()
+        holding.set()
+        signal.pause()
+
+    process = forked.Process(target=hold, daemon=True)
+    process.start()
+    assert holding.wait(60)
+    read, write = os.pipe()
+    waiting = forked.Process(target=lambda: os.write(write, str(compiled(3)).encode()), daemon=True)
+    waiting.start()
+    waiting.join(1)
+    assert waiting.is_alive()
+    process.kill()
+    waiting.join(60)
+    assert waiting.exitcode == 0 and os.read(read, 9) == b"6"
+    os.close(read)
+    os.close(write)
+    process.join()
+
+
+def test_where_nothing_can_be_locked_it_compiles_all_the_same(
+    compiled: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(37, "no locks available")
+
+    monkeypatch.setattr("quorank.compiled.lockf", refuse)
+    assert compiled(5) == 15
+    assert compiled._cache._lock is None
