@@ -32,7 +32,7 @@ def compare(
     """
     from rich.console import Console
 
-    from quorank.evaluation.curves import checked_format
+    from quorank.evaluation.drawings import checked_format
     from quorank.evaluation.runs import group_runs, load_runs
     from quorank.evaluation.tables import compare_table
 

@@ -280,10 +280,7 @@ def parse_lines(
                     bad[n_bad, 0], bad[n_bad, 1], bad[n_bad, 2] = line, wrong, at
                 n_bad += 1
             else:
-                same = query_size == last_size
-                for i in range(query_size if same else 0):
-                    same = same and text[query + i] == text[last + i]
-                if not same:
+                if not np.array_equal(text[query : query + query_size], text[last : last + last_size]):
                     runs[n_runs, 0], runs[n_runs, 1], runs[n_runs, 2] = row, query, query + query_size
                     n_runs += 1
                     last, last_size = query, query_size

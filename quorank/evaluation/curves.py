@@ -1,13 +1,10 @@
 """Learning curves: the mean over runs as a line, one standard deviation to each side as a band.
 
 Figures are made with matplotlib's objects only, never its global state, so that several can be made at once.
-Colours are written so that a page can restyle them for a dark background (see `svg`).
 """
 
 from __future__ import annotations
 
-import io
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -17,24 +14,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from quorank.errors import BadInput, require
-from quorank.files import write_whole
+from quorank.errors import require
+from quorank.evaluation.drawings import FAINT, GRID, INK, PALETTE, checked_format, compact, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe & Ito's colour-blind-safe hues, darkened where they are too pale to read on white; yellow is left out.
-PALETTE = ("#0072b2", "#d55e00", "#00855f", "#a8508a", "#b07800", "#2f7fb8", "#5b6470")
 STYLES = (
     "-",
     (0, (5, 2)),
     (0, (1.5, 1.5)),
 )  # a second and third round through the palette stay distinguishable
-INK, FAINT, GRID = "#30363d", "#6b727b", "#d9dde2"
 PANEL = (5.0, 3.1)  # inches: 360 × 223 SVG units, so that text stays legible at the width of a phone
-_VARIABLES = {INK: "ink", FAINT: "faint", GRID: "grid"} | {c: f"curve-{n}" for n, c in enumerate(PALETTE, 1)}
-FORMATS = (".svg", ".png", ".pdf")
+ABOVE, BELOW = 0.36, 0.5  # inches for the title, and for the numbers and the name of the x axis
 MOST_POINTS = 250
 LONGEST_DIRECT_LABEL = 16
 
@@ -65,14 +58,6 @@ class Panel:
     curves: tuple[Curve, ...]
 
 
-def compact(value: float) -> str:
-    """A count in few characters: 4M, 2.5k, 750."""
-    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= size:
-            return f"{value / size:.3g}{letter}"
-    return f"{value:.3g}"
-
-
 def thin(curve: Curve, points: int = MOST_POINTS) -> Curve:
     """The curve at no more than `points` of its points, evenly spread, the first and the last among them."""
     if len(curve.x) <= points:
@@ -98,83 +83,27 @@ def block_means(curve: Curve, points: int = 100) -> tuple[Curve, int]:
 def learning_curves(panels: Sequence[Panel], path: Path | str | None = None) -> Figure:
     """One figure with a panel per measure, two to a row; written to `path` (.svg, .png, .pdf) if given."""
     from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     require(len(panels) > 0, "there is nothing to plot: no run has a learning curve")
     if path is not None:
         checked_format(path)
     columns = min(2, len(panels))
     rows = -(-len(panels) // columns)
-    below = max(_legend_lines(panel) for panel in panels)
-    width, height = PANEL
-    layout = ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.06)
-    figure = Figure(figsize=(width * columns, (height + 0.2 * below) * rows), layout=layout)
-    grid = figure.subplots(rows, columns, squeeze=False)
-    for index, axes in enumerate(grid.flat):
-        if index < len(panels):
-            _draw(axes, panels[index])
-        else:
-            axes.set_visible(False)
+    left, right, below = (max(sides) for sides in zip(*map(_margins, panels), strict=True))
+    width, height = PANEL[0], PANEL[1] + below - BELOW
+    figure = Figure(figsize=(width * columns, height * rows))
+    for index, panel in enumerate(panels):
+        row, column = divmod(index, columns)
+        place = (
+            (column + left / width) / columns,
+            1 - (row + 1 - below / height) / rows,
+            (1 - (left + right) / width) / columns,
+            (1 - (ABOVE + below) / height) / rows,
+        )
+        _draw(figure.add_axes(place), panel)
     if path is not None:
         save(figure, path)
     return figure
-
-
-def checked_format(path: Path | str) -> str:
-    """The file's ending, refused unless figures can be written in it."""
-    suffix = Path(path).suffix.lower()
-    if suffix not in FORMATS:
-        raise BadInput(
-            f"{path}: figures are written as {', '.join(FORMATS)}, not {suffix or 'without ending'!r}"
-        )
-    return suffix
-
-
-def save(figure: Figure, path: Path | str) -> None:
-    """Write the figure in the format that the file's ending names."""
-    kind = checked_format(path)[1:]
-    # A file may be opened anywhere, so it brings its own white ground.
-    write_whole(path, _rendered(figure, kind, facecolor="white", transparent=False))
-
-
-def svg(figure: Figure, name: str = "plot") -> str:
-    """The figure for a place inside an HTML page: the same bytes every time, no prolog, no address in it.
-
-    `name` begins every id, so that several figures share a page. Text, grid and curves take their colours
-    from the page's CSS variables --ink, --faint, --grid and --curve-1 … -7; text is text, in the page's font.
-    """
-    text = _rendered(figure, "svg", transparent=True).decode()
-    text = text[text.index("<svg") :]
-    text = re.sub(r"\s*<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    # A style sheet inside the drawing would style the whole page around it.
-    text = re.sub(r"\s*<defs>\s*<style.*?</style>\s*</defs>", "", text, flags=re.DOTALL)
-    root, text = text.split(">", 1)
-    root = re.sub(r'\s+(xmlns(:\w+)?|width|height)="[^"]*"', "", root) + ' style="stroke-linejoin: round"'
-    # Only what stands in tags is rewritten, never the words and numbers that a reader sees.
-    return root + ">" + re.sub(r"<[^>]*>", lambda tag: _for_page(tag.group(), name), text.strip())
-
-
-def _for_page(tag: str, name: str) -> str:
-    tag = re.sub(r'\bid="', f'id="{name}-', tag)
-    tag = tag.replace('href="#', f'href="#{name}-').replace("url(#", f"url(#{name}-")
-    tag = re.sub(r"font-family: [^;\"]*; ", "", tag)
-    tag = re.sub(r"(\d+\.\d\d)\d+", r"\1", tag)  # a hundredth of a unit is less than any screen shows
-    tag = re.sub(r"\s*\n", " ", tag)
-    for colour, variable in _VARIABLES.items():
-        tag = tag.replace(f": {colour}", f": var(--{variable}, {colour})")
-    return tag
-
-
-def _rendered(figure: Figure, kind: str, **options: Any) -> bytes:
-    import matplotlib
-
-    buffer = io.BytesIO()
-    metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(
-        kind
-    )  # a date would change the bytes
-    with matplotlib.rc_context({"svg.hashsalt": "quorank", "svg.fonttype": "none"}):
-        figure.savefig(buffer, format=kind, metadata=metadata, dpi=160, **options)
-    return buffer.getvalue()
 
 
 def _draw(axes: Axes, panel: Panel) -> None:
@@ -203,8 +132,7 @@ def _draw(axes: Axes, panel: Panel) -> None:
                 curve.x, mean - spread, mean + spread, color=colour, alpha=0.16, linewidth=0, zorder=2
             )
         if len(curve.x):
-            text = f"{mean[-1]:.4f}" if len(panel.curves) == 1 else given.label
-            ends.append((float(mean[-1]), text, colour))
+            ends.append((float(mean[-1]), _end(panel, curve), colour))
     _dress(axes, panel)
     if direct:
         _label_ends(axes, ends)
@@ -230,7 +158,7 @@ def _dress(axes: Axes, panel: Panel) -> None:
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     axes.set_title(
-        panel.title, loc="left", fontsize=11.5, color=INK, pad=9, fontweight="bold", parse_math=False
+        panel.title, y=1, loc="left", fontsize=11.5, color=INK, pad=9, fontweight="bold", parse_math=False
     )
     axes.set_xlabel(panel.x_label, fontsize=10, color=FAINT)
     axes.set_ylabel(panel.y_label, fontsize=10, color=FAINT)
@@ -291,8 +219,22 @@ def _direct(panel: Panel) -> bool:
     )
 
 
-def _legend_lines(panel: Panel) -> int:
-    return 0 if _direct(panel) else -(-len(panel.curves) // _legend_columns(panel))
+def _margins(panel: Panel) -> tuple[float, float, float]:
+    """Inches to the left, to the right and below the axes: for numbers, names at the curves' ends and the legend.
+
+    They are not measured in drawn text: a page sets the text in a font of its own.
+    """
+    direct = _direct(panel)
+    longest = max((len(_end(panel, curve)) for curve in panel.curves), default=0) if direct else 0
+    lines = 0 if direct else -(-len(panel.curves) // _legend_columns(panel))
+    return (0.8 if panel.y_label else 0.58), 0.16 + 0.1 * longest, BELOW + 0.2 * lines
+
+
+def _end(panel: Panel, curve: Curve) -> str:
+    """What stands at the curve's right end: its name, or its last value if it is the only one."""
+    if not len(curve.x):
+        return ""
+    return f"{curve.runs[:, -1].mean():.4f}" if len(panel.curves) == 1 else curve.label
 
 
 def _legend_columns(panel: Panel) -> int:

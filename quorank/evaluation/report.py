@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from quorank.evaluation import page, statement
-from quorank.evaluation.curves import PALETTE, Curve, Panel, learning_curves, svg
+from quorank.evaluation.curves import Curve, Panel, learning_curves
+from quorank.evaluation.drawings import PALETTE, svg
 from quorank.evaluation.panels import TITLES, panels_of
 from quorank.evaluation.runs import Group, Run, load_run
 from quorank.evaluation.tables import (

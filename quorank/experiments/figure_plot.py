@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from quorank.evaluation.curves import FAINT, GRID, INK, PALETTE, Curve, compact, thin
+from quorank.evaluation.curves import Curve, thin
+from quorank.evaluation.drawings import FAINT, GRID, INK, PALETTE, compact
 from quorank.evaluation.runs import ONLINE_DISCOUNTED, ONLINE_MAXRR
 from quorank.experiments.figure_parts import LINES, Choice
 from quorank.experiments.figure_results import PanelResult, Results, curve, measure_title

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from quorank import __version__
 from quorank.evaluation import page, statement
-from quorank.evaluation.curves import save, svg
+from quorank.evaluation.drawings import save, svg
 from quorank.evaluation.runs import ONLINE_DISCOUNTED
 from quorank.evaluation.significance import Difference
 from quorank.evaluation.tables import p_text

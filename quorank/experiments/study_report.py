@@ -10,7 +10,7 @@ import numpy as np
 
 from quorank import __version__
 from quorank.evaluation import page
-from quorank.evaluation.curves import FAINT, GRID, INK, PALETTE, compact, save, svg
+from quorank.evaluation.drawings import FAINT, GRID, INK, PALETTE, compact, save, svg
 from quorank.experiments import storage
 from quorank.experiments.figure_report import DRAWINGS, REPORT, RESULTS
 from quorank.experiments.studies import Study

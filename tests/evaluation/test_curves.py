@@ -11,17 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorank.errors import BadInput
-from quorank.evaluation.curves import (
-    PALETTE,
-    Curve,
-    Panel,
-    block_means,
-    compact,
-    learning_curves,
-    spread_out,
-    svg,
-    thin,
-)
+from quorank.evaluation.curves import Curve, Panel, block_means, learning_curves, spread_out, thin
+from quorank.evaluation.drawings import PALETTE, compact, svg
 from quorank.evaluation.panels import panels_of
 from quorank.evaluation.runs import group_runs, load_runs
 
@@ -81,8 +72,18 @@ def test_ticks_are_compact() -> None:
 
 
 def test_three_panels_make_two_rows() -> None:
-    figure = learning_curves([_panel(_curve())] * 3)
-    assert [axes.get_visible() for axes in figure.axes] == [True, True, True, False]
+    places = [axes.get_position() for axes in learning_curves([_panel(_curve())] * 3).axes]
+    assert places[0].x1 < places[1].x0 and places[0].y0 == places[1].y0 > places[2].y1
+    assert places[2].x0 == places[0].x0
+
+
+def test_names_numbers_and_legend_stay_within_the_figure() -> None:
+    long = [_curve(f"users.preset=perfect, eta={n}") for n in range(5)]
+    panels = [_panel(_curve()), _panel(_curve("WWW of 16 chars!"), _curve("B")), _panel(*long)]
+    for shown in ([panels[0]], [panels[1]], [panels[2]], panels):
+        figure = learning_curves(shown)
+        inside, whole = figure.get_tightbbox(), figure.bbox_inches
+        assert inside.x0 >= 0 and inside.x1 <= whole.x1 and inside.y0 >= 0 and inside.y1 <= whole.y1
 
 
 def test_svg_is_for_a_page_and_the_same_every_time() -> None:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from quorank.cli.main import app
 from quorank.errors import BadInput
-from quorank.evaluation.curves import PALETTE
+from quorank.evaluation.drawings import PALETTE
 from quorank.evaluation.runs import Run
 from quorank.evaluation.significance import corrected, paired_t
 from quorank.experiments import figures
