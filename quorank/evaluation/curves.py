@@ -89,7 +89,7 @@ def learning_curves(panels: Sequence[Panel], path: Path | str | None = None) -> 
         checked_format(path)
     columns = min(2, len(panels))
     rows = -(-len(panels) // columns)
-    left, right, below = (max(sides) for sides in zip(*map(_margins, panels), strict=True))
+    left, right, below = (max(sides) for sides in zip(*map(margins, panels), strict=True))
     width, height = PANEL[0], PANEL[1] + below - BELOW
     figure = Figure(figsize=(width * columns, height * rows))
     for index, panel in enumerate(panels):
@@ -108,7 +108,7 @@ def learning_curves(panels: Sequence[Panel], path: Path | str | None = None) -> 
 
 def _draw(axes: Axes, panel: Panel) -> None:
     axes.patch.set_alpha(0)
-    direct = _direct(panel)
+    direct = named_at_ends(panel)
     ends: list[tuple[float, str, str]] = []
     for number, given in enumerate(panel.curves):
         curve = thin(given)
@@ -132,14 +132,14 @@ def _draw(axes: Axes, panel: Panel) -> None:
                 curve.x, mean - spread, mean + spread, color=colour, alpha=0.16, linewidth=0, zorder=2
             )
         if len(curve.x):
-            ends.append((float(mean[-1]), _end(panel, curve), colour))
+            ends.append((float(mean[-1]), end_text(panel, curve), colour))
     _dress(axes, panel)
     if direct:
         _label_ends(axes, ends)
     elif len(panel.curves) > 1:
         legend = axes.legend(
             handles=axes.get_lines(),
-            ncols=_legend_columns(panel),
+            ncols=legend_columns(panel),
             loc="upper left",
             bbox_to_anchor=(0, -0.2),
             frameon=False,
@@ -212,31 +212,31 @@ def spread_out(places: Sequence[float], gap: float, low: float, high: float) -> 
     return moved
 
 
-def _direct(panel: Panel) -> bool:
+def named_at_ends(panel: Panel) -> bool:
     """Short names stand at the curves' ends; long ones would take the room of the plot."""
     return len(panel.curves) <= 8 and (
         len(panel.curves) == 1 or all(len(curve.label) <= LONGEST_DIRECT_LABEL for curve in panel.curves)
     )
 
 
-def _margins(panel: Panel) -> tuple[float, float, float]:
+def margins(panel: Panel) -> tuple[float, float, float]:
     """Inches to the left, to the right and below the axes: for numbers, names at the curves' ends and the legend.
 
     They are not measured in drawn text: a page sets the text in a font of its own.
     """
-    direct = _direct(panel)
-    longest = max((len(_end(panel, curve)) for curve in panel.curves), default=0) if direct else 0
-    lines = 0 if direct else -(-len(panel.curves) // _legend_columns(panel))
+    direct = named_at_ends(panel)
+    longest = max((len(end_text(panel, curve)) for curve in panel.curves), default=0) if direct else 0
+    lines = 0 if direct else -(-len(panel.curves) // legend_columns(panel))
     return (0.8 if panel.y_label else 0.58), 0.16 + 0.1 * longest, BELOW + 0.2 * lines
 
 
-def _end(panel: Panel, curve: Curve) -> str:
+def end_text(panel: Panel, curve: Curve) -> str:
     """What stands at the curve's right end: its name, or its last value if it is the only one."""
     if not len(curve.x):
         return ""
     return f"{curve.runs[:, -1].mean():.4f}" if len(panel.curves) == 1 else curve.label
 
 
-def _legend_columns(panel: Panel) -> int:
+def legend_columns(panel: Panel) -> int:
     longest = max(len(curve.label) for curve in panel.curves)
     return max(1, min(len(panel.curves), 50 // (longest + 6)))

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from quorank.evaluation import page, statement
-from quorank.evaluation.curves import Curve, Panel, learning_curves
-from quorank.evaluation.drawings import PALETTE, svg
+from quorank.evaluation.curve_svg import panel_svg
+from quorank.evaluation.curves import Curve, Panel
+from quorank.evaluation.drawings import PALETTE
 from quorank.evaluation.panels import TITLES, panels_of
 from quorank.evaluation.runs import Group, Run, load_run
 from quorank.evaluation.tables import (
@@ -160,7 +161,7 @@ def _curves(groups: Sequence[Group], names: Sequence[str], columns: Sequence[str
     panels = panels_of(groups, names, columns)
     if not panels:
         return page.section("Learning curves", page.paragraph("This run recorded none.", "note"))
-    drawings = [(_alt(panel), svg(learning_curves([panel]), f"plot{n}")) for n, panel in enumerate(panels, 1)]
+    drawings = [(_alt(panel), panel_svg(panel)) for panel in panels]
     notes = []
     if any(len(group.runs) > 1 for group in groups):
         notes.append("Lines are means over runs, bands one standard deviation to each side.")
@@ -189,7 +190,7 @@ def _spent(run: Run, entry: Mapping[str, Any]) -> tuple[str, str]:
     rounds, epsilons = np.array([(0.0, 0.0), *run.spent]).T
     title = f"ε spent by one client at δ = {statement.words(entry.get('delta'))}"
     panel = Panel(title, "rounds", "", (Curve("", rounds, epsilons[None]),))
-    return _alt(panel), svg(learning_curves([panel]), "spent")
+    return _alt(panel), panel_svg(panel)
 
 
 def _config_text(run: Run) -> str:
