@@ -6,7 +6,6 @@ import hashlib
 import io
 import zipfile
 import zlib
-from dataclasses import astuple
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -80,7 +79,7 @@ class Saved(NamedTuple):
     refused: dict[str, int]  # replies, by sentence
 
     def write(self, path: Path) -> None:
-        table = np.array([astuple(report) for report in self.reports], dtype=np.float64)
+        table = np.array(self.reports, dtype=np.float64)
         arrays = state_arrays(self.state) | {"reports": table, "run": np.array(self.run)}
         arrays |= {"refused": np.array(list(self.refused)), "refusals": np.array([*self.refused.values()])}
         arrays["counted"] = np.array(sorted(self.counted), dtype=np.int64).reshape(-1, 2)
@@ -105,5 +104,5 @@ class Saved(NamedTuple):
 
 def _report(row: list[float]) -> Report:
     whole = ("round", "interactions", "participants")
-    values = dict(zip(Report.__dataclass_fields__, row, strict=True))
+    values = dict(zip(Report._fields, row, strict=True))
     return Report(**{name: int(v) if name in whole else v for name, v in values.items()})  # type: ignore[arg-type]

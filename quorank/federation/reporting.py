@@ -8,7 +8,7 @@ to the same figure.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from quorank.errors import require
 from quorank.federation.coordinator import Coordinator
@@ -38,4 +38,4 @@ class Reporting(Coordinator):
         assert self.figure is not None
         if found.clients == 0:
             return found
-        return replace(found, ndcg=self.figure.unbiased(found.ndcg, found.clients) * found.interactions)
+        return found._replace(ndcg=self.figure.unbiased(found.ndcg, found.clients) * found.interactions)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -41,8 +42,7 @@ class State:
     history: Doubles | None = None  # (clients, parameters) an exponential mean of what each client sent
 
 
-@dataclass(frozen=True, eq=False)
-class Gathered:
+class Gathered(NamedTuple):
     """What the cohort of a round sent, summed exactly, with the noise that its privacy adds."""
 
     total: Doubles  # Σ n_c · release
@@ -52,7 +52,7 @@ class Gathered:
     ndcg: float  # Σ nDCG of the lists that were shown
     reciprocal: float  # Σ MaxRR of the clicks
     clicks: float
-    private: Memory = field(default_factory=dict)  # of the privacy mechanism, for the next round
+    private: Memory  # of the privacy mechanism, for the next round
     sensitivity: float = math.nan  # how far one client could move the total
     noise: float = 0.0  # standard deviation of the noise on each number of the total
     updates: Doubles | None = None  # (clients, parameters) one by one, for rules that must see them
@@ -60,8 +60,7 @@ class Gathered:
     personal: Doubles | None = None  # what each client keeps for itself, for the next round
 
 
-@dataclass(frozen=True)
-class Report:
+class Report(NamedTuple):
     """What a round looked like from outside."""
 
     round: int  # from 1

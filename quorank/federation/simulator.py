@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quorank.draws import Purpose, key_of
-from quorank.errors import require
+from quorank.errors import BadInput, require
 from quorank.federation.gathering import Gathering
 from quorank.federation.personal import Split
 from quorank.federation.rounds import Federation, Gathered, State
@@ -116,11 +116,12 @@ class Simulator:
         shown what each client sends; `members` is a cohort to take instead of the round's own.
         """
         federation, size = self.federation, self.simulation.parameters
-        require(state.theta.shape == (size,), f"this ranker has {size} parameters, got {state.theta.shape}")
-        require(
-            state.round < (self.rounds or 1) or isinstance(self.mechanism, Plain),
-            f"privacy is planned for {self.rounds or 1} rounds, and they are done; plan a longer run from its start",
-        )
+        if state.theta.shape != (size,):
+            raise BadInput(f"this ranker has {size} parameters, got {state.theta.shape}")
+        if state.round >= (self.rounds or 1) and not isinstance(self.mechanism, Plain):
+            raise BadInput(
+                f"privacy is planned for {self.rounds or 1} rounds, and they are done; plan a longer run from its start"
+            )
         if members is None:
             members = self.members(state.round)
         count = federation.clients if members is None else len(members)
@@ -252,7 +253,10 @@ class Simulator:
         if getattr(own, "count", -1) < count:
             own.count = count
             own.rows = np.empty((count, self.simulation.parameters + STATISTICS))
-        return own.rows[:count], self._interactions(clients)
+            own.alike = np.full(count, self.federation.interactions)
+        return own.rows[:count], own.alike[:count] if self.interactions is None else self.interactions[
+            clients
+        ]
 
     @cached_property
     def _privatise(self) -> Privatise | None:

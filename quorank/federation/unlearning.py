@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -117,7 +117,7 @@ def fresh_seed(seed: int, purpose: str, leavers: Sequence[int]) -> int:
 def stretched(gathered: Gathered, stretch: float) -> Gathered:
     """What a cohort sent, as if each had gone `stretch` times as far: on the coordinator's side, so no clip undoes it."""
     updates = None if gathered.updates is None else stretch * gathered.updates
-    return replace(gathered, total=stretch * gathered.total, updates=updates)
+    return gathered._replace(total=stretch * gathered.total, updates=updates)
 
 
 def averaged(mean: Doubles, theta: Doubles, count: int, gamma: float) -> Doubles:

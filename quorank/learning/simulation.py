@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -118,13 +119,12 @@ class Simulation:
             self.data.longest,
         )
 
-    @property
+    @cached_property
     def parameters(self) -> int:
         return self.ranker.size(self.data.n_features)
 
 
-@dataclass(frozen=True, eq=False)
-class Work:
+class Work(NamedTuple):
     """What some clients of a cohort do in one round, all starting from the same θ."""
 
     world: World

@@ -16,7 +16,7 @@ import math
 import os
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -143,7 +143,7 @@ class SecureDriver:
         ndcg, reciprocal, clicks = facts.total.value().tolist()
         noise = math.sqrt(mechanism.variance * (present / mechanism.least) / mechanism.scale**2)
         gathered = gathered_of(mechanism, state, round_.total, round_.survivors, searched_all)
-        return replace(gathered, ndcg=ndcg, reciprocal=reciprocal, clicks=clicks, noise=noise)
+        return gathered._replace(ndcg=ndcg, reciprocal=reciprocal, clicks=clicks, noise=noise)
 
     def note(self, coordinator: Coordinator, client: int, content: bytes) -> None:
         """Keep what a node tells of a simulated client."""

@@ -57,7 +57,9 @@ def test_the_mean_is_weighted_by_interactions() -> None:
 
 
 def gathered(total, weight, clients=3) -> Gathered:
-    return Gathered(np.asarray(total, dtype=np.float64), float(weight), clients, int(weight), 4.0, 2.0, 16.0)
+    return Gathered(
+        np.asarray(total, dtype=np.float64), float(weight), clients, int(weight), 4.0, 2.0, 16.0, {}
+    )
 
 
 def test_a_round_and_its_report() -> None:
