@@ -22,10 +22,6 @@ LINE_SECONDS = 10.0
 @contextmanager
 def watching(title: str, rounds: int, *, quiet: bool = False) -> Iterator[Watch | None]:
     """A progress bar on a terminal, a line every few seconds elsewhere; always on stderr."""
-    from quorank.compiled import is_cold
-
-    if not quiet and is_cold():
-        print("compiling for this machine (the first time only) …", file=sys.stderr, flush=True)
     if quiet:
         yield None
     elif sys.stderr.isatty():
@@ -33,6 +29,22 @@ def watching(title: str, rounds: int, *, quiet: bool = False) -> Iterator[Watch 
             yield watch
     else:
         yield _lines(title.strip())
+
+
+def compiling(*, quiet: bool = False) -> Callable[[], None]:
+    """To be called once the input is read and accepted: says why a machine where nothing is compiled yet takes longer.
+
+    Made before the input is read, since readers compile too; a refusal stays one sentence on such a machine.
+    """
+    from quorank.compiled import is_cold
+
+    cold = not quiet and is_cold()
+
+    def say() -> None:
+        if cold:
+            print("compiling for this machine (the first time only) …", file=sys.stderr, flush=True)
+
+    return say
 
 
 def _figures(progress: Progress) -> tuple[str, str]:

@@ -127,7 +127,7 @@ class _How:
 
 
 def _one(experiment: Experiment, folder: Path, how: _How) -> None:
-    from quorank.cli.display import summary_table, watching
+    from quorank.cli.display import compiling, summary_table, watching
     from quorank.experiments.runner import run_experiment
     from quorank.experiments.storage import is_finished
     from quorank.network.asynchronous_run import asynchronously, without_keeping
@@ -151,6 +151,7 @@ def _one(experiment: Experiment, folder: Path, how: _How) -> None:
                 experiment,
                 folder,
                 watch=watch,
+                accepted=compiling(quiet=how.quiet),
                 threads=how.threads,
                 resume=how.resume,
                 overwrite=how.overwrite,

@@ -176,11 +176,9 @@ def show(
 
 def _progress() -> Callable[[int, int], None]:
     """A line every few seconds on stderr. Time is counted from the first iteration: before it, code is compiled."""
-    from quorank.cli.display import LINE_SECONDS
-    from quorank.compiled import is_cold
+    from quorank.cli.display import LINE_SECONDS, compiling
 
-    if is_cold():
-        print("compiling for this machine (the first time only) …", file=sys.stderr, flush=True)
+    compiling()()
     started = printed = 0.0
 
     def watch(done: int, iterations: int) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from quorank.errors import BadInput
+from quorank.errors import BadInput, require
 
 if TYPE_CHECKING:
     from quorank.heuristics.arms import Study
@@ -141,6 +141,8 @@ def simulate(
     effect asks for; the same people without it are the A/A study.
     """
     study, people = _study(file, effect, alpha, power)
+    require(repetitions >= 1, f"repetitions must be at least 1, got {repetitions}")
+    require(clients is None or clients >= 10, f"clients must be at least 10, got {clients}")
     from quorank.cli.tune_study_display import progress_of
     from quorank.heuristics import rehearsal
 

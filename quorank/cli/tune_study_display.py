@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from quorank.cli.display import LINE_SECONDS, print_rows
+from quorank.cli.display import LINE_SECONDS, compiling, print_rows
 
 if TYPE_CHECKING:
     from quorank.heuristics.arms import Study
@@ -104,10 +104,7 @@ def show_analysis(study: Study, found: Analysis) -> None:
 @contextmanager
 def progress_of(what: str) -> Iterator[Callable[[int, int], None]]:
     """A line every few seconds on stderr, with the time that is left."""
-    from quorank.compiled import is_cold
-
-    if is_cold():
-        print("compiling for this machine (the first time only) …", file=sys.stderr, flush=True)
+    compiling()()
     started: float | None = None
     printed, first = time.monotonic(), 0
 

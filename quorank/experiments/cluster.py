@@ -6,6 +6,8 @@ worker with it, and a worker that dies takes no result with it: the run is given
 they are played, so the files are those of a grid on one host, byte for byte.
 
 Hosts must hold the same Quorank, which is compared first, and the same data under the same paths, which is not.
+
+A worker only starts processes: what a run needs is imported where it is played, so that a worker stays small.
 """
 
 from __future__ import annotations
@@ -21,16 +23,15 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from quorank import __version__
 from quorank.errors import BadInput, Interrupted, require
-from quorank.experiments import storage
 from quorank.experiments.documents import read_document, write_toml
-from quorank.experiments.experiment import Experiment
-from quorank.experiments.grid import FILE, INDEX, Cell, Grid
-from quorank.experiments.runner import run_experiment
 from quorank.files import write_whole
+
+if TYPE_CHECKING:
+    from quorank.experiments.grid import Cell, Grid
 
 CONNECT_SECONDS = 20.0
 AGAIN = 2
@@ -57,6 +58,9 @@ def run_on_cluster(
     Workers run as many cells at once as they have threads, each with one thread unless told otherwise. On resume finished
     cells are kept, and unfinished ones begin again.
     """
+    from quorank.experiments import storage
+    from quorank.experiments.grid import FILE, INDEX
+
     if not resume:
         storage.check_new(folder, overwrite=overwrite)
     client = _connect(address)
@@ -176,6 +180,8 @@ def _results(
 
 def _write(target: Path, files: Files) -> None:
     """A run's files into its folder; the summary, which marks it as finished, comes last."""
+    from quorank.experiments import storage
+
     target.mkdir(parents=True, exist_ok=True)
     storage.clear(target)
     for name in sorted(files, key=lambda name: (name == storage.SUMMARY, name)):
@@ -236,6 +242,9 @@ def main(arguments: list[str]) -> int:
     """`cluster FILE FOLDER THREADS`: one run, in a process of its own."""
     file, folder, threads = arguments
     _end_with_parent()
+    from quorank.experiments.experiment import Experiment
+    from quorank.experiments.runner import run_experiment
+
     try:
         run_experiment(Experiment.read(read_document(Path(file))), Path(folder), threads=int(threads))
     except BadInput as error:

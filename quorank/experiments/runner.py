@@ -228,6 +228,7 @@ def run_experiment(
     overwrite: bool = False,
     stop: Callable[[], bool] | None = None,
     engine: Engine | None = None,
+    accepted: Callable[[], None] = lambda: None,  # called once all is read and nothing refused
     report: bool = True,
 ) -> dict[str, Any]:
     """Run into a directory, or go on with the run that is there, and write a report about it; returns the summary."""
@@ -247,6 +248,7 @@ def run_experiment(
             everyone = federation.clients if isinstance(federation.participation, Full) else None
             if kept is not None:
                 kept.restore(folder, saved[0].round, everyone, runner.parameters)
+    accepted()
     try:
         with interruptible() as asked:
 

@@ -12,9 +12,21 @@ from quorank.errors import require
 from quorank.evaluation.significance import corrected, paired_t
 from quorank.experiments.study_parts import Asked, Chart, Line, Measured, Sheet, Verdict
 from quorank.experiments.study_silos import INSTANCES, source_of
-from quorank.silos.comparison import MEASURES, Outcome, Repeated, Setting, augment, compare, prepare, verdict
+from quorank.silos.comparison import (
+    MEASURES,
+    Outcome,
+    Repeated,
+    Setting,
+    augment,
+    compare,
+    judge,
+    prepare,
+    train_together,
+    verdict,
+)
 from quorank.silos.exchange import Protocol
 from quorank.silos.holdings import Holding
+from quorank.silos.instances import Instances, joined
 from quorank.silos.labels import LABELS
 from quorank.silos.trial import answers_for, statistics_of
 
@@ -152,13 +164,13 @@ class SiloSweep:
 def by_parties(parties: Sequence[Holding], setting: Setting, seed: int) -> dict[int, dict[str, float]]:
     """CS-F-LTR among the first n parties, judged on the test lists of all of them; one party alone is Local."""
     whole = prepare(parties, setting, seed)
-    found = {}
-    for n in range(1, len(parties) + 1):
+    rankers = [setting.training.train(whole.own[:1], seed)]
+    for n in range(2, len(parties) + 1):
         few = replace(whole, parties=whole.parties[:n], own=whole.own[:n], splits=whole.splits[:n])
         answers, _ = answers_for(few, None)
-        outcome = compare(few, augment(few, answers))
-        found[n] = outcome.table["local" if n == 1 else "cs-f-ltr"]
-    return found
+        rankers.append(train_together(few, augment(few, answers), range(n))[1])
+    tests = joined([Instances(test, np.ones(test.n_rows)) for test in whole.tests]).data
+    return dict(enumerate(judge(tests, rankers), start=1))
 
 
 def _flat(name: str, repeated: Repeated, epsilons: Sequence[float], method: str = "cs-f-ltr") -> Line:

@@ -23,6 +23,8 @@ from quorank.silos.shape import Shape
 
 PUBLISHED = {"α": 5.0, "β": 0.1, "K": 150, "w": 200, "z": 30}
 WAYS = ("literal", "recommended", "NAIVE")
+Known = dict[tuple[str, Any], dict[str, float]]
+"""The figures of a way, by what it depends on."""
 
 
 @dataclass(frozen=True)
@@ -64,14 +66,10 @@ class SketchCurves:
             field, queries = self._field(asked, self.seed + repetition)
             truth = Truth(field)
             groups = truth.sample(self.terms, self.seed + repetition, queries)
-            known: dict[str, dict[str, dict[str, float]]] = {}
+            known: Known = {}
             for name, value in settings:
                 asked.progress(done, total, f"{name} = {value:g}")
-                setting = PUBLISHED | {name: value}
-                key = str(setting)
-                if key not in known:
-                    known[key] = _measure(field, truth, groups, setting)
-                found[name, value].append(known[key])
+                found[name, value].append(_measure(field, truth, groups, PUBLISHED | {name: value}, known))
                 done += 1
         asked.progress(total, total, "done")
         return _measured(sweeps, found)
@@ -88,29 +86,33 @@ class SketchCurves:
         return without_empty(index), ids[ids != UNSEEN]
 
 
-def _measure(field: Field, truth: Truth, groups: Any, setting: dict[str, Any]) -> dict[str, dict[str, float]]:
-    """Cover, milliseconds and bytes of each way."""
+def _measure(
+    field: Field, truth: Truth, groups: Any, setting: dict[str, Any], known: Known
+) -> dict[str, dict[str, float]]:
+    """Cover, milliseconds and bytes of each way; what a way does not depend on is not measured again."""
     k = int(setting["K"])
     literal = Shape.published(rows=int(setting["z"]), columns=int(setting["w"]), alpha=setting["α"], k=k)
     literal = replace(literal, beta=float(setting["β"]))
     ours = Shape.recommended(k)
     ours = replace(ours, entries=max(literal.entries, 2 * ours.rows * ours.columns))
     asked = [field.vocabulary[int(t)] for group in groups.values() for t in group][:40]
-    out = {}
-    for way in WAYS:
-        if way == "NAIVE":
+    keys: tuple[Any, ...] = ((literal, k), (ours, k), (literal.rows, literal.columns, k))
+    for key in zip(WAYS, keys, strict=True):
+        if key in known:
+            continue
+        if key[0] == "NAIVE":
             made: Any = build_naive(field, literal)
             memory = len(made) * literal.rows * literal.columns * 4
         else:
-            made, _ = build(field, literal if way == "literal" else ours)
+            made, _ = build(field, literal if key[0] == "literal" else ours)
             memory = made.memory_bytes
-        out[way] = {
+        known[key] = {
             "cover": mean_cover(made.top, truth, groups, field.vocabulary, k)["all"],
             "milliseconds": milliseconds(made.top, asked, k),
             "bytes": float(memory),
         }
         del made
-    return out
+    return {way: known[way, key] for way, key in zip(WAYS, keys, strict=True)}
 
 
 def _measured(sweeps: dict[str, tuple[float, ...]], found: Any) -> Measured:

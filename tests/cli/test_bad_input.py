@@ -138,6 +138,20 @@ def test_data_that_cannot_be_read_are_refused(quorank: Quorank, flaw: str) -> No
     assert not any(path.is_file() for path in Path("shown").rglob("*"))
 
 
+@pytest.mark.usefixtures("no_pages")
+def test_only_what_is_accepted_is_said_to_be_compiled(
+    quorank: Quorank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A refusal is one sentence also where nothing is compiled yet."""
+    monkeypatch.setattr("quorank.compiled.is_cold", lambda: True)
+    write_data(Path("label"), "label")
+    quorank("run", "small.toml", "--set", "data.source=label").refused()
+    quorank("tune", "study", "simulate", "--repetitions", 0).refused()
+    assert "compiling" not in quorank("demo", "--data", "label", "--clients", 3, "--rounds", 2).err
+    assert quorank("run", "small.toml", "--out", "made").err.startswith("compiling for this machine")
+    assert quorank("run", "small.toml", "--out", "again", "--quiet").err == ""
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -62,9 +62,9 @@ def test_pair_weights_agree_with_the_direct_product(reference: ModuleType) -> No
 def test_the_mean_update_is_the_same(reference: ModuleType, preset: str) -> None:
     """From one θ, many clients each: every coordinate of the mean update, and the online nDCG, by z-tests."""
     data = load(DataSource("synthetic:mq2007", queries=60)).train
-    users, count, interactions = Cascade(preset=preset), 4000, 2
+    users, count, interactions = Cascade(preset=preset), 2500, 2
     theta = np.random.default_rng(2).normal(0, 0.3, data.n_features)
-    tables = users.tables(3, 10)
+    tables, ideal = users.tables(3, 10), ideal_dcg(data, 10)
     ours, our_ndcg = np.empty((count, data.n_features)), np.empty(count)
     alone = Simulator(
         Federation(clients=1, interactions=interactions, learner=PDGD(eta=0.1)),
@@ -77,7 +77,7 @@ def test_the_mean_update_is_the_same(reference: ModuleType, preset: str) -> None
     theirs, their_ndcg = np.empty_like(ours), np.empty(count)
     for client in range(count):
         moved, their_ndcg[client] = reference.federated_round(
-            np.asarray(data.features), data.labels, data.offsets, ideal_dcg(data, 10), theta, 1, interactions,
+            np.asarray(data.features), data.labels, data.offsets, ideal, theta, 1, interactions,
             tables.click, tables.stop, random,
         )  # fmt: skip
         theirs[client] = moved - theta

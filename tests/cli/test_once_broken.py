@@ -53,8 +53,8 @@ def test_ctrl_c_with_jobs_stops_soon(tmp_path, own_folder):
     )
     try:
         while not all(Path("made", f"seed={s}", "run.toml").exists() for s in (1, 2)):
-            time.sleep(0.1)
-        time.sleep(0.5)
+            time.sleep(0.05)
+        time.sleep(0.2)
         os.killpg(p.pid, signal.SIGINT)  # what a terminal does
         p.communicate(timeout=15)
     finally:
