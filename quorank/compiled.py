@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib
 import os
 import shutil
 import sys
@@ -25,6 +26,20 @@ from quorank.files import cache_root
 
 if sys.platform != "win32":
     from fcntl import LOCK_EX, lockf
+
+
+def _without_blas() -> None:
+    """Let Numba find no BLAS: no kernel multiplies matrices, and looking for one takes a sixth of a short run's time."""
+    if "scipy.linalg" in sys.modules or "numba.np.arraymath" in sys.modules:
+        return
+    sys.modules["scipy.linalg"] = None  # type: ignore[assignment]
+    try:
+        importlib.import_module("numba.np.arraymath")
+    finally:
+        del sys.modules["scipy.linalg"]
+
+
+_without_blas()
 
 F = TypeVar("F", bound=Callable[..., Any])
 _KEEP_SECONDS = 30 * 24 * 3600.0
