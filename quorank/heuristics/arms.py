@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 import tomllib
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate, combinations
@@ -46,10 +47,10 @@ class Study:
         require(abs(total - 1) < 1e-9, f"the shares of the arms must add up to 1, got {total:g}")
         require(self.metrics, f"a study needs a metric ({', '.join(METRICS)})")
         for metric in (*self.metrics, self.metric):
-            require(
-                metric in METRICS,
-                f"unknown metric {metric!r}{suggest(metric, METRICS)}; known: {', '.join(METRICS)}",
-            )
+            if metric not in METRICS:
+                raise BadInput(
+                    f"unknown metric {metric!r}{suggest(metric, METRICS)}; known: {', '.join(METRICS)}"
+                )
         require(
             self.metric in self.metrics,
             f"the study is planned for {self.metric!r}, which it does not collect",
@@ -84,10 +85,11 @@ class Study:
         arms = list(self.arms)
         limits = [round(share * 2**64) for share in accumulate(self.arms.values())]
         limits[-1] = 2**64
-        found = []
+        keyed, found = hashlib.blake2b(digest_size=8, key=key), []
         for client in clients:
-            point = int.from_bytes(hashlib.blake2b(client.encode(), digest_size=8, key=key).digest(), "big")
-            found.append(arms[next(i for i, limit in enumerate(limits) if point < limit)])
+            digest = keyed.copy()
+            digest.update(client.encode())
+            found.append(arms[bisect_right(limits, int.from_bytes(digest.digest(), "big"))])
         return found
 
 

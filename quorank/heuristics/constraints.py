@@ -13,7 +13,7 @@ import math
 import numpy as np
 
 from quorank.draws import Purpose, uniforms
-from quorank.errors import require
+from quorank.errors import BadInput, require
 from quorank.heuristics.weights import Doubles, Heuristic, Weight
 
 SWEEPS = 50  # of the sampler of random weights; the chains of orders are short
@@ -24,17 +24,13 @@ def project(heuristic: Heuristic, wanted: Doubles, before: Doubles | None = None
 
     Distances are Euclidean, each weight counted in its own steps: the unit of a weight does not matter.
     """
-    require(
-        wanted.shape == heuristic.shipped.shape and bool(np.isfinite(wanted).all()),
-        f"heuristic {heuristic.name} has {len(heuristic.weights)} weights, all finite; got {wanted}",
-    )
+    count = len(heuristic.weights)
+    if wanted.shape != (count,) or not np.isfinite(wanted).all():
+        raise BadInput(f"heuristic {heuristic.name} has {count} weights, all finite; got {wanted}")
     lower, upper = heuristic.lower, heuristic.upper
     if before is not None:
-        require(
-            not violations(heuristic, before),
-            "an iteration must start from weights that are allowed: "
-            + "; ".join(violations(heuristic, before)),
-        )
+        broken = violations(heuristic, before)
+        require(not broken, f"an iteration must start from weights that are allowed: {'; '.join(broken)}")
         least, most = reachable(heuristic, before)
         lower, upper = np.maximum(lower, least), np.minimum(upper, most)
     lower, upper = heuristic.tighten(lower, upper)
@@ -92,8 +88,11 @@ def random_weights(heuristic: Heuristic, seed: int, which: int = 0) -> Doubles:
     least, most = lower.tolist(), upper.tolist()
     for row in drawn[1:].tolist():
         for k, weight in enumerate(heuristic.weights):
-            low = max([least[k], *(weights[j] + by for j, by in under[k])])
-            high = min([most[k], *(weights[j] - by for j, by in over[k])])
+            low, high = least[k], most[k]
+            for j, by in under[k]:
+                low = max(low, weights[j] + by)
+            for j, by in over[k]:
+                high = min(high, weights[j] - by)
             weights[k] = between(weight, low, max(low, high), row[k])
     return project(heuristic, np.array(weights))
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from quorank.errors import require
+from quorank.errors import BadInput, require
 
 Doubles = npt.NDArray[np.float64]
 
@@ -25,10 +25,10 @@ def ends(
     theta: Doubles, reach: Doubles, lower: Doubles | None = None, upper: Doubles | None = None
 ) -> tuple[Doubles, Doubles]:
     """θ − ε and θ + ε of every parameter, kept within its bounds."""
-    require(
-        theta.ndim == 1 and reach.shape == theta.shape and bool(np.all(reach > 0.0)),
-        f"finite differences need one distance above 0 for each of the {theta.size} parameters, got {reach}",
-    )
+    if theta.ndim != 1 or reach.shape != theta.shape or not np.all(reach > 0.0):
+        raise BadInput(
+            f"finite differences need one distance above 0 for each of the {theta.size} parameters, got {reach}"
+        )
     below, above = theta - reach, theta + reach
     if lower is not None:
         below = np.maximum(below, lower)

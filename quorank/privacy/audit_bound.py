@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.stats import binom
+from scipy.special import betainc
 
 from quorank.errors import require
 
@@ -32,8 +32,15 @@ def guess_accuracy(epsilon: float) -> float:
     return 1.0 / (1.0 + math.exp(-epsilon))
 
 
+def at_least(correct: int, guesses: int, accuracy: float) -> float:
+    """β: P[W ≥ v] of a binomial W, by the regularised incomplete beta function I_p(v, r − v + 1)."""
+    return float(betainc(correct, guesses - correct + 1, accuracy)) if correct > 0 else 1.0
+
+
 def failure_gain(guesses: int, correct: int, accuracy: float) -> float:
     """α: the largest of P[v > W ≥ v − i] / i, where i beyond v adds nothing to the numerator."""
+    from scipy.stats import binom  # imported late: a bound at δ = 0 does not need it, and it takes a second
+
     if correct == 0:
         return 0.0
     below = binom.pmf(np.arange(correct - 1, -1, -1), guesses, accuracy)
@@ -53,7 +60,7 @@ def p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: fl
 def _p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: float, enough: float) -> float:
     """The probability, or β alone where that is `enough` already."""
     accuracy = guess_accuracy(epsilon)
-    beta = float(binom.sf(correct - 1, guesses, accuracy))
+    beta = at_least(correct, guesses, accuracy)
     if beta >= enough or delta == 0.0:
         return min(1.0, beta)
     return min(1.0, beta + 2.0 * canaries * delta * failure_gain(guesses, correct, accuracy))

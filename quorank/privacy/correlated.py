@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quorank.compiled import kernel
-from quorank.errors import require
+from quorank.errors import BadInput, require
 from quorank.parts import suggest
 from quorank.privacy.streams import Key, fill_normal
 
@@ -41,10 +41,10 @@ class Factor:
     rounds: int  # T
 
     def __post_init__(self) -> None:
-        require(
-            self.kind in KINDS,
-            f"unknown factor {self.kind!r}{suggest(self.kind, KINDS)}; known: {', '.join(KINDS)}",
-        )
+        if self.kind not in KINDS:
+            raise BadInput(
+                f"unknown factor {self.kind!r}{suggest(self.kind, KINDS)}; known: {', '.join(KINDS)}"
+            )
         require(self.rounds >= 1, f"a run has at least one round, got {self.rounds}")
 
     @property

@@ -29,6 +29,7 @@ Integers = npt.NDArray[np.int64]
 
 ORDERS = (*range(2, 129), *(round(128 * 2 ** (step / 8)) for step in range(1, 73)))
 """Whole orders α from 2 to 65,536: the theorem behind `skellam_rdp` is stated for whole orders."""
+_ORDERS = np.array(ORDERS, dtype=np.float64)
 
 _REJECTION_FROM = 10.0  # algorithm PTRS asks for a mean of at least 10
 _LARGEST_VARIANCE = 1e15  # whole numbers stay exact as float64
@@ -163,7 +164,7 @@ def l1_bound(l2: float, size: int) -> float:
     return min(math.sqrt(size) * l2, l2 * l2)
 
 
-def skellam_rdp(order: float, variance: float, l2: float, l1: float) -> float:
+def skellam_rdp(order: float | Doubles, variance: float, l2: float, l1: float) -> float | Doubles:
     """ε(α) ≤ αΔ₂²/2μ + min(((2α − 1)Δ₂² + 6Δ₁)/4μ², 3Δ₁/2μ): Rényi privacy of one release (their Theorem 3.5).
 
     Δ₂ and Δ₁ bound what one client can change in the sum of whole numbers, after scaling and rounding. For neighbours
@@ -171,7 +172,7 @@ def skellam_rdp(order: float, variance: float, l2: float, l1: float) -> float:
     """
     gaussian = order * l2 * l2 / (2.0 * variance)
     near = ((2.0 * order - 1.0) * l2 * l2 + 6.0 * l1) / (4.0 * variance * variance)
-    return gaussian + min(near, 3.0 * l1 / (2.0 * variance))
+    return gaussian + np.minimum(near, 3.0 * l1 / (2.0 * variance))
 
 
 def skellam_epsilon(variance: float, l2: float, l1: float, rounds: int, delta: float) -> float:
@@ -180,7 +181,7 @@ def skellam_epsilon(variance: float, l2: float, l1: float, rounds: int, delta: f
 
     require(variance > 0, f"the variance must be positive, got {variance}; without noise there is no ε")
     _check(l2, l1, rounds, delta)
-    spent = [rounds * skellam_rdp(order, variance, l2, l1) for order in ORDERS]
+    spent = rounds * np.asarray(skellam_rdp(_ORDERS, variance, l2, l1))
     epsilon, _ = compute_epsilon(ORDERS, spent, delta)
     return float(epsilon)
 

@@ -139,7 +139,10 @@ def other(epsilon: float, m: int) -> float:
 
 def variance_at(x: float, epsilon: float, m: int) -> float:
     """Var((v − q·Σv)/(p − q)): with x·m = i + f, E[v²] = (p − q)(i² + (2i + 1)f)/m² + q·Σv²."""
-    p, q = truth(epsilon, m), other(epsilon, m)
+    return _variance(x, truth(epsilon, m), other(epsilon, m), m)
+
+
+def _variance(x: float, p: float, q: float, m: int) -> float:
     i = min(math.floor(x * m), m - 1)
     f = x * m - i
     squares = (m + 1) * (2 * m + 1) / (6.0 * m)
@@ -151,4 +154,4 @@ def worst_variance(epsilon: float, m: int) -> float:
     """The largest `variance_at` any x: between two values it is a parabola, whose top is known."""
     p, q = truth(epsilon, m), other(epsilon, m)
     tops = [((2 * i + 1) / 2.0 - m * q * (m + 1) / 2.0) / (p - q) for i in range(m)]
-    return max(variance_at(min(max(top, i), i + 1) / m, epsilon, m) for i, top in enumerate(tops))
+    return max(_variance(min(max(top, i), i + 1) / m, p, q, m) for i, top in enumerate(tops))

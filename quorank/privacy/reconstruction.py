@@ -43,7 +43,6 @@ Bools = npt.NDArray[np.bool_]
 Release = Literal["exact", "clipped", "signs"]
 
 MOST_SHOWN = 12  # the attack lists 2^k patterns
-
 FLOORS = (0.1, 0.03, 0.01, 1e-3, 1e-4)
 """Noise that the attack supposes at least, sweep by sweep, as a share of an update: early guesses are still wrong."""
 
@@ -115,7 +114,8 @@ def attack(
     for floor in FLOORS:
         local, tiny = start, floor**2 * size / d + 1e-24
         for b in range(n):
-            amounts[b] = pattern_amounts(local, features[b], orders[b], eta, patterns[b])
+            if b > 0:  # the first list is always ranked at θ
+                amounts[b] = pattern_amounts(local, features[b], orders[b], eta, patterns[b])
             apart = [believed[i] for i in range(n) if i != b]
             mean = sum((one.mean for one in apart), np.zeros(d))
             rest = Nuisance(mean, sum((one.covariance for one in apart), np.zeros((d, d))))

@@ -28,6 +28,7 @@ MOST_ROWS = 256
 MOST_COLUMNS = 1 << 20
 _DIGEST = 64  # bytes
 _BITS = 8 * _DIGEST
+_TERMS = 4096  # hashed at a time: what lies between their digests and their places stays small
 _BIAS = 8  # a column's probability differs from 1/w by a share of less than 2^−8
 
 
@@ -68,12 +69,14 @@ class Hashing:
         signs = np.empty((len(terms), self.rows), dtype=np.int8)
         encoded = [term.encode("utf-8", "surrogatepass") for term in terms]
         for number in range(self.digests):
-            digests = self._digest(encoded, number)
             first = number * rows_each
-            for row in range(first, min(first + rows_each, self.rows)):
-                cut = bits_of(digests, (row - first) * bits, bits)
-                columns[:, row] = column_of(cut >> np.uint64(1), bits - 1, self.columns)
-                signs[:, row] = 1 - 2 * (cut & np.uint64(1)).astype(np.int8)
+            rows = slice(first, min(first + rows_each, self.rows))
+            starts = bits * np.arange(rows.stop - first)
+            for at in range(0, len(terms), _TERMS):
+                some = slice(at, at + _TERMS)
+                cut = bits_of(self._digest(encoded[some], number), starts, bits)
+                columns[some, rows] = column_of(cut >> np.uint64(1), bits - 1, self.columns)
+                signs[some, rows] = 1 - 2 * (cut & np.uint64(1)).astype(np.int8)
         return columns, signs
 
     def fingerprint(self) -> str:
@@ -96,11 +99,14 @@ class Hashing:
         return out
 
 
-def bits_of(digests: npt.NDArray[np.uint8], start: int, bits: int) -> npt.NDArray[np.uint64]:
-    """Bits start, …, start + bits − 1 of each digest, lowest first, as a number."""
-    byte, shift = divmod(start, 8)
-    word = np.ascontiguousarray(digests[:, byte : byte + 8]).view("<u8")[:, 0]
-    return np.asarray((word >> np.uint64(shift)) & np.uint64((1 << bits) - 1), dtype=np.uint64)
+def bits_of(
+    digests: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], bits: int
+) -> npt.NDArray[np.uint64]:
+    """(digests, starts) bits start, …, start + bits − 1 of each digest, lowest first, as numbers."""
+    count, size = digests.shape
+    words = np.ndarray((count, size - 7), "<u8", np.ascontiguousarray(digests), strides=(size, 1))
+    shifts = (starts & 7).astype(np.uint64)
+    return np.asarray((words[:, starts >> 3] >> shifts) & np.uint64((1 << bits) - 1), dtype=np.uint64)
 
 
 def column_of(cut: npt.NDArray[np.uint64], bits: int, columns: int) -> Columns:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar, Literal
 
-from quorank.errors import BadInput, require
+from quorank.errors import BadInput
 from quorank.parts import Family, suggest
 from quorank.text.stop_words import ENGLISH
 
@@ -54,10 +54,10 @@ class Tokeniser:
             ("stop_words", self.stop_words, _STOP_WORDS),
             ("stemming", self.stemming, _STEMMINGS),
         ):
-            require(
-                value in known,
-                f"{name}: expected one of {', '.join(known)}, got {value!r}{suggest(value, known)}",
-            )
+            if value not in known:
+                raise BadInput(
+                    f"{name}: expected one of {', '.join(known)}, got {value!r}{suggest(value, known)}"
+                )
 
     def tokenise(self, text: str) -> list[str]:
         """The terms of a text in their order, repeated as they are."""

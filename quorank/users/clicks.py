@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from quorank.compiled import kernel
 from quorank.draws import BATCH, Purpose, fill_batch, key_of
-from quorank.errors import require
+from quorank.errors import BadInput, require
 
 Doubles = npt.NDArray[np.float64]
 
@@ -81,10 +81,9 @@ def simulate_clicks(
     shown_labels = np.ascontiguousarray(labels, dtype=np.int8)
     k = len(shown_labels)
     require(k <= len(tables.examine), f"the tables are for lists of {len(tables.examine)}, got {k} labels")
-    require(
-        k == 0 or (shown_labels.min() >= 0 and shown_labels.max() < len(tables.click)),
-        f"labels must lie in 0..{len(tables.click) - 1}, got {shown_labels.min(initial=0)}..{shown_labels.max(initial=0)}",
-    )
+    lowest, highest, grades = shown_labels.min(initial=0), shown_labels.max(initial=0), len(tables.click)
+    if lowest < 0 or highest >= max(grades, 1):
+        raise BadInput(f"labels must lie in 0..{grades - 1}, got {lowest}..{highest}")
     clicked = np.zeros(k, dtype=np.bool_)
     key = key_of(seed, Purpose.CLICK)
     order = np.arange(k)

@@ -43,7 +43,7 @@ def nearly_rows(draw):
     return line
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.lists(nearly_rows(), min_size=1, max_size=4))
 def test_the_reader_and_the_grammar_agree(lines):
     path = Path(tempfile.mkdtemp()) / "x.txt"

@@ -126,11 +126,11 @@ def test_a_small_rehearsal(fewer: None) -> None:
     """An effect is found about as often as planned; in A/A studies nothing is, but pooling finds much."""
     seen: list[tuple[int, int]] = []
     study = Study(effect=0.4, power=0.8)
-    found = rehearse(study, QUICK, repetitions=40, progress=lambda done, total: seen.append((done, total)))
-    assert seen == [(n, 40) for n in range(1, 41)]
+    found = rehearse(study, QUICK, repetitions=24, progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(n, 24) for n in range(1, 25)]
     assert found.clients == found.plan.clients and found.found.rate >= 0.7
-    assert stats.binomtest(found.false_nominal.count, 40, 0.05).pvalue > 1e-3
-    assert stats.binomtest(found.false_any.count, 40, 0.05, alternative="greater").pvalue > 1e-3
+    assert stats.binomtest(found.false_nominal.count, 24, 0.05).pvalue > 1e-3
+    assert stats.binomtest(found.false_any.count, 24, 0.05, alternative="greater").pvalue > 1e-3
     first = first_study(1, study, QUICK, found)
     assert analyse(study, first).arms["treatment"].clients == pytest.approx(0.6 * found.clients, rel=0.15)
 

@@ -81,8 +81,8 @@ def test_no_column_has_more_than_its_share_of_values(columns: int, bits: int) ->
 @given(st.binary(min_size=72, max_size=72), st.integers(0, 500), st.integers(1, 32))
 def test_bits_are_those_of_the_number(digest: bytes, start: int, bits: int) -> None:
     number = int.from_bytes(digest, "little")
-    found = bits_of(np.frombuffer(digest, dtype=np.uint8)[None, :], start, bits)
-    assert int(found[0]) == number >> start & (1 << bits) - 1
+    found = bits_of(np.frombuffer(digest, dtype=np.uint8)[None, :], np.array([start]), bits)
+    assert int(found[0, 0]) == number >> start & (1 << bits) - 1
 
 
 def test_another_key_gives_other_places_and_another_fingerprint() -> None:
