@@ -42,10 +42,14 @@ def main() -> None:
 
 
 def start(command: list[str]) -> subprocess.Popen[bytes]:
-    """Start a module. Compiled files are kept: the tests start some hundred processes that would else compile them anew."""
+    """Start a module. Compiled files are kept: the tests start some hundred processes that would else compile them anew.
+
+    Tests run several at a time, so that each has one thread for products of matrices: more would wait for a core, spinning.
+    """
     print("$", " ".join(command), file=sys.stderr, flush=True)
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    return subprocess.Popen([str(PYTHON), "-m", *command], env=kept)
+    alone = {"OPENBLAS_NUM_THREADS": "1"} if command[0] == "pytest" else {}
+    return subprocess.Popen([str(PYTHON), "-m", *command], env=kept | alone)
 
 
 def set_up(extra: str) -> None:
@@ -80,10 +84,10 @@ def check(rest: list[str]) -> list[list[list[str]]]:
     """The one gate: format, lint, types, tests.
 
     The first tests compile most of what is compiled, each their own half, while types are checked; the others find it done
-    instead of doing it side by side.
+    instead of doing it side by side. One of the first collects all tests, and so compiles them for the others too.
     """
     spread = ["pytest", "-n", "4", "--dist", "loadfile", "--no-loadscope-reorder"]
-    first = [["pytest", folder] for folder in FIRST]
+    first = [["pytest", f"--only={FIRST[0]}"], ["pytest", FIRST[1]]]
     tests = [[["mypy"], *first], [[*spread, *(f"--ignore={folder}" for folder in FIRST)]]]
     return [
         [["ruff", "format", "--check", *SOURCES]],

@@ -23,8 +23,15 @@ WAITING = (
 BETWEEN = 12
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--only", metavar="FOLDER", help="collect all tests, and run those of one folder")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What mostly waits begins early, two files at once and a few others between the next: those compute meanwhile."""
+    only = config.getoption("--only")
+    if only:
+        items[:] = [item for item in items if item.nodeid.startswith(f"{only}/")]
     others = list(dict.fromkeys(item.path for item in items if item.path.name not in WAITING))
     waiting = sorted({item.path for item in items} - set(others), key=lambda path: WAITING.index(path.name))
     order = waiting[:2] + others[:2]
