@@ -35,8 +35,9 @@ OF_A_COORDINATOR = (
 )
 """What a nursery loads for the processes of a node, and of a coordinator (see `nursery`)."""
 
-POLL = "0.2"
-"""Seconds between two looks of a SuperExec for a task."""
+POLL, POLL_VARIABLE = "0.2", "FLWR_SUPEREXEC_TASK_POLL_INTERVAL"
+"""Seconds between two looks of a node's SuperExec for a task; a coordinator's has but one, and looks as often as Flower
+has it."""
 
 _APP = f"""\
 [project]
@@ -81,7 +82,7 @@ def environment(home: Path, **variables: str) -> dict[str, str]:
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "RAY_USAGE_STATS_ENABLED": "0",
-        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": POLL,
+        POLL_VARIABLE: POLL,
         "NO_PROXY": direct,
         "no_proxy": direct,
         **variables,

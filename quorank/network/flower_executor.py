@@ -25,6 +25,10 @@ from flwr.supercore.superexec.executor.subprocess_executor import SubprocessExec
 from flwr.supercore.superexec.executor.types import ExecutionSpec
 
 from quorank.network import nursery
+from quorank.network.flower_app import POLL_VARIABLE
+
+with suppress(ImportError):
+    importlib.import_module("httpcore")  # or every process that is split off loads it with its first request
 
 APPS = {"client": "flwr-clientapp", "server": "flwr-serverapp"}
 """What Flower starts for a task, by the app that it runs; the app is `quorank.network.flower_…`."""
@@ -60,6 +64,8 @@ def main() -> None:
     """Split off the nursery, then be Flower's executor; where a system has no such sockets, without a nursery."""
     app = sys.argv.pop(1)
     sys.argv[0] = "flower-superexec"
+    if app == "server":
+        os.environ.pop(POLL_VARIABLE, None)
     try:
         here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     except (AttributeError, OSError):

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import select
 import socket
+import time
 from typing import Any
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
@@ -25,7 +26,9 @@ SOCKET = "QUORANK_COORDINATOR"
 
 PUSH, FORGET, NODES, ANSWER, FAILED = b"push", b"forget", b"nodes", b"answer", b"failed"
 RECORD, CONTENT, KIND = "quorank", "content", "query"
-POLL = 0.2
+POLL, LONGEST, LOOK = 0.2, 0.5, 1.0
+"""Seconds between two looks for answers, at first and after none have come for a while, and for nodes: each look is a
+request, which the SuperLink answers from its database."""
 
 app = ServerApp()
 
@@ -45,17 +48,22 @@ class Bridge:
         self.grid, self.connection = grid, connection
         self.incoming = frames.Incoming()
         self.tokens: dict[str, bytes] = {}  # Flower's name of a message → the coordinator's
+        self.looked, self.wait = -LOOK, POLL
 
     def run(self) -> None:
         while self.commands():
-            frames.send(self.connection, [NODES, *(str(node).encode() for node in self.grid.get_node_ids())])
-            if self.tokens:
-                for message in self.grid.pull_messages(list(self.tokens)):
-                    self.arrived(message)
+            if time.monotonic() - self.looked >= LOOK:
+                self.looked = time.monotonic()
+                nodes = [str(node).encode() for node in self.grid.get_node_ids()]
+                frames.send(self.connection, [NODES, *nodes])
+            found = list(self.grid.pull_messages(list(self.tokens))) if self.tokens else []
+            for message in found:
+                self.arrived(message)
+            self.wait = POLL if found else min(1.25 * self.wait, LONGEST)
 
     def commands(self) -> bool:
         """Do what the coordinator asked for since the last look; False when it has gone."""
-        ready, _, _ = select.select([self.connection], [], [], POLL)
+        ready, _, _ = select.select([self.connection], [], [], self.wait)
         if not ready:
             return True
         content = self.connection.recv(1 << 20)
@@ -77,6 +85,7 @@ class Bridge:
             for node, content in pushes.values()
         ]
         names: list[Any] = list(self.grid.push_messages(messages))
+        self.wait = POLL
         for at, token in enumerate(pushes):
             if at < len(names) and names[at]:
                 self.tokens[names[at]] = token

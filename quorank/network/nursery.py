@@ -71,6 +71,7 @@ def serve(orders: socket.socket, entries: Mapping[str, Entry]) -> None:
         if not text:
             return
         order = json.loads(text)
+        begun, begins = os.pipe()
         process = os.fork()
         if process == 0:
             signal.set_wakeup_fd(-1)
@@ -78,7 +79,14 @@ def serve(orders: socket.socket, entries: Mapping[str, Entry]) -> None:
             signal.signal(signal.SIGINT, signal.default_int_handler)
             for end in (orders, woken, waker):
                 end.close()
+            if "log" in order:
+                os.setsid()
+            os.close(begins)
+            os.close(begun)
             _run(order, entries)
+        os.close(begins)
+        os.read(begun, 1)  # until it leads its group: what is signalled to that sooner would reach nobody
+        os.close(begun)
         if "log" in order:
             told.add(process)
             _tell(orders, {"started": process})
@@ -108,7 +116,6 @@ def _run(order: dict[str, Any], entries: Mapping[str, Entry]) -> None:
     code = 1
     try:
         if "log" in order:
-            os.setsid()
             os.environ.clear()
             os.environ.update(order["environment"])
             os.chdir(order["folder"])

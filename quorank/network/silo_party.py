@@ -78,20 +78,20 @@ class SiloParty:
 
     def _check(self, name: str, terms: SiloTerms, holding: Holding) -> None:
         """A folder is of one run, one party and one set of documents: with others it would say what it said otherwise."""
-        for what, value, words in (
-            ("terms", terms.digest(), "a run with other terms"),
-            ("name", name.encode(), "another party"),
-            ("holding", digest_of(holding), "other documents, queries or judgements"),
-        ):
+        facts = {
+            "terms": (terms.digest(), "a run with other terms"),
+            "name": (name.encode(), "another party"),
+            "holding": (digest_of(holding), "other documents, queries or judgements"),
+        }
+        for what, (value, words) in facts.items():
             kept = self._store.fact(what)
             require(
                 kept is None or kept == value,
                 f"{self.folder}: this folder was begun with {words}; choose another folder, or go back to those",
             )
         with self._store.transaction():
-            self._store.set_fact("terms", terms.digest())
-            self._store.set_fact("name", name.encode())
-            self._store.set_fact("holding", digest_of(holding))
+            for what, (value, _) in facts.items():
+                self._store.set_fact(what, value)
 
     # ------------------------------------------------------------ what the owner looks at
 

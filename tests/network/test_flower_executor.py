@@ -20,6 +20,7 @@ from flwr.supercore.superexec.executor import LaunchResult
 from flwr.supercore.superexec.executor.subprocess_executor import SubprocessExecutor
 from flwr.supercore.superexec.executor.types import ExecutionSpec
 
+from quorank.files import write_whole
 from quorank.network import flower_executor, nursery
 
 CLIENT = "flwr-clientapp"
@@ -42,12 +43,22 @@ def by_flower(monkeypatch) -> list[str]:
     return left
 
 
+def running(process: str) -> str | None:
+    """When a process that has not ended was started: a later one may have its number; None where there is none."""
+    try:
+        state, *rest = Path("/proc", process, "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if state in "ZX" else rest[18]
+
+
 def write_token(folder: Path) -> None:
     """In place of a ClientApp: it says that it ran, and in which process, and ends as Flower's tasks end."""
     words = sys.argv
     assert words[:3] == [CLIENT, "--runtime-api-address", "127.0.0.1:1"] and "--insecure" in words
     token = words[words.index("--token") + 1]
-    (folder / token).write_text(str(os.getpid()))
+    number = str(os.getpid())
+    write_whole(folder / "told" / token, f"{number} {running(number)}")
     if token == "raises":
         raise RuntimeError("what a task may say")
     sys.exit(3)
@@ -57,6 +68,8 @@ def test_each_task_is_a_process_of_its_own_and_the_nursery_goes_with_the_executo
     tmp_path, by_flower
 ) -> None:
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    told = tmp_path / "told"
+    told.mkdir()
 
     def serve() -> None:
         here.close()
@@ -70,15 +83,16 @@ def test_each_task_is_a_process_of_its_own_and_the_nursery_goes_with_the_executo
     for token in tokens:
         assert executor.launch(task(token)) == LaunchResult.accepted()
     end = time.monotonic() + 60
-    while len(list(tmp_path.iterdir())) < len(tokens) and time.monotonic() < end:
+    while not all((told / token).exists() for token in tokens) and time.monotonic() < end:
         time.sleep(0.01)
-    processes = {(tmp_path / token).read_text() for token in tokens}
+    processes = dict((told / token).read_text().split() for token in tokens)
     assert len(processes) == len(tokens) and str(process.pid) not in processes
     assert by_flower == []
     here.close()
     process.join(60)
     assert process.exitcode == 0
-    while any(Path("/proc", number).exists() for number in processes):
+    end = time.monotonic() + 60
+    while any(running(number) == since for number, since in processes.items()):
         assert time.monotonic() < end
         time.sleep(0.01)
 

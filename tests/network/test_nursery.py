@@ -130,6 +130,16 @@ def test_ends_by_signals_and_a_nursery_that_is_killed(tmp_path, variables) -> No
     assert three.code == -signal.SIGKILL and not alive(three.process.pid)
 
 
+def test_a_signal_reaches_a_process_that_has_just_begun(tmp_path, variables) -> None:
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    with Processes(folder, prepared=(MODULE,)) as processes:
+        for number in range(10):
+            child = processes.start(f"one-{number}", command("stay"), variables)
+            child.signal(signal.SIGTERM)
+            assert wait_until(lambda child=child: child.code == -signal.SIGTERM), number
+
+
 PARENT = """
 import os, sys, time
 from pathlib import Path

@@ -32,7 +32,7 @@ from quorank.experiments.saved_ranker import read_ranker
 from quorank.network import flower_app, frames, notices, silo_run, silo_service
 from quorank.network.declined import Declined
 from quorank.network.observe import EventLog
-from quorank.network.processes import free_ports
+from quorank.network.processes import Processes, free_ports
 from quorank.network.service_members import members
 from quorank.network.silo_bundle import SiloBundle
 from quorank.network.silo_experiment import read_group
@@ -670,7 +670,10 @@ def test_a_party_whose_pins_do_not_fit_says_so_and_seals_nothing(tmp_path) -> No
 LINE = """
 import os, threading
 from pathlib import Path
-from quorank.network import silo_link, worker
+from quorank.cli import silo_join
+from quorank.cli.main import main
+from quorank.experiments import runner
+from quorank.network import silo_link, silo_party, silo_service, worker
 
 def connect(bundle, folder):
     line, ready = silo_link.SiloLink(bundle, folder / "engine"), threading.Event()
@@ -680,8 +683,12 @@ def connect(bundle, folder):
     return line
 
 silo_link.connect = connect
+if __name__ == "__main__":
+    main()
 """
 """A party's process whose engine is a socket: questions are asked on it as Flower's shim asks them."""
+
+MODULE = "line.party"
 
 
 ENDS = ((6, "south", signal.SIGKILL), (12, "west", signal.SIGTERM), (20, "north", signal.SIGINT))
@@ -726,6 +733,39 @@ class Parties:
         return (self.folder / "parties.log").read_text()
 
 
+class OnALine:
+    """The same with `LINE`; the processes are split off from one that has it loaded."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "line").mkdir()
+        (folder / "line" / "__init__.py").touch()
+        (folder / "line" / "party.py").write_text(LINE)
+        paths = os.pathsep.join([str(folder), str(Path(__file__).parents[2])])
+        self.variables = {**os.environ, "PYTHONPATH": paths}
+        self.processes = Processes(folder / "line", prepared=(MODULE,))
+
+    def begin(self, name: str, *words: object) -> None:
+        command = [sys.executable, "-m", MODULE, "silo", "join", "--data", str(self.folder / f"data-{name}")]
+        variables = self.variables | {"LINE": str(self.folder / f"{name}.sock")}
+        self.processes.start(name, [*command, *map(str, words)], variables)
+
+    def end(self, name: str, number: signal.Signals) -> int:
+        self.processes.children[name].signal(number)
+        return self.code(name)
+
+    def code(self, name: str) -> int:
+        """How a process ended, within a minute."""
+        child, end = self.processes.children[name], time.monotonic() + 60
+        while (code := child.code) is None:
+            assert time.monotonic() < end, f"{name} has not ended: {self.said()}"
+            time.sleep(0.02)
+        return code
+
+    def said(self) -> str:
+        return "".join((self.folder / "line" / f"{name}.log").read_text() for name in NAMES)
+
+
 def first_words(here: Path, name: str) -> tuple[object, ...]:
     return ("--bundle", here / f"{name}.json", "--collection", here / f"texts-{name}", "--consent", "on")
 
@@ -736,7 +776,7 @@ def test_parties_that_are_killed_and_stopped_come_to_the_ranker_of_one_process(h
         write_collection(here / f"texts-{name}", name)
         call("invite", "home", name)
     labels = {member.label: member.name for member in members(home)}
-    parties = Parties(here, LINE + PROGRAM)
+    parties = OnALine(here)
     crossed: list[bytes] = []
     ended: dict[str, int] = {}
 
@@ -768,9 +808,9 @@ def test_parties_that_are_killed_and_stopped_come_to_the_ranker_of_one_process(h
             json.loads(call("status", "home", "--json"))["state"] == "stopped" and "stopped" in log.getvalue()
         )
         assert silo_run.run(home, EventLog(log), connect=memory), parties.said()
-        codes = {name: child.wait(60) for name, child in parties.children.items()}
+        codes = {name: parties.code(name) for name in NAMES}
     finally:
-        parties.close()
+        parties.processes.stop()
     assert ended == {"south": -9, "west": 130, "north": 130, "coordinator": 0}
     assert codes == dict.fromkeys(NAMES, 0), parties.said()
     holdings = [PartyFolder.open(here / f"data-{name}").holding() for name in NAMES]
