@@ -25,7 +25,7 @@ from numba.core.caching import FunctionCache
 from quorank.files import cache_root
 
 if sys.platform != "win32":
-    from fcntl import LOCK_EX, lockf
+    from fcntl import LOCK_EX, LOCK_NB, lockf
 
 
 def _without_blas() -> None:
@@ -43,6 +43,8 @@ _without_blas()
 
 F = TypeVar("F", bound=Callable[..., Any])
 _KEEP_SECONDS = 30 * 24 * 3600.0
+WAIT_SECONDS, LOOK_SECONDS = 60.0, 0.02
+"""So long a process waits for another that compiles the same function, which might have been suspended."""
 
 
 @cache
@@ -89,7 +91,7 @@ class _CompiledOnce(FunctionCache):  # type: ignore[misc]
     """Numba's cache on disk, and a lock for each function from when it is not found there until it is.
 
     Kernels call each other in one direction, so that processes never wait for each other in a circle. A lock ends with
-    its process; a process that was forked does not have it.
+    its process; a process that was forked does not have it, and one that has waited too long does without.
     """
 
     _lock: int | None = None
@@ -109,15 +111,20 @@ class _CompiledOnce(FunctionCache):  # type: ignore[misc]
             self._give_back()
 
     def _take(self) -> bool:
-        """Wait for the lock; False where there are none, as on Windows and some file systems."""
+        """Wait for the lock; False if there is none to be had, as on Windows and some file systems."""
         if sys.platform == "win32" or self._lock is not None:
             return False
+        end = time.monotonic() + WAIT_SECONDS
         with contextlib.suppress(OSError):
             self._impl.locator.ensure_cache_path()
             path = Path(self.cache_path, f"{self._impl.filename_base}.lock")
             self._lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            lockf(self._lock, LOCK_EX)
-            return True
+            while time.monotonic() < end:
+                try:
+                    lockf(self._lock, LOCK_EX | LOCK_NB)
+                    return True
+                except (BlockingIOError, PermissionError):  # another has it, in the words of either system
+                    time.sleep(LOOK_SECONDS)
         self._give_back()
         return False
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,8 @@ def test_two_processes_compile_once(compiled: Any) -> None:
         process.join()
 
 
-def test_a_process_that_is_killed_while_it_compiles_keeps_nobody_waiting(compiled: Any) -> None:
+def start_holding(compiled: Any) -> Any:
+    """A process that has the lock, and stays."""
     holding = forked.Event()
 
     def hold() -> None:
@@ -57,6 +59,11 @@ def test_a_process_that_is_killed_while_it_compiles_keeps_nobody_waiting(compile
     process = forked.Process(target=hold, daemon=True)
     process.start()
     assert holding.wait(60)
+    return process
+
+
+def test_a_process_that_is_killed_while_it_compiles_keeps_nobody_waiting(compiled: Any) -> None:
+    process = start_holding(compiled)
     read, write = os.pipe()
     waiting = forked.Process(target=lambda: os.write(write, str(compiled(3)).encode()), daemon=True)
     waiting.start()
@@ -67,6 +74,17 @@ def test_a_process_that_is_killed_while_it_compiles_keeps_nobody_waiting(compile
     assert waiting.exitcode == 0 and os.read(read, 9) == b"6"
     os.close(read)
     os.close(write)
+    process.join()
+
+
+def test_a_process_that_is_suspended_while_it_compiles_keeps_nobody_waiting_for_long(
+    compiled: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = start_holding(compiled)
+    monkeypatch.setattr("quorank.compiled.WAIT_SECONDS", 0.3)
+    begun = time.monotonic()
+    assert compiled(6) == 21 and time.monotonic() - begun >= 0.3
+    process.kill()
     process.join()
 
 
