@@ -5,6 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -86,6 +88,22 @@ def test_a_process_that_is_suspended_while_it_compiles_keeps_nobody_waiting_for_
     assert compiled(6) == 21 and time.monotonic() - begun >= 0.3
     process.kill()
     process.join()
+
+
+def test_kernels_of_others_still_multiply_matrices() -> None:
+    program = """
+import sys
+import numpy as np
+from quorank.compiled import kernel
+from quorank.draws import Purpose, uniforms
+uniforms(1, Purpose.QUERY, 3)
+assert "scipy.linalg" not in sys.modules
+from numba import njit
+assert njit(lambda a: np.dot(a, a))(np.ones(3)) == 3.0
+import scipy.linalg
+assert scipy.linalg.det(np.eye(2)) == 1.0
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_where_nothing_can_be_locked_it_compiles_all_the_same(
