@@ -88,8 +88,8 @@ def ticks(low: float, high: float, most: int) -> list[float]:
     least = (high - low) / most
     power = 10.0 ** math.floor(math.log10(least))
     steps = [step * power for step in STEPS]
-    first = next((at for at, step in enumerate(steps) if step >= least * (1 - 1e-12)), len(steps) - 1)
-    for step in [*reversed(steps[: first + 1]), power / 2]:
+    widest = next(at for at, step in enumerate(steps) if step >= least * (1 - 1e-12))
+    for step in reversed(steps[: widest + 1]):
         found = np.arange(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
         if len(found) > 1:
             break

@@ -254,9 +254,8 @@ class Simulator:
             own.count = count
             own.rows = np.empty((count, self.simulation.parameters + STATISTICS))
             own.alike = np.full(count, self.federation.interactions)
-        return own.rows[:count], own.alike[:count] if self.interactions is None else self.interactions[
-            clients
-        ]
+        searched = own.alike[:count] if self.interactions is None else self.interactions[clients]
+        return own.rows[:count], searched
 
     @cached_property
     def _privatise(self) -> Privatise | None:
