@@ -243,7 +243,8 @@ class Coordinator:
             Journal(self.folder / JOURNAL).clear()
         self.state, self._open, self._counted = state, False, counted
         self.reports.append(report)
-        self._replies, self._answered = self._empty(), set()
+        if len(self._replies):
+            self._replies, self._answered = self._empty(), set()
         return report
 
     def dismiss(self, federation: Federation, clients: Iterable[int]) -> None:

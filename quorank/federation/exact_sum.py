@@ -30,7 +30,7 @@ _FINE = 2.0**52
 
 
 @kernel
-def _add_rows(
+def add_rows(
     rows: Doubles, weights: Doubles, weighted: int, coarse: Integers, fine: Integers
 ) -> tuple[int, float]:
     """Add every row: (−1, Σ of the rows' largest numbers), or (the first row with a number beyond LARGEST, …)."""
@@ -51,6 +51,12 @@ def _add_rows(
     return -1, reach
 
 
+@kernel
+def join(coarse: int, fine: int) -> float:
+    """The number of which these are the parts, or the sums of the parts."""
+    return coarse / _COARSE + fine / _FINE
+
+
 @dataclass(eq=False)
 class ExactSum:
     """A running sum of rows of `size` numbers."""
@@ -66,7 +72,7 @@ class ExactSum:
 
     def add(self, rows: Doubles, weights: Doubles, weighted: int, clients: Integers | None = None) -> None:
         """Add rows (n, size), the first `weighted` columns times the row's weight; refuses what would not be exact."""
-        bad, reach = _add_rows(rows, weights, weighted, self.coarse, self.fine)
+        bad, reach = add_rows(rows, weights, weighted, self.coarse, self.fine)
         if bad >= 0:
             who = f"client {clients[bad]}" if clients is not None else f"row {bad}"
             raise BadInput(

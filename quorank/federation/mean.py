@@ -18,4 +18,4 @@ class Mean:
 
     def combine(self, total: npt.NDArray[np.float64], weight: float) -> npt.NDArray[np.float64]:
         """The mean from the weighted sum of the updates and the sum of the weights; nothing, if nobody took part."""
-        return np.asarray(total / weight if weight > 0.0 else total, dtype=np.float64)
+        return total / weight if weight > 0.0 else total

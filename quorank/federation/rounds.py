@@ -169,7 +169,7 @@ class Federation:
             gathered.ndcg / shown,
             gathered.reciprocal / shown,
             gathered.clicks / shown,
-            float(np.sqrt(np.dot(update, update))),
+            math.sqrt(update.dot(update)),
             gathered.clients,
             gathered.sensitivity,
             gathered.noise,

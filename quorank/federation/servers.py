@@ -46,6 +46,10 @@ class Add:
     def start(self, size: int) -> Memory:
         return {} if self.average is None else {AVERAGE: np.zeros(size), "count": np.zeros(1)}
 
+    def recursion(self, size: int, memory: Memory) -> tuple[float, float, Doubles]:
+        """(step, β, m) as of momentum, with a β of 0."""
+        return self.step, 0.0, np.zeros(size)
+
     def advance(self, theta: Doubles, update: Doubles, memory: Memory) -> tuple[Doubles, Memory]:
         after = theta + self.step * update
         if self.average is None:
@@ -71,6 +75,10 @@ class Momentum:
 
     def start(self, size: int) -> Memory:
         return {"momentum": np.zeros(size)}
+
+    def recursion(self, size: int, memory: Memory) -> tuple[float, float, Doubles]:
+        """(step, β, m) before the next round, from which the θ of the rounds behind it can be foretold."""
+        return self.step, self.beta, memory["momentum"].copy()
 
     def advance(self, theta: Doubles, update: Doubles, memory: Memory) -> tuple[Doubles, Memory]:
         momentum = self.beta * memory["momentum"] + update

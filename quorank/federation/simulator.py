@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from quorank.draws import Purpose, key_of
 from quorank.errors import BadInput, require
+from quorank.federation.ahead import Ahead, foretellable
 from quorank.federation.gathering import Gathering
 from quorank.federation.personal import Split
 from quorank.federation.rounds import Federation, Gathered, State
@@ -30,6 +31,9 @@ Sent = Callable[[Integers, Doubles], None]
 
 ROWS_BYTES = 1 << 19
 """A chunk's updates fill about this many bytes, so that they are summed while still in cache."""
+
+THREAD_INTERACTIONS = 80
+"""For less a thread is not woken."""
 
 
 class _Play(NamedTuple):
@@ -91,6 +95,9 @@ class Simulator:
 
     def warm(self, state: State) -> None:
         """Compile, or load from the cache, what a round needs, so that the first one is timed like the others."""
+        if self._ahead is not None:
+            self._ahead.warm(state)
+            return
         nobody = np.empty(0, dtype=np.int64)
         self._play(_Play(state, nobody, None, None), (0, 0), self.gathering())
 
@@ -122,10 +129,14 @@ class Simulator:
             raise BadInput(
                 f"privacy is planned for {self.rounds or 1} rounds, and they are done; plan a longer run from its start"
             )
+        if self._ahead is not None and beside is None and sent is None and members is None:
+            found = self._ahead.gather(state)
+            if found is not None:
+                return found  # if not, it is told below what cannot be summed
         if members is None:
             members = self.members(state.round)
         count = federation.clients if members is None else len(members)
-        step = self.chunk or max(1, min(ROWS_BYTES // (8 * (size + STATISTICS)), -(-count // self.threads)))
+        step = self._step(count)
         spans = [(start, min(start + step, count)) for start in range(0, count, step)]
         personal = None if state.personal is None else state.personal.copy()
         alone = federation.aggregation.single_updates or federation.attack is not None or sent is not None
@@ -145,6 +156,22 @@ class Simulator:
             self._send(play, clients, rows, interactions, gathering)
         updates = None if rows is None else rows[:, :size]
         return gathering.close(state, beside=beside, updates=updates, weights=weights, personal=personal)
+
+    def _step(self, count: int) -> int:
+        """How many clients of a cohort are played in one call: a share for each thread, if there is enough to share."""
+        fitting = ROWS_BYTES // (8 * (self.simulation.parameters + STATISTICS))
+        busy = max(1, min(self.threads, count * self.federation.interactions // THREAD_INTERACTIONS))
+        return self.chunk or max(1, min(fitting, -(-count // busy)))
+
+    @cached_property
+    def _ahead(self) -> Ahead | None:
+        """Plays several rounds in one call, where only a mean and a step lie between those of a small cohort."""
+        federation = self.federation
+        count = federation.clients
+        if count > self._step(count) or not isinstance(self.mechanism, Plain) or not foretellable(federation):
+            return None
+        clients = np.setdiff1d(np.arange(count), self.absent)
+        return Ahead(self.world, federation, clients, self._interactions(clients), self.rounds)
 
     def replies(self, task: Task, clients: Integers) -> list[Reply]:
         """What these clients send back for a task, one by one: the clients' side of a round, for any transport."""

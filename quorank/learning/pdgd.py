@@ -45,7 +45,7 @@ class PDGD:
 
     def updates(self, work: Work, rows: Doubles) -> None:
         """rows[i] = the update of clients[i] after its interactions, then its STATISTICS."""
-        _simulate_clients(
+        simulate_clients(
             work.world,
             work.theta,
             self.eta,
@@ -158,7 +158,7 @@ def _want(room: Scratch, lists: _Lists, g: int, stride: int) -> None:
 
 
 @kernel
-def _simulate_clients(
+def simulate_clients(
     world: World,
     theta: Doubles,
     eta: float,

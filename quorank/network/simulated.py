@@ -131,7 +131,8 @@ class SimulatedClients:
         if experiment.keep_every:
             keeper.restore()
             simulator.__dict__["mechanism"] = _Keeping(simulator.mechanism, keeper)
-        simulator.warm(simulator.initial())
+        first, nobody = simulator.initial(), np.empty(0, dtype=np.int64)
+        simulator.replies(wire.Task("", 0, first.theta, first.private), nobody)  # compiles what it needs
         return cls(simulator, keeper)
 
     def respond(self, content: bytes) -> bytes:

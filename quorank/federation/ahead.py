@@ -1,0 +1,168 @@
+"""Rounds of small cohorts, several in one compiled call: ten clients learn for less time than lies between their rounds.
+
+What a cohort sends depends on θ and the round alone, and where nothing but a mean and a step lies between two rounds, the
+next θ can be foretold. The coordinator still ends every round by itself: what was played ahead counts only if the state
+that it comes to is, bit by bit, the one foretold, and is played again if not. Nothing here changes a result.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from quorank.compiled import kernel
+from quorank.federation.exact_sum import ROOM, add_rows, join
+from quorank.federation.mean import Mean
+from quorank.federation.participation import Full
+from quorank.federation.personal import Shared
+from quorank.federation.rounds import Federation, Gathered, State
+from quorank.federation.servers import Add, Momentum
+from quorank.learning.pdgd import PDGD, simulate_clients
+from quorank.learning.simulation import STATISTICS, World
+
+Doubles = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+AHEAD_INTERACTIONS, AHEAD_BYTES = 2048, 1 << 19
+"""So many are played in one call, and so much is kept of them: milliseconds, and what fits the cache."""
+
+NO_OFFSETS = np.zeros((0, 0))
+
+
+def foretellable(federation: Federation) -> bool:
+    """Whether only a mean and a step lie between its rounds, and they are so small that several go into a call."""
+    return (
+        2 * federation.clients * federation.interactions <= AHEAD_INTERACTIONS
+        and isinstance(federation.learner, PDGD)
+        and isinstance(federation.server, Add | Momentum)
+        and isinstance(federation.participation, Full)
+        and isinstance(federation.aggregation, Mean)
+        and isinstance(federation.personal, Shared)
+        and federation.attack is None
+    )
+
+
+@kernel
+def _play_ahead(
+    world: World,
+    theta: Doubles,
+    momentum: Doubles,
+    step: float,
+    beta: float,
+    eta: float,
+    batched: bool,
+    pull: float,
+    round_: int,
+    clients: Integers,
+    interactions: Integers,
+    weights: Doubles,
+    rows: Doubles,
+    thetas: Doubles,
+    sums: Doubles,
+) -> int:
+    """thetas[t] = the θ before round `round_` + t, sums[t] = what its cohort sends; how many rounds could be summed."""
+    size = len(theta)
+    weight = weights.sum()
+    coarse = np.empty(rows.shape[1], dtype=np.int64)
+    fine = np.empty(rows.shape[1], dtype=np.int64)
+    for t in range(len(sums)):
+        for j in range(size):
+            thetas[t, j] = theta[j]
+        simulate_clients(
+            world, theta, eta, batched, pull, round_ + t, clients, interactions, np.inf, NO_OFFSETS, rows
+        )
+        for j in range(rows.shape[1]):
+            coarse[j] = 0
+            fine[j] = 0
+        bad, reach = add_rows(rows, weights, size, coarse, fine)
+        if bad >= 0 or reach >= ROOM:
+            return t
+        for j in range(rows.shape[1]):
+            sums[t, j] = join(coarse[j], fine[j])
+        for j in range(size):
+            momentum[j] = beta * momentum[j] + sums[t, j] / weight
+            theta[j] += step * momentum[j]
+    return len(sums)
+
+
+class _Played(NamedTuple):
+    """A round that was played from a θ that was foretold."""
+
+    round: int
+    theta: bytes
+    total: Doubles  # what its cohort sends: the sum of the updates
+    statistics: list[float]  # and of the STATISTICS
+
+
+@dataclass(eq=False)
+class Ahead:
+    """A cohort that is the same in every round. As long as it is asked for one round after the other, it looks farther."""
+
+    world: World
+    federation: Federation
+    clients: Integers
+    interactions: Integers
+    rounds: int | None = None  # of the whole run
+    _played: list[_Played] = field(default_factory=list, init=False, repr=False)  # the last round first
+    _far: int = field(default=0, init=False, repr=False)  # rounds of the last call
+    _next: int = field(default=0, init=False, repr=False)  # the round behind them
+
+    def __post_init__(self) -> None:
+        self._searches = int(self.interactions.sum())
+
+    def gather(self, state: State) -> Gathered | None:
+        """What the cohort sends in this round; None where it cannot be summed."""
+        played = self._played.pop() if self._played else None
+        if played is None or played.round != state.round or played.theta != state.theta.tobytes():
+            self._played = self._play(state, expected=played is None and self._next == state.round)
+            if not self._played:
+                return None
+            played = self._played.pop()
+        ndcg, reciprocal, clicks = played.statistics
+        searches, cohort = self._searches, len(self.clients)
+        return Gathered(
+            played.total, float(searches), cohort, searches, ndcg, reciprocal, clicks, state.private
+        )
+
+    def _play(self, state: State, *, expected: bool) -> list[_Played]:
+        """Play this round and some behind it: twice as many as the last time if all of those came true."""
+        size, first = len(state.theta), state.round
+        most = min(AHEAD_INTERACTIONS // max(1, self._searches), AHEAD_BYTES // (8 * (size + STATISTICS)))
+        if self.rounds is not None:
+            most = min(most, self.rounds - first)
+        self._far = max(1, min(2 * self._far, most)) if expected else 1
+        thetas, sums = self._run(state, self._far)
+        self._next = first + len(sums)
+        found = zip(thetas, sums[:, :size], sums[:, size:].tolist(), strict=True)
+        return [_Played(first + t, theta.tobytes(), *sent) for t, (theta, *sent) in enumerate(found)][::-1]
+
+    def warm(self, state: State) -> None:
+        """Compile, or load from the cache."""
+        self._run(state, 0)
+
+    def _run(self, state: State, count: int) -> tuple[Doubles, Doubles]:
+        size, learner, server = len(state.theta), self.federation.learner, self.federation.server
+        assert isinstance(learner, PDGD) and isinstance(server, Add | Momentum)
+        step, beta, momentum = server.recursion(size, state.memory)
+        thetas, sums = np.empty((count, size)), np.empty((count, size + STATISTICS))
+        done = _play_ahead(
+            self.world,
+            state.theta.copy(),
+            momentum,
+            step,
+            beta,
+            learner.eta,
+            learner.step == "batch",
+            learner.eta * learner.proximal,
+            state.round,
+            self.clients,
+            self.interactions,
+            self.interactions.astype(np.float64),
+            np.empty((len(self.clients), size + STATISTICS)),
+            thetas,
+            sums,
+        )
+        return thetas[:done], sums[:done]

@@ -1,0 +1,155 @@
+"""Rounds that are played ahead: the same bits as one by one, whatever comes of what was foretold."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from part_examples import EXAMPLES
+
+from quorank.errors import BadInput
+from quorank.federation import Add, Federation, Momentum, Sampled, Simulator, ahead
+from quorank.learning import PDGD, Simulation
+from quorank.privacy import ClippedGaussian
+from quorank.rankers import MLP, Linear
+from quorank.users import Cascade
+
+SERVERS = [Add(), Add(step=7.0, average=2.0), Momentum(step=3.0, beta=0.8)]
+
+
+@pytest.fixture
+def calls(monkeypatch) -> list[int]:
+    """How many rounds each call of the kernel played."""
+    found, kernel = [], ahead._play_ahead
+
+    def count(*arguments) -> int:
+        found.append(kernel(*arguments))
+        return found[-1]
+
+    monkeypatch.setattr(ahead, "_play_ahead", count)
+    return found
+
+
+def simulation_of(collection, ranker=None) -> Simulation:
+    return Simulation(
+        collection.train, ranker or Linear(), Cascade(preset="informational"), collection.grades, 4
+    )
+
+
+def played(simulator, rounds) -> list[tuple]:
+    """Every round's state and report, as bytes and numbers that can be compared."""
+    state, found = simulator.initial(), []
+    for _ in range(rounds):
+        state, report = simulator.federation.round(state, simulator.gather(state))
+        memory = {name: value.tobytes() for name, value in state.memory.items()}
+        found.append((state.round, state.theta.tobytes(), memory, repr(report)))
+    return found
+
+
+@pytest.mark.parametrize("ranker", [Linear(), MLP(hidden=5)], ids=str)
+@pytest.mark.parametrize("server", SERVERS, ids=str)
+@pytest.mark.parametrize("learner", [PDGD(), PDGD(eta=0.3, step="batch", proximal=0.5)], ids=str)
+def test_the_same_bits_as_one_by_one(tiny_collection, calls, ranker, server, learner) -> None:
+    simulation = simulation_of(tiny_collection, ranker)
+    federation = Federation(10, 3, learner, server=server)
+    expected = played(Simulator(federation, simulation, chunk=1, rounds=40), 40)
+    assert not calls
+    assert played(Simulator(federation, simulation, rounds=40), 40) == expected
+    assert calls == [1, 2, 4, 8, 16, 9], "each call looks twice as far, and none beyond the run"
+
+
+@pytest.mark.parametrize("absent", [(), (0, 3, 9), tuple(range(1, 10))], ids=str)
+def test_clients_that_differ_and_clients_that_have_left(tiny_collection, calls, absent) -> None:
+    simulation, federation = simulation_of(tiny_collection), Federation(10, 3, server=Momentum())
+    interactions = np.arange(10) % 4
+    one = Simulator(federation, simulation, chunk=1, interactions=interactions, absent=absent)
+    assert played(one, 20) == played(replace(one, chunk=None), 20)
+    assert calls
+    assert (max(calls) > 1) == (len(absent) < 9), (
+        "who is left then does not search: there is no mean to foretell"
+    )
+
+
+@pytest.mark.parametrize("server", EXAMPLES["servers"], ids=str)
+def test_a_state_that_was_not_foretold_is_played_as_if_nothing_had_been(tiny_collection, server) -> None:
+    """Elsewhere, later, again, back: while rounds are foretold, every other one is what it is when played alone."""
+    simulation, federation = simulation_of(tiny_collection), Federation(10, 2, server=server)
+    states = [Simulator(federation, simulation).initial()]
+
+    def same(simulator, state) -> bool:
+        found, alone = (s.gather(state) for s in (simulator, Simulator(federation, simulation, chunk=1)))
+        assert repr(found._replace(total=None)) == repr(alone._replace(total=None))
+        return found.total.tobytes() == alone.total.tobytes()
+
+    for _ in range(12):
+        states.append(federation.round(states[-1], Simulator(federation, simulation).gather(states[-1]))[0])
+    now = states[12]
+    for other in (replace(now, theta=2.0 * now.theta), replace(now, round=40), states[11], states[3]):
+        simulator = Simulator(federation, simulation)
+        for state in states[:12]:
+            simulator.gather(state)
+        assert same(simulator, other)
+        assert same(simulator, now)
+        assert same(simulator, now)
+        assert same(simulator, replace(now, round=13))
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered")
+def test_what_cannot_be_summed_is_refused_in_its_round(tiny_collection, calls) -> None:
+    """θ grows until it is infinite: the same sentence, and as many rounds before it, as one by one."""
+    simulation = simulation_of(tiny_collection)
+    federation = Federation(10, 3, server=Momentum(beta=0.99))
+    ends = []
+    for chunk in (1, None):
+        simulator = Simulator(federation, simulation, chunk=chunk)
+        state = simulator.initial()
+        state.memory["momentum"][:] = 1e307
+        with pytest.raises(BadInput) as refused:
+            while state.round < 2000:
+                state, _ = federation.round(state, simulator.gather(state))
+        ends.append((state.round, state.theta.tobytes(), str(refused.value)))
+    assert ends[0] == ends[1]
+    assert ends[0][0] > 10
+    assert calls[-1] == 0
+
+
+def test_where_something_else_lies_between_rounds_they_are_played_one_by_one(tiny_collection, calls) -> None:
+    simulation = simulation_of(tiny_collection)
+    for federation in (
+        Federation(10, 2, participation=Sampled(cohort=4)),
+        Federation(10, 2, privacy=ClippedGaussian(noise_multiplier=1.0)),
+        Federation(1000, 2),  # enough to do in one call
+    ):
+        played(Simulator(federation, simulation, rounds=3), 3)
+    assert not calls
+    shown = []
+    simulator = Simulator(Federation(10, 2), simulation)
+    total = simulator.gather(simulator.initial(), sent=lambda clients, rows: shown.append(rows.copy())).total
+    assert not calls
+    assert shown[0].shape[0] == 10
+    assert simulator.gather(simulator.initial()).total.tobytes() == total.tobytes()
+
+
+@pytest.mark.parametrize("server", SERVERS, ids=str)
+def test_the_recursion_of_a_server_is_its_step(server) -> None:
+    rng = np.random.default_rng(3)
+    theta, memory = rng.normal(size=5), server.start(5)
+    expected, (step, beta, momentum) = theta.copy(), server.recursion(5, memory)
+    for update in rng.normal(size=(6, 5)):
+        theta, memory = server.advance(theta, update, memory)
+        momentum = beta * momentum + update
+        expected = expected + step * momentum
+        assert theta.tobytes() == expected.tobytes()
+
+
+def test_a_small_cohort_wakes_no_second_thread(tiny_collection) -> None:
+    """Waking it costs more than what it could do; a large one is shared."""
+    simulation = simulation_of(tiny_collection)
+    for clients, shared in ((10, False), (39, False), (40, True)):
+        simulator = Simulator(
+            Federation(clients, 4, privacy=ClippedGaussian(noise_multiplier=1.0)), simulation, threads=2
+        )
+        simulator.gather(simulator.initial())
+        assert (simulator._pool is not None) == shared, clients
+        simulator.close()
