@@ -63,24 +63,27 @@ def _play_ahead(
     thetas: Doubles,
     sums: Doubles,
 ) -> int:
-    """thetas[t] = the θ before round `round_` + t, sums[t] = what its cohort sends; how many rounds could be summed."""
-    size = len(theta)
+    """thetas[t] = the θ before round `round_` + t, rows[t] = what its clients send, sums[t] = Σ of that.
+
+    It ends before a round whose sum would not be exact, and returns how many rounds it played.
+    """
+    size, width = len(theta), sums.shape[1]
     weight = weights.sum()
-    coarse = np.empty(rows.shape[1], dtype=np.int64)
-    fine = np.empty(rows.shape[1], dtype=np.int64)
+    coarse = np.empty(width, dtype=np.int64)
+    fine = np.empty(width, dtype=np.int64)
     for t in range(len(sums)):
         for j in range(size):
             thetas[t, j] = theta[j]
         simulate_clients(
-            world, theta, eta, batched, pull, round_ + t, clients, interactions, np.inf, NO_OFFSETS, rows
+            world, theta, eta, batched, pull, round_ + t, clients, interactions, np.inf, NO_OFFSETS, rows[t]
         )
-        for j in range(rows.shape[1]):
+        for j in range(width):
             coarse[j] = 0
             fine[j] = 0
-        bad, reach = add_rows(rows, weights, size, coarse, fine)
+        bad, reach = add_rows(rows[t], weights, size, coarse, fine)
         if bad >= 0 or reach >= ROOM:
             return t
-        for j in range(rows.shape[1]):
+        for j in range(width):
             sums[t, j] = join(coarse[j], fine[j])
         for j in range(size):
             momentum[j] = beta * momentum[j] + sums[t, j] / weight
@@ -88,13 +91,13 @@ def _play_ahead(
     return len(sums)
 
 
-class _Played(NamedTuple):
+class Played(NamedTuple):
     """A round that was played from a θ that was foretold."""
 
     round: int
     theta: bytes
-    total: Doubles  # what its cohort sends: the sum of the updates
-    statistics: list[float]  # and of the STATISTICS
+    gathered: Gathered
+    rows: Doubles  # (clients, parameters + STATISTICS) what was gathered there, client by client
 
 
 @dataclass(eq=False)
@@ -106,48 +109,46 @@ class Ahead:
     clients: Integers
     interactions: Integers
     rounds: int | None = None  # of the whole run
-    _played: list[_Played] = field(default_factory=list, init=False, repr=False)  # the last round first
+    _played: list[Played] = field(default_factory=list, init=False, repr=False)  # the last round first
     _far: int = field(default=0, init=False, repr=False)  # rounds of the last call
     _next: int = field(default=0, init=False, repr=False)  # the round behind them
 
-    def __post_init__(self) -> None:
-        self._searches = int(self.interactions.sum())
-
-    def gather(self, state: State) -> Gathered | None:
-        """What the cohort sends in this round; None where it cannot be summed."""
+    def play(self, state: State) -> Played | None:
+        """This state's round; None where it cannot be summed: when it is played one by one, it is told why."""
         played = self._played.pop() if self._played else None
         if played is None or played.round != state.round or played.theta != state.theta.tobytes():
             self._played = self._play(state, expected=played is None and self._next == state.round)
-            if not self._played:
-                return None
-            played = self._played.pop()
-        ndcg, reciprocal, clicks = played.statistics
-        searches, cohort = self._searches, len(self.clients)
-        return Gathered(
-            played.total, float(searches), cohort, searches, ndcg, reciprocal, clicks, state.private
-        )
+            played = self._played.pop() if self._played else None
+        return played
 
-    def _play(self, state: State, *, expected: bool) -> list[_Played]:
+    def _play(self, state: State, *, expected: bool) -> list[Played]:
         """Play this round and some behind it: twice as many as the last time if all of those came true."""
-        size, first = len(state.theta), state.round
-        most = min(AHEAD_INTERACTIONS // max(1, self._searches), AHEAD_BYTES // (8 * (size + STATISTICS)))
+        first, size, clients = state.round, len(state.theta), len(self.clients)
+        searches, width = int(self.interactions.sum()), size + STATISTICS
+        most = min(AHEAD_INTERACTIONS // max(1, searches), AHEAD_BYTES // (8 * width * clients))
         if self.rounds is not None:
             most = min(most, self.rounds - first)
         self._far = max(1, min(2 * self._far, most)) if expected else 1
-        thetas, sums = self._run(state, self._far)
+        thetas, sums, rows = self._run(state, self._far)
         self._next = first + len(sums)
-        found = zip(thetas, sums[:, :size], sums[:, size:].tolist(), strict=True)
-        return [_Played(first + t, theta.tobytes(), *sent) for t, (theta, *sent) in enumerate(found)][::-1]
+        found = []
+        for t, (ndcg, reciprocal, clicks) in enumerate(sums[:, size:].tolist()):
+            gathered = Gathered(
+                sums[t, :size], float(searches), clients, searches, ndcg, reciprocal, clicks, state.private
+            )
+            found.append(Played(first + t, thetas[t].tobytes(), gathered, rows[t]))
+        return found[::-1]
 
     def warm(self, state: State) -> None:
         """Compile, or load from the cache."""
         self._run(state, 0)
 
-    def _run(self, state: State, count: int) -> tuple[Doubles, Doubles]:
+    def _run(self, state: State, count: int) -> tuple[Doubles, Doubles, Doubles]:
         size, learner, server = len(state.theta), self.federation.learner, self.federation.server
         assert isinstance(learner, PDGD) and isinstance(server, Add | Momentum)
         step, beta, momentum = server.recursion(size, state.memory)
         thetas, sums = np.empty((count, size)), np.empty((count, size + STATISTICS))
+        rows = np.empty((count, len(self.clients), size + STATISTICS))
         done = _play_ahead(
             self.world,
             state.theta.copy(),
@@ -161,8 +162,8 @@ class Ahead:
             self.clients,
             self.interactions,
             self.interactions.astype(np.float64),
-            np.empty((len(self.clients), size + STATISTICS)),
+            rows,
             thetas,
             sums,
         )
-        return thetas[:done], sums[:done]
+        return thetas[:done], sums[:done], rows[:done]

@@ -129,10 +129,10 @@ class Simulator:
             raise BadInput(
                 f"privacy is planned for {self.rounds or 1} rounds, and they are done; plan a longer run from its start"
             )
-        if self._ahead is not None and beside is None and sent is None and members is None:
-            found = self._ahead.gather(state)
-            if found is not None:
-                return found  # if not, it is told below what cannot be summed
+        ahead = self._ahead if beside is None and members is None else None
+        played = None if ahead is None else ahead.play(state)
+        if played is not None and sent is None:
+            return played.gathered
         if members is None:
             members = self.members(state.round)
         count = federation.clients if members is None else len(members)
@@ -141,8 +141,10 @@ class Simulator:
         personal = None if state.personal is None else state.personal.copy()
         alone = federation.aggregation.single_updates or federation.attack is not None or sent is not None
         rows = np.empty((count, size + STATISTICS)) if alone else None
+        if played is not None:
+            rows, spans = played.rows, []
         play = _Play(state, members, personal, rows, sent)
-        if self.threads == 1 or len(spans) == 1:
+        if self.threads == 1 or len(spans) <= 1:
             gathering = self.gathering()
             for span in spans:
                 self._play(play, span, gathering)
@@ -166,8 +168,7 @@ class Simulator:
     @cached_property
     def _ahead(self) -> Ahead | None:
         """Plays several rounds in one call, where only a mean and a step lie between those of a small cohort."""
-        federation = self.federation
-        count = federation.clients
+        federation, count = self.federation, self.federation.clients
         if count > self._step(count) or not isinstance(self.mechanism, Plain) or not foretellable(federation):
             return None
         clients = np.setdiff1d(np.arange(count), self.absent)

@@ -123,12 +123,29 @@ def test_where_something_else_lies_between_rounds_they_are_played_one_by_one(tin
     ):
         played(Simulator(federation, simulation, rounds=3), 3)
     assert not calls
-    shown = []
-    simulator = Simulator(Federation(10, 2), simulation)
-    total = simulator.gather(simulator.initial(), sent=lambda clients, rows: shown.append(rows.copy())).total
-    assert not calls
-    assert shown[0].shape[0] == 10
-    assert simulator.gather(simulator.initial()).total.tobytes() == total.tobytes()
+
+
+@pytest.mark.parametrize("factor", [1.0, 3.0])
+def test_who_looks_at_single_updates_sees_them_and_may_change_them(tiny_collection, calls, factor) -> None:
+    """As runs do that keep the updates of some rounds for unlearning."""
+    simulation, federation = simulation_of(tiny_collection), Federation(10, 2, server=Momentum())
+    ends = []
+    for chunk in (1, None):
+        simulator, shown = Simulator(federation, simulation, chunk=chunk, rounds=30), []
+
+        def look(clients, rows, shown=shown) -> None:
+            shown.append((clients.tobytes(), rows.tobytes()))
+            rows *= factor
+
+        state = simulator.initial()
+        for t in range(30):
+            gathered = simulator.gather(state, sent=look if t % 5 == 2 else None)
+            assert (gathered.updates is not None) == (t % 5 == 2)
+            state, _ = federation.round(state, gathered)
+        ends.append((state.theta.tobytes(), shown))
+    assert ends[0] == ends[1]
+    assert len(ends[0][1]) == 6
+    assert (max(calls) == 15) == (factor == 1.0), "what was foretold is void once an update is changed"
 
 
 @pytest.mark.parametrize("server", SERVERS, ids=str)
