@@ -13,6 +13,7 @@ import sys
 import venv
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 ROOT = Path(__file__).resolve().parent
 HOME = Path(os.environ.get("QUORANK_VENV") or ROOT / ".venv")
@@ -34,22 +35,37 @@ def main() -> None:
         sys.exit(f"Quorank needs Python 3.11 or newer; this is {sys.version.split()[0]}")
     os.chdir(ROOT)
     set_up("dev" if job in ("check", "format", "bench") else "")
-    for commands in JOBS[job](rest):
+    groups = JOBS[job](rest)
+    if len(groups) == len(groups[0]) == 1 and os.name != "nt":
+        become(groups[0][0])
+    for commands in groups:
         running = [start(command) for command in commands]
         codes = [process.wait() for process in running]
         if any(codes):
             sys.exit(max(codes, key=abs))
 
 
-def start(command: list[str]) -> subprocess.Popen[bytes]:
-    """Start a module. Compiled files are kept: the tests start some hundred processes that would else compile them anew.
+def become(command: list[str]) -> NoReturn:
+    """Go on as a module, so that signals, and what it answers to them, are its own."""
+    os.execve(PYTHON, *prepared(command))
 
-    Tests run several at a time, so that each has one thread for products of matrices: more would wait for a core, spinning.
+
+def start(command: list[str]) -> subprocess.Popen[bytes]:
+    """Start a module beside this process."""
+    arguments, environment = prepared(command)
+    return subprocess.Popen(arguments, env=environment)
+
+
+def prepared(command: list[str]) -> tuple[list[str], dict[str, str]]:
+    """Arguments and environment of a module, which is told to whoever watches.
+
+    Compiled files are kept: the tests start some hundred processes that would else compile them anew. Tests run several
+    at a time, so that each has one thread for products of matrices: more would wait for a core, spinning.
     """
     print("$", " ".join(command), file=sys.stderr, flush=True)
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     alone = {"OPENBLAS_NUM_THREADS": "1"} if command[0] == "pytest" else {}
-    return subprocess.Popen([str(PYTHON), "-m", *command], env=kept | alone)
+    return [str(PYTHON), "-m", *command], kept | alone
 
 
 def set_up(extra: str) -> None:
@@ -58,15 +74,17 @@ def set_up(extra: str) -> None:
     done = HOME / f"installed-{extra or 'plain'}"
     if PYTHON.exists() and done.exists() and done.read_text() == wanted:
         return
-    if not PYTHON.exists():
+    pip = [str(PYTHON), "-m", "pip"]
+    if (
+        not PYTHON.exists()
+        or subprocess.run([*pip, "--version"], check=False, capture_output=True).returncode
+    ):
         print(f"making a virtual environment in {HOME} …", file=sys.stderr)
         venv.EnvBuilder(with_pip=True).create(HOME)
     print("installing Quorank and what it needs …", file=sys.stderr, flush=True)
     target = f"{ROOT}[{extra}]" if extra else str(ROOT)
     install = [
-        str(PYTHON),
-        "-m",
-        "pip",
+        *pip,
         "install",
         "--quiet",
         "--disable-pip-version-check",
@@ -106,4 +124,8 @@ JOBS: dict[str, Callable[[list[str]], list[list[list[str]]]]] = {
 """What each job runs: groups of commands, one group after the other, those of a group side by side."""
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        sys.exit(130)
