@@ -36,9 +36,11 @@ def bench(
 
     seconds = 1.0 if quick else 4.0
     figures: dict[str, Any] = {}
+    workloads = {}
     for name in speed.WORKLOADS:
         say(f"measuring {name}-like lists …")
-        figures[name] = speed.workload(name, seconds, reference)
+        workloads[name] = speed.workload(name, reference)
+        figures[name] = workloads[name](seconds / 2)
     say("measuring 10 to 100,000 clients …")
     figures["clients"] = speed.by_clients(say)
     say("measuring evaluation in the published MSLR setting …")
@@ -52,6 +54,9 @@ def bench(
     figures["secure_sums"] = {str(n): secure.figures(n, repeats=1 if quick else 3) for n in (10, 100, 1000)}
     say("measuring a second start …")
     figures["start"] = speed.start_up()
+    for name, measure in workloads.items():
+        say(f"measuring {name}-like lists again, of which the best times count …")
+        figures[name] = measure(seconds / 2)
     if json:
         print(json_.dumps(figures))
         return
@@ -61,12 +66,15 @@ def bench(
 
 
 def _program(name: str) -> ModuleType:
-    """A program of benchmarks/, which lies beside the package in a checkout and inside it when installed."""
+    """A program of benchmarks/, which lies beside the package in a checkout and inside it when installed.
+
+    It has the name that `python -m` gives it in a checkout: compiled functions are kept under the name of their module.
+    """
     package = Path(__file__).parents[1]
     for folder in (package / "benchmarks", package.parent / "benchmarks"):
         path = folder / f"{name}.py"
         if path.is_file():
-            spec = importlib.util.spec_from_file_location(f"quorank_benchmark_{name}", path)
+            spec = importlib.util.spec_from_file_location(f"benchmarks.{name}", path)
             assert spec is not None and spec.loader is not None
             module = importlib.util.module_from_spec(spec)
             sys.modules[spec.name] = module
