@@ -32,7 +32,7 @@ Sent = Callable[[Integers, Doubles], None]
 ROWS_BYTES = 1 << 19
 """A chunk's updates fill about this many bytes, so that they are summed while still in cache."""
 
-THREAD_INTERACTIONS = 80
+THREAD_MICROSECONDS = 140.0
 """For less a thread is not woken."""
 
 
@@ -162,7 +162,8 @@ class Simulator:
     def _step(self, count: int) -> int:
         """How many clients of a cohort are played in one call: a share for each thread, if there is enough to share."""
         fitting = ROWS_BYTES // (8 * (self.simulation.parameters + STATISTICS))
-        busy = max(1, min(self.threads, count * self.federation.interactions // THREAD_INTERACTIONS))
+        work = count * self.federation.interactions * self.simulation.microseconds
+        busy = max(1, min(self.threads, int(work / THREAD_MICROSECONDS)))
         return self.chunk or max(1, min(fitting, -(-count // busy)))
 
     @cached_property

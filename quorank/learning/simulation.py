@@ -123,6 +123,12 @@ class Simulation:
     def parameters(self) -> int:
         return self.ranker.size(self.data.n_features)
 
+    @cached_property
+    def microseconds(self) -> float:
+        """What an interaction takes, roughly: a list is drawn and learned from, and before that its documents scored."""
+        documents = self.data.n_rows / max(1, self.data.n_queries)
+        return 1.0 + documents * self.parameters / 10_000
+
 
 class Work(NamedTuple):
     """What some clients of a cohort do in one round, all starting from the same θ."""

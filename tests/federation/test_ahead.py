@@ -160,13 +160,14 @@ def test_the_recursion_of_a_server_is_its_step(server) -> None:
         assert theta.tobytes() == expected.tobytes()
 
 
-def test_a_small_cohort_wakes_no_second_thread(tiny_collection) -> None:
-    """Waking it costs more than what it could do; a large one is shared."""
-    simulation = simulation_of(tiny_collection)
-    for clients, shared in ((10, False), (39, False), (40, True)):
-        simulator = Simulator(
-            Federation(clients, 4, privacy=ClippedGaussian(noise_multiplier=1.0)), simulation, threads=2
-        )
-        simulator.gather(simulator.initial())
-        assert (simulator._pool is not None) == shared, clients
-        simulator.close()
+@pytest.mark.parametrize(
+    "clients, hidden, shared", [(10, 0, False), (60, 0, False), (80, 0, True), (40, 64, True)]
+)
+def test_a_small_cohort_wakes_no_second_thread(tiny_collection, clients, hidden, shared) -> None:
+    """Waking it costs more than what it could do; where there is more to do, by numbers or by parameters, it helps."""
+    simulation = simulation_of(tiny_collection, MLP(hidden) if hidden else None)
+    federation = Federation(clients, 4, privacy=ClippedGaussian(noise_multiplier=1.0))
+    simulator = Simulator(federation, simulation, threads=2)
+    simulator.gather(simulator.initial())
+    assert (simulator._pool is not None) == shared
+    simulator.close()
