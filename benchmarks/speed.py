@@ -90,7 +90,7 @@ def workload(name: str, reference: Any) -> Callable[[float], dict[str, Any]]:
     """PDGD with a linear ranker and perfect users: the compiled cohort against NumPy and against memory.
 
     What is returned measures for so many seconds a contender, and gives the figures of all that it has measured so far:
-    on a shared machine a neighbour may take half of the memory's bandwidth for a minute, and the best time is kept.
+    on a shared machine what memory gives changes from minute to minute, and the best time is kept.
     """
     collection = load(WORKLOADS[name]).resident()
     data = collection.train
