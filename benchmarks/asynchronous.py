@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
+from quorank.arrays import Doubles
 from quorank.data import Collection, DataSource, load
-from quorank.evaluation.ranker import Evaluator
 from quorank.federation import Add, Federation, Simulator
 from quorank.federation.asynchronous import Asynchronous
 from quorank.federation.coordinator import Coordinator, Rules
 from quorank.learning import Simulation
+from quorank.metrics.evaluator import Evaluator
 from quorank.network.driver import Driver, Shared
 from quorank.network.simulated import Keeper, SimulatedClients
 from quorank.network.transport import Memory
@@ -32,7 +32,6 @@ from quorank.users import Cascade
 
 SLOWNESS = (1, 1, 2, 2, 3, 4, 6, 10)
 NAMES = tuple(f"node-{number}" for number in range(len(SLOWNESS)))
-Doubles = npt.NDArray[np.float64]
 
 
 @dataclass

@@ -11,11 +11,9 @@ from __future__ import annotations
 import argparse
 
 import numpy as np
-import numpy.typing as npt
 
-from quorank.privacy.correlated import KINDS, factor, sensitivity
-
-Doubles = npt.NDArray[np.float64]
+from quorank.arrays import Doubles
+from quorank.privacy.mechanisms.correlated import KINDS, factor, sensitivity
 
 
 def matrix(kind: str, rounds: int) -> Doubles:

@@ -25,7 +25,7 @@ from quorank.experiments.experiment import EvaluationPlan, Experiment
 from quorank.experiments.runner import Runner
 from quorank.federation import Add, Federation
 from quorank.privacy import ClippedGaussian, Setting, accounting
-from quorank.privacy.gaussian import recommended_step
+from quorank.privacy.mechanisms.gaussian import recommended_step
 from quorank.users import Cascade
 
 PRESETS = ("perfect", "navigational", "informational")
@@ -174,7 +174,7 @@ def picture(runs: Runs, args: argparse.Namespace) -> None:
     """The curves of all runs that are kept: change against FPDGD over ε, offline and online."""
     from matplotlib.figure import Figure
 
-    from quorank.evaluation.drawings import PALETTE
+    from quorank.reports.drawings import PALETTE
 
     kept: dict[tuple[str, int, float | None], dict[tuple[int, int], tuple[float, float]]] = {}
     for key, values in runs.known.items():

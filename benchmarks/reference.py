@@ -8,20 +8,17 @@ differ between R and R*).
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-Doubles = npt.NDArray[np.float64]
+from quorank.arrays import Booleans, Doubles, Floats, Int8s, Integers
 
 
-def sample_list(scores: Doubles, k: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+def sample_list(scores: Doubles, k: int, rng: np.random.Generator) -> Integers:
     """A Plackett-Luce list (eqs 1, 2): the k largest of score + Gumbel noise, best first."""
     noisy = scores + rng.gumbel(size=len(scores))
     return np.argsort(-noisy)[:k]
 
 
-def clicks_of(
-    labels: npt.NDArray[np.int8], click: Doubles, stop: Doubles, rng: np.random.Generator
-) -> npt.NDArray[np.bool_]:
+def clicks_of(labels: Int8s, click: Doubles, stop: Doubles, rng: np.random.Generator) -> Booleans:
     """A cascade user going down the list."""
     clicked = np.zeros(len(labels), dtype=bool)
     for position, label in enumerate(labels):
@@ -40,10 +37,10 @@ def pair_weight(weights: Doubles, denominators: Doubles, a: int, b: int) -> floa
 
 
 def gradient(
-    features: npt.NDArray[np.float32],
+    features: Floats,
     scores: Doubles,
-    shown: npt.NDArray[np.int64],
-    clicked: npt.NDArray[np.bool_],
+    shown: Integers,
+    clicked: Booleans,
 ) -> Doubles:
     """Eq. 5 for a linear ranker."""
     total = np.zeros(features.shape[1])
@@ -63,16 +60,16 @@ def gradient(
     return total
 
 
-def online_ndcg(shown_labels: npt.NDArray[np.int8], ideal: float) -> float:
+def online_ndcg(shown_labels: Int8s, ideal: float) -> float:
     """nDCG of the shown list."""
     discounts = 1.0 / np.log2(np.arange(2, len(shown_labels) + 2))
     return float(((2.0**shown_labels - 1.0) * discounts).sum() / ideal) if ideal > 0.0 else 0.0
 
 
 def federated_round(
-    features: npt.NDArray[np.float32],
-    labels: npt.NDArray[np.int8],
-    offsets: npt.NDArray[np.int64],
+    features: Floats,
+    labels: Int8s,
+    offsets: Integers,
     ideal: Doubles,
     theta: Doubles,
     clients: int,

@@ -214,10 +214,10 @@ def personal(runs: Runs) -> None:
 
 def unlearned(args: argparse.Namespace, preset: str, seed: int, malicious: bool) -> dict[str, float]:
     """nDCG@10 before, retrained and rebuilt by every method with n′ = 3 and n′ = B, of one run."""
-    from quorank.experiments import storage
-    from quorank.experiments.figures import folds_of
+    from quorank.experiments import run_directory as storage
     from quorank.experiments.runner import run_experiment
-    from quorank.experiments.unlearning import Unlearning
+    from quorank.experiments.unlearning.request import Unlearning
+    from quorank.reproduce.figures import folds_of
 
     name = f"{Path(args.data.replace(':', '-')).name}-{preset}-{seed}-{'attack' if malicious else 'honest'}"
     folder, folds = args.runs / name, folds_of(args.data)

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from quorank.privacy.secure_graph import Neighbourhood, neighbours_for
-from quorank.privacy.secure_sum import secure_sum
+from quorank.privacy.secure_sum.graph import Neighbourhood, neighbours_for
+from quorank.privacy.secure_sum.in_process import secure_sum
 
 
 def agreement_seconds(repeats: int = 1000) -> float:

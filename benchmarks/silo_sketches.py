@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from quorank.silos.cover import (
+from quorank.silos.sketch.cover import (
     Field,
     Truth,
     build,
@@ -32,7 +32,7 @@ from quorank.silos.cover import (
     milliseconds,
     without_empty,
 )
-from quorank.silos.reverse_top_k import ReverseTopK, Shape, rank
+from quorank.silos.sketch.reverse_top_k import ReverseTopK, Shape, rank
 
 VARIED = (
     ("alpha", (1, 2, 3, 5, 8)),

@@ -18,16 +18,16 @@ from threading import Thread
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from quorank.arrays import Doubles, Floats, Integers
 from quorank.compiled import kernel
 from quorank.data import Collection, DataSource, RankingData, load, write_letor
-from quorank.evaluation.ranker import ideal_dcg
 from quorank.experiments.experiment import EvaluationPlan, Experiment
 from quorank.experiments.runner import Runner
 from quorank.federation import Add, Federation, Simulator
 from quorank.learning import PDGD, Simulation
 from quorank.learning.pdgd import SIDE_BY_SIDE
+from quorank.metrics.evaluator import ideal_dcg
 from quorank.rankers import Linear
 from quorank.rankers.scoring import LANES, dot_lanes, score_lists
 from quorank.users import Cascade
@@ -59,7 +59,7 @@ def timed(action: Callable[[], object]) -> float:
 
 
 @kernel
-def _read_all(block: npt.NDArray[np.float32], ones: npt.NDArray[np.float32]) -> float:
+def _read_all(block: Floats, ones: Floats) -> float:
     """Read an array from its start to its end, doing nothing but adding up."""
     total = np.float32(0.0)
     step = len(ones)
@@ -70,11 +70,11 @@ def _read_all(block: npt.NDArray[np.float32], ones: npt.NDArray[np.float32]) -> 
 
 @kernel
 def _read_lists(
-    padded: npt.NDArray[np.float32],
-    offsets: npt.NDArray[np.int64],
-    queries: npt.NDArray[np.int64],
-    ones: npt.NDArray[np.float32],
-    scores: npt.NDArray[np.float32],
+    padded: Floats,
+    offsets: Integers,
+    queries: Integers,
+    ones: Floats,
+    scores: Floats,
 ) -> None:
     """Read whole candidate lists in a random order, as a simulation must, doing nothing but adding up."""
     side, nothing = len(ones), np.zeros(0, dtype=np.float32)
@@ -117,7 +117,7 @@ def workload(name: str, reference: Any) -> Callable[[float], dict[str, Any]]:
 
     queries = np.random.default_rng(2).integers(data.n_queries, size=4 * (interactions // 4))
 
-    def read_lists(side: int, order: npt.NDArray[np.int64] = queries) -> None:
+    def read_lists(side: int, order: Integers = queries) -> None:
         ones = np.ones((side, data.padded.shape[1]), dtype=np.float32)
         sums = np.empty((side, data.longest), dtype=np.float32)
         _read_lists(data.padded, data.offsets, order, ones, sums)
@@ -205,7 +205,7 @@ def _shares(bandwidth: dict[str, float], read: float, threads: str) -> dict[str,
     return figures | {f"{way}_share_{threads}": read / rate for way, rate in bandwidth.items()}
 
 
-def _trained(collection: Collection) -> npt.NDArray[np.float64]:
+def _trained(collection: Collection) -> Doubles:
     """A ranker that has learned a little: from zero parameters all lists are equally likely."""
     simulator = Simulator(
         Federation(clients=100), Simulation(collection.train, Linear(), Cascade(), collection.grades, 1)

@@ -26,16 +26,16 @@ from typing import Any
 
 import numpy as np
 
-from quorank.heuristics.closing import Stable, Time
-from quorank.heuristics.differences import gradients
-from quorank.heuristics.firefox import BUCKETS, CUTS, FIREFOX
-from quorank.heuristics.histories import SIGMA
-from quorank.heuristics.loss import mean_loss_and_accuracy
-from quorank.heuristics.optimisers import Rprop
-from quorank.heuristics.releases import Gradient, Release, Signs
-from quorank.heuristics.traffic import DayNight
-from quorank.heuristics.tuning import HELD_OUT, Course, Tuning, same_loss, simulate, updates_to
-from quorank.heuristics.worlds import WORLDS, world
+from quorank.tuning.closing import Stable, Time
+from quorank.tuning.differences import gradients
+from quorank.tuning.heuristics.firefox import BUCKETS, CUTS, FIREFOX
+from quorank.tuning.histories.generated import SIGMA
+from quorank.tuning.histories.worlds import WORLDS, world
+from quorank.tuning.loss import mean_loss_and_accuracy
+from quorank.tuning.optimisers import Rprop
+from quorank.tuning.releases import Gradient, Release, Signs
+from quorank.tuning.simulation import HELD_OUT, Course, Tuning, same_loss, simulate, updates_to
+from quorank.tuning.traffic import DayNight
 
 Doubles = np.ndarray[Any, np.dtype[np.float64]]
 

@@ -14,8 +14,8 @@ import argparse
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
+from quorank.arrays import Doubles, Integers
 from quorank.data import DataSource
 from quorank.experiments.experiment import EvaluationPlan, Experiment
 from quorank.experiments.runner import Runner
@@ -23,7 +23,6 @@ from quorank.federation import Federation, Simulator, State
 from quorank.federation.unlearning import averaged, fresh_seed, retrain
 from quorank.users import Cascade
 
-Doubles = npt.NDArray[np.float64]
 CLIENTS, INTERVAL, AVERAGE = 10, 10, 3.0
 LEAVER = CLIENTS - 1
 HALF = 0.5
@@ -35,7 +34,7 @@ def history(runner: Runner, rounds: int, hostile: bool) -> tuple[Doubles, Double
     federation, simulator = runner.experiment.federation, runner.simulator
     state, rest = simulator.initial(), np.zeros((rounds // INTERVAL, runner.parameters))
 
-    def sent(clients: npt.NDArray[np.int64], updates: Doubles) -> None:
+    def sent(clients: Integers, updates: Doubles) -> None:
         if hostile:
             updates[LEAVER] = -2.0 * state.theta
         rest[state.round // INTERVAL] += updates[:LEAVER].mean(axis=0)

@@ -1,9 +1,9 @@
 """A small federation from Python: parts are values, rounds are pure steps on explicit state."""
 
 from quorank.data import DataSource, load
-from quorank.evaluation.ranker import Evaluator
 from quorank.federation import Add, Federation, Simulator
 from quorank.learning import PDGD, Simulation
+from quorank.metrics.evaluator import Evaluator
 from quorank.rankers import Linear
 from quorank.users import Cascade
 

@@ -13,11 +13,11 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
+from quorank.arrays import Doubles, Uint64s
 from quorank.compiled import kernel
 from quorank.errors import require
 
@@ -74,7 +74,7 @@ def philox(c0: Any, c1: Any, c2: Any, c3: Any, k0: Any, k1: Any) -> Any:
 
 
 @kernel
-def uniform_pair(key: npt.NDArray[np.uint64], block: int, interaction: int, client: int, round_: int) -> Any:
+def uniform_pair(key: Uint64s, block: int, interaction: int, client: int, round_: int) -> Any:
     """Draws 2·block and 2·block + 1 of an address: two numbers in [0, 1) with 53 random bits."""
     w0, w1, w2, w3 = philox(block, interaction, client, round_, key[0], key[1])
     scale = 1.0 / 9007199254740992.0
@@ -143,9 +143,7 @@ def fill_batch(
 
 
 @kernel
-def fill_uniform(
-    key: npt.NDArray[np.uint64], interaction: int, client: int, round_: int, out: npt.NDArray[np.float64]
-) -> None:
+def fill_uniform(key: Uint64s, interaction: int, client: int, round_: int, out: Doubles) -> None:
     """The first len(out) uniform draws of an address."""
     for i in range(0, len(out), 2):
         first, second = uniform_pair(key, i >> 1, interaction, client, round_)
@@ -162,9 +160,7 @@ def normal_pair(first: float, second: float) -> tuple[float, float]:
 
 
 @kernel
-def fill_normal(
-    key: npt.NDArray[np.uint64], interaction: int, client: int, round_: int, out: npt.NDArray[np.float64]
-) -> None:
+def fill_normal(key: Uint64s, interaction: int, client: int, round_: int, out: Doubles) -> None:
     """The first len(out) standard normal draws of an address (Box-Muller on pairs)."""
     for i in range(0, len(out), 2):
         first, second = uniform_pair(key, i >> 1, interaction, client, round_)
@@ -173,7 +169,7 @@ def fill_normal(
             out[i + 1] = other
 
 
-def key_of(seed: int, purpose: Purpose) -> npt.NDArray[np.uint64]:
+def key_of(seed: int, purpose: Purpose) -> Uint64s:
     """The generator's key for one purpose of a run: distinct purposes share no stream."""
     require(0 <= seed < 2**64, f"seed must be a whole number from 0 to 2^64 − 1, got {seed}")
     return np.array(_key_words(seed, int(purpose)), dtype=np.uint64)
@@ -188,7 +184,7 @@ def _key_words(seed: int, purpose: int) -> tuple[int, int]:
 
 def uniforms(
     seed: int, purpose: Purpose, count: int, *, round_: int = 0, client: int = 0, interaction: int = 0
-) -> npt.NDArray[np.float64]:
+) -> Doubles:
     """`count` uniform draws of one address, from Python."""
     out = np.empty(count)
     fill_uniform(key_of(seed, purpose), interaction, client, round_, out)
@@ -197,7 +193,7 @@ def uniforms(
 
 def normals(
     seed: int, purpose: Purpose, count: int, *, round_: int = 0, client: int = 0, interaction: int = 0
-) -> npt.NDArray[np.float64]:
+) -> Doubles:
     """`count` standard normal draws of one address, from Python."""
     out = np.empty(count)
     fill_normal(key_of(seed, purpose), interaction, client, round_, out)

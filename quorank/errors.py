@@ -1,22 +1,74 @@
-"""What a person sees when something they gave cannot be used."""
+"""Errors as values: a stable code for programs, a sentence for people, and the place that it is about."""
+
+from __future__ import annotations
+
+import math
 
 
 class BadInput(Exception):
-    """An input is wrong: the message is one sentence that says what, where, and what was expected.
+    """An input that cannot be used: `BadInput("letor.not-a-number", "found 'x', expected a number", "train.txt:7")`.
 
-    The command line prints it and exits with 2; nothing half-made stays on disk.
+    `code` is stable and names the thing and what is wrong with it: logs, metrics and tests use it. `sentence` is for the
+    person who sees it: what was wrong and what to do. `where` is the file and line, the key of an experiment file, or the
+    option of a command. The command line prints both and exits with 2; nothing half-written stays on disk.
     """
+
+    def __init__(self, code: str, sentence: str = "", where: str = "") -> None:
+        if not sentence:  # TRANSITION: calls without a code
+            code, sentence = "other.unnamed", code
+        super().__init__(code, sentence, where)
+        self.code, self.sentence, self.where = code, sentence, where
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.sentence}" if self.where else self.sentence
+
+    def under(self, key: str) -> BadInput:
+        """The same error below a key: `step` under `federation.server` is `federation.server.step`."""
+        return BadInput(self.code, self.sentence, f"{key}.{self.where}" if self.where else key)
+
+    def at(self, place: str) -> BadInput:
+        """The same error with a place before its own: a file and line before a key, a file before a line."""
+        return BadInput(self.code, self.sentence, f"{place}: {self.where}" if self.where else place)
 
 
 class Interrupted(Exception):
-    """A run was asked to stop and has saved where it stands."""
+    """A run that was asked to stop, and has saved the round that it stands at."""
 
     def __init__(self, round_: int, rounds: int) -> None:
         super().__init__(round_, rounds)
         self.round, self.rounds = round_, rounds
 
 
-def require(condition: object, sentence: str) -> None:
-    """Refuse with `sentence` unless `condition` holds."""
+def require(condition: object, code: str, sentence: str = "", where: str = "") -> None:
+    """Raise BadInput(code, sentence, where) unless the condition holds."""
     if not condition:
-        raise BadInput(sentence)
+        raise BadInput(code, sentence, where)
+
+
+def require_range(
+    name: str,
+    value: float,
+    *,
+    above: float | None = None,
+    least: float | None = None,
+    below: float | None = None,
+    most: float | None = None,
+    code: str = "value.out-of-range",
+) -> None:
+    """Raise BadInput for a field or option `name` whose value is outside the bounds, or no finite number.
+
+    >>> require_range("beta", 1.0, least=0.0, below=1.0)
+    Traceback (most recent call last):
+    quorank.errors.BadInput: beta: must be at least 0 and below 1, got 1.0
+    """
+    inside = (
+        (above is None or value > above)
+        and (least is None or value >= least)
+        and (below is None or value < below)
+        and (most is None or value <= most)
+    )
+    if inside and math.isfinite(value):
+        return
+    bounds = (("above", above), ("at least", least), ("below", below), ("at most", most))
+    words = [f"{word} {bound:g}" for word, bound in bounds if bound is not None]
+    raise BadInput(code, f"must be {' and '.join(words) or 'a finite number'}, got {value}", name)

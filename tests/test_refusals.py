@@ -10,10 +10,10 @@ import pytest
 from quorank.data.ranking import RankingData
 from quorank.draws import Purpose, key_of
 from quorank.errors import BadInput
-from quorank.evaluation.ranker import Evaluator
 from quorank.experiments.experiment import Experiment
 from quorank.federation import Federation, Simulator, State
 from quorank.learning import LEARNERS, PDGD, Evolution, OnlineRanker, Simulation
+from quorank.metrics.evaluator import Evaluator
 from quorank.privacy import RandomisedResponse
 from quorank.rankers import MLP, Linear, scores
 from quorank.users import Cascade, PositionBased, simulate_clicks

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
-from quorank.attacks.colluders import Doubles, Knowledge, Mask, check_clients, check_rows, check_share
+from quorank.arrays import Booleans, Doubles, Uint64s
+from quorank.attacks.colluders import Knowledge, check_clients, check_rows, check_share
 from quorank.users import Cascade
 
 
@@ -39,7 +39,7 @@ class ClickPoisoning:
         return Cascade(preset="poison")
 
     def poison(
-        self, updates: Doubles, malicious: Mask, theta: Doubles, rng_key: npt.NDArray[np.uint64], round_: int
+        self, updates: Doubles, malicious: Booleans, theta: Doubles, rng_key: Uint64s, round_: int
     ) -> Doubles:
         """The updates as they are."""
         check_rows(updates, malicious, theta)

@@ -8,13 +8,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-import numpy as np
-import numpy.typing as npt
-
+from quorank.arrays import Booleans, Doubles
 from quorank.errors import require
 
-Doubles = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
 Knowledge = Literal["partial", "full"]
 
 
@@ -40,7 +36,7 @@ def check_share(kind: str, clients: int, n: int) -> None:
     )
 
 
-def check_rows(updates: Doubles, malicious: Mask, theta: Doubles) -> None:
+def check_rows(updates: Doubles, malicious: Booleans, theta: Doubles) -> None:
     """A row of updates for each client, and an entry of the mask for each row."""
     require(
         updates.ndim == 2 and malicious.shape == updates.shape[:1] and theta.shape == updates.shape[1:],
@@ -49,12 +45,12 @@ def check_rows(updates: Doubles, malicious: Mask, theta: Doubles) -> None:
     )
 
 
-def honest_view(updates: Doubles, malicious: Mask, knowledge: Knowledge) -> Doubles:
+def honest_view(updates: Doubles, malicious: Booleans, knowledge: Knowledge) -> Doubles:
     """The honest updates from which the attacker estimates means: its own clients', or also everybody else's."""
     return updates if knowledge == "full" else updates[malicious]
 
 
-def rivals(updates: Doubles, malicious: Mask, knowledge: Knowledge) -> Doubles:
+def rivals(updates: Doubles, malicious: Booleans, knowledge: Knowledge) -> Doubles:
     """The honest updates that the malicious ones will stand beside, as far as the attacker knows.
 
     With full knowledge these are what the honest clients send. With partial knowledge the attacker's own honest updates

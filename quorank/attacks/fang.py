@@ -15,22 +15,13 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from quorank.attacks.colluders import (
-    Doubles,
-    Knowledge,
-    Mask,
-    check_clients,
-    check_rows,
-    check_share,
-    honest_view,
-    rivals,
-)
+from quorank.arrays import Booleans, Doubles, Uint64s
+from quorank.attacks.colluders import Knowledge, check_clients, check_rows, check_share, honest_view, rivals
 from quorank.draws import fill_uniform
 from quorank.errors import require
-from quorank.federation.distances import distances, distances_to
-from quorank.federation.krum import krum_scores
+from quorank.federation.rules.distances import distances, distances_to
+from quorank.federation.rules.krum import krum_scores
 
 
 @dataclass(frozen=True)
@@ -56,7 +47,7 @@ class Fang:
         check_share(self.kind, self.clients, n)
 
     def poison(
-        self, updates: Doubles, malicious: Mask, theta: Doubles, rng_key: npt.NDArray[np.uint64], round_: int
+        self, updates: Doubles, malicious: Booleans, theta: Doubles, rng_key: Uint64s, round_: int
     ) -> Doubles:
         """The updates that are sent. A client draws by its row in the cohort."""
         check_rows(updates, malicious, theta)

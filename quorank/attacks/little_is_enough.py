@@ -15,17 +15,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
-from quorank.attacks.colluders import (
-    Doubles,
-    Knowledge,
-    Mask,
-    check_clients,
-    check_rows,
-    check_share,
-    honest_view,
-)
+from quorank.arrays import Booleans, Doubles, Uint64s
+from quorank.attacks.colluders import Knowledge, check_clients, check_rows, check_share, honest_view
 from quorank.errors import require
 
 
@@ -49,7 +41,7 @@ class LittleIsEnough:
         check_share(self.kind, self.clients, n)
 
     def poison(
-        self, updates: Doubles, malicious: Mask, theta: Doubles, rng_key: npt.NDArray[np.uint64], round_: int
+        self, updates: Doubles, malicious: Booleans, theta: Doubles, rng_key: Uint64s, round_: int
     ) -> Doubles:
         """The updates that are sent; the thesis's θ_g cancels, as μ and μ − z·σ are both rankers."""
         check_rows(updates, malicious, theta)

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
-from quorank.attacks.colluders import Doubles, Mask, check_clients, check_rows, check_share
+from quorank.arrays import Booleans, Doubles, Uint64s
+from quorank.attacks.colluders import check_clients, check_rows, check_share
 from quorank.errors import require
 
 
@@ -35,7 +35,7 @@ class SignFlip:
         check_share(self.kind, self.clients, n)
 
     def poison(
-        self, updates: Doubles, malicious: Mask, theta: Doubles, rng_key: npt.NDArray[np.uint64], round_: int
+        self, updates: Doubles, malicious: Booleans, theta: Doubles, rng_key: Uint64s, round_: int
     ) -> Doubles:
         """The updates that are sent."""
         check_rows(updates, malicious, theta)
@@ -63,7 +63,7 @@ class Scaled:
         check_share(self.kind, self.clients, n)
 
     def poison(
-        self, updates: Doubles, malicious: Mask, theta: Doubles, rng_key: npt.NDArray[np.uint64], round_: int
+        self, updates: Doubles, malicious: Booleans, theta: Doubles, rng_key: Uint64s, round_: int
     ) -> Doubles:
         """The updates that are sent."""
         check_rows(updates, malicious, theta)

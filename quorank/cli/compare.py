@@ -32,9 +32,9 @@ def compare(
     """
     from rich.console import Console
 
-    from quorank.evaluation.drawings import checked_format
-    from quorank.evaluation.runs import group_runs, load_runs
-    from quorank.evaluation.tables import compare_table
+    from quorank.reports.drawings import checked_format
+    from quorank.reports.runs import group_runs, load_runs
+    from quorank.reports.tables import compare_table
 
     if plot is not None:
         checked_format(plot)  # before minutes of reading, not after
@@ -49,13 +49,13 @@ def compare(
     else:
         Console().print(table)
     if plot is not None:
-        from quorank.evaluation.curves import learning_curves
-        from quorank.evaluation.panels import panels_of
+        from quorank.reports.curves import learning_curves
+        from quorank.reports.panels import panels_of
 
         names = [group.label for group in groups]
         learning_curves(panels_of(groups, names), plot)
         messages.print(f"Learning curves: {plot}", markup=False)
     if html is not None:
-        from quorank.evaluation.report import write_comparison
+        from quorank.reports.report import write_comparison
 
         messages.print(f"Report: {write_comparison(groups, html)}", markup=False)

@@ -125,8 +125,8 @@ def synthesize(
     gz: Annotated[bool, typer.Option("--gz", help="Write .txt.gz files.")] = False,
 ) -> None:
     """Write generated data as LETOR text, which `source = DIR` then reads."""
+    from quorank.data.letor.writer import write_letor
     from quorank.data.synthetic import generate
-    from quorank.data.writer import write_letor
 
     made = generate(name.removeprefix("synthetic:"), queries, seed)
     for split, data in (("train", made.train), ("vali", made.validation), ("test", made.test)):

@@ -27,15 +27,15 @@ def demo(
     from rich.console import Console
 
     from quorank.cli.display import compiling, watching
-    from quorank.evaluation.curves import learning_curves
-    from quorank.evaluation.panels import panels_of
-    from quorank.evaluation.report import write_comparison
-    from quorank.evaluation.runs import Group, load_run
-    from quorank.evaluation.tables import compare_table
     from quorank.experiments.documents import read_document, set_value
     from quorank.experiments.experiment import Experiment
     from quorank.experiments.library import shipped
     from quorank.experiments.runner import run_experiment
+    from quorank.reports.curves import learning_curves
+    from quorank.reports.panels import panels_of
+    from quorank.reports.report import write_comparison
+    from quorank.reports.runs import Group, load_run
+    from quorank.reports.tables import compare_table
 
     console = Console(stderr=True, highlight=False)
     console.print(

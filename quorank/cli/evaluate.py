@@ -31,8 +31,8 @@ def evaluate(
     import numpy as np
 
     from quorank.data import DataSource, load
-    from quorank.evaluation.ranker import Evaluator
-    from quorank.experiments.saved_ranker import read_ranker
+    from quorank.metrics.evaluator import Evaluator
+    from quorank.rankers.ranker_file import read_ranker
 
     if split not in ("train", "validation", "test"):
         raise BadInput(f"--split {split}: expected train, validation or test")

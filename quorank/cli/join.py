@@ -215,18 +215,18 @@ def _show_identity(data: Path) -> None:
     with PrivateStore(data, owner=False) as store:
         secret = store.fact("identity")
     if secret is not None:
-        from quorank.privacy.secure_identity import Identity
+        from quorank.privacy.secure_sum.identity import Identity
 
         print(f"identity in secure sums: {Identity(secret).public.hex()}")
 
 
 def _take_part(data: Path, rehearsal: Rehearsal | None, invitation: Bundle | None, *, quiet: bool) -> None:
     from quorank.cli.join_display import known_terms
-    from quorank.experiments.runner import interruptible
     from quorank.network import link as links
     from quorank.network.declined import Declined
     from quorank.network.device import Device
     from quorank.network.private_store import PrivateStore
+    from quorank.process import interruptible
 
     require(
         invitation is not None or rehearsal is not None,

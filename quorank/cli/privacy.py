@@ -55,7 +55,12 @@ def plan(
     """
     from quorank.cli.display import print_rows
     from quorank.privacy import Setting, accounting
-    from quorank.privacy.gaussian import HOPELESS, ClippedGaussian, recommended_step, signal_to_noise
+    from quorank.privacy.mechanisms.gaussian import (
+        HOPELESS,
+        ClippedGaussian,
+        recommended_step,
+        signal_to_noise,
+    )
 
     if epsilon is not None and noise_multiplier is not None:
         raise BadInput("give --epsilon or --noise-multiplier, not both: one follows from the other")
@@ -150,7 +155,7 @@ def _check_rebuildings(content: dict[str, Any]) -> None:
     if "unlearning" not in content:
         return
     from quorank.errors import BadInput, require
-    from quorank.experiments.unlearned_run import altogether
+    from quorank.experiments.unlearning.records import altogether
     from quorank.privacy.ledger import recount
 
     told = "the ledger does not add up: the entries of unlearning were changed"
@@ -169,7 +174,7 @@ def _show_ledger(content: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from quorank.evaluation import statement
+    from quorank.reports import statement
 
     table = Table("rounds", "releases", "clients a round", "sensitivity", "noise", box=None)
     for entry in content["releases"]:
@@ -219,11 +224,11 @@ def audit(
     guessed from updates, under each kind of release.
     """
     from quorank.cli.display import counting
-    from quorank.experiments.auditing import audit_experiment
+    from quorank.experiments.audit import audit_experiment
     from quorank.experiments.documents import read_document
     from quorank.experiments.experiment import Experiment
     from quorank.experiments.library import shipped
-    from quorank.experiments.storage import CONFIG
+    from quorank.experiments.run_directory import CONFIG
 
     file = run / CONFIG if run.is_dir() else shipped(run) or run
     if not file.is_file():
@@ -254,7 +259,7 @@ def _show_audit(result: dict[str, Any]) -> None:
     from rich.table import Table
 
     from quorank.cli.display import print_rows
-    from quorank.experiments.auditing import telling
+    from quorank.experiments.audit import telling
 
     claim = result["claimed"]
     rows = []

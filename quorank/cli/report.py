@@ -20,8 +20,8 @@ def report(
     show: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
 ) -> None:
     """Write the report of a run: what was run, what came out, how private it was, how to do it again."""
-    from quorank.evaluation.report import write_comparison, write_report
-    from quorank.evaluation.runs import group_runs, is_grid, load_runs
+    from quorank.reports.report import write_comparison, write_report
+    from quorank.reports.runs import group_runs, is_grid, load_runs
 
     target = out if out is not None else run / "report.html"
     if is_grid(run):

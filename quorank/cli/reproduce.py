@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from quorank.experiments.figures import Figure
     from quorank.experiments.grid import Cell
-    from quorank.experiments.studies import Study
+    from quorank.reproduce.figures import Figure
+    from quorank.reproduce.studies import Study
 
 MOST_JOBS = 8  # by default: every job holds a collection of its own in memory
 
@@ -53,14 +53,14 @@ def reproduce(
     if figure is None or list_:
         _list(json)
         return
-    from quorank.experiments import figure_parts
+    from quorank.reproduce import figure_parts
 
     if figure in figure_parts.names(studies=True):
         _study(figure, quick, data, repetitions, out, json)
         return
-    from quorank.experiments.figure_report import REPORT, renderable, write_all
-    from quorank.experiments.figure_results import as_dict, collect
-    from quorank.experiments.figures import load_figure
+    from quorank.reproduce.figure_report import REPORT, renderable, write_all
+    from quorank.reproduce.figure_results import as_dict, collect
+    from quorank.reproduce.figures import load_figure
 
     chosen = load_figure(figure, quick=quick, data=data, repetitions=repetitions)
     folder = out or _default_folder(chosen, chosen.collections[0].label if data else "")
@@ -80,11 +80,11 @@ def _study(
     name: str, quick: bool, data: str | None, repetitions: int | None, out: Path | None, json: bool
 ) -> None:
     """A figure that is no grid of runs."""
-    from quorank.experiments.figure_report import REPORT
-    from quorank.experiments.figure_runs import claim_folder
-    from quorank.experiments.studies import load_study
-    from quorank.experiments.study_parts import Asked
-    from quorank.experiments.study_report import as_dict, renderable, write_all
+    from quorank.reproduce.figure_report import REPORT
+    from quorank.reproduce.figure_runs import claim_folder
+    from quorank.reproduce.studies import load_study
+    from quorank.reproduce.studies.report import as_dict, renderable, write_all
+    from quorank.reproduce.studies.study import Asked
 
     chosen = load_study(name, quick=quick, data=data, repetitions=repetitions)
     folder = out or _default_folder(chosen, Path(data).resolve().name if data else "")
@@ -132,7 +132,7 @@ def _steps(name: str) -> Iterator[Callable[[int, int, str], None]]:
 
 
 def _list(json: bool) -> None:
-    from quorank.experiments import figure_parts
+    from quorank.reproduce import figure_parts
 
     shipped = sorted(figure_parts.names(studies=False) + figure_parts.names(studies=True))
     found = {name: figure_parts.header_of(name) for name in shipped}
@@ -155,10 +155,10 @@ def _list(json: bool) -> None:
 def _run(figure: Figure, folder: Path, jobs: int | None) -> None:
     """All cells that are not finished yet."""
     from quorank.errors import Interrupted
-    from quorank.experiments.figure_runs import claim
     from quorank.experiments.grid import run_grid
-    from quorank.experiments.runner import available_threads
-    from quorank.experiments.storage import is_finished
+    from quorank.experiments.run_directory import is_finished
+    from quorank.process import available_threads
+    from quorank.reproduce.figure_runs import claim
 
     grid = claim(figure, folder, _command(figure))
     waiting = [cell for cell in figure.cells if not is_finished(folder / cell.name)]
@@ -180,7 +180,7 @@ def _progress(
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     from quorank.cli.display import LINE_SECONDS
-    from quorank.evaluation.statement import seconds
+    from quorank.reports.statement import seconds
 
     total, done = len(figure.cells), len(figure.cells) - len(waiting)
     left = dict.fromkeys(cell.name for cell in waiting)

@@ -77,7 +77,7 @@ def run(
     from quorank.experiments.experiment import Experiment
     from quorank.experiments.grid import FILE, Grid
     from quorank.experiments.library import shipped
-    from quorank.experiments.storage import read_experiment
+    from quorank.experiments.run_directory import read_experiment
 
     if engine not in ENGINES:
         raise BadInput(f"--engine: expected {' or '.join(ENGINES)}, got {engine!r}")
@@ -128,8 +128,8 @@ class _How:
 
 def _one(experiment: Experiment, folder: Path, how: _How) -> None:
     from quorank.cli.display import compiling, summary_table, watching
+    from quorank.experiments.run_directory import is_finished
     from quorank.experiments.runner import run_experiment
-    from quorank.experiments.storage import is_finished
     from quorank.network.asynchronous_run import asynchronously, without_keeping
 
     if how.cluster is not None:
@@ -194,7 +194,7 @@ def _grid(grid: Grid, folder: Path, how: _How) -> None:
     from concurrent.futures.process import BrokenProcessPool
 
     from quorank.experiments.grid import run_grid
-    from quorank.experiments.storage import is_finished
+    from quorank.experiments.run_directory import is_finished
 
     if how.engine != "process":
         raise BadInput("--engine plays one run; run the cells of a grid one by one, or in process")
@@ -236,9 +236,9 @@ def _grid(grid: Grid, folder: Path, how: _How) -> None:
         return
     from rich.console import Console
 
-    from quorank.evaluation.report import write_comparison
-    from quorank.evaluation.runs import group_runs, load_runs
-    from quorank.evaluation.tables import compare_table
+    from quorank.reports.report import write_comparison
+    from quorank.reports.runs import group_runs, load_runs
+    from quorank.reports.tables import compare_table
 
     groups = group_runs(load_runs([folder]))
     Console().print(compare_table(groups))

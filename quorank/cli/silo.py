@@ -60,12 +60,12 @@ def demo(
     server that sees neither terms nor documents, which of their documents
     hold the terms of its queries; what they answer becomes training data.
     """
-    from quorank.silos.augmented import Augment
-    from quorank.silos.comparison import Setting
-    from quorank.silos.exchange import Protocol
-    from quorank.silos.labels import LABELS
-    from quorank.silos.training import TRAININGS
-    from quorank.silos.trial import Source, run_trial, summarise
+    from quorank.silos.learning.augmented import Augment
+    from quorank.silos.learning.comparison import Setting
+    from quorank.silos.learning.labels import LABELS
+    from quorank.silos.learning.training import TRAININGS
+    from quorank.silos.learning.trial import Source, run_trial, summarise
+    from quorank.silos.protocol.exchange import Protocol
 
     source = Source(tuple(str(path) for path in collection or ()), parties)
     setting = Setting(
@@ -114,7 +114,7 @@ def bench(
 
     Several collections are taken together as one party.
     """
-    from quorank.silos.cover import generated_field, measure
+    from quorank.silos.sketch.cover import generated_field, measure
 
     say = _progress("bench")
     if collection:

@@ -119,11 +119,11 @@ def _note_source(folder: PartyFolder, collection: Path | None, generated: int | 
 def _take_part(folder: PartyFolder, coordinator: str | None, *, quiet: bool) -> None:
     from dataclasses import replace
 
-    from quorank.experiments.runner import interruptible
     from quorank.files import write_whole
     from quorank.network.silo_folder import RANKER
     from quorank.network.silo_link import connect, take_part
     from quorank.network.silo_service import ranker_bytes
+    from quorank.process import interruptible
 
     invitation, say = folder.invitation, _Progress(quiet)
     if coordinator is not None:

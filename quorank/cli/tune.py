@@ -15,9 +15,9 @@ from quorank.cli import tune_study
 from quorank.cli.tune_import import import_
 
 if TYPE_CHECKING:
-    from quorank.heuristics.closing import Closing
-    from quorank.heuristics.releases import Release
-    from quorank.heuristics.tuning import Course, Tuning
+    from quorank.tuning.closing import Closing
+    from quorank.tuning.releases import Release
+    from quorank.tuning.simulation import Course, Tuning
 
 app = typer.Typer(
     help="Tuning: better constants for a heuristic in production, from what people choose.",
@@ -97,11 +97,11 @@ def simulate(
     Rank accuracy is the share of held-out searches whose chosen item stands
     first. The worst drop is what the worst version lost of the first one's.
     """
-    from quorank.heuristics.histories import SIGMA
-    from quorank.heuristics.models import file_name, write_model
-    from quorank.heuristics.traffic import TRAFFICS
-    from quorank.heuristics.tuning import Tuning
-    from quorank.heuristics.tuning import simulate as play
+    from quorank.tuning.histories.generated import SIGMA
+    from quorank.tuning.models import file_name, write_model
+    from quorank.tuning.simulation import Tuning
+    from quorank.tuning.simulation import simulate as play
+    from quorank.tuning.traffic import TRAFFICS
 
     tuning = Tuning(
         heuristic,
@@ -147,8 +147,8 @@ def show(
     The weights of a heuristic that Quorank knows are also checked against
     their constraints.
     """
-    from quorank.heuristics.models import read_model
-    from quorank.heuristics.worlds import WORLDS
+    from quorank.tuning.histories.worlds import WORLDS
+    from quorank.tuning.models import read_model
 
     known = read_model(model)
     heuristic = WORLDS[known.heuristic].heuristic if known.heuristic in WORLDS else None
@@ -196,7 +196,7 @@ def _progress() -> Callable[[int, int], None]:
 
 def summary(tuning: Tuning, course: Course) -> dict[str, Any]:
     """The figures of a simulated tuning."""
-    from quorank.heuristics.tuning import bytes_per_message
+    from quorank.tuning.simulation import bytes_per_message
 
     weights = len(course.truth)
     heuristic = course.world.heuristic
@@ -239,7 +239,7 @@ def summary(tuning: Tuning, course: Course) -> dict[str, Any]:
 
 
 def _optimiser(text: str) -> Any:
-    from quorank.heuristics.optimisers import OPTIMISERS, SUITED
+    from quorank.tuning.optimisers import OPTIMISERS, SUITED
 
     if text in SUITED:
         return SUITED[text]
@@ -247,7 +247,7 @@ def _optimiser(text: str) -> Any:
 
 
 def _closing(kind: str, updates: int) -> Closing:
-    from quorank.heuristics.closing import Count, Stable, Time
+    from quorank.tuning.closing import Count, Stable, Time
 
     if kind == "time":
         return Time()  # half an hour: the traffic brings so many updates in it
@@ -257,6 +257,6 @@ def _closing(kind: str, updates: int) -> Closing:
 
 
 def _release(kind: str, bits: int) -> Release:
-    from quorank.heuristics.releases import RELEASES
+    from quorank.tuning.releases import RELEASES
 
     return RELEASES.read({"kind": kind} | ({"bits": bits} if kind == "signs" else {}), "--release")

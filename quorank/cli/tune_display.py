@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from quorank.heuristics.tuning import Course
+    from quorank.tuning.simulation import Course
 
 
 def show_course(figures: dict[str, Any], course: Course) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from quorank.heuristics.browser import History
+    from quorank.tuning.histories.browser import History
 
 
 def import_(
@@ -28,8 +28,8 @@ def import_(
     machine, and only counts are printed.
     """
     from quorank.cli.display import print_rows
-    from quorank.heuristics.browser import searches
-    from quorank.heuristics.profiles import read_history
+    from quorank.tuning.histories.browser import searches
+    from quorank.tuning.histories.profiles import read_history
 
     browser, history = read_history(path)
     found = searches(history)
@@ -66,11 +66,11 @@ def _update(found: Any) -> dict[str, Any]:
     """The size of what would leave this machine for one search, and the length of the last gradient."""
     import numpy as np
 
-    from quorank.heuristics.differences import gradients
-    from quorank.heuristics.frecency import FRECENCY
-    from quorank.heuristics.histories import take
-    from quorank.heuristics.releases import Gradient, Signs
-    from quorank.heuristics.worlds import WORLDS
+    from quorank.tuning.differences import gradients
+    from quorank.tuning.heuristics.frecency import FRECENCY
+    from quorank.tuning.histories.generated import take
+    from quorank.tuning.histories.worlds import WORLDS
+    from quorank.tuning.releases import Gradient, Signs
 
     weights = len(FRECENCY.weights)
     norm = None
@@ -90,8 +90,8 @@ def _best(history: History, count: int) -> list[dict[str, Any]]:
     """The pages with the highest frecency after the last visit."""
     import numpy as np
 
-    from quorank.heuristics.browser import candidates_at
-    from quorank.heuristics.frecency import FRECENCY
+    from quorank.tuning.heuristics.frecency import FRECENCY
+    from quorank.tuning.histories.browser import candidates_at
 
     if not len(history.time):
         return []

@@ -13,8 +13,8 @@ import typer
 from quorank.errors import BadInput, require
 
 if TYPE_CHECKING:
-    from quorank.heuristics.arms import Study
-    from quorank.heuristics.people import People
+    from quorank.tuning.histories.people import People
+    from quorank.tuning.studies.arms import Study
 
 app = typer.Typer(
     help="Studies: does the tuned heuristic help? Plan, assign, simulate, analyse.",
@@ -63,7 +63,7 @@ def plan(
     corrected for all pairs of arms in all metrics.
     """
     study, people = _study(file, effect, alpha, power)
-    from quorank.heuristics.power import plan as make_plan
+    from quorank.tuning.studies.power import plan as make_plan
 
     means = _pilot(study, people, pilot, seed)
     found = make_plan(study, means, seed=seed, simulations=simulations, shape=shape)
@@ -144,14 +144,14 @@ def simulate(
     require(repetitions >= 1, f"repetitions must be at least 1, got {repetitions}")
     require(clients is None or clients >= 10, f"clients must be at least 10, got {clients}")
     from quorank.cli.tune_study_display import progress_of
-    from quorank.heuristics import rehearsal
+    from quorank.tuning.studies import rehearsal
 
     with progress_of("studies") as progress:
         found = rehearsal.rehearse(
             study, people, repetitions=repetitions, seed=seed, clients=clients, shape=shape, progress=progress
         )
     if results is not None:
-        from quorank.heuristics.collected import write_collected
+        from quorank.tuning.studies.collected import write_collected
 
         write_collected(results, rehearsal.first_study(seed, study, people, found))
     figures = {"study": study.name, **found.as_dict()}
@@ -178,8 +178,8 @@ def analyse(
 ) -> None:
     """Compare all arms: Mann-Whitney U over clients, Bonferroni, effect sizes."""
     study, _ = _study(file)
-    from quorank.heuristics.collected import read_collected
-    from quorank.heuristics.study import analyse as compare
+    from quorank.tuning.studies.analysis import analyse as compare
+    from quorank.tuning.studies.collected import read_collected
 
     found = compare(study, read_collected(results, study))
     figures = found.as_dict()
@@ -196,8 +196,8 @@ def _study(
     file: Path | None, effect: float | None = None, alpha: float | None = None, power: float | None = None
 ) -> tuple[Study, People]:
     """The study and its people, from a file or the defaults, with what the command line changes."""
-    from quorank.heuristics.arms import Study, read_study
-    from quorank.heuristics.people import People, read_people
+    from quorank.tuning.histories.people import People, read_people
+    from quorank.tuning.studies.arms import Study, read_study
 
     study, people = (Study(), People()) if file is None else (None, None)
     if study is None or people is None:
@@ -209,13 +209,13 @@ def _study(
 
 
 def _pilot(study: Study, people: People, file: Path | None, seed: int) -> Any:
-    from quorank.heuristics.study import client_means
+    from quorank.tuning.studies.analysis import client_means
 
     if file is None:
-        from quorank.heuristics.rehearsal import pilot
+        from quorank.tuning.studies.rehearsal import pilot
 
         return pilot(seed, people, study.metric)
-    from quorank.heuristics.collected import read_pilot
+    from quorank.tuning.studies.collected import read_pilot
 
     return client_means(read_pilot(file), study.metric)
 

@@ -14,10 +14,10 @@ from rich.table import Table
 from quorank.cli.display import LINE_SECONDS, compiling, print_rows
 
 if TYPE_CHECKING:
-    from quorank.heuristics.arms import Study
-    from quorank.heuristics.power import Plan
-    from quorank.heuristics.rehearsal import Rehearsal
-    from quorank.heuristics.study import Analysis
+    from quorank.tuning.studies.analysis import Analysis
+    from quorank.tuning.studies.arms import Study
+    from quorank.tuning.studies.power import Plan
+    from quorank.tuning.studies.rehearsal import Rehearsal
 
 
 def show_plan(study: Study, found: Plan, pilot: object) -> None:

@@ -68,7 +68,7 @@ def unlearn(
     RUN, in its summary, report and ledger too, and the erasure is checked.
     """
     from quorank.cli.display import counting
-    from quorank.experiments.unlearning import unlearn as unlearn_
+    from quorank.experiments.unlearning.request import unlearn as unlearn_
 
     with counting("unlearn", quiet=quiet) as watch:
         result = unlearn_(

@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quorank.data.letor import READER_VERSION, read_letor
+from quorank.arrays import Floats
+from quorank.data.letor.reader import READER_VERSION, read_letor
 from quorank.data.ranking import Collection, RankingData
 from quorank.data.strings import Strings, to_arrow
 from quorank.files import atomically, cache_root
@@ -87,7 +88,7 @@ def read(file: Path) -> RankingData | None:
             return None
         features, queries = table.column("features").chunk(0), table.column("query").chunk(0)
         rows, stride = len(table), features.type.list_size
-        padded: npt.NDArray[np.float32] = _view(
+        padded: Floats = _view(
             mapped, whole, features.values.buffers()[1], np.float32, rows * stride
         ).reshape(rows, stride)
         labels = _view(mapped, whole, table.column("label").chunk(0).buffers()[1], np.int8, rows)

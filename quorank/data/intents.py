@@ -17,10 +17,10 @@ from typing import Literal
 
 import numpy as np
 
+from quorank.arrays import Int8s, Integers
 from quorank.data.cache import load_letor
-from quorank.data.letor import read_bytes
-from quorank.data.ranking import Collection, RankingData
-from quorank.data.shares import Integers, Labels, documents_of
+from quorank.data.letor.reader import read_bytes
+from quorank.data.ranking import Collection, RankingData, documents_of
 from quorank.data.source import FOLDS, join
 from quorank.errors import BadInput, require
 
@@ -35,7 +35,7 @@ class Intents:
     """Candidate lists and what is relevant to each intent."""
 
     data: RankingData  # with the graded labels
-    labels: Labels  # (intents, rows) 1 is relevant
+    labels: Int8s  # (intents, rows) 1 is relevant
     fold: Integers  # (queries,) from 1
 
     def __post_init__(self) -> None:
@@ -67,8 +67,8 @@ class Intents:
 class IntentCollection(Collection):
     """A collection that says of each document to which intents it is relevant."""
 
-    train_intents: Labels = field(kw_only=True)  # (intents, rows) 1 is relevant
-    test_intents: Labels = field(kw_only=True)
+    train_intents: Int8s = field(kw_only=True)  # (intents, rows) 1 is relevant
+    test_intents: Int8s = field(kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -132,7 +132,7 @@ def _find(folder: Path, name: str) -> Path:
     raise BadInput(f"{folder} has no {name} or {name}.gz; expected fold1.txt to fold5.txt and {TABLE}")
 
 
-def _read_table(path: Path, intents: int, data: RankingData, fold: Integers) -> Labels:
+def _read_table(path: Path, intents: int, data: RankingData, fold: Integers) -> Int8s:
     try:
         lines = bytes(read_bytes(path)).decode("utf-8").splitlines()
     except UnicodeDecodeError:
@@ -201,7 +201,7 @@ def _check_cells(where: str, cells: Sequence[str], header: Sequence[str]) -> Non
         require(cell in ("0", "1"), f"{where}: found {name} = {cell!r}, expected 0 or 1")
 
 
-def _check(where: str, data: RankingData, labels: Labels) -> None:
+def _check(where: str, data: RankingData, labels: Int8s) -> None:
     require(
         labels.ndim == 2 and labels.shape[1] == data.n_rows and labels.dtype == np.int8 and len(labels) >= 1,
         f"{where}: intents must be int8, one row per intent and one column for each of {data.n_rows} documents, got "

@@ -9,14 +9,14 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from quorank.arrays import Floats, Integers
 from quorank.compiled import kernel
 from quorank.data.ranking import RankingData
 
 
 @kernel
-def _normalize(padded: npt.NDArray[np.float32], offsets: npt.NDArray[np.int64], n_features: int) -> Any:
+def _normalize(padded: Floats, offsets: Integers, n_features: int) -> Any:
     low, scale = np.empty(n_features), np.empty(n_features)
     for q in range(len(offsets) - 1):
         first, last = offsets[q], offsets[q + 1]

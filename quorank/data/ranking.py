@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
+from quorank.arrays import Floats, Int8s, Integers
+from quorank.data.strings import Strings, take
 from quorank.errors import require
 
 LANES = 8
@@ -22,9 +24,9 @@ class RankingData:
     """
 
     # (rows, stride) in C order; stride is a multiple of LANES, zeros behind n_features
-    padded: npt.NDArray[np.float32]
-    labels: npt.NDArray[np.int8]  # (rows,) graded relevance, 0 is not relevant
-    offsets: npt.NDArray[np.int64]  # (queries + 1,) first row of each query
+    padded: Floats
+    labels: Int8s  # (rows,) graded relevance, 0 is not relevant
+    offsets: Integers  # (queries + 1,) first row of each query
     n_features: int
     query_ids: Sequence[str] = field(repr=False)  # (queries,)
     # (rows,), None where the file names none
@@ -72,7 +74,7 @@ class RankingData:
         )
 
     @property
-    def features(self) -> npt.NDArray[np.float32]:
+    def features(self) -> Floats:
         """(rows, n_features) view without the padding."""
         return self.padded[:, : self.n_features]
 
@@ -138,10 +140,18 @@ class Collection:
         return 3 if highest <= 2 else 5
 
 
-def pad(features: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+def pad(features: Floats) -> Floats:
     """(rows, n) → (rows, stride) with zeros behind the n-th column."""
     rows, n = features.shape
     stride = -(-n // LANES) * LANES
     out = np.zeros((rows, stride), dtype=np.float32)
     out[:, :n] = features
     return out
+
+
+def documents_of(data: RankingData, rows: Integers) -> Sequence[str] | None:
+    """The document ids of some rows."""
+    documents = data.document_ids
+    if documents is None or isinstance(documents, Strings):
+        return documents and take(documents, rows)
+    return [documents[row] for row in rows.tolist()]

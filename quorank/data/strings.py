@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
-import numpy as np
-import numpy.typing as npt
+from quorank.arrays import Bytes, Integers
 
 
 class Strings(Sequence[str]):
@@ -46,7 +45,7 @@ class Strings(Sequence[str]):
         return f"Strings({len(self)})"
 
 
-def from_bytes(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) -> Strings:
+def from_bytes(data: Bytes, offsets: Integers) -> Strings:
     """Texts that stand one behind the other in UTF-8; raises UnicodeDecodeError where they are not."""
     import pyarrow as pa
 
@@ -68,7 +67,7 @@ def to_arrow(texts: Sequence[str]) -> Any:
     return pa.array(list(texts), type=pa.large_string())
 
 
-def take(texts: Strings, rows: npt.NDArray[np.int64]) -> Strings:
+def take(texts: Strings, rows: Integers) -> Strings:
     return Strings(texts.array.take(rows))
 
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from quorank.arrays import Booleans, Doubles, Int8s, Integers
 from quorank.data.ranking import LANES, Collection, RankingData
 from quorank.errors import BadInput, require
 from quorank.parts import suggest
@@ -157,11 +158,11 @@ def _draws(world: World, seed: int, split: int, block: int) -> np.random.Generat
     return np.random.Generator(np.random.Philox(key=np.array([seed, address], np.uint64)))
 
 
-def _lengths(world: World, queries: int, seed: int, split: int) -> npt.NDArray[np.int64]:
+def _lengths(world: World, queries: int, seed: int, split: int) -> Integers:
     """Documents of each query: log-normal between the shortest and the longest list of the original."""
     normal = _draws(world, seed, split, 0).standard_normal(queries)
     lengths = np.exp(np.log(world.documents) - world.spread**2 / 2 + world.spread * normal)
-    clipped: npt.NDArray[np.int64] = np.clip(np.rint(lengths), world.shortest, world.longest).astype(np.int64)
+    clipped: Integers = np.clip(np.rint(lengths), world.shortest, world.longest).astype(np.int64)
     return clipped
 
 
@@ -173,7 +174,7 @@ class _Documents:
     rarity: Floats  # of the query's words
     topic: Floats
     match: Floats  # by field
-    present: npt.NDArray[np.bool_]  # by field
+    present: Booleans  # by field
     length: Floats  # by field, logarithmic
     authority: Floats
     spam: Floats
@@ -183,11 +184,11 @@ class _Documents:
 def _fill(
     world: World,
     draws: np.random.Generator,
-    sizes: npt.NDArray[np.int64],
+    sizes: Integers,
     out: Floats,
-    labels: npt.NDArray[np.int8],
+    labels: Int8s,
 ) -> None:
-    def per_query(values: npt.NDArray[np.float64]) -> Floats:
+    def per_query(values: Doubles) -> Floats:
         return np.repeat(values.astype(np.float32), sizes)
 
     def normal(*shape: int) -> Floats:

@@ -58,7 +58,7 @@ def run_on_cluster(
     Workers run as many cells at once as they have threads, each with one thread unless told otherwise. On resume finished
     cells are kept, and unfinished ones begin again.
     """
-    from quorank.experiments import storage
+    from quorank.experiments import run_directory as storage
     from quorank.experiments.grid import FILE, INDEX
 
     if not resume:
@@ -180,7 +180,7 @@ def _results(
 
 def _write(target: Path, files: Files) -> None:
     """A run's files into its folder; the summary, which marks it as finished, comes last."""
-    from quorank.experiments import storage
+    from quorank.experiments import run_directory as storage
 
     target.mkdir(parents=True, exist_ok=True)
     storage.clear(target)

@@ -26,7 +26,7 @@ from quorank.federation import (
 from quorank.learning import LEARNERS, PDGD, Evolution
 from quorank.parts import read_fields, suggest, to_table
 from quorank.privacy import PRIVACIES, ClippedGaussian, NoPrivacy, RandomisedResponse
-from quorank.privacy.gaussian import recommended_step
+from quorank.privacy.mechanisms.gaussian import recommended_step
 from quorank.rankers import MLP, RANKERS, Linear, Ranker
 from quorank.users import CLICK_MODELS, Cascade, ClickModel
 

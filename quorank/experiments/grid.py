@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from quorank.errors import BadInput, Interrupted
-from quorank.experiments import storage
+from quorank.experiments import run_directory as storage
 from quorank.experiments.documents import Document, put, write_toml
 from quorank.experiments.experiment import Experiment
-from quorank.experiments.runner import available_threads, run_experiment
+from quorank.experiments.runner import run_experiment
 from quorank.files import write_whole
+from quorank.process import available_threads
 
 LONGEST_NAME = 120  # of a sub-directory
 INDEX, FILE = "grid.json", "grid.toml"

@@ -15,15 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
+from quorank.arrays import Doubles, Floats, Integers
 from quorank.errors import BadInput, require
 from quorank.federation.unlearning import KeptRound, norms_of
 from quorank.files import write_whole
-
-Floats = npt.NDArray[np.float32]
-Doubles = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 
 FOLDER = "clients"
 

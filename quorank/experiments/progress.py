@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from quorank.evaluation.metrics import discounted_sum
+from quorank.arrays import Doubles
 from quorank.federation import Report
+from quorank.metrics.lists import discounted_sum
 
-Doubles = npt.NDArray[np.float64]
 COLUMNS = ("offline_ndcg@10", "offline_maxrr", "online_ndcg@10", "online_maxrr", "clicks", "update_norm")
 LEDGER = ("participants", "sensitivity", "noise")  # of every round's release, for the ledger
 DISCOUNT = 0.9995  # γ of the online measure, over rounds

@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from quorank import __version__
+from quorank.arrays import Doubles
 from quorank.data import Collection, DataSource, load
 from quorank.data.source import stamps_of
 from quorank.errors import BadInput, Interrupted, require
-from quorank.experiments import storage
+from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.kept_updates import KeptUpdates
 from quorank.experiments.progress import LEDGER, Progress
-from quorank.experiments.scene import Scene
+from quorank.experiments.workload import Scene
 from quorank.federation import Full, Report, Simulator, State
 from quorank.federation.coordinator import Coordinator, Rules
 from quorank.files import write_whole
 from quorank.privacy.ledger import ledger
+from quorank.process import available_threads, interruptible
 
 EVALUATE_TOGETHER = 16
 """Rankers of this many rounds are evaluated in one pass: the test split is read from memory once for all of them."""
@@ -39,33 +36,6 @@ CHECKPOINT_SECONDS = 20.0
 Watch = Callable[[Progress], None]
 Play = Callable[[Coordinator], Report]
 """Plays a coordinator's next round to its end: in process, or on a network."""
-
-
-def available_threads() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-@contextmanager
-def interruptible() -> Iterator[Callable[[], bool]]:
-    """Ctrl-C and SIGTERM ask to stop after the round, so that nothing is half done; a second one stops at once."""
-    asked = False
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: False
-        return
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        nonlocal asked
-        if asked:
-            raise KeyboardInterrupt
-        asked = True
-
-    before = {s: signal.signal(s, ask) for s in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield lambda: asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def collection_of(source: DataSource) -> Collection:
@@ -274,7 +244,7 @@ def run_experiment(
 def finish(runner: Runner, folder: Path, *, report: bool = True) -> dict[str, Any]:
     """Write the run's files; the checkpoint goes, `summary.json` comes last."""
     assert runner.state is not None and runner.progress is not None
-    theta: npt.NDArray[np.float64] = runner.experiment.federation.ranker(runner.state)
+    theta: Doubles = runner.experiment.federation.ranker(runner.state)
     summary = runner.summary()
     if runner.kept is not None:
         runner.kept.write(folder)
@@ -291,8 +261,8 @@ def finish(runner: Runner, folder: Path, *, report: bool = True) -> dict[str, An
 
 
 def _write_report(folder: Path, runner: Runner, summary: dict[str, Any], book: dict[str, Any]) -> None:
-    from quorank.evaluation.report import write_report
-    from quorank.evaluation.runs import Run, spent_of
+    from quorank.reports.report import write_report
+    from quorank.reports.runs import Run, spent_of
 
     assert runner.progress is not None
     history = {k: np.asarray(v, dtype=np.float64) for k, v in runner.progress.columns().items()}

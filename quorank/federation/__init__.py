@@ -1,15 +1,15 @@
 """How many updates become one ranker."""
 
-from quorank.federation.aggregations import AGGREGATIONS, Aggregation
-from quorank.federation.krum import Krum, MultiKrum
-from quorank.federation.mean import Mean
 from quorank.federation.participation import PARTICIPATIONS, Full, Participation, Poisson, Sampled
 from quorank.federation.personal import PERSONALISATIONS, LocalOffset, OutputLayer, Personalisation, Shared
 from quorank.federation.rounds import Federation, Gathered, Report, State
 from quorank.federation.rprop import Rprop
+from quorank.federation.rules import AGGREGATIONS, Aggregation
+from quorank.federation.rules.krum import Krum, MultiKrum
+from quorank.federation.rules.mean import Mean
+from quorank.federation.rules.trimmed import Median, TrimmedMean
 from quorank.federation.servers import SERVERS, Adam, Add, Momentum, Server
 from quorank.federation.simulator import Simulator
-from quorank.federation.trimmed import Median, TrimmedMean
 
 __all__ = [
     "AGGREGATIONS", "PARTICIPATIONS", "PERSONALISATIONS", "SERVERS", "Adam", "Add", "Aggregation", "Federation", "Full",

@@ -11,20 +11,17 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from quorank.arrays import Doubles, Integers
 from quorank.compiled import kernel
 from quorank.federation.exact_sum import ROOM, add_rows, join
-from quorank.federation.mean import Mean
 from quorank.federation.participation import Full
 from quorank.federation.personal import Shared
 from quorank.federation.rounds import Federation, Gathered, State
+from quorank.federation.rules.mean import Mean
 from quorank.federation.servers import Add, Momentum
 from quorank.learning.pdgd import PDGD, simulate_clients
 from quorank.learning.simulation import STATISTICS, World
-
-Doubles = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 
 AHEAD_INTERACTIONS, AHEAD_BYTES = 2048, 1 << 19
 """So many are played in one call, and so much is kept of them: milliseconds, and what fits the cache."""

@@ -18,9 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
+from quorank.arrays import Doubles
 from quorank.errors import BadInput, require
 from quorank.federation import wire
 from quorank.federation.asynchronous import Asynchronous, check_asynchronous
@@ -31,9 +29,6 @@ from quorank.federation.rounds import Federation, Gathered, Report, State
 from quorank.federation.servers import AVERAGE
 from quorank.federation.unlearning import stretched
 from quorank.privacy import Mechanism
-
-Doubles = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 
 CHECKPOINT, JOURNAL = "coordinator.state", "coordinator.journal"
 

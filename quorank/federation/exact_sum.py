@@ -11,13 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from quorank.arrays import Doubles, Integers
 from quorank.compiled import kernel
 from quorank.errors import BadInput
-
-Doubles = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 
 LARGEST = 2.0**36
 """A number beyond this is refused."""

@@ -9,15 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from quorank.arrays import Doubles, Integers
 from quorank.federation.exact_sum import ExactSum
 from quorank.federation.rounds import Gathered, State
 from quorank.learning.simulation import STATISTICS
 from quorank.privacy import Mechanism
-
-Doubles = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 
 
 @dataclass(eq=False)

@@ -6,14 +6,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from quorank.arrays import Doubles, Integers, Uint64s
 from quorank.compiled import kernel
 from quorank.draws import Purpose, key_of, uniform_pair
 from quorank.errors import require
 from quorank.parts import Family
-
-Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -76,7 +74,7 @@ class Poisson:
 
 
 @kernel
-def _draw_each(key: npt.NDArray[np.uint64], round_: int, out: npt.NDArray[np.float64]) -> None:
+def _draw_each(key: Uint64s, round_: int, out: Doubles) -> None:
     for client in range(len(out)):
         out[client], _ = uniform_pair(key, 0, 0, client, round_)
 

@@ -10,13 +10,11 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from quorank.arrays import Doubles
 from quorank.errors import require
 from quorank.parts import Family
 from quorank.rankers import Ranker
-
-Doubles = npt.NDArray[np.float64]
 
 
 class Split(NamedTuple):

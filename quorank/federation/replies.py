@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 
+from quorank.arrays import Doubles
 from quorank.errors import BadInput, require
 from quorank.federation import wire
 from quorank.federation.exact_sum import LARGEST, ROOM
 from quorank.federation.gathering import Gathering
 from quorank.federation.rounds import Gathered, State
 from quorank.privacy import Mechanism
-from quorank.privacy.figure_response import FigureResponse
+from quorank.privacy.mechanisms.figure_response import FigureResponse
 
-Doubles = npt.NDArray[np.float64]
 Key = tuple[int, int]
 """Client and round that a reply is of."""
 

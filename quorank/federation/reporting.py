@@ -14,7 +14,7 @@ from quorank.errors import require
 from quorank.federation.coordinator import Coordinator
 from quorank.federation.replies import Replies
 from quorank.federation.rounds import Gathered
-from quorank.privacy.figure_response import FigureResponse
+from quorank.privacy.mechanisms.figure_response import FigureResponse
 
 
 @dataclass(eq=False)

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from quorank.arrays import Doubles
 from quorank.errors import require
-from quorank.federation.aggregations import Aggregation
-from quorank.federation.hostile import Attack
-from quorank.federation.mean import Mean
+from quorank.federation.attack import Attack
 from quorank.federation.participation import Full, Participation
 from quorank.federation.personal import Personalisation, Shared
+from quorank.federation.rules import Aggregation
+from quorank.federation.rules.mean import Mean
 from quorank.federation.servers import AVERAGE, Add, Memory, Server
 from quorank.learning import PDGD, Evolution, Learner
 from quorank.privacy import (
@@ -26,8 +26,6 @@ from quorank.privacy import (
     SecureSum,
     Setting,
 )
-
-Doubles = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

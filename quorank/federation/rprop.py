@@ -16,11 +16,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from quorank.arrays import Doubles
 from quorank.errors import require
 
-Doubles = npt.NDArray[np.float64]
 Memory = dict[str, Doubles]
 
 

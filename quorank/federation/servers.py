@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from quorank.arrays import Doubles
 from quorank.errors import require
 from quorank.federation.rprop import Rprop
 from quorank.parts import Family
 
-Doubles = npt.NDArray[np.float64]
 Memory = dict[str, Doubles]
 
 AVERAGE = "average"

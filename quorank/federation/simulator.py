@@ -10,8 +10,8 @@ from threading import local
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from quorank.arrays import Doubles, Integers
 from quorank.draws import Purpose, key_of
 from quorank.errors import BadInput, require
 from quorank.federation.ahead import Ahead, foretellable
@@ -22,10 +22,8 @@ from quorank.federation.wire import Reply, Task
 from quorank.learning import Evolution
 from quorank.learning.simulation import STATISTICS, Privatise, Simulation, Work, World
 from quorank.privacy import Mechanism, Plain, RandomisedResponse, Setting
-from quorank.privacy.randomised_response import metric_values
+from quorank.privacy.mechanisms.randomised_response import metric_values
 
-Doubles = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 Sent = Callable[[Integers, Doubles], None]
 """Looks at what the clients of a cohort send, a row for each, on the clients' side of privacy; it may change the rows."""
 

@@ -12,12 +12,10 @@ median itself, and shorter.)
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from quorank.arrays import Doubles
 from quorank.compiled import kernel
-from quorank.federation.distances import distances_to, weighted_sum
-
-Doubles = npt.NDArray[np.float64]
+from quorank.federation.rules.distances import distances_to, weighted_sum
 
 
 def trust_scores(rows: Doubles, reference: Doubles) -> Doubles:

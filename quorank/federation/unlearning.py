@@ -26,13 +26,12 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from quorank.arrays import Doubles, Integers
 from quorank.errors import require
 from quorank.federation.rounds import Gathered, State
 from quorank.federation.servers import AVERAGE
 from quorank.federation.simulator import Simulator
 
-Doubles = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 Watch = Callable[[int, Doubles], None]
 """Is told after each round how many are done, and the ranker that would be handed out by then."""
 

@@ -13,11 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from quorank.arrays import Doubles
 from quorank.errors import BadInput, require
 
-Doubles = npt.NDArray[np.float64]
 Memory = dict[str, Doubles]
 
 PROTOCOL = 1

@@ -11,19 +11,16 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from quorank.arrays import Doubles, Integers, Uint32s, Uint64s
 from quorank.compiled import kernel
 from quorank.data.ranking import LANES
 from quorank.draws import BATCH, Purpose, fill_normal, key_of, philox
 from quorank.errors import require
-from quorank.evaluation.ranker import top_k
 from quorank.learning.simulation import STATISTICS, Work, World, draw_query, list_ndcg
+from quorank.metrics.evaluator import top_k
 from quorank.rankers.scoring import pack, score_rows
 from quorank.users.clicks import click_list
-
-Doubles = npt.NDArray[np.float64]
-Seeds = npt.NDArray[np.uint32]
 
 
 @dataclass(frozen=True)
@@ -70,7 +67,7 @@ def perturbation(seed: int, z: Doubles) -> None:
 
 
 @kernel
-def rebuild(seeds: Seeds, sent: Doubles, sigma: float, rows: Doubles) -> None:
+def rebuild(seeds: Uint32s, sent: Doubles, sigma: float, rows: Doubles) -> None:
     """rows[i] = (f(φ + σz) − f(φ − σz)) / 2 · z / σ, whose mean over clients estimates g (eq. 4)."""
     z = np.empty(rows.shape[1])
     for i in range(len(seeds)):
@@ -86,10 +83,10 @@ def _measure_clients(
     theta: Doubles,
     sigma: float,
     ndcg_reward: bool,
-    seed_key: npt.NDArray[np.uint64],
+    seed_key: Uint64s,
     round_: int,
-    clients: npt.NDArray[np.int64],
-    seeds: Seeds,
+    clients: Integers,
+    seeds: Uint32s,
     measured: Doubles,
     statistics: Doubles,
 ) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from quorank.arrays import Doubles, Floats, Integers
 from quorank.data.ranking import pad
 from quorank.draws import Purpose, key_of
 from quorank.errors import require
@@ -20,18 +21,16 @@ from quorank.learning.plackett_luce import sample_list, scratch_for
 from quorank.rankers import Ranker
 from quorank.rankers.scoring import pack, packed_size, score_rows, width_of
 
-Doubles = npt.NDArray[np.float64]
-
 
 @dataclass(frozen=True, eq=False)
 class Shown:
     """A list as it was shown: `order` holds the row numbers of the features, best first."""
 
-    order: npt.NDArray[np.int64]
+    order: Integers
     interaction: int
-    _padded: npt.NDArray[np.float32] = field(repr=False)
-    _packed: npt.NDArray[np.float32] = field(repr=False)  # θ at the time
-    _scores: npt.NDArray[np.float32] = field(repr=False)
+    _padded: Floats = field(repr=False)
+    _packed: Floats = field(repr=False)  # θ at the time
+    _scores: Floats = field(repr=False)
     _weights: Doubles = field(repr=False)
     _rest: float = field(repr=False)
 

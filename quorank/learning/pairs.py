@@ -5,14 +5,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 
+from quorank.arrays import Booleans, Doubles, Floats, Integers
 from quorank.compiled import kernel
 from quorank.learning.exponential import fast_exp
 from quorank.learning.plackett_luce import log_denominators
-
-Floats = npt.NDArray[np.float32]
-Doubles = npt.NDArray[np.float64]
 
 
 @kernel
@@ -28,7 +25,7 @@ def pair_slope(ratio: float) -> float:
 
 
 @kernel
-def last_included(clicked: npt.NDArray[np.bool_], k: int) -> int:
+def last_included(clicked: Booleans, k: int) -> int:
     """The last position whose document can be compared: one past the last click; −1 without clicks."""
     for p in range(k - 1, -1, -1):
         if clicked[p]:
@@ -48,10 +45,10 @@ def _share(
 def pair_coefficients(
     scores: Floats,
     n: int,
-    shown: npt.NDArray[np.int64],
+    shown: Integers,
     shown_weights: Doubles,
     rest: float,
-    clicked: npt.NDArray[np.bool_],
+    clicked: Booleans,
     k: int,
     coefficients: Doubles,
     logarithms: Doubles,

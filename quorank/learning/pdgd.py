@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from quorank.arrays import Booleans, Doubles, Floats, Integers
 from quorank.compiled import kernel
 from quorank.data.ranking import LANES
 from quorank.errors import require
@@ -20,10 +20,6 @@ from quorank.learning.plackett_luce import LINE, Scratch, ask_ahead, sample_list
 from quorank.learning.simulation import STATISTICS, Work, World, draw_query, list_ndcg
 from quorank.rankers.scoring import add_gradients, ask_for, pack, score_lists
 from quorank.users.clicks import click_list
-
-Floats = npt.NDArray[np.float32]
-Doubles = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -70,10 +66,10 @@ def learn_list(
     start: int,
     n: int,
     scores: Floats,
-    shown: npt.NDArray[np.int64],
+    shown: Integers,
     shown_weights: Doubles,
     rest: float,
-    clicked: npt.NDArray[np.bool_],
+    clicked: Booleans,
     k: int,
     eta: float,
     coefficients: Doubles,

@@ -15,13 +15,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from quorank.arrays import Doubles, Floats, Integers, Uint64s
 from quorank.compiled import kernel
 from quorank.draws import BATCH, fill_batch
 from quorank.learning.exponential import fast_exp
 from quorank.rankers.scoring import ask_for
-
-Floats = npt.NDArray[np.float32]
-Doubles = npt.NDArray[np.float64]
 
 BLOCK = 8
 """Weights are summed in blocks of this many documents: a draw looks through block sums, then through one block."""
@@ -43,10 +41,10 @@ class Scratch(NamedTuple):
     weights: Doubles  # (longest, in whole blocks) e^(score − max), 0 for documents that are out
     prefix: Doubles  # running sums of the weights within their block
     before: Doubles  # (blocks + 1,) sums of all blocks before each, and the total
-    taken: npt.NDArray[np.int64]  # 1 for documents already shown
+    taken: Integers  # 1 for documents already shown
     draws: Doubles  # (BATCH,)
     memory: Floats  # where lists lie
-    wanted: npt.NDArray[np.int64]  # (2,) from where to where it will be read next, see `ask_ahead`
+    wanted: Integers  # (2,) from where to where it will be read next, see `ask_ahead`
 
 
 @kernel
@@ -142,12 +140,12 @@ def sample_list(
     scores: Floats,
     n: int,
     k: int,
-    key: npt.NDArray[np.uint64],
+    key: Uint64s,
     interaction: int,
     client: int,
     round_: int,
     room: Scratch,
-    shown: npt.NDArray[np.int64],
+    shown: Integers,
     shown_weights: Doubles,
 ) -> float:
     """Draw shown[:k] (eq. 2) and its weights; returns the weight left behind, or −1 if the weights were rescaled.
@@ -204,7 +202,7 @@ def _sum(weights: Doubles, n: int) -> float:
 
 
 @kernel
-def log_denominators(scores: Floats, n: int, shown: npt.NDArray[np.int64], k: int, out: Doubles) -> None:
+def log_denominators(scores: Floats, n: int, shown: Integers, k: int, out: Doubles) -> None:
     """out[p] = log Σ e^score over the documents not shown before position p, from the last position upwards."""
     top = -np.inf
     for i in range(n):
@@ -223,7 +221,7 @@ def log_denominators(scores: Floats, n: int, shown: npt.NDArray[np.int64], k: in
 
 
 @kernel
-def _remains(shown: npt.NDArray[np.int64], position: int, document: int) -> bool:
+def _remains(shown: Integers, position: int, document: int) -> bool:
     for p in range(position):  # noqa: SIM110  numba compiles no generator expression
         if shown[p] == document:
             return False

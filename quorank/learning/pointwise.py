@@ -16,13 +16,11 @@ from typing import ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
+from quorank.arrays import Doubles, Floats, Int8s, Uint64s
 from quorank.compiled import kernel
 from quorank.data.ranking import RankingData
 from quorank.draws import Purpose, key_of, uniform_pair
 from quorank.errors import require
-
-Doubles = npt.NDArray[np.float64]
-Floats = npt.NDArray[np.float32]
 
 
 @kernel
@@ -115,7 +113,7 @@ class Pointwise:
 
 
 @lru_cache(maxsize=16)
-def _key(seed: int) -> npt.NDArray[np.uint64]:
+def _key(seed: int) -> Uint64s:
     return key_of(seed, Purpose.INSTANCES)
 
 
@@ -124,7 +122,7 @@ def _steps(
     theta: Doubles,
     padded: Floats,
     n_features: int,
-    labels: npt.NDArray[np.int8],
+    labels: Int8s,
     scale: float,
     cumulative: Doubles,
     logistic: bool,
@@ -133,7 +131,7 @@ def _steps(
     decay: float,
     batch: int,
     count: int,
-    key: npt.NDArray[np.uint64],
+    key: Uint64s,
     client: int,
     round_: int,
 ) -> None:

@@ -9,21 +9,16 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from quorank.arrays import Doubles, Floats, Int8s, Integers, Uint64s
 from quorank.compiled import kernel
 from quorank.data.ranking import RankingData
 from quorank.draws import Purpose, key_of, uniform_pair
 from quorank.errors import require
-from quorank.evaluation.ranker import discounts, ideal_dcg
+from quorank.metrics.evaluator import discounts, ideal_dcg
 from quorank.rankers import Ranker
 from quorank.users import ClickModel
 
-Floats = npt.NDArray[np.float32]
-Doubles = npt.NDArray[np.float64]
-Keys = npt.NDArray[np.uint64]
-
-Integers = npt.NDArray[np.int64]
 Privatise = Callable[[Doubles, int, Integers], Doubles]
 """Local privacy of the numbers that clients send: (measurements, round, clients) → what leaves them."""
 
@@ -35,8 +30,8 @@ class World(NamedTuple):
     """Arrays only, so that it passes into compiled code whole."""
 
     padded: Floats
-    labels: npt.NDArray[np.int8]
-    offsets: npt.NDArray[np.int64]
+    labels: Int8s
+    offsets: Integers
     ideal: Doubles  # (queries,) DCG@k of the best list, 0 where nothing is relevant
     discount: Doubles  # (k,)
     gain: Doubles  # (128,) by label
@@ -50,9 +45,9 @@ class World(NamedTuple):
         Integers  # (clients,) or of length 1; −1 draws one of the first `drawn` anew for each interaction
     )
     drawn: int
-    query_key: Keys
-    ranking_key: Keys
-    click_key: Keys
+    query_key: Uint64s
+    ranking_key: Uint64s
+    click_key: Uint64s
     n_features: int
     hidden: int
     k: int
@@ -146,7 +141,7 @@ class Work(NamedTuple):
 
 @kernel
 def draw_query(
-    key: Keys,
+    key: Uint64s,
     group: Integers,
     first_query: Integers,
     query_count: Integers,
@@ -167,12 +162,12 @@ def draw_query(
 
 @kernel
 def list_ndcg(
-    labels: npt.NDArray[np.int8],
+    labels: Int8s,
     start: int,
     ideal: float,
     gain: Doubles,
     discount: Doubles,
-    shown: npt.NDArray[np.int64],
+    shown: Integers,
     k: int,
 ) -> float:
     """nDCG@k of the list that was shown, 0 where nothing is relevant (SPEC §1, online)."""

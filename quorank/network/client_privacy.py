@@ -13,22 +13,20 @@ from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from quorank.arrays import Doubles, Uint32s
 from quorank.errors import BadInput, require
 from quorank.federation import wire
 from quorank.network.declined import Refusal
 from quorank.network.terms import Terms
 from quorank.privacy import Mechanism
-from quorank.privacy.gaussian import FARTHEST, GaussianMechanism
-from quorank.privacy.integer_sums import IntegerSums
-from quorank.privacy.mechanism import Memory
-from quorank.privacy.published import PublishedMechanism
-from quorank.privacy.signs import SignMechanism
+from quorank.privacy.mechanisms.gaussian import FARTHEST, GaussianMechanism
+from quorank.privacy.mechanisms.integer_sums import IntegerSums
+from quorank.privacy.mechanisms.mechanism import Memory
+from quorank.privacy.mechanisms.published import PublishedMechanism
+from quorank.privacy.mechanisms.signs import SignMechanism
 from quorank.privacy.streams import SECRET_BYTES, Seed
 
-Doubles = npt.NDArray[np.float64]
-Words = npt.NDArray[np.uint32]
 Entropy = Callable[[int], bytes]
 M = TypeVar("M", bound=Mechanism)
 
@@ -76,7 +74,7 @@ def check_task(terms: Terms, task: wire.Task) -> None:
         raise Refusal("task") from None
 
 
-def words_of(mechanism: IntegerSums, update: Doubles, round_: int, client: int, seed: Seed) -> Words:
+def words_of(mechanism: IntegerSums, update: Doubles, round_: int, client: int, seed: Seed) -> Uint32s:
     """The vector that a client masks for a secure sum: clipped, scaled, rounded, with its share of the noise, mod 2^32."""
     row, names = update.reshape(1, -1).copy(), np.array([client], dtype=np.int64)
     _, numbers = under(mechanism, seed).numbers(row, round_, names)

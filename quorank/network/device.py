@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from quorank.arrays import Doubles
 from quorank.errors import BadInput, require
 from quorank.federation import wire
 from quorank.learning import OnlineRanker, Shown
@@ -36,8 +37,6 @@ from quorank.network.private_figures import report_of
 from quorank.network.private_rows import Interaction
 from quorank.network.private_store import PrivateStore, Ranker, Release
 from quorank.network.terms import Terms
-
-Doubles = npt.NDArray[np.float64]
 
 MOST_USED = MOST_WAITING = 1000
 """Interactions that are kept after they were used, and before; older ones are forgotten."""

@@ -22,7 +22,7 @@ from quorank.federation.coordinator import Coordinator, Verdict
 from quorank.federation.rounds import Report
 from quorank.network import frames
 from quorank.network.transport import Arrival, Failure, Transport
-from quorank.privacy.integer_sums import IntegerSums
+from quorank.privacy.mechanisms.integer_sums import IntegerSums
 
 if TYPE_CHECKING:
     from quorank.network.secure_driver import SecureDriver

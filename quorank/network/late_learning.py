@@ -15,6 +15,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from quorank.arrays import Booleans, Doubles, Floats, Integers
 from quorank.compiled import kernel
 from quorank.errors import require
 from quorank.learning import OnlineRanker, Shown
@@ -23,16 +24,13 @@ from quorank.learning.pdgd import keep_within
 from quorank.learning.plackett_luce import log_denominators
 from quorank.rankers.scoring import add_gradients, score_rows
 
-Floats = npt.NDArray[np.float32]
-Doubles = npt.NDArray[np.float64]
-
 
 @kernel
 def late_coefficients(
     then: Floats,
     now: Floats,
-    shown: npt.NDArray[np.int64],
-    clicked: npt.NDArray[np.bool_],
+    shown: Integers,
+    clicked: Booleans,
     k: int,
     coefficients: Doubles,
 ) -> bool:

@@ -24,9 +24,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-import numpy.typing as npt
-
+from quorank.arrays import Doubles
 from quorank.errors import BadInput, require
 from quorank.federation.coordinator import Coordinator
 from quorank.federation.rounds import Federation, Report
@@ -36,8 +34,6 @@ from quorank.network.driver import Driver, Own
 from quorank.network.leaving import check_request
 from quorank.network.rebuilding import can_replay, name_of
 from quorank.network.rebuilding_run import Rebuilding, rebuilding_of, without
-
-Doubles = npt.NDArray[np.float64]
 
 FILE, FOLDER = "leaving.json", "rebuilding"
 INTERVAL = 10  # Δt

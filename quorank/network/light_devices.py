@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from quorank.arrays import Doubles
 from quorank.draws import Purpose, key_of, normals, uniform_pair
 from quorank.errors import require
 from quorank.federation import wire
@@ -83,5 +83,5 @@ class Devices:
             return self._encoded(task, client, np.append(self.release, 0.0))
         return self._encoded(task, client, self.release * (math.nan if kind == 2 else 1e12))
 
-    def _encoded(self, task: wire.Task, client: int, release: npt.NDArray[np.float64]) -> bytes:
+    def _encoded(self, task: wire.Task, client: int, release: Doubles) -> bytes:
         return wire.encode_reply(wire.Reply(task.run, task.round, client, release, INTERACTIONS))

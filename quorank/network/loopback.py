@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from quorank.errors import Interrupted, require
-from quorank.experiments import storage
+from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.runner import Engine, Play, Runner
 from quorank.federation.coordinator import Coordinator

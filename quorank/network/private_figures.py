@@ -20,12 +20,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from quorank.evaluation.metrics import ndcg
+from quorank.arrays import Booleans
 from quorank.federation.rounds import Report
+from quorank.metrics.lists import ndcg
 from quorank.network.terms import Terms
-from quorank.privacy.figure_response import FigureResponse
+from quorank.privacy.mechanisms.figure_response import FigureResponse
 from quorank.privacy.streams import SECRET_BYTES
 
 LEAST_DEVICES = 4
@@ -35,19 +35,19 @@ DECAY = 0.9
 _REMEMBERED = 400  # rounds: 0.9^400 is nothing
 
 
-def list_figure(clicks: npt.NDArray[np.bool_], k: int) -> float:
+def list_figure(clicks: Booleans, k: int) -> float:
     """nDCG@k of one shown list with its clicks as relevance; 0 without a click."""
     relevance = clicks[:k].astype(np.float64)
     return ndcg(relevance, relevance, k)
 
 
-def device_figure(lists: Sequence[npt.NDArray[np.bool_]], k: int) -> float:
+def device_figure(lists: Sequence[Booleans], k: int) -> float:
     """The mean over the lists of an update."""
     return float(np.mean([list_figure(clicks, k) for clicks in lists]))
 
 
 def report_of(
-    terms: Terms, lists: Sequence[npt.NDArray[np.bool_]], entropy: Callable[[int], bytes], round_: int
+    terms: Terms, lists: Sequence[Booleans], entropy: Callable[[int], bytes], round_: int
 ) -> tuple[tuple[float, float, float], dict[str, Any]]:
     """(the statistics of a reply, what the log says of them): zeros and nothing where no report was agreed."""
     figure = terms.figure

@@ -12,8 +12,8 @@ import struct
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from quorank.arrays import Booleans
 from quorank.data.ranking import pad
 from quorank.learning import Shown
 
@@ -30,7 +30,7 @@ class Interaction:
     run: str
     round: int  # rounds done before the ranker that showed it
     shown: Shown
-    clicks: npt.NDArray[np.bool_]
+    clicks: Booleans
     query: str | None = None  # only where the application asks for it to be kept
 
     def blobs(self, n_features: int) -> tuple[int, bytes, bytes, bytes, bytes]:

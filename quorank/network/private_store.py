@@ -16,14 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from quorank.arrays import Doubles, Floats
 from quorank.errors import BadInput, require
 from quorank.network.private_file import LOCK, PrivateFile, wipe
 from quorank.network.private_rows import Interaction, checksum, shown_from
-
-Doubles = npt.NDArray[np.float64]
-Floats = npt.NDArray[np.float32]
 
 REPLIES = 8
 """The bytes of this many last releases are kept, to be sent again; of older ones the log keeps all else."""

@@ -16,8 +16,8 @@ from __future__ import annotations
 import re
 
 import numpy as np
-import numpy.typing as npt
 
+from quorank.arrays import Booleans, Doubles
 from quorank.errors import BadInput, require
 from quorank.federation import wire
 from quorank.learning import Shown
@@ -29,9 +29,7 @@ from quorank.network.late_learning import LateRanker
 from quorank.network.private_rows import checksum, shown_from
 from quorank.network.private_store import Release
 from quorank.privacy import Mechanism, Plain
-from quorank.privacy.gaussian import GaussianMechanism
-
-Doubles = npt.NDArray[np.float64]
+from quorank.privacy.mechanisms.gaussian import GaussianMechanism
 
 _NAME = re.compile(r"(.*) rebuilt [1-9][0-9]{0,8} every ([1-9][0-9]{0,8})", re.DOTALL)
 
@@ -142,7 +140,7 @@ class Rebuilder:
         query = "SELECT count(*) FROM interactions WHERE release IS NOT NULL AND run = ?"
         return int(store.file.rows(query, terms.run)[0][0]) // terms.interactions
 
-    def _interactions(self, first: int, count: int) -> list[tuple[Shown, npt.NDArray[np.bool_]]]:
+    def _interactions(self, first: int, count: int) -> list[tuple[Shown, Booleans]]:
         """Lists and clicks that releases have used, in the order in which they happened."""
         rows = self.device.store.file.rows(
             "SELECT documents, features, shown, clicks, circumstances, checksum FROM interactions"

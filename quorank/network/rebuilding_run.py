@@ -13,17 +13,14 @@ from pathlib import Path
 from typing import ClassVar, cast
 
 import numpy as np
-import numpy.typing as npt
 
+from quorank.arrays import Doubles, Integers
 from quorank.federation.coordinator import Coordinator
 from quorank.federation.participation import Participation
 from quorank.federation.rounds import Federation, Gathered
 from quorank.federation.servers import Add
 from quorank.federation.unlearning import fresh_seed, stretched
 from quorank.privacy.streams import Seed
-
-Doubles = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 
 GAMMA = 3.0
 """γ of the mean of rankers that is handed out, as in `quorank unlearn`."""

@@ -17,7 +17,7 @@ from quorank.experiments.documents import read_document
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.library import shipped
 from quorank.experiments.runner import collection_of
-from quorank.experiments.scene import Scene
+from quorank.experiments.workload import Scene
 from quorank.federation import Simulator, wire
 from quorank.federation.coordinator import Coordinator, Rules
 from quorank.network.link import Direct

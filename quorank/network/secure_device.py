@@ -14,17 +14,18 @@ from dataclasses import replace
 
 import numpy as np
 
+from quorank.arrays import Uint32s
 from quorank.errors import BadInput, require
 from quorank.federation.rounds import Gathered, State
-from quorank.network.client_privacy import Entropy, Words, words_of
+from quorank.network.client_privacy import Entropy, words_of
 from quorank.network.declined import Declined, Refusal
 from quorank.network.device import Device
 from quorank.network.secure_round import SecureMember, invitation
-from quorank.privacy.integer_sums import IntegerSums, neighbourhood_of
-from quorank.privacy.quantise import dequantise
-from quorank.privacy.secure_graph import Neighbourhood
-from quorank.privacy.secure_identity import Identity, Pinned
-from quorank.privacy.secure_masks import Occasion
+from quorank.privacy.mechanisms.integer_sums import IntegerSums, neighbourhood_of
+from quorank.privacy.mechanisms.quantise import dequantise
+from quorank.privacy.secure_sum.graph import Neighbourhood
+from quorank.privacy.secure_sum.identity import Identity, Pinned
+from quorank.privacy.secure_sum.masks import Occasion
 from quorank.privacy.streams import SECRET_BYTES
 
 _BEGUN = "secure round"
@@ -117,7 +118,7 @@ class SecureDevice:
             entropy=self._entropy,
         )
 
-    def _vector(self) -> Words:
+    def _vector(self) -> Uint32s:
         """The device's numbers; from here on its interactions are used."""
         device, terms = self.device, self.device.terms
         with device.store.transaction():
@@ -133,7 +134,7 @@ class SecureDevice:
 
 
 def gathered_of(
-    mechanism: IntegerSums, state: State, words: Words, survivors: Sequence[int], interactions: int
+    mechanism: IntegerSums, state: State, words: Uint32s, survivors: Sequence[int], interactions: int
 ) -> Gathered:
     """What a coordinator closes its round with: the sum of a secure round over so many interactions."""
     require(

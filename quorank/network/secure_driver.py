@@ -31,8 +31,8 @@ from quorank.network import frames, identities
 from quorank.network.secure_device import gathered_of, least_of, plan_of
 from quorank.network.secure_round import KEYS, PHASES, SecureRound
 from quorank.network.transport import BUSY, Arrival, Failure
-from quorank.privacy.integer_sums import IntegerSums
-from quorank.privacy.secure_server import RoundFailed
+from quorank.privacy.mechanisms.integer_sums import IntegerSums
+from quorank.privacy.secure_sum.server import RoundFailed
 
 if TYPE_CHECKING:
     from quorank.network.driver import Driver

@@ -21,14 +21,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from quorank.arrays import Uint32s
 from quorank.errors import BadInput, require
 from quorank.federation import wire
 from quorank.federation.coordinator import Verdict
 from quorank.network import frames
 from quorank.network.pins import IDENTITY, Pins, claims_bytes, claims_from
-from quorank.privacy.secure_client import SecureClient
-from quorank.privacy.secure_graph import Neighbourhood
-from quorank.privacy.secure_identity import (
+from quorank.privacy.secure_sum.client import SecureClient
+from quorank.privacy.secure_sum.graph import Neighbourhood
+from quorank.privacy.secure_sum.identity import (
     SIGNATURE,
     GuardedClient,
     GuardedServer,
@@ -38,8 +39,8 @@ from quorank.privacy.secure_identity import (
     packed,
     unpacked,
 )
-from quorank.privacy.secure_masks import Occasion, Vector
-from quorank.privacy.secure_messages import (
+from quorank.privacy.secure_sum.masks import Occasion
+from quorank.privacy.secure_sum.messages import (
     KeyList,
     MaskedInput,
     Message,
@@ -48,7 +49,7 @@ from quorank.privacy.secure_messages import (
     UnmaskReply,
     UnmaskRequest,
 )
-from quorank.privacy.secure_server import RoundFailed, SecureServer
+from quorank.privacy.secure_sum.server import RoundFailed, SecureServer
 
 M = TypeVar("M", bound=Message)
 
@@ -112,7 +113,7 @@ class SecureRound:
         }
         self._replied: set[int] = set()
         self._known, self.identities = dict(known or {}), dict[int, bytes]()
-        self.total: Vector | None = None
+        self.total: Uint32s | None = None
 
     @property
     def done(self) -> bool:
@@ -221,7 +222,7 @@ class SecureMember:
         self,
         client: int,
         occasion: Occasion,
-        vector: Callable[[], Vector],
+        vector: Callable[[], Uint32s],
         identity: Identity,
         least: int,
         *,

@@ -17,9 +17,9 @@ from quorank.network import frames
 from quorank.network.secure_device import least_of, smallest_of
 from quorank.network.secure_driver import single
 from quorank.network.secure_round import SecureMember, invitation
-from quorank.privacy.integer_sums import IntegerSums
-from quorank.privacy.secure_identity import Identity
-from quorank.privacy.secure_masks import Occasion
+from quorank.privacy.mechanisms.integer_sums import IntegerSums
+from quorank.privacy.secure_sum.identity import Identity
+from quorank.privacy.secure_sum.masks import Occasion
 
 
 class SimulatedMembers:

@@ -16,11 +16,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
+from quorank.arrays import Doubles
 from quorank.errors import BadInput, Interrupted
-from quorank.experiments import storage
+from quorank.experiments import run_directory as storage
 from quorank.federation.asynchronous import Asynchronous
 from quorank.federation.coordinator import CHECKPOINT, Coordinator, Rules
 from quorank.federation.reporting import Reporting
@@ -45,7 +43,6 @@ PATIENCE = 120.0
 
 NO_NDCG = "devices report no figures about their searches, so there is no private aggregate"
 
-Doubles = npt.NDArray[np.float64]
 Tend = Callable[[], None]
 
 

@@ -29,7 +29,7 @@ from quorank.files import write_whole
 from quorank.network.bundle import check_address
 from quorank.network.certificates import CERTIFICATE, Authority, write_private
 from quorank.network.terms import Terms
-from quorank.privacy.integer_sums import IntegerSums
+from quorank.privacy.mechanisms.integer_sums import IntegerSums
 from quorank.privacy.streams import SECRET_BYTES
 
 FORMAT = 1

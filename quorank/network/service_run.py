@@ -13,7 +13,6 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from quorank.errors import BadInput, Interrupted
-from quorank.experiments.runner import interruptible
 from quorank.network.flower_network import NetworkDown
 from quorank.network.log_files import turn_over
 from quorank.network.metrics import monitor
@@ -21,6 +20,7 @@ from quorank.network.observe import EventLog
 from quorank.network.service import Service, Tend
 from quorank.network.service_files import LOG, Home
 from quorank.network.transport import Transport
+from quorank.process import interruptible
 
 Line = tuple[Transport, Tend, Callable[[], bool]]
 """A network that is up: what carries messages, what keeps it alive, whether it is there."""

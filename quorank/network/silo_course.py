@@ -1,8 +1,8 @@
 """The coordinator's side of a training: who learns in which turn, and what becomes of what they learned.
 
 Several rankers are trained at once, in the same turns: for the choice of a weight by validation one for each fold and
-weight (`quorank.silos.validation`), then the one that all parties end with. One turn is `players`, `learned` and `combined`
-of `quorank.silos.training`; here are the first and the last, and each party does the second.
+weight (`silos.learning.validation`), then the one that all parties end with. One turn is `players`, `learned` and
+`combined` of `silos.learning.training`; here are the first and the last, and each party does the second.
 
 What the coordinator sees: how many instances each party learns from (by fold and weight), the parameters before and after
 every turn, and for each weight the number of a party's held-out lists and two sums of their gains. Parameters after some
@@ -18,12 +18,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from quorank.arrays import Doubles
 from quorank.errors import require
-from quorank.silos.training import Descent
-
-Doubles = npt.NDArray[np.float64]
+from quorank.silos.learning.training import Descent
 
 
 @dataclass(eq=False)

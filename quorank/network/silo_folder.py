@@ -24,8 +24,8 @@ from quorank.network.silo_bundle import FILE, SiloBundle, read_identities
 from quorank.network.silo_lessons import tells
 from quorank.network.silo_secrets import kept_identity
 from quorank.silos.generated import Generator
-from quorank.silos.holdings import Holding, generated_holdings, holding
-from quorank.silos.keys import Identity
+from quorank.silos.learning.holdings import Holding, generated_holdings, holding
+from quorank.silos.protocol.keys import Identity
 from quorank.text import read_collection
 
 SOURCE, PINS, CONSENT, STATE, LOCK = "source.json", "pins.json", "consent.json", "state.json", "lock"

@@ -1,6 +1,6 @@
 """What a party asks the others, what it has heard of them, and the instances that follow from that.
 
-The envelopes between two parties are numbered as in one process (`quorank.silos.exchange`), where party after party asks:
+The envelopes between two parties are numbered as in one process (`silos.protocol.exchange`), where party after party asks:
 first the catalogues, then what the party earlier in the group asks, then what the later one asks. These numbers address the
 noise of a rehearsal and name the question that an answer belongs to.
 """
@@ -10,8 +10,8 @@ from __future__ import annotations
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
+from quorank.arrays import Integers
 from quorank.errors import require
 from quorank.network import frames
 from quorank.network.silo_lessons import Lessons
@@ -19,19 +19,17 @@ from quorank.network.silo_messages import read, table_of, whole_numbers
 from quorank.network.silo_secrets import Secrets
 from quorank.network.silo_store import SiloStore
 from quorank.network.silo_terms import SiloTerms
-from quorank.silos.asking import Asking, Question
-from quorank.silos.augmented import augmented_instances
-from quorank.silos.comparison import terms_of
-from quorank.silos.cross_features import FIELDS, Answer
-from quorank.silos.exchange import best_of, obfuscation, told_lengths
-from quorank.silos.hashing import Hashing
-from quorank.silos.holdings import Holding
-from quorank.silos.instances import Split
-from quorank.silos.questions import Catalogue
-from quorank.silos.session import Session
-from quorank.silos.shared_statistics import read_total, vector_length
-
-Integers = npt.NDArray[np.int64]
+from quorank.silos.learning.augmented import augmented_instances
+from quorank.silos.learning.comparison import terms_of
+from quorank.silos.learning.cross_features import FIELDS, Answer
+from quorank.silos.learning.holdings import Holding
+from quorank.silos.learning.instances import Split
+from quorank.silos.learning.shared_statistics import read_total, vector_length
+from quorank.silos.protocol.asking import Asking, Question
+from quorank.silos.protocol.exchange import best_of, obfuscation, told_lengths
+from quorank.silos.protocol.questions import Catalogue
+from quorank.silos.protocol.session import Session
+from quorank.silos.sketch.hashing import Hashing
 
 MOST_QUESTIONS = 100_000
 

@@ -9,18 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from quorank.arrays import Doubles
 from quorank.data.ranking import RankingData
 from quorank.errors import require
 from quorank.network.silo_messages import Record, doubles, read, table_of, whole_numbers, written
 from quorank.network.silo_terms import SiloTerms
-from quorank.silos.comparison import FOLDS, Figures, judge
-from quorank.silos.instances import Instances
-from quorank.silos.training import Learnable
-from quorank.silos.validation import fold_of, held_scores, tally, weighed
-
-Doubles = npt.NDArray[np.float64]
+from quorank.silos.learning.comparison import FOLDS, Figures, judge
+from quorank.silos.learning.instances import Instances
+from quorank.silos.learning.training import Learnable
+from quorank.silos.learning.validation import fold_of, held_scores, tally, weighed
 
 VALIDATION, FINAL = 0, 1
 _NOT_AGREED = "the coordinator asks to learn what was not agreed"

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from quorank.errors import require
 from quorank.network.silo_store import SiloStore
-from quorank.silos.messages import Envelope, Kind
-from quorank.silos.sealed import Channel
-from quorank.silos.session import Session
+from quorank.silos.protocol.messages import Envelope, Kind
+from quorank.silos.protocol.sealed import Channel
+from quorank.silos.protocol.session import Session
 
 _LINES = "lines"
 

@@ -26,21 +26,21 @@ from quorank.network.silo_messages import Record, enclosed, kind_of, tag_of, wri
 from quorank.network.silo_secrets import Secrets
 from quorank.network.silo_store import SiloStore
 from quorank.network.silo_terms import SiloTerms
-from quorank.privacy.secure_masks import Occasion, pair_mask
-from quorank.silos.budget import Budget, BudgetLedger
-from quorank.silos.cross_features import FIELDS
-from quorank.silos.exchange import sketched
-from quorank.silos.hashing import Hashing
-from quorank.silos.holdings import Holding
-from quorank.silos.keys import Entropy, Identity, derive
-from quorank.silos.messages import Envelope, Kind
-from quorank.silos.owner import Owner
-from quorank.silos.perturbation import AtBuild
-from quorank.silos.questions import Refuse
-from quorank.silos.serving import ServedTopK
-from quorank.silos.session import Session
-from quorank.silos.shared_statistics import COLUMNS, ROWS, party_vector
-from quorank.silos.sketch_files import load, save
+from quorank.privacy.secure_sum.masks import Occasion, pair_mask
+from quorank.silos.learning.cross_features import FIELDS
+from quorank.silos.learning.holdings import Holding
+from quorank.silos.learning.shared_statistics import COLUMNS, ROWS, party_vector
+from quorank.silos.protocol.budget import Budget, BudgetLedger
+from quorank.silos.protocol.exchange import sketched
+from quorank.silos.protocol.keys import Entropy, Identity, derive
+from quorank.silos.protocol.messages import Envelope, Kind
+from quorank.silos.protocol.owner import Owner
+from quorank.silos.protocol.perturbation import AtBuild
+from quorank.silos.protocol.questions import Refuse
+from quorank.silos.protocol.serving import ServedTopK
+from quorank.silos.protocol.session import Session
+from quorank.silos.sketch.files import load, save
+from quorank.silos.sketch.hashing import Hashing
 
 SERVER = "the coordinator"
 LEDGER = "ledger.json"

@@ -23,11 +23,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from quorank.arrays import Doubles
 from quorank.errors import BadInput, require
 from quorank.network import frames
-from quorank.silos.messages import MOST_BYTES, Envelope
-
-Doubles = npt.NDArray[np.float64]
+from quorank.silos.protocol.messages import MOST_BYTES, Envelope
 
 PIECE = 1 << 20
 """The most bytes of a piece."""

@@ -22,8 +22,8 @@ from threading import RLock, Thread
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from quorank.arrays import Doubles
 from quorank.errors import BadInput, require
 from quorank.network.declined import Declined, Refusal
 from quorank.network.silo_lessons import tells
@@ -32,11 +32,9 @@ from quorank.network.silo_messages import Message
 from quorank.network.silo_secrets import kept_identity
 from quorank.network.silo_store import SiloStore
 from quorank.network.silo_terms import SiloTerms
-from quorank.silos.cross_features import FIELDS
-from quorank.silos.holdings import Holding
-from quorank.silos.keys import Entropy
-
-Doubles = npt.NDArray[np.float64]
+from quorank.silos.learning.cross_features import FIELDS
+from quorank.silos.learning.holdings import Holding
+from quorank.silos.protocol.keys import Entropy
 
 WAIT = 2.0
 """Seconds that an answer waits for the work that it calls for."""

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from quorank.errors import require
 from quorank.network.silo_course import Course
@@ -26,14 +25,13 @@ from quorank.network.silo_messages import (
     written,
 )
 from quorank.network.silo_terms import SiloTerms
-from quorank.silos.comparison import FOLDS
-from quorank.silos.messages import Envelope, Kind
-from quorank.silos.relay import Relay, Traffic
-from quorank.silos.shared_statistics import vector_length
-from quorank.silos.validation import Tally, chosen_weight
+from quorank.silos.learning.comparison import FOLDS
+from quorank.silos.learning.shared_statistics import vector_length
+from quorank.silos.learning.validation import Tally, chosen_weight
+from quorank.silos.protocol.messages import Envelope, Kind
+from quorank.silos.protocol.relay import Relay, Traffic
 from quorank.text import FEATURE_NAMES
 
-Doubles = npt.NDArray[np.float64]
 Put = Callable[[int, bytes], None]
 """Adds a record to what a party is told."""
 

@@ -13,13 +13,13 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from quorank.errors import BadInput, Interrupted
-from quorank.experiments.runner import interruptible
 from quorank.network.flower_network import NetworkDown
 from quorank.network.metrics import monitor
 from quorank.network.observe import EventLog
 from quorank.network.silo_home import SiloHome
 from quorank.network.silo_service import SiloService
 from quorank.network.transport import Transport
+from quorank.process import interruptible
 
 Line = tuple[Transport, Callable[[], None], Callable[[], bool]]
 """A network that is up: what carries messages, what keeps it alive, whether it is there."""

@@ -3,7 +3,7 @@
 Noise is drawn from a secret by what it is for: the document of a sketch, the field of a table, the columns of a question.
 The same question is so answered with the same cells, whoever asks and however often, also after a restart; fresh noise
 would be averaged away by asking again. In a rehearsal all of it follows from the seed, as in one process
-(`quorank.silos.exchange`), and nothing is secret but the seals.
+(`quorank.silos.protocol.exchange`), and nothing is secret but the seals.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from quorank.errors import BadInput, require
 from quorank.files import atomically
 from quorank.network.silo_store import SiloStore
 from quorank.network.silo_terms import SiloTerms
-from quorank.silos.discrete_laplace import Stream, SystemStream
-from quorank.silos.exchange import addressed as addressed_sketches
-from quorank.silos.exchange import secret
-from quorank.silos.keys import Entropy, Identity, derive
-from quorank.silos.messages import KEY
-from quorank.silos.owner import ByQuestion, Streams
-from quorank.silos.party import addressed as addressed_answers
-from quorank.silos.shared_statistics import addressed as addressed_statistics
+from quorank.silos.learning.shared_statistics import addressed as addressed_statistics
+from quorank.silos.protocol.discrete_laplace import Stream, SystemStream
+from quorank.silos.protocol.exchange import addressed as addressed_sketches
+from quorank.silos.protocol.exchange import secret
+from quorank.silos.protocol.keys import Entropy, Identity, derive
+from quorank.silos.protocol.messages import KEY
+from quorank.silos.protocol.owner import ByQuestion, Streams
+from quorank.silos.protocol.party import addressed as addressed_answers
 
 IDENTITY = "identity.key"
 _SECRETS = "secrets"

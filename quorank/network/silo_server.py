@@ -15,16 +15,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
-
+from quorank.arrays import Doubles
 from quorank.errors import BadInput, require
 from quorank.network.silo_messages import Message
 from quorank.network.silo_phases import DONE, PHASES, Phases
 from quorank.network.silo_store import SiloStore
 from quorank.network.silo_terms import SiloTerms
-
-Doubles = npt.NDArray[np.float64]
 
 NAME = "coordinator"
 

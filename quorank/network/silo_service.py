@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from quorank.errors import BadInput
-from quorank.experiments import storage
+from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment import Experiment
 from quorank.files import write_whole
 from quorank.network import notices

@@ -17,14 +17,14 @@ from typing import Any
 
 from quorank.errors import BadInput, require
 from quorank.parts import read_fields, suggest, to_table
-from quorank.silos.augmented import Augment
-from quorank.silos.comparison import Setting
-from quorank.silos.exchange import Protocol
-from quorank.silos.group import Group
-from quorank.silos.instances import Lists
-from quorank.silos.labels import LABELS, Judged
-from quorank.silos.shape import Shape
-from quorank.silos.training import TRAININGS, Descent
+from quorank.silos.learning.augmented import Augment
+from quorank.silos.learning.comparison import Setting
+from quorank.silos.learning.instances import Lists
+from quorank.silos.learning.labels import LABELS, Judged
+from quorank.silos.learning.training import TRAININGS, Descent
+from quorank.silos.protocol.exchange import Protocol
+from quorank.silos.protocol.group import Group
+from quorank.silos.sketch.shape import Shape
 from quorank.text import Features
 
 VERSION = 1

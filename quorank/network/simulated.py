@@ -12,8 +12,8 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from quorank.arrays import Doubles, Floats, Integers
 from quorank.errors import require
 from quorank.experiments.documents import read_document
 from quorank.experiments.experiment import Experiment
@@ -23,14 +23,10 @@ from quorank.federation import Simulator, wire
 from quorank.federation.personal import Shared as SharedRanker
 from quorank.network import frames
 from quorank.privacy import Mechanism, SecureSum
-from quorank.privacy.integer_sums import IntegerSums
+from quorank.privacy.mechanisms.integer_sums import IntegerSums
 
 if TYPE_CHECKING:
     from quorank.network.secure_simulated import SimulatedMembers
-
-Doubles = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float32]
 
 
 def check(experiment: Experiment) -> None:

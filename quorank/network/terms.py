@@ -19,8 +19,8 @@ from quorank.federation.personal import PERSONALISATIONS, Personalisation, Share
 from quorank.learning import LEARNERS, PDGD
 from quorank.parts import Family, to_table
 from quorank.privacy import PRIVACIES, Mechanism, NoPrivacy, Privacy, SecureSum, Setting
-from quorank.privacy.figure_response import FigureResponse
-from quorank.privacy.integer_sums import IntegerSums
+from quorank.privacy.mechanisms.figure_response import FigureResponse
+from quorank.privacy.mechanisms.integer_sums import IntegerSums
 from quorank.rankers import RANKERS, Linear, Ranker
 
 VERSION, REPORTING = 1, 2

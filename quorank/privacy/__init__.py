@@ -1,14 +1,14 @@
 """What is done to an update before it leaves."""
 
 from quorank.parts import Family
-from quorank.privacy.gaussian import ClippedGaussian
-from quorank.privacy.integer_sums import SecureSum
-from quorank.privacy.mechanism import Mechanism, Plain
-from quorank.privacy.none import NoPrivacy
-from quorank.privacy.published import PublishedLaplace
-from quorank.privacy.randomised_response import RandomisedResponse
-from quorank.privacy.setting import Setting
-from quorank.privacy.signs import Signs
+from quorank.privacy.mechanisms.gaussian import ClippedGaussian
+from quorank.privacy.mechanisms.integer_sums import SecureSum
+from quorank.privacy.mechanisms.mechanism import Mechanism, Plain
+from quorank.privacy.mechanisms.none import NoPrivacy
+from quorank.privacy.mechanisms.published import PublishedLaplace
+from quorank.privacy.mechanisms.randomised_response import RandomisedResponse
+from quorank.privacy.mechanisms.setting import Setting
+from quorank.privacy.mechanisms.signs import Signs
 
 Privacy = NoPrivacy | ClippedGaussian | PublishedLaplace | RandomisedResponse | SecureSum | Signs
 PRIVACIES: Family[Privacy] = Family(

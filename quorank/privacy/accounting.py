@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from quorank.errors import require
-from quorank.privacy.setting import Setting
+from quorank.privacy.mechanisms.setting import Setting
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent

@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from quorank.arrays import Doubles
 from quorank.errors import BadInput
-from quorank.privacy.mechanism import Mechanism
-from quorank.privacy.setting import Setting
+from quorank.privacy.mechanisms.mechanism import Mechanism
+from quorank.privacy.mechanisms.setting import Setting
 
 FORMAT = 1
-Doubles = npt.NDArray[np.float64]
 
 
 def ledger(

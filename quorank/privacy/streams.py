@@ -15,17 +15,17 @@ import hashlib
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from numba.extending import overload
 
 from quorank import draws
+from quorank.arrays import Doubles, Uint32s, Uint64s
 from quorank.compiled import kernel
 from quorank.draws import Purpose
 from quorank.errors import require
 
 Seed = int | bytes
 """A simulation's seed, or a secret."""
-Key = npt.NDArray[np.uint64] | npt.NDArray[np.uint32]
+Key = Uint64s | Uint32s
 """Of the simulations' generator (64-bit numbers), or of the cipher (32-bit numbers)."""
 
 SECRET_BYTES = 32
@@ -65,7 +65,7 @@ def quarter_round(a: Any, b: Any, c: Any, d: Any) -> Any:
 
 
 @kernel
-def chacha20(n0: Any, n1: Any, n2: Any, n3: Any, key: npt.NDArray[np.uint32]) -> Any:
+def chacha20(n0: Any, n1: Any, n2: Any, n3: Any, key: Uint32s) -> Any:
     """The first four words of ChaCha20's block for a counter n0 and a nonce (n1, n2, n3) (RFC 8439, §2.3)."""
     a0, a1, a2, a3 = _C0, _C1, _C2, _C3
     b0, b1, b2, b3 = np.uint64(key[0]), np.uint64(key[1]), np.uint64(key[2]), np.uint64(key[3])
@@ -84,9 +84,7 @@ def chacha20(n0: Any, n1: Any, n2: Any, n3: Any, key: npt.NDArray[np.uint32]) ->
 
 
 @kernel
-def secret_pair(
-    key: npt.NDArray[np.uint32], block: int, interaction: int, client: int, round_: int
-) -> tuple[float, float]:
+def secret_pair(key: Uint32s, block: int, interaction: int, client: int, round_: int) -> tuple[float, float]:
     """Two numbers in [0, 1) with 53 random bits from the cipher's words, made as `draws.uniform_pair` makes them."""
     w0, w1, w2, w3 = chacha20(block, interaction, client, round_, key)
     scale = 1.0 / 9007199254740992.0
@@ -109,7 +107,7 @@ def _chosen(key: Any, block: Any, interaction: Any, client: Any, round_: Any) ->
 
 
 @kernel
-def fill_normal(key: Any, interaction: int, client: int, round_: int, out: npt.NDArray[np.float64]) -> None:
+def fill_normal(key: Any, interaction: int, client: int, round_: int, out: Doubles) -> None:
     """The first len(out) standard normal draws of an address, made as `draws.fill_normal` makes them."""
     for i in range(0, len(out), 2):
         first, second = uniform_pair(key, i >> 1, interaction, client, round_)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from quorank.arrays import Doubles, Floats
 from quorank.data.ranking import RankingData, pad
 from quorank.errors import require
 from quorank.parts import Family
@@ -18,9 +19,7 @@ RANKERS: Family[Ranker] = Family("ranker", Linear, MLP)  # a new ranker: its fil
 __all__ = ["MLP", "RANKERS", "Linear", "Ranker", "scores"]
 
 
-def scores(
-    ranker: Ranker, theta: npt.NDArray[np.float64], features: npt.ArrayLike | RankingData
-) -> npt.NDArray[np.float32]:
+def scores(ranker: Ranker, theta: Doubles, features: npt.ArrayLike | RankingData) -> Floats:
     """f_θ of every row of `features` (rows, n_features)."""
     if isinstance(features, RankingData):
         padded, n = features.padded, features.n_features

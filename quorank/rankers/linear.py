@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
+
+from quorank.arrays import Doubles
 
 
 @dataclass(frozen=True)
@@ -20,5 +21,5 @@ class Linear:
         """Parameters for lists of `n_features`."""
         return n_features
 
-    def initial(self, n_features: int, seed: int) -> npt.NDArray[np.float64]:
+    def initial(self, n_features: int, seed: int) -> Doubles:
         return np.zeros(n_features)

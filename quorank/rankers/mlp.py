@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from quorank.arrays import Doubles
 from quorank.draws import Purpose, normals
 from quorank.errors import require
 
@@ -32,7 +32,7 @@ class MLP:
         """Parameters for lists of `n_features`."""
         return (n_features + 2) * self.hidden
 
-    def initial(self, n_features: int, seed: int) -> npt.NDArray[np.float64]:
+    def initial(self, n_features: int, seed: int) -> Doubles:
         if self.start == "zero":
             return np.zeros(self.size(n_features))
         theta = normals(seed, Purpose.INITIAL, self.size(n_features))

@@ -13,16 +13,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
+from quorank.arrays import Doubles, Floats, Integers
 from quorank.compiled import kernel
 from quorank.data.ranking import LANES
-
-Floats = npt.NDArray[np.float32]
-Doubles = npt.NDArray[np.float64]
 
 
 def _emit_dots(context: Any, builder: Any, x_data: Any, w_data: list[Any], count: Any) -> list[Any]:
@@ -181,8 +178,8 @@ def score_lists(
     packed: Floats,
     hidden: int,
     padded: Floats,
-    starts: npt.NDArray[np.int64],
-    lengths: npt.NDArray[np.int64],
+    starts: Integers,
+    lengths: Integers,
     scores: Floats,
     activation: Floats,
 ) -> None:
@@ -226,7 +223,7 @@ def add_gradients(
     n_features: int,
     padded: Floats,
     start: int,
-    documents: npt.NDArray[np.int64],
+    documents: Integers,
     amounts: Doubles,
     count: int,
     activation: Floats,

@@ -15,15 +15,11 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from quorank.arrays import Doubles, Int8s, Int32s, Integers
 from quorank.draws import Purpose, key_of, uniforms
 from quorank.errors import require
 from quorank.silos.generated_kernel import alias, draw_lengths, mixtures, topic_of, write, zipf
-
-Integers = npt.NDArray[np.int64]
-Small = npt.NDArray[np.int32]
-Doubles = npt.NDArray[np.float64]
 
 TOPICS, QUERIES = 1, 2  # rounds of the addresses of topics and queries; documents have higher ones
 SYLLABLES = [c + v for c in "bdfgklmnprstvz" for v in "aeiou"]
@@ -33,8 +29,8 @@ class Terms(NamedTuple):
     """One field of many documents: document d has terms[offsets[d] : offsets[d + 1]], so many times each."""
 
     offsets: Integers
-    terms: Small  # ascending within a document
-    counts: Small
+    terms: Int32s  # ascending within a document
+    counts: Int32s
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +45,7 @@ class GeneratedParty:
     queries: tuple[Integers, ...]  # terms of each query, different ones
     query_topics: Integers
 
-    def grades(self, topic: int, strong: float, weak: float) -> npt.NDArray[np.int8]:
+    def grades(self, topic: int, strong: float, weak: float) -> Int8s:
         """(documents,) 2 where the topic's share is at least `strong`, 1 where it is at least `weak`, else 0."""
         has = np.where(self.main == topic, self.share, 0.0)
         has = has + np.where(self.second == topic, 1.0 - self.share, 0.0)
@@ -104,7 +100,7 @@ class Generator:
         base = len(SYLLABLES)
         return [_word(number, base) for number in range(self.vocabulary)]
 
-    def topic_table(self, seed: int) -> Small:
+    def topic_table(self, seed: int) -> Int32s:
         """(topics, topic_terms) the terms of each topic, its most frequent first, none of the commonest hundredth."""
         commonest = self.vocabulary // 100
         out = np.empty((self.topics, self.topic_terms), dtype=np.int32)
@@ -115,7 +111,7 @@ class Generator:
             out[topic] = commonest + np.argsort(draws, kind="stable")[: self.topic_terms]
         return out
 
-    def party(self, number: int, seed: int = 1, topics: Small | None = None) -> GeneratedParty:
+    def party(self, number: int, seed: int = 1, topics: Int32s | None = None) -> GeneratedParty:
         """All that party `number` holds."""
         require(0 <= number < self.parties, f"there are {self.parties} parties, got number {number}")
         table = self.topic_table(seed) if topics is None else topics
@@ -134,7 +130,7 @@ class Generator:
         queries, about_topics = self._queries(seed, number, table)
         return GeneratedParty(fields[0], fields[1], main, second, share, queries, about_topics)
 
-    def _queries(self, seed: int, number: int, table: Small) -> tuple[tuple[Integers, ...], Integers]:
+    def _queries(self, seed: int, number: int, table: Int32s) -> tuple[tuple[Integers, ...], Integers]:
         """Terms of a topic, the frequent ones rather: without replacement, with the topic's own weights."""
         weights = zipf(self.topic_terms, 0.8)
         terms, topics = [], np.empty(self.queries, dtype=np.int64)

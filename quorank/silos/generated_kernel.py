@@ -5,15 +5,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 
+from quorank.arrays import Doubles, Int32s, Integers, Uint64s
 from quorank.compiled import kernel
 from quorank.draws import uniform_pair
-
-Integers = npt.NDArray[np.int64]
-Small = npt.NDArray[np.int32]
-Doubles = npt.NDArray[np.float64]
-Keys = npt.NDArray[np.uint64]
 
 DOCUMENTS = 8
 """The round in the addresses of documents; their fields have the next ones."""
@@ -25,7 +20,7 @@ def zipf(n: int, exponent: float) -> Doubles:
     return np.asarray(weights / weights.sum())
 
 
-def alias(probabilities: Doubles) -> tuple[Doubles, Small]:
+def alias(probabilities: Doubles) -> tuple[Doubles, Int32s]:
     """Walker's alias table: a draw costs one comparison, whatever the distribution."""
     n = len(probabilities)
     accept, other = probabilities * n, np.arange(n, dtype=np.int32)
@@ -34,7 +29,7 @@ def alias(probabilities: Doubles) -> tuple[Doubles, Small]:
 
 
 @kernel
-def _fill_alias(accept: Doubles, other: Small) -> None:
+def _fill_alias(accept: Doubles, other: Int32s) -> None:
     n = len(accept)
     small, large = np.empty(n, dtype=np.int32), np.empty(n, dtype=np.int32)
     n_small = n_large = 0
@@ -61,7 +56,7 @@ def _fill_alias(accept: Doubles, other: Small) -> None:
 
 
 @kernel
-def _pick(draw: float, accept: Doubles, other: Small) -> int:
+def _pick(draw: float, accept: Doubles, other: Int32s) -> int:
     place = draw * len(accept)
     column = int(place)
     return column if place - column < accept[column] else other[column]
@@ -78,7 +73,7 @@ def topic_of(first: float, second: float, party: int, parties: int, topics: int,
 
 @kernel
 def mixtures(
-    key: Keys,
+    key: Uint64s,
     party: int,
     parties: int,
     topics: int,
@@ -96,7 +91,7 @@ def mixtures(
         share[d] = 0.5 + 0.5 * a if second[d] != main[d] else 1.0
 
 
-def draw_lengths(key: Keys, party: int, field: int, documents: int, mean: int) -> Integers:
+def draw_lengths(key: Uint64s, party: int, field: int, documents: int, mean: int) -> Integers:
     """Log-normal with a standard deviation of about a third, at least one term."""
     out = np.empty(documents, dtype=np.int64)
     _fill_lengths(key, party, field, float(mean), out)
@@ -104,7 +99,7 @@ def draw_lengths(key: Keys, party: int, field: int, documents: int, mean: int) -
 
 
 @kernel
-def _fill_lengths(key: Keys, party: int, field: int, mean: float, out: Integers) -> None:
+def _fill_lengths(key: Uint64s, party: int, field: int, mean: float, out: Integers) -> None:
     spread = 0.33
     for d in range(len(out)):
         a, b = uniform_pair(key, 3 + field, d, party, DOCUMENTS)
@@ -114,7 +109,7 @@ def _fill_lengths(key: Keys, party: int, field: int, mean: float, out: Integers)
 
 @kernel
 def write(
-    key: Keys,
+    key: Uint64s,
     party: int,
     field: int,
     lengths: Integers,
@@ -123,12 +118,12 @@ def write(
     share: Doubles,
     about: float,
     repeat: float,
-    table: Small,
+    table: Int32s,
     common_accept: Doubles,
-    common_other: Small,
+    common_other: Int32s,
     topic_accept: Doubles,
-    topic_other: Small,
-) -> tuple[Integers, Small, Small]:
+    topic_other: Int32s,
+) -> tuple[Integers, Int32s, Int32s]:
     """The documents of a field, a word at a time, counted."""
     offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
     terms = np.empty(lengths.sum(), dtype=np.int32)

@@ -14,7 +14,7 @@ from quorank.text.features import (
 from quorank.text.field_statistics import FieldStatistics, pooled
 from quorank.text.index import UNSEEN, Index
 from quorank.text.ranking_rows import QueryRows, collection_rows, to_ranking_data
-from quorank.text.reading import read_collection
+from quorank.text.readers import read_collection
 from quorank.text.tokens import TOKENISERS, Tokeniser
 
 __all__ = [

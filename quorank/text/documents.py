@@ -9,13 +9,14 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from quorank.arrays import Booleans, Doubles, Int32s, Integers
 from quorank.compiled import kernel
 from quorank.errors import require
 from quorank.text.collection import Document, refuse_twice
-from quorank.text.features import Doubles, Features, FieldCounts, pair_features
+from quorank.text.features import Features, FieldCounts, pair_features
 from quorank.text.field_statistics import FieldStatistics
 from quorank.text.formulas import bm25_robertson
-from quorank.text.index import Index, Ints, Longs
+from quorank.text.index import Index
 from quorank.text.tokens import Tokeniser
 
 
@@ -67,7 +68,7 @@ class IndexedDocuments:
 
         return pair_features(counted(self.body, body), counted(self.title, title), features)
 
-    def best(self, terms: Sequence[str], depth: int, features: Features | None = None) -> Longs:
+    def best(self, terms: Sequence[str], depth: int, features: Features | None = None) -> Integers:
         """The rows of at most `depth` documents with the highest BM25 of the body, best first.
 
         Only documents that hold a term count; of equal ones the earlier comes first.
@@ -88,15 +89,15 @@ class IndexedDocuments:
 
 @kernel
 def _add_bm25(
-    documents: Ints,
-    counts: Ints,
-    lengths: Longs,
+    documents: Int32s,
+    counts: Int32s,
+    lengths: Integers,
     mean_length: float,
     idf: float,
     k1: float,
     b: float,
     scores: Doubles,
-    found: npt.NDArray[np.bool_],
+    found: Booleans,
 ) -> None:
     for i in range(len(documents)):
         d = documents[i]

@@ -17,6 +17,7 @@ from typing import ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
+from quorank.arrays import Doubles
 from quorank.compiled import kernel
 from quorank.errors import require
 from quorank.parts import Family
@@ -30,8 +31,6 @@ from quorank.text.formulas import (
     jelinek_mercer,
     term_frequency,
 )
-
-Doubles = npt.NDArray[np.float64]
 
 FIELD_FEATURES = ("length", "TF", "IDF", "TF-IDF", "BM25", "LMIR.ABS", "LMIR.DIR", "LMIR.JM")
 FEATURE_NAMES = tuple(f"{name} of {part}" for part in ("body", "title") for name in FIELD_FEATURES)

@@ -9,11 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from quorank.arrays import Doubles
 from quorank.errors import require
-
-Doubles = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,11 +13,9 @@ any term that does occur. A document without text says nothing of its own, so it
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from quorank.arrays import Doubles
 from quorank.compiled import kernel
-
-Doubles = npt.NDArray[np.float64]
 
 HALF = 0.5
 """Occurrences that stand for none."""

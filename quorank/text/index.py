@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from quorank.arrays import Doubles, Int32s, Integers
 from quorank.compiled import kernel
 from quorank.errors import require
 from quorank.text.collection import Document
@@ -21,9 +22,6 @@ from quorank.text.field_statistics import FieldStatistics
 from quorank.text.scanning import Words
 from quorank.text.tokens import Tokeniser, spaced
 
-Doubles = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int32]
-Longs = npt.NDArray[np.int64]
 FieldName = Literal["body", "title"]
 
 _BLOCK = 1 << 20  # bytes of text that are counted at once
@@ -39,15 +37,15 @@ class Index:
     vocabulary: list[str] = field(repr=False)  # term id → term
     ids: dict[str, int] = field(repr=False)  # term → term id
     # by document: terms[offsets[d] : offsets[d + 1]], ascending, and how often each occurs
-    offsets: Longs = field(repr=False)
-    terms: Ints = field(repr=False)
-    counts: Ints = field(repr=False)
+    offsets: Integers = field(repr=False)
+    terms: Int32s = field(repr=False)
+    counts: Int32s = field(repr=False)
     # by term: documents posting_documents[posting_offsets[t] : posting_offsets[t + 1]], ascending
-    posting_offsets: Longs = field(repr=False)
-    posting_documents: Ints = field(repr=False)
-    posting_counts: Ints = field(repr=False)
-    lengths: Longs = field(repr=False)  # (documents,) terms of a document, with repetitions
-    collection_frequency: Longs = field(repr=False)  # (vocabulary,)
+    posting_offsets: Integers = field(repr=False)
+    posting_documents: Int32s = field(repr=False)
+    posting_counts: Int32s = field(repr=False)
+    lengths: Integers = field(repr=False)  # (documents,) terms of a document, with repetitions
+    collection_frequency: Integers = field(repr=False)  # (vocabulary,)
 
     @classmethod
     def build(cls, documents: Iterable[Document], tokeniser: Tokeniser, field: FieldName = "body") -> Index:
@@ -75,12 +73,12 @@ class Index:
         return len(self.vocabulary)
 
     @cached_property
-    def document_frequency(self) -> Longs:
+    def document_frequency(self) -> Integers:
         """(vocabulary,) documents that hold a term."""
         return np.diff(self.posting_offsets)
 
     @cached_property
-    def distinct(self) -> Longs:
+    def distinct(self) -> Integers:
         """(documents,) distinct terms of a document."""
         return np.diff(self.offsets)
 
@@ -92,11 +90,11 @@ class Index:
     def mean_length(self) -> float:
         return self.collection_length / self.n_documents if self.n_documents else 0.0
 
-    def term_ids(self, terms: Sequence[str]) -> Ints:
+    def term_ids(self, terms: Sequence[str]) -> Int32s:
         """Ids of terms as the tokeniser gives them, in their order, UNSEEN for one that no document holds."""
         return np.array([self.ids.get(term, UNSEEN) for term in terms], dtype=np.int32)
 
-    def counts_of(self, documents: npt.ArrayLike, terms: Ints) -> Doubles:
+    def counts_of(self, documents: npt.ArrayLike, terms: Int32s) -> Doubles:
         """(documents, terms) how often each document holds each term."""
         rows = np.ascontiguousarray(documents, dtype=np.int64)
         require(
@@ -108,7 +106,7 @@ class Index:
         _look_up(self.offsets, self.terms, self.counts, rows, wanted, out)
         return out
 
-    def statistics(self, terms: Ints) -> FieldStatistics:
+    def statistics(self, terms: Int32s) -> FieldStatistics:
         """The numbers that features need, for these terms."""
         wanted = self._checked(terms)
         seen = wanted >= 0
@@ -123,7 +121,7 @@ class Index:
             float(len(self.terms)),
         )
 
-    def postings(self, term: int) -> tuple[Ints, Ints]:
+    def postings(self, term: int) -> tuple[Int32s, Int32s]:
         """The documents that hold a term, ascending, and how often each does."""
         if term == UNSEEN:
             return self.posting_documents[:0], self.posting_counts[:0]
@@ -131,7 +129,7 @@ class Index:
         part = slice(self.posting_offsets[term], self.posting_offsets[term + 1])
         return self.posting_documents[part], self.posting_counts[part]
 
-    def top(self, term: int, k: int) -> tuple[Ints, Ints]:
+    def top(self, term: int, k: int) -> tuple[Int32s, Int32s]:
         """Exact reverse top K: the k documents with most occurrences of a term; of equal ones the earlier."""
         documents, counts = self.postings(term)
         if len(counts) > k > 0:
@@ -143,7 +141,7 @@ class Index:
         order = np.argsort(-counts, kind="stable")[: max(k, 0)]
         return documents[order], counts[order]
 
-    def _checked(self, terms: Ints) -> Ints:
+    def _checked(self, terms: Int32s) -> Int32s:
         wanted = np.ascontiguousarray(terms, dtype=np.int32)
         require(
             wanted.ndim == 1
@@ -164,7 +162,7 @@ class _Counter:
         )  # number of a word → id of its term, UNSEEN if it is left out
         self.vocabulary: list[str] = []
         self.ids: dict[str, int] = {}
-        self.blocks: list[tuple[Ints, Ints, Longs, Longs]] = []
+        self.blocks: list[tuple[Int32s, Int32s, Integers, Integers]] = []
 
     def add(self, texts: list[bytes]) -> None:
         known = len(self.words)
@@ -203,14 +201,14 @@ class _Counter:
 
 @kernel
 def _count(
-    numbers: Ints,
-    offsets: Longs,
-    term_of: Ints,
-    place: Longs,
-    terms: Ints,
-    counts: Ints,
-    distinct: Longs,
-    lengths: Longs,
+    numbers: Int32s,
+    offsets: Integers,
+    term_of: Int32s,
+    place: Integers,
+    terms: Int32s,
+    counts: Int32s,
+    distinct: Integers,
+    lengths: Integers,
 ) -> int:
     """Terms of each document in the order of first sight, and how often; returns how many there are."""
     used = 0
@@ -235,7 +233,9 @@ def _count(
 
 
 @kernel
-def _transposed(offsets: Longs, columns: Ints, counts: Ints, n_columns: int) -> tuple[Longs, Ints, Ints]:
+def _transposed(
+    offsets: Integers, columns: Int32s, counts: Int32s, n_columns: int
+) -> tuple[Integers, Int32s, Int32s]:
     """The same sparse matrix by column: rows ascending within each column."""
     turned_offsets = np.zeros(n_columns + 1, dtype=np.int64)
     for i in range(len(columns)):
@@ -254,7 +254,9 @@ def _transposed(offsets: Longs, columns: Ints, counts: Ints, n_columns: int) -> 
 
 
 @kernel
-def _look_up(offsets: Longs, terms: Ints, counts: Ints, rows: Longs, wanted: Ints, out: Doubles) -> None:
+def _look_up(
+    offsets: Integers, terms: Int32s, counts: Int32s, rows: Integers, wanted: Int32s, out: Doubles
+) -> None:
     for r in range(len(rows)):
         first, last = offsets[rows[r]], offsets[rows[r] + 1]
         for k in range(len(wanted)):

@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from quorank.arrays import Doubles
 from quorank.data.normalize import normalize_queries
 from quorank.data.ranking import RankingData
 from quorank.errors import require
@@ -23,7 +24,7 @@ class QueryRows:
 
     query_id: str
     document_ids: Sequence[str] = field(repr=False)  # (documents,)
-    features: npt.NDArray[np.float64] = field(repr=False)  # (documents, features)
+    features: Doubles = field(repr=False)  # (documents, features)
     labels: npt.ArrayLike = field(repr=False)  # (documents,) grades, 0 is not relevant
 
 

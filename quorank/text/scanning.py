@@ -12,11 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from quorank.arrays import Bytes, Int32s, Integers, Uint64s
 from quorank.compiled import kernel
-
-Bytes = npt.NDArray[np.uint8]
-Ints = npt.NDArray[np.int32]
-Longs = npt.NDArray[np.int64]
 
 _BASIS, _PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)  # of the hash FNV-1a
 _32 = np.uint64(32)
@@ -47,7 +44,7 @@ class Words:
         places = (ends - ends[0]).tolist()
         return [text[a:b].decode() for a, b in pairwise(places)]
 
-    def scan(self, texts: list[bytes]) -> tuple[Ints, Longs]:
+    def scan(self, texts: list[bytes]) -> tuple[Int32s, Integers]:
         """The numbers of all words, and where each text's begin; words are divided by spaces (see `spaced`)."""
         block = np.frombuffer(b"\n".join(texts), dtype=np.uint8)
         numbers = np.empty(len(block) // 2 + 1, dtype=np.int32)
@@ -84,7 +81,7 @@ def _place(hash_: Any, mask: Any) -> Any:
 
 
 @kernel
-def _refill(slots: Ints, hashes: npt.NDArray[np.uint64], count: int) -> None:
+def _refill(slots: Int32s, hashes: Uint64s, count: int) -> None:
     mask = np.uint64(len(slots) - 1)
     for word in range(count):
         at = _place(hashes[word], mask)
@@ -96,13 +93,13 @@ def _refill(slots: Ints, hashes: npt.NDArray[np.uint64], count: int) -> None:
 @kernel
 def _scan(
     block: Bytes,
-    slots: Ints,
-    hashes: npt.NDArray[np.uint64],
-    ends: Longs,
+    slots: Int32s,
+    hashes: Uint64s,
+    ends: Integers,
     letters: Bytes,
-    state: Longs,
-    numbers: Ints,
-    offsets: Longs,
+    state: Integers,
+    numbers: Int32s,
+    offsets: Integers,
 ) -> bool:
     """Go on from `state` (byte, words read, texts read, words known); False when a table is full."""
     byte_at, read, text, known = state[0], state[1], state[2], state[3]

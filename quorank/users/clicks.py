@@ -7,11 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from quorank.arrays import Booleans, Doubles, Int8s, Integers, Uint64s
 from quorank.compiled import kernel
 from quorank.draws import BATCH, Purpose, fill_batch, key_of
 from quorank.errors import BadInput, require
-
-Doubles = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,19 +24,19 @@ class ClickTables:
 
 @kernel
 def click_list(
-    labels: npt.NDArray[np.int8],
+    labels: Int8s,
     start: int,
-    shown: npt.NDArray[np.int64],
+    shown: Integers,
     k: int,
     examine: Doubles,
     click: Doubles,
     stop: Doubles,
     model: int,
-    key: npt.NDArray[np.uint64],
+    key: Uint64s,
     interaction: int,
     client: int,
     round_: int,
-    clicked: npt.NDArray[np.bool_],
+    clicked: Booleans,
     draws: Doubles,
 ) -> int:
     """Walk down shown[:k] by one of the click models, fill clicked[:k], return the rank of the first click or −1.
@@ -76,7 +75,7 @@ def simulate_clicks(
     round_: int = 0,
     client: int = 0,
     interaction: int = 0,
-) -> npt.NDArray[np.bool_]:
+) -> Booleans:
     """Clicks on one shown list, given the labels from the top down: the same draws as in the simulator."""
     shown_labels = np.ascontiguousarray(labels, dtype=np.int8)
     k = len(shown_labels)

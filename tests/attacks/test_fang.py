@@ -12,8 +12,8 @@ from honest_cohorts import first, honest_updates
 from quorank.attacks import Fang
 from quorank.attacks.fang import beyond_extremes, lambda_bound
 from quorank.draws import Purpose, key_of
-from quorank.federation.krum import Krum, MultiKrum
-from quorank.federation.trimmed import Median, TrimmedMean
+from quorank.federation.rules.krum import Krum, MultiKrum
+from quorank.federation.rules.trimmed import Median, TrimmedMean
 
 KEY = key_of(1, Purpose.ATTACK)
 BOTH = ("partial", "full")

@@ -10,7 +10,7 @@ import pytest
 from command_line import Outcome, Quorank
 
 from quorank.data import DataSource, load
-from quorank.evaluation.metrics import dcg
+from quorank.metrics.lists import dcg
 
 
 @pytest.mark.parametrize("what", ["", "ranker.json"])

@@ -131,7 +131,7 @@ def test_an_audit_of_a_run_with_too_little_noise_fails(
     quorank: Quorank, private_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same claim, a hundredth of the noise: the canaries stand out, and the audit exits with 1."""
-    from quorank.privacy.gaussian import GaussianMechanism
+    from quorank.privacy.mechanisms.gaussian import GaussianMechanism
 
     honest = GaussianMechanism.sum_multiplier.fget
     monkeypatch.setattr(GaussianMechanism, "sum_multiplier", property(lambda self: honest(self) / 100))

@@ -30,7 +30,7 @@ def study_file(own_folder: Path) -> None:
 
 @pytest.fixture
 def fewer(monkeypatch: pytest.MonkeyPatch) -> None:
-    from quorank.heuristics import rehearsal
+    from quorank.tuning.studies import rehearsal
 
     for name in ("PILOT", "CALIBRATION", "CHECK"):
         monkeypatch.setattr(rehearsal, name, 1500)

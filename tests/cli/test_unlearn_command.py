@@ -17,12 +17,15 @@ from unlearning_runs import experiment, kept, made
 
 from quorank.data.source import DataSource
 from quorank.errors import Interrupted
-from quorank.evaluation.ranker import Evaluator
-from quorank.experiments import runner, storage, unlearned_files, unlearned_run
-from quorank.experiments.erasure import erase
+from quorank.experiments import run_directory as storage
+from quorank.experiments import runner
+from quorank.experiments.unlearning import files as unlearned_files
+from quorank.experiments.unlearning import records as unlearned_run
+from quorank.experiments.unlearning.erasure import erase
 from quorank.federation import Simulator
 from quorank.federation.unlearning import KeptRound, fresh_seed, rebuild, scaled_steps
 from quorank.files import write_whole
+from quorank.metrics.evaluator import Evaluator
 from quorank.rankers import Linear
 
 FLAGS = ("--compare", "--seeds", "1", "--json", "-q")

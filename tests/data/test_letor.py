@@ -9,7 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from quorank.data import letor, read_letor
+from quorank.data import read_letor
+from quorank.data.letor import reader as letor
 from quorank.errors import BadInput
 
 LARGEST = float(np.finfo(np.float32).max)
@@ -121,7 +122,7 @@ def test_every_number_is_the_float32_of_pythons_float(numbers):
 
 
 def test_numbers_of_seventeen_digits_are_settled_without_python():
-    from quorank.data.letor_kernel import _settle
+    from quorank.data.letor.kernel import _settle
 
     values = np.random.default_rng(1).lognormal(size=20_000)
     settled = 0

@@ -194,7 +194,7 @@ def test_any_query_is_shared_equally_often_and_a_share_of_zero_changes_nothing()
 
 
 def test_more_copies_of_shared_lists_than_memory_are_refused(tiny_graded, monkeypatch) -> None:
-    monkeypatch.setattr("quorank.data.label_split.MOST_SHARED", 10_000)
+    monkeypatch.setattr("quorank.data.partition.labels.MOST_SHARED", 10_000)
     with pytest.raises(BadInput, match="each of 20 clients holds its own copy of the shared lists"):
         LabelSplit(shared=0.5).split(tiny_graded, 20, 5, 1)
 

@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as arrays
 
 from quorank.data import Collection, RankingData
 from quorank.data.normalize import normalize_queries
-from quorank.data.preference_directions import directions, preference_labels, share_out, shared_part
+from quorank.data.partition.directions import directions, preference_labels, share_out, shared_part
 from quorank.data.synthetic import generate
 from quorank.errors import BadInput
 

@@ -14,7 +14,7 @@ from numbered import collections
 from quorank.data import Collection
 from quorank.data.intents import IntentCollection
 from quorank.data.partition import Preferences
-from quorank.data.preferences import shuffle_intents
+from quorank.data.partition.preferences import shuffle_intents
 from quorank.data.synthetic import generate
 from quorank.errors import BadInput
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from quorank.data import RankingData, read_letor, write_letor
-from quorank.data.writer import shortest
+from quorank.data.letor.writer import shortest
 from quorank.errors import BadInput
 
 number = st.floats(width=32, allow_nan=False, allow_infinity=False)

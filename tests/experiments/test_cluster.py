@@ -15,7 +15,7 @@ from quorank.errors import BadInput
 from quorank.experiments import cluster
 from quorank.experiments.documents import parse_document
 from quorank.experiments.grid import Grid, run_grid
-from quorank.experiments.storage import SUMMARY, is_finished
+from quorank.experiments.run_directory import SUMMARY, is_finished
 
 GRID = "[grid]\nseed = [1, 2]\n"
 

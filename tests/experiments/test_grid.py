@@ -12,13 +12,13 @@ from quick_runs import leave_pages_out, run_quickly
 from small_runs import SMALL, files_of
 
 from quorank.errors import BadInput
-from quorank.evaluation.runs import group_runs, load_runs
 from quorank.experiments import grid as grids
 from quorank.experiments import runner
 from quorank.experiments.documents import parse_document, read_document, set_values
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.grid import Grid, run_grid
 from quorank.experiments.runner import Interrupted
+from quorank.reports.runs import group_runs, load_runs
 
 
 def grid_of(text: str, *assignments: str) -> Grid:

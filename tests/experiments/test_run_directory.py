@@ -15,7 +15,8 @@ from quick_runs import run_quickly
 from small_runs import experiment, files_of
 
 from quorank.errors import BadInput
-from quorank.experiments import runner, storage
+from quorank.experiments import run_directory as storage
+from quorank.experiments import runner
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.runner import Interrupted, run_experiment
 

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from quorank.federation.bulyan import Bulyan, mean_around_median, successive_krum
-from quorank.federation.centred_clipping import CentredClipping, clipped_step
-from quorank.federation.geometric_median import GeometricMedian
-from quorank.federation.krum import Krum, MultiKrum
-from quorank.federation.mixing import Mixing, mix
-from quorank.federation.trimmed import Median, TrimmedMean
+from quorank.federation.rules.bulyan import Bulyan, mean_around_median, successive_krum
+from quorank.federation.rules.centred_clipping import CentredClipping, clipped_step
+from quorank.federation.rules.geometric_median import GeometricMedian
+from quorank.federation.rules.krum import Krum, MultiKrum
+from quorank.federation.rules.mixing import Mixing, mix
+from quorank.federation.rules.trimmed import Median, TrimmedMean
 from quorank.federation.trusted import trust_scores, trusted_mean
 
 

@@ -9,15 +9,15 @@ import pytest
 from scipy.spatial.distance import cdist
 
 from quorank.errors import BadInput
-from quorank.federation import distances as distances_module
-from quorank.federation.bulyan import Bulyan
-from quorank.federation.centred_clipping import CentredClipping
-from quorank.federation.distances import distances
-from quorank.federation.geometric_median import GeometricMedian
-from quorank.federation.krum import Krum, MultiKrum
-from quorank.federation.mixing import Mixing
-from quorank.federation.robust import AGGREGATION_RULES
-from quorank.federation.trimmed import Median, TrimmedMean
+from quorank.federation.rules import distances as distances_module
+from quorank.federation.rules.bulyan import Bulyan
+from quorank.federation.rules.centred_clipping import CentredClipping
+from quorank.federation.rules.distances import distances
+from quorank.federation.rules.geometric_median import GeometricMedian
+from quorank.federation.rules.krum import Krum, MultiKrum
+from quorank.federation.rules.mixing import Mixing
+from quorank.federation.rules.robust import AGGREGATION_RULES
+from quorank.federation.rules.trimmed import Median, TrimmedMean
 
 RULES = [
     *AGGREGATION_RULES,

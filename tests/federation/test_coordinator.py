@@ -16,8 +16,8 @@ from quorank.federation import Federation, Sampled, Simulator, servers, wire
 from quorank.federation import checkpoint as checkpoint_module
 from quorank.federation.asynchronous import Asynchronous
 from quorank.federation.coordinator import CHECKPOINT, JOURNAL, Coordinator, Rules
-from quorank.federation.krum import Krum
-from quorank.federation.trimmed import Median
+from quorank.federation.rules.krum import Krum
+from quorank.federation.rules.trimmed import Median
 from quorank.learning import Evolution, Simulation
 from quorank.network.rebuilding_run import without
 from quorank.privacy import ClippedGaussian, PublishedLaplace, RandomisedResponse, Signs

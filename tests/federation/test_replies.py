@@ -16,7 +16,7 @@ from quorank.federation import coordinator as coordinators
 from quorank.federation.asynchronous import Asynchronous
 from quorank.federation.coordinator import JOURNAL, Coordinator, Rules
 from quorank.federation.journal import Journal
-from quorank.federation.trimmed import Median
+from quorank.federation.rules.trimmed import Median
 from quorank.privacy import Plain
 
 SIZE = 7

@@ -11,11 +11,11 @@ import pytest
 from quorank.errors import BadInput
 from quorank.federation import Federation, wire
 from quorank.federation.coordinator import Coordinator, Rules
-from quorank.federation.mean import Mean
 from quorank.federation.reporting import Reporting
-from quorank.federation.trimmed import Median
+from quorank.federation.rules.mean import Mean
+from quorank.federation.rules.trimmed import Median
 from quorank.privacy import ClippedGaussian, NoPrivacy, Plain, Setting, Signs
-from quorank.privacy.figure_response import FigureResponse
+from quorank.privacy.mechanisms.figure_response import FigureResponse
 
 CLIENTS, SIZE, FIGURE = 5, 3, FigureResponse(3.0)
 SENT = [0, 3, 1, 3, 2]  # of 0 to 3 steps

@@ -14,7 +14,6 @@ from part_examples import EXAMPLES
 from quorank.attacks import Fang, SignFlip
 from quorank.data.ranking import RankingData
 from quorank.errors import BadInput
-from quorank.evaluation.rank_distance import intersection_distance, mean_distance, ranking_distances
 from quorank.federation import Add, Federation, Mean, Median, Momentum, Sampled, Simulator
 from quorank.federation.unlearning import (
     Calibration,
@@ -29,6 +28,7 @@ from quorank.federation.unlearning import (
 )
 from quorank.learning import PDGD, Evolution, Simulation
 from quorank.learning.simulation import STATISTICS, Work
+from quorank.metrics.rank_distance import intersection_distance, mean_distance, ranking_distances
 from quorank.privacy import ClippedGaussian, PublishedLaplace, RandomisedResponse, SecureSum
 from quorank.rankers import MLP, Linear
 from quorank.users import Cascade

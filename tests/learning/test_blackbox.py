@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorank.errors import BadInput
-from quorank.learning.blackbox import ends, gradients, places
+from quorank.learning.finite_differences import ends, gradients, places
 
 numbers = st.floats(-100.0, 100.0)
 

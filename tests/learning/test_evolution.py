@@ -12,11 +12,11 @@ from scipy import stats
 
 from quorank.draws import Purpose, key_of, philox_reference, uniforms
 from quorank.errors import BadInput
-from quorank.evaluation.ranker import Evaluator
 from quorank.federation import Adam, Federation, Simulator
 from quorank.learning import PDGD, Evolution, Simulation
 from quorank.learning.evolution import perturbation, rebuild
 from quorank.learning.simulation import STATISTICS, Work
+from quorank.metrics.evaluator import Evaluator
 from quorank.rankers import MLP, Linear
 from quorank.users import Cascade, PositionBased
 

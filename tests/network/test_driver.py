@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from quorank.data import DataSource, load
 from quorank.errors import BadInput, Interrupted
-from quorank.evaluation.ranker import Evaluator
 from quorank.federation import Federation, Sampled, Simulator, servers, wire
 from quorank.federation.asynchronous import Asynchronous
 from quorank.federation.coordinator import Coordinator, Rules
-from quorank.federation.krum import Krum
+from quorank.federation.rules.krum import Krum
 from quorank.learning import Evolution, Simulation
+from quorank.metrics.evaluator import Evaluator
 from quorank.network import frames
 from quorank.network.driver import OTHER_CLIENT, Driver, Own, Shared, Stopped, drive
 from quorank.network.simulated import Keeper, SimulatedClients

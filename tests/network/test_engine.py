@@ -13,8 +13,8 @@ from quick_runs import run_quickly
 from quorank.errors import BadInput, Interrupted
 from quorank.experiments.documents import parse_document, set_values
 from quorank.experiments.experiment import Experiment
+from quorank.experiments.run_directory import load_checkpoint
 from quorank.experiments.runner import Runner, run_experiment
-from quorank.experiments.storage import load_checkpoint
 from quorank.network.driver import Driver, Shared, Stopped
 from quorank.network.loopback import flower
 from quorank.network.simulated import SimulatedClients

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from flower_runs import experiment_of, write_collection
 
-from quorank.experiments import storage
+from quorank.experiments import run_directory as storage
 from quorank.experiments.runner import Runner
 from quorank.federation.asynchronous import Asynchronous
 from quorank.federation.coordinator import Coordinator, Rules

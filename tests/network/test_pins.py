@@ -23,7 +23,7 @@ from quorank.network.private_store import PrivateStore
 from quorank.network.secure_round import SHARES, envelope, opened
 from quorank.network.transport import BUSY, Failure, Memory
 from quorank.privacy import SecureSum
-from quorank.privacy.secure_identity import Identity
+from quorank.privacy.secure_sum.identity import Identity
 
 CLIENTS, MEMBERS = 4, 8
 

@@ -49,7 +49,7 @@ from quorank.network.simulated_user import SimulatedUser
 from quorank.network.terms import Terms
 from quorank.network.transport import Memory
 from quorank.privacy import ClippedGaussian, SecureSum
-from quorank.privacy.figure_response import FigureResponse
+from quorank.privacy.mechanisms.figure_response import FigureResponse
 
 CLIENTS, ROUNDS = 5, 3
 

@@ -30,12 +30,12 @@ from quorank.network.secure_round import (
     opened,
 )
 from quorank.privacy import ClippedGaussian, SecureSum, Setting
-from quorank.privacy.secure_client import SecureClient
-from quorank.privacy.secure_graph import Neighbourhood, neighbours_for
-from quorank.privacy.secure_identity import GuardedClient, Identity, SignedKeys, packed
-from quorank.privacy.secure_masks import Occasion
-from quorank.privacy.secure_messages import AdvertiseKeys, MaskedInput, ShareKeys, UnmaskRequest
-from quorank.privacy.secure_server import RoundFailed
+from quorank.privacy.secure_sum.client import SecureClient
+from quorank.privacy.secure_sum.graph import Neighbourhood, neighbours_for
+from quorank.privacy.secure_sum.identity import GuardedClient, Identity, SignedKeys, packed
+from quorank.privacy.secure_sum.masks import Occasion
+from quorank.privacy.secure_sum.messages import AdvertiseKeys, MaskedInput, ShareKeys, UnmaskRequest
+from quorank.privacy.secure_sum.server import RoundFailed
 
 SESSION, LENGTH = b"a session", 7
 TASK = wire.Task("run", 2, np.zeros(LENGTH))

@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives import serialization
 from devices import killed, shoot
 
 from quorank.errors import BadInput
-from quorank.experiments import storage
+from quorank.experiments import run_directory as storage
 from quorank.experiments.documents import parse_document
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.runner import Runner

@@ -28,7 +28,6 @@ from quorank.cli.silo import app
 from quorank.errors import BadInput
 from quorank.experiments.documents import parse_document, read_document
 from quorank.experiments.library import shipped
-from quorank.experiments.saved_ranker import read_ranker
 from quorank.network import flower_app, frames, notices, silo_run, silo_service
 from quorank.network.declined import Declined
 from quorank.network.observe import EventLog
@@ -45,11 +44,12 @@ from quorank.network.silo_server import SiloServer
 from quorank.network.silo_service import SiloService, ranker_bytes
 from quorank.network.transport import BUSY, Failure, Memory
 from quorank.network.worker import ANSWER_WORD, SENT, ask
-from quorank.silos.augmented import Augment
-from quorank.silos.comparison import Setting
-from quorank.silos.exchange import Protocol
-from quorank.silos.training import Averaging, RoundRobin
-from quorank.silos.trial import joint_ranker
+from quorank.rankers.ranker_file import read_ranker
+from quorank.silos.learning.augmented import Augment
+from quorank.silos.learning.comparison import Setting
+from quorank.silos.learning.training import Averaging, RoundRobin
+from quorank.silos.learning.trial import joint_ranker
+from quorank.silos.protocol.exchange import Protocol
 
 NAMES = ("north", "south", "west")
 SMALL = """\

@@ -37,13 +37,13 @@ from quorank.network.silo_server import SiloServer
 from quorank.network.silo_store import SiloStore
 from quorank.network.silo_terms import SiloTerms
 from quorank.network.transport import Arrival
-from quorank.silos.budget import BudgetLedger, Release
-from quorank.silos.comparison import Setting
-from quorank.silos.exchange import Protocol
-from quorank.silos.labels import ReferenceRank
-from quorank.silos.messages import Envelope, Kind
-from quorank.silos.training import Averaging, Clicks, RoundRobin
-from quorank.silos.trial import answers_for, prepare, statistics_of
+from quorank.silos.learning.comparison import Setting
+from quorank.silos.learning.labels import ReferenceRank
+from quorank.silos.learning.training import Averaging, Clicks, RoundRobin
+from quorank.silos.learning.trial import answers_for, prepare, statistics_of
+from quorank.silos.protocol.budget import BudgetLedger, Release
+from quorank.silos.protocol.exchange import Protocol
+from quorank.silos.protocol.messages import Envelope, Kind
 
 
 @pytest.fixture(autouse=True)

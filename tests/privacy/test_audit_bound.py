@@ -12,7 +12,7 @@ from scipy import stats
 
 from quorank.draws import Purpose, normals, uniforms
 from quorank.errors import BadInput
-from quorank.privacy.audit_bound import epsilon_lower_bound, guess_accuracy, p_value
+from quorank.privacy.audit.bound import epsilon_lower_bound, guess_accuracy, p_value
 
 
 def tail(r, q, v) -> float:

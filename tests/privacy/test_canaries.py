@@ -14,8 +14,8 @@ from scipy.fft import idct
 
 from quorank.draws import Purpose, key_of, normals
 from quorank.errors import BadInput
-from quorank.privacy.audit_bound import epsilon_lower_bound
-from quorank.privacy.canaries import Canaries, audit, guess, slow_waves
+from quorank.privacy.audit.bound import epsilon_lower_bound
+from quorank.privacy.audit.canaries import Canaries, audit, guess, slow_waves
 
 
 def canaries(count, parameters=46, rounds=20, clip=1.0, seed=1) -> Canaries:

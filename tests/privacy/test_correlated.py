@@ -15,7 +15,7 @@ from scipy import optimize
 
 from quorank.draws import Purpose, key_of, normals
 from quorank.errors import BadInput
-from quorank.privacy.correlated import (
+from quorank.privacy.mechanisms.correlated import (
     KINDS,
     factor,
     inverse_square_root_coefficients,

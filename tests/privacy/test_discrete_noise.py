@@ -17,7 +17,7 @@ from scipy.special import ive, logsumexp
 
 from quorank.draws import Purpose, key_of
 from quorank.errors import BadInput
-from quorank.privacy.discrete_noise import (
+from quorank.privacy.mechanisms.discrete_noise import (
     ORDERS,
     l1_bound,
     log_poisson,

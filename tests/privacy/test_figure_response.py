@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from secure_rounds import seeded
 
 from quorank.errors import BadInput
-from quorank.privacy.figure_response import (
+from quorank.privacy.mechanisms.figure_response import (
     LEAST,
     MOST,
     FigureResponse,

@@ -10,7 +10,8 @@ from scipy import stats
 
 from quorank.errors import BadInput
 from quorank.federation import Federation, Krum
-from quorank.privacy import ClippedGaussian, SecureSum, Setting, integer_sums
+from quorank.privacy import ClippedGaussian, SecureSum, Setting
+from quorank.privacy.mechanisms import integer_sums
 
 SETTING = Setting(40, 40, 60, parameters=6)
 

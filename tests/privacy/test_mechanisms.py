@@ -15,9 +15,9 @@ from scipy import stats
 from quorank.draws import Purpose, key_of
 from quorank.errors import BadInput
 from quorank.privacy import ClippedGaussian, NoPrivacy, PublishedLaplace, Setting, Signs
-from quorank.privacy.clipping import check_releases, clip_updates, norm
-from quorank.privacy.gaussian import signal_to_noise
-from quorank.privacy.published import gamma_share
+from quorank.privacy.mechanisms.clipping import check_releases, clip_updates, norm
+from quorank.privacy.mechanisms.gaussian import signal_to_noise
+from quorank.privacy.mechanisms.published import gamma_share
 
 SETTING = Setting(200, 200, 200, parameters=7)
 

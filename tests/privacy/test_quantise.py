@@ -15,7 +15,7 @@ from scipy import stats
 
 from quorank.draws import Purpose, key_of, uniforms
 from quorank.errors import BadInput
-from quorank.privacy.quantise import (
+from quorank.privacy.mechanisms.quantise import (
     dequantise,
     likely_square,
     quantise,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from quorank.draws import Purpose, uniforms
 from quorank.errors import BadInput
 from quorank.privacy import RandomisedResponse, Setting
-from quorank.privacy.randomised_response import metric_values, randomised_response, round_at_random
+from quorank.privacy.mechanisms.randomised_response import metric_values, randomised_response, round_at_random
 
 VALUES = metric_values("maxrr", 10)
 SETTING = Setting(50, 50, 100, interactions=4, values=11)

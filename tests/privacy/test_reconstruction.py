@@ -14,7 +14,7 @@ from sklearn.metrics import balanced_accuracy_score, log_loss, roc_auc_score
 
 from quorank.errors import BadInput
 from quorank.learning import PDGD, OnlineRanker
-from quorank.privacy.reconstruction import (
+from quorank.privacy.audit.reconstruction import (
     Nuisance,
     _products,
     accuracy,

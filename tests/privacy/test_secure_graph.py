@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorank.errors import BadInput
-from quorank.privacy.secure_graph import (
+from quorank.privacy.secure_sum.graph import (
     EVERYBODY,
     Neighbourhood,
     Ring,

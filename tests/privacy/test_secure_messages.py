@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorank.errors import BadInput
-from quorank.privacy.secure_masks import Occasion
-from quorank.privacy.secure_messages import (
+from quorank.privacy.secure_sum.masks import Occasion
+from quorank.privacy.secure_sum.messages import (
     MESSAGES,
     AdvertiseKeys,
     KeyList,

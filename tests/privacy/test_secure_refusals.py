@@ -7,12 +7,12 @@ import pytest
 from secure_rounds import OCCASION, rows_for, started, unmasking
 
 from quorank.errors import BadInput
-from quorank.privacy import secure_client
-from quorank.privacy.secure_client import SecureClient
-from quorank.privacy.secure_graph import Neighbourhood
-from quorank.privacy.secure_messages import MaskedInput, ShareDelivery, ShareKeys, UnmaskReply
-from quorank.privacy.secure_server import RoundFailed, SecureServer
-from quorank.privacy.secure_sum import secure_sum
+from quorank.privacy.secure_sum import client as secure_client
+from quorank.privacy.secure_sum.client import SecureClient
+from quorank.privacy.secure_sum.graph import Neighbourhood
+from quorank.privacy.secure_sum.in_process import secure_sum
+from quorank.privacy.secure_sum.messages import MaskedInput, ShareDelivery, ShareKeys, UnmaskReply
+from quorank.privacy.secure_sum.server import RoundFailed, SecureServer
 
 
 def test_client_refusals() -> None:

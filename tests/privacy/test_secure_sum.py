@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from secure_rounds import OCCASION, rows_for, seeded, started
 
 from quorank.errors import BadInput
-from quorank.privacy.secure_graph import Neighbourhood, Ring
-from quorank.privacy.secure_masks import Channel, Occasion, agree
-from quorank.privacy.secure_messages import ShareDelivery, UnmaskReply
-from quorank.privacy.secure_server import RoundFailed
-from quorank.privacy.secure_sum import secure_sum
+from quorank.privacy.secure_sum.graph import Neighbourhood, Ring
+from quorank.privacy.secure_sum.in_process import secure_sum
+from quorank.privacy.secure_sum.masks import Channel, Occasion, agree
+from quorank.privacy.secure_sum.messages import ShareDelivery, UnmaskReply
+from quorank.privacy.secure_sum.server import RoundFailed
 
 STAYS, BEFORE_SHARES, BEFORE_INPUT, AFTER_INPUT = range(4)
 

@@ -7,9 +7,10 @@ import pytest
 from scipy import stats
 from secure_rounds import OCCASION, seeded, started
 
-from quorank.privacy import secure_client, secure_server
-from quorank.privacy.secure_masks import Occasion, agree, pair_mask, self_mask
-from quorank.privacy.secure_server import SecureServer
+from quorank.privacy.secure_sum import client as secure_client
+from quorank.privacy.secure_sum import server as secure_server
+from quorank.privacy.secure_sum.masks import Occasion, agree, pair_mask, self_mask
+from quorank.privacy.secure_sum.server import SecureServer
 
 UNLIKELY = 1e-4
 LENGTH = 64

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorank.errors import BadInput
-from quorank.privacy.shamir import inverse, join, split, times
+from quorank.privacy.secure_sum.shamir import inverse, join, split, times
 
 
 def product(a: int, b: int) -> int:

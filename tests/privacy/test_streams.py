@@ -28,14 +28,10 @@ from quorank.privacy import (
     SecureSum,
     Setting,
     Signs,
-    discrete_noise,
-    published,
-    quantise,
-    randomised_response,
-    signs,
     streams,
 )
-from quorank.privacy.integer_sums import IntegerSums
+from quorank.privacy.mechanisms import discrete_noise, published, quantise, randomised_response, signs
+from quorank.privacy.mechanisms.integer_sums import IntegerSums
 from quorank.privacy.streams import chacha20, key_for, secret_pair, uniform_pair
 
 WORD = st.integers(0, 2**32 - 1)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quorank.errors import BadInput
-from quorank.silos.budget import Budget, BudgetLedger, Release
+from quorank.silos.protocol.budget import Budget, BudgetLedger, Release
 
 EACH = Release("body each-answer", 0.5)
 ONCE = Release("body at-build 1", 0.5, once=True)
@@ -95,7 +95,7 @@ def test_the_file_is_written_before_an_answer_could_leave(tmp_path, monkeypatch)
     path = tmp_path / "budget.json"
     ledger = BudgetLedger("alpha", path=path)
     ledger.charge("beta", 2, EACH)
-    monkeypatch.setattr("quorank.silos.budget.write_whole", _full_disk)
+    monkeypatch.setattr("quorank.silos.protocol.budget.write_whole", _full_disk)
     with pytest.raises(OSError):
         ledger.charge("beta", 3, EACH)
     assert ledger.questions("beta") == 2 == BudgetLedger("alpha", path=path).questions("beta")
@@ -140,7 +140,7 @@ def test_damaged_ledgers_are_refused(tmp_path, damage) -> None:
 
 
 def test_entries_that_do_not_add_up_are_refused_though_the_checksum_is_right(tmp_path) -> None:
-    from quorank.silos.budget import _checksum
+    from quorank.silos.protocol.budget import _checksum
 
     path = tmp_path / "budget.json"
     BudgetLedger("alpha", path=path).charge("beta", 3, EACH)

@@ -9,16 +9,25 @@ import pytest
 from scipy import stats
 
 from quorank.errors import BadInput
-from quorank.evaluation.metrics import err, ndcg
-from quorank.silos.augmented import Augment
-from quorank.silos.comparison import METHODS, Repeated, Setting, augment, compare, judge, prepare, verdict
-from quorank.silos.cross_features import ExactAnswers
-from quorank.silos.exchange import Protocol, exchange
+from quorank.metrics.lists import err, ndcg
 from quorank.silos.generated import Generator
-from quorank.silos.holdings import generated_holdings
-from quorank.silos.shape import Shape
-from quorank.silos.training import RoundRobin
-from quorank.silos.trial import Source, cover, run_trial, summarise
+from quorank.silos.learning.augmented import Augment
+from quorank.silos.learning.comparison import (
+    METHODS,
+    Repeated,
+    Setting,
+    augment,
+    compare,
+    judge,
+    prepare,
+    verdict,
+)
+from quorank.silos.learning.cross_features import ExactAnswers
+from quorank.silos.learning.holdings import generated_holdings
+from quorank.silos.learning.training import RoundRobin
+from quorank.silos.learning.trial import Source, cover, run_trial, summarise
+from quorank.silos.protocol.exchange import Protocol, exchange
+from quorank.silos.sketch.shape import Shape
 
 SMALL = Generator(parties=3, documents=150, queries=16, body=50, vocabulary=1500, topics=9, topic_terms=40)
 QUICK = Setting(

@@ -11,9 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorank.errors import BadInput
-from quorank.silos.cover import Field, Truth, covered, generated_field, mean_cover, measure, without_empty
-from quorank.silos.naive import Naive
-from quorank.silos.reverse_top_k import ReverseTopK, Shape
+from quorank.silos.sketch.cover import (
+    Field,
+    Truth,
+    covered,
+    generated_field,
+    mean_cover,
+    measure,
+    without_empty,
+)
+from quorank.silos.sketch.naive import Naive
+from quorank.silos.sketch.reverse_top_k import ReverseTopK, Shape
 from quorank.text import Index, Tokeniser, read_collection
 
 DATA = Path(os.environ.get("QUORANK_DATA") or Path(__file__).parents[3] / "shared" / "data")

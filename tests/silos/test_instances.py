@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorank.errors import BadInput
-from quorank.silos.augmented import Augment, augmented_instances
-from quorank.silos.cross_features import ExactAnswers, cross_features, find_candidates
 from quorank.silos.generated import Generator
-from quorank.silos.holdings import divided, generated_holdings, three_grades
-from quorank.silos.instances import (
+from quorank.silos.learning.augmented import Augment, augmented_instances
+from quorank.silos.learning.cross_features import ExactAnswers, cross_features, find_candidates
+from quorank.silos.learning.holdings import divided, generated_holdings, three_grades
+from quorank.silos.learning.instances import (
     Lists,
     exact_statistics,
     judged_badly,
@@ -22,8 +22,8 @@ from quorank.silos.instances import (
     own_rows,
     split,
 )
-from quorank.silos.labels import ReferenceRank, reference_scores
-from quorank.silos.shared_statistics import share_statistics
+from quorank.silos.learning.labels import ReferenceRank, reference_scores
+from quorank.silos.learning.shared_statistics import share_statistics
 from quorank.text import Collection, Document, Features, Query, QueryRows, Tokeniser
 
 SMALL = Generator(parties=3, documents=120, queries=20, body=40, vocabulary=1500, topics=9, topic_terms=40)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from silo_parties import SMALL, group_of, identity, seeded
 
 from quorank.errors import BadInput
-from quorank.silos.group import Field, Group
-from quorank.silos.keys import Agreement, Identity, agree, checksum, commitment, derive
+from quorank.silos.protocol.group import Field, Group
+from quorank.silos.protocol.keys import Agreement, Identity, agree, checksum, commitment, derive
 
 LOW_ORDER = [
     bytes(32),
@@ -100,7 +100,7 @@ def test_the_server_would_need_a_private_key_to_open_a_contribution() -> None:
     from cryptography.exceptions import InvalidTag
     from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-    from quorank.silos.messages import canonical
+    from quorank.silos.protocol.messages import canonical
 
     parties = agreements()
     greet(parties)

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from silo_parties import SMALL, identity, seeded
 
 from quorank.errors import BadInput
-from quorank.silos import messages
-from quorank.silos.group import Field, Group
-from quorank.silos.keys import Agreement
-from quorank.silos.messages import MOST_BYTES, VERSION, Envelope, Hello, Kind
-from quorank.silos.questions import (
+from quorank.silos.protocol import messages
+from quorank.silos.protocol.group import Field, Group
+from quorank.silos.protocol.keys import Agreement
+from quorank.silos.protocol.messages import MOST_BYTES, VERSION, Envelope, Hello, Kind
+from quorank.silos.protocol.questions import (
     Answer,
     Ask,
     Catalogue,
@@ -24,9 +24,9 @@ from quorank.silos.questions import (
     has_repeats,
     most_vectors,
 )
-from quorank.silos.ranking_cells import Cells
-from quorank.silos.relay import Relay
-from quorank.silos.sealed import WINDOW, Channel
+from quorank.silos.protocol.relay import Relay
+from quorank.silos.protocol.sealed import WINDOW, Channel
+from quorank.silos.sketch.ranking_cells import Cells
 
 FIELDS = (SMALL, Field("title", 3, 16, 5))
 NAME = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", fullmatch=True)
@@ -336,7 +336,7 @@ def test_another_key_does_not_open() -> None:
 
 def test_a_text_that_is_too_large_is_not_sealed(monkeypatch) -> None:
     alpha, _ = line()
-    monkeypatch.setattr("quorank.silos.sealed.MOST_BYTES", 100)
+    monkeypatch.setattr("quorank.silos.protocol.sealed.MOST_BYTES", 100)
     alpha.seal(Kind.ASK, bytes(84))
     with pytest.raises(BadInput, match="fewer terms"):
         alpha.seal(Kind.ASK, bytes(85))

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quorank.errors import BadInput
-from quorank.silos import count_min, count_sketch, naive
-from quorank.silos.hashing import Hashing
-from quorank.silos.naive import Naive
+from quorank.silos.sketch import count_min, count_sketch, naive
+from quorank.silos.sketch.hashing import Hashing
+from quorank.silos.sketch.naive import Naive
 
 KEY = bytes(range(32))
 TERMS = [f"t{i}" for i in range(12)]

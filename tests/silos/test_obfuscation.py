@@ -14,8 +14,8 @@ from scipy import stats
 
 from quorank.draws import Purpose, uniforms
 from quorank.errors import BadInput
-from quorank.silos.hashing import Hashing
-from quorank.silos.obfuscation import FreshDecoys, KeyedBlocks, Plainly, owner_guess
+from quorank.silos.protocol.obfuscation import FreshDecoys, KeyedBlocks, Plainly, owner_guess
+from quorank.silos.sketch.hashing import Hashing
 
 KEY = bytes(range(32))
 PUBLISHED = Hashing(KEY, 30, 200)  # z and w of the paper

@@ -22,20 +22,20 @@ from silo_parties import (
 )
 
 from quorank.errors import BadInput
-from quorank.silos.budget import Budget, BudgetLedger
-from quorank.silos.discrete_laplace import AddressedStream
-from quorank.silos.group import Field
-from quorank.silos.hashing import Hashing
-from quorank.silos.keys import Identity
-from quorank.silos.messages import Envelope, Kind
-from quorank.silos.naive import Naive
-from quorank.silos.obfuscation import FreshDecoys, KeyedBlocks
-from quorank.silos.party import Party
-from quorank.silos.perturbation import AtBuild, EachAnswer, Exact, OneSample
-from quorank.silos.questions import Ask
-from quorank.silos.relay import deliver
-from quorank.silos.reverse_top_k import ReverseTopK, Shape, rank
-from quorank.silos.serving import ServedNaive, ServedTopK
+from quorank.silos.protocol.budget import Budget, BudgetLedger
+from quorank.silos.protocol.discrete_laplace import AddressedStream
+from quorank.silos.protocol.group import Field
+from quorank.silos.protocol.keys import Identity
+from quorank.silos.protocol.messages import Envelope, Kind
+from quorank.silos.protocol.obfuscation import FreshDecoys, KeyedBlocks
+from quorank.silos.protocol.party import Party
+from quorank.silos.protocol.perturbation import AtBuild, EachAnswer, Exact, OneSample
+from quorank.silos.protocol.questions import Ask
+from quorank.silos.protocol.relay import deliver
+from quorank.silos.protocol.serving import ServedNaive, ServedTopK
+from quorank.silos.sketch.hashing import Hashing
+from quorank.silos.sketch.naive import Naive
+from quorank.silos.sketch.reverse_top_k import ReverseTopK, Shape, rank
 
 WORDS = tuple(f"word{i}" for i in range(60))
 
@@ -141,7 +141,7 @@ def test_fields_have_sketches_and_keys_of_their_own() -> None:
 def test_many_terms_go_into_as_many_envelopes_as_they_need(monkeypatch) -> None:
     relay, parties = met()
     serving(parties)
-    monkeypatch.setattr("quorank.silos.questions.MOST_BYTES", 5000)
+    monkeypatch.setattr("quorank.silos.protocol.questions.MOST_BYTES", 5000)
     alpha = parties["alpha"]
     assert alpha.most_terms() == 3
     with pytest.raises(BadInput, match="60 terms are too many for one envelope; ask about 3 at a time"):
@@ -248,7 +248,7 @@ def test_a_party_with_other_rows_or_columns_is_refused(field, words) -> None:
 
 def test_an_older_party_is_refused(monkeypatch) -> None:
     alpha, beta = (Party(identity(n), group_of(("alpha", "beta"))) for n in ("alpha", "beta"))
-    monkeypatch.setattr("quorank.silos.messages.VERSION", 0)
+    monkeypatch.setattr("quorank.silos.protocol.messages.VERSION", 0)
     hello = beta.hello()[0]
     raw = hello.to_bytes()
     monkeypatch.undo()
@@ -493,7 +493,7 @@ def test_unsound_questions_are_refused_and_cost_nothing(monkeypatch) -> None:
         assert reply.kind is Kind.REFUSE
     with pytest.raises(BadInput, match="nobody is waiting"):
         alpha.receive(reply)
-    monkeypatch.setattr("quorank.silos.questions.MOST_BYTES", 5000)
+    monkeypatch.setattr("quorank.silos.protocol.questions.MOST_BYTES", 5000)
     (reply,) = beta.receive(
         alpha.session.seal("beta", Kind.ASK, Ask(0, np.zeros((4, 6), np.int32)).to_bytes())
     )

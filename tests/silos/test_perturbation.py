@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from quorank.errors import BadInput
-from quorank.silos.count_sketch import table
-from quorank.silos.discrete_laplace import (
+from quorank.silos.protocol.discrete_laplace import (
     AddressedStream,
     SystemStream,
     below,
@@ -25,8 +24,9 @@ from quorank.silos.discrete_laplace import (
     scale_for,
     true_with_exponential,
 )
-from quorank.silos.hashing import Hashing
-from quorank.silos.perturbation import PERTURBATIONS, AtBuild, EachAnswer, Exact, OneSample
+from quorank.silos.protocol.perturbation import PERTURBATIONS, AtBuild, EachAnswer, Exact, OneSample
+from quorank.silos.sketch.count_sketch import table
+from quorank.silos.sketch.hashing import Hashing
 
 HASHING = Hashing(bytes(range(32)), 5, 12)
 DOCUMENT = {"star": 3, "ship": 1, "moon": 2, "tide": 5}
@@ -88,7 +88,7 @@ def test_whole_numbers_below_n_are_uniform_and_exponential_coins_are_right() -> 
 def test_running_out_of_words_changes_nothing(monkeypatch) -> None:
     """A draw that is cut short goes on with the same words: otherwise long draws, large numbers, would be rarer."""
     whole = draw(AddressedStream(6), Fraction(7), 500)
-    monkeypatch.setattr("quorank.silos.discrete_laplace._WORDS_EACH", 0)
+    monkeypatch.setattr("quorank.silos.protocol.discrete_laplace._WORDS_EACH", 0)
 
     class Drops(AddressedStream):
         def words(self, count):

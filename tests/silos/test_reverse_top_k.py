@@ -12,10 +12,19 @@ from slow_sketches import SlowReverseTopK
 
 from quorank.errors import BadInput
 from quorank.parts import Family
-from quorank.silos import count_min, count_sketch
-from quorank.silos.cell_kernel import select
-from quorank.silos.entries import ABSOLUTE, POSITIVE, SIGNED, document_of, entry_of, gather, scatter, value_of
-from quorank.silos.reverse_top_k import Cells, ReverseTopK, Shape, rank
+from quorank.silos.sketch import count_min, count_sketch
+from quorank.silos.sketch.cell_kernel import select
+from quorank.silos.sketch.entries import (
+    ABSOLUTE,
+    POSITIVE,
+    SIGNED,
+    document_of,
+    entry_of,
+    gather,
+    scatter,
+    value_of,
+)
+from quorank.silos.sketch.reverse_top_k import Cells, ReverseTopK, Shape, rank
 
 KEY = bytes(range(32))
 TERMS = [f"t{i}" for i in range(25)]

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quorank.errors import BadInput
-from quorank.silos.hashing import Hashing
-from quorank.silos.reverse_top_k import ReverseTopK, Shape
+from quorank.silos.sketch.hashing import Hashing
+from quorank.silos.sketch.reverse_top_k import ReverseTopK, Shape
 
 KEY = bytes(range(32))
 SHAPES = [Shape("count", "recommended", 2, 6, 50, 60), Shape("count", "literal", 2, 6, 5, 60)]

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorank.errors import BadInput
-from quorank.silos import count_min, count_sketch
-from quorank.silos.hashing import Hashing
+from quorank.silos.sketch import count_min, count_sketch
+from quorank.silos.sketch.hashing import Hashing
 
 KEY = bytes(range(32))
 TERMS = [f"t{i}" for i in range(40)]

@@ -7,11 +7,11 @@ import pytest
 
 from quorank.data.ranking import RankingData
 from quorank.errors import BadInput
-from quorank.evaluation.ranker import Evaluator
+from quorank.metrics.evaluator import Evaluator
 from quorank.rankers import Linear
-from quorank.silos.instances import Instances, joined
-from quorank.silos.training import TRAININGS, Averaging, Clicks, RoundRobin
-from quorank.silos.validation import best_weight, lists_of, weighed
+from quorank.silos.learning.instances import Instances, joined
+from quorank.silos.learning.training import TRAININGS, Averaging, Clicks, RoundRobin
+from quorank.silos.learning.validation import best_weight, lists_of, weighed
 
 DIRECTION = np.array([2.0, -1.0, 0.5, 0.0])
 

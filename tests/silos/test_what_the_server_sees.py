@@ -13,15 +13,15 @@ from scipy import stats
 from silo_parties import NAMES, identity, meet, parties_of, seeded
 
 from quorank.errors import BadInput
-from quorank.silos.budget import Budget
-from quorank.silos.group import Field, Group
-from quorank.silos.messages import Envelope, Hello, Kind
-from quorank.silos.obfuscation import KeyedBlocks
-from quorank.silos.party import Party
-from quorank.silos.relay import deliver
-from quorank.silos.reverse_top_k import ReverseTopK, Shape
-from quorank.silos.sealed import Channel
-from quorank.silos.serving import ServedTopK
+from quorank.silos.protocol.budget import Budget
+from quorank.silos.protocol.group import Field, Group
+from quorank.silos.protocol.messages import Envelope, Hello, Kind
+from quorank.silos.protocol.obfuscation import KeyedBlocks
+from quorank.silos.protocol.party import Party
+from quorank.silos.protocol.relay import deliver
+from quorank.silos.protocol.sealed import Channel
+from quorank.silos.protocol.serving import ServedTopK
+from quorank.silos.sketch.reverse_top_k import ReverseTopK, Shape
 
 WORDS = tuple(
     f"{a}{b}"
@@ -217,8 +217,8 @@ def test_the_same_looks_see_a_session_without_seals(monkeypatch) -> None:
         def decrypt(self, nonce, body, head) -> bytes:
             return body[:-16]
 
-    monkeypatch.setattr("quorank.silos.sealed.ChaCha20Poly1305", Open)
-    monkeypatch.setattr("quorank.silos.keys.ChaCha20Poly1305", Open)
+    monkeypatch.setattr("quorank.silos.protocol.sealed.ChaCha20Poly1305", Open)
+    monkeypatch.setattr("quorank.silos.protocol.keys.ChaCha20Poly1305", Open)
     bare = record(monkeypatch)
     assert len(documents_in(bare.all, every_document())) == len(every_document())
     assert len(shared_stretches(bare.bodies, bare.texts)) > 1000

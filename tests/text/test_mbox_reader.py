@@ -10,7 +10,7 @@ import pytest
 
 from quorank.errors import BadInput
 from quorank.text import read_collection
-from quorank.text.mbox import read_mbox
+from quorank.text.readers.mbox import read_mbox
 
 START = b"From someone@example.org Thu Jan  1 00:00:00 1970\n"
 

@@ -10,8 +10,8 @@ import pytest
 
 from quorank.errors import BadInput
 from quorank.text import Collection, Document, Query, read_collection
-from quorank.text.plain import leading_title
-from quorank.text.smart import cranfield_grade
+from quorank.text.readers.plain import leading_title
+from quorank.text.readers.smart import cranfield_grade
 
 SMART = """.I 1
 .T

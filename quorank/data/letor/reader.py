@@ -1,0 +1,243 @@
+"""Ranking data in LETOR (SVMlight) text: `label qid:ID index:value … # comment`, plain or gzipped.
+
+What is read: labels are whole numbers from 0 to 127; a query id is any token; feature indices run from 1, in
+any order, and a feature that a row leaves out is 0; `nan` is read as 0, as published code does; a finite
+number beyond float32 is read as the largest float32, because some collections write the largest double for
+"unknown"; a document id is taken from a comment `#docid = X`. Blank lines, lines that only hold a comment,
+tabs, trailing spaces and CRLF are fine. The rows of a query need not stand together: queries come in order of
+their first row, and rows of a query in file order.
+
+What is refused: everything else, with the file, the line, what was found and what was expected.
+"""
+
+from __future__ import annotations
+
+import gzip
+import mmap
+import os
+import re
+import zlib
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from quorank.arrays import Bytes, Floats, Int8s, Integers
+from quorank.data.letor.lines import Parsed, refuse_malformed
+from quorank.data.ranking import LANES, RankingData
+from quorank.data.strings import Strings, from_bytes, take
+from quorank.errors import BadInput
+
+READER_VERSION = 1
+"""Part of every cache key: raise it when the same text is read differently."""
+
+SHAPE = "lines like `2 qid:10 1:0.5 2:3`"
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_NAN = re.compile(r"[+-]?nan", re.IGNORECASE)
+_LARGEST = float(np.finfo(np.float32).max)
+_HEAD, _CHUNK = 1 << 16, 1 << 21
+
+
+def read_letor(path: Path) -> RankingData:
+    """Read one file; BadInput names the first malformed line and lists the next ones."""
+    path = Path(path)
+    text = read_bytes(path)
+    if not text.size:
+        raise BadInput(f"{path} is empty; expected {SHAPE}")
+    chunks = _chunks(text)
+    workers = min(len(chunks), os.cpu_count() or 1)
+    with ThreadPoolExecutor(workers) as pool:
+        run: Callable[..., Any] = map if workers == 1 else pool.map
+        lines = list(run(_count_lines, chunks))
+        first_lines = np.concatenate(([0], np.cumsum(lines)))
+        width = _parse(_chunks(text[:_HEAD])[0], _Table.empty(0, 0), 0).widest
+        while True:
+            table = _Table.empty(int(first_lines[-1]), width, path)
+            places = [int(place) for place in first_lines[:-1]]
+            parsed = list(run(_parse, chunks, [table] * len(chunks), places))
+            refuse_malformed(path, chunks, parsed, places)
+            widest = max(chunk.widest for chunk in parsed)
+            if widest <= table.padded.shape[1]:
+                break
+            width = widest  # a sparse file: its first rows did not name the highest feature
+    rows = _close_gaps(table, parsed, places)
+    if rows == 0:
+        raise BadInput(f"{path} holds no rows, only comments and blank lines; expected {SHAPE}")
+    if widest == 0:
+        raise BadInput(f"{path} holds no features in its {rows} rows; expected {SHAPE}")
+    return _group(path, table, rows, widest, chunks, parsed)
+
+
+def read_bytes(path: Path) -> Bytes:
+    """The text of a plain or gzipped file, mapped or unpacked."""
+    try:
+        with path.open("rb") as file:
+            zipped = file.read(2) == b"\x1f\x8b"
+            size = file.seek(0, os.SEEK_END)
+            if size == 0:
+                return np.empty(0, np.uint8)
+            if not zipped:
+                if path.suffix == ".gz":
+                    raise BadInput(
+                        f"{path} is not a gzip file although its name ends in .gz; expected gzipped text"
+                    )
+                return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+            file.seek(0)
+            return np.frombuffer(gzip.decompress(file.read()), np.uint8)
+    except FileNotFoundError:
+        raise BadInput(f"{path} does not exist; expected a LETOR text file, plain or .gz") from None
+    except IsADirectoryError:
+        raise BadInput(f"{path} is a folder; expected a LETOR text file, plain or .gz") from None
+    except EOFError:
+        raise BadInput(f"{path} is cut off: the gzip data ends before its end mark") from None
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise BadInput(f"{path} is corrupt gzip data ({error}); expected gzipped text") from None
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror}") from None
+
+
+@dataclass(frozen=True)
+class _Table:
+    """A row for every line of the file; lines without data leave gaps that are closed afterwards."""
+
+    padded: Floats
+    labels: Int8s
+
+    @classmethod
+    def empty(cls, rows: int, width: int, path: Path | None = None) -> _Table:
+        try:
+            return cls(np.zeros((rows, -(-width // LANES) * LANES), np.float32), np.zeros(rows, np.int8))
+        except MemoryError:
+            raise BadInput(
+                f"{path} needs {rows} rows of {width} features, more than the memory holds"
+            ) from None
+
+
+def _chunks(text: Bytes) -> list[Bytes]:
+    """The text in pieces of whole lines; the last line gets its newline if it has none."""
+    start = 3 if bytes(text[:3]) == b"\xef\xbb\xbf" else 0
+    size = min(_CHUNK, max(_HEAD, text.size // 4))
+    pieces = []
+    while start < text.size:
+        end = min(start + size, text.size)
+        while end < text.size and text[end - 1] != 10:
+            newlines = np.flatnonzero(text[end : end + _HEAD] == 10)
+            end = end + int(newlines[0]) + 1 if newlines.size else min(end + _HEAD, text.size)
+        pieces.append(text[start:end])
+        start = end
+    if not pieces or pieces[-1][-1] != 10:
+        last = pieces.pop() if pieces else text[:0]
+        cut = max(last.size - _HEAD, 0) + _behind_last_newline(last[max(last.size - _HEAD, 0) :])
+        pieces += [last[:cut]] if cut else []
+        ended = np.append(last[cut:], np.uint8(10))
+        ended.flags.writeable = False  # like the mapped text: one compiled kernel for both
+        pieces.append(ended)
+    return pieces
+
+
+def _behind_last_newline(text: Bytes) -> int:
+    newlines = np.flatnonzero(text == 10)
+    return int(newlines[-1]) + 1 if newlines.size else 0
+
+
+def _count_lines(text: Bytes) -> int:
+    return int(np.count_nonzero(text == 10))
+
+
+def _parse(text: Bytes, table: _Table, place: int) -> Parsed:
+    """Parse a chunk into the table from row `place` on."""
+    from quorank.data.letor import kernel
+
+    lines = _count_lines(text)
+    padded, labels = table.padded[place : place + lines], table.labels[place : place + lines]
+    if not table.padded.size:
+        padded, labels = np.zeros((lines, 0), np.float32), np.zeros(lines, np.int8)
+    runs, documents = np.empty((lines, 3), np.int64), np.empty(lines, np.int64)
+    names = np.empty(text.size, np.uint8)
+    hard = np.empty(
+        (text.size // 3 + 1, 5), np.int64
+    )  # the shortest feature is `1:x`; untouched pages cost nothing
+    bad, counts = np.empty((1000, 3), np.int64), np.zeros(6, np.int64)
+    seen = np.zeros(kernel.HIGHEST_INDEX + 1, np.int64)
+    kernel.parse_lines(text, padded, labels, runs, documents, names, hard, bad, counts, seen)
+    rows, n_runs, n_hard, n_bad, widest, named = (int(count) for count in counts)
+    unsettled = _settle_hard(text, padded, hard[:n_hard])
+    return Parsed(
+        rows,
+        runs[:n_runs].copy(),
+        documents[:rows],
+        names[:named].copy(),
+        np.concatenate((bad[: min(n_bad, len(bad))], unsettled)),
+        n_bad + len(unsettled),
+        widest,
+    )
+
+
+def _settle_hard(text: Bytes, padded: Floats, hard: Integers) -> Integers:
+    """Read what the kernel left with Python's float; what is no finite number comes back as malformed."""
+    from quorank.data.letor.kernel import VALUE
+
+    malformed: dict[int, tuple[int, int, int]] = {}
+    for row, column, start, end, line in hard.tolist():
+        token = bytes(text[start:end]).decode("latin-1")
+        value = float(token) if _NUMBER.fullmatch(token) else 0.0 if _NAN.fullmatch(token) else np.inf
+        if not np.isfinite(value):
+            malformed.setdefault(line, (line, VALUE, start))
+        elif column < padded.shape[1]:
+            padded[row, column] = max(min(value, _LARGEST), -_LARGEST)
+    return np.array(list(malformed.values()), np.int64).reshape(-1, 3)
+
+
+def _close_gaps(table: _Table, parsed: list[Parsed], places: list[int]) -> int:
+    """Move the rows of each chunk behind those of the one before; the number of rows."""
+    row = 0
+    for chunk, place in zip(parsed, places, strict=True):
+        if row != place:
+            table.padded[row : row + chunk.rows] = table.padded[place : place + chunk.rows]
+            table.labels[row : row + chunk.rows] = table.labels[place : place + chunk.rows]
+        row += chunk.rows
+    return row
+
+
+def _group(
+    path: Path, table: _Table, rows: int, n_features: int, chunks: list[Bytes], parsed: list[Parsed]
+) -> RankingData:
+    """Bring the rows of each query together, queries in order of first appearance."""
+    places: dict[bytes, int] = {}
+    starts, queries, row = [], [], 0
+    for text, chunk in zip(chunks, parsed, strict=True):
+        for first, start, end in chunk.runs.tolist():
+            queries.append(places.setdefault(bytes(text[start:end]), len(places)))
+            starts.append(row + first)
+        row += chunk.rows
+    sizes: Integers = np.diff(np.array([*starts, rows], np.int64)).astype(np.int64)
+    of_run = np.array(queries, np.int64)
+    offsets = np.zeros(len(places) + 1, np.int64)
+    np.add.at(offsets, of_run + 1, sizes)
+    np.cumsum(offsets, out=offsets)
+    padded, labels = table.padded[:rows], table.labels[:rows]
+    documents = _documents(path, parsed)
+    if np.any(np.diff(of_run) < 0):
+        order = np.argsort(np.repeat(of_run, sizes), kind="stable")
+        padded, labels = padded[order], labels[order]
+        documents = documents and take(documents, order)
+    try:
+        names = [name.decode("utf-8") for name in places]
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path} holds the query id {error.object!r}; expected UTF-8 text") from None
+    return RankingData(padded, labels, offsets, n_features, names, documents)
+
+
+def _documents(path: Path, parsed: Sequence[Parsed]) -> Strings | None:
+    data = np.concatenate([chunk.names for chunk in parsed])
+    if not data.size:
+        return None
+    starts = np.cumsum([0] + [chunk.names.size for chunk in parsed])
+    ends = [chunk.documents + start for chunk, start in zip(parsed, starts, strict=False)]
+    try:
+        return from_bytes(data, np.concatenate([starts[:1], *ends]))
+    except UnicodeDecodeError:
+        raise BadInput(f"{path} holds a document id that is not UTF-8 text") from None

@@ -1,0 +1,105 @@
+"""Ranking data written as LETOR text that reads back to the same bits."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import numpy.typing as npt
+
+from quorank.arrays import Floats
+from quorank.data.ranking import RankingData
+from quorank.errors import BadInput, require
+from quorank.files import atomically
+
+_BREAKS_ID = re.compile(r"[ \t\n\v\f\r#]")
+_BREAKS_NAME = re.compile(r"[ \t\n\v\f\r]")
+_ROWS = 2048
+
+
+def write_letor(data: RankingData, path: Path) -> None:
+    """Write `data` to `path`, gzipped where the name ends in .gz; what the text cannot say is refused."""
+    path = Path(path)
+    _check(data, path)
+
+    def save(temporary: Path) -> None:
+        with temporary.open("wb") as raw:
+            if path.suffix != ".gz":
+                _write(data, raw)
+                return
+            # no time and no name in the header: the same data gives the same file
+            with gzip.GzipFile("", "wb", compresslevel=6, fileobj=raw, mtime=0) as packed:
+                _write(data, packed)
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        atomically(path, save)
+    except OSError as error:
+        raise BadInput(f"{path} cannot be written: {error.strerror}") from None
+
+
+def _check(data: RankingData, path: Path) -> None:
+    require(data.n_features > 0 and data.n_rows > 0, f"{path}: there are no rows or no features to write")
+    require(np.all(np.diff(data.offsets) > 0), f"{path}: a query without documents cannot be written")
+    require(
+        data.labels.min() >= 0, f"{path}: label {data.labels.min()} cannot be written; expected 0 or more"
+    )
+    require(np.isfinite(data.features).all(), f"{path}: a feature is not finite; expected finite numbers")
+    seen = set()
+    for name in data.query_ids:
+        require(
+            name and not _BREAKS_ID.search(name), f"{path}: query id {name!r} is not one word without '#'"
+        )
+        require(name not in seen, f"{path}: query id {name!r} stands for two queries")
+        seen.add(name)
+    for name in data.document_ids or ():
+        require(not _BREAKS_NAME.search(name), f"{path}: document id {name!r} is not one word")
+
+
+def _write(data: RankingData, file: IO[bytes] | gzip.GzipFile) -> None:
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="\n", write_through=False)
+    row_format = "%s qid:%s " + " ".join(f"{f}:%s" for f in range(1, data.n_features + 1)) + "%s\n"
+    queries, documents = _query_of_each_row(data), _comments(data)
+    for first in range(0, data.n_rows, _ROWS):
+        block = data.features[first : first + _ROWS]
+        numbers = shortest(block).reshape(block.shape).tolist()
+        labels = data.labels[first : first + _ROWS].tolist()
+        text.writelines(
+            row_format % (label, next(queries), *row, next(documents))
+            for label, row in zip(labels, numbers, strict=True)
+        )
+    text.flush()
+    text.detach()
+
+
+def _query_of_each_row(data: RankingData) -> Iterator[str]:
+    for name, documents in zip(data.query_ids, np.diff(data.offsets).tolist(), strict=True):
+        for _ in range(documents):
+            yield name
+
+
+def _comments(data: RankingData) -> Iterator[str]:
+    if data.document_ids is None:
+        while True:
+            yield ""
+    for name in data.document_ids:
+        yield f" #docid = {name}" if name else ""
+
+
+def shortest(values: Floats) -> npt.NDArray[np.object_]:
+    """The shortest text of each number that reads back to the same float32 by way of a double."""
+    import pyarrow as pa
+
+    flat = np.ascontiguousarray(values, dtype=np.float32).reshape(-1)
+    texts = pa.array(flat).cast(pa.string())
+    back = texts.cast(pa.float64()).to_numpy().astype(np.float32)
+    result: npt.NDArray[np.object_] = texts.to_numpy(zero_copy_only=False).copy()
+    # the shortest text names the right float32; only the way through a double could round it twice
+    for place in np.flatnonzero(back.view(np.int32) != flat.view(np.int32)):
+        result[place] = repr(float(flat[place]))
+    return result

@@ -1,0 +1,120 @@
+"""Partitions: how data, preferences, clicks and searching differ among clients (thesis chapter 4).
+
+`even` changes nothing. Type 1 is `preferences` (preferences.py), type 2 `labels` (label_split.py), type 3 `clicks`,
+type 4 `quantity`; type 4 can be mixed into types 1, 2 and 3 by their field `quantity`. `iid = true` makes a
+partition's twin: the same clients with data that do not differ among them, each with the experiment's interactions.
+Where clients hold documents of their own, in `labels`, a share of the data can be common to all (`shared`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from quorank.data.partition.labels import LabelSplit
+from quorank.data.partition.preferences import Preferences
+from quorank.data.partition.shares import ANY_CLICK_MODEL, ClickSpec, Shares, check_counts, shared
+from quorank.data.ranking import Collection
+from quorank.errors import require
+from quorank.parts import Family
+
+CASCADES = ("perfect", "navigational", "informational")
+ETAS = (0.0, 0.5, 1.0, 1.5, 2.0)  # η of the position-based users, thesis §4.5.1
+
+
+@dataclass(frozen=True)
+class Even:
+    """Every client searches the whole training set like every other."""
+
+    kind: ClassVar[str] = "even"
+    iid: ClassVar[bool] = True
+    quantity: ClassVar[tuple[int, ...] | None] = None
+
+    def split(self, collection: Collection, clients: int, interactions: int, seed: int) -> Shares:
+        return shared(collection, clients, interactions)
+
+
+@dataclass(frozen=True)
+class Clicks:
+    """Type 3 (thesis §4.5.1): client i clicks like the i-th instantiation of a click model, cycling.
+
+    In the IID twin every interaction of every client draws one of the instantiations.
+    """
+
+    kind: ClassVar[str] = "clicks"
+
+    model: Literal["cascade", "position"] = "cascade"
+    # P(click | label) of the position-based users, which the thesis does not state
+    preset: Literal["perfect", "navigational", "informational"] = "perfect"
+    iid: bool = False
+    quantity: tuple[int, ...] | None = None  # type 4 mixed in: interactions of clients, cycling
+
+    def __post_init__(self) -> None:
+        check_counts("quantity", self.quantity)
+
+    @property
+    def click_models(self) -> tuple[ClickSpec, ...]:
+        if self.model == "cascade":
+            return tuple({"kind": "cascade", "preset": preset} for preset in CASCADES)
+        return tuple({"kind": "position", "eta": eta, "preset": self.preset} for eta in ETAS)
+
+    def split(self, collection: Collection, clients: int, interactions: int, seed: int) -> Shares:
+        alike = shared(collection, clients, interactions, None if self.iid else self.quantity)
+        models = self.click_models
+        each = np.arange(clients, dtype=np.int64) % len(models)
+        chosen = np.full(clients, ANY_CLICK_MODEL, dtype=np.int64) if self.iid else each
+        return replace(alike, click_model=chosen, click_models=models)
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """Type 4 (thesis §4.5.2): clients search more or less in a round. Twin: all have the experiment's interactions."""
+
+    kind: ClassVar[str] = "quantity"
+
+    counts: tuple[int, ...] = (1, 3, 5, 7, 9)  # Q, interactions of clients, cycling
+    iid: bool = False
+
+    def __post_init__(self) -> None:
+        check_counts("counts", self.counts)
+
+    @property
+    def quantity(self) -> tuple[int, ...]:
+        return self.counts
+
+    def split(self, collection: Collection, clients: int, interactions: int, seed: int) -> Shares:
+        return shared(collection, clients, interactions, None if self.iid else self.counts)
+
+
+Partition = Even | Preferences | LabelSplit | Clicks | Quantity
+
+
+class Partitions(Family[Partition]):
+    """The family of partitions; it says why data cannot be shared where clients hold all of them."""
+
+    def read(self, spec: object, where: str) -> Partition:
+        if isinstance(spec, Mapping) and "shared" in spec:
+            kind = spec.get("kind", Even.kind)
+            differ = (
+                "in what they find relevant, which"
+                if kind == Preferences.kind
+                else "in how they search, which"
+            )
+            same = "and all search alike, so that there is nothing left to share"
+            require(
+                kind == LabelSplit.kind or kind not in self.members,
+                f'{where}.shared: with kind = "{kind}" every client holds all documents already, '
+                + (same if kind == Even.kind else f"and they differ {differ} cannot be shared")
+                + f'; sharing is for kind = "{LabelSplit.kind}"',
+            )
+        return super().read(spec, where)
+
+
+PARTITIONS = Partitions("partition", Even, Preferences, LabelSplit, Clicks, Quantity)
+
+__all__ = [
+    "ANY_CLICK_MODEL", "PARTITIONS", "Clicks", "Even", "LabelSplit", "Partition", "Preferences", "Quantity", "Shares",
+]  # fmt: skip

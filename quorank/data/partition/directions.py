@@ -1,0 +1,214 @@
+"""Generated preferences: whose relevant documents differ along hidden directions in feature space.
+
+Each relevant document of a query is either shared by all preferences or belongs to one of them. With P preferences
+and a share κ of shared documents, a preference has κ + (1 − κ)/P of the relevant documents, and the share of them that
+another preference has too is κ / (κ + (1 − κ)/P). For this to be the chosen overlap o, κ = o / (o + P(1 − o)).
+
+To whom a document belongs is not left to chance. The directions lie in the space of the strongest principal components
+of the relevant documents (features within the query, standardised), without the direction in which relevant documents
+differ from their lists: so a direction says what kind of document is preferred and nothing about whether it is
+relevant, and preferences are about equally hard to learn. In that space, brought to unit variance, the directions are
+at right angles. The documents of a query are shared out evenly: the pairs of document and preference are taken from
+the best fitting to the worst, while the document is free and the preference has not had its part. `noise` is added to
+the fit, in units of its standard deviation.
+
+All sums are taken in a fixed order, so that the same seed gives the same labels on any machine.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from quorank.arrays import Doubles, Floats, Int8s, Integers
+from quorank.compiled import kernel
+from quorank.data.partition.shares import Step, draws, normal_draws
+from quorank.data.ranking import RankingData
+from quorank.errors import require
+
+SAMPLE = 4096
+"""Relevant documents that the principal components are taken from, evenly spaced over the collection."""
+SWEEPS = 50
+"""Of the subspace iteration. Any space near the strongest components does; it need not have converged."""
+
+
+def shared_part(overlap: float, preferences: int) -> float:
+    """κ = o / (o + P(1 − o)): the share of relevant documents that all preferences have."""
+    return overlap / (overlap + preferences * (1.0 - overlap))
+
+
+@kernel
+def _list_mean(padded: Floats, start: int, stop: int, mean: Doubles) -> None:
+    mean[:] = 0.0
+    for row in range(start, stop):
+        for f in range(len(mean)):
+            mean[f] += padded[row, f]
+    for f in range(len(mean)):
+        mean[f] /= max(stop - start, 1)
+
+
+@kernel
+def _moments(
+    padded: Floats, labels: Int8s, offsets: Integers, every: int, shift: Doubles, covariance: Doubles
+) -> None:
+    """Mean and covariance of (relevant document − mean of its list), of every `every`-th relevant document."""
+    n = len(shift)
+    mean, away = np.empty(n), np.empty(n)
+    shift[:] = 0.0
+    covariance[:, :] = 0.0
+    seen, count = 0, 0
+    for q in range(len(offsets) - 1):
+        _list_mean(padded, offsets[q], offsets[q + 1], mean)
+        for row in range(offsets[q], offsets[q + 1]):
+            if labels[row] <= 0:
+                continue
+            seen += 1
+            if seen % every != 0:
+                continue
+            count += 1
+            for f in range(n):
+                away[f] = padded[row, f] - mean[f]
+                shift[f] += away[f]
+            for f in range(n):
+                for g in range(f + 1):
+                    covariance[f, g] += away[f] * away[g]
+    for f in range(n):
+        shift[f] /= max(count, 1)
+    for f in range(n):
+        for g in range(f + 1):
+            covariance[f, g] = covariance[f, g] / max(count, 1) - shift[f] * shift[g]
+            covariance[g, f] = covariance[f, g]
+
+
+@kernel
+def _make_orthonormal(vectors: Doubles) -> None:
+    """Gram-Schmidt, row by row; a row without a part of its own becomes 0."""
+    n = vectors.shape[1]
+    for i in range(len(vectors)):
+        before = 0.0
+        for f in range(n):
+            before += vectors[i, f] * vectors[i, f]
+        for _ in range(2):  # twice, because once leaves rounding errors
+            for j in range(i):
+                product = 0.0
+                for f in range(n):
+                    product += vectors[i, f] * vectors[j, f]
+                for f in range(n):
+                    vectors[i, f] -= product * vectors[j, f]
+        norm = 0.0
+        for f in range(n):
+            norm += vectors[i, f] * vectors[i, f]
+        own = norm > 1e-18 * before
+        for f in range(n):
+            vectors[i, f] = vectors[i, f] / math.sqrt(norm) if own else 0.0
+
+
+@kernel
+def _strongest(covariance: Doubles, vectors: Doubles, sweeps: int) -> Doubles:
+    """Turn rows 1… into the strongest components at right angles to row 0; their standard deviations."""
+    n = len(covariance)
+    product = np.empty(n)
+    deviation = np.zeros(len(vectors))
+    for sweep in range(sweeps + 1):
+        _make_orthonormal(vectors)
+        for i in range(1, len(vectors)):
+            total = 0.0
+            for f in range(n):
+                product[f] = 0.0
+                for g in range(n):
+                    product[f] += covariance[f, g] * vectors[i, g]
+                total += vectors[i, f] * product[f]
+            deviation[i] = math.sqrt(max(total, 0.0))
+            if sweep < sweeps:
+                for f in range(n):
+                    vectors[i, f] = product[f]
+    return deviation
+
+
+@kernel
+def _combine(turned: Doubles, components: Doubles, deviation: Doubles, scale: Doubles, out: Doubles) -> None:
+    """out = turned · (components / deviation) / scale, where 0 / 0 is 0."""
+    for p in range(len(out)):
+        for f in range(len(scale)):
+            out[p, f] = 0.0
+            for m in range(len(components)):
+                if deviation[m] > 1e-6 and scale[f] > 0.0:
+                    out[p, f] += turned[p, m] * components[m, f] / deviation[m] / scale[f]
+
+
+def directions(data: RankingData, preferences: int, seed: int) -> Doubles:
+    """(preferences, features): what each preference favours, for features minus their mean over the list."""
+    n = data.n_features
+    relevant = int(np.count_nonzero(data.labels > 0))
+    require(relevant, "preferences divide relevant documents, and the training data have none")
+    shift, covariance = np.empty(n), np.empty((n, n))
+    _moments(data.padded, data.labels, data.offsets, -(-relevant // SAMPLE), shift, covariance)
+    scale = np.sqrt(np.maximum(np.diag(covariance), 0.0))
+    inverse = np.divide(1.0, scale, out=np.zeros(n), where=scale > 0.0)
+    components = min(preferences, max(n - 1, 1))
+    vectors = np.empty((1 + components, n))
+    vectors[0] = shift * inverse
+    vectors[1:] = normal_draws(seed, Step.DIRECTIONS, components * n).reshape(components, n)
+    deviation = _strongest(covariance * inverse[:, None] * inverse[None, :], vectors, SWEEPS)
+    turned = normal_draws(seed, Step.DIRECTIONS, preferences * components, "turn")
+    turned = np.ascontiguousarray(turned.reshape(preferences, components))
+    _make_orthonormal(turned[: min(preferences, components)])
+    out = np.empty((preferences, n))
+    _combine(turned, vectors[1:], deviation[1:], scale, out)
+    return out
+
+
+@kernel
+def _fit(padded: Floats, rows: Integers, mean: Doubles, weights: Doubles, fit: Doubles) -> None:
+    """Add to the noise in `fit` (documents, preferences) what the directions say."""
+    for i in range(len(rows)):
+        for p in range(len(weights)):
+            for f in range(len(mean)):
+                fit[i, p] += weights[p, f] * (padded[rows[i], f] - mean[f])
+
+
+@kernel
+def _share_out(best_first: Integers, preferences: int, owner: Integers) -> None:
+    """Take pairs (document · preferences + preference) in order while the parts stay even: they differ by one at most."""
+    had = np.zeros(preferences, dtype=np.int64)
+    part, more = len(owner) // preferences, len(owner) % preferences
+    owner[:] = -1
+    for pair in best_first:
+        i, p = pair // preferences, pair % preferences
+        if owner[i] >= 0 or had[p] > part or (had[p] == part and more == 0):
+            continue
+        if had[p] == part:
+            more -= 1
+        had[p] += 1
+        owner[i] = p
+
+
+def share_out(fit: Doubles) -> Integers:
+    """(documents,) the preference that each document belongs to, for its fit to each (documents, preferences)."""
+    owner = np.empty(len(fit), dtype=np.int64)
+    _share_out(np.argsort(-fit.reshape(-1), kind="stable"), fit.shape[1], owner)
+    return owner
+
+
+def preference_labels(data: RankingData, weights: Doubles, overlap: float, noise: float, seed: int) -> Int8s:
+    """(preferences, rows): a document's own label for the preferences that it is relevant to, else 0."""
+    preferences = len(weights)
+    labels = np.zeros((preferences, data.n_rows), dtype=np.int8)
+    part = shared_part(overlap, preferences)
+    mean = np.empty(data.n_features)
+    for q, name in enumerate(data.query_ids):
+        start, stop = int(data.offsets[q]), int(data.offsets[q + 1])
+        relevant = start + np.flatnonzero(data.labels[start:stop] > 0)
+        if not len(relevant):
+            continue
+        drawn = draws(seed, Step.SHARED, 1 + len(relevant), name)
+        count = int(part * len(relevant) + drawn[0])  # rounded at random, so that its mean is right
+        order = np.argsort(drawn[1:], kind="stable")
+        rows = relevant[np.sort(order[count:])]
+        fit = noise * normal_draws(seed, Step.NOISE, len(rows) * preferences, name).reshape(-1, preferences)
+        _list_mean(data.padded, start, stop, mean)
+        _fit(data.padded, rows, mean, weights, fit)
+        labels[:, relevant[order[:count]]] = data.labels[relevant[order[:count]]]
+        labels[share_out(fit), rows] = data.labels[rows]
+    return labels

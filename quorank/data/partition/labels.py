@@ -1,0 +1,160 @@
+"""Type 2: clients that hold documents of few labels only (thesis §4.4.1, after Li et al. 2022).
+
+All combinations of `per_client` labels are given to clients in random order, again and again if there are more
+clients than combinations. The documents of each label are then divided randomly and equally among the clients that
+own it, so that no document has two owners. A client's candidate lists are what it got of each query; a query of which
+it got nothing is not among its queries.
+
+With one label per client (#R = 1) every list holds equal labels: all its rankings are equally good, and PDGD's pairs
+come from clicks that say nothing about relevance.
+
+Data-sharing (`shared`; thesis §4.4.3, after Zhao et al. 2018) is a remedy: a random share of the training queries,
+complete with all of their documents, is given to every client, and the rest is divided. A client draws its queries from
+all of its lists alike, own and shared. The ranker that the coordinator warms up on the shared data is left out: the
+thesis does not say with whose clicks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import ClassVar
+
+import numpy as np
+
+from quorank.arrays import Booleans, Integers
+from quorank.data.partition.shares import (
+    Shares,
+    Step,
+    check_clients,
+    check_counts,
+    documents_of,
+    draws,
+    searches,
+    shared,
+    shuffled,
+)
+from quorank.data.ranking import Collection, RankingData
+from quorank.errors import require
+
+EVERYONE = -1
+"""The owner of a document that all clients hold."""
+
+MOST_SHARED = 1 << 32
+"""Bytes that the clients' copies of shared lists may fill."""
+
+
+@dataclass(frozen=True)
+class LabelSplit:
+    """Each client its own group. The IID twin lets every client draw from the whole training set."""
+
+    kind: ClassVar[str] = "labels"
+
+    per_client: int = 1  # #R, labels of a client
+    iid: bool = False
+    quantity: tuple[int, ...] | None = None  # type 4 mixed in: interactions of clients, cycling
+    shared: float = 0.0  # |G|/|D|, the share of the training queries that every client holds
+
+    def __post_init__(self) -> None:
+        require(1 <= self.per_client <= 127, f"per_client must be between 1 and 127, got {self.per_client}")
+        require(0.0 <= self.shared < 1.0, f"shared must be at least 0 and below 1, got {self.shared}")
+        check_counts("quantity", self.quantity)
+
+    def split(self, collection: Collection, clients: int, interactions: int, seed: int) -> Shares:
+        if self.iid:
+            return shared(collection, clients, interactions)
+        check_clients(clients, interactions)
+        owner = self.owners(collection.train, clients, seed)
+        data, first_query, query_count = divide(collection.train, owner, clients)
+        nothing = np.zeros(clients, dtype=np.int64)
+        searched = searches(clients, interactions, self.quantity)
+        each = np.arange(clients, dtype=np.int64)
+        return Shares(
+            data, first_query, query_count, each, nothing, (None,), searched, (collection.test,), nothing
+        )
+
+    def owners(self, data: RankingData, clients: int, seed: int) -> Integers:
+        """(rows,) the client that holds each document; EVERYONE where all do."""
+        common = np.repeat(self.common(data, seed), np.diff(data.offsets))
+        labels = np.unique(data.labels[~common]).astype(np.int64)
+        require(
+            self.per_client <= len(labels),
+            f"per_client is {self.per_client}, but the training documents have only the "
+            f"{len(labels)} labels {', '.join(map(str, labels))}; take at most {len(labels)}",
+        )
+        held = labels_of_clients(labels, self.per_client, clients, seed)
+        owner = np.full(data.n_rows, EVERYONE, dtype=np.int64)
+        for label in labels:
+            rows = np.flatnonzero((data.labels == label) & ~common)
+            own = np.flatnonzero((held == label).any(axis=1))
+            require(
+                len(own) <= len(rows),
+                f"{len(own)} clients own label {label}, of which there are only {len(rows)} documents, so that some "
+                "would be left without any; take fewer clients",
+            )
+            order = np.argsort(draws(seed, Step.DEALING, len(rows), f"label {label}"), kind="stable")
+            owner[rows[order]] = own[np.arange(len(rows)) % len(own)]
+        return owner
+
+    def common(self, data: RankingData, seed: int) -> Booleans:
+        """(queries,) which ones every client holds: the nearest number to `shared` of them, at least one, at random."""
+        chosen = np.zeros(data.n_queries, dtype=np.bool_)
+        if self.shared == 0.0:
+            return chosen
+        filled = np.flatnonzero(np.diff(data.offsets))
+        count = max(1, round(self.shared * len(filled)))
+        require(
+            count < len(filled),
+            f"shared is {self.shared:g}, which leaves none of {len(filled)} training queries to divide; take a smaller "
+            "share",
+        )
+        chosen[filled[shuffled(seed, Step.COMMON, len(filled))[:count]]] = True
+        return chosen
+
+
+def labels_of_clients(labels: Integers, per_client: int, clients: int, seed: int) -> Integers:
+    """(clients, per_client) the labels that each client owns."""
+    possible = np.array(list(combinations(labels.tolist(), per_client)), dtype=np.int64)
+    require(
+        clients >= len(possible),
+        f"{len(labels)} labels make {len(possible)} combinations of {per_client}, each of which needs a client of its "
+        f"own, got {clients} clients; take at least {len(possible)}",
+    )
+    order = shuffled(seed, Step.ASSIGNMENT, len(possible))
+    chosen: Integers = possible[np.resize(order, clients)]
+    return chosen
+
+
+def divide(data: RankingData, owner: Integers, owners: int) -> tuple[RankingData, Integers, Integers]:
+    """The rows of owner 0, then of owner 1, …, in candidate lists; with first query and query count of each.
+
+    Rows that EVERYONE owns stand behind those of each owner. They must be whole queries.
+    """
+    query = np.repeat(np.arange(data.n_queries, dtype=np.int64), np.diff(data.offsets))
+    common, own = np.flatnonzero(owner == EVERYONE), np.flatnonzero(owner != EVERYONE)
+    room = owners * len(common) * data.padded.shape[1] * data.padded.itemsize
+    require(
+        room <= MOST_SHARED,
+        f"each of {owners} clients holds its own copy of the shared lists, altogether {room / 2**30:.1f} GiB; take "
+        "fewer clients or a smaller share",
+    )
+    rows = np.concatenate((own, np.tile(common, owners)))
+    of_row = np.concatenate((owner[own], np.repeat(np.arange(owners, dtype=np.int64), len(common))))
+    sorted_ = np.argsort(of_row, kind="stable")
+    order, by_owner = rows[sorted_].astype(np.int64), of_row[sorted_]
+    by_query = query[order]
+    new_list = np.ones(len(order), dtype=np.bool_)
+    new_list[1:] = (np.diff(by_owner) != 0) | (np.diff(by_query) != 0)
+    starts = np.flatnonzero(new_list)
+    query_count = np.bincount(by_owner[starts], minlength=owners).astype(np.int64)
+    first_query = np.concatenate(([0], np.cumsum(query_count)[:-1])).astype(np.int64)
+    names = list(data.query_ids)
+    divided = replace(
+        data,
+        padded=data.padded[order],
+        labels=data.labels[order],
+        offsets=np.append(starts, len(order)).astype(np.int64),
+        query_ids=[names[q] for q in by_query[starts]],
+        document_ids=documents_of(data, order),
+    )
+    return divided, first_query, query_count

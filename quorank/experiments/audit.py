@@ -1,0 +1,186 @@
+"""Audits of a run: played again with canary clients, and its updates attacked.
+
+The canaries give a lower bound on ε that holds with the stated confidence. A bound above the claim refutes the claim;
+a bound below it proves nothing: one run shows a fraction of what a mechanism may lose.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from quorank.arrays import Doubles
+from quorank.draws import Purpose, key_of
+from quorank.errors import BadInput, require
+from quorank.experiments.experiment import Experiment
+from quorank.experiments.runner import Runner
+from quorank.federation import Simulator
+from quorank.learning import PDGD
+from quorank.privacy import ClippedGaussian, NoPrivacy, PublishedLaplace, SecureSum
+from quorank.privacy.audit.canaries import Audit, Canaries, audit
+from quorank.privacy.audit.reconstruction import reconstruction_study
+from quorank.rankers import Linear
+
+Watch = Callable[[int, int], None]
+
+AUDITED = (ClippedGaussian, PublishedLaplace, SecureSum, NoPrivacy)
+SHOWN_BUDGET = 8.0
+"""The whole-run ε of the noise that the attack is shown against, where the run itself had none (δ = 1e-5)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Replay:
+    """What the auditor saw of a run that was played again with canaries in it."""
+
+    released: Doubles  # (rounds, parameters) the noisy sums, in units in which a canary's update has norm 1
+    canaries: Canaries
+    theta: Doubles  # at half time
+    noise: float  # standard deviation on a sum at half time, in the units of an update
+    clip: float
+
+
+def audit_experiment(
+    experiment: Experiment,
+    *,
+    canaries: int = 1000,
+    confidence: float = 0.95,
+    victims: int = 40,
+    seed: int = 1,
+    threads: int | None = None,
+    watch: Watch | None = None,
+) -> dict[str, Any]:
+    """Both audits of an experiment; `passed` is False if the bound refutes the ε that is claimed."""
+    require(canaries >= 10, f"an audit needs at least 10 canaries, got {canaries}")
+    require(0.5 <= confidence < 1.0, f"confidence must lie between 0.5 and 1, got {confidence}")
+    require(victims >= 0, f"victims must not be negative, got {victims}")
+    privacy = experiment.federation.privacy
+    require(
+        isinstance(privacy, AUDITED),
+        f"canaries hide in sums, and {privacy.kind} protects each message on its own: its ε follows from how often a "
+        "message is true; audit a run with privacy gaussian, published, secure-sum or none",
+    )
+    runner = _runner(experiment, threads)
+    replay = _replay(runner, canaries, seed, watch)
+    claim = runner.simulator.mechanism.statement()
+    delta = (claim or {}).get("delta") or 1e-5
+    found = audit(replay.canaries.scores(replay.released), replay.canaries.included, delta, confidence)
+    result = _verdict(claim, found)
+    if victims:
+        result["reconstruction"] = _reconstruction(experiment, runner, replay, victims)
+    return result
+
+
+def _runner(experiment: Experiment, threads: int | None) -> Runner:
+    """The run without the messages of its secure sums, whose total is the same."""
+    federation = experiment.federation
+    if getattr(federation.privacy, "masks", False):
+        federation = replace(federation, privacy=replace(federation.privacy, masks=False))  # type: ignore[arg-type]
+    experiment = replace(experiment, federation=federation)
+    return Runner(experiment, threads) if threads else Runner(experiment)
+
+
+def _replay(runner: Runner, count: int, seed: int, watch: Watch | None) -> Replay:
+    simulator, rounds = runner.simulator, runner.experiment.rounds
+    size, federation = simulator.simulation.parameters, runner.experiment.federation
+    room = size * rounds
+    require(
+        room > 2 * count,
+        f"{count} canaries do not fit {rounds} rounds of {size} numbers: ask for at most {room // 2 - 1}",
+    )
+    canaries = Canaries(count, size, rounds, 1.0, key_of(seed, Purpose.CANARY))
+    state, released, halfway = simulator.initial(), np.empty((rounds, size)), None
+    # a canary takes part as often as anyone: the claim counts on that
+    rate = federation.participation.size(federation.clients) / federation.clients
+    weight = federation.interactions if simulator.mechanism.weighted else 1
+    try:
+        for t in range(rounds):
+            length = longest_update(simulator, state.private)
+            gathered = simulator.gather(state, beside=weight * length * canaries.contribution(t, rate))
+            released[t] = gathered.total / (weight * length)
+            if t == rounds // 2:
+                halfway = Replay(released, canaries, state.theta, gathered.noise, length)
+            state, _ = federation.round(state, gathered)
+            if watch is not None:
+                watch(t + 1, rounds)
+    finally:
+        simulator.close()
+    assert halfway is not None
+    return halfway
+
+
+def longest_update(simulator: Simulator, private: dict[str, Doubles]) -> float:
+    """The norm of the longest update that a client may send, which is what a canary sends."""
+    privacy = simulator.federation.privacy
+    if "clip" in private:
+        return float(private["clip"][0])
+    if isinstance(privacy, ClippedGaussian | SecureSum):
+        return privacy.clip
+    return privacy.sensitivity / 2.0 if isinstance(privacy, PublishedLaplace) else 0.1
+
+
+def _verdict(claim: dict[str, Any] | None, found: Audit) -> dict[str, Any]:
+    claimed = (claim or {}).get("epsilon")
+    result: dict[str, Any] = {
+        "claimed": {key: claim[key] for key in ("kind", "epsilon", "delta", "unit", "horizon")}
+        if claim
+        else None,
+        "lower_bound": found.epsilon,
+        "delta": found.delta,
+        "unit": "client",
+        "horizon": "whole run",
+        "confidence": found.confidence,
+        "canaries": found.canaries,
+        "guesses": found.guesses,
+        "correct": found.correct,
+        "passed": claimed is None or found.epsilon <= claimed,
+    }
+    if claim and "published_epsilon" in claim:
+        result["published"] = {
+            "epsilon": claim["published_epsilon"],
+            "read_as": "the ε of the whole run, as a reader of the paper may take it",
+            "refuted": found.epsilon > claim["published_epsilon"],
+        }
+    return result
+
+
+def _reconstruction(experiment: Experiment, runner: Runner, replay: Replay, victims: int) -> dict[str, Any]:
+    federation = experiment.federation
+    if not isinstance(experiment.ranker, Linear) or not isinstance(federation.learner, PDGD):
+        return {"skipped": "the attack reads the updates of pdgd with a linear ranker"}
+    cohort = federation.participation.size(federation.clients)
+    if cohort < 2:
+        return {"skipped": "a cohort of one client hides nothing in its sum"}
+    noise, origin = replay.noise, "of this run"
+    if noise == 0.0:
+        setting = federation.setting(experiment.rounds, runner.parameters)
+        noise = ClippedGaussian(SHOWN_BUDGET).multiplier(setting) * replay.clip
+        origin = f"of a whole-run ε of {SHOWN_BUDGET:g} at δ = 1e-05 for one client; this run had none"
+    try:
+        lines = reconstruction_study(
+            runner.collection.train,
+            experiment.ranker,
+            experiment.users,
+            replay.theta,
+            eta=federation.learner.eta,
+            interactions=federation.interactions,
+            cohort=cohort,
+            clip=replay.clip,
+            noise_std_on_sum=noise,
+            clients=victims,
+            seed=experiment.seed,
+            k=experiment.evaluation.k,
+        )
+    except BadInput as error:
+        return {"skipped": str(error)}
+    return {"victims": victims, "cohort": cohort, "noise": origin, "lines": lines}
+
+
+def telling(auc: float) -> str:
+    """An area under the curve in words."""
+    if not math.isfinite(auc):
+        return "nothing to guess"
+    return "readable" if auc > 0.9 else "partly readable" if auc > 0.6 else "hidden"

@@ -1,0 +1,122 @@
+"""The scene of a run: the data as its partition divides them, who searches them, and who judges the rankers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from quorank.arrays import Doubles, Integers
+from quorank.data import Collection
+from quorank.data.partition import Even, Shares
+from quorank.experiments.experiment import Experiment
+from quorank.federation import Federation, State
+from quorank.learning import Simulation
+from quorank.learning.simulation import Who
+from quorank.metrics.evaluator import Evaluator
+from quorank.users import CLICK_MODELS, Cascade, ClickModel
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """What an experiment plays on, made of a collection."""
+
+    experiment: Experiment
+    collection: Collection
+    threads: int = 1
+
+    @cached_property
+    def shares(self) -> Shares | None:
+        """How the partition divides the collection; None where all clients are alike."""
+        experiment, federation = self.experiment, self.experiment.federation
+        if isinstance(experiment.partition, Even):
+            return None
+        return experiment.partition.split(
+            self.collection, federation.clients, federation.interactions, experiment.seed
+        )
+
+    @cached_property
+    def who(self) -> Who | None:
+        """How clients differ, attackers who poison their clicks among them."""
+        experiment, shares = self.experiment, self.shares
+        attack = experiment.federation.attack
+        poisoned = attack.clients if attack is not None and attack.poisons_clicks else 0
+        if shares is None and poisoned == 0:
+            return None
+        clients = experiment.federation.clients
+        own: tuple[ClickModel, ...] = (experiment.users,)
+        group, model = np.zeros(clients, dtype=np.int64), np.zeros(clients, dtype=np.int64)
+        first, count = np.zeros(1, dtype=np.int64), np.array([self.collection.train.n_queries])
+        if shares is not None:
+            group, first, count, model = (
+                shares.group,
+                shares.first_query,
+                shares.query_count,
+                shares.click_model,
+            )
+            own = tuple(
+                experiment.users if spec is None else CLICK_MODELS.read(dict(spec), "partition")
+                for spec in shares.click_models
+            )
+        drawn = len(own)
+        if poisoned:
+            own = (*own, Cascade(preset="poison"))
+            model = np.where(np.arange(clients) < poisoned, len(own) - 1, model)
+        return Who(group, first, count, model, own, drawn)
+
+    @cached_property
+    def simulation(self) -> Simulation:
+        experiment, shares = self.experiment, self.shares
+        return Simulation(
+            self.collection.train if shares is None else shares.data.resident(),
+            experiment.ranker,
+            experiment.users,
+            self.collection.grades,
+            experiment.seed,
+            experiment.evaluation.k,
+            self.who,
+        )
+
+    @cached_property
+    def evaluators(self) -> list[Evaluator]:
+        """One for each test split: one, or one for each preference."""
+        plan = self.experiment.evaluation
+        tests = (self.collection.test,) if self.shares is None else self.shares.tests
+        return [
+            Evaluator(test.resident(), self.experiment.ranker, plan.k, plan.no_relevant, self.threads)
+            for test in tests
+        ]
+
+    @cached_property
+    def test_of_client(self) -> Integers:
+        """(clients,) which test split judges a client's ranker."""
+        if self.shares is None:
+            return np.zeros(self.experiment.federation.clients, dtype=np.int64)
+        return self.shares.test_of_group[self.shares.group]
+
+    def means(self, states: list[State]) -> tuple[Doubles, Doubles]:
+        """(states,) offline nDCG and MaxRR: of the shared ranker, or of what each client ranks by, on its own test.
+
+        Attackers are not asked how they like it.
+        """
+        federation = self.experiment.federation
+        if len(self.evaluators) == 1 and all(state.personal is None for state in states):
+            return self.evaluators[0].means([federation.ranker(state) for state in states])
+        found = np.array([self._judged(federation, state) for state in states])
+        return found[:, 0], found[:, 1]
+
+    def _judged(self, federation: Federation, state: State) -> Doubles:
+        first = 0 if federation.attack is None else federation.attack.clients
+        clients = np.arange(first, federation.clients)
+        tests = self.test_of_client[clients]
+        if state.personal is None:
+            numbers = np.bincount(tests, minlength=len(self.evaluators)) / len(clients)
+            each = [np.array(e.means([federation.ranker(state)]))[:, 0] for e in self.evaluators]
+            return np.asarray(numbers @ np.array(each), dtype=np.float64)
+        total = np.zeros(2)
+        for number, evaluator in enumerate(self.evaluators):
+            thetas = [federation.ranker(state) + state.personal[c] for c in clients[tests == number]]
+            if thetas:
+                total += np.array(evaluator.means(thetas)).sum(axis=1)
+        return np.asarray(total / len(clients), dtype=np.float64)

@@ -1,0 +1,135 @@
+"""Bulyan (El Mhamdi, Guerraoui and Rouault 2018, "The hidden vulnerability of distributed learning in Byzantium").
+
+Krum bounds how far its choice lies from the honest updates as a whole, so in many dimensions one parameter of a malicious
+update may still be far off. Bulyan takes Krum's choice out again and again until it holds n − 2m updates, and then
+averages, parameter by parameter, the n − 4m values nearest to their median.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from quorank.arrays import Booleans, Doubles, Integers
+from quorank.compiled import kernel
+from quorank.federation.rules.distances import distances
+from quorank.federation.rules.rows import check_byzantine, check_cohort, content_rows
+from quorank.federation.rules.trimmed import by_coordinate
+
+ROUNDING = 1e-12
+"""What carrying a score on by subtractions may lose, as a share of the first score."""
+
+
+@dataclass(frozen=True)
+class Bulyan:
+    """Krum's choices, then the mean around the median. Equal scores are decided by the bytes of the updates."""
+
+    kind: ClassVar[str] = "bulyan"
+    single_updates: ClassVar[bool] = True
+
+    byzantine: int = 1  # f of the paper
+
+    def __post_init__(self) -> None:
+        check_byzantine(self.kind, self.byzantine)
+
+    def check(self, n: int) -> None:
+        """n ≥ 4m + 3, without which malicious values may outnumber honest ones in the second step."""
+        check_cohort(self.kind, self.byzantine, n, 4 * self.byzantine + 3)
+
+    def combine_all(self, updates: Doubles, weights: Doubles) -> Doubles:
+        """The mean of the n − 4m values around the median of what Krum chose, for every parameter."""
+        rows = content_rows(self.kind, updates, weights)
+        self.check(len(rows))
+        chosen = successive_krum(rows, self.byzantine)
+        return mean_around_median(by_coordinate(rows[chosen]), len(rows) - 4 * self.byzantine)
+
+
+def successive_krum(rows: Doubles, byzantine: int) -> Integers:
+    """The n − 2m updates that Krum chooses one after the other, each from what the others left.
+
+    With r updates left Krum sums r − m − 2 distances. The paper lets r fall to 2m + 1, where that is m − 1 and for
+    m = 1 nothing: then the nearest one decides. By one neighbour the two that are nearest to each other always tie, so
+    for m ≤ 2 the last choice is between two that are equally good, and by their bytes.
+    """
+    n, count = len(rows), len(rows) - 2 * byzantine
+    if byzantine == 0:
+        return np.arange(n)
+    distance = distances(rows)
+    np.fill_diagonal(distance, np.nan)  # sorted behind all others, also behind infinitely far ones
+    order = np.argsort(distance, axis=1, kind="stable")[:, : n - 1]
+    place = np.empty((n, n), dtype=np.int64)
+    np.put_along_axis(place, order, np.arange(n - 1)[None, :], axis=1)
+    return np.sort(_choose(distance, order, place, byzantine, count))
+
+
+@kernel
+def _score(distance: Doubles, order: Integers, left: Booleans, i: int, neighbours: int) -> float:
+    """Krum's score of i among those that are left."""
+    score, seen = 0.0, 0
+    for j in order[i]:
+        if left[j]:
+            score += distance[i, j]
+            seen += 1
+            if seen == neighbours:
+                break
+    return score
+
+
+@kernel
+def _choose(distance: Doubles, order: Integers, place: Integers, byzantine: int, count: int) -> Integers:
+    """Krum's choices in turn. When one leaves, everybody's neighbours become one fewer: the one that left, if it was
+    among them, else the farthest. So scores are carried on by a subtraction, and only those that could be the lowest,
+    given what the subtractions may have rounded, are summed anew.
+    """
+    n = len(distance)
+    left = np.ones(n, dtype=np.bool_)
+    chosen = np.empty(count, dtype=np.int64)
+    last = np.full(n, n - byzantine - 3)  # where in its order the farthest neighbour of each stands
+    carried = np.empty(n)
+    error = np.empty(n)
+    for i in range(n):
+        carried[i] = _score(distance, order, left, i, n - byzantine - 2)
+        error[i] = ROUNDING * carried[i]
+    for c in range(count):
+        limit = np.inf
+        for i in range(n):
+            if left[i] and carried[i] + error[i] < limit:
+                limit = carried[i] + error[i]
+        best, lowest = -1, np.inf
+        neighbours = n - c - byzantine - 2
+        for i in range(n):
+            if left[i] and (neighbours < 1 or not (carried[i] - error[i] > limit)):
+                score = _score(distance, order, left, i, max(neighbours, 1))
+                if best < 0 or score < lowest:
+                    best, lowest = i, score
+        left[best] = False
+        chosen[c] = best
+        for i in range(n):
+            if left[i]:
+                gone = best
+                if place[i, best] > last[i]:
+                    while not left[order[i, last[i]]]:
+                        last[i] -= 1
+                    gone = order[i, last[i]]
+                    last[i] -= 1
+                carried[i] -= distance[i, gone]
+    return chosen
+
+
+@kernel
+def mean_around_median(values: Doubles, count: int) -> Doubles:
+    """The mean of the `count` values nearest to the median of each row of ascending values; ties go to the smaller."""
+    d, n = values.shape
+    out = np.empty(d)
+    for k in range(d):
+        middle = 0.5 * values[k, (n - 1) // 2] + 0.5 * values[k, n // 2]
+        start = 0
+        while start + count < n and values[k, start + count] - middle < middle - values[k, start]:
+            start += 1
+        total = 0.0
+        for i in range(start, start + count):
+            total += values[k, i]
+        out[k] = total / count
+    return out

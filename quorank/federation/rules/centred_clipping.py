@@ -1,0 +1,61 @@
+"""Centred clipping (Karimireddy, He and Jaggi 2021, "Learning from history for Byzantine robust optimization").
+
+Every update is pulled towards a centre until it is at most τ away, and the mean of these is the next centre. The paper
+centres on the aggregate of the last round and clips the clients' momentum. A rule here has no memory, so this is the
+variant without: it starts at the coordinate-wise median of the round and repeats the step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from quorank.arrays import Doubles
+from quorank.errors import require
+from quorank.federation.rules.distances import distances_to, weighted_sum
+from quorank.federation.rules.rows import check_byzantine, check_cohort, content_rows
+from quorank.federation.rules.trimmed import coordinate_median
+
+
+@dataclass(frozen=True)
+class CentredClipping:
+    """`radius` is τ; by default it is the median distance of the updates to the centre, anew in every step, so that it
+    follows the learning. `byzantine` is only held against the cohort.
+    """
+
+    kind: ClassVar[str] = "centred-clipping"
+    single_updates: ClassVar[bool] = True
+
+    byzantine: int = 0  # m
+    radius: float | None = None  # τ
+    iterations: int = 5  # L
+
+    def __post_init__(self) -> None:
+        check_byzantine(self.kind, self.byzantine)
+        require(
+            self.radius is None or 0.0 < self.radius < float("inf"),
+            f"radius must be above 0, got {self.radius}",
+        )
+        require(self.iterations >= 1, f"iterations must be at least 1, got {self.iterations}")
+
+    def check(self, n: int) -> None:
+        check_cohort(self.kind, self.byzantine, n)
+
+    def combine_all(self, updates: Doubles, weights: Doubles) -> Doubles:
+        """The centre after L steps."""
+        rows = content_rows(self.kind, updates, weights)
+        self.check(len(rows))
+        centre = coordinate_median(rows)
+        for _ in range(self.iterations):
+            centre = clipped_step(rows, centre, self.radius)
+        return centre
+
+
+def clipped_step(rows: Doubles, centre: Doubles, radius: float | None) -> Doubles:
+    """v ← v + (1/n)·Σ (x_i − v)·min(1, τ / ‖x_i − v‖)."""
+    away = distances_to(rows, centre)
+    tau = float(np.median(away)) if radius is None else radius
+    share = np.divide(tau, away, out=np.ones(len(rows)), where=away > tau) / len(rows)
+    return np.asarray(weighted_sum(rows, share) + (1.0 - share.sum()) * centre, dtype=np.float64)

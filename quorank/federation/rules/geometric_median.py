@@ -1,0 +1,65 @@
+"""The geometric median (Pillutla, Kakade and Harchaoui 2022, "Robust aggregation for federated learning").
+
+The point with the smallest sum of distances to all updates. As long as the malicious clients are fewer than half, they
+can move it by no more than a multiple of the spread of the honest updates, and it needs no m.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from quorank.arrays import Doubles
+from quorank.errors import require
+from quorank.federation.rules.distances import distances_to, weighted_sum
+from quorank.federation.rules.rows import check_byzantine, check_cohort, content_rows
+from quorank.federation.rules.trimmed import coordinate_median
+
+
+@dataclass(frozen=True)
+class GeometricMedian:
+    """Smoothed Weiszfeld steps from the coordinate-wise median. `byzantine` is only held against the cohort."""
+
+    kind: ClassVar[str] = "geometric-median"
+    single_updates: ClassVar[bool] = True
+
+    byzantine: int = 0  # m
+    smoothing: float = 1e-6  # ν, as a share of the median distance to the start
+    iterations: int = 100  # R, at most
+
+    def __post_init__(self) -> None:
+        check_byzantine(self.kind, self.byzantine)
+        require(0.0 < self.smoothing < 1.0, f"smoothing must lie between 0 and 1, got {self.smoothing}")
+        require(self.iterations >= 1, f"iterations must be at least 1, got {self.iterations}")
+
+    def check(self, n: int) -> None:
+        check_cohort(self.kind, self.byzantine, n)
+
+    def combine_all(self, updates: Doubles, weights: Doubles) -> Doubles:
+        """The point from which the updates are nearest in sum."""
+        rows = content_rows(self.kind, updates, weights)
+        self.check(len(rows))
+        return geometric_median(rows, self.smoothing, self.iterations)
+
+
+def geometric_median(rows: Doubles, smoothing: float, iterations: int) -> Doubles:
+    """Weiszfeld steps until one moves the point by less than 1e-9 of the median distance, or `iterations` are done."""
+    point = coordinate_median(rows)
+    spread = float(np.median(distances_to(rows, point)))
+    if spread == 0.0 or not np.isfinite(spread):
+        return point
+    for _ in range(iterations):
+        after = weiszfeld(rows, point, smoothing * spread)
+        step = float(np.sqrt(np.sum((after - point) ** 2)))
+        point = after
+        if step <= 1e-9 * spread:
+            break
+    return point
+
+
+def weiszfeld(rows: Doubles, point: Doubles, smoothing: float) -> Doubles:
+    """v ← Σ β_i·x_i / Σ β_i with β_i = 1 / max(ν, ‖v − x_i‖)."""
+    beta = 1.0 / np.maximum(smoothing, distances_to(rows, point))
+    return np.asarray(weighted_sum(rows, beta / beta.sum()), dtype=np.float64)

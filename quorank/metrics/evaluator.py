@@ -1,0 +1,195 @@
+"""How good a ranker is on a whole split, in one compiled pass for many rankers at once.
+
+Every document is read from memory once and scored by all of the rankers while it is in cache; that is why a run
+evaluates the rankers of several rounds together. A ranker's figures do not depend on which others are in the pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from quorank.arrays import Booleans, Doubles, Floats, Int8s, Integers
+from quorank.compiled import kernel
+from quorank.data.ranking import LANES, RankingData
+from quorank.errors import require
+from quorank.metrics.lists import err
+from quorank.rankers import Ranker, scores
+from quorank.rankers.scoring import pack, packed_size, score_rows_of_all
+
+NoRelevant = Literal["skip", "zero"]
+
+
+def discounts(k: int) -> Doubles:
+    """1 / log2(rank + 1) for ranks 1..k."""
+    return np.asarray(1.0 / np.log2(np.arange(2, k + 2)), dtype=np.float64)
+
+
+@kernel
+def _ideal(labels: Int8s, offsets: Integers, discount: Doubles, out: Doubles) -> None:
+    counts = np.zeros(128, dtype=np.int64)
+    for q in range(len(out)):
+        counts[:] = 0
+        for row in range(offsets[q], offsets[q + 1]):
+            counts[labels[row]] += 1
+        rank, total = 0, 0.0
+        for label in range(127, 0, -1):
+            for _ in range(counts[label]):
+                if rank == len(discount):
+                    break
+                total += (2.0**label - 1.0) * discount[rank]
+                rank += 1
+        out[q] = total
+
+
+def ideal_dcg(data: RankingData, k: int) -> Doubles:
+    """DCG@k of the best possible list of every query; 0 where nothing is relevant."""
+    out = np.empty(data.n_queries)
+    _ideal(data.labels, data.offsets, discounts(k), out)
+    return out
+
+
+@kernel
+def top_k(scores: Floats, n: int, k: int, top: Integers) -> int:
+    """top[:min(k, n)] = positions of the highest scores, best first, ties by position; returns min(k, n)."""
+    size = min(k, n)
+    for i in range(size):
+        at = i
+        while at > 0 and scores[i] > scores[top[at - 1]]:
+            top[at] = top[at - 1]
+            at -= 1
+        top[at] = i
+    if size == 0:
+        return 0
+    least = scores[top[size - 1]]
+    for i in range(size, n):
+        if scores[i] > least:
+            at = size - 1
+            while at > 0 and scores[i] > scores[top[at - 1]]:
+                top[at] = top[at - 1]
+                at -= 1
+            top[at] = i
+            least = scores[top[size - 1]]
+    return size
+
+
+@kernel
+def _evaluate(
+    packed: Floats,
+    hidden: int,
+    padded: Floats,
+    labels: Int8s,
+    offsets: Integers,
+    ideal: Doubles,
+    discount: Doubles,
+    longest: int,
+    first: int,
+    last: int,
+    ndcg: Doubles,
+    reciprocal: Doubles,
+) -> None:
+    k = len(discount)
+    scores = np.empty((packed.shape[0], longest), dtype=np.float32)
+    activation = np.zeros((hidden + LANES - 1) // LANES * LANES, dtype=np.float32)
+    top = np.zeros(k, dtype=np.int64)
+    gain = np.empty(128)
+    for label in range(128):
+        gain[label] = 2.0**label - 1.0
+    for q in range(first, last):
+        if ideal[q] <= 0.0:
+            continue
+        start, stop = offsets[q], offsets[q + 1]
+        score_rows_of_all(packed, hidden, padded, start, stop, scores, activation)
+        for r in range(packed.shape[0]):
+            size = top_k(scores[r], stop - start, k, top)
+            total, rr = 0.0, 0.0
+            for p in range(size):
+                label = labels[start + top[p]]
+                total += gain[label] * discount[p]
+                if label > 0 and rr == 0.0:
+                    rr = 1.0 / (p + 1)
+            ndcg[r, q] = total / ideal[q]
+            reciprocal[r, q] = rr
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluator:
+    """Evaluates rankers on one split.
+
+    `no_relevant` says what a query without relevant documents counts: "skip" (the published code) or "zero".
+    """
+
+    data: RankingData
+    ranker: Ranker
+    k: int = 10
+    no_relevant: NoRelevant = "skip"
+    threads: int = 1
+
+    def warm(self) -> None:
+        """Compile, or load from the cache, so that the first evaluation is timed like the others."""
+        nothing = replace(
+            self.data,
+            padded=self.data.padded[:0],
+            labels=self.data.labels[:0],
+            offsets=np.zeros(1, np.int64),
+            query_ids=[],
+            document_ids=None,
+        )
+        replace(self, data=nothing, threads=1).per_query([np.zeros(self.ranker.size(self.data.n_features))])
+
+    def per_query(self, thetas: Sequence[Doubles] | Doubles) -> tuple[Doubles, Doubles]:
+        """(rankers, queries) of nDCG@k and of the reciprocal rank of the first relevant document; 0 without any."""
+        data, hidden, stride = self.data, self.ranker.hidden, self.data.padded.shape[1]
+        ideal, size = ideal_dcg(data, self.k), self.ranker.size(data.n_features)
+        for theta in thetas:
+            require(np.shape(theta) == (size,), f"this ranker has {size} parameters, got {np.shape(theta)}")
+        packed = np.zeros((len(thetas), packed_size(hidden, stride)), dtype=np.float32)
+        for row, theta in zip(packed, thetas, strict=True):
+            pack(np.ascontiguousarray(theta, dtype=np.float64), hidden, data.n_features, stride, row)
+        ndcg, reciprocal = np.zeros((2, len(thetas), data.n_queries))
+
+        def part(bounds: tuple[int, int]) -> None:
+            _evaluate(
+                packed, hidden, data.padded, data.labels, data.offsets, ideal, discounts(self.k),
+                data.longest, *bounds, ndcg, reciprocal,
+            )  # fmt: skip
+
+        edges = np.linspace(0, data.n_queries, self.threads + 1).astype(int)
+        spans = list(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True))
+        if self.threads == 1:
+            part(spans[0])
+        else:
+            with ThreadPoolExecutor(self.threads) as pool:
+                list(pool.map(part, spans))
+        return ndcg, reciprocal
+
+    def err(self, theta: Doubles) -> Doubles:
+        """(queries,) expected reciprocal rank at k; labels are graded against 4, or 2 where none is higher."""
+        values = scores(self.ranker, theta, self.data)
+        highest = 4 if self.data.max_label > 2 else 2
+        out = np.empty(self.data.n_queries)
+        for q in range(self.data.n_queries):
+            rows = self.data.rows_of(q)
+            order = np.argsort(-values[rows], kind="stable")[: self.k]
+            out[q] = err(self.data.labels[rows][order], self.k, highest)
+        return out
+
+    def counted(self) -> Booleans:
+        """Which queries enter the mean."""
+        if self.no_relevant == "zero":
+            return np.ones(self.data.n_queries, dtype=np.bool_)
+        return np.asarray(ideal_dcg(self.data, self.k) > 0.0)
+
+    def means(self, thetas: Sequence[Doubles] | Doubles) -> tuple[Doubles, Doubles]:
+        """(rankers,) mean nDCG@k and mean reciprocal rank over the counted queries."""
+        counted = self.counted()
+        ndcg, reciprocal = self.per_query(thetas)
+        # one row at a time: NumPy's summation order must not depend on how many rankers are in the pass
+        return (
+            np.array([row[counted].mean() if counted.any() else 0.0 for row in ndcg]),
+            np.array([row[counted].mean() if counted.any() else 0.0 for row in reciprocal]),
+        )

@@ -1,0 +1,121 @@
+"""Metrics of one ranked list, and how they are averaged and summed: the reference for compiled code.
+
+A list is given by the labels of its documents from the top down. `k` is the length of the page people see.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from quorank.arrays import Doubles
+from quorank.errors import BadInput, require
+
+NoRelevant = Literal["skip", "zero"]
+"""What a query without any relevant document counts in an offline mean: nothing at all, or 0."""
+
+
+def gain(labels: npt.ArrayLike) -> Doubles:
+    """2^rel − 1, elementwise (Burges et al., ICML 2005). labels: any shape, ≥ 0."""
+    return np.asarray(np.exp2(np.asarray(labels, dtype=np.float64)) - 1.0)
+
+
+def discount(n: int) -> Doubles:
+    """log2(rank + 1) for ranks 1..n (Burges et al., ICML 2005): shape (n,)."""
+    return np.asarray(np.log2(np.arange(2, n + 2, dtype=np.float64)))
+
+
+def dcg(labels: npt.ArrayLike, k: int = 10) -> float:
+    """Discounted cumulative gain, Σ_{r ≤ k} (2^rel_r − 1) / log2(r + 1) (Burges et al., ICML 2005).
+
+    labels: (documents,) labels in ranked order; a list shorter than k is summed to its end.
+    """
+    top = _labels(labels, k)[:k]
+    return float(np.sum(gain(top) / discount(len(top))))
+
+
+def ndcg(ranked_labels: npt.ArrayLike, all_labels: npt.ArrayLike, k: int = 10) -> float:
+    """DCG divided by the DCG of the best list (Järvelin & Kekäläinen, TOIS 2002); 0 if nothing is relevant.
+
+    ranked_labels: (shown,) labels in ranked order, at least the first k that were shown.
+    all_labels: (candidates,) labels of all the query's candidates in any order, for the best list.
+    """
+    ideal = dcg(np.sort(_labels(all_labels, k))[::-1], k)
+    return dcg(ranked_labels, k) / ideal if ideal > 0 else 0.0
+
+
+def reciprocal_rank(labels: npt.ArrayLike, k: int = 10) -> float:
+    """1 / rank of the first relevant document (label > 0) among the first k, else 0 (Voorhees, TREC-8, 1999).
+
+    labels: (documents,) labels in ranked order.
+    """
+    hits = np.flatnonzero(_labels(labels, k)[:k] > 0)
+    return 1.0 / (int(hits[0]) + 1) if len(hits) else 0.0
+
+
+def max_rr(clicks: npt.ArrayLike, k: int = 10) -> float:
+    """MaxRR: 1 / rank of the highest click among the first k, 0 without a click (Kharitonov, WSDM 2019).
+
+    clicks: (documents,) true or 1 where the document at that rank was clicked.
+    """
+    return reciprocal_rank(clicks, k)
+
+
+def stop_probability(labels: npt.ArrayLike, max_label: int = 4) -> Doubles:
+    """(2^rel − 1) / 2^max_label: the chance that a document satisfies (Chapelle et al., CIKM 2009)."""
+    return gain(labels) / 2.0**max_label
+
+
+def err(labels: npt.ArrayLike, k: int = 10, max_label: int = 4) -> float:
+    """Expected reciprocal rank, Σ_{r ≤ k} (1/r) R_r Π_{i<r} (1 − R_i) (Chapelle et al., CIKM 2009).
+
+    R is `stop_probability`. labels: (documents,) labels in ranked order, none above max_label, which is
+    the highest grade of the collection's scale, not of this list.
+    """
+    top = _labels(labels, k)[:k]
+    require(
+        top.max(initial=0) <= max_label, f"ERR: label {top.max(initial=0):g} is above max_label = {max_label}"
+    )
+    stops = stop_probability(top, max_label)
+    reaches = np.concatenate(([1.0], np.cumprod(1.0 - stops)[:-1])) if len(top) else stops
+    return float(np.sum(reaches * stops / np.arange(1, len(top) + 1)))
+
+
+def mean_over_queries(
+    values: npt.ArrayLike, has_relevant: npt.ArrayLike, no_relevant: NoRelevant = "skip"
+) -> float:
+    """The mean of a metric over queries; 0 when no query counts.
+
+    values: (queries,) the metric of each query. has_relevant: (queries,) whether any label is > 0.
+    no_relevant: "skip" leaves queries without a relevant document out, as the FPDGD code does; "zero"
+    counts them as 0. Say in every report which one it was.
+    """
+    value, relevant = np.asarray(values, dtype=np.float64), np.asarray(has_relevant, dtype=bool)
+    require(
+        value.ndim == 1 and value.shape == relevant.shape,
+        "values and has_relevant must hold one entry per query",
+    )
+    if no_relevant not in ("skip", "zero"):
+        raise BadInput(f"no_relevant: expected 'skip' or 'zero', got {no_relevant!r}")
+    queries = int(relevant.sum()) if no_relevant == "skip" else len(value)
+    return float(value[relevant].sum() / queries) if queries else 0.0
+
+
+def discounted_sum(per_round: npt.ArrayLike, gamma: float = 0.9995) -> float:
+    """Σ_t γ^(t−1) x_t over rounds t = 1, 2, …: online performance (Wang et al., ICTIR 2021, eq. 17).
+
+    per_round: (rounds,) the mean of the metric over each round's interactions.
+    """
+    x = np.asarray(per_round, dtype=np.float64)
+    require(x.ndim == 1, "per_round must hold one value per round")
+    return float(np.sum(gamma ** np.arange(len(x)) * x))
+
+
+def _labels(labels: npt.ArrayLike, k: int) -> Doubles:
+    require(k >= 1, f"k must be at least 1, got {k}")
+    array = np.asarray(labels, dtype=np.float64)
+    require(array.ndim == 1, "labels must be a flat list, one label per document")
+    require(bool(np.all(array >= 0)), "labels must be 0 or more, and not NaN")
+    return array

@@ -1,0 +1,150 @@
+"""Is the difference between two settings more than luck? Two-tailed t-tests with Bonferroni correction.
+
+The papers compare 25 runs (five folds, five seeds): runs that share their seed and fold are paired
+(Student, 1908), others are compared with Welch's test (Biometrika, 1947), which needs no equal spread.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from quorank.arrays import Doubles
+from quorank.errors import require
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What a test says about mean(values) − mean(baseline). None: so few runs cannot tell."""
+
+    test: str  # "paired t" or "Welch t"
+    difference: float  # mean(values) − mean(baseline)
+    low: float | None  # 95 % confidence interval of the difference
+    high: float | None
+    p: float | None  # two-tailed
+    corrected_p: float | None  # after Bonferroni; p itself when there is only one comparison
+    n: int  # runs behind `values`
+    n_baseline: int
+    effect_size: float | None  # Cohen's d; None when it is not finite
+
+    @property
+    def margin(self) -> float | None:
+        """Half of the confidence interval's width; t intervals are symmetric."""
+        return None if self.low is None or self.high is None else (self.high - self.low) / 2
+
+
+def paired_t(values: npt.ArrayLike, baseline: npt.ArrayLike) -> Difference:
+    """Student's paired t-test: t = mean(d) / (sd(d) / √n), n − 1 degrees of freedom, d = values − baseline.
+
+    values, baseline: (n,) each; entry i of both has the same seed and fold. Effect size: mean(d) / sd(d).
+    """
+    a, b = _sample(values), _sample(baseline)
+    require(len(a) == len(b), f"a paired test needs as many values as baselines, got {len(a)} and {len(b)}")
+    d, n = a - b, len(a)
+    spread = _spread(d, _scale(a, b))
+    return _difference(
+        "paired t", a, b, error=spread / math.sqrt(n), freedom=n - 1, spread=spread, testable=n > 1
+    )
+
+
+def welch_t(values: npt.ArrayLike, baseline: npt.ArrayLike) -> Difference:
+    """Welch's t-test: t = (mean(a) − mean(b)) / √(s_a²/n_a + s_b²/n_b), freedom by `welch_freedom`.
+
+    values: (n_a,), baseline: (n_b,). Effect size: the difference over √((s_a² + s_b²) / 2).
+    """
+    a, b = _sample(values), _sample(baseline)
+    scale = _scale(a, b)
+    spread_a, spread_b = _spread(a, scale), _spread(b, scale)
+    testable = len(a) > 1 and len(b) > 1
+    u, v = spread_a**2 / len(a), spread_b**2 / len(b)
+    freedom = welch_freedom(u, len(a), v, len(b)) if testable else 1.0
+    spread = math.sqrt((spread_a**2 + spread_b**2) / 2)
+    return _difference("Welch t", a, b, math.sqrt(u + v), freedom, spread, testable)
+
+
+def welch_freedom(u: float, n_a: int, v: float, n_b: int) -> float:
+    """Welch-Satterthwaite degrees of freedom, (u + v)² / (u²/(n_a − 1) + v²/(n_b − 1)) (Welch 1947).
+
+    u = s_a²/n_a and v = s_b²/n_b; with no spread at all the value doesn't matter, and n_a + n_b − 2 is given.
+    """
+    if u + v == 0:
+        return float(n_a + n_b - 2)
+    # Shares of the sum rather than the variances themselves: squares of tiny variances underflow.
+    share = u / (u + v)
+    return 1.0 / (share**2 / (n_a - 1) + (1 - share) ** 2 / (n_b - 1))
+
+
+def bonferroni(p: float, comparisons: int) -> float:
+    """min(1, m·p) for m comparisons (Dunn, JASA 1961)."""
+    require(comparisons >= 1, f"Bonferroni correction needs at least one comparison, got {comparisons}")
+    return min(1.0, comparisons * p)
+
+
+def corrected(differences: Sequence[Difference]) -> list[Difference]:
+    """The same differences with p corrected over those of them that could be tested."""
+    m = sum(d.p is not None for d in differences)
+    return [d if d.p is None else replace(d, corrected_p=bonferroni(d.p, m)) for d in differences]
+
+
+def mark(difference: Difference) -> str:
+    """The papers' mark by corrected p: ▲▼ below .01, △▽ below .05, else nothing; ▲ is above the baseline."""
+    p = difference.corrected_p
+    if p is None or p >= 0.05 or difference.difference == 0:
+        return ""
+    return ("▲" if p < 0.01 else "△") if difference.difference > 0 else ("▼" if p < 0.01 else "▽")
+
+
+def _difference(
+    test: str,
+    a: Doubles,
+    b: Doubles,
+    error: float,
+    freedom: float,
+    spread: float,
+    testable: bool,
+) -> Difference:
+    """The common end of both tests, with an answer where the formulas divide by zero.
+
+    Too few runs: only the difference is known. No spread: a difference of 0 has p = 1, any other p = 0.
+    """
+    delta = float(a.mean() - b.mean())
+    if abs(delta) <= 1e-12 * _scale(a, b):
+        delta = 0.0
+    if not testable:
+        return Difference(test, delta, None, None, None, None, len(a), len(b), None)
+    if error == 0:
+        p = 1.0 if delta == 0 else 0.0
+        return Difference(test, delta, delta, delta, p, p, len(a), len(b), 0.0 if delta == 0 else None)
+    from scipy.special import stdtr, stdtrit  # Student's t; scipy.stats would take half a second to load
+
+    p = float(2 * stdtr(freedom, -abs(delta) / error))
+    margin = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * error
+    return Difference(test, delta, delta - margin, delta + margin, p, p, len(a), len(b), delta / spread)
+
+
+def _sample(values: npt.ArrayLike) -> Doubles:
+    array = np.asarray(values, dtype=np.float64)
+    require(array.ndim == 1 and len(array) > 0, "a test needs at least one value per side, in a flat list")
+    require(
+        bool(np.all(np.isfinite(array))),
+        "a test needs finite values; one of the runs has none for this measure",
+    )
+    return array
+
+
+def _scale(a: Doubles, b: Doubles) -> float:
+    return float(max(np.abs(a).max(), np.abs(b).max()))
+
+
+def _spread(sample: Doubles, scale: float) -> float:
+    """The standard deviation (n − 1), with rounding noise taken for what it is: none."""
+    if len(sample) < 2:
+        return 0.0
+    spread = float(sample.std(ddof=1))
+    return spread if spread > 1e-12 * scale else 0.0

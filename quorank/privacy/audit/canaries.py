@@ -1,0 +1,256 @@
+"""Canary clients: one run that can be audited (Steinke, Nasr, Jagielski 2023; Andrew et al. 2024 for federations).
+
+A canary is a client that sends, in each round in which it takes part, a vector as long as clipping allows, in a secret
+direction of its own. One fair coin per canary, thrown before the run, decides whether it is there at all. Afterwards the
+auditor looks for each canary in the released sums and guesses the coins; `audit_bound` turns right guesses into an ε.
+
+With d parameters no more than d directions are orthogonal, and an audit wants hundreds of canaries. So a canary's
+direction changes from round to round: entry j of its update in round t is ±clip/√d with a sign that is addressed by
+(canary, t, j). Over T rounds that is a code of length d·T, where two canaries overlap by about 1/√(d·T). Honest sums
+change slowly, because θ does: the slowest waves over the rounds are removed from the sums and from the codes alike. What
+honest clients leave behind, and the noise, are whitened by their own covariance; then the coins are estimated by ridge
+regression, the best linear estimate for coins of variance 1/4, which also takes apart canaries that overlap.
+
+How well this works decides only how much an audit finds. Its conclusion holds for any score, as long as the coins are
+used for nothing but the run and the count of right guesses.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from quorank.arrays import Booleans, Doubles, Int8s, Uint64s
+from quorank.compiled import kernel
+from quorank.draws import philox, uniform_pair
+from quorank.errors import require
+from quorank.privacy.audit.bound import epsilon_lower_bound
+
+COIN, CODE, PRESENCE = 0, 1, 2
+"""The third word of the address, `interaction`, of a canary's coin, of its signs and of its coin in a round."""
+
+SLOW_WAVES = 8
+"""Cosines over the rounds, from the constant up, that count as honest; at most a quarter of the rounds."""
+
+SPAN_BYTES = 1 << 24
+"""Codes are made anew, span by span of rounds, rather than kept."""
+
+PASSES = 3
+"""The covariance of what is not canary is estimated again after each pass, without the canaries found so far."""
+
+SHARES = (1.0, 0.2)
+"""How many of the canaries are guessed, fixed before any coin is seen; an audit pays for each by Bonferroni."""
+
+
+@dataclass(frozen=True, eq=False)
+class Canaries:
+    """m canaries of a run of T rounds with d parameters; `key` = key_of(seed, Purpose.CANARY) is their secret.
+
+    An included canary is expected in every round; where it is absent at random, its score shrinks with its presence.
+    """
+
+    count: int  # m
+    parameters: int  # d
+    rounds: int  # T
+    clip: float  # the norm of a canary's update
+    key: Uint64s = field(repr=False)
+
+    def __post_init__(self) -> None:
+        for name, value in (("count", self.count), ("parameters", self.parameters), ("rounds", self.rounds)):
+            require(value >= 1, f"{name} of canaries must be at least 1, got {value}")
+        require(0.0 < self.clip < math.inf, f"clip must be above 0, got {self.clip}")
+
+    @cached_property
+    def included(self) -> Booleans:
+        """(m,) the coins."""
+        coins = np.empty(self.count, dtype=np.bool_)
+        _fill_coins(self.key, coins)
+        return coins
+
+    def update(self, canary: int, round_: int) -> Doubles:
+        """(d,) what this canary sends in this round if its coin lets it."""
+        require(0 <= canary < self.count, f"there are {self.count} canaries, numbered from 0; got {canary}")
+        self._check_round(round_)
+        return self._codes(round_, round_ + 1, canary, canary + 1).reshape(-1)
+
+    def updates(self, round_: int) -> Doubles:
+        """(m, d) the updates of all canaries in a round, whatever their coins."""
+        self._check_round(round_)
+        return self._codes(round_, round_ + 1).reshape(self.count, self.parameters)
+
+    def contribution(self, round_: int, rate: float = 1.0) -> Doubles:
+        """(d,) what the included canaries add to the sum of a round in which each takes part with probability `rate`."""
+        there = self.included
+        if rate < 1.0:
+            draws = np.empty(self.count)
+            _fill_presence(self.key, round_, draws)
+            there = there & (draws < rate)
+        return np.asarray(there @ self.updates(round_), dtype=np.float64)
+
+    def scores(self, released: npt.ArrayLike) -> Doubles:
+        """(m,) estimates of the coins, near 1 for in and 0 for out, from the released sums (T, d)."""
+        sums = np.asarray(released, dtype=np.float64)
+        wanted = (self.rounds, self.parameters)
+        require(sums.shape == wanted, f"expected released sums of shape {wanted}, got {sums.shape}")
+        require(np.isfinite(sums).all(), "released sums must be finite numbers")
+        waves = slow_waves(self.rounds)
+        guessed = estimates = np.full(self.count, 0.5)
+        for _ in range(PASSES):
+            rest = self._without(sums, guessed, waves)
+            covariance = _noise_covariance(rest, waves.shape[1], self.clip)
+            estimates = guessed + self._ridge(rest, waves, covariance, guessed)
+            guessed = np.clip(estimates, 0.0, 1.0)
+        return estimates
+
+    def _check_round(self, round_: int) -> None:
+        require(0 <= round_ < self.rounds, f"the run has {self.rounds} rounds from 0, got round {round_}")
+
+    def _codes(self, start: int, stop: int, first: int = 0, last: int | None = None) -> Doubles:
+        """(canaries, rounds, d) the updates of a span of rounds."""
+        out = np.empty(((self.count if last is None else last) - first, stop - start, self.parameters))
+        _fill_codes(self.key, start, first, self.clip / math.sqrt(self.parameters), out)
+        return out
+
+    def _spans(self) -> Iterator[tuple[slice, Doubles]]:
+        """All rounds and their codes, as many rounds at a time as `SPAN_BYTES` hold."""
+        step = max(1, SPAN_BYTES // (8 * self.count * self.parameters))
+        for start in range(0, self.rounds, step):
+            stop = min(start + step, self.rounds)
+            yield slice(start, stop), self._codes(start, stop)
+
+    def _without(self, sums: Doubles, guessed: Doubles, waves: Doubles) -> Doubles:
+        """The sums less what the guessed canaries contribute, then less the slow waves."""
+        rest = sums.copy()
+        for span, codes in self._spans():
+            rest[span] -= np.tensordot(guessed, codes, 1)
+        return np.asarray(rest - waves @ (waves.T @ rest), dtype=np.float64)
+
+    def _ridge(self, rest: Doubles, waves: Doubles, covariance: Doubles, guessed: Doubles) -> Doubles:
+        """argmin over steps s of |rest − Σ s_i code_i|² in the metric of covariance⁻¹, plus 4|guessed + s − ½|²."""
+        whiten = np.linalg.inv(np.linalg.cholesky(covariance)).T
+        white, m = rest @ whiten, self.count
+        gram, matched = 4.0 * np.eye(m), 4.0 * (0.5 - guessed)
+        slow = np.zeros((m, waves.shape[1], self.parameters))
+        for span, codes in self._spans():
+            flat = (codes.reshape(-1, self.parameters) @ whiten).reshape(m, -1)
+            gram += flat @ flat.T
+            matched += flat @ white[span].ravel()
+            slow += waves[span].T @ flat.reshape(codes.shape)
+        flat = slow.reshape(m, -1)
+        return np.asarray(np.linalg.solve(gram - flat @ flat.T, matched), dtype=np.float64)
+
+
+def slow_waves(rounds: int) -> Doubles:
+    """(T, waves) the orthonormal cosines cos(π·w·(t + ½)/T) of the lowest frequencies w = 0, 1, …"""
+    count = min(SLOW_WAVES, rounds // 4)
+    waves = np.cos(np.pi * np.arange(count) * (np.arange(rounds)[:, None] + 0.5) / rounds)
+    return np.asarray(waves / np.linalg.norm(waves, axis=0), dtype=np.float64)
+
+
+def _noise_covariance(rest: Doubles, waves: int, clip: float) -> Doubles:
+    """(d, d) covariance of a round's sum around its slow part, drawn to a multiple of I where rounds are few.
+
+    That multiple is the median eigenvalue: a few directions in which honest clients are loud leave the others quiet.
+    The floor, a millionth of what one canary weighs, keeps it invertible when there is no noise at all.
+    """
+    free, d = rest.shape[0] - waves, rest.shape[1]
+    measured = rest.T @ rest / free
+    rank = min(free, d)
+    level = max(0.0, float(np.median(np.linalg.eigvalsh(measured)[-rank:])) * rank / d)
+    share = d / (d + free)
+    covariance = (1.0 - share) * measured + (share * level + 1e-6 * clip**2 / d) * np.eye(d)
+    return np.asarray(covariance, dtype=np.float64)
+
+
+def guess(scores: npt.ArrayLike, guesses: int) -> Int8s:
+    """(m,) +1 "in" for high scores, −1 "out" for low ones, 0 for those left open: the nearest to the middle.
+
+    The middle lies halfway between the medians of the upper and the lower half, so that a clear separation is read
+    without error although fair coins do not fall on each side equally often.
+    """
+    values = np.asarray(scores, dtype=np.float64)
+    m = len(values)
+    require(0 <= guesses <= m, f"{guesses} guesses need as many canaries, but there are {m}")
+    if guesses == 0:
+        return np.zeros(m, dtype=np.int8)
+    ordered = np.sort(values)
+    middle = 0.5 * (np.median(ordered[: (m + 1) // 2]) + np.median(ordered[m // 2 :]))
+    furthest = np.argsort(-np.abs(values - middle), kind="stable")[:guesses]
+    answers = np.zeros(m, dtype=np.int8)
+    answers[furthest] = np.where(values[furthest] >= middle, 1, -1)
+    return answers
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What an audit found: ε is at least `epsilon`, at this δ and confidence."""
+
+    epsilon: float
+    delta: float
+    confidence: float
+    canaries: int
+    guesses: int
+    correct: int
+
+    def table(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+
+def audit(
+    scores: npt.ArrayLike,
+    included: npt.ArrayLike,
+    delta: float,
+    confidence: float = 0.95,
+    shares: Sequence[float] = SHARES,
+) -> Audit:
+    """Guess a few fixed shares of the canaries and keep the best bound, each at confidence 1 − (1 − confidence)/shares.
+
+    `shares` must be chosen before the coins are looked at.
+    """
+    coins = np.asarray(included, dtype=np.bool_)
+    require(len(shares) >= 1, "an audit needs at least one share of canaries to guess")
+    require(all(0.0 < share <= 1.0 for share in shares), f"shares must lie between 0 and 1, got {shares}")
+    require(
+        len(coins) == len(np.asarray(scores)), f"expected {len(coins)} scores, got {len(np.asarray(scores))}"
+    )
+    found = []
+    for share in shares:
+        guesses = min(len(coins), max(1, round(share * len(coins))))
+        answers = guess(scores, guesses)
+        correct = int(np.sum(answers == np.where(coins, 1, -1)))
+        each = 1.0 - (1.0 - confidence) / len(shares)
+        epsilon = epsilon_lower_bound(len(coins), guesses, correct, delta, each)
+        found.append(Audit(epsilon, delta, confidence, len(coins), guesses, correct))
+    return max(found, key=lambda one: one.epsilon)
+
+
+@kernel
+def _fill_coins(key: Uint64s, out: Booleans) -> None:
+    for canary in range(len(out)):
+        u, _ = uniform_pair(key, 0, COIN, canary, 0)
+        out[canary] = u < 0.5
+
+
+@kernel
+def _fill_presence(key: Uint64s, round_: int, out: Doubles) -> None:
+    for canary in range(len(out)):
+        out[canary], _ = uniform_pair(key, 0, PRESENCE, canary, round_)
+
+
+@kernel
+def _fill_codes(key: Uint64s, start: int, first: int, size: float, out: Doubles) -> None:
+    """±size by the bits of as many 128-bit blocks as an update needs."""
+    canaries, rounds, d = out.shape
+    for i in range(canaries):
+        for t in range(rounds):
+            for base in range(0, d, 128):
+                words = philox(base // 128, CODE, first + i, start + t, key[0], key[1])
+                for j in range(min(128, d - base)):
+                    bit = (words[j // 32] >> np.uint64(j % 32)) & np.uint64(1)
+                    out[i, t, base + j] = size if bit else -size

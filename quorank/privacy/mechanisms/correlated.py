@@ -1,0 +1,178 @@
+"""Noise that is correlated over the rounds of a run, as one Gaussian release, when every client is in every round.
+
+The server adds up the cohorts' sums x₁, …, x_T; prefix sums are A x with A the lower triangle of ones. A factorisation
+A = B C releases B(C x + z) with independent Gaussian z (Denisov et al. 2022, "Improved Differential Privacy for SGD via
+Optimal Private Linear Operators on Adaptive Streams"; Choquette-Choo et al. 2023, "Multi-Epoch Matrix Factorization
+Mechanisms for Private Machine Learning"). It is the same to add row t of C⁻¹ z to the sum of round t, which is what
+`Factor.noise` gives. With z of standard deviation σ · sensitivity · clip, the whole run is one Gaussian release of
+noise multiplier σ, for clients that are there or not, with any updates of L2 norm at most clip, chosen adaptively.
+
+Four factors: `independent` (C = I), `tree` (the binary counter of Chan, Shi, Song 2011, as in Kairouz et al. 2021,
+"Practical and Private (Deep) Learning without Sampling or Shuffling"; only the blocks that a prefix can need),
+`square-root` (C = A^½, Fichtenberger, Henzinger, Upadhyay 2023, "Constant Matters"), and `optimal`, the least mean
+squared error of the prefixes that any factorisation can have with everyone in every round. It is diagonal: noise
+that is independent over the rounds, on a schedule. docs/privacy/correlated-noise.md has the proof and the measurements.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+
+from quorank.arrays import Doubles
+from quorank.compiled import kernel
+from quorank.errors import BadInput, require
+from quorank.parts import suggest
+from quorank.privacy.streams import Key, fill_normal
+
+Kind = Literal["independent", "tree", "square-root", "optimal"]
+KINDS: tuple[str, ...] = get_args(Kind)
+
+
+@dataclass(frozen=True)
+class Factor:
+    """The factor C of a run of T rounds, by its rows: nothing of size T² is kept. Rounds count from 0."""
+
+    kind: str
+    rounds: int  # T
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise BadInput(
+                f"unknown factor {self.kind!r}{suggest(self.kind, KINDS)}; known: {', '.join(KINDS)}"
+            )
+        require(self.rounds >= 1, f"a run has at least one round, got {self.rounds}")
+
+    @property
+    def sensitivity(self) -> float:
+        """How far one client that is in every round, with updates of norm 1, can move C x.
+
+        No entry of these factors is negative, nor of CᵀC, so it is (1ᵀCᵀC1)^½ = ‖C1‖, from the sums of C's rows.
+        """
+        steps = np.arange(1, self.rounds + 1)
+        sums = np.ones(self.rounds)
+        if self.kind == "square-root":
+            sums = np.cumsum(square_root_coefficients(self.rounds))
+        elif self.kind == "tree":
+            sums = (steps & -steps).astype(np.float64)
+        elif self.kind == "optimal":
+            sums = np.sqrt(np.sqrt(steps))
+        return float(np.linalg.norm(sums))
+
+    def row(self, round_: int) -> Doubles:
+        """Row `round_` of C, up to the diagonal: how the sums so far enter what is noised in this round."""
+        self._check(round_)
+        row = np.zeros(round_ + 1)
+        if self.kind == "square-root":
+            return square_root_coefficients(round_ + 1)[::-1].copy()
+        if self.kind == "tree":
+            row[round_ + 1 - lowest_bit(round_ + 1) :] = 1.0
+        else:
+            row[round_] = self._diagonal(round_)
+        return row
+
+    def inverse_row(self, round_: int) -> Doubles:
+        """Row `round_` of C⁻¹, up to the diagonal: how z so far enters the noise of this round's sum."""
+        self._check(round_)
+        row = np.zeros(round_ + 1)
+        if self.kind == "square-root":
+            return inverse_square_root_coefficients(round_ + 1)[::-1].copy()
+        if self.kind == "tree":
+            row[tree_children(round_ + 1)] = -1.0
+        row[round_] = 1.0 / self._diagonal(round_)
+        return row
+
+    def noise(self, round_: int, size: int, key: Key, std: float) -> Doubles:
+        """What to add to the sum of this round: row `round_` of C⁻¹ z, where z has the standard deviation `std`.
+
+        z_s is drawn anew from its address, round s, each time that it is needed. So nothing has to be stored and
+        a resumed run has the same noise; a round costs one draw of z for each entry of its row that is not zero.
+        """
+        require(size >= 0, f"the size of a noise vector must not be negative, got {size}")
+        require(0.0 <= std < math.inf, f"the standard deviation of noise must be finite and ≥ 0, got {std}")
+        out = np.zeros(size)
+        _combine(self.inverse_row(round_) * std, key, np.empty(size), out)
+        return out
+
+    def noise_std(self, round_: int) -> float:
+        """The standard deviation of `noise` in this round for std = 1: the norm of row `round_` of C⁻¹."""
+        return float(np.linalg.norm(self.inverse_row(round_)))
+
+    def prefix_errors(self) -> Doubles:
+        """The variance of each prefix's error, in one coordinate, for σ · clip = 1: sensitivity² · ‖row t of A C⁻¹‖².
+
+        The rows of B = A C⁻¹ are running sums of the rows of C⁻¹.
+        """
+        errors, running = np.empty(self.rounds), np.zeros(self.rounds)
+        for t in range(self.rounds):
+            running[: t + 1] += self.inverse_row(t)
+            errors[t] = running[: t + 1] @ running[: t + 1]
+        return errors * self.sensitivity**2
+
+    def _diagonal(self, round_: int) -> float:
+        return (self.rounds - round_) ** 0.25 if self.kind == "optimal" else 1.0
+
+    def _check(self, round_: int) -> None:
+        require(
+            0 <= round_ < self.rounds,
+            f"round {round_} is not one of the {self.rounds} rounds that this noise was planned for",
+        )
+
+
+def factor(kind: str, rounds: int) -> Factor:
+    """The factor of this kind for a run of so many rounds."""
+    return Factor(kind, rounds)
+
+
+def sensitivity(c: Doubles) -> float:
+    """How far one client that is in every round with updates of norm ≤ 1 can move C x: at most (Σ|CᵀC|)^½.
+
+    It is reached, by one update repeated, when no entry of CᵀC is negative (Choquette-Choo et al. 2023); else it is
+    a bound on the safe side.
+    """
+    require(c.ndim == 2, f"a factor is a matrix, got {c.ndim} dimensions")
+    require(np.isfinite(c).all(), "a factor must hold finite numbers only")
+    return float(np.sqrt(np.abs(c.T @ c).sum()))
+
+
+def square_root_coefficients(count: int) -> Doubles:
+    """binom(2k, k)/4^k for k = 0, 1, …: the series of (1 − x)^−½ and the diagonals of A^½."""
+    k = np.arange(1, count)
+    return np.concatenate(([1.0], np.cumprod(1.0 - 0.5 / k)))
+
+
+def inverse_square_root_coefficients(count: int) -> Doubles:
+    """−binom(2k, k)/(4^k (2k − 1)) for k = 0, 1, …: the series of (1 − x)^½ and the diagonals of A^−½."""
+    k = np.arange(1, count)
+    return np.concatenate(([1.0], np.cumprod(1.0 - 1.5 / k)))
+
+
+def lowest_bit(t: int) -> int:
+    """The largest power of two that divides t: the length of the binary counter's block that ends with step t."""
+    return t & -t
+
+
+def tree_children(t: int) -> list[int]:
+    """The 0-based rounds whose blocks make up, with step t itself, the block that ends with step t (from 1)."""
+    children, last = [], t - 1
+    while last > t - lowest_bit(t):
+        children.append(last - 1)
+        last -= lowest_bit(last)
+    return children
+
+
+@kernel
+def _combine(
+    row: Doubles,
+    key: Key,
+    drawn: Doubles,
+    out: Doubles,
+) -> None:
+    for s in range(len(row)):
+        if row[s] != 0.0:
+            fill_normal(key, 0, 0, s, drawn)
+            for j in range(len(out)):
+                out[j] += row[s] * drawn[j]

@@ -1,0 +1,244 @@
+"""Sums of whole numbers modulo 2^32: what secure sums add up, with noise in shares or drawn once.
+
+A client clips its update, multiplies it by a public scale, rounds it at random and, where noise is asked for, adds its
+share of it: all whole numbers, so that masks cancel exactly. The noise is Skellam, which is closed under addition: n
+shares of variance σ²/n are exactly one draw of variance σ², so noise by the clients and by the coordinator have the
+same distribution.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+
+from quorank.arrays import Doubles, Int8s, Integers, Uint32s
+from quorank.compiled import kernel
+from quorank.draws import Purpose
+from quorank.errors import require
+from quorank.privacy.mechanisms.clipping import clip_updates
+from quorank.privacy.mechanisms.discrete_noise import skellam, skellam_rows
+from quorank.privacy.mechanisms.mechanism import Memory, Sum
+from quorank.privacy.mechanisms.quantise import dequantise, quantise, scale_for
+from quorank.privacy.mechanisms.setting import Setting
+from quorank.privacy.streams import Key, Seed, key_for, uniform_pair
+
+if TYPE_CHECKING:
+    from quorank.privacy.secure_sum.graph import Neighbourhood
+    from quorank.privacy.secure_sum.in_process import SecureSumResult
+
+
+@dataclass(frozen=True)
+class SecureSum:
+    """The server sees nothing but the sum of a cohort: no noise, so no ε either."""
+
+    kind: ClassVar[str] = "secure-sum"
+
+    clip: float = 1.0  # on the L2 norm of an update, so that a sum cannot wrap
+    masks: bool = True  # play every message of the protocol; without, only its sums
+    dropouts: float = 0.0  # the share of a cohort that leaves during a round, half of them before sending
+
+    def __post_init__(self) -> None:
+        require(0.0 < self.clip < math.inf, f"clip must be above 0, got {self.clip}")
+        check_dropouts(self.dropouts)
+
+    def mechanism(self, setting: Setting, seed: Seed) -> IntegerSums:
+        check_secure(setting, self.masks, self.dropouts)
+        scale = scale_for(self.clip, setting.cohort, 0.0)
+        return IntegerSums(setting, seed, self.clip, scale, masks=self.masks, dropouts=self.dropouts)
+
+
+def check_dropouts(dropouts: float) -> None:
+    require(0.0 <= dropouts <= 0.3, f"dropouts must lie between 0 and 0.3, got {dropouts}")
+
+
+def check_secure(setting: Setting, masks: bool, dropouts: float) -> None:
+    """Refuse what secure sums cannot do, before anything is played."""
+    require(
+        setting.participation != "poisson",
+        "privacy: secure sums plan scale, shares and thresholds for a known cohort; with poisson participation its size "
+        "is left to chance: use full or sampled",
+    )
+    require(
+        setting.cohort >= 2,
+        "privacy: a secure sum needs a cohort of at least 2: the sum of one is its update",
+    )
+    if masks:
+        neighbourhood_of(setting.cohort, dropouts)
+
+
+@cache
+def neighbourhood_of(cohort: int, dropouts: float) -> Neighbourhood:
+    """Who holds whose shares, so that as many may leave as can by bad luck: four standard deviations above the mean."""
+    from quorank.privacy.secure_sum.graph import neighbours_for
+
+    margin = 4.0 * math.sqrt(dropouts * (1.0 - dropouts) / cohort)
+    return neighbours_for(cohort, max(0.1, dropouts + margin))
+
+
+@dataclass(frozen=True, eq=False)
+class IntegerSums:
+    """Clipped, scaled, rounded, noised, masked, summed: the mechanism of one run."""
+
+    setting: Setting
+    seed: Seed
+    clip: float
+    scale: float
+    variance: float = 0.0  # of the noise on the whole sum, in integer units
+    noise_by: Literal["clients", "coordinator"] = "clients"
+    masks: bool = True
+    dropouts: float = 0.0
+    # what came in, by round and client: its vector, or None if it left before it sent one (or if nothing is masked)
+    _came: dict[int, dict[int, Uint32s | bool | None]] = field(default_factory=dict, repr=False)
+    results: list[SecureSumResult] = field(default_factory=list, repr=False)  # of the last round, if masked
+
+    weighted: ClassVar[bool] = False
+    bound: ClassVar[float] = math.inf
+
+    @property
+    def unit(self) -> float:
+        return self.scale
+
+    @cached_property
+    def _keys(self) -> dict[Purpose, Key]:
+        purposes = (Purpose.QUANTISATION, Purpose.NOISE_SHARE, Purpose.NOISE, Purpose.DROPOUT)
+        return {purpose: key_for(self.seed, purpose) for purpose in purposes}
+
+    @property
+    def least(self) -> int:
+        """The clients on whose shares the noise rests: those who are expected to stay, and a margin below that."""
+        n, q = self.setting.cohort, self.dropouts / 2.0
+        return max(1, math.floor(n * (1.0 - q) - 6.0 * math.sqrt(n * q * (1.0 - q))))
+
+    def start(self) -> Memory:
+        return {}
+
+    def numbers(self, updates: Doubles, round_: int, clients: Integers) -> tuple[int, Integers]:
+        """How many updates were within the clip, and all as whole numbers with their clients' shares of the noise."""
+        within = clip_updates(updates, self.clip, clients)
+        rounded = quantise(updates, self.scale, self._keys[Purpose.QUANTISATION], round_, clients)
+        numbers = rounded.view(np.int32).astype(np.int64)
+        if self.variance > 0.0 and self.noise_by == "clients":
+            shares = np.empty_like(numbers)
+            share = self.variance / self.least
+            skellam_rows(self._keys[Purpose.NOISE_SHARE], round_, clients, share, shares)
+            numbers += shares
+        return within, numbers
+
+    def release(
+        self, updates: Doubles, theta: Doubles, round_: int, clients: Integers, memory: Memory
+    ) -> int:
+        within, numbers = self.numbers(updates, round_, clients)
+        leaving = self._leaving(clients, round_)
+        came = self._came.setdefault(round_, {})
+        for other in [known for known in self._came if known != round_]:  # of a round that came to nothing
+            del self._came[other]
+        if self.masks:
+            came.update(zip(clients.tolist(), numbers.astype(np.uint32), strict=True))
+        else:
+            came.update(zip(clients.tolist(), (leaving != BEFORE).tolist(), strict=True))
+        numbers[leaving == BEFORE] = 0
+        updates[:] = numbers  # whole numbers below 2^53: exact
+        return within
+
+    def check(self, releases: Doubles, clients: Integers, memory: Memory) -> None:
+        """Single releases are hidden; a client's own clip and range check stand before the masks."""
+
+    def finish(
+        self, total: Doubles, weight: float, within: int, count: int, round_: int, memory: Memory
+    ) -> Sum:
+        from quorank.privacy.secure_sum.server import RoundFailed
+
+        sent = self._came.pop(round_, {})
+        clients = np.array(sorted(sent), dtype=np.int64)
+        present = int(np.count_nonzero(self._leaving(clients, round_) != BEFORE))
+        words = total.astype(np.int64).astype(np.uint32)
+        try:
+            if present == 0 or (self.variance > 0.0 and self.noise_by == "clients" and present < self.least):
+                raise RoundFailed(
+                    f"only {present} clients stayed, and the noise rests on the shares of {self.least}"
+                )
+            if self.masks:
+                words = self._masked(sent, clients, round_, words)
+        except RoundFailed:  # nothing was revealed: the ranker stays as it is
+            return Sum(np.zeros(len(total)), 1.0, memory, 0.0, 0.0, 0)
+        if self.variance > 0.0 and self.noise_by == "coordinator":
+            noise = np.empty(len(words), dtype=np.int64)
+            skellam(self._keys[Purpose.NOISE], round_, 0, self.variance, noise)
+            words = words + noise.astype(np.uint32)
+        planned = self.setting.cohort if self.variance > 0.0 else max(present, 1)
+        return Sum(
+            dequantise(words, self.scale),
+            float(planned),
+            memory,
+            self.clip,
+            math.sqrt(self._noise(present)),
+            present,
+        )
+
+    def _noise(self, present: int) -> float:
+        """The variance of the noise on the sum that `present` clients are in, in the units of an update."""
+        part = present / self.least if self.noise_by == "clients" else 1.0
+        return self.variance * part / self.scale**2
+
+    def _masked(self, sent: dict[int, Any], clients: Integers, round_: int, expected: Uint32s) -> Uint32s:
+        """Play the protocol with every message; its sum must be the plain one."""
+        from quorank.privacy.secure_sum.in_process import secure_sum
+
+        leaving = self._leaving(clients, round_)
+        result = secure_sum(
+            sent,
+            round_=round_,
+            session=b"quorank simulation",
+            neighbourhood=neighbourhood_of(len(clients), self.dropouts),
+            dropped_before=clients[leaving == BEFORE].tolist(),
+            dropped_after=clients[leaving == AFTER].tolist(),
+        )
+        if not np.array_equal(result.total, expected):
+            raise RuntimeError("the masks of a secure sum did not cancel: this is a fault of Quorank")
+        self.results[:] = [result]
+        return result.total
+
+    def _leaving(self, clients: Integers, round_: int) -> Int8s:
+        out = np.zeros(len(clients), dtype=np.int8)
+        if self.dropouts > 0.0:
+            _draw_leaving(self.dropouts, self._keys[Purpose.DROPOUT], round_, clients, out)
+        return out
+
+    def statement(self, rounds: int | None = None) -> dict[str, Any] | None:
+        done = self.setting.rounds if rounds is None else rounds
+        return {
+            "kind": SecureSum.kind,
+            "model": "secure sums",
+            "unit": "client",
+            "epsilon": None,
+            "delta": 0.0,
+            "horizon": self.setting.horizon(done),
+            "rounds": done,
+            "clip": self.clip,
+            "warning": "the server sees sums only, but a sum without noise has no ε: what it says of a client is unbounded",
+        }
+
+    def spent(self) -> list[tuple[int, float]]:
+        return []
+
+
+BEFORE, AFTER = 1, 2
+"""When a client leaves: before it sends its masked update, or after, before it helps to unmask the others."""
+
+
+@kernel
+def _draw_leaving(
+    dropouts: float,
+    key: Key,
+    round_: int,
+    clients: Integers,
+    out: Int8s,
+) -> None:
+    for i in range(len(clients)):
+        u, _ = uniform_pair(key, 0, 0, clients[i], round_)
+        if u < dropouts:
+            out[i] = 1 if u < dropouts / 2.0 else 2

@@ -1,0 +1,143 @@
+"""Randomised response on the metric that an evolution-strategies client sends (FOLtR-ES §3.3).
+
+The metric takes n values. The true one is sent with probability p, else one of the n − 1 others, each alike: that is
+ε-local differential privacy with ε = log(p(n − 1)/(1 − p)) (eq. 6) for the number that is sent, and no more than that:
+a client sends two numbers a round (the antithetic halves), so its ε adds up over them and over the rounds.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from quorank.arrays import Doubles, Integers
+from quorank.compiled import kernel
+from quorank.draws import Purpose
+from quorank.errors import require
+from quorank.privacy.mechanisms.mechanism import Plain
+from quorank.privacy.mechanisms.setting import Setting
+from quorank.privacy.streams import Key, Seed, key_for, uniform_pair
+
+
+@dataclass(frozen=True)
+class RandomisedResponse:
+    """`per = "message"`: the mean over the interactions is rounded (at random, keeping its mean) to one of the n values
+    and privatised once. `per = "interaction"`: each interaction's metric is privatised and the results are averaged,
+    as in the published code, which spends ε once for every interaction.
+    """
+
+    kind: ClassVar[str] = "randomised-response"
+
+    p: float = 0.9  # p, the probability of the truth
+    per: Literal["message", "interaction"] = "message"
+
+    def __post_init__(self) -> None:
+        require(
+            0.0 < self.p < 1.0,
+            f'p must lie between 0 and 1, got {self.p}; without noise use privacy.kind = "none"',
+        )
+
+    def epsilon(self, n: int) -> float:
+        """ε = log(p(n − 1)/(1 − p)), eq. 6, of one number with n possible values."""
+        return math.log(self.p * (n - 1) / (1.0 - self.p))
+
+    def privatise(
+        self, measured: Doubles, values: Doubles, seed: Seed, round_: int, clients: Integers
+    ) -> Doubles:
+        """What is sent, (clients, 2), for the measured (clients, 2, interactions / 2) metrics."""
+        n = len(values)
+        require(self.p > 1.0 / n, f"p must be above 1/{n}, got {self.p}")
+        per_interaction = self.per == "interaction"
+        raw = measured if per_interaction else measured.mean(axis=2, keepdims=True)
+        sent = np.empty_like(raw)
+        _respond(raw, values, self.p, key_for(seed, Purpose.RESPONSE), round_, clients, sent)
+        return np.asarray(sent.mean(axis=2), dtype=np.float64)
+
+    def mechanism(self, setting: Setting, seed: Seed) -> ResponseMechanism:
+        require(
+            self.p > 1.0 / setting.values,
+            f"privacy: p must be above 1/{setting.values}, or the answer says less than nothing, got {self.p}",
+        )
+        return ResponseMechanism(part=self, setting=setting)
+
+
+@dataclass(frozen=True, eq=False)
+class ResponseMechanism(Plain):
+    """Clients randomise what they measure, so their messages are summed as they come."""
+
+    part: RandomisedResponse = field(default_factory=RandomisedResponse)
+    setting: Setting = field(default_factory=lambda: Setting(1, 1, 1))
+
+    def statement(self, rounds: int | None = None) -> dict[str, Any]:
+        """What this gives, for the ledger and the reports: never an ε without unit, δ and horizon."""
+        setting, part = self.setting, self.part
+        done = setting.rounds if rounds is None else rounds
+        each = part.epsilon(setting.values)
+        releases = (setting.interactions if part.per == "interaction" else 2) * done
+        return {
+            "kind": part.kind,
+            "model": "local",
+            "unit": "client",
+            "epsilon": each * releases,
+            "delta": 0.0,
+            "horizon": f"{setting.horizon(done)}, by adding up",
+            "rounds": done,
+            "epsilon_per_number_sent": each,
+            "numbers_sent": releases,
+            "p": part.p,
+            "values": setting.values,
+        }
+
+    def spent(self) -> list[tuple[int, float]]:
+        each = self.statement(1)["epsilon"]
+        return [(t, each * t) for t in (1, self.setting.rounds)]
+
+
+def metric_values(metric: str, k: int) -> Doubles:
+    """The n = k + 1 values that a metric may take: 0, 1/k, …, 1/2, 1 for MaxRR; evenly spaced for nDCG."""
+    if metric == "maxrr":
+        return np.concatenate(([0.0], 1.0 / np.arange(k, 0, -1)))
+    return np.linspace(0.0, 1.0, k + 1)
+
+
+@kernel
+def randomised_response(index: int, n: int, p: float, u: float, v: float) -> int:
+    """`index` with probability p (u < p), else one of the n − 1 others, each alike (chosen by v)."""
+    if u < p:
+        return index
+    other = min(int(v * (n - 1)), n - 2)
+    return other if other < index else other + 1
+
+
+@kernel
+def round_at_random(x: float, values: Doubles, u: float) -> int:
+    """The index of one of the two values around x, chosen so that its mean is x."""
+    low = 0
+    while low < len(values) - 1 and values[low + 1] <= x:
+        low += 1
+    if low == len(values) - 1 or x <= values[low]:
+        return low
+    return low + 1 if u < (x - values[low]) / (values[low + 1] - values[low]) else low
+
+
+@kernel
+def _respond(
+    raw: Doubles,
+    values: Doubles,
+    p: float,
+    key: Key,
+    round_: int,
+    clients: Integers,
+    sent: Doubles,
+) -> None:
+    for at in range(len(clients)):
+        for side in range(raw.shape[1]):
+            for j in range(raw.shape[2]):
+                draw = side * raw.shape[2] + j
+                u, v = uniform_pair(key, 0, draw, clients[at], round_)
+                w, _ = uniform_pair(key, 1, draw, clients[at], round_)
+                index = round_at_random(raw[at, side, j], values, w)
+                sent[at, side, j] = values[randomised_response(index, len(values), p, u, v)]

@@ -1,0 +1,124 @@
+"""Sign-only updates: one bit a parameter leaves the client, truthful or flipped at random (SPEC §3, local).
+
+The bit of a parameter is the sign of its update, a fair coin where the update is zero. With p < 1 each bit is flipped
+with probability 1 − p, which is ε-local differential privacy with ε = log(p/(1 − p)) for the bit, so d of that for a
+message and T·d for a run. With p = 1 there is no ε at all: less is said, nothing is hidden.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from quorank.arrays import Doubles, Integers
+from quorank.compiled import kernel
+from quorank.draws import Purpose
+from quorank.errors import require
+from quorank.privacy.mechanisms.clipping import check_releases, not_finite
+from quorank.privacy.mechanisms.mechanism import Memory, Sum
+from quorank.privacy.mechanisms.setting import Setting
+from quorank.privacy.streams import Key, Seed, key_for, uniform_pair
+
+
+@dataclass(frozen=True)
+class Signs:
+    """Every parameter moves by ±size; the mean over clients is debiased by 1/(2p − 1)."""
+
+    kind: ClassVar[str] = "signs"
+
+    p: float = 1.0  # the probability of the true sign
+    size: float = 0.01  # of a step
+
+    def __post_init__(self) -> None:
+        require(0.5 < self.p <= 1.0, f"p must be above 0.5 and at most 1, got {self.p}")
+        require(0.0 < self.size < math.inf, f"size must be above 0, got {self.size}")
+
+    def mechanism(self, setting: Setting, seed: Seed) -> SignMechanism:
+        return SignMechanism(self, setting, seed)
+
+
+@dataclass(frozen=True, eq=False)
+class SignMechanism:
+    part: Signs
+    setting: Setting
+    seed: Seed
+
+    weighted: ClassVar[bool] = False
+    unit: ClassVar[float] = 1.0
+    bound: ClassVar[float] = math.inf
+
+    @cached_property
+    def _key(self) -> Key:
+        return key_for(self.seed, Purpose.RESPONSE)
+
+    def start(self) -> Memory:
+        return {}
+
+    def release(
+        self, updates: Doubles, theta: Doubles, round_: int, clients: Integers, memory: Memory
+    ) -> int:
+        bad = _take_signs(updates, self.part.p, self.part.size, self._key, round_, clients)
+        if bad >= 0:
+            raise not_finite(int(clients[bad]))
+        return 0
+
+    def check(self, releases: Doubles, clients: Integers, memory: Memory) -> None:
+        """A sign vector has one length."""
+        check_releases(releases, self.part.size * math.sqrt(releases.shape[1]), clients)
+
+    def finish(
+        self, total: Doubles, weight: float, within: int, count: int, round_: int, memory: Memory
+    ) -> Sum:
+        debiased = np.asarray(total / (2.0 * self.part.p - 1.0), dtype=np.float64)
+        longest = self.part.size * math.sqrt(self.setting.parameters)
+        return Sum(debiased, float(max(count, 1)), memory, longest)
+
+    def statement(self, rounds: int | None = None) -> dict[str, Any]:
+        setting, p = self.setting, self.part.p
+        done = setting.rounds if rounds is None else rounds
+        sent = setting.parameters * done
+        stated: dict[str, Any] = {
+            "kind": self.part.kind,
+            "model": "local",
+            "unit": "client",
+            "rounds": done,
+            "bits_sent": sent,
+            "p": p,
+        }
+        if p == 1.0:
+            return stated | {
+                "epsilon": None,
+                "delta": 0.0,
+                "horizon": setting.horizon(done),
+                "warning": "true signs have no ε: a message says one bit a parameter, and nothing hides it",
+            }
+        each = math.log(p / (1.0 - p))
+        return stated | {
+            "epsilon": each * sent,
+            "delta": 0.0,
+            "horizon": f"{setting.horizon(done)}, by adding up",
+            "epsilon_per_bit_sent": each,
+        }
+
+    def spent(self) -> list[tuple[int, float]]:
+        if self.part.p == 1.0:
+            return []
+        each = self.statement(1)["epsilon"]
+        return [(t, each * t) for t in (1, self.setting.rounds)]
+
+
+@kernel
+def _take_signs(updates: Doubles, p: float, size: float, key: Key, round_: int, clients: Integers) -> int:
+    """updates ← ±size; −1, or the first row that is not finite."""
+    for i in range(updates.shape[0]):
+        for j in range(updates.shape[1]):
+            if not abs(updates[i, j]) < np.inf:
+                return i
+            truth, coin = uniform_pair(key, 0, j, clients[i], round_)
+            positive = updates[i, j] > 0.0 or (updates[i, j] == 0.0 and coin < 0.5)
+            updates[i, j] = size if positive == (truth < p) else -size
+    return -1

@@ -1,0 +1,195 @@
+"""A client's side of a secure sum, without any transport: messages in, messages out.
+
+Bonawitz et al. 2017, fig. 4, on the neighbours of Bell et al. 2020. The client sends its vector plus a self mask plus
+a mask with each mask neighbour; the neighbours hold shares of the self mask's seed b_u and of the private key s_u that
+its pair masks come from, and tell one or the other, never both: with b_u alone the pair masks stay, with s_u alone the
+self mask stays.
+
+The server is trusted to follow the protocol, though it may remember and compare all that it sees. A client refuses what
+would plainly uncover another. It cannot see everything: on a sparse graph a server that tells different neighbourhoods
+different stories about who left gets the sum of one neighbourhood instead of that of all, and one that hands on false
+public keys gets single inputs (the paper signs keys against that).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from quorank.arrays import Uint32s
+from quorank.errors import require
+from quorank.privacy.secure_sum.graph import Neighbourhood
+from quorank.privacy.secure_sum.masks import KEY, MOST_CLIENTS, Channel, Occasion, agree, pair_mask, self_mask
+from quorank.privacy.secure_sum.messages import (
+    AdvertiseKeys,
+    KeyList,
+    MaskedInput,
+    Message,
+    ShareDelivery,
+    ShareKeys,
+    UnmaskReply,
+    UnmaskRequest,
+)
+from quorank.privacy.secure_sum.shamir import split
+
+
+class SecureClient:
+    """One client in one round: advertise, share, mask, unmask, each once and in this order.
+
+    `least` is the smallest neighbourhood that the client agrees to; `entropy(n)` gives n random bytes.
+    """
+
+    def __init__(
+        self,
+        client: int,
+        occasion: Occasion,
+        least: Neighbourhood | None = None,
+        entropy: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        require(0 <= client < MOST_CLIENTS, f"a client is named by a number from 0 to 2^31 − 1, got {client}")
+        self.client, self.occasion = client, occasion
+        self.unopened: list[int] = []  # whose shares could not be opened: they count as not held
+        self._least = least or Neighbourhood(1, 2, 1)
+        self._entropy = entropy
+        self._next = "advertise"
+        self._channel_key = X25519PrivateKey.from_private_bytes(entropy(KEY))
+        self._mask_key = X25519PrivateKey.from_private_bytes(entropy(KEY))
+        self._self_seed = entropy(KEY)
+        self._key_list: KeyList | None = None
+        self._channels: dict[int, Channel] = {}
+        self._senders = {client}  # U2 as far as this client sees it: who shared with it, and itself
+        self._held: dict[int, bytes] = {}  # by owner: a share of b and one of s
+
+    def advertise(self) -> AdvertiseKeys:
+        """The two public keys."""
+        self._ready("advertise")
+        self._next = "share"
+        return AdvertiseKeys(
+            self.occasion.round,
+            self.occasion.tag,
+            self.client,
+            self._channel_key.public_key().public_bytes_raw(),
+            self._mask_key.public_key().public_bytes_raw(),
+        )
+
+    def share(self, keys: KeyList) -> ShareKeys:
+        """Sealed shares of the self mask's seed and of the mask key, one pair for each holder."""
+        self._ready("share")
+        self._addressed(keys)
+        holders = [holder for holder, _ in keys.holders]
+        count, threshold = len(holders), keys.threshold
+        require(
+            dict(keys.holders).get(self.client) == self._channel_key.public_key().public_bytes_raw(),
+            f"client {self.client} is not in its own key list, or with another key; it does not share",
+        )
+        require(
+            count < 2 * threshold <= 2 * count and threshold >= self._least.threshold,
+            f"client {self.client} was offered a threshold of {threshold} of {count} shares; it accepts more than half "
+            f"and at least {self._least.threshold}",
+        )
+        partners = {partner for partner, _ in keys.masks}
+        require(
+            partners <= set(holders) - {self.client} and len(partners) >= self._least.masks,
+            f"client {self.client} was offered masks with {sorted(partners)}; it accepts at least {self._least.masks} "
+            "partners, all of them holders of its shares",
+        )
+        self._next, self._key_list = "mask", keys
+        secret = self._self_seed + self._mask_key.private_bytes_raw()
+        shares = split(secret, threshold, count, self._entropy)
+        sealed = []
+        for (holder, public), share in zip(keys.holders, shares, strict=True):
+            if holder == self.client:
+                self._held[holder] = share
+                continue
+            channel = Channel(self.occasion, agree(self._channel_key, public, holder), self.client, holder)
+            self._channels[holder] = channel
+            sealed.append((holder, channel.seal(share)))
+        return ShareKeys(self.occasion.round, self.occasion.tag, self.client, tuple(sealed))
+
+    def mask(self, delivery: ShareDelivery, vector: Uint32s) -> MaskedInput:
+        """y_u = x_u + PRG(b_u) + Σ ±PRG(s_uv) over the mask neighbours who sent shares."""
+        self._ready("mask")
+        self._addressed(delivery)
+        assert self._key_list is not None
+        require(
+            vector.dtype == np.uint32 and vector.ndim == 1 and len(vector) > 0,
+            f"client {self.client} masks one row of uint32 numbers, got {vector.dtype} of shape {vector.shape}",
+        )
+        senders = [sender for sender, _ in delivery.sealed]
+        strangers = set(senders) - set(self._channels)
+        require(
+            not strangers,
+            f"client {self.client} got shares from {sorted(strangers)}, who are not its neighbours; it stops",
+        )
+        require(
+            len(senders) + 1 >= self._key_list.threshold,
+            f"client {self.client} got shares from {len(senders)} neighbours: with itself fewer than the threshold; it "
+            "sends nothing",
+        )
+        self._next = "unmask"
+        for sender, sealed in delivery.sealed:
+            share = self._channels[sender].open(sealed)
+            if share is None:
+                self.unopened.append(sender)
+            else:
+                self._held[sender] = share
+        self._senders, self._channels = {self.client, *senders}, {}
+        total = vector + self_mask(self.occasion, self._self_seed, self.client, len(vector))
+        for partner, public in self._key_list.masks:
+            if partner in self._senders:
+                secret = agree(self._mask_key, public, partner)
+                total += pair_mask(self.occasion, secret, self.client, partner, len(vector))
+        return MaskedInput(self.occasion.round, self.occasion.tag, self.client, total.astype("<u4").tobytes())
+
+    def unmask(self, request: UnmaskRequest) -> UnmaskReply:
+        """Shares of the survivors' seeds and of the dropped clients' mask keys; then all secrets are forgotten."""
+        self._ready("unmask")
+        self._addressed(request)
+        assert self._key_list is not None
+        self._judge(set(request.survivors), set(request.dropped), self._key_list.threshold)
+        self._next = "nothing more"
+        held = self._held
+        seeds = tuple((owner, held[owner][:KEY]) for owner in request.survivors if owner in held)
+        keys = tuple((owner, held[owner][KEY:]) for owner in request.dropped if owner in held)
+        self._held, self._self_seed = {}, b""
+        del self._mask_key, self._channel_key
+        return UnmaskReply(self.occasion.round, self.occasion.tag, self.client, seeds, keys)
+
+    def _judge(self, survivors: set[int], dropped: set[int], threshold: int) -> None:
+        both = survivors & dropped
+        require(
+            not both,
+            f"client {self.client} was asked for both shares of {sorted(both)}: that would uncover their input; it "
+            "refuses",
+        )
+        strangers = (survivors | dropped) - self._senders
+        require(
+            not strangers,
+            f"client {self.client} was asked for shares of {sorted(strangers)}, who sent it none; it refuses",
+        )
+        require(
+            self.client in survivors,
+            f"client {self.client} was asked to unmask a sum without its own input; it refuses",
+        )
+        require(
+            len(survivors) >= threshold,
+            f"client {self.client} was asked to unmask for {len(survivors)} survivors, fewer than the threshold of "
+            f"{threshold}; it refuses",
+        )
+
+    def _addressed(self, message: Message) -> None:
+        message.fits(self.occasion)
+        require(
+            message.client == self.client,
+            f"client {self.client} got {message.WORDS} of client {message.client}; it refuses",
+        )
+
+    def _ready(self, step: str) -> None:
+        require(
+            self._next == step,
+            f"client {self.client} was asked to {step} in round {self.occasion.round}, but is ready for: {self._next}; "
+            "each step happens once",
+        )

@@ -1,0 +1,255 @@
+"""Two protections of a secure sum against a server that lies: signed keys, and a least number of survivors.
+
+Bonawitz et al. 2017, fig. 4, with what they add for active servers. Every client signs its two public keys with a
+long-term identity (Ed25519); a client that has pinned the identities of the others refuses keys that none of them signed,
+so a server cannot invent clients or stand between two of them. Before anything is unmasked, every client signs the one
+list of survivors that it was shown, refuses a list shorter than `least`, and unmasks only where `least` clients have
+signed the same list. As a client signs once and `least` is more than half of the n who may take part, no second list is
+signed by enough while fewer than 2·least − n clients collude with the server: whatever is unmasked is then a sum over at
+least `least` clients.
+
+Pinned identities are worth as much as the way they came by: from the coordinator alone they prove nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from quorank.arrays import Uint32s
+from quorank.errors import BadInput, require
+from quorank.privacy.secure_sum.client import SecureClient
+from quorank.privacy.secure_sum.masks import Occasion
+from quorank.privacy.secure_sum.messages import (
+    AdvertiseKeys,
+    KeyList,
+    MaskedInput,
+    ShareDelivery,
+    ShareKeys,
+    UnmaskReply,
+    UnmaskRequest,
+)
+from quorank.privacy.secure_sum.server import RoundFailed, SecureServer
+
+SIGNATURE = 64  # bytes
+_PLACE = struct.Struct("<II")
+_KEYS, _SURVIVORS = b"quorank secure sum: keys", b"quorank secure sum: survivors"
+
+Signatures = Mapping[int, bytes]
+Pinned = Mapping[int, bytes]
+"""By client: the public key of its identity."""
+
+
+class Identity:
+    """A client's long-term name: what it signs, nobody else can have said."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._key = Ed25519PrivateKey.from_private_bytes(secret)
+
+    @classmethod
+    def create(cls, entropy: Callable[[int], bytes] = os.urandom) -> Identity:
+        return cls(entropy(32))
+
+    @property
+    def secret(self) -> bytes:
+        """For the owner's private file."""
+        return self._key.private_bytes_raw()
+
+    @property
+    def public(self) -> bytes:
+        """For others to pin."""
+        return self._key.public_key().public_bytes_raw()
+
+    def sign(self, purpose: bytes, occasion: Occasion, client: int, content: bytes) -> bytes:
+        return self._key.sign(_said(purpose, occasion, client, content))
+
+
+def _said(purpose: bytes, occasion: Occasion, client: int, content: bytes) -> bytes:
+    """What is signed: bound to its purpose, the session, the round and the client who says it."""
+    return purpose + occasion.tag + _PLACE.pack(occasion.round, client) + content
+
+
+def _signed_by(
+    pinned: Pinned, purpose: bytes, occasion: Occasion, client: int, content: bytes, signature: bytes
+) -> bool:
+    if client not in pinned:
+        return False
+    try:
+        public = Ed25519PublicKey.from_public_bytes(pinned[client])
+        public.verify(signature, _said(purpose, occasion, client, content))
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class SignedKeys:
+    """A client's two public keys under its signature."""
+
+    keys: AdvertiseKeys
+    signature: bytes
+
+    def to_bytes(self) -> bytes:
+        return self.keys.to_bytes() + self.signature
+
+    @classmethod
+    def from_bytes(cls, raw: bytes) -> SignedKeys:
+        require(
+            len(raw) > SIGNATURE, "the signed keys cannot be read: they end too early; have them sent again"
+        )
+        return cls(AdvertiseKeys.from_bytes(raw[:-SIGNATURE]), raw[-SIGNATURE:])
+
+    def genuine(self, pinned: Pinned, occasion: Occasion) -> bool:
+        """Whether the client that they name has signed them for this occasion."""
+        self.keys.fits(occasion)
+        return _signed_by(pinned, _KEYS, occasion, self.keys.client, self.keys.to_bytes(), self.signature)
+
+
+class GuardedClient:
+    """A client of a secure sum that checks whom it shares with, and with how many it is summed.
+
+    `pinned` are the identities of those who may take part; without them nobody's word is checked.
+    """
+
+    def __init__(
+        self, client: SecureClient, identity: Identity, least: int, pinned: Pinned | None = None
+    ) -> None:
+        require(least >= 2, f"a sum of fewer than 2 clients is an update, got least = {least}")
+        require(
+            pinned is None or 2 * least > len(pinned),
+            f"least must be more than half of the {len(pinned or ())} clients who may take part, got {least}: else two "
+            "lists of survivors could both be signed by enough",
+        )
+        self.inner, self.identity, self.least, self.pinned = client, identity, least, pinned
+        self._agreed: bytes | None = None
+        self._survivors: frozenset[int] = frozenset()
+
+    def advertise(self) -> SignedKeys:
+        keys = self.inner.advertise()
+        return SignedKeys(
+            keys, self.identity.sign(_KEYS, self.inner.occasion, self.inner.client, keys.to_bytes())
+        )
+
+    def share(self, keys: KeyList, signed: Sequence[SignedKeys]) -> ShareKeys:
+        """As the client does, if every key in the list is one that its owner signed."""
+        if self.pinned is not None:
+            found = {one.keys.client: one for one in signed if one.genuine(self.pinned, self.inner.occasion)}
+            channels = {client: one.keys.channel_key for client, one in found.items()}
+            masks = {client: one.keys.mask_key for client, one in found.items()}
+            false = {client for client, key in keys.holders if channels.get(client) != key}
+            false |= {client for client, key in keys.masks if masks.get(client) != key}
+            require(
+                not false,
+                f"client {self.inner.client} was offered keys of {sorted(false)} that are not signed by them; it refuses",
+            )
+        return self.inner.share(keys)
+
+    def mask(self, delivery: ShareDelivery, vector: Uint32s) -> MaskedInput:
+        return self.inner.mask(delivery, vector)
+
+    def agree(self, survivors: Sequence[int]) -> bytes:
+        """Sign the list of those whose input is in the sum: once, and only if they are enough."""
+        mine, listed = self.inner.client, list(survivors)
+        require(self._agreed is None, f"client {mine} was shown a second list of survivors; it refuses")
+        require(
+            listed == sorted(set(listed)) and mine in listed,
+            f"client {mine} was shown a list of survivors that is not in order, or without itself; it refuses",
+        )
+        require(
+            len(listed) >= self.least,
+            f"client {mine} was shown {len(listed)} survivors, and it is summed with at least {self.least}; it refuses",
+        )
+        strangers = [client for client in listed if self.pinned is not None and client not in self.pinned]
+        require(
+            not strangers, f"client {mine} was shown survivors that it does not know: {strangers}; it refuses"
+        )
+        self._agreed, self._survivors = packed(listed), frozenset(listed)
+        return self.identity.sign(_SURVIVORS, self.inner.occasion, mine, self._agreed)
+
+    def unmask(self, request: UnmaskRequest, signatures: Signatures) -> UnmaskReply:
+        """As the client does, if it is asked for the list that enough have signed."""
+        mine, occasion = self.inner.client, self.inner.occasion
+        require(self._agreed is not None, f"client {mine} was shown no list of survivors; it refuses")
+        assert self._agreed is not None
+        told_apart = set(request.survivors) <= self._survivors and not self._survivors & set(request.dropped)
+        require(told_apart, f"client {mine} was asked to unmask another list than it has signed; it refuses")
+        if self.pinned is not None:
+            count = sum(
+                _signed_by(self.pinned, _SURVIVORS, occasion, client, self._agreed, signature)
+                for client, signature in signatures.items()
+                if client in self._survivors
+            )
+            require(
+                count >= self.least,
+                f"client {mine} has the signatures of {count} clients under the list of survivors, and it takes "
+                f"{self.least}; it refuses",
+            )
+        return self.inner.unmask(request)
+
+
+class GuardedServer:
+    """The server's side: it hands on what clients sign, and leaves out early whom the others would refuse."""
+
+    def __init__(self, server: SecureServer, least: int, pinned: Pinned | None = None) -> None:
+        self.inner, self.least, self.pinned = server, least, pinned
+        self._signed: dict[int, SignedKeys] = {}
+        self._requests: dict[int, UnmaskRequest] = {}
+        self._signatures: dict[int, bytes] = {}
+
+    def receive_keys(self, message: SignedKeys) -> None:
+        if self.pinned is not None and not message.genuine(self.pinned, self.inner.occasion):
+            raise BadInput(f"the keys of client {message.keys.client} are not signed by it; leave it out")
+        self.inner.receive_keys(message.keys)
+        self._signed[message.keys.client] = message
+
+    def key_lists(self) -> dict[int, tuple[KeyList, list[SignedKeys]]]:
+        lists = self.inner.key_lists()
+        return {
+            client: (keys, [self._signed[holder] for holder, _ in keys.holders])
+            for client, keys in lists.items()
+        }
+
+    def survivors(self) -> tuple[int, ...]:
+        """Close the phase of masked inputs: whose input is in the sum, to be signed by all of them."""
+        count = len(self.inner.survivors)
+        if count < self.least:
+            raise RoundFailed(
+                f"round {self.inner.occasion.round} has no secure sum: {count} clients sent masked inputs, and it takes "
+                f"{self.least}; repeat it with more clients"
+            )
+        self._requests = self.inner.unmask_requests()
+        return self.inner.survivors
+
+    def receive_agreement(self, client: int, signature: bytes) -> None:
+        require(client in self._requests, f"client {client} is not in the sum; drop its signature")
+        require(client not in self._signatures, f"client {client} has signed already; drop its signature")
+        listed = packed(self.inner.survivors)
+        if self.pinned is not None and not _signed_by(
+            self.pinned, _SURVIVORS, self.inner.occasion, client, listed, signature
+        ):
+            raise BadInput(f"client {client} did not sign the list of survivors; drop its signature")
+        self._signatures[client] = signature
+
+    def unmask_requests(self) -> dict[int, tuple[UnmaskRequest, Signatures]]:
+        """For those who signed; before that, fail if they are too few for each other."""
+        if len(self._signatures) < self.least:
+            raise RoundFailed(
+                f"round {self.inner.occasion.round} has no secure sum: {len(self._signatures)} clients signed the list of "
+                f"survivors, and it takes {self.least}; repeat it with more clients"
+            )
+        return {client: (self._requests[client], self._signatures) for client in self._signatures}
+
+
+def packed(clients: Sequence[int]) -> bytes:
+    """A list of clients as it is signed and sent: four bytes each."""
+    return struct.pack(f"<{len(clients)}I", *clients)
+
+
+def unpacked(raw: bytes) -> tuple[int, ...]:
+    require(len(raw) % 4 == 0, "a list of clients cannot be read: it ends in the middle; have it sent again")
+    return struct.unpack(f"<{len(raw) // 4}I", raw)

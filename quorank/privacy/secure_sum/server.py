@@ -1,0 +1,230 @@
+"""The server's side of a secure sum, without any transport: it learns the sum and who is in it.
+
+Bonawitz et al. 2017, fig. 4, on the neighbours of Bell et al. 2020. Four phases, each closed by the call that makes the
+next messages: keys (who answers is U1), shares (U2), masked inputs (U3), unmask replies (U4). What comes after its
+phase is refused, so a late masked input never meets the secrets that were rebuilt because it was missing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from quorank.arrays import Uint32s
+from quorank.errors import BadInput, require
+from quorank.privacy.secure_sum.graph import Neighbourhood, Ring, neighbours_for
+from quorank.privacy.secure_sum.masks import Occasion, agree, pair_mask, self_mask
+from quorank.privacy.secure_sum.messages import (
+    AdvertiseKeys,
+    KeyList,
+    MaskedInput,
+    Message,
+    ShareDelivery,
+    ShareKeys,
+    UnmaskReply,
+    UnmaskRequest,
+)
+from quorank.privacy.secure_sum.shamir import join
+
+
+class RoundFailed(BadInput):
+    """Too few clients stayed: the round ends without a sum."""
+
+
+class SecureServer:
+    """One round: receive_keys … key_lists, receive_shares … deliveries, receive_masked … unmask_requests,
+    receive_reply … total.
+
+    `neighbourhood` is what `neighbours_for` says for the clients who sent keys, unless it is given.
+    """
+
+    def __init__(
+        self,
+        occasion: Occasion,
+        length: int,
+        neighbourhood: Neighbourhood | None = None,
+        entropy: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        require(length >= 1, f"a secure sum needs at least one number a client, got {length}")
+        self.occasion, self.length, self.neighbourhood = occasion, length, neighbourhood
+        self._entropy = entropy
+        self._phase = "keys"
+        self._keys: dict[int, AdvertiseKeys] = {}
+        self._shares: dict[int, dict[int, bytes]] = {}  # by sender, then by receiver
+        self._masked: dict[int, Uint32s] = {}
+        self._seeds: dict[int, dict[int, bytes]] = {}  # by owner, then by holder
+        self._mask_keys: dict[int, dict[int, bytes]] = {}
+        self._replied: set[int] = set()
+        self._ring = Ring((0, 1), neighbours_for(2))
+        self._holders: dict[int, list[int]] = {}
+
+    @property
+    def survivors(self) -> tuple[int, ...]:
+        """U3: the clients whose input is in the sum."""
+        return tuple(sorted(self._masked))
+
+    def receive_keys(self, message: AdvertiseKeys) -> None:
+        """Phase 1."""
+        self._accept(message, "keys", message.client not in self._keys)
+        self._keys[message.client] = message
+
+    def key_lists(self) -> dict[int, KeyList]:
+        """Draw the ring of all who sent keys, and tell each its neighbours' keys."""
+        n = len(self._keys)
+        self._enough(n, "clients sent keys", least=2)
+        plan = self.neighbourhood = self.neighbourhood or neighbours_for(n)
+        self._enough(n, "clients sent keys")
+        self._close("keys", "shares")
+        self._ring = Ring.drawn(self._keys, plan, self._entropy)
+        self._holders = {client: self._ring.holders(client) for client in self._keys}
+        lists = {}
+        for client, holders in self._holders.items():
+            channels = tuple((holder, self._keys[holder].channel_key) for holder in holders)
+            masks = tuple((other, self._keys[other].mask_key) for other in self._ring.mask_neighbours(client))
+            lists[client] = KeyList(*self._head(client), plan.threshold, channels, masks)
+        return lists
+
+    def receive_shares(self, message: ShareKeys) -> None:
+        """Phase 2."""
+        self._accept(message, "shares", message.client in self._keys and message.client not in self._shares)
+        sealed = dict(message.sealed)
+        others = set(self._holders[message.client]) - {message.client}
+        require(
+            set(sealed) == others,
+            f"client {message.client} sent shares to {len(sealed)} clients that are not exactly its {len(others)} "
+            "neighbours; leave it out",
+        )
+        self._shares[message.client] = sealed
+
+    def deliveries(self) -> dict[int, ShareDelivery]:
+        """Hand each client of U2 the shares that its neighbours in U2 sealed for it."""
+        self._staying(self._shares, "sent shares")
+        self._close("shares", "masked inputs")
+        return {
+            client: ShareDelivery(
+                *self._head(client),
+                tuple(
+                    (sender, self._shares[sender][client])
+                    for sender in self._holders[client]
+                    if sender != client and sender in self._shares
+                ),
+            )
+            for client in self._shares
+        }
+
+    def receive_masked(self, message: MaskedInput) -> None:
+        """Phase 3."""
+        fresh = message.client in self._shares and message.client not in self._masked
+        self._accept(message, "masked inputs", fresh)
+        vector = message.vector
+        require(
+            len(vector) == self.length,
+            f"client {message.client} sent {len(vector)} numbers, expected {self.length}; leave it out",
+        )
+        self._masked[message.client] = vector
+
+    def unmask_requests(self) -> dict[int, UnmaskRequest]:
+        """Ask each survivor for shares; before that, fail if the sum could not be had or would fall apart."""
+        self._staying(self._masked, "sent masked inputs")
+        if not self._ring.connected(self._masked):
+            raise RoundFailed(
+                f"round {self.occasion.round} has no secure sum: the masks of those who stayed join them in more than "
+                "one group, and each group's sum would be seen; repeat it with more neighbours"
+            )
+        self._close("masked inputs", "unmask replies")
+        requests = {}
+        for client in self._masked:
+            owners = [owner for owner in self._holders[client] if owner in self._shares]
+            survivors = tuple(owner for owner in owners if owner in self._masked)
+            dropped = tuple(owner for owner in owners if owner not in self._masked)
+            requests[client] = UnmaskRequest(*self._head(client), survivors, dropped)
+        return requests
+
+    def receive_reply(self, message: UnmaskReply) -> None:
+        """Phase 4."""
+        holder = message.client
+        self._accept(message, "unmask replies", holder in self._masked and holder not in self._replied)
+        owners = set(self._holders[holder]) & set(self._shares)
+        seeds, keys = dict(message.seeds), dict(message.keys)
+        require(
+            set(seeds) <= owners & set(self._masked) and set(keys) <= owners - set(self._masked),
+            f"client {holder} sent shares that it was not asked for; leave its reply out",
+        )
+        self._replied.add(holder)
+        for owner, share in seeds.items():
+            self._seeds.setdefault(owner, {})[holder] = share
+        for owner, share in keys.items():
+            self._mask_keys.setdefault(owner, {})[holder] = share
+
+    def total(self) -> Uint32s:
+        """Σ x_u over U3 = Σ y_u − Σ PRG(b_u) − Σ ±PRG(s_uv) over survivors u and dropped v, modulo 2^32."""
+        for owner in self._shares:
+            came = (self._seeds if owner in self._masked else self._mask_keys).get(owner, {})
+            self._enough(len(came), f"shares of client {owner} came back")
+        self._close("unmask replies", "nothing more")
+        total = np.zeros(self.length, dtype=np.uint32)
+        for client, masked in self._masked.items():
+            total += masked
+            seed = self._rebuilt(client, self._seeds[client])
+            total -= self_mask(self.occasion, seed, client, self.length)
+        for dropped in self._shares:
+            if dropped not in self._masked:
+                self._add_back(total, dropped)
+        return total
+
+    def _add_back(self, total: Uint32s, dropped: int) -> None:
+        """Add what a dropped client would have added for each survivor: it cancels what the survivor added."""
+        private = X25519PrivateKey.from_private_bytes(self._rebuilt(dropped, self._mask_keys[dropped]))
+        require(
+            private.public_key().public_bytes_raw() == self._keys[dropped].mask_key,
+            f"the shares of client {dropped}'s mask key give another key: a client lied; repeat the round without it",
+        )
+        for other in self._ring.mask_neighbours(dropped):
+            if other in self._masked:
+                secret = agree(private, self._keys[other].mask_key, other)
+                total += pair_mask(self.occasion, secret, dropped, other, self.length)
+
+    def _rebuilt(self, owner: int, shares: dict[int, bytes]) -> bytes:
+        chosen = [
+            (at + 1, shares[holder]) for at, holder in enumerate(self._holders[owner]) if holder in shares
+        ]
+        chosen = chosen[: self._threshold]
+        return join([share for _, share in chosen], [place for place, _ in chosen])
+
+    def _enough(self, count: int, what: str, least: int = 0) -> None:
+        least = least or self._threshold
+        if count < least:
+            raise RoundFailed(
+                f"round {self.occasion.round} has no secure sum: {count} {what}, and it takes {least}; repeat it with "
+                "more clients"
+            )
+
+    def _staying(self, staying: Collection[int], what: str) -> None:
+        """Each client who shared its secrets must keep a threshold of holders; else nothing is revealed."""
+        holders = [sum(h in staying for h in self._holders[owner]) for owner in self._shares]
+        self._enough(min(holders, default=0), f"holders of some client's shares {what}")
+
+    @property
+    def _threshold(self) -> int:
+        return self.neighbourhood.threshold if self.neighbourhood else 2
+
+    def _accept(self, message: Message, phase: str, expected: bool) -> None:
+        message.fits(self.occasion)
+        require(
+            self._phase == phase,
+            f"{message.WORDS} of client {message.client} came in the phase of {self._phase}; drop it",
+        )
+        require(
+            expected,
+            f"{message.WORDS} of client {message.client} came twice or without the message before; drop it",
+        )
+
+    def _close(self, phase: str, then: str) -> None:
+        require(self._phase == phase, f"the phase of {phase} is over: it is that of {self._phase}")
+        self._phase = then
+
+    def _head(self, client: int) -> tuple[int, bytes, int]:
+        return self.occasion.round, self.occasion.tag, client

@@ -1,0 +1,226 @@
+"""Reports: one HTML file that says what was run, what came out, how private it was and how to do it again."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from quorank.files import write_whole
+from quorank.reports import page, statement
+from quorank.reports.curve_svg import panel_svg
+from quorank.reports.curves import Curve, Panel
+from quorank.reports.drawings import PALETTE
+from quorank.reports.panels import TITLES, panels_of
+from quorank.reports.runs import Group, Run, load_run
+from quorank.reports.tables import (
+    MEASURES,
+    CompareTable,
+    Row,
+    compare_table,
+    difference_text,
+    mean_text,
+    privacy_of,
+)
+
+
+def write_report(run: Run | Path | str, path: Path | str) -> Path:
+    """The report of one run; `run` is a run or its directory. Returns where it was written."""
+    return write_whole(path, report_page(run if isinstance(run, Run) else load_run(run)).encode())
+
+
+def write_comparison(groups: Sequence[Group], path: Path | str) -> Path:
+    """The report of several settings, side by side. Returns where it was written."""
+    return write_whole(path, comparison_page(groups).encode())
+
+
+def report_page(run: Run) -> str:
+    """The report of one run as HTML."""
+    return page.page(
+        f"{run_name(run)} · Quorank run",
+        [
+            page.header("Quorank run", run_name(run), statement.what_was_run(run)),
+            page.figures(_figures(run)),
+            page.paragraph(_how_measured(run), "note"),
+            *([_unlearned(run.summary["unlearned"])] if "unlearned" in run.summary else []),
+            _curves([Group("", {}, (run,))], [""], list(TITLES)),
+            _privacy(run),
+            page.section(
+                "Do it again",
+                page.paragraph("From the folder in which it was started:"),
+                page.code(f"quorank run {_config_path(run)} --out again"),
+                page.paragraph(
+                    f"Quorank {run.summary['version']}, seed {run.seed}. The same version and the same data "
+                    "give the same figures, with any number of threads.",
+                    "note",
+                ),
+            ),
+            page.section("Configuration", page.code(_config_text(run))),
+            _footer(str(run.summary["version"])),
+        ],
+    )
+
+
+def _unlearned(note: Mapping[str, Any]) -> str:
+    """Who left, what the ranker was worth before and after, and what it took."""
+    who = ", ".join(map(str, note["clients"]))
+    several = len(note["clients"]) > 1
+    told = (
+        f"Client{'s' if several else ''} {who} left after the run. The ranker was rebuilt without "
+        f"{'them' if several else 'it'}: the offline figures above are of the rebuilt ranker. The online figures and the "
+        "learning curves are of the run as it was played, with everyone."
+    )
+    figures = [
+        (
+            name,
+            f"nDCG@10 {statement.rounded(note[key]['ndcg@10'], 4)}, MaxRR {statement.rounded(note[key]['maxrr'], 4)}",
+        )
+        for name, key in (("run as played", "as_run"), ("before", "before"), ("rebuilt", "after"))
+    ]
+    effort = (
+        f"{note['rounds']:,} rounds of {note['local_steps']} local steps, {note['local_updates_share']:.1%} of the local "
+        f"updates of retraining ({note['method']})"
+    )
+    return page.section("Unlearned", page.paragraph(told), page.facts([*figures, ("effort", effort)]))
+
+
+def _config_path(run: Run) -> str:
+    """The run's file as a person would type it; no absolute path of a machine in a page that is passed on."""
+    folder = Path(run.path.name) if run.path.is_absolute() else run.path
+    return shlex.quote((folder / "run.toml").as_posix())
+
+
+def comparison_page(groups: Sequence[Group]) -> str:
+    """The report of several settings as HTML."""
+    compared = compare_table(groups)
+    names = [row.name for row in compared.rows]
+    runs = sum(len(group.runs) for group in groups)
+    title = f"{len(groups)} setting{'s'[: len(groups) > 1]}, {runs} run{'s'[: runs > 1]}"
+    head = [measure.name for measure in MEASURES]
+    means = [
+        [row.name, str(len(row.group.runs)), *map(mean_text, row.spreads, MEASURES)] for row in compared.rows
+    ]
+    differences = [
+        [f"{row.name} − A", *map(difference_text, row.against_first, MEASURES)] for row in compared.rows[1:]
+    ]
+    key = [
+        (row.name, _line(n), row.group.label, _own_privacy(row, compared))
+        for n, row in enumerate(compared.rows)
+    ]
+    body = [
+        page.header("Quorank comparison", title, statement.what_was_run(groups[0].runs[0])),
+        page.section("Settings", page.paragraph(_sentence_scope(groups), "note"), page.key(key)),
+        page.section("Means over runs", page.table(["", "runs", *head], means)),
+    ]
+    if differences:
+        body.append(page.section("Differences from A", page.table(["", *head], differences)))
+    body += [page.paragraph(note, "note") for note in compared.notes()]
+    body.append(_curves(groups, names, list(TITLES)))
+    body.append(page.section("Runs", page.facts((row.name, _listed(row.group)) for row in compared.rows)))
+    body.append(_footer(", ".join(dict.fromkeys(str(r.summary["version"]) for g in groups for r in g.runs))))
+    return page.page(f"{title} · Quorank comparison", body)
+
+
+def run_name(run: Run) -> str:
+    """The directory's own name: where it lies on somebody's machine is nobody else's business."""
+    return run.path.resolve().name
+
+
+def _figures(run: Run) -> list[tuple[str, str, str]]:
+    train, evaluate = run.figure("seconds", "train"), run.figure("seconds", "evaluate")
+    final, shown = "final ranker, test queries", "mean of the lists shown"
+    discounted = "Σ over rounds t: 0.9995ᵗ⁻¹ × online nDCG@10"
+    entries = [
+        ("Offline nDCG@10", statement.rounded(run.figure("offline", "ndcg@10"), 4), final),
+        ("Offline MaxRR", statement.rounded(run.figure("offline", "maxrr"), 4), final),
+        ("Online nDCG@10", statement.rounded(run.figure("online", "ndcg@10"), 4), shown),
+        ("Discounted", statement.rounded(run.figure("online", "discounted"), 2), discounted),
+        ("Speed", statement.count(round(run.summary["interactions_per_second"])), "interactions per second"),
+        ("Time", statement.seconds(train), f"learning, and {statement.seconds(evaluate)} evaluating"),
+    ]
+    return [
+        (statement.at_depth(name, run), value, statement.at_depth(note, run)) for name, value, note in entries
+    ]
+
+
+def _how_measured(run: Run) -> str:
+    ndcg = statement.at_depth("nDCG@10", run)
+    return (
+        f"Offline measures rank the test queries with the final ranker; for {ndcg}, "
+        f"{statement.no_relevant(run)}{statement.counted_queries(run)}. Online measures are of the lists "
+        "shown to users during the run; there, a query without a relevant document counts 0. One run with "
+        "one seed says nothing about the spread over runs: repeat it with other seeds and put the runs side "
+        "by side with “quorank compare”."
+    )
+
+
+def _curves(groups: Sequence[Group], names: Sequence[str], columns: Sequence[str]) -> str:
+    panels = panels_of(groups, names, columns)
+    if not panels:
+        return page.section("Learning curves", page.paragraph("This run recorded none.", "note"))
+    drawings = [(_alt(panel), panel_svg(panel)) for panel in panels]
+    notes = []
+    if any(len(group.runs) > 1 for group in groups):
+        notes.append("Lines are means over runs, bands one standard deviation to each side.")
+    if any(panel.y_label for panel in panels):
+        notes.append("Online measures are averaged over consecutive rounds, as each plot says.")
+    below = [page.paragraph(" ".join(notes), "note")] if notes else []
+    return page.section("Learning curves", page.plots(drawings), *below)
+
+
+def _alt(panel: Panel) -> str:
+    ends = [f"{curve.label} {curve.runs[:, -1].mean():.4f}".strip() for curve in panel.curves if len(curve.x)]
+    return f"{panel.title} by {panel.x_label}; at the end: {', '.join(ends)}"
+
+
+def _privacy(run: Run) -> str:
+    entry = run.summary.get("privacy")
+    fields = (
+        [page.facts(statement.privacy_fields(entry))] if entry and statement.privacy_fields(entry) else []
+    )
+    drawing = [page.plots([_spent(run, entry)])] if entry and len(run.spent) > 1 else []
+    return page.section("Privacy", page.paragraph(statement.privacy(entry)), *drawing, *fields)
+
+
+def _spent(run: Run, entry: Mapping[str, Any]) -> tuple[str, str]:
+    """The ε that a client has spent by each round, at the δ of the whole run."""
+    rounds, epsilons = np.array([(0.0, 0.0), *run.spent]).T
+    title = f"ε spent by one client at δ = {statement.words(entry.get('delta'))}"
+    panel = Panel(title, "rounds", "", (Curve("", rounds, epsilons[None]),))
+    return _alt(panel), panel_svg(panel)
+
+
+def _config_text(run: Run) -> str:
+    return (run.path / "run.toml").read_text(encoding="utf-8").strip()
+
+
+def _listed(group: Group) -> str:
+    return ", ".join(
+        f"{run_name(run)} (seed {run.seed}"
+        + (f", fold {run.setting('data.fold')})" if run.setting("data.fold") is not None else ")")
+        for run in group.runs
+    )
+
+
+def _line(number: int) -> str:
+    """The curve's colour and dashes, in CSS."""
+    dashes = ("solid", "dashed", "dotted")[number // len(PALETTE) % 3]
+    return f"{dashes} var(--curve-{number % len(PALETTE) + 1})"
+
+
+def _own_privacy(row: Row, compared: CompareTable) -> str:
+    """What the notes below the tables don't already say for all settings."""
+    return "" if compared.same_privacy else " ".join(privacy_of(row.group))
+
+
+def _sentence_scope(groups: Sequence[Group]) -> str:
+    if len(groups) == 1:
+        return "The sentence above describes the first run; the others differ in seed or fold only."
+    return "The sentence above describes the first run of A; other settings differ in what is named here."
+
+
+def _footer(version: str) -> str:
+    return page.footer(f"Run with Quorank {version}. This file loads nothing and runs no script.")

@@ -1,0 +1,138 @@
+"""Runs in words, for tables and reports: what was run, how it was measured, what its privacy is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from quorank.reports.runs import Run
+
+NO_PRIVACY = "No privacy mechanism: updates left the clients as they were."
+
+
+def what_was_run(run: Run) -> str:
+    """The run in one sentence, from its configuration."""
+    clients, each = run.setting("federation.clients"), run.setting("federation.interactions")
+    fold = run.setting("data.fold")
+    ranker, learner = (
+        kind(run.setting("ranker"), "unnamed"),
+        kind(run.setting("learner"), "an unnamed learner"),
+    )
+    who = f"{count(clients)} clients" if clients is not None else "Clients"
+    pace = f" with {count(each)} interactions each per round" if each is not None else ""
+    users = " ".join(word for word in (run.setting("users.preset"), kind(run.setting("users"))) if word)
+    aggregation = kind(run.setting("federation.aggregation"))
+    return (
+        f"{who}{pace} learned {_article(ranker)} {ranker} ranker together"
+        f" in {count(run.summary['rounds'])} rounds ({count(run.summary['interactions'])} interactions)"
+        f" by {learner.upper() if len(learner) <= 4 else learner}"
+        f" from the clicks of {users or 'simulated'} users"
+        f" on {run.setting('data.source', 'unnamed data')}{f', fold {fold}' if fold is not None else ''}"
+        f"{f'; updates were combined by {aggregation}' if aggregation else ''}."
+    )
+
+
+def no_relevant(run: Run) -> str:
+    """The convention of the offline mean, which changes its value: to be said wherever the value is shown."""
+    words = {
+        "skip": "queries without a relevant document are skipped",
+        "zero": "queries without a relevant document count 0",
+    }
+    return words.get(
+        run.setting("evaluation.no_relevant", ""),
+        "the run does not say how queries without a relevant document count",
+    )
+
+
+def at_depth(text: str, run: Run) -> str:
+    """Columns and figures are filed under nDCG@10; where a run judged another depth, people read that one."""
+    return text.replace("@10", f"@{run.setting('evaluation.k', 10)}")
+
+
+def counted_queries(run: Run) -> str:
+    """How many test queries stand behind the offline figures, if the run says so."""
+    plan = run.summary.get("evaluation")
+    if not isinstance(plan, Mapping) or not {"counted_queries", "test_queries"} <= plan.keys():
+        return ""
+    return f" ({count(plan['counted_queries'])} of {count(plan['test_queries'])} test queries count)"
+
+
+def privacy(entry: Mapping[str, Any] | None) -> str:
+    """summary["privacy"] in a sentence; an ε without its δ, unit and horizon is withheld."""
+    if entry is None:
+        return NO_PRIVACY
+    mechanism = str(entry.get("mechanism") or entry.get("kind") or "an unnamed mechanism")
+    mechanism = mechanism[:1].upper() + mechanism[1:]
+    if entry.get("epsilon") is None:
+        return f"{mechanism}: the run states no ε."
+    needed = {"δ": "delta", "unit": "unit", "horizon": "horizon"}
+    missing = [word for word, key in needed.items() if entry.get(key) is None]
+    if missing:
+        return f"{mechanism}: its ε is withheld, because the run does not state its {' and '.join(missing)}."
+    return f"{mechanism}: {_qualified(entry['epsilon'], entry, str(entry['horizon']))}."
+
+
+def privacy_fields(entry: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Everything else that summary["privacy"] holds, by name, with any further ε qualified like the first."""
+    fields = []
+    for key, value in entry.items():
+        if key in ("mechanism", "kind", "epsilon"):
+            continue
+        if "epsilon" in key:
+            if entry.get("delta") is not None and entry.get("unit") is not None:
+                horizon = key.replace("epsilon", "").replace("_", " ").strip()
+                fields.append((key.replace("_", " "), _qualified(value, entry, horizon or "not stated")))
+        else:
+            fields.append(("δ" if key == "delta" else key.replace("_", " "), words(value)))
+    return fields
+
+
+def kind(part: Any, default: str = "") -> str:
+    """The word that names a part, whether it is written as a word or as a table."""
+    return str(part.get("kind", default)) if isinstance(part, Mapping) else str(part or default)
+
+
+def words(value: Any) -> str:
+    """A value of a configuration or summary for people."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key.replace('_', ' ')} {words(v)}" for key, v in value.items())
+    if isinstance(value, list | tuple):
+        return "; ".join(words(v) for v in value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return count(value)
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def count(value: Any) -> str:
+    """A whole number with thousands separated; anything else as it is."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return f"{value:,}" if isinstance(value, int | float) else str(value)
+
+
+def rounded(value: float, decimals: int) -> str:
+    """A figure, or a dash where there is none."""
+    return f"{value:.{decimals}f}" if math.isfinite(value) else "–"
+
+
+def seconds(value: float) -> str:
+    """A duration for people: 0.84 s, 12.3 s, 3 min 20 s, 2 h 05 min."""
+    if not math.isfinite(value):
+        return "–"
+    if value < 100:
+        return f"{value:.2f} s" if value < 10 else f"{value:.1f} s"
+    minutes, rest = divmod(round(value), 60)
+    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def _qualified(epsilon: Any, entry: Mapping[str, Any], horizon: str) -> str:
+    delta, unit = words(entry["delta"]), words(entry["unit"])
+    return f"ε = {words(epsilon)} at δ = {delta} (unit: {unit}; horizon: {horizon})"
+
+
+def _article(word: str) -> str:
+    # "an mlp" by its sound; letters spelled out that begin with a vowel sound
+    return "an" if word[:1] in "aeiou" or word == "mlp" else "a"

@@ -1,0 +1,269 @@
+"""Settings side by side: means over runs, and differences from the first setting with their significance."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from quorank.errors import require
+from quorank.metrics.significance import Difference, corrected, mark, paired_t, welch_t
+from quorank.reports import statement
+from quorank.reports.runs import Group
+
+if TYPE_CHECKING:
+    from rich.console import Group as Renderable
+    from rich.table import Table
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A figure of summary.json, its name for people, and how many decimals it is worth."""
+
+    section: str
+    key: str
+    name: str
+    decimals: int
+
+
+MEASURES = (
+    Measure("offline", "ndcg@10", "offline nDCG@10", 4),
+    Measure("offline", "maxrr", "offline MaxRR", 4),
+    Measure("online", "ndcg@10", "online nDCG@10", 4),
+    Measure("online", "discounted", "discounted", 2),
+)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean and standard deviation over the runs that have the figure; None where there is none."""
+
+    mean: float | None
+    sd: float | None
+    n: int
+
+
+@dataclass(frozen=True)
+class Row:
+    """One setting; `against_first` follows MEASURES and is empty for the first setting itself."""
+
+    name: str  # A, B, …
+    group: Group
+    spreads: tuple[Spread, ...]
+    against_first: tuple[Difference | None, ...]
+
+
+@dataclass(frozen=True)
+class CompareTable:
+    """What `quorank compare` shows, for a terminal (`rich`), for programs (`as_dict`) and for pages."""
+
+    rows: tuple[Row, ...]
+
+    @property
+    def comparisons(self) -> int:
+        """How many settings could be tested against the first: what p is corrected for."""
+        tested = [[d is not None and d.p is not None for d in row.against_first] for row in self.rows[1:]]
+        return max((sum(measure) for measure in zip(*tested, strict=True)), default=0)
+
+    def notes(self) -> list[str]:
+        """What a reader must know to read the figures."""
+        runs = [run for row in self.rows for run in row.group.runs]
+        conventions = list(dict.fromkeys(statement.no_relevant(run) for run in runs))
+        convention = conventions[0] if len(conventions) == 1 else "settings differ in how queries count"
+        repeated = any(len(row.group.runs) > 1 for row in self.rows)
+        spread_note = " ± is one standard deviation over runs." if repeated else ""
+        notes = [
+            f"Offline nDCG@10: {convention}.{spread_note}",
+            "Discounted: Σ over rounds t of 0.9995^(t−1) × the round's online nDCG@10.",
+        ]
+        depths = list(dict.fromkeys(str(run.setting("evaluation.k", 10)) for run in runs))
+        if depths != ["10"]:
+            notes.append(
+                f"These runs show and judge {' or '.join(depths)} documents: read nDCG@10 as that depth."
+            )
+        if self.comparisons:
+            found = [d for row in self.rows for d in row.against_first if d is not None and d.p is not None]
+            tests = " or ".join(sorted({d.test for d in found}))
+            notes.append(
+                f"Differences from A: ± is half of the 95 % confidence interval; two-tailed {tests}-test, "
+                f"p Bonferroni-corrected for {self.comparisons} comparison{'s'[: self.comparisons > 1]} "
+                "per measure; △▽ p < .05, ▲▼ p < .01."
+            )
+        if self.same_privacy:
+            told = privacy_of(self.rows[0].group)[0]
+            notes.append(told if told == statement.NO_PRIVACY else f"Privacy of all settings: {told}")
+        return notes
+
+    @property
+    def same_privacy(self) -> bool:
+        return len({line for row in self.rows for line in privacy_of(row.group)}) == 1
+
+    def rich(self) -> Table:
+        """Means over runs, a row per setting; 80 columns wide at most."""
+        table = _table("", "runs")
+        for row in self.rows:
+            cells = [mean_text(s, m) for s, m in zip(row.spreads, MEASURES, strict=True)]
+            table.add_row(row.name, str(len(row.group.runs)), *cells)
+        return table
+
+    def rich_differences(self) -> Table:
+        """Differences from the first setting, a row per other setting; 80 columns wide at most."""
+        table = _table("")
+        for row in self.rows[1:]:
+            pairs = zip(row.against_first, MEASURES, strict=True)
+            table.add_row(f"{row.name} − A", *[difference_text(d, m) for d, m in pairs])
+        return table
+
+    def renderable(self) -> Renderable:
+        """All of it for a terminal: what the letters stand for, the tables, the notes."""
+        from rich.console import Group as Renderable
+        from rich.console import RenderableType
+        from rich.padding import Padding
+        from rich.table import Table
+        from rich.text import Text
+
+        names = Table.grid(padding=(0, 2))
+        names.add_column(style="bold")
+        names.add_column(overflow="fold")
+        for row in self.rows:
+            names.add_row(row.name, Text(row.group.label))
+            if not self.same_privacy:
+                names.add_row("", Text(" ".join(privacy_of(row.group)), style="dim"))
+        parts: list[RenderableType] = [Padding(names, (0, 0, 0, 1)), self.rich()]
+        parts += [self.rich_differences()] if len(self.rows) > 1 else []
+        return Renderable(*parts, *[Padding(Text(note, style="dim"), (0, 1)) for note in self.notes()])
+
+    def __rich__(self) -> Renderable:
+        return self.renderable()
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same for JSON: numbers unrounded, null where there is none."""
+        return {
+            "baseline": self.rows[0].group.label,
+            "correction": {"method": "bonferroni", "comparisons_per_measure": self.comparisons},
+            "notes": self.notes(),
+            "settings": [_row_dict(row) for row in self.rows],
+        }
+
+
+def compare_table(groups: Sequence[Group]) -> CompareTable:
+    """The table of these settings; the first is what the others are compared with."""
+    require(len(groups) > 0, "there is nothing to compare: no runs were given")
+    against = [
+        corrected_present([_against(group, groups[0], measure) for group in groups[1:]])
+        for measure in MEASURES
+    ]
+    return CompareTable(
+        tuple(
+            Row(
+                letter(index),
+                group,
+                tuple(spread(group, measure) for measure in MEASURES),
+                tuple(differences[index - 1] for differences in against) if index else (),
+            )
+            for index, group in enumerate(groups)
+        )
+    )
+
+
+def spread(group: Group, measure: Measure) -> Spread:
+    """Mean and standard deviation (n − 1) of one figure over a setting's runs."""
+    values = group.figures(measure.section, measure.key)
+    values = values[np.isfinite(values)]
+    mean = float(values.mean()) if len(values) else None
+    return Spread(mean, float(values.std(ddof=1)) if len(values) > 1 else None, len(values))
+
+
+def corrected_present(differences: Sequence[Difference | None]) -> list[Difference | None]:
+    """`corrected` where some settings lack the figure altogether."""
+    present = iter(corrected([d for d in differences if d is not None]))
+    return [None if d is None else next(present) for d in differences]
+
+
+def letter(index: int) -> str:
+    """A, B, …, Z, A2, B2, …: a short name for the index-th setting."""
+    return chr(ord("A") + index % 26) + (str(index // 26 + 1) if index >= 26 else "")
+
+
+def mean_text(spread: Spread, measure: Measure) -> str:
+    """0.4312 ±0.0031; without the second when there is one run."""
+    if spread.mean is None:
+        return "–"
+    decimals = measure.decimals if abs(spread.mean) < 100 else 1
+    sd = "" if spread.sd is None else f" ±{spread.sd:.{decimals}f}"
+    return f"{spread.mean:.{decimals}f}{sd}"
+
+
+def difference_text(difference: Difference | None, measure: Measure) -> str:
+    """Two lines: +0.0123 ±0.0025, then p = .003 ▲."""
+    if difference is None:
+        return "–"
+    margin = "" if difference.margin is None else f" ±{difference.margin:.{measure.decimals}f}"
+    value = f"{difference.difference:+.{measure.decimals}f}".replace("-", "−")
+    return f"{value}{margin}\n{p_text(difference)}"
+
+
+def p_text(difference: Difference) -> str:
+    """p = .003 ▲, p < .001 ▲, or why there is none."""
+    p = difference.corrected_p
+    if p is None:
+        return "1 run, no test"
+    value = "p < .001" if p < 0.001 else f"p = {p:.3f}".replace("= 0.", "= .")
+    return f"{value} {mark(difference)}".rstrip()
+
+
+def privacy_of(group: Group) -> list[str]:
+    """The privacy statements of a setting's runs, each once."""
+    return list(dict.fromkeys(statement.privacy(run.summary.get("privacy")) for run in group.runs))
+
+
+def _against(group: Group, first: Group, measure: Measure) -> Difference | None:
+    ours = {run.repetition: run.figure(measure.section, measure.key) for run in group.runs}
+    theirs = {run.repetition: run.figure(measure.section, measure.key) for run in first.runs}
+    one_to_one = (
+        len(ours) == len(group.runs) and len(theirs) == len(first.runs) and ours.keys() == theirs.keys()
+    )
+    if one_to_one and all(math.isfinite(v) for v in (*ours.values(), *theirs.values())):
+        order = sorted(ours)
+        return paired_t([ours[r] for r in order], [theirs[r] for r in order])
+    a, b = (g.figures(measure.section, measure.key) for g in (group, first))
+    a, b = a[np.isfinite(a)], b[np.isfinite(b)]
+    return welch_t(a, b) if len(a) and len(b) else None
+
+
+def _table(*first: str) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+    for name in first:
+        table.add_column(
+            name, style="" if name else "bold", justify="right" if name else "left", no_wrap=True
+        )
+    for measure in MEASURES:
+        # Where there is too little room a figure goes on in the next line; it is never cut.
+        table.add_column(measure.name, justify="right", overflow="fold")
+    return table
+
+
+def _row_dict(row: Row) -> dict[str, Any]:
+    figures: dict[str, dict[str, Any]] = {"offline": {}, "online": {}}
+    for measure, value in zip(MEASURES, row.spreads, strict=True):
+        figures[measure.section][measure.key] = asdict(value)
+    against = {
+        f"{m.section}.{m.key}": None if d is None else asdict(d) | {"mark": mark(d)}
+        for m, d in zip(MEASURES, row.against_first, strict=bool(row.against_first))
+    }
+    return {
+        "name": row.name,
+        "label": row.group.label,
+        "differs": dict(row.group.differs),
+        "runs": [str(run.path) for run in row.group.runs],
+        "n": len(row.group.runs),
+        **figures,
+        "privacy": privacy_of(row.group),
+        "against_first": against or None,
+    }

@@ -1,0 +1,293 @@
+"""What the runs of a figure measured: curves, final values, and the paper's findings counted."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from quorank import __version__
+from quorank.arrays import Doubles
+from quorank.metrics.significance import Difference, corrected, mark, paired_t
+from quorank.reports.curves import Curve, block_means
+from quorank.reports.panels import OF_ONE_ROUND, TITLES
+from quorank.reports.runs import ONLINE_DISCOUNTED, Run, aligned, load_run
+from quorank.reproduce.figure_parts import Check
+from quorank.reproduce.figures import Figure
+
+WINDOW = 0.1  # share of the run over which measures of single rounds are averaged
+POINTS = 60  # of a curve of single rounds' measures
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """One variant in one panel."""
+
+    label: str
+    runs: tuple[Run, ...]  # by repetition
+    values: Doubles  # (runs,) at the end of each run
+    against_first: Difference | None  # None for the first variant itself
+
+    @property
+    def mean(self) -> float:
+        return float(self.values.mean())
+
+    @property
+    def sd(self) -> float | None:
+        return float(self.values.std(ddof=1)) if len(self.values) > 1 else None
+
+    @property
+    def privacy(self) -> Mapping[str, Any] | None:
+        """What the ledger of its first run states; None where nothing is protected."""
+        found: Mapping[str, Any] | None = self.runs[0].summary.get("privacy")
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class PanelResult:
+    """One pair of axes: all variants on one collection, for one column of the grid, by one measure."""
+
+    collection: str
+    column: int
+    measure: str
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One pair in one panel: how far the first lies above the second."""
+
+    panel: str
+    what: str
+    difference: Difference
+    agrees: bool  # with the paper
+
+    @property
+    def significant(self) -> bool:
+        return self.difference.corrected_p is not None and self.difference.corrected_p < 0.05
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A check and its comparisons; none where the figure's panels do not include those of the check."""
+
+    check: Check
+    comparisons: tuple[Comparison, ...]
+
+    @property
+    def agree(self) -> int:
+        return sum(c.agrees for c in self.comparisons)
+
+    @property
+    def significant(self) -> tuple[int, int]:
+        """How many comparisons are significant as the paper says, and how many the other way round."""
+        sure = [c.agrees for c in self.comparisons if c.significant]
+        return sure.count(True), sure.count(False)
+
+    @property
+    def verdict(self) -> str:
+        """A sign alone decides nothing: small differences have one too."""
+        total, (sure, opposite) = len(self.comparisons), self.significant
+        if not total:
+            return "not measured"
+        if all(c.difference.p is None for c in self.comparisons):
+            return "not tested"
+        if self.check.similar:
+            return "holds" if self.agree == total else "in part" if self.agree else "does not hold"
+        if opposite:
+            return "mixed" if sure else "opposite"
+        return "undecided" if not sure else "holds" if sure == total else "in part"
+
+    def counts(self) -> tuple[str, str, str]:
+        """How many comparisons have the paper's sign, how many significantly, how many significantly the other."""
+        if not self.comparisons:
+            return "–", "–", "–"
+        sign = f"{self.agree} of {len(self.comparisons)}"
+        if self.check.similar or all(c.difference.p is None for c in self.comparisons):
+            return sign, "–", "–"
+        sure, opposite = self.significant
+        return sign, str(sure), str(opposite)
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """All of a figure."""
+
+    figure: Figure
+    panels: tuple[PanelResult, ...]  # by collection, then measure, then column
+    findings: tuple[Finding, ...]
+
+    @property
+    def repetitions(self) -> int:
+        return self.figure.header.repetitions
+
+
+def collect(figure: Figure, folder: Path) -> Results:
+    """Read the finished runs of a figure."""
+    runs: dict[tuple[str, int, str], list[Run]] = {}
+    for cell in figure.cells:  # repetitions in order
+        at = (cell.values["collection"], cell.values["column"], cell.values["variant"])
+        runs.setdefault(at, []).append(load_run(folder / cell.name))
+    panels = tuple(
+        _panel(
+            measure,
+            column,
+            collection.label,
+            {v.label: runs[collection.label, column, v.label] for v in figure.variants},
+        )
+        for collection in figure.collections
+        for measure in figure.header.measures
+        for column in range(len(figure.columns))
+    )
+    return Results(figure, panels, tuple(_finding(check, figure, panels) for check in figure.checks))
+
+
+def _panel(measure: str, column: int, collection: str, runs: Mapping[str, Sequence[Run]]) -> PanelResult:
+    values = {label: values_at(found, measure) for label, found in runs.items()}
+    first, *others = values
+    differences = corrected([paired_t(values[label], values[first]) for label in others])
+    against = dict(zip(others, differences, strict=True))
+    entries = (Entry(label, tuple(found), values[label], against.get(label)) for label, found in runs.items())
+    return PanelResult(collection, column, measure, tuple(entries))
+
+
+def values_at(runs: Sequence[Run], measure: str, at: float = 1.0) -> Doubles:
+    """(runs,) the measure at this share of each run; a single round's as the mean over WINDOW up to there."""
+    found = []
+    for run in runs:
+        x, y = run.curve(measure)
+        until = x <= at * x[-1] + 0.5
+        until[0] = True
+        span = until & (x > (at - WINDOW) * x[-1]) if measure in OF_ONE_ROUND else until
+        found.append(y[span if span.any() else until].mean() if measure in OF_ONE_ROUND else y[until][-1])
+    return np.array(found)
+
+
+def curve(entry: Entry, measure: str, x_axis: str) -> Curve:
+    """The learning curve of a variant over interactions or rounds."""
+    x, values = aligned(entry.runs, measure)
+    if x_axis == "rounds":
+        x = x * (entry.runs[0].summary["rounds"] / entry.runs[0].summary["interactions"])
+    drawn = Curve(entry.label, x, values)
+    return block_means(drawn, POINTS)[0] if measure in OF_ONE_ROUND else drawn
+
+
+def _finding(check: Check, figure: Figure, panels: Sequence[PanelResult]) -> Finding:
+    measure = check.measure or figure.header.measures[0]
+    pairs = []
+    for panel in panels:
+        words = {panel.collection, *map(str, figure.columns[panel.column].values())}
+        if panel.measure == measure and words.issuperset(check.only):
+            name = ", ".join(filter(None, (panel.collection, figure.column_label(panel.column))))
+            runs = {entry.label: entry.runs for entry in panel.entries}
+            pairs += [(name, what, a, b) for what, a, b in _pairs(check, runs, measure)]
+    differences = corrected([paired_t(a, b) for _, _, a, b in pairs])
+    return Finding(
+        check,
+        tuple(
+            Comparison(name, what, d, alike(check, d.difference, b) if check.similar else d.difference > 0)
+            for (name, what, _, b), d in zip(pairs, differences, strict=True)
+        ),
+    )
+
+
+def alike(check: Check, difference: float, second: Doubles) -> bool:
+    """Whether two means that differ by this much, the second one's being that of `second`, count as similar."""
+    scale = abs(float(second.mean())) if check.relative else 1.0
+    return abs(difference) <= check.within * scale
+
+
+def _pairs(
+    check: Check, runs: Mapping[str, Sequence[Run]], measure: str
+) -> Iterator[tuple[str, Doubles, Doubles]]:
+    value = partial(values_at, measure=measure)
+    for label in check.falls:
+        yield (
+            f"{label}: at {check.at:g} of the run − at its end",
+            value(runs[label], at=check.at),
+            value(runs[label]),
+        )
+    pairs = (
+        itertools.product(check.similar[:1], check.similar[1:])
+        if check.to_first
+        else itertools.combinations(check.similar, 2)
+        if check.similar
+        else zip(check.above, check.below, strict=True)
+        if check.matched
+        else itertools.product(check.above, check.below)
+    )
+    for a, b in pairs:
+        yield f"{a} − {b}", value(runs[a], at=check.at), value(runs[b], at=check.at)
+
+
+def as_dict(results: Results) -> dict[str, Any]:
+    """`results.json`."""
+    figure, header = results.figure, results.figure.header
+    runs = [run for panel in results.panels for entry in panel.entries for run in entry.runs]
+    return {
+        "figure": figure.name,
+        "title": figure.title,
+        "paper": header.paper,
+        "claim": header.claim,
+        "differs": header.differs,
+        "quick": figure.quick,
+        "data": figure.data,
+        "repetitions": results.repetitions,
+        "measures": list(header.measures),
+        "baseline": figure.variants[0].label,
+        "panels": [_panel_dict(figure, panel) for panel in results.panels],
+        "checks": [_finding_dict(finding) for finding in results.findings],
+        "seconds": sum({run.path: run.figure("seconds", "train") for run in runs}.values()),
+        "version": __version__,
+    }
+
+
+def _panel_dict(figure: Figure, panel: PanelResult) -> dict[str, Any]:
+    return {
+        "collection": panel.collection,
+        "panel": dict(figure.columns[panel.column]),
+        "measure": panel.measure,
+        "variants": [
+            {
+                "label": entry.label,
+                "mean": entry.mean,
+                "sd": entry.sd,
+                "n": len(entry.values),
+                "values": entry.values.tolist(),
+                "runs": [run.path.name for run in entry.runs],
+                "privacy": entry.privacy,
+                "against_first": entry.against_first and _difference_dict(entry.against_first),
+            }
+            for entry in panel.entries
+        ],
+    }
+
+
+def _finding_dict(finding: Finding) -> dict[str, Any]:
+    return {
+        "claim": finding.check.claim,
+        "verdict": finding.verdict,
+        "agree": finding.agree,
+        "significant": finding.significant[0],
+        "significant_opposite": finding.significant[1],
+        "comparisons": [
+            {"panel": c.panel, "what": c.what, "agrees": c.agrees, **_difference_dict(c.difference)}
+            for c in finding.comparisons
+        ],
+    }
+
+
+def _difference_dict(difference: Difference) -> dict[str, Any]:
+    return asdict(difference) | {"mark": mark(difference)}
+
+
+def measure_title(measure: str) -> str:
+    """The measure for people."""
+    if measure == ONLINE_DISCOUNTED:
+        return "Discounted online nDCG@10"
+    return TITLES.get(measure, measure.replace("_", " "))

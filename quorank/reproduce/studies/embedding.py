@@ -1,0 +1,212 @@
+"""CS-F-LTR figure 5: positive and negative instances with features from sketched counts, in two dimensions.
+
+The paper shows t-SNE maps and judges by eye whether there is still a boundary. A map can show one that is not
+there, so the result here is a number: the area under the ROC curve of a linear discriminant on pairs that it was not
+fitted to. The picture is of the first two principal components, a linear map that invents nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from quorank.arrays import Booleans, Doubles, Integers
+from quorank.draws import Purpose, uniforms
+from quorank.errors import require
+from quorank.reproduce.studies.silos import source_of
+from quorank.reproduce.studies.study import Asked, Chart, Line, Measured, Sheet, Verdict
+from quorank.silos.learning.holdings import Holding
+from quorank.silos.learning.instances import Lists, exact_statistics
+from quorank.silos.protocol.exchange import secret
+from quorank.silos.sketch import count_min, count_sketch
+from quorank.silos.sketch.hashing import Hashing
+from quorank.text import FieldCounts, Index, pair_features
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """One panel: a sketch of z × w of which z1 rows are asked, or exact counts."""
+
+    title: str
+    sketch: Literal["none", "count", "count-min"] = "count"
+    rows: int = 30  # z
+    columns: int = 200  # w
+    real: int = 30  # z1
+
+
+STRATEGIES = (
+    Strategy("without sketch", "none"),
+    Strategy("Count Sketch, w = 200, z1 = 30"),
+    Strategy("Count Sketch, w = 50", columns=50),
+    Strategy("Count Sketch, w = 10", columns=10),
+    Strategy("Count-Min, w = 200", "count-min"),
+    Strategy("Count Sketch, z1 = 5", real=5),
+    Strategy("Count Sketch, z1 = 3", real=3),
+    Strategy("Count Sketch, z1 = 1", real=1),
+)
+
+
+@dataclass(frozen=True)
+class SketchedFeatures:
+    """Figure 5: the same pairs under each strategy."""
+
+    kind: ClassVar[str] = "silo-embedding"
+
+    pairs: int = 400  # half of them positive
+    documents: int = 1000  # where they are generated
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        require(self.pairs >= 40, f"pairs must be at least 40, got {self.pairs}")
+
+    def measure(self, asked: Asked) -> Measured:
+        scores: dict[str, list[float]] = {strategy.title: [] for strategy in STRATEGIES}
+        charts: list[Chart] = []
+        total, done = asked.repetitions * len(STRATEGIES), 0
+        for repetition in range(asked.repetitions):
+            seed = self.seed + repetition
+            party = source_of(asked, 4, self.documents).holdings(seed)[0]
+            pairs = choose_pairs(party, self.pairs, seed)
+            for strategy in STRATEGIES:
+                asked.progress(done, total, strategy.title)
+                features = sketched(party, pairs, strategy, seed)
+                scores[strategy.title].append(separability(features, pairs[:, 2] > 0))
+                if repetition == 0:
+                    auc = scores[strategy.title][0]
+                    charts.append(_chart(f"{strategy.title}: AUC {auc:.2f}", features, pairs[:, 2] > 0))
+                done += 1
+        asked.progress(total, total, "done")
+        means = {title: float(np.mean(values)) for title, values in scores.items()}
+        spreads = {title: float(np.std(values)) for title, values in scores.items()}
+        exact, narrow = means["without sketch"], means["Count Sketch, w = 10"]
+        usual = means["Count Sketch, w = 200, z1 = 30"]
+        few, one = means["Count Sketch, z1 = 3"], means["Count Sketch, z1 = 1"]
+        verdicts = (
+            Verdict(
+                "the boundary is still there after Count Sketch",
+                usual > exact - 0.03,
+                f"AUC {usual:.3f}, without sketch {exact:.3f}",
+            ),
+            Verdict(
+                "Count-Min does about as well",
+                abs(means["Count-Min, w = 200"] - usual) < 0.03,
+                f"AUC {means['Count-Min, w = 200']:.3f}, Count Sketch {usual:.3f}",
+            ),
+            Verdict("narrow sketches blur it", narrow < usual - 0.03, f"AUC {narrow:.3f} with w = 10"),
+            Verdict(
+                "few rows are enough, one is not",
+                few > usual - 0.03 and one < usual - 0.03,
+                f"AUC {few:.3f} with three rows, {one:.3f} with one",
+            ),
+        )
+        rows = tuple((title, f"{means[title]:.3f}", f"{spreads[title]:.3f}") for title in means)
+        sheet = Sheet("separability of positive and negative pairs", ("strategy", "AUC", "±"), rows)
+        notes = (
+            "AUC of a linear discriminant on held-out pairs (five folds); features as they are, not per query.",
+        )
+        return Measured(tuple(charts), (sheet,), verdicts, notes, {"auc": scores})
+
+
+def choose_pairs(party: Holding, count: int, seed: int) -> Integers:
+    """(pairs, 3) query, document, label: half positive where there are enough, the others mostly drawn at random."""
+    found = []
+    for q, grades in enumerate(party.grades):
+        for row in Lists(depth=1, random=40).rows(party, q, grades, seed, 0):
+            found.append((q, int(row), grades.get(int(row), 0)))
+    every = np.array(found, dtype=np.int64)
+    parts = []
+    for positive in (True, False):
+        rows = np.flatnonzero((every[:, 2] > 0) == positive)
+        order = np.argsort(uniforms(seed, Purpose.STUDY, len(rows), client=int(positive)), kind="stable")
+        parts.append(every[rows[order[: count // 2]]])
+    return np.concatenate(parts)
+
+
+def sketched(party: Holding, pairs: Integers, strategy: Strategy, seed: int) -> Doubles:
+    """(pairs, 16) features from counts as the strategy estimates them."""
+    statistics = exact_statistics([party])
+    fields = [Estimates(index, strategy, seed) for index in (party.documents.body, party.documents.title)]
+    rows = []
+    for query, document, _ in pairs:
+        terms, one = party.queries[query], np.array([document])
+        body, title = (
+            FieldCounts(
+                field.counts(int(document), terms)[None, :],
+                field.index.lengths[one],
+                known,
+                field.index.distinct[one],
+            )
+            for field, known in zip(fields, statistics(terms), strict=True)
+        )
+        rows.append(pair_features(body, title)[0])
+    return np.array(rows)
+
+
+class Estimates:
+    """Counts of terms in single documents as a strategy gives them: exact, or by eq. 3 over z1 rows of a sketch."""
+
+    def __init__(self, index: Index, strategy: Strategy, seed: int) -> None:
+        self.index, self.strategy = index, strategy
+        self.hashing = Hashing(secret(seed, "figure 5"), strategy.rows, strategy.columns)
+        self.columns, self.signs = self.hashing.places(index.vocabulary)
+
+    def counts(self, document: int, terms: Sequence[str]) -> Doubles:
+        """(terms,) of one document."""
+        index, strategy = self.index, self.strategy
+        if strategy.sketch == "none":
+            return np.asarray(index.counts_of([document], index.term_ids(terms))[0])
+        own = slice(index.offsets[document], index.offsets[document + 1])
+        words, counts = index.terms[own], index.counts[own]
+        asked, sides = self.hashing.places(terms)
+        real = slice(0, strategy.real)
+        if strategy.sketch == "count-min":
+            table = count_min.table(self.columns[words], counts, strategy.columns)
+            return np.array([count_min.estimate(count_sketch.cells(table, at)[real]) for at in asked])
+        table = count_sketch.table(self.columns[words], self.signs[words], counts, strategy.columns)
+        return np.array(
+            [
+                count_sketch.estimate(count_sketch.cells(table, at)[real], side[real])
+                for at, side in zip(asked, sides, strict=True)
+            ]
+        )
+
+
+def separability(features: Doubles, positive: Booleans, folds: int = 5) -> float:
+    """The area under the ROC curve of a ridge discriminant, every pair scored by one that was fitted without it."""
+    x = standardised(features)
+    scores = np.empty(len(x))
+    fold = np.arange(len(x)) % folds
+    for number in range(folds):
+        train, test = fold != number, fold == number
+        a = np.column_stack([x[train], np.ones(train.sum())])
+        target = np.where(positive[train], 1.0, -1.0)
+        theta = np.linalg.solve(a.T @ a + 1e-2 * len(a) * np.eye(a.shape[1]), a.T @ target)
+        scores[test] = np.column_stack([x[test], np.ones(test.sum())]) @ theta
+    return auc(scores, positive)
+
+
+def auc(scores: Doubles, positive: Booleans) -> float:
+    """P(a positive scores above a negative), ties counting half."""
+    above = scores[positive][:, None] - scores[~positive][None, :]
+    return float(np.mean((above > 0) + 0.5 * (above == 0)))
+
+
+def standardised(features: Doubles) -> Doubles:
+    """Mean 0 and deviation 1; a constant feature becomes 0."""
+    spread = features.std(axis=0)
+    return np.asarray((features - features.mean(axis=0)) / np.where(spread > 0, spread, 1.0))
+
+
+def _chart(title: str, features: Doubles, positive: Booleans) -> Chart:
+    x = standardised(features)
+    _, _, axes = np.linalg.svd(x, full_matrices=False)
+    axes = axes[:2] * np.where(axes[:2, :1] >= 0, 1.0, -1.0)  # a component's sign is arbitrary
+    places = x @ axes.T
+    lines = tuple(
+        Line(name, places[chosen, 0].tolist(), places[chosen, 1].tolist())
+        for name, chosen in (("positive", positive), ("negative", ~positive))
+    )
+    return Chart(title, "first component", "second", lines, form="points")

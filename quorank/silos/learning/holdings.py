@@ -1,0 +1,167 @@
+"""What each party of a federation holds: documents, queries, and which of its own documents answer its own queries.
+
+Parties come from given collections (one collection a party, so that their subjects differ, or one collection dealt out
+among several) or from the generator. CS-F-LTR §III.A: a query may be answered by another party's documents, but nobody
+has judgements across parties.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from quorank.draws import Purpose, uniforms
+from quorank.errors import require
+from quorank.silos.generated import Generator, Terms
+from quorank.text import Collection, Index, IndexedDocuments, Tokeniser, read_collection
+
+Grades = Mapping[int, int]
+"""Row of a document → grade; a document that is missing is not judged, or not relevant."""
+
+DOCUMENT_DEAL, QUERY_DEAL = 1, 2  # in the addresses of who gets what
+
+
+@dataclass(frozen=True, eq=False)
+class Holding:
+    """One party's documents and queries; query q has the different terms queries[q] and the judgements grades[q]."""
+
+    name: str
+    documents: IndexedDocuments = field(repr=False)
+    query_ids: tuple[str, ...] = field(repr=False)
+    queries: tuple[tuple[str, ...], ...] = field(repr=False)
+    grades: tuple[Grades, ...] = field(repr=False)
+
+    @property
+    def n_documents(self) -> int:
+        return len(self.documents.ids)
+
+    @property
+    def n_queries(self) -> int:
+        return len(self.queries)
+
+
+def generated_holdings(generator: Generator, seed: int = 1) -> tuple[Holding, ...]:
+    """The parties of a generator, judged by the topics that made their documents."""
+    words, topics = generator.words(), generator.topic_table(seed)
+    numbers = {word: number for number, word in enumerate(words)}
+    found = []
+    for number in range(generator.parties):
+        made = generator.party(number, seed, topics)
+        ids = tuple(f"{number}-{d}" for d in range(generator.documents))
+        documents = IndexedDocuments(ids, *(index_of(f, words, numbers) for f in (made.body, made.title)))
+        grades: list[Grades] = []
+        for topic in made.query_topics:
+            graded = made.grades(int(topic), generator.strong, generator.weak)
+            rows = np.flatnonzero(graded)
+            grades.append(dict(zip(rows.tolist(), graded[rows].tolist(), strict=True)))
+        queries = tuple(tuple(words[term] for term in terms) for terms in made.queries)
+        names = tuple(f"{number}-q{q}" for q in range(generator.queries))
+        found.append(Holding(letter(number), documents, names, queries, tuple(grades)))
+    return tuple(found)
+
+
+def index_of(made: Terms, words: list[str], numbers: dict[str, int]) -> Index:
+    """The columns of a generated field, without any text in between."""
+    documents = np.repeat(np.arange(len(made.offsets) - 1, dtype=np.int32), np.diff(made.offsets))
+    by_term = np.argsort(made.terms, kind="stable")
+    held = np.bincount(made.terms, minlength=len(words))
+    lengths = np.bincount(documents, weights=made.counts, minlength=len(made.offsets) - 1)
+    frequency = np.bincount(made.terms, weights=made.counts, minlength=len(words))
+    return Index(
+        Tokeniser(stop_words="none"),
+        words,
+        numbers,
+        made.offsets,
+        made.terms,
+        made.counts,
+        np.concatenate(([0], np.cumsum(held))).astype(np.int64),
+        documents[by_term],
+        made.counts[by_term],
+        lengths.astype(np.int64),
+        frequency.astype(np.int64),
+    )
+
+
+def read_holdings(
+    paths: Sequence[Path | str], parties: int, seed: int = 1, tokeniser: Tokeniser | None = None
+) -> tuple[Holding, ...]:
+    """Parties from collections on disk: several collections are a party each, one is dealt out among `parties`."""
+    require(len(paths) >= 1, "name at least one collection")
+    collections = [_read(str(path)) for path in paths]
+    if len(collections) == 1:
+        return divided(collections[0], parties, seed, tokeniser)
+    names = [collection.name for collection in collections]
+    require(
+        len(set(names)) == len(names), f"two collections have the same name: {', '.join(names)}; rename one"
+    )
+    return tuple(
+        holding(c.name, c, range(len(c.documents)), range(len(c.queries)), tokeniser) for c in collections
+    )
+
+
+@lru_cache(maxsize=8)
+def _read(path: str) -> Collection:
+    """A collection, read once however often it is dealt out."""
+    return read_collection(path).without_empty()
+
+
+def divided(
+    collection: Collection, parties: int, seed: int = 1, tokeniser: Tokeniser | None = None
+) -> tuple[Holding, ...]:
+    """One collection dealt out: documents and queries each go to a party by an addressed shuffle."""
+    require(parties >= 1, f"there must be at least one party, got {parties}")
+    require(
+        len(collection.documents) >= parties and len(collection.queries) >= parties,
+        f"{collection.name}: {len(collection.documents)} documents and {len(collection.queries)} queries are too few "
+        f"for {parties} parties; take fewer parties or another collection",
+    )
+    documents = _deal(len(collection.documents), parties, seed, DOCUMENT_DEAL)
+    queries = _deal(len(collection.queries), parties, seed, QUERY_DEAL)
+    return tuple(holding(letter(p), collection, documents[p], queries[p], tokeniser) for p in range(parties))
+
+
+def holding(
+    name: str,
+    collection: Collection,
+    documents: Sequence[int],
+    queries: Sequence[int],
+    tokeniser: Tokeniser | None = None,
+) -> Holding:
+    """A party with some documents and queries of a collection; queries without a known term are left out."""
+    part = tokeniser or Tokeniser(stemming="none")
+    indexed = IndexedDocuments.build([collection.documents[d] for d in documents], part)
+    highest = max(
+        (grade for judged in collection.judgements.values() for grade in judged.values()), default=0
+    )
+    ids, terms, grades = [], [], []
+    for q in queries:
+        query = collection.queries[q]
+        words = tuple(dict.fromkeys(part.tokenise(query.text)))
+        if not words:
+            continue
+        judged = collection.judgements.get(query.id, {})
+        ids.append(query.id)
+        terms.append(words)
+        own = ((indexed.rows[d], grade) for d, grade in judged.items() if d in indexed.rows)
+        grades.append({row: three_grades(grade, highest) for row, grade in own})
+    return Holding(name, indexed, tuple(ids), tuple(terms), tuple(grades))
+
+
+def three_grades(grade: int, highest: int) -> int:
+    """A grade on the paper's scale 0, 1, 2: of longer scales the upper half is 2, the lower 1; 0 stays 0."""
+    return min(grade, 1 + (2 * grade > highest)) if highest > 2 else grade
+
+
+def letter(number: int) -> str:
+    """A, B, …, Z, then P26 and so on."""
+    return chr(ord("A") + number) if number < 26 else f"P{number}"
+
+
+def _deal(count: int, parties: int, seed: int, what: int) -> list[list[int]]:
+    """The shuffled numbers 0 .. count − 1 cut into as many equal parts, each in ascending order."""
+    order = np.argsort(uniforms(seed, Purpose.PARTITION, count, round_=what), kind="stable")
+    return [np.sort(part).tolist() for part in np.array_split(order, parties)]

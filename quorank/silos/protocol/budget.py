@@ -1,0 +1,224 @@
+"""How much each party may ask of an owner, and the ledger in which the owner keeps count.
+
+A budget bounds, for each asker, how many questions an owner answers and how much ε they add up to. The ledger is charged
+before an answer leaves; a charge that would pass the budget is refused and changes nothing. Entries are whole numbers (ε
+in millionths, rounded up), so the ledger adds up exactly, and it is checked when it is read. It only ever grows.
+
+What adds up: answers with noise of their own by sequential composition, ε each (`each-answer`); what was made noisy when
+it was built is charged once for a release, however often it is asked about (`at-build`). Parties that compare what they
+were told have together the sum over the askers in the first case, and no more than one of them in the second. With
+`exact` and `published` answers only the number of questions bounds anything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from quorank.errors import BadInput, require
+from quorank.files import write_whole
+from quorank.silos.protocol.messages import check_name
+
+FORMAT = 1
+MILLIONTH = 1_000_000
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What one asker may have of one owner."""
+
+    questions: int = 10_000  # vectors of columns, decoys included
+    epsilon: float | None = None  # no bound unless given
+
+    def __post_init__(self) -> None:
+        require(self.questions >= 0, f"a budget of {self.questions} questions makes no sense; give 0 or more")
+        require(
+            self.epsilon is None or 0 <= self.epsilon < math.inf,
+            f"a budget of ε = {self.epsilon} makes no sense; give 0 or more, or none for no bound",
+        )
+
+
+@dataclass(frozen=True)
+class Release:
+    """What is released when questions are answered: named, with its ε, for each question or once for all of them."""
+
+    name: str
+    epsilon: float
+    once: bool = False
+
+    @property
+    def millionths(self) -> int:
+        """ε, as it is written in decimals, in millionths and rounded up."""
+        return math.ceil(Fraction(str(self.epsilon)) * MILLIONTH)
+
+
+@dataclass
+class Account:
+    """What one asker has had: questions by release."""
+
+    questions: dict[tuple[str, int, bool], int]  # (release, millionths of ε, once) → questions
+
+    @property
+    def total(self) -> int:
+        """All questions."""
+        return sum(self.questions.values())
+
+    @property
+    def millionths(self) -> int:
+        """Σ ε over questions, and over releases that are charged once."""
+        return sum(
+            each * (min(count, 1) if once else count) for (_, each, once), count in self.questions.items()
+        )
+
+
+class BudgetLedger:
+    """An owner's accounts of all askers, kept in a file if a path is given; one process at a time charges it."""
+
+    def __init__(self, owner: str, budget: Budget | None = None, path: Path | str | None = None) -> None:
+        self.owner, self.budget = check_name(owner), budget or Budget()
+        self.path = None if path is None else Path(path)
+        self._accounts: dict[str, Account] = {}
+        self._charges = self._again = 0
+        if self.path is not None and self.path.exists():
+            self._charges, self._accounts = _read(self.path, owner)
+
+    def questions(self, asker: str) -> int:
+        """How many questions of this asker were answered."""
+        return self._account(asker).total
+
+    def epsilon(self, asker: str) -> float:
+        """What they add up to."""
+        return self._account(asker).millionths / MILLIONTH
+
+    def released(self, asker: str, name: str) -> int:
+        """How often a release of this name was charged to this asker."""
+        return sum(
+            count for (release, _, _), count in self._account(asker).questions.items() if release == name
+        )
+
+    @property
+    def charges(self) -> int:
+        """How many charges were made."""
+        return self._charges
+
+    def begin_again(self, charges: int) -> None:
+        """Work that began after so many charges, and was cut off, is done again: what it has charged stays charged once.
+
+        It must charge the same in the same order.
+        """
+        require(
+            0 <= charges <= self._charges, f"the ledger of {self.owner} holds fewer than {charges:,} charges"
+        )
+        self._again = self._charges - charges
+
+    def charge(self, asker: str, questions: int, release: Release) -> None:
+        """Count questions that are about to be answered, or refuse; when this returns, the file says so."""
+        require(
+            isinstance(questions, int) and questions >= 1,
+            f"{questions} questions cannot be charged; a ledger only grows",
+        )
+        require(
+            0 <= release.epsilon < math.inf,
+            f"ε = {release.epsilon} cannot be charged; a ledger only grows",
+        )
+        if self._again:
+            self._again -= 1
+            return
+        before = self._account(asker)
+        key = (release.name, release.millionths, release.once)
+        after = Account(before.questions | {key: before.questions.get(key, 0) + questions})
+        limit = self.budget
+        require(
+            after.total <= limit.questions,
+            f"{self.owner} answers {asker} {limit.questions:,} questions, {before.total:,} of them are answered and "
+            f"{questions:,} more were asked; ask {self.owner} for a larger budget",
+        )
+        require(
+            limit.epsilon is None or after.millionths <= math.floor(Fraction(str(limit.epsilon)) * MILLIONTH),
+            f"{self.owner} spends ε = {limit.epsilon:g} on {asker}, {before.millionths / MILLIONTH:g} is spent and this "
+            f"would make {after.millionths / MILLIONTH:g}; ask {self.owner} for a larger budget"
+            if limit.epsilon is not None
+            else "",
+        )
+        self._save(self._charges + 1, self._accounts | {check_name(asker): after})
+
+    def _account(self, asker: str) -> Account:
+        return self._accounts.get(asker, Account({}))
+
+    def _save(self, charges: int, accounts: dict[str, Account]) -> None:
+        if self.path is not None:
+            there = _read(self.path, self.owner)[0] if self.path.exists() else 0
+            require(
+                there == self._charges,
+                f"{self.path}: holds {there:,} charges where {self._charges:,} were written; another process uses this "
+                "ledger, or it was put back: stop and find out which",
+            )
+            write_whole(self.path, _written(self.owner, charges, accounts), durable=True)
+        self._charges, self._accounts = charges, accounts
+
+    def to_table(self) -> dict[str, Any]:
+        """What the ledger says, for people and for JSON."""
+        return {
+            asker: {"questions": account.total, "epsilon": account.millionths / MILLIONTH}
+            for asker, account in sorted(self._accounts.items())
+        }
+
+
+def _written(owner: str, charges: int, accounts: Mapping[str, Account]) -> str:
+    content: dict[str, Any] = {"format": FORMAT, "owner": owner, "charges": charges, "askers": {}}
+    for asker, account in sorted(accounts.items()):
+        content["askers"][asker] = {
+            "questions": account.total,
+            "millionths": account.millionths,
+            "releases": [
+                {"release": name, "millionths": each, "once": once, "questions": count}
+                for (name, each, once), count in sorted(account.questions.items())
+            ],
+        }
+    content["checksum"] = _checksum(content)
+    return json.dumps(content, indent=1)
+
+
+def _checksum(content: Mapping[str, Any]) -> str:
+    named = {key: value for key, value in content.items() if key != "checksum"}
+    return hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _read(path: Path, owner: str) -> tuple[int, dict[str, Account]]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        sound = content["format"] == FORMAT and content["checksum"] == _checksum(content)
+        accounts = {asker: _account(entry) for asker, entry in content["askers"].items()}
+        charges, whose = int(content["charges"]), content["owner"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        sound = False
+    if not sound:
+        raise BadInput(
+            f"{path}: damaged, or no ledger of budgets; without it nobody knows what was answered: restore it from a "
+            "backup, or begin a new one in another file"
+        )
+    require(
+        whose == owner, f"{path}: is the ledger of {whose}, not of {owner}; give {owner} a file of its own"
+    )
+    return charges, accounts
+
+
+def _account(entry: Mapping[str, Any]) -> Account:
+    found = Account({})
+    for line in entry["releases"]:
+        key = (str(line["release"]), line["millionths"], line["once"])
+        numbers = (line["millionths"], line["questions"])
+        if any(type(n) is not int or n < 0 for n in numbers) or type(line["once"]) is not bool:
+            raise ValueError
+        if key in found.questions:
+            raise ValueError
+        found.questions[key] = line["questions"]
+    if (found.total, found.millionths) != (entry["questions"], entry["millionths"]):
+        raise ValueError
+    return found

@@ -1,0 +1,177 @@
+"""Whole-number noise with tails that fall by e^(−1/scale): P(k) = (1 − q)/(1 + q)·q^|k| with q = e^(−1/scale).
+
+The discrete Laplace or two-sided geometric distribution (Ghosh, Roughgarden, Sundararajan 2009, "Universally
+utility-maximizing privacy mechanisms"), drawn exactly from random bits with whole numbers only (Canonne, Kamath, Steinke
+2020, "The discrete Gaussian for differential privacy", algorithms 1 and 2): no logarithm is rounded, so no low-order bit
+tells what was perturbed (Mironov 2012, "On significance of the least significant bits for differential privacy").
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from fractions import Fraction
+from typing import Any, Protocol
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
+
+from quorank.arrays import Integers, Uint32s, Uint64s
+from quorank.compiled import kernel
+from quorank.draws import Purpose, key_of, philox
+from quorank.errors import require
+
+FINEST = 1_000_000
+"""ε is taken in millionths, rounded down: the noise is never less than asked for."""
+_WORDS_EACH = 11  # a little more than a draw takes on average
+_MASK = np.uint64(0xFFFFFFFF)
+_32 = np.uint64(32)
+_RANGE = np.uint64(4294967296)
+
+
+class Stream(Protocol):
+    """Random 32-bit words, one after the other."""
+
+    def words(self, count: int) -> Uint32s: ...
+
+
+class SystemStream:
+    """For deployment: the key stream of ChaCha20 under a key from the system's randomness, which is then forgotten.
+
+    With a `key` of one's own, secret and used for nothing else, the same noise can be drawn again.
+    """
+
+    def __init__(self, key: bytes | None = None) -> None:
+        cipher = Cipher(ChaCha20(key or secrets.token_bytes(32), bytes(16)), mode=None)
+        self._encryptor = cipher.encryptor()
+
+    def words(self, count: int) -> Uint32s:
+        """The next words."""
+        return np.frombuffer(self._encryptor.update(bytes(4 * count)), dtype=np.uint32)
+
+
+class AddressedStream:
+    """For simulation: draws with an address, the same in every run. Whoever knows the seed can take the noise off."""
+
+    def __init__(self, seed: int, *, round_: int = 0, client: int = 0, interaction: int = 0) -> None:
+        self._key = key_of(seed, Purpose.ANSWER)
+        self._address = (round_, client, interaction)
+        self._block = 0
+
+    def words(self, count: int) -> Uint32s:
+        """The next words."""
+        blocks = -(-count // 4)
+        out = np.empty(4 * blocks, dtype=np.uint32)
+        _fill(self._key, self._block, *self._address, out)
+        self._block += blocks
+        return out[:count]
+
+
+def scale_for(sensitivity: int, epsilon: float) -> Fraction:
+    """sensitivity/ε as a fraction, ε rounded down to millionths."""
+    require(
+        isinstance(epsilon, int | float) and math.isfinite(epsilon) and epsilon * FINEST >= 1,
+        f"epsilon must be a positive number, at least {1 / FINEST:g}, got {epsilon}",
+    )
+    require(sensitivity >= 1, f"the sensitivity must be at least 1, got {sensitivity}")
+    scale = Fraction(sensitivity * FINEST, math.floor(Fraction(str(epsilon)) * FINEST))
+    require(
+        max(scale.numerator, scale.denominator) < 2**32,
+        f"epsilon = {epsilon:g} with sensitivity {sensitivity} is out of range; choose a rounder or larger epsilon",
+    )
+    return scale
+
+
+def probability(k: int, scale: float) -> float:
+    """P(k) = (1 − q)/(1 + q)·q^|k|, q = e^(−1/scale)."""
+    return math.tanh(0.5 / scale) * math.exp(-abs(k) / scale)
+
+
+def deviation(scale: float) -> float:
+    """The standard deviation, √(2q)/(1 − q) = 1/(√2 sinh(1/(2 scale)))."""
+    return 1.0 / (math.sqrt(2.0) * math.sinh(0.5 / scale))
+
+
+def draw(stream: Stream, scale: Fraction, count: int) -> Integers:
+    """`count` independent numbers with this scale."""
+    out = np.empty(count, dtype=np.int64)
+    filled, words = 0, np.empty(0, dtype=np.uint32)
+    while filled < count:
+        # an unfinished draw starts again with the same words, and more behind them: thrown away, it would bias
+        words = np.concatenate((words, stream.words(_WORDS_EACH * (count - filled) + 64)))
+        more, used = _draw(words, scale.numerator, scale.denominator, out[filled:])
+        filled, words = filled + more, words[used:]
+    return out
+
+
+# ---------------------------------------------------------------- compiled
+
+
+@kernel
+def _fill(key: Uint64s, block: int, round_: int, client: int, interaction: int, out: Uint32s) -> None:
+    for i in range(len(out) // 4):
+        a, b, c, d = philox(block + i, interaction, client, round_, key[0], key[1])
+        out[4 * i], out[4 * i + 1], out[4 * i + 2], out[4 * i + 3] = a, b, c, d
+
+
+@kernel
+def below(words: Uint32s, at: int, n: int) -> Any:
+    """A number from 0 to n − 1, each alike (Lemire 2019), and where the words continue; past their end if they ran out."""
+    wide = np.uint64(n)
+    while at < len(words):
+        product = np.uint64(words[at]) * wide
+        at += 1
+        low = product & _MASK
+        if low >= wide or low >= _RANGE % wide:
+            return np.int64(product >> _32), at
+    return np.int64(0), len(words) + 1
+
+
+@kernel
+def true_with_exponential(words: Uint32s, at: int, u: int, t: int) -> Any:
+    """True with probability e^(−u/t) for 0 ≤ u ≤ t (their algorithm 1): the first K with no success is odd."""
+    k = 1
+    while at <= len(words):
+        success = True
+        if u < t:
+            first, at = below(words, at, t)
+            success = first < u
+        if success and k > 1 and at <= len(words):
+            second, at = below(words, at, k)
+            success = second == 0
+        if not success:
+            break
+        k += 1
+    return k % 2 == 1, at
+
+
+@kernel
+def _draw(words: Uint32s, t: int, s: int, out: Integers) -> Any:
+    """Fill `out` with draws of scale t/s (their algorithm 2): how many, and how many words they took."""
+    used = 0
+    for i in range(len(out)):
+        at = used
+        while True:
+            u, at = below(words, at, t)
+            accepted, at = true_with_exponential(words, at, u, t)
+            if at > len(words):
+                return i, used
+            if not accepted:
+                continue
+            v = 0
+            while True:
+                again, at = true_with_exponential(words, at, 1, 1)
+                if at > len(words) or not again:
+                    break
+                v += 1
+            negative, at = below(words, at, 2)
+            if at > len(words):
+                return i, used
+            y = (u + t * v) // s
+            if negative == 1 and y == 0:
+                continue
+            out[i] = -y if negative == 1 else y
+            break
+        used = at
+    return len(out), used

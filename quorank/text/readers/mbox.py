@@ -1,0 +1,122 @@
+"""A mailbox in the mbox format: a message is a document, its subject the title, its text parts the body.
+
+The id is the Message-ID, or the message's place in the file where it has none. A message that lies in the mailbox
+twice is read once. Attachments are left out; of a message in plain text and in HTML the plain text is taken. A wrong or
+unknown encoding costs the characters that it damages, never the message.
+"""
+
+from __future__ import annotations
+
+import email.errors
+import email.header
+import mailbox
+import tempfile
+from email.message import Message
+from html.parser import HTMLParser
+from pathlib import Path
+
+from quorank.errors import require
+from quorank.text.collection import Collection, Document, empty_note
+from quorank.text.readers.plain import decode, is_gzipped, read_bytes
+
+MARK = b"From "
+
+
+def read_mbox(path: Path, name: str | None = None) -> Collection:
+    """The messages of a mailbox, plain or gzipped."""
+    require(
+        path.is_file() and read_bytes(path, len(MARK)) == MARK,
+        f"{path}, line 1: expected `From …`, as in mbox",
+    )
+    if is_gzipped(path):
+        with tempfile.TemporaryDirectory() as folder:
+            unpacked = Path(folder) / "mbox"
+            unpacked.write_bytes(read_bytes(path))
+            documents, copies = _messages(unpacked)
+    else:
+        documents, copies = _messages(path)
+    notes = empty_note(documents)
+    if copies:
+        notes += (f"{path}: {copies} messages lie there more than once and were read once",)
+    return Collection(name or path.name.split(".")[0], documents, notes=notes)
+
+
+def _messages(path: Path) -> tuple[tuple[Document, ...], int]:
+    found: dict[str, Document] = {}
+    copies = 0
+    box = mailbox.mbox(path, create=False)
+    try:
+        for place, message in enumerate(box, 1):
+            id_ = _header(message, "Message-ID").strip("<> \t") or f"message-{place}"
+            if id_ in found:
+                copies += 1
+            else:
+                found[id_] = Document(id_, _header(message, "Subject"), _body(message))
+    finally:
+        box.close()
+    return tuple(found.values()), copies
+
+
+def _header(message: Message, name: str) -> str:
+    raw = message.get(name)
+    if raw is None:
+        return ""
+    try:
+        text = str(email.header.make_header(email.header.decode_header(raw)))
+    except (LookupError, ValueError, email.errors.MessageError):
+        text = str(raw)
+    return " ".join(text.encode(errors="replace").decode().split())
+
+
+def _body(message: Message) -> str:
+    parts = [
+        part for part in message.walk() if part.get_content_maintype() == "text" and not _is_attached(part)
+    ]
+    plain = [part for part in parts if part.get_content_subtype() != "html"]
+    if plain:
+        return "\n".join(map(_text, plain)).strip()
+    return "\n".join(_without_tags(_text(part)) for part in parts).strip()
+
+
+def _is_attached(part: Message) -> bool:
+    try:
+        return part.get_content_disposition() == "attachment"
+    except (ValueError, AttributeError):  # a header that is not even text
+        return True
+
+
+def _text(part: Message) -> str:
+    content = part.get_payload(decode=True)
+    if not isinstance(content, bytes):
+        return ""
+    try:
+        charset = part.get_content_charset() or "utf-8"
+        return content.decode(charset).replace("\r\n", "\n")
+    except (LookupError, ValueError):
+        return decode(content)
+
+
+class _Text(HTMLParser):
+    """The text of a page without scripts and styles."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pieces: list[str] = []
+        self.hidden = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.hidden += tag in ("script", "style")
+
+    def handle_endtag(self, tag: str) -> None:
+        self.hidden -= tag in ("script", "style") and self.hidden > 0
+
+    def handle_data(self, data: str) -> None:
+        if not self.hidden:
+            self.pieces.append(data)
+
+
+def _without_tags(page: str) -> str:
+    parser = _Text()
+    parser.feed(page)
+    parser.close()
+    return " ".join(" ".join(parser.pieces).split())

@@ -1,0 +1,99 @@
+"""SMART collections (Cranfield, CISI, MED): records that begin with `.I number` and hold fields `.T .A .B .W .X`.
+
+Title and body are the fields .T and .W; in Cranfield the body repeats the title. A collection without .T, as MED, has
+its titles at the beginning of the body (see `plain.leading_title`). A query is its .T and .W. Numbers lose leading
+zeros. A field that stands twice in a record is joined.
+
+Cranfield's judgements need care. Their codes run from 1, a complete answer, to 4, of minimum interest, and 5 would be
+of no interest; here they become the grades 4, 3, 2, 1, 0. The code -1, which its readme does not explain, stands
+exactly once for each query, and mostly for a document that is very near to it (its median rank by BM25 is 2, that of a
+complete answer 11): probably the paper whose author asked the question. It is no grade of Cleverdon's scale, and becomes
+0, as programs that count grades above 0 as relevant have always read it. And its judgements count the queries from 1
+in file order, while the .I numbers of its queries have gaps: where judgements name a query that no .I has, they are
+taken to count.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from quorank.errors import BadInput, require
+from quorank.text.collection import Collection, Document, Query, empty_note, refuse_twice
+from quorank.text.readers.plain import leading_title, line_of, read_text
+from quorank.text.readers.qrels import gather, parse_judgements
+
+MARK = b".I "
+_RECORD = re.compile(r"^\.I[ \t]+(\S+)[ \t]*$", re.MULTILINE)
+_FIELD = re.compile(r"^\.([A-Z])[ \t]*$", re.MULTILINE)
+_CRANFIELD_WORST = 5
+
+
+def cranfield_grade(code: int) -> int:
+    """1, 2, 3, 4, 5 → 4, 3, 2, 1, 0, and -1 → 0."""
+    return _CRANFIELD_WORST - code if 1 <= code <= _CRANFIELD_WORST else 0
+
+
+def read_smart(
+    documents: Path, queries: Path | None = None, judgements: Path | None = None, name: str | None = None
+) -> Collection:
+    """A collection from its three files, of which the last two may be missing."""
+    records = _records(documents)
+    titled = any("T" in fields for _, fields in records)
+    texts = tuple(
+        Document(
+            id_,
+            " ".join((fields.get("T", "") if titled else leading_title(fields.get("W", ""))).split()),
+            fields.get("W", "").strip(),
+        )
+        for id_, fields in records
+    )
+    asked = _queries(queries) if queries else ()
+    notes = empty_note(texts)
+    if not (queries and judgements):
+        return Collection(name or documents.stem, texts, asked, {}, notes)
+    where = str(judgements)
+    is_cranfield = judgements.name.lower().startswith("cran")
+    found = parse_judgements(read_text(judgements), where, cranfield_grade if is_cranfield else None)
+    if not {judgement.query for judgement in found} <= {query.id for query in asked}:
+        asked = tuple(Query(str(place), query.text) for place, query in enumerate(asked, 1))
+    graded, strange = gather(found, {q.id for q in asked}, {d.id for d in texts}, where)
+    return Collection(name or documents.stem, texts, asked, graded, notes + strange)
+
+
+def _queries(path: Path) -> tuple[Query, ...]:
+    found = []
+    for id_, fields in _records(path):
+        text = " ".join(f"{fields.get('T', '')} {fields.get('W', '')}".split())
+        require(text, f"{path}: query {id_} holds no text; expected a field .W")
+        found.append(Query(id_, text))
+    return tuple(found)
+
+
+def _records(path: Path) -> list[tuple[str, dict[str, str]]]:
+    text = read_text(path)
+    starts = list(_RECORD.finditer(text))
+    if not starts or text[: starts[0].start()].strip():
+        raise BadInput(f"{path}, line 1: expected a record that begins with `.I number`")
+    found = []
+    for at, start in enumerate(starts):
+        end = starts[at + 1].start() if at + 1 < len(starts) else len(text)
+        pieces = _FIELD.split(text[start.end() : end])
+        if pieces[0].strip():
+            raise BadInput(f"{path}, line {line_of(text, start.end()) + 1}: expected a field like .T or .W")
+        fields: dict[str, str] = {}
+        for letter, content in zip(pieces[1::2], pieces[2::2], strict=True):
+            fields[letter] = f"{fields[letter]}\n{content}" if letter in fields else content.strip("\n")
+        found.append((start[1].lstrip("0") or "0", fields))
+    refuse_twice(str(path), "record", (id_ for id_, _ in found), _lines(text, starts))
+    return found
+
+
+def _lines(text: str, starts: list[re.Match[str]]) -> Iterator[int]:
+    """The line of each record, counted as they are asked for."""
+    line, place = 1, 0
+    for start in starts:
+        line += text.count("\n", place, start.start())
+        place = start.start()
+        yield line

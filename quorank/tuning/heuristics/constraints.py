@@ -1,0 +1,159 @@
+"""Weights that are allowed, and the nearest of them to weights that are not.
+
+Hartmann et al. 2019, §5.6: bounds, the order of weights, and a bounded change per iteration are safeguards that hold
+whatever the gradients say. The allowed set is a polyhedron; the projection onto it is exact: least-distance programming
+(Lawson and Hanson 1974, "Solving least squares problems", ch. 23) turns it into non-negative least squares, which ends
+after finitely many steps. A last pass takes out what rounding leaves, so that the constraints hold as doubles compare.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from quorank.arrays import Doubles
+from quorank.draws import Purpose, uniforms
+from quorank.errors import BadInput, require
+from quorank.tuning.heuristics.heuristic import Heuristic, Weight
+
+SWEEPS = 50  # of the sampler of random weights; the chains of orders are short
+
+
+def project(heuristic: Heuristic, wanted: Doubles, before: Doubles | None = None) -> Doubles:
+    """The allowed weights nearest to `wanted`; with `before`, allowed also means at most a step from those.
+
+    Distances are Euclidean, each weight counted in its own steps: the unit of a weight does not matter.
+    """
+    count = len(heuristic.weights)
+    if wanted.shape != (count,) or not np.isfinite(wanted).all():
+        raise BadInput(f"heuristic {heuristic.name} has {count} weights, all finite; got {wanted}")
+    lower, upper = heuristic.lower, heuristic.upper
+    if before is not None:
+        broken = violations(heuristic, before)
+        require(not broken, f"an iteration must start from weights that are allowed: {'; '.join(broken)}")
+        least, most = reachable(heuristic, before)
+        lower, upper = np.maximum(lower, least), np.minimum(upper, most)
+    lower, upper = heuristic.tighten(lower, upper)
+    near = np.clip(wanted, lower, upper)
+    if not _in_order(heuristic, near):
+        near = _nearest(heuristic, wanted, lower, upper, heuristic.steps(near if before is None else before))
+    return _as_doubles(heuristic, near, lower, upper)
+
+
+def reachable(heuristic: Heuristic, before: Doubles) -> tuple[Doubles, Doubles]:
+    """The least and the greatest doubles whose distance from `before`, as computed, is at most a step."""
+    steps = heuristic.steps(before)
+    least, most = before - steps, before + steps
+    while (over := before - least > steps).any():
+        least[over] = np.nextafter(least[over], np.inf)
+    while (over := most - before > steps).any():
+        most[over] = np.nextafter(most[over], -np.inf)
+    return least, most
+
+
+def violations(heuristic: Heuristic, weights: Doubles, before: Doubles | None = None) -> list[str]:
+    """Every constraint that `weights` break, in words; none if they are allowed."""
+    found = []
+    steps = None if before is None else heuristic.steps(before)
+    for k, weight in enumerate(heuristic.weights):
+        value = float(weights[k])
+        if not weight.lower <= value <= weight.upper:
+            found.append(f"{weight.name} = {value:g} is outside of {weight.lower:g} … {weight.upper:g}")
+        if before is not None and steps is not None and not abs(value - float(before[k])) <= steps[k]:
+            found.append(f"{weight.name} moved from {before[k]:g} to {value:g}, more than {steps[k]:g}")
+    for order, (greater, smaller) in zip(heuristic.orders, heuristic.pairs, strict=True):
+        if not weights[smaller] <= weights[greater] - order.by:
+            gap = f" − {order.by:g}" if order.by else ""
+            found.append(
+                f"{order.smaller} = {weights[smaller]:g} is above {order.greater} = {weights[greater]:g}{gap}"
+            )
+    return found
+
+
+def random_weights(heuristic: Heuristic, seed: int, which: int = 0) -> Doubles:
+    """Allowed weights, drawn evenly from all that are allowed by a Gibbs sampler.
+
+    Each weight in turn is drawn evenly between what its bounds and the orders leave it beside the others. A weight with
+    a `share` is drawn evenly on the scale on which its steps are equal: as likely below a tenth of its range as above.
+    """
+    lower, upper = heuristic.bounds
+    d = len(lower)
+    drawn = uniforms(seed, Purpose.INITIAL, (SWEEPS + 1) * d, client=which).reshape(SWEEPS + 1, d)
+    weights = project(heuristic, lower + drawn[0] * (upper - lower)).tolist()
+    under: list[list[tuple[int, float]]] = [[] for _ in range(d)]
+    over: list[list[tuple[int, float]]] = [[] for _ in range(d)]
+    for order, (greater, smaller) in zip(heuristic.orders, heuristic.pairs, strict=True):
+        under[greater].append((smaller, order.by))
+        over[smaller].append((greater, order.by))
+    least, most = lower.tolist(), upper.tolist()
+    for row in drawn[1:].tolist():
+        for k, weight in enumerate(heuristic.weights):
+            low, high = least[k], most[k]
+            for j, by in under[k]:
+                low = max(low, weights[j] + by)
+            for j, by in over[k]:
+                high = min(high, weights[j] - by)
+            weights[k] = between(weight, low, max(low, high), row[k])
+    return project(heuristic, np.array(weights))
+
+
+def between(weight: Weight, low: float, high: float, u: float) -> float:
+    """The value that a share u of the way from `low` to `high` leads to, in iterations of whole steps.
+
+    A value w ≥ 0 moves by max(step, share · w): evenly up to step/share, from there on by the logarithm.
+    """
+    if weight.share == 0.0 or low < 0.0:
+        return low + u * (high - low)
+    turn = weight.step / weight.share
+
+    def iterations(value: float) -> float:
+        return value / turn if value <= turn else 1.0 + math.log(value / turn)
+
+    begin, end = iterations(low), iterations(high)
+    there = begin + u * (end - begin)
+    return min(max(turn * (there if there <= 1.0 else math.exp(there - 1.0)), low), high)
+
+
+def _in_order(heuristic: Heuristic, weights: Doubles) -> bool:
+    return all(
+        weights[smaller] <= weights[greater] - order.by
+        for order, (greater, smaller) in zip(heuristic.orders, heuristic.pairs, strict=True)
+    )
+
+
+def _nearest(heuristic: Heuristic, wanted: Doubles, lower: Doubles, upper: Doubles, unit: Doubles) -> Doubles:
+    """arg min ‖x − wanted‖ with lower ≤ x ≤ upper and the orders, by least-distance programming.
+
+    With z = x − wanted the constraints are G·z ≥ h. The residual r of min ‖(Gᵀ; hᵀ)·u − (0; 1)‖ over u ≥ 0 gives
+    z = −r/r_last (Lawson and Hanson's LDP). Weights are counted in `unit`, their steps.
+    """
+    from scipy.optimize import nnls
+
+    d = len(wanted)
+    rows, limits = [*np.eye(d), *-np.eye(d)], [*((lower - wanted) / unit), *((wanted - upper) / unit)]
+    for order, (greater, smaller) in zip(heuristic.orders, heuristic.pairs, strict=True):
+        row = np.zeros(d)
+        row[greater], row[smaller] = unit[greater], -unit[smaller]
+        size = float(np.abs(row).max())
+        rows.append(row / size)
+        limits.append((order.by - wanted[greater] + wanted[smaller]) / size)
+    g, h = np.array(rows), np.array(limits)
+    scale = max(float(np.abs(h).max()), 1.0)
+    matrix = np.vstack((g.T, h[None, :] / scale))
+    target = np.zeros(d + 1)
+    target[d] = 1.0
+    u, _ = nnls(matrix, target)
+    residual = matrix @ u - target
+    return np.asarray(wanted - residual[:d] / residual[d] * scale * unit, dtype=np.float64)
+
+
+def _as_doubles(heuristic: Heuristic, near: Doubles, lower: Doubles, upper: Doubles) -> Doubles:
+    """Bounds that agree with the orders, then each smaller weight at most its greater one: nothing else can break."""
+    allowed = np.clip(near, lower, upper)
+    for _ in range(len(allowed)):
+        if _in_order(heuristic, allowed):
+            break
+        for order, (greater, smaller) in zip(heuristic.orders, heuristic.pairs, strict=True):
+            allowed[smaller] = min(allowed[smaller], allowed[greater] - order.by)
+    return allowed

@@ -1,0 +1,222 @@
+"""Frecency with the 22 weights that the Firefox study tuned.
+
+Hartmann et al. 2019 show a simplified formula in §4. The study's public server code starts from 22 preferences of
+`places.frecency.*`: four bucket cut-offs in days (4, 14, 31, 90), five bucket weights (100, 70, 50, 30, 10) and
+thirteen bonuses in per cent (embed 0, framed link 0, link 100, typed 2000, bookmark 75, download 0, permanent redirect
+0, temporary redirect 0, redirect source 25, default 0, unvisited bookmark 140, unvisited typed 200, reload 0). A
+visited page has
+
+    |S_x| / |T_x| · Σ_{v ∈ T_x} bucket(age of v) · (bonus(v) + bookmark bonus if the page is bookmarked) / 100
+
+and a page that was never visited the newest bucket's weight times its bonus for unvisited pages. The browser rounds up
+on the way; here nothing is rounded, so that differences are exact. Moving a cut-off moves visits between buckets: the
+score is a staircase in it, and its difference is taken over a whole step in each direction: half a day, or 15 % of a
+cut-off if that is more. (The study's was one day.) Steps in shares of the value are ours: from 200 days to 4 it
+takes 24 of them, where steps of a day took 196.
+
+What the study's server did with these weights is not what §5.6 says: it kept the four cut-offs in order, not the
+bucket weights, and when a weight fell below 0 it raised all 22 by the same amount.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from quorank.arrays import Booleans, Doubles, Floats, Int8s, Int32s, Integers
+from quorank.compiled import kernel
+from quorank.draws import Purpose, key_of, uniform_pair
+from quorank.tuning.heuristics.heuristic import Heuristic, Order, Weight
+from quorank.tuning.histories.generated import RECENCY_DAYS, TYPES, Candidates
+
+CUTS = 4
+BUCKETS = 5
+_BONUSES = {
+    "embed": 0.0, "framed-link": 0.0, "link": 100.0, "typed": 2000.0, "bookmark": 75.0, "download": 0.0,
+    "redirect-permanent": 0.0, "redirect-temporary": 0.0, "redirect-source": 25.0, "default": 0.0,
+    "unvisited-bookmark": 140.0, "unvisited-typed": 200.0, "reload": 0.0,
+}  # fmt: skip
+_PLACE = {name: CUTS + BUCKETS + k for k, name in enumerate(_BONUSES)}
+BOOKMARK = _PLACE["bookmark"]
+UNVISITED_BOOKMARK = _PLACE["unvisited-bookmark"]
+UNVISITED_TYPED = _PLACE["unvisited-typed"]
+WEIGHTS = CUTS + BUCKETS + len(_BONUSES)
+PLACES = np.array([_PLACE[kind] for kind in TYPES], np.int64)
+"""Where the bonus of each visit type stands among the 22 weights."""
+OLDEST_DAYS = 365.0
+
+
+class Aged(NamedTuple):
+    """Suggestions with the age of each visit instead of its bucket."""
+
+    offsets: Integers
+    visits: Int32s
+    sampled: Int8s
+    age: Floats  # (items, 10): days
+    bonus: Int8s  # (items, 10): which of the 22 weights is the bonus of the visit
+    bookmarked: Booleans
+    chosen: Integers
+
+
+@kernel
+def _fill_ages(key: Any, first: int, offsets: Any, recency: Int8s, limits: Doubles, age: Any) -> None:
+    for q in range(len(offsets) - 1):
+        search = first + q
+        for x in range(offsets[q], offsets[q + 1]):
+            for v in range(recency.shape[1]):
+                if recency[x, v] >= 0:
+                    address = ((x - offsets[q]) << 8) | v
+                    u, _ = uniform_pair(key, address, search & 0xFFFFFFFF, search >> 32, 1)
+                    low, high = limits[recency[x, v]], limits[recency[x, v] + 1]
+                    age[x, v] = low + u * (high - low)
+
+
+def aged(seed: int, candidates: Candidates, *, first: int = 0) -> Aged:
+    """Generated suggestions with ages drawn evenly within their buckets; a page with a bookmark visit is bookmarked."""
+    limits = np.array([0.0, *RECENCY_DAYS, OLDEST_DAYS])
+    age = np.zeros(candidates.recency.shape, np.float32)
+    _fill_ages(key_of(seed, Purpose.HISTORY), first, candidates.offsets, candidates.recency, limits, age)
+    marked = np.asarray((candidates.type == TYPES.index("bookmark")).any(axis=1), dtype=np.bool_)
+    bonus = PLACES[np.maximum(candidates.type, 0)].astype(np.int8)
+    return Aged(
+        candidates.offsets, candidates.visits, candidates.sampled, age, bonus, marked, candidates.chosen
+    )
+
+
+@kernel
+def _bucket(age: float, weights: Doubles) -> int:
+    """The weight of the bucket of a visit: the first whose cut-off has not passed."""
+    b = 0
+    while b < CUTS and age > weights[b]:
+        b += 1
+    return CUTS + b
+
+
+@kernel
+def _points(weights: Doubles, sampled: int, age: Any, bonus: Any, bookmarked: bool) -> Any:
+    """Σ bucket · bonus of one page, in hundredths; a page without visits counts as visited today."""
+    if sampled == 0:
+        return weights[CUTS] * weights[UNVISITED_BOOKMARK if bookmarked else UNVISITED_TYPED]
+    total = 0.0
+    extra = weights[BOOKMARK] if bookmarked else 0.0
+    for v in range(sampled):
+        total += weights[_bucket(age[v], weights)] * (weights[bonus[v]] + extra)
+    return total
+
+
+@kernel
+def _scores(
+    weights: Doubles, visits: Any, sampled: Int8s, age: Any, bonus: Int8s, bookmarked: Any, out: Doubles
+) -> None:
+    for x in range(len(visits)):
+        scale = 0.01 * max(visits[x], 1) / max(sampled[x], 1)
+        for k in range(len(weights)):
+            out[x, k] = scale * _points(weights[k], sampled[x], age[x], bonus[x], bookmarked[x])
+
+
+@kernel
+def _moved(weights: Doubles, k: int, to: float, age: float) -> Any:
+    """The weight of the bucket of a visit with cut-off k moved to `to`."""
+    before = weights[k]
+    weights[k] = to
+    moved = weights[_bucket(age, weights)]
+    weights[k] = before
+    return moved
+
+
+@kernel
+def _probe(
+    weights: Doubles,
+    below: Doubles,
+    above: Doubles,
+    visits: Any,
+    sampled: Int8s,
+    age: Any,
+    bonus: Int8s,
+    bookmarked: Any,
+    out: Doubles,
+) -> None:
+    """out (items, 2·22 + 1): one look at the visits gives the slope in each weight.
+
+    Moving a cut-off is no matter of slopes: it changes what the visits between its two places are worth.
+    """
+    up, down = np.empty(WEIGHTS), np.empty(WEIGHTS)  # what each weight adds to the points when it is moved
+    slope = np.empty(WEIGHTS)
+    for x in range(len(visits)):
+        up[:CUTS], down[:CUTS] = 0.0, 0.0
+        slope[:] = 0.0
+        total = 0.0
+        if sampled[x] == 0:
+            unvisited = UNVISITED_BOOKMARK if bookmarked[x] else UNVISITED_TYPED
+            slope[CUTS], slope[unvisited] = weights[unvisited], weights[CUTS]
+            total = weights[CUTS] * weights[unvisited]
+        extra = weights[BOOKMARK] if bookmarked[x] else 0.0
+        for v in range(sampled[x]):
+            days = age[x, v]
+            b = _bucket(days, weights)
+            t = bonus[x, v]
+            value = weights[t] + extra
+            total += weights[b] * value
+            slope[b] += value
+            slope[t] += weights[b]
+            if bookmarked[x]:
+                slope[BOOKMARK] += weights[b]
+            for k in range(CUTS):
+                if below[k] < days <= above[k]:
+                    up[k] += (_moved(weights, k, above[k], days) - weights[b]) * value
+                    down[k] += (_moved(weights, k, below[k], days) - weights[b]) * value
+        for k in range(CUTS, WEIGHTS):
+            up[k] = (above[k] - weights[k]) * slope[k]
+            down[k] = (below[k] - weights[k]) * slope[k]
+        scale = 0.01 * max(visits[x], 1) / max(sampled[x], 1)
+        for k in range(WEIGHTS):
+            out[x, k] = (total + up[k]) * scale
+            out[x, WEIGHTS + k] = (total + down[k]) * scale
+        out[x, 2 * WEIGHTS] = total * scale
+
+
+def score(weights: Doubles, items: Aged) -> Doubles:
+    """Frecency (m, items) under m weight vectors of 22."""
+    out = np.empty((len(items.visits), len(weights)))
+    rows = np.ascontiguousarray(weights)
+    _scores(rows, items.visits, items.sampled, items.age, items.bonus, items.bookmarked, out)
+    return out.T
+
+
+def probe(weights: Doubles, below: Doubles, above: Doubles, items: Aged) -> Doubles:
+    """Frecency (45, items) at the places of finite differences."""
+    out = np.empty((len(items.visits), 2 * WEIGHTS + 1))
+    own = np.array(weights)  # a cut-off is moved in it for a moment
+    _probe(own, below, above, items.visits, items.sampled, items.age, items.bonus, items.bookmarked, out)
+    return out.T
+
+
+_CUT_NAMES = tuple(f"cut.{k}" for k in ("first", "second", "third", "fourth"))
+_BUCKET_NAMES = tuple(f"bucket.{k}" for k in ("first", "second", "third", "fourth", "default"))
+FIREFOX = Heuristic(
+    "firefox",
+    (
+        *(
+            Weight(name, days, 1.0, 365.0, 0.5, reach=0.5, share=0.15)
+            for name, days in zip(_CUT_NAMES, RECENCY_DAYS, strict=True)
+        ),
+        *(
+            Weight(name, shipped, 0.0, 200.0, 5.0, share=0.1)
+            for name, shipped in zip(_BUCKET_NAMES, (100.0, 70.0, 50.0, 30.0, 10.0), strict=True)
+        ),
+        *(
+            Weight(
+                f"bonus.{name}", shipped, 0.0, max(400.0, 2.0 * shipped), max(5.0, 0.05 * shipped), share=0.1
+            )
+            for name, shipped in _BONUSES.items()
+        ),
+    ),
+    (
+        *(Order(later, sooner, by=1.0) for sooner, later in pairwise(_CUT_NAMES)),
+        *(Order(newer, older) for newer, older in pairwise(_BUCKET_NAMES)),
+    ),
+    score,
+    probe,
+)

@@ -1,0 +1,190 @@
+"""The history of one person, read from a browser on the person's own machine, and the searches in it.
+
+A history does not say what was typed into the address bar, only that a page was visited by typing. A search that can
+be learned from is such a visit to a page that was known already (§5.1 of Hartmann et al. 2019: what a person selects
+labels the ranking): the suggestions are the pages known at that moment that match the first letters of it, and the
+chosen one is the page that was visited. Firefox remembers what was typed for some pages (its input history); elsewhere
+the first `LETTERS` letters of the site's name stand for it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from quorank.arrays import Booleans, Doubles, Int8s, Int32s, Integers
+from quorank.compiled import kernel
+from quorank.tuning.histories.generated import LAST, TYPES, Candidates, bucket
+
+DAY = 86400.0  # seconds
+LETTERS = 2
+"""Letters of a site's name that stand for what was typed, where nobody remembers it."""
+
+_LINK, _TYPED, _BOOKMARK = (TYPES.index(name) for name in ("link", "typed", "bookmark"))
+_SCHEME = re.compile(r"^[a-z][a-z0-9+.-]*:(//)?(www\.)?")
+_BREAK = re.compile(r"[\W_]+")
+
+
+@dataclass(frozen=True, eq=False)
+class History:
+    """Pages and their visits, the visits from old to new. It stays on the machine: only counts are printed."""
+
+    urls: tuple[str, ...]
+    titles: tuple[str, ...]
+    bookmarked: Booleans  # (pages,)
+    hidden: Booleans  # (pages,): never suggested (frames, pages that redirect)
+    page: Integers  # (visits,): which page was visited
+    time: Doubles  # (visits,): seconds since 1970
+    type: Int8s  # (visits,): index into TYPES
+    typed: dict[int, str] = field(
+        default_factory=dict
+    )  # what was typed most often to get to a page, where known
+    skipped: int = 0  # visits left out: of an unknown kind, or to no page
+
+    @cached_property
+    def by_page(self) -> tuple[Integers, Integers]:
+        """The visits of each page from old to new: those of page x are order[starts[x] : starts[x + 1]]."""
+        order = np.argsort(self.page, kind="stable").astype(np.int64)
+        return order, np.searchsorted(self.page[order], np.arange(len(self.urls) + 1)).astype(np.int64)
+
+    def counts(self) -> dict[str, object]:
+        """What may be said about a history without saying what is in it."""
+        times = self.time
+        return {
+            "pages": len(self.urls),
+            "bookmarked": int(self.bookmarked.sum()),
+            "visits": len(times),
+            "skipped": self.skipped,
+            "span_days": float(times[-1] - times[0]) / DAY if len(times) else 0.0,
+            "types": {
+                name: int(n)
+                for name, n in zip(TYPES, np.bincount(self.type, minlength=len(TYPES)), strict=True)
+                if n
+            },
+        }
+
+
+def history(
+    pages: list[tuple[int, str, str, bool]],
+    visits: list[tuple[int, float, int]],
+    bookmarked: set[int],
+    typed: dict[int, str] | None = None,
+    skipped: int = 0,
+) -> History:
+    """A history from a browser's rows: pages (id, url, title, hidden), visits (page id, seconds, type)."""
+    number = {page[0]: i for i, page in enumerate(pages)}
+    known = [visit for visit in visits if visit[0] in number and 0 <= visit[2] < len(TYPES)]
+    page = np.array([number[visit[0]] for visit in known], np.int64)
+    time = np.array([visit[1] for visit in known], np.float64)
+    type_ = np.array([visit[2] for visit in known], np.int8)
+    order = np.argsort(time, kind="stable")
+    return History(
+        tuple(page[1] for page in pages),
+        tuple(page[2] for page in pages),
+        np.array([page[0] in bookmarked for page in pages], np.bool_),
+        np.array([page[3] for page in pages], np.bool_),
+        page[order],
+        time[order],
+        type_[order],
+        {number[i]: text for i, text in (typed or {}).items() if i in number},
+        skipped + len(visits) - len(known),
+    )
+
+
+def words_of(url: str, title: str) -> str:
+    """What a search is matched against: the words of the address without its scheme, then those of the title."""
+    address = _SCHEME.sub("", url.lower())
+    return f"{_BREAK.sub(' ', address).strip()} {_BREAK.sub(' ', title.lower()).strip()}".strip()
+
+
+def candidates_at(history: History, pages: npt.ArrayLike, time: float) -> Candidates:
+    """One block of suggestions: these pages as they stood just before `time`; without a visit so far, no visits.
+
+    A link to a bookmarked page counts as visited by its bookmark: §4 asks whether "the URL is bookmarked".
+    """
+    wanted = np.asarray(pages, dtype=np.int64)
+    return _blocks(history, [wanted], [time])._replace(chosen=np.array([-1], np.int64))
+
+
+def searches(history: History, *, shown: int = 10) -> Candidates:
+    """All searches of a history that can be learned from, each with the chosen page and at least one other.
+
+    Of more than `shown` pages that match, those visited last stand for what was shown. The chosen page is the first.
+    """
+    texts = [words_of(url, title) for url, title in zip(history.urls, history.titles, strict=True)]
+    padded = [f" {text}" for text in texts]
+    suggested = np.flatnonzero(~history.hidden).tolist()
+    matching: dict[str, Integers] = {}
+    last_visit = np.full(len(texts), -np.inf)
+    blocks: list[Integers] = []
+    times: list[float] = []
+    for page, time, type_ in zip(
+        history.page.tolist(), history.time.tolist(), history.type.tolist(), strict=True
+    ):
+        if type_ == _TYPED and last_visit[page] > -np.inf and not history.hidden[page]:
+            query = " " + (
+                _BREAK.sub(" ", history.typed.get(page, "").lower()).strip() or texts[page][:LETTERS]
+            )
+            if query not in matching:
+                matching[query] = np.array([other for other in suggested if query in padded[other]], np.int64)
+            others = matching[query]
+            others = others[(last_visit[others] > -np.inf) & (others != page)]
+            if len(others):
+                newest = np.argsort(-last_visit[others], kind="stable")[: shown - 1]
+                blocks.append(np.concatenate(([page], others[newest])))
+                times.append(time)
+        last_visit[page] = time
+    return _blocks(history, blocks, times)
+
+
+def _blocks(history: History, blocks: list[Integers], times: list[float]) -> Candidates:
+    """Suggestions of many moments, the first of each chosen."""
+    sizes = np.array([len(block) for block in blocks], np.int64)
+    offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes)))
+    pages = np.concatenate([np.empty(0, np.int64), *blocks])
+    visits, sampled = np.zeros(len(pages), np.int32), np.zeros(len(pages), np.int8)
+    recency, type_ = np.full((len(pages), LAST), -1, np.int8), np.full((len(pages), LAST), -1, np.int8)
+    days = np.full((len(pages), LAST), np.nan)
+    moments = np.repeat(np.array(times, np.float64), sizes)
+    _look_back(
+        pages, moments, *history.by_page, history.time, history.type, history.bookmarked, visits, sampled, days, type_
+    )  # fmt: skip
+    there = type_ >= 0
+    recency[there] = bucket(days[there])
+    return Candidates(offsets, visits, sampled, recency, type_, np.zeros(len(blocks), np.int64))
+
+
+@kernel
+def _look_back(
+    pages: Integers,
+    moments: Doubles,
+    order: Integers,
+    starts: Integers,
+    time: Doubles,
+    type_: Int8s,
+    bookmarked: Booleans,
+    visits: Int32s,
+    sampled: Int8s,
+    days: Doubles,
+    kinds: Int8s,
+) -> None:
+    """The visits of each page before its moment: how many, and of the last ten the days since and the types."""
+    for i in range(len(pages)):
+        begin, end = starts[pages[i]], starts[pages[i] + 1]
+        low, high = begin, end  # the first visit that is not before the moment
+        while low < high:
+            middle = (low + high) // 2
+            if time[order[middle]] < moments[i]:
+                low = middle + 1
+            else:
+                high = middle
+        visits[i] = low - begin
+        sampled[i] = min(low - begin, LAST)
+        for v in range(sampled[i]):
+            at = order[low - 1 - v]
+            days[i, v] = (moments[i] - time[at]) / DAY
+            kinds[i, v] = _BOOKMARK if bookmarked[pages[i]] and type_[at] == _LINK else type_[at]

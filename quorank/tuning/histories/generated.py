@@ -1,0 +1,263 @@
+"""Suggestions shown to many clients, and made-up histories behind them (Hartmann et al. 2019, §6.1).
+
+A search shows a block of pages, each with the number of its visits and, of the last ten, how long ago and in which way
+the page was visited: all that frecency (§4) looks at. The generator follows §6.1, which draws frequency, recency and
+type independently of each other, and says too little to be repeated without a reading:
+
+- "an exponential distribution with λ = 7": a rate of 7 would leave nearly every page without a visit, so 7 is the
+  mean, and a page has ⌈Exp(mean 7)⌉ visits, at least one (7.51 on average).
+- recency is "a made-up distribution that was skewed towards more recent visits": `recency` below.
+- the share of bookmarked pages comes from "existing statistics" that are not given: `types` below.
+- the number of suggestions is not in the text. The published code draws it from N(10, 4²); here it is rounded and
+  kept within `fewest` and `most`, since one suggestion alone teaches nothing.
+- a person takes the suggestion with the highest true score after adding noise with μ = 0, σ² = 30. That is the
+  variance: σ = √30 ≈ 5.5 points. A first visit by a link today is worth 120, so such people hardly err; σ is a
+  parameter of `choose`.
+
+Every draw has an address, (seed, search, suggestion, visit), so any part of a world can be made alone.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from quorank.arrays import Doubles, Int8s, Int32s, Integers, Uint64s
+from quorank.compiled import kernel
+from quorank.draws import Purpose, key_of, uniform_pair
+from quorank.errors import require
+
+TYPES = (
+    "link", "typed", "bookmark", "embed", "redirect-permanent", "redirect-temporary", "download",
+    "framed-link", "reload",
+)  # fmt: skip
+"""Ways to visit a page, in the order of Firefox's visit types 1 to 9. §4 gives points to the first three alone."""
+
+RECENCY_DAYS = (4.0, 14.0, 31.0, 90.0)
+"""Where the buckets of §4 end: bucket 0 is the past four days, bucket 4 what is older than ninety."""
+
+LAST = 10
+"""|T_x| is at most this: frecency looks at the last ten visits."""
+
+SIGMA = math.sqrt(30.0)
+"""σ of the noise on a person's choice, from the paper's σ² = 30."""
+
+_LOW = 0xFFFFFFFF
+_HABIT = 5  # round of the address of a page's usual draws
+_PAIRS = (
+    LAST + 1
+)  # of uniform draws that a suggestion may use: one for its visits, one for each of the last ten
+
+
+class Candidates(NamedTuple):
+    """Suggestions shown to many clients, columnar: one block of items per search."""
+
+    offsets: Integers  # (searches + 1,): items of search q are offsets[q] to offsets[q + 1]
+    visits: Int32s  # (items,): |S_x|, visits in all
+    sampled: Int8s  # (items,): |T_x|, how many of the last ten visits there are
+    recency: Int8s  # (items, 10): bucket 0..4 of each sampled visit, −1 where there is none
+    type: Int8s  # (items, 10): index into TYPES of each sampled visit, −1 where there is none
+    chosen: Integers  # (searches,): index within the block of what the person chose, −1 when not chosen yet
+
+
+@dataclass(frozen=True)
+class HistorySetting:
+    """What §6.1 leaves open, with the shares of recency buckets and visit types."""
+
+    visits: float = 7.0  # λ, read as the mean of the exponential distribution
+    recency: tuple[float, ...] = (0.30, 0.25, 0.20, 0.15, 0.10)  # share of each bucket, newest first
+    types: tuple[float, ...] = (0.60, 0.15, 0.15, 0.0, 0.04, 0.04, 0.02)  # share of each of TYPES, the rest 0
+    habit: float = 0.0  # share of visits of the page's usual type (and recency); 0: independent, as in §6.1
+    suggestions: float = 10.0  # mean of their number
+    spread: float = 4.0  # standard deviation of their number
+    fewest: int = 2
+    most: int = 20
+
+    def __post_init__(self) -> None:
+        require(
+            0 < self.visits < 1e6, f"visits must lie between 0 and a million on average, got {self.visits}"
+        )
+        _check_shares("recency", self.recency, len(RECENCY_DAYS) + 1)
+        _check_shares("types", self.types, len(TYPES))
+        require(0 <= self.habit <= 1, f"habit must be a share, got {self.habit}")
+        require(
+            1 <= self.fewest <= self.most <= 10_000,
+            f"fewest and most suggestions must be 1 ≤ fewest ≤ most ≤ 10000, got {self.fewest} and {self.most}",
+        )
+        require(
+            math.isfinite(self.suggestions) and 0 <= self.spread < math.inf,
+            f"suggestions and spread must be finite numbers, got {self.suggestions} and {self.spread}",
+        )
+
+
+def generate(
+    seed: int, searches: int, *, first: int = 0, setting: HistorySetting | None = None
+) -> Candidates:
+    """The suggestions of searches `first` to `first + searches` of the world `seed`; nothing is chosen yet."""
+    setting = setting or HistorySetting()
+    require(searches >= 0, f"searches must be 0 or more, got {searches}")
+    require(0 <= first < 2**62, f"first must be a search number from 0 to 2^62 − 1, got {first}")
+    key = key_of(seed, Purpose.HISTORY)
+    offsets = np.zeros(searches + 1, np.int64)
+    _block_sizes(key, first, setting.suggestions, setting.spread, setting.fewest, setting.most, offsets[1:])
+    np.cumsum(offsets, out=offsets)
+    items = int(offsets[-1])
+    visits, sampled = np.empty(items, np.int32), np.empty(items, np.int8)
+    recency, type_ = np.full((items, LAST), -1, np.int8), np.full((items, LAST), -1, np.int8)
+    _fill(
+        key, first, offsets, setting.visits, setting.habit, _limits(setting.recency), _limits(setting.types),
+        visits, sampled, recency, type_,
+    )  # fmt: skip
+    return Candidates(offsets, visits, sampled, recency, type_, np.full(searches, -1, np.int64))
+
+
+def choose(
+    seed: int, candidates: Candidates, scores: Doubles, *, sigma: float = SIGMA, first: int = 0
+) -> Candidates:
+    """What people choose: in every search the highest of true score + N(0, σ²), of equal ones the first.
+
+    scores: (items,), the true score of each suggestion; first: the number of the first search, as in `generate`.
+    """
+    require(
+        scores.shape == candidates.visits.shape,
+        f"{len(candidates.visits)} suggestions need as many scores, got an array of {scores.shape}",
+    )
+    require(0 <= sigma < math.inf, f"sigma must be 0 or more, got {sigma}")
+    require(0 <= first < 2**62, f"first must be a search number from 0 to 2^62 − 1, got {first}")
+    chosen = np.empty(len(candidates.offsets) - 1, np.int64)
+    exact = np.ascontiguousarray(scores, dtype=np.float64)
+    _choose(key_of(seed, Purpose.CHOICE), first, candidates.offsets, exact, sigma, chosen)
+    return candidates._replace(chosen=chosen)
+
+
+def take(candidates: Candidates, searches: npt.ArrayLike) -> Candidates:
+    """The named searches alone, in the given order: a client's own, or a part held out."""
+    which = np.asarray(searches, dtype=np.int64)
+    sizes = np.diff(candidates.offsets)[which]
+    offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes)))
+    within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], sizes)
+    rows = np.repeat(candidates.offsets[which], sizes) + within
+    return Candidates(
+        offsets,
+        candidates.visits[rows],
+        candidates.sampled[rows],
+        candidates.recency[rows],
+        candidates.type[rows],
+        candidates.chosen[which],
+    )
+
+
+def bucket(days: npt.ArrayLike) -> Int8s:
+    """The recency bucket of visits so many days ago (§4): "in the past 4 days" includes the fourth."""
+    return np.searchsorted(np.array(RECENCY_DAYS), np.asarray(days), side="left").astype(np.int8)
+
+
+def _check_shares(name: str, shares: tuple[float, ...], most: int) -> None:
+    fits = 1 <= len(shares) <= most and all(0 <= share <= 1 for share in shares)
+    require(
+        fits and abs(math.fsum(shares) - 1) < 1e-9,
+        f"{name} must be at most {most} shares that add up to 1, got {list(shares)}",
+    )
+
+
+def _limits(shares: tuple[float, ...]) -> Doubles:
+    """Cumulative shares; the last one that is not 0 reaches to the end in spite of rounding."""
+    limits = np.cumsum(np.array(shares, dtype=np.float64))
+    limits[np.flatnonzero(shares)[-1] :] = 1.0
+    return limits
+
+
+@kernel
+def which_share(u: float, limits: Doubles) -> int:
+    """The index of the share into which u of [0, 1) falls."""
+    i = 0
+    while u >= limits[i]:
+        i += 1
+    return i
+
+
+@kernel
+def visits_of(u: float, mean: float) -> int:
+    """⌈Exp(mean)⌉ by inversion, at least 1."""
+    return max(1, math.ceil(-mean * math.log(1.0 - u)))
+
+
+@kernel
+def _block_sizes(
+    key: Uint64s,
+    first: int,
+    mean: float,
+    spread: float,
+    fewest: int,
+    most: int,
+    sizes: Integers,
+) -> None:
+    for q in range(len(sizes)):
+        search = first + q
+        u, v = uniform_pair(key, 0, search & _LOW, search >> 32, 0)
+        normal = math.sqrt(-2.0 * math.log(1.0 - u)) * math.cos(2.0 * math.pi * v)
+        sizes[q] = int(min(max(np.rint(mean + spread * normal), fewest), most))
+
+
+@kernel
+def _fill(
+    key: Uint64s,
+    first: int,
+    offsets: Integers,
+    mean: float,
+    habit: float,
+    recency_limits: Doubles,
+    type_limits: Doubles,
+    visits: Int32s,
+    sampled: Int8s,
+    recency: Int8s,
+    type_: Int8s,
+) -> None:
+    for q in range(len(offsets) - 1):
+        search = first + q
+        low, high = search & _LOW, search >> 32
+        for x in range(offsets[q], offsets[q + 1]):
+            block = 1 + (x - offsets[q]) * _PAIRS
+            u, _ = uniform_pair(key, block, low, high, 0)
+            visits[x] = visits_of(u, mean)
+            sampled[x] = min(visits[x], LAST)
+            usual, usual_way = (
+                uniform_pair(key, x - offsets[q], low, high, _HABIT) if habit > 0.0 else (0.0, 0.0)
+            )
+            for v in range(sampled[x]):
+                u, w = uniform_pair(key, block + 1 + v, low, high, 0)
+                recency[x, v] = which_share(_by_habit(u, usual, habit), recency_limits)
+                type_[x, v] = which_share(_by_habit(w, usual_way, habit), type_limits)
+
+
+@kernel
+def _by_habit(u: float, usual: float, habit: float) -> float:
+    """The page's usual draw with probability `habit`, else a fresh one: both from the same u."""
+    return usual if u < habit else (u - habit) / (1.0 - habit)
+
+
+@kernel
+def _choose(
+    key: Uint64s,
+    first: int,
+    offsets: Integers,
+    scores: Doubles,
+    sigma: float,
+    chosen: Integers,
+) -> None:
+    for q in range(len(offsets) - 1):
+        search = first + q
+        low, high = search & _LOW, search >> 32
+        chosen[q] = -1
+        best = -math.inf
+        for x in range(offsets[q], offsets[q + 1]):
+            u, v = uniform_pair(key, x - offsets[q], low, high, 0)
+            noise = math.sqrt(-2.0 * math.log(1.0 - u)) * math.cos(2.0 * math.pi * v)
+            score = scores[x] + sigma * noise
+            if chosen[q] < 0 or score > best:
+                best = score
+                chosen[q] = x - offsets[q]

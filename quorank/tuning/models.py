@@ -1,0 +1,122 @@
+"""Versions of a model as files: what clients fetch, with a checksum, complete or not there at all.
+
+A file is JSON. `checksum` is the SHA-256 of everything else in it, written without spaces and with sorted keys, so that
+a client in any language can verify it. The optimiser's memory stands in the file too: a coordinator that was stopped
+goes on from the newest version.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from quorank.errors import BadInput, require
+from quorank.files import write_whole
+from quorank.tuning.heuristics.constraints import violations
+from quorank.tuning.heuristics.heuristic import Heuristic
+
+FORMAT = "quorank-weights/1"
+
+
+@dataclass(frozen=True)
+class Model:
+    """One version of the weights of a heuristic."""
+
+    heuristic: str
+    version: int
+    weights: Mapping[str, float]
+    updates: int = 0  # that made this version out of the one before
+    loss: float | None = None  # their mean, under the version before
+    optimiser: str = ""
+    memory: Mapping[str, list[float]] = field(default_factory=dict)
+
+
+def checksum(content: Mapping[str, Any]) -> str:
+    """SHA-256 of the content without its own `checksum`, in the one way of writing it."""
+    rest = {key: value for key, value in content.items() if key != "checksum"}
+    text = json.dumps(rest, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def file_name(version: int) -> str:
+    """Sorted by name is sorted by version."""
+    return f"weights-{version:06d}.json"
+
+
+def write_model(model: Model, file: Path | str) -> Path:
+    """The file of a version."""
+    content: dict[str, Any] = {
+        "format": FORMAT,
+        "heuristic": model.heuristic,
+        "version": model.version,
+        "weights": dict(model.weights),
+        "updates": model.updates,
+        "loss": model.loss,
+        "optimiser": model.optimiser,
+        "memory": {name: list(values) for name, values in model.memory.items()},
+    }
+    content["checksum"] = checksum(content)
+    return write_whole(file, json.dumps(content, indent=2) + "\n")
+
+
+def read_model(
+    file: Path | str, heuristic: Heuristic | None = None, *, newer_than: int | None = None
+) -> Model:
+    """A version, verified: its checksum, and with `heuristic` also its weights; `newer_than` refuses an older one."""
+    path = Path(file)
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise BadInput(f"{path}: no such file; expected the weights of a heuristic") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise BadInput(f"{path}: not a file of weights ({error})") from None
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise BadInput(f'{path}: not a file of weights; expected "format": "{FORMAT}"')
+    try:
+        good = content.get("checksum") == checksum(content)
+        model = Model(
+            str(content["heuristic"]),
+            _whole(content["version"]),
+            {str(name): float(value) for name, value in content["weights"].items()},
+            _whole(content["updates"]),
+            None if content["loss"] is None else float(content["loss"]),
+            str(content["optimiser"]),
+            {str(name): [float(v) for v in values] for name, values in content["memory"].items()},
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise BadInput(f"{path}: damaged file of weights ({type(error).__name__}: {error})") from None
+    require(good, f"{path}: damaged file of weights: its checksum does not match; fetch it again")
+    if newer_than is not None:
+        require(
+            model.version > newer_than,
+            f"{path}: version {model.version} is not newer than version {newer_than}, which is in use",
+        )
+    if heuristic is not None:
+        check_model(model, heuristic, str(path))
+    return model
+
+
+def check_model(model: Model, heuristic: Heuristic, where: str) -> None:
+    """The model is one of this heuristic, and keeps its constraints."""
+    require(
+        model.heuristic == heuristic.name,
+        f"{where}: weights of the heuristic {model.heuristic!r}; expected those of {heuristic.name!r}",
+    )
+    broken = violations(heuristic, heuristic.vector(model.weights))
+    require(not broken, f"{where}: these weights are not allowed: {'; '.join(broken)}")
+
+
+def newest(folder: Path | str) -> Path | None:
+    """The file of the newest version in a folder, None if there is none."""
+    files = sorted(Path(folder).glob("weights-*.json"))
+    return files[-1] if files else None
+
+
+def _whole(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"expected a whole number from 0, got {value!r}")
+    return value

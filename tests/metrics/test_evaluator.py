@@ -1,0 +1,116 @@
+"""evaluation/ranker.py against a brute-force evaluation (tests/evaluation holds the other metrics)."""
+
+from __future__ import annotations
+
+import math
+
+import equations
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quorank.data.ranking import RankingData
+from quorank.metrics.evaluator import Evaluator, discounts, ideal_dcg, top_k
+from quorank.rankers import MLP, Linear, scores
+
+
+def brute_force(data, ranker, theta, k) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(nDCG@k, reciprocal rank, has a relevant document) of every query."""
+    found = scores(ranker, theta, data)
+    out = []
+    for q in range(data.n_queries):
+        rows = data.rows_of(q)
+        labels = [int(label) for label in data.labels[rows]]
+        ranked = [labels[d] for d in np.argsort(-found[rows], kind="stable")]
+        first = equations.reciprocal_rank([label > 0 for label in ranked[:k]])
+        out.append((equations.ndcg(ranked, labels, k), first, any(labels)))
+    ndcg, reciprocal, relevant = zip(*out, strict=True)
+    return np.array(ndcg), np.array(reciprocal), np.array(relevant)
+
+
+def thetas_for(ranker, data, count=5) -> list[np.ndarray]:
+    """Random rankers, and zero: ties throughout, which stand in the order of the file."""
+    random = np.random.default_rng(1)
+    return [random.normal(size=ranker.size(data.n_features)) for _ in range(count - 1)] + [
+        np.zeros(ranker.size(data.n_features))
+    ]
+
+
+@pytest.mark.parametrize("k", [1, 3, 10, 40])
+@pytest.mark.parametrize("ranker", [Linear(), MLP(hidden=5)], ids=str)
+@pytest.mark.parametrize("collection", ["tiny_collection", "tiny_graded"])
+def test_evaluation_equals_brute_force(request, k, ranker, collection) -> None:
+    """Lists of 1..25, so k = 40 is beyond all of them."""
+    data = request.getfixturevalue(collection).train
+    thetas = thetas_for(ranker, data)
+    ndcg, reciprocal = Evaluator(data, ranker, k).per_query(thetas)
+    for r, theta in enumerate(thetas):
+        expected = brute_force(data, ranker, theta, k)
+        np.testing.assert_allclose(ndcg[r], expected[0], rtol=1e-12)
+        np.testing.assert_allclose(reciprocal[r], expected[1], rtol=1e-12)
+        for no_relevant, counted in (("skip", expected[2]), ("zero", np.ones_like(expected[2]))):
+            means = Evaluator(data, ranker, k, no_relevant).means([theta])
+            assert means[0][0] == pytest.approx(expected[0][counted].mean(), rel=1e-12)
+            assert means[1][0] == pytest.approx(expected[1][counted].mean(), rel=1e-12)
+
+
+def test_the_two_conventions_differ_by_the_share_of_queries_that_count(tiny_collection) -> None:
+    data, theta = tiny_collection.train, np.ones(11)
+    skip, zero = (Evaluator(data, Linear(), no_relevant=name) for name in ("skip", "zero"))
+    assert 0 < skip.counted().sum() < data.n_queries
+    assert zero.counted().all()
+    share = skip.counted().mean()
+    assert zero.means([theta])[0][0] == pytest.approx(share * skip.means([theta])[0][0], rel=1e-12)
+
+
+def test_nothing_relevant_at_all() -> None:
+    data = RankingData.from_arrays(np.eye(3), [0, 0, 0], [0, 2, 3])
+    for no_relevant in ("skip", "zero"):
+        ndcg, reciprocal = Evaluator(data, Linear(), no_relevant=no_relevant).means([np.ones(3)])
+        assert (ndcg.tolist(), reciprocal.tolist()) == ([0.0], [0.0])
+
+
+def test_by_hand() -> None:
+    """Scores 3, 2, 1 over labels 0, 2, 1."""
+    data = RankingData.from_arrays([[3.0], [2.0], [1.0]], [0, 2, 1], [0, 3])
+    ndcg, reciprocal = Evaluator(data, Linear(), k=2).means([np.array([1.0])])
+    assert ndcg[0] == pytest.approx((3 / math.log2(3)) / (3 / math.log2(2) + 1 / math.log2(3)))
+    assert reciprocal[0] == 1 / 2
+    ndcg, reciprocal = Evaluator(data, Linear(), k=2).means([np.array([-1.0])])
+    assert ndcg[0] == pytest.approx(
+        (1 / math.log2(2) + 3 / math.log2(3)) / (3 / math.log2(2) + 1 / math.log2(3))
+    )
+    assert reciprocal[0] == 1
+
+
+@pytest.mark.parametrize("ranker", [Linear(), MLP(hidden=5)], ids=str)
+def test_bits_do_not_depend_on_company_or_threads(tiny_graded, ranker) -> None:
+    data = tiny_graded.train
+    thetas = thetas_for(ranker, data, 9)
+    reference = Evaluator(data, ranker).means(thetas)
+    for threads in (2, 3, 64):
+        found = Evaluator(data, ranker, threads=threads).means(thetas)
+        assert [m.tobytes() for m in found] == [m.tobytes() for m in reference]
+    for r, theta in enumerate(thetas):
+        alone = Evaluator(data, ranker).means([theta])
+        assert (alone[0][0], alone[1][0]) == (reference[0][r], reference[1][r])
+    stacked = Evaluator(data, ranker).means(np.array(thetas))
+    assert stacked[0].tobytes() == reference[0].tobytes()
+
+
+@given(st.lists(st.integers(-3, 3), min_size=1, max_size=30), st.integers(1, 12))
+def test_top_k_is_a_stable_sort(values, k) -> None:
+    top = np.full(k, -1)
+    size = top_k(np.array(values, dtype=np.float32), len(values), k, top)
+    expected = sorted(range(len(values)), key=lambda i: -values[i])[:k]
+    assert size == len(expected) == min(k, len(values))
+    assert top[:size].tolist() == expected
+
+
+def test_discounts_and_ideal() -> None:
+    np.testing.assert_allclose(discounts(4), [1 / math.log2(rank + 1) for rank in (1, 2, 3, 4)], rtol=1e-15)
+    data = RankingData.from_arrays(np.zeros((6, 1)), [0, 4, 1, 0, 0, 2], [0, 3, 5, 6])
+    expected = [15 / math.log2(2) + 1 / math.log2(3), 0.0, 3.0]
+    np.testing.assert_allclose(ideal_dcg(data, 10), expected)
+    np.testing.assert_allclose(ideal_dcg(data, 1), [15.0, 0.0, 3.0])

@@ -1,0 +1,169 @@
+"""Metrics by hand, by ir_measures, and by what must hold for every list."""
+
+from __future__ import annotations
+
+import shutil
+from math import log2
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quorank.errors import BadInput
+from quorank.metrics.lists import dcg, discounted_sum, err, max_rr, mean_over_queries, ndcg, reciprocal_rank
+
+LABELS = st.lists(st.integers(0, 4), min_size=1, max_size=25)
+
+
+def test_dcg_by_hand() -> None:
+    assert dcg([1, 0, 1]) == 1 / log2(2) + 1 / log2(4)
+    assert dcg([2, 4, 0, 3]) == pytest.approx(3 / log2(2) + 15 / log2(3) + 7 / log2(5))
+    assert dcg([0, 1, 1], k=2) == 1 / log2(3)
+    assert dcg([]) == 0
+
+
+def test_ndcg_by_hand() -> None:
+    assert ndcg([0, 1], [0, 1]) == 1 / log2(3)
+    assert ndcg([0, 2, 1], [2, 1, 0]) == pytest.approx(
+        (3 / log2(3) + 1 / log2(4)) / (3 / log2(2) + 1 / log2(3))
+    )
+    assert ndcg([0, 0], [0, 0]) == 0
+
+
+def test_ndcg_takes_its_ideal_from_all_candidates() -> None:
+    shown, candidates = [1, 0], [1, 0, 2, 2]
+    assert ndcg(shown, candidates, k=2) == pytest.approx(1 / (3 / log2(2) + 3 / log2(3)))
+
+
+def test_reciprocal_ranks_by_hand() -> None:
+    assert reciprocal_rank([0, 0, 2, 1]) == 1 / 3
+    assert reciprocal_rank([0, 0, 2], k=2) == 0
+    assert max_rr([False, True, True]) == 1 / 2
+    assert max_rr(np.zeros(10, dtype=np.int8)) == 0
+
+
+def test_err_by_hand() -> None:
+    first, second, third = 3 / 16, 0 / 16, 15 / 16
+    expected = first / 1 + (1 - first) * second / 2 + (1 - first) * (1 - second) * third / 3
+    assert err([2, 0, 4]) == pytest.approx(expected)
+    assert err([2], max_label=2) == 3 / 4
+    assert err([]) == 0
+
+
+def test_mean_over_queries_by_hand() -> None:
+    values, relevant = [0.5, 0.0, 1.0], [True, False, True]
+    assert mean_over_queries(values, relevant) == (0.5 + 1.0) / 2
+    assert mean_over_queries(values, relevant, "zero") == (0.5 + 0.0 + 1.0) / 3
+    assert mean_over_queries([0.0], [False]) == 0
+    assert mean_over_queries([], [], "zero") == 0
+
+
+def test_discounted_sum_by_hand() -> None:
+    assert discounted_sum([1, 2, 3], gamma=0.5) == 1 + 0.5 * 2 + 0.25 * 3
+    assert discounted_sum([]) == 0
+    # SPEC §1: a thousand rounds sum to at most 787.
+    assert discounted_sum(np.ones(1000)) == pytest.approx((1 - 0.9995**1000) / (1 - 0.9995))
+    assert int(discounted_sum(np.ones(1000))) == 787
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: dcg([1], k=0), "k must be at least 1"),
+        (lambda: dcg([-1]), "0 or more"),
+        (lambda: dcg([float("nan")]), "not NaN"),
+        (lambda: dcg([[1, 2]]), "flat list"),
+        (lambda: err([3], max_label=2), "above max_label"),
+        (lambda: mean_over_queries([1.0], [True, False]), "one entry per query"),
+        (lambda: mean_over_queries([1.0], [True], "drop"), "expected 'skip' or 'zero'"),
+        (lambda: discounted_sum([[1.0]]), "one value per round"),
+    ],
+)
+def test_bad_input_is_refused_in_a_sentence(call, says) -> None:
+    with pytest.raises(BadInput, match=says):
+        call()
+
+
+def _against_ir_measures(measures) -> dict[str, dict[str, float]]:
+    """The measures of 60 random rankings with distinct scores, so that no tool breaks a tie its own way."""
+    import ir_measures
+
+    random = np.random.default_rng(5)
+    judged, scored, lists = [], [], {}
+    for query in range(1, 61):  # gdeval takes numbers only
+        labels = random.choice(5, size=random.integers(1, 31), p=[0.55, 0.2, 0.1, 0.1, 0.05])
+        labels[random.integers(len(labels))] = (
+            1 + query % 4
+        )  # something relevant: tools differ where nothing is
+        lists[str(query)] = labels
+        for rank, label in enumerate(labels):
+            judged.append(ir_measures.Qrel(str(query), f"d{rank}", int(label)))
+            scored.append(ir_measures.ScoredDoc(str(query), f"d{rank}", float(len(labels) - rank)))
+    found: dict[str, dict[str, float]] = {}
+    for value in ir_measures.iter_calc(measures, judged, scored):
+        found.setdefault(str(value.measure), {})[value.query_id] = value.value
+    return {name: {q: (lists[q], v) for q, v in values.items()} for name, values in found.items()}
+
+
+def test_ndcg_and_reciprocal_rank_agree_with_ir_measures() -> None:
+    from ir_measures import RR, nDCG
+
+    gains = nDCG(gains={1: 1, 2: 3, 3: 7, 4: 15}) @ 10
+    found = _against_ir_measures([gains, RR @ 10])
+    assert len(found[str(gains)]) == len(found["RR@10"]) == 60
+    for labels, value in found[str(gains)].values():
+        assert ndcg(labels, labels) == pytest.approx(value, abs=1e-9)
+    for labels, value in found["RR@10"].values():
+        assert reciprocal_rank(labels) == pytest.approx(value, abs=1e-9)
+
+
+@pytest.mark.skipif(
+    not shutil.which("perl"), reason="gdeval, the tool behind these two measures, is a Perl script"
+)
+def test_exponential_ndcg_and_err_agree_with_gdeval() -> None:
+    from ir_measures import ERR, nDCG
+
+    exponential = nDCG(dcg="exp-log2") @ 10
+    found = _against_ir_measures([exponential, ERR @ 10])
+    # gdeval prints five decimals, and always takes 4 for the highest grade.
+    for labels, value in found[str(exponential)].values():
+        assert ndcg(labels, labels) == pytest.approx(value, abs=6e-6)
+    for labels, value in found["ERR@10"].values():
+        assert err(labels, max_label=4) == pytest.approx(value, abs=6e-6)
+
+
+@given(LABELS, st.integers(1, 12))
+def test_bounds(labels: list[int], k: int) -> None:
+    for value in (
+        ndcg(labels, labels, k),
+        reciprocal_rank(labels, k),
+        err(labels, k),
+        max_rr(np.array(labels) > 2, k),
+    ):
+        assert 0 <= value <= 1 + 1e-12
+
+
+@given(LABELS, st.integers(1, 12))
+def test_the_perfect_ranking_has_ndcg_one(labels: list[int], k: int) -> None:
+    expected = 1.0 if any(labels) else 0.0
+    assert ndcg(sorted(labels, reverse=True), labels, k) == pytest.approx(expected)
+
+
+@given(LABELS, st.data())
+def test_moving_a_better_document_up_never_lowers(labels: list[int], data: st.DataObject) -> None:
+    upper = data.draw(st.integers(0, len(labels) - 1))
+    lower = data.draw(st.integers(upper, len(labels) - 1))
+    better = list(labels)
+    if labels[lower] > labels[upper]:
+        better[upper], better[lower] = labels[lower], labels[upper]
+    assert ndcg(better, labels) >= ndcg(labels, labels) - 1e-12
+    assert err(better) >= err(labels) - 1e-12
+    assert reciprocal_rank(better) >= reciprocal_rank(labels)
+
+
+@given(LABELS)
+def test_padding_with_irrelevant_documents_changes_nothing(labels: list[int]) -> None:
+    longer = [*labels, 0, 0, 0]
+    assert dcg(longer) == pytest.approx(dcg(labels))
+    assert err(longer) == pytest.approx(err(labels))

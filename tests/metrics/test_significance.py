@@ -1,0 +1,127 @@
+"""The tests against scipy's own, by hand, and where their formulas have no answer."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from quorank.errors import BadInput
+from quorank.metrics.significance import bonferroni, corrected, mark, paired_t, welch_freedom, welch_t
+
+VALUES = st.lists(st.floats(0, 1, width=32), min_size=2, max_size=12)
+
+
+def _samples(n: int, m: int, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(seed)
+    return random.normal(0.45, 0.01, n), random.normal(0.44, 0.02, m)
+
+
+def test_paired_agrees_with_scipy() -> None:
+    a, b = _samples(25, 25)
+    ours, theirs = paired_t(a, b), stats.ttest_rel(a, b)
+    interval = theirs.confidence_interval(0.95)
+    assert ours.p == pytest.approx(theirs.pvalue)
+    assert (ours.low, ours.high) == pytest.approx((interval.low, interval.high))
+    assert (ours.n, ours.n_baseline, ours.test) == (25, 25, "paired t")
+
+
+def test_welch_agrees_with_scipy() -> None:
+    a, b = _samples(5, 9)
+    ours, theirs = welch_t(a, b), stats.ttest_ind(a, b, equal_var=False)
+    interval = theirs.confidence_interval(0.95)
+    assert ours.p == pytest.approx(theirs.pvalue)
+    assert (ours.low, ours.high) == pytest.approx((interval.low, interval.high))
+    assert (ours.n, ours.n_baseline, ours.test) == (5, 9, "Welch t")
+
+
+def test_paired_by_hand() -> None:
+    result = paired_t([3.0, 5.0], [2.0, 2.0])  # d = 1, 3
+    spread = math.sqrt(((1 - 2) ** 2 + (3 - 2) ** 2) / (2 - 1))
+    assert result.difference == 2
+    assert result.effect_size == pytest.approx(2 / spread)
+    # One degree of freedom is the Cauchy distribution: p = 1 − (2/π)·arctan t.
+    assert result.p == pytest.approx(1 - 2 / math.pi * math.atan(2 / (spread / math.sqrt(2))))
+
+
+def test_welch_by_hand() -> None:
+    result = welch_t([1.0, 3.0], [0.0, 0.0, 3.0])
+    assert result.difference == 2 - 1
+    assert result.effect_size == pytest.approx(1 / math.sqrt((2 + 3) / 2))
+    assert welch_freedom(2 / 2, 2, 3 / 3, 3) == pytest.approx((1 + 1) ** 2 / (1**2 / 1 + 1**2 / 2))
+
+
+def test_bonferroni() -> None:
+    assert bonferroni(0.01, 3) == 0.01 * 3
+    assert bonferroni(0.4, 3) == 1
+    with pytest.raises(BadInput, match="at least one comparison"):
+        bonferroni(0.1, 0)
+
+
+def test_corrected_counts_only_what_could_be_tested() -> None:
+    testable, lone = paired_t(*_samples(5, 5)), paired_t([0.5], [0.4])
+    once, nothing, twice = corrected([testable, lone, testable])
+    assert testable.p is not None
+    assert once.corrected_p == twice.corrected_p == min(1, 2 * testable.p)
+    assert nothing.corrected_p is None
+
+
+@pytest.mark.parametrize("test", [paired_t, welch_t])
+def test_degenerate_samples_have_a_defined_answer_and_no_warning(test) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        lone = test([0.5], [0.4])
+        assert lone.difference == pytest.approx(0.1)
+        assert (lone.low, lone.high, lone.p, lone.corrected_p, lone.effect_size, lone.margin) == (None,) * 6
+        same = test([0.4, 0.4], [0.4, 0.4])
+        assert (same.difference, same.low, same.high, same.p, same.effect_size) == (0, 0, 0, 1, 0)
+        apart = test([0.5, 0.5, 0.5], [0.4, 0.4, 0.4])
+        assert (apart.p, apart.effect_size) == (0, None)
+        assert apart.low == apart.high == apart.difference
+        assert mark(apart) == "▲"
+
+
+def test_identical_samples_with_spread_are_no_difference() -> None:
+    values = [0.1, 0.2, 0.7]
+    assert paired_t(values, values).p == 1
+    assert welch_t(values, values).p == pytest.approx(1)
+    assert mark(welch_t(values, values)) == ""
+
+
+def test_rounding_noise_is_not_spread() -> None:
+    baseline = np.array([0.1, 0.2, 0.3])
+    assert paired_t(baseline + 0.1, baseline).p == 0
+
+
+def test_marks() -> None:
+    up, down = paired_t(*_samples(25, 25)), paired_t(*_samples(25, 25)[::-1])
+    from dataclasses import replace
+
+    assert [mark(replace(up, corrected_p=p)) for p in (0.009, 0.01, 0.05, None)] == ["▲", "△", "", ""]
+    assert [mark(replace(down, corrected_p=p)) for p in (0.009, 0.049, 0.05, None)] == ["▼", "▽", "", ""]
+
+
+def test_bad_samples_are_refused() -> None:
+    with pytest.raises(BadInput, match="as many values"):
+        paired_t([1.0, 2.0], [1.0])
+    with pytest.raises(BadInput, match="at least one value"):
+        welch_t([], [1.0])
+    with pytest.raises(BadInput, match="finite"):
+        welch_t([float("nan")], [1.0])
+
+
+@given(VALUES, VALUES)
+def test_swapping_the_sides_turns_the_sign_and_keeps_p(a: list[float], b: list[float]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        one, other = welch_t(a, b), welch_t(b, a)
+    assert one.difference == -other.difference
+    assert one.p == pytest.approx(other.p)
+    assert one.p is not None and 0 <= one.p <= 1
+    assert one.low is not None and one.high is not None
+    assert one.low <= one.difference <= one.high

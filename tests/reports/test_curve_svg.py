@@ -1,0 +1,112 @@
+"""Panels inside pages: numbers stand where the ticks say, names and curves are all there, markup is only ours."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from matplotlib.ticker import MaxNLocator
+
+from quorank.reports.curve_svg import panel_svg, ticks
+from quorank.reports.curves import Curve, Panel
+from quorank.reports.drawings import PALETTE
+
+
+def curve(label: str = "A", runs: int = 2, points: int = 40, high: float = 0.8) -> Curve:
+    random = np.random.default_rng([runs, points])
+    x = np.linspace(4_000, 4_000_000, points)
+    return Curve(label, x, high - 0.3 * np.exp(-x / 1e6) + 0.01 * random.normal(size=(runs, points)))
+
+
+def drawn(*curves: Curve, title: str = "nDCG", y_label: str = "") -> ET.Element:
+    return ET.fromstring(panel_svg(Panel(title, "interactions", y_label, curves)))
+
+
+def texts(root: ET.Element, anchor: str) -> list[tuple[float, float, str]]:
+    found = (e for e in root.iter("text") if e.get("text-anchor") == anchor and e.get("x"))
+    return [(float(e.get("x", "")), float(e.get("y", "")), e.text or "") for e in found]
+
+
+def points(path: ET.Element) -> np.ndarray:
+    return np.array(re.findall(r"(-?[\d.]+) (-?[\d.]+)", path.get("d", "")), dtype=float)
+
+
+def lines(root: ET.Element) -> list[ET.Element]:
+    return [e for e in root.iter("path") if "curve" in e.get("stroke", "")]
+
+
+@pytest.mark.parametrize("high", [0.8, 1250.0, 3e-4])
+def test_points_stand_where_the_numbers_at_the_axes_say(high: float) -> None:
+    shown = curve(high=0.8)
+    shown = Curve("A", shown.x, shown.runs * high / 0.8)
+    root = drawn(shown)
+    up = [(y - 3.5, float(text)) for _, y, text in texts(root, "end")]
+    along = [(x, float(text.rstrip("M"))) for x, _, text in texts(root, "middle") if text != "interactions"]
+    assert len(up) >= 3 and [value for _, value in along] == [0, 1, 2, 3, 4]
+    y_of, x_of = (np.polyfit([at for at, _ in axis], [value for _, value in axis], 1) for axis in (up, along))
+    (line,) = lines(root)
+    at = points(line)
+    scale = np.ptp(shown.runs)
+    np.testing.assert_allclose(np.polyval(y_of, at[:, 1]), shown.runs.mean(axis=0), atol=2e-3 * scale)
+    np.testing.assert_allclose(np.polyval(x_of, at[:, 0]) * 1e6, shown.x, atol=2e-3 * 4e6)
+    (band,) = (e for e in root.iter("path") if e.get("fill-opacity"))
+    above, below = np.split(np.polyval(y_of, points(band)[:, 1]), 2)
+    np.testing.assert_allclose((above - below[::-1]) / 2, shown.runs.std(axis=0, ddof=1), atol=2e-3 * scale)
+
+
+@given(low=st.floats(-1e6, 1e6), span=st.floats(1e-3, 1e6), most=st.integers(3, 8))
+def test_ticks_are_those_of_matplotlib(low: float, span: float, most: int) -> None:
+    high = low + span
+    exact = span / most / 10 ** np.floor(np.log10(span / most))
+    assume(min(abs(exact - step) for step in (1, 2, 2.5, 5, 10)) > 1e-6)  # where rounding decides
+    theirs = MaxNLocator(most, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
+    edges = np.abs(theirs[:, None] - [low, high]).min(axis=1)
+    assume((edges > 1e-6 * span).all())
+    inside = theirs[(theirs >= low) & (theirs <= high)]
+    assume(len(inside) > 1)
+    np.testing.assert_allclose(ticks(low, high, most), inside, rtol=1e-9, atol=1e-9 * span)
+
+
+def test_one_curve_ends_in_its_value_and_several_in_their_names() -> None:
+    alone = curve(runs=1)
+    assert f"{alone.runs[0, -1]:.4f}" in [e.text for e in drawn(alone).iter("text")]
+    both = [e.text for e in drawn(curve("first"), curve("second", high=0.79)).iter("text")]
+    assert "first" in both and "second" in both
+
+
+def test_many_curves_have_a_legend_and_stay_distinguishable() -> None:
+    labels = [f"setting number {n:03}" for n in range(2 * len(PALETTE))]
+    root = drawn(*(curve(label) for label in labels))
+    assert [e.text for e in root.iter("text") if e.get("font-size") == "9"] == labels
+    looks = {(e.get("stroke"), e.get("stroke-dasharray")) for e in lines(root)}
+    assert len(looks) == len(labels)
+    bottom = float(root.get("viewBox", "").split()[3])
+    assert max(float(e.get("y", "0")) for e in root.iter("text")) < bottom
+
+
+def test_names_are_only_names_and_the_bytes_are_always_the_same() -> None:
+    panel = Panel("<b>&", "a<b", "y & z", (curve("<script>&"), curve('"B"')))
+    text = panel_svg(panel)
+    assert text == panel_svg(panel) and text.startswith("<svg viewBox=")
+    words = {e.text for e in ET.fromstring(text).iter("text")}
+    assert {"<b>&", "a<b", "y & z", "<script>&", '"B"'} <= words
+    assert "<script" not in text and " id=" not in text and "http" not in text and "style" not in text
+
+
+def test_what_is_not_a_number_is_left_out() -> None:
+    x = np.arange(1.0, 6.0)
+    root = drawn(Curve("A", x, np.array([[1.0, 2, np.nan, 4, 5]])), Curve("B", x[:0], np.zeros((1, 0))))
+    assert [len(points(line)) for line in lines(root)] == [4, 0]
+    assert len(list(root.iter("circle"))) == 4
+    assert "nan" not in ET.tostring(root, encoding="unicode")
+
+
+@pytest.mark.parametrize("value", [0.0, 0.7, -3.0, 1e-12, 1e12])
+def test_a_curve_that_stays_where_it_is(value: float) -> None:
+    root = drawn(Curve("A", np.array([1.0, 2.0]), np.full((1, 2), value)))
+    heights = points(lines(root)[0])[:, 1]
+    assert heights[0] == heights[1] and len(texts(root, "end")) >= 2

@@ -1,0 +1,164 @@
+"""Plots: what they hold, where they go, and that the same data gives the same bytes."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quorank.errors import BadInput
+from quorank.reports.curves import Curve, Panel, block_means, learning_curves, spread_out, thin
+from quorank.reports.drawings import PALETTE, compact, svg
+from quorank.reports.panels import panels_of
+from quorank.reports.runs import group_runs, load_runs
+
+
+def _curve(label: str = "A", points: int = 50, runs: int = 3) -> Curve:
+    x = np.arange(1, points + 1) * 80_000.0
+    return Curve(label, x, np.linspace(0.2, 0.4567891, points) + np.arange(runs)[:, None] * 0.01)
+
+
+def _panel(*curves: Curve) -> Panel:
+    return Panel("Offline nDCG@10", "interactions", "", curves)
+
+
+def test_compact() -> None:
+    assert [compact(v) for v in (0, 750, 2500, 4e6, 1.5e9)] == ["0", "750", "2.5k", "4M", "1.5G"]
+
+
+def test_mean_and_band_are_drawn() -> None:
+    curve = _curve(runs=3)
+    axes = learning_curves([_panel(curve)]).axes[0]
+    (line,), (band,) = axes.get_lines(), axes.collections
+    np.testing.assert_allclose(line.get_ydata(), curve.runs.mean(axis=0))
+    spread = curve.runs.std(axis=0, ddof=1)
+    outline = band.get_paths()[0].vertices[:, 1]
+    assert outline.max() == pytest.approx((curve.runs.mean(axis=0) + spread).max())
+    assert outline.min() == pytest.approx((curve.runs.mean(axis=0) - spread).min())
+
+
+def test_one_run_has_no_band_and_says_where_it_ends() -> None:
+    axes = learning_curves([_panel(_curve(runs=1))]).axes[0]
+    assert not axes.collections
+    assert [text.get_text() for text in axes.texts] == ["0.4568"]
+
+
+def test_short_names_stand_at_the_curves_and_long_ones_below() -> None:
+    short = learning_curves([_panel(_curve("A"), _curve("B"))]).axes[0]
+    assert [text.get_text() for text in short.texts] == ["A", "B"]
+    long = learning_curves([_panel(_curve("users.preset=perfect"), _curve("users.preset=$x_$"))]).axes[0]
+    assert [text.get_text() for text in long.get_legend().get_texts()] == [
+        "users.preset=perfect",
+        "users.preset=$x_$",
+    ]
+
+
+def test_many_curves_stay_distinguishable() -> None:
+    axes = learning_curves(
+        [_panel(*[_curve(f"setting number {n:03}") for n in range(len(PALETTE) * 2)])]
+    ).axes[0]
+    looks = {(line.get_color(), line.get_linestyle(), str(line._dash_pattern)) for line in axes.get_lines()}
+    assert len(looks) == len(PALETTE) * 2
+
+
+def test_ticks_are_compact() -> None:
+    figure = learning_curves([_panel(_curve())])
+    figure.draw_without_rendering()
+    assert [t.get_text() for t in figure.axes[0].get_xticklabels()] == ["0", "1M", "2M", "3M", "4M"]
+
+
+def test_three_panels_make_two_rows() -> None:
+    places = [axes.get_position() for axes in learning_curves([_panel(_curve())] * 3).axes]
+    assert places[0].x1 < places[1].x0 and places[0].y0 == places[1].y0 > places[2].y1
+    assert places[2].x0 == places[0].x0
+
+
+def test_names_numbers_and_legend_stay_within_the_figure() -> None:
+    long = [_curve(f"users.preset=perfect, eta={n}") for n in range(5)]
+    panels = [_panel(_curve()), _panel(_curve("WWW of 16 chars!"), _curve("B")), _panel(*long)]
+    for shown in ([panels[0]], [panels[1]], [panels[2]], panels):
+        figure = learning_curves(shown)
+        inside, whole = figure.get_tightbbox(), figure.bbox_inches
+        assert inside.x0 >= 0 and inside.x1 <= whole.x1 and inside.y0 >= 0 and inside.y1 <= whole.y1
+
+
+def test_svg_is_for_a_page_and_the_same_every_time() -> None:
+    drawings = [svg(learning_curves([_panel(_curve("A"), _curve("<script>&"))]), "plot1") for _ in range(2)]
+    assert drawings[0] == drawings[1]
+    text = drawings[0]
+    assert text.startswith("<svg viewBox=") and text.endswith("</svg>")
+    assert "http" not in text and "<script" not in text and "<style" not in text and "<metadata" not in text
+    assert "var(--curve-1, #0072b2)" in text and "var(--ink, " in text
+    root = ET.fromstring(text.replace("xlink:href", "href"))
+    ids = {e.get("id") for e in root.iter() if e.get("id")}
+    assert ids and all(name.startswith("plot1-") for name in ids)
+    used = {e.get("clip-path", "url(#)")[5:-1] for e in root.iter()} - {""}
+    assert used <= ids
+
+
+def test_svg_keeps_the_digits_of_labels() -> None:
+    assert ">0.4568</text>" in svg(learning_curves([_panel(_curve(runs=1))]))
+
+
+@pytest.mark.parametrize("suffix", [".svg", ".png", ".pdf"])
+def test_files_are_written_whole_and_the_same_every_time(tmp_path: Path, suffix: str) -> None:
+    paths = [tmp_path / f"{n}{suffix}" for n in (1, 2)]
+    for path in paths:
+        learning_curves([_panel(_curve())], path)
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    assert sorted(tmp_path.iterdir()) == paths
+
+
+def test_what_cannot_be_plotted_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="nothing to plot"):
+        learning_curves([])
+    with pytest.raises(BadInput, match=r"\.svg, \.png, \.pdf, not '\.gif'"):
+        learning_curves([_panel(_curve())], tmp_path / "plot.gif")
+    with pytest.raises(BadInput, match="does not exist"):
+        learning_curves([_panel(_curve())], tmp_path / "no" / "plot.svg")
+    with pytest.raises(BadInput, match="a value per run and point"):
+        Curve("A", np.arange(3.0), np.zeros((2, 4)))
+
+
+def test_thin_keeps_both_ends() -> None:
+    thinned = thin(_curve(points=1000), 100)
+    assert len(thinned.x) == 100
+    assert (thinned.x[0], thinned.x[-1]) == (80_000.0, 80_000_000.0)
+    assert thin(_curve(points=50), 100).x.shape == (50,)
+
+
+def test_block_means_by_hand() -> None:
+    curve = Curve("A", np.array([1.0, 2, 3, 4, 5]), np.array([[1.0, 3, 5, 7, 10]]))
+    means, length = block_means(curve, points=3)
+    assert length == 2
+    assert means.x.tolist() == [2, 4, 5]
+    assert means.runs.tolist() == [[(1 + 3) / 2, (5 + 7) / 2, 10]]
+    assert block_means(curve, points=5) == (curve, 1)
+    assert block_means(Curve("A", np.empty(0), np.empty((0, 0))))[1] == 1
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
+def test_labels_are_spread_apart_in_order_and_within(places: list[float]) -> None:
+    moved = spread_out(places, gap=0.1, low=0, high=1)
+    order = np.argsort(places, kind="stable")
+    assert np.all(np.diff(np.array(moved)[order]) >= 0.1 - 1e-9)
+    assert min(moved) >= -1e-9 and max(moved) <= 1 + 1e-9
+
+
+def test_panels_of_runs(make_grid) -> None:
+    groups = group_runs(load_runs([make_grid(seeds=2)]))
+    offline, online = panels_of(groups, ["A", "B"])
+    assert [curve.label for curve in offline.curves] == ["A", "B"]
+    assert offline.curves[0].runs.shape == (2, 6)
+    assert online.title == "Online nDCG@10"
+    assert online.y_label == ""
+
+
+def test_panels_say_over_how_many_rounds_they_average(make_run) -> None:
+    groups = group_runs(load_runs([make_run(rounds=250)]))
+    _, online = panels_of(groups, ["A"])
+    assert online.y_label == "mean of 3 rounds"

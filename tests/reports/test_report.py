@@ -1,0 +1,201 @@
+"""Reports as pages: well formed, self-contained, complete, and harmless whatever a run is called."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from quorank.errors import BadInput
+from quorank.reports.report import write_comparison, write_report
+from quorank.reports.runs import group_runs, load_run, load_runs
+
+VOID = {"meta", "br", "link", "img", "hr", "input"}
+PRIVATE = {
+    "mechanism": "gaussian",
+    "epsilon": 2.0,
+    "delta": 1e-5,
+    "unit": "client",
+    "horizon": "whole run",
+    "clip": 0.05,
+}
+
+
+class Page(HTMLParser):
+    """Collects what a browser would: tags that must balance, attributes, visible text."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str]] = []
+        self.words: list[str] = []
+        self.feed(path.read_text(encoding="utf-8"))
+        self.close()
+        assert self.open == []
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(name, value or "") for name, value in attrs]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if not self.open or self.open[-1] != "style":
+            self.words.append(data)
+
+
+def _loads_nothing(path: Path, page: Page) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert "http:" not in text and "https:" not in text and "url(http" not in text and "@import" not in text
+    assert not {"script", "link", "img", "iframe", "object"} & set(page.tags)
+    for name, value in page.attributes:
+        assert not name.startswith("on")
+        if name in ("src", "href", "xlink:href"):
+            assert value.startswith("#")
+
+
+def test_a_report_says_everything(make_run, tmp_path: Path) -> None:
+    folder = make_run("my-run", seed=7, fold=2)
+    path = write_report(folder, tmp_path / "report.html")
+    page = Page(path)
+    _loads_nothing(path, page)
+    run = load_run(folder)
+    for words in (
+        "my-run",
+        "1,000 clients with 4 interactions each per round learned a linear ranker",
+        f"{run.figure('offline', 'ndcg@10'):.4f}",
+        f"{run.figure('offline', 'maxrr'):.4f}",
+        f"{run.figure('online', 'ndcg@10'):.4f}",
+        f"{run.figure('online', 'discounted'):.2f}",
+        "312,346 interactions per second",
+        "12.3 s",
+        "queries without a relevant document are skipped",
+        "Offline nDCG@10",
+        "Online nDCG@10",
+        "No privacy mechanism: updates left the clients as they were.",
+        "/run.toml --out again",
+        "Quorank 0.1.0, seed 7",
+        'source = "synthetic:mq2007"',
+    ):
+        assert words in page.text
+    assert page.tags.count("svg") == 4
+    assert str(tmp_path) not in path.read_text(encoding="utf-8")
+
+
+def test_the_same_run_gives_the_same_bytes(make_run, tmp_path: Path) -> None:
+    run = load_run(make_run())
+    one, other = write_report(run, tmp_path / "1.html"), write_report(run, tmp_path / "2.html")
+    assert one.read_bytes() == other.read_bytes()
+    ids = [value for name, value in Page(one).attributes if name == "id"]
+    assert len(ids) == len(set(ids))
+
+
+def test_the_other_convention_is_named_too(make_run, tmp_path: Path) -> None:
+    page = Page(write_report(make_run(no_relevant="zero"), tmp_path / "r.html"))
+    assert "queries without a relevant document count 0" in page.text
+
+
+def test_depth_and_counted_queries_are_the_runs_own(make_run, tmp_path: Path) -> None:
+    folder = make_run()
+    summary = json.loads((folder / "summary.json").read_text())
+    summary["evaluation"] = {"k": 5, "counted_queries": 1266, "test_queries": 1339}
+    (folder / "summary.json").write_text(json.dumps(summary))
+    with (folder / "run.toml").open("a") as file:
+        file.write("k = 5\n")
+    page = Page(write_report(folder, tmp_path / "r.html"))
+    assert "are skipped (1,266 of 1,339 test queries count)" in page.text
+    assert "Offline nDCG@5" in page.text
+    assert "nDCG@10" not in page.text
+
+
+def test_privacy_is_stated_with_unit_delta_and_horizon(make_run, tmp_path: Path) -> None:
+    page = Page(write_report(make_run(privacy=PRIVATE), tmp_path / "r.html"))
+    assert "Gaussian: ε = 2 at δ = 1e-05 (unit: client; horizon: whole run)." in page.text
+    assert "clip 0.05" in page.text
+
+
+def test_nasty_names_are_only_names(make_run, tmp_path: Path) -> None:
+    nasty = "<script>alert(1)</script>&\\\" onload='x'"
+    privacy = PRIVATE | {"mechanism": "<img src=x onerror=alert(1)>", "<b>": "<i>"}
+    folder = make_run("<script>alert('run')<", source=nasty, privacy=privacy)
+    path = write_report(folder, tmp_path / "r.html")
+    page = Page(path)
+    _loads_nothing(path, page)
+    assert "<script" not in path.read_text(encoding="utf-8")
+    assert "<script>alert(1)</script>" in page.text
+    groups = group_runs(load_runs([folder, make_run("other", source="$\\\\frac")]))
+    comparison = write_comparison(groups, tmp_path / "c.html")
+    _loads_nothing(comparison, Page(comparison))
+    assert "<script" not in comparison.read_text(encoding="utf-8")
+
+
+def test_a_run_without_curves_still_has_a_report(make_run, tmp_path: Path) -> None:
+    run = load_run(make_run())
+    for column in run.history.values():
+        column[:] = float("nan")
+    page = Page(write_report(run, tmp_path / "r.html"))
+    assert "This run recorded none." in page.text
+
+
+def test_a_comparison_shows_settings_figures_and_runs(make_grid, tmp_path: Path) -> None:
+    groups = group_runs(load_runs([make_grid(seeds=3)]))
+    path = write_comparison(groups, tmp_path / "c.html")
+    page = Page(path)
+    _loads_nothing(path, page)
+    for words in (
+        "2 settings, 6 runs",
+        "users.preset=navigational",
+        "B − A",
+        "Bonferroni-corrected for 1 comparison",
+        "queries without a relevant document are skipped",
+        "bands one standard deviation",
+        "perfect-1 (seed 1, fold 1)",
+        "No privacy mechanism",
+    ):
+        assert words in page.text
+    assert page.tags.count("svg") == 4
+
+
+def test_a_comparison_of_one_setting_has_no_differences(make_grid, tmp_path: Path) -> None:
+    groups = group_runs(load_runs([make_grid(presets=("perfect",), seeds=2)]))
+    page = Page(write_comparison(groups, tmp_path / "c.html"))
+    assert "1 setting, 2 runs" in page.text
+    assert "Differences" not in page.text
+
+
+def test_a_report_appears_whole_or_not_at_all(make_run, tmp_path: Path, monkeypatch) -> None:
+    folder, target = make_run(), tmp_path / "r.html"
+    write_report(folder, target)
+    before = target.read_bytes()
+
+    def broken(self: Path, other: Path) -> Path:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(Path, "replace", broken)
+    with pytest.raises(OSError, match="disk full"):
+        write_report(folder, target)
+    assert target.read_bytes() == before
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["r.html", "run"]
+
+
+def test_a_place_that_cannot_be_written_is_refused(make_run, tmp_path: Path) -> None:
+    folder = make_run()
+    with pytest.raises(BadInput, match="does not exist"):
+        write_report(folder, tmp_path / "no" / "r.html")
+    with pytest.raises(BadInput, match="this is a directory"):
+        write_report(folder, tmp_path)

@@ -1,0 +1,187 @@
+"""Run directories read back: whole ones, grids, and those that cannot be used."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from quorank.errors import BadInput
+from quorank.reports.runs import aligned, flatten, group_runs, is_grid, load_run, load_runs
+
+
+def test_a_run_is_read_back(make_run) -> None:
+    run = load_run(make_run(seed=7, fold=3))
+    assert (run.seed, run.repetition) == (7, (7, "3"))
+    assert run.setting("federation.server.step") == 1.0
+    assert run.setting("federation.nothing.here", "default") == "default"
+    assert run.figure("offline", "ndcg@10") == run.summary["offline"]["ndcg@10"]
+    assert math.isnan(run.figure("online", "unknown"))
+
+
+def test_a_curve_holds_only_what_was_measured(make_run) -> None:
+    run = load_run(make_run(rounds=60, every=10))
+    x, y = run.curve("offline_ndcg@10")
+    assert x.tolist() == [4000 * r for r in (10, 20, 30, 40, 50, 60)]
+    assert np.isfinite(y).all()
+    assert len(run.curve("online_ndcg@10")[0]) == 60
+
+
+def test_a_missing_measure_is_an_empty_curve(make_run) -> None:
+    folder = make_run()
+    file = folder / "history.parquet"
+    pq.write_table(pq.read_table(file).drop_columns(["offline_maxrr"]), file)
+    assert len(load_run(folder).curve("offline_maxrr")[0]) == 0
+
+
+def test_no_run_here(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="no such directory"):
+        load_run(tmp_path / "nowhere")
+    with pytest.raises(BadInput, match=r"not a run \(run.toml and summary.json missing\)"):
+        load_run(tmp_path)
+
+
+def test_an_unfinished_run_says_how_to_go_on(make_run) -> None:
+    folder = make_run()
+    (folder / "summary.json").unlink()
+    with pytest.raises(BadInput, match="run it again"):
+        load_run(folder)
+    (folder / "checkpoint.npz").touch()
+    with pytest.raises(BadInput, match=f"quorank run --resume {folder}"):
+        load_run(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("run.toml", b"[data", "not readable as TOML"),
+        ("run.toml", b"\xff\xfe", "not readable as TOML"),
+        ("summary.json", b"{", "not readable as JSON"),
+        ("summary.json", b"[]", "expected a JSON object"),
+        ("summary.json", b"{}", "offline, online, rounds"),
+        ("history.parquet", b"PAR1", "not readable as Parquet"),
+    ],
+)
+def test_a_damaged_file_is_named(make_run, name: str, content: bytes, says: str) -> None:
+    folder = make_run()
+    (folder / name).write_bytes(content)
+    with pytest.raises(BadInput, match=says) as refusal:
+        load_run(folder)
+    assert str(folder / name) in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(("key", "value"), [("offline", 3), ("rounds", "many"), ("privacy", "strong")])
+def test_a_summary_with_wrong_types_is_damaged(make_run, key: str, value: object) -> None:
+    file = make_run() / "summary.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {key: value}))
+    with pytest.raises(BadInput, match=f"expected {key} to be"):
+        load_run(file.parent)
+
+
+def test_a_history_without_its_columns_is_damaged(make_run) -> None:
+    folder = make_run()
+    pq.write_table(pa.table({"round": [1]}), folder / "history.parquet")
+    with pytest.raises(BadInput, match="column interactions is missing"):
+        load_run(folder)
+    (folder / "history.parquet").unlink()
+    with pytest.raises(BadInput, match=r"history\.parquet is missing"):
+        load_run(folder)
+
+
+def test_a_grid_stands_for_its_runs(make_grid, make_run) -> None:
+    grid, lone = make_grid(seeds=2), make_run(preset="informational")
+    assert is_grid(grid) and not is_grid(lone)
+    runs = load_runs([grid, lone, lone, grid / "perfect-1"])
+    assert [run.path.name for run in runs] == [
+        "perfect-1",
+        "perfect-2",
+        "navigational-1",
+        "navigational-2",
+        "run",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("{", "not readable as JSON"),
+        ('{"runs": "perfect-1"}', "list of directory names"),
+        ('{"runs": []}', "no runs yet"),
+        ('{"runs": ["gone", "perfect-1"]}', "1 of 2 runs are missing, the first is gone"),
+    ],
+)
+def test_a_damaged_grid_is_refused(make_grid, content: str, says: str) -> None:
+    grid = make_grid(seeds=1)
+    (grid / "grid.json").write_text(content)
+    with pytest.raises(BadInput, match=says):
+        load_runs([grid])
+
+
+def test_no_paths_are_no_runs() -> None:
+    with pytest.raises(BadInput, match="no runs were given"):
+        load_runs([])
+
+
+def test_flatten() -> None:
+    assert flatten({"a": {"b": {"c": 1}}, "d": [2]}) == {"a.b.c": 1, "d": [2]}
+
+
+def test_seeds_and_folds_are_repetitions(make_run) -> None:
+    runs = load_runs([make_run(f"{s}-{f}", seed=s, fold=f) for s in (1, 2) for f in (1, 2)])
+    (group,) = group_runs(runs)
+    assert group.runs == tuple(runs)
+    assert group.label == "pdgd on synthetic:mq2007"
+    assert group.figures("offline", "maxrr").shape == (4,)
+
+
+def test_settings_are_named_by_what_differs(make_run) -> None:
+    runs = load_runs(
+        [
+            make_run("a", preset="perfect", step=20.0),
+            make_run("b", preset="navigational", step=1.0),
+            make_run("c", preset="perfect", step=20, seed=2),  # TOML's 20 and 20.0 are one setting
+        ]
+    )
+    first, second = group_runs(runs)
+    assert first.label == "users.preset=perfect, federation.server.step=20"
+    assert second.label == "users.preset=navigational, federation.server.step=1"
+    assert first.differs == {"users.preset": "perfect", "federation.server.step": 20.0}
+    assert [run.path.name for run in first.runs] == ["a", "c"]
+
+
+def test_a_setting_may_lack_keys_that_others_have(make_run) -> None:
+    plain, extra = make_run("plain"), make_run("extra")
+    with (extra / "run.toml").open("a") as file:
+        file.write("\n[attack]\nkind = 'flip'\nshare = 0.3\nloud = true\n")
+    labels = [group.label for group in group_runs(load_runs([plain, extra]))]
+    assert labels == [
+        "no attack.kind, no attack.share, no attack.loud",
+        "attack.kind=flip, attack.share=0.3, attack.loud=true",
+    ]
+
+
+def test_aligned_stacks_runs_measured_alike(make_run) -> None:
+    runs = load_runs([make_run("a", seed=1), make_run("b", seed=2)])
+    x, values = aligned(runs, "online_ndcg@10")
+    assert values.shape == (2, len(x)) == (2, 60)
+
+
+def test_aligned_interpolates_where_all_runs_were(make_run) -> None:
+    runs = load_runs([make_run("a", every=10), make_run("b", every=15)])
+    x, values = aligned(runs, "offline_ndcg@10")
+    assert x.tolist() == [4000 * r for r in (20, 30, 40, 50, 60)]
+    between, at = runs[1].curve("offline_ndcg@10")
+    assert values[1, 0] == pytest.approx(np.interp(80_000, between, at))
+
+
+def test_aligned_of_nothing_is_empty(make_run) -> None:
+    run = load_run(make_run())
+    run.history["offline_maxrr"][:] = np.nan  # type: ignore[index]
+    x, values = aligned([run], "offline_maxrr")
+    assert len(x) == 0 and values.size == 0

@@ -1,0 +1,221 @@
+"""The comparison table: its figures by hand, its tests, its width."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from quorank.errors import BadInput
+from quorank.metrics.significance import paired_t, welch_t
+from quorank.reports import statement
+from quorank.reports.runs import Group, group_runs, load_run, load_runs
+from quorank.reports.tables import MEASURES, CompareTable, compare_table, letter, p_text
+
+PRIVATE = {"mechanism": "gaussian", "epsilon": 2.0, "delta": 1e-5, "unit": "client", "horizon": "whole run"}
+
+
+def _printed(table: CompareTable, width: int = 80) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    console.print(table)
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def _groups(*paths: Path) -> list[Group]:
+    return group_runs(load_runs(paths))
+
+
+def test_means_by_hand(make_grid) -> None:
+    groups = _groups(make_grid(seeds=3))
+    table = compare_table(groups)
+    values = [run.summary["offline"]["ndcg@10"] for run in groups[0].runs]
+    first = table.rows[0].spreads[0]
+    assert first.mean == pytest.approx(sum(values) / 3)
+    assert first.sd == pytest.approx(np.std(values, ddof=1))
+    assert table.rows[0].against_first == ()
+
+
+def test_matching_seeds_are_paired(make_grid) -> None:
+    groups = _groups(make_grid(seeds=3))
+    found = compare_table(groups).rows[1].against_first[0]
+    expected = paired_t(groups[1].figures("offline", "ndcg@10"), groups[0].figures("offline", "ndcg@10"))
+    assert found == expected
+
+
+def test_pairing_goes_by_seed_not_by_order(make_run) -> None:
+    paths = [make_run(f"a{s}", seed=s, level=0.4 + s / 50) for s in (1, 2, 3)]
+    paths += [make_run(f"b{s}", seed=s, preset="navigational", level=0.39 + s / 50) for s in (3, 1, 2)]
+    found = compare_table(_groups(*paths)).rows[1].against_first[0]
+    assert found is not None and found.test == "paired t"
+    assert (
+        found.p is not None and found.p < 0.2
+    )  # seeds differ far more than settings: unpaired would see nothing
+
+
+def test_other_seeds_are_compared_by_welch(make_run) -> None:
+    paths = [make_run(f"a{s}", seed=s) for s in (1, 2, 3)]
+    paths += [make_run(f"b{s}", seed=s, preset="navigational", level=0.4) for s in (3, 4)]
+    groups = _groups(*paths)
+    found = compare_table(groups).rows[1].against_first[0]
+    assert found == welch_t(groups[1].figures("offline", "ndcg@10"), groups[0].figures("offline", "ndcg@10"))
+
+
+def test_p_is_corrected_for_the_comparisons_of_a_measure(make_grid) -> None:
+    table = compare_table(_groups(make_grid(presets=("perfect", "navigational", "informational"), seeds=2)))
+    assert table.comparisons == 2
+    for row in table.rows[1:]:
+        for d in row.against_first:
+            assert d is not None and d.p is not None
+            assert d.corrected_p == pytest.approx(min(1, 2 * d.p))
+
+
+def test_lone_runs_are_shown_without_a_test(make_run) -> None:
+    table = compare_table(_groups(make_run("a"), make_run("b", preset="navigational")))
+    assert table.comparisons == 0
+    assert table.rows[0].spreads[0].sd is None
+    text = _printed(table)
+    assert text.count("1 run, no test") == len(MEASURES)
+    assert "Bonferroni" not in text
+
+
+def test_a_figure_that_no_run_has_is_a_dash(make_run) -> None:
+    paths = [make_run("a"), make_run("b", preset="navigational")]
+    file = paths[1] / "summary.json"
+    summary = json.loads(file.read_text())
+    summary["offline"]["maxrr"] = None
+    file.write_text(json.dumps(summary))
+    table = compare_table(_groups(*paths))
+    assert table.rows[1].spreads[1].mean is None
+    assert table.rows[1].against_first[1] is None
+    assert "–" in _printed(table)
+    json.dumps(table.as_dict(), allow_nan=False)
+
+
+def test_nothing_to_compare_is_refused() -> None:
+    with pytest.raises(BadInput, match="nothing to compare"):
+        compare_table([])
+
+
+@pytest.mark.parametrize("scale", [1, 10_000])
+def test_eighty_columns_hold_every_figure(make_run, scale: int) -> None:
+    paths = []
+    for seed in (1, 2):
+        for preset, level in (("perfect", 0.45), ("navigational", 0.41)):
+            paths.append(make_run(f"{preset}{seed}", preset=preset, seed=seed, level=level, step=20.0))
+            file = paths[-1] / "summary.json"
+            summary = json.loads(file.read_text())
+            summary["online"]["discounted"] *= scale * seed
+            file.write_text(json.dumps(summary))
+    table = compare_table(_groups(*paths))
+    text = _printed(table)
+    assert "…" not in text
+    assert max(len(line) for line in text.splitlines()) <= 80
+    if scale == 1:
+        shown = set(re.findall(r"\d+\.\d+", text))
+        for row in table.rows:
+            for spread, measure in zip(row.spreads, MEASURES, strict=True):
+                assert f"{spread.mean:.{measure.decimals}f}" in shown
+
+
+def test_the_terminal_says_what_letters_conventions_and_marks_mean(make_grid) -> None:
+    text = " ".join(_printed(compare_table(_groups(make_grid(seeds=3)))).split())
+    for words in (
+        "A users.preset=perfect B users.preset=navigational",
+        "queries without a relevant document are skipped",
+        "two-tailed paired t-test, p Bonferroni-corrected for 1 comparison per measure",
+        "▲▼ p < .01",
+        "No privacy mechanism",
+    ):
+        assert words in text
+    assert text.count("No privacy mechanism") == 1
+
+
+def test_settings_that_differ_in_privacy_each_state_theirs(make_run) -> None:
+    table = compare_table(_groups(make_run("a"), make_run("b", step=20.0, privacy=PRIVATE)))
+    text = " ".join(_printed(table).split())
+    assert "No privacy mechanism: updates left the clients as they were." in text
+    assert "Gaussian: ε = 2 at δ = 1e-05 (unit: client; horizon: whole run)." in text
+
+
+def test_conventions_that_differ_are_not_named_as_one(make_run) -> None:
+    table = compare_table(_groups(make_run("a"), make_run("b", no_relevant="zero")))
+    assert "settings differ in how queries count" in table.notes()[0]
+
+
+def test_another_depth_is_named(make_run) -> None:
+    folder = make_run()
+    text = (folder / "run.toml").read_text()
+    (folder / "run.toml").write_text(text.replace("every = 10", "every = 10\nk = 5"))
+    table = compare_table(_groups(folder))
+    assert "judge 5 documents: read nDCG@10 as that depth" in table.notes()[2]
+    assert statement.at_depth("Offline nDCG@10", load_run(folder)) == "Offline nDCG@5"
+
+
+def test_as_dict_is_json(make_grid) -> None:
+    table = compare_table(_groups(make_grid(seeds=3))).as_dict()
+    assert json.loads(json.dumps(table, allow_nan=False)) == table
+    first, second = table["settings"]
+    assert table["baseline"] == first["label"] == "users.preset=perfect"
+    assert (first["n"], first["against_first"]) == (3, None)
+    assert second["against_first"]["offline.ndcg@10"]["mark"] in "▲▼△▽"
+    assert second["differs"] == {"users.preset": "navigational"}
+
+
+def test_letters() -> None:
+    assert [letter(i) for i in (0, 1, 25, 26, 27)] == ["A", "B", "Z", "A2", "B2"]
+
+
+def test_p_in_words() -> None:
+    from dataclasses import replace
+
+    d = paired_t([0.5, 0.51, 0.49], [0.4, 0.42, 0.41])
+    assert p_text(replace(d, corrected_p=0.0004)) == "p < .001 ▲"
+    assert p_text(replace(d, corrected_p=0.03)) == "p = .030 △"
+    assert p_text(replace(d, corrected_p=1.0)) == "p = 1.000"
+
+
+def test_what_was_run_in_a_sentence(make_run) -> None:
+    assert statement.what_was_run(load_run(make_run(fold=2))) == (
+        "1,000 clients with 4 interactions each per round learned a linear ranker together in 60 rounds "
+        "(240,000 interactions) by PDGD from the clicks of perfect cascade users on synthetic:mq2007, fold "
+        "2; updates were combined by mean."
+    )
+
+
+def test_a_bare_configuration_still_makes_a_sentence(make_run) -> None:
+    folder = make_run()
+    (folder / "run.toml").write_text('ranker = "mlp"\n')
+    assert statement.what_was_run(load_run(folder)) == (
+        "Clients learned an mlp ranker together in 60 rounds (240,000 interactions) by an unnamed learner "
+        "from the clicks of simulated users on unnamed data."
+    )
+
+
+def test_epsilon_never_stands_alone() -> None:
+    assert statement.privacy(None) == statement.NO_PRIVACY
+    for key in ("delta", "unit", "horizon"):
+        told = statement.privacy({k: v for k, v in PRIVATE.items() if k != key})
+        assert "withheld" in told and "2" not in told
+    assert "states no ε" in statement.privacy({"kind": "signs"})
+    fields = dict(
+        statement.privacy_fields(PRIVATE | {"epsilon_per_round": 0.1, "clients": 1000, "honest": True})
+    )
+    assert fields["epsilon per round"] == "ε = 0.1 at δ = 1e-05 (unit: client; horizon: per round)"
+    assert (fields["clients"], fields["honest"], fields["δ"]) == ("1,000", "yes", "1e-05")
+    assert "epsilon" not in fields
+
+
+def test_durations_and_counts_for_people() -> None:
+    assert [statement.seconds(s) for s in (0.838, 12.34, 200, 7512, float("nan"))] == [
+        "0.84 s",
+        "12.3 s",
+        "3 min 20 s",
+        "2 h 05 min",
+        "–",
+    ]
+    assert statement.words({"a_b": [1, 2.5, "x"]}) == "a b 1; 2.5; x"

@@ -1,0 +1,282 @@
+"""Figures: every shipped file is sound, and one small figure goes all the way through the command line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+from quorank.cli.main import app
+from quorank.errors import BadInput
+from quorank.experiments.documents import parse_document
+from quorank.metrics.significance import corrected, paired_t
+from quorank.reports.drawings import PALETTE
+from quorank.reports.runs import Run
+from quorank.reproduce import figures
+from quorank.reproduce.figure_parts import Check
+from quorank.reproduce.figure_results import Comparison, Finding, values_at
+from quorank.reproduce.figures import Figure, load_figure, names, overlaid, read_figure
+
+TINY = """
+[figure]
+title = "A tiny figure"
+about = "two steps of the server"
+paper = "Nobody: Nothing. Nowhere"
+claim = "A longer step is better."
+measures = ["offline_ndcg@10", "online_maxrr"]
+repetitions = 3
+
+[federation]
+clients = 10
+interactions = 2
+rounds = 20
+
+[grid]
+users.preset = ["perfect", "navigational"]
+
+[[collection]]
+label = "small"
+data = { source = "synthetic:mq2007", queries = 40 }
+
+[[variant]]
+label = "step 1"
+
+[[variant]]
+label = "step 20"
+federation.server.step = 20.0
+
+[[variant]]
+label = "all by one"
+centralised = true
+
+[[check]]
+claim = "A longer step is better"
+above = ["step 20"]
+below = ["step 1"]
+
+[[check]]
+claim = "Elsewhere"
+similar = ["step 1", "step 20"]
+only = ["large"]
+
+[quick]
+repetitions = 2
+grid.users.preset = ["perfect"]
+federation.rounds = 10
+"""
+
+
+def read(text: str, **options: Any) -> Figure:
+    return read_figure(parse_document(text, "tiny.toml"), "test/tiny", **options)
+
+
+@pytest.mark.parametrize("quick", [False, True], ids=["full", "quick"])
+@pytest.mark.parametrize("name", names())
+def test_shipped_figures_are_sound(name: str, quick: bool) -> None:
+    figure = load_figure(name, quick=quick)  # reads and checks the experiment of every cell
+    shape = (len(figure.collections), len(figure.columns), len(figure.variants), figure.header.repetitions)
+    assert len(figure.cells) == np.prod(shape)
+    assert len({cell.experiment for cell in figure.cells}) == len(figure.cells), "two cells are alike"
+    assert len({(v.colour, v.line) for v in figure.variants}) == len(figure.variants), "two curves are alike"
+    assert all(v.colour <= len(PALETTE) for v in figure.variants)
+    for cell in figure.cells:
+        plan, rounds = cell.experiment.federation, cell.experiment.rounds
+        assert rounds >= 10 * cell.experiment.evaluation.every, f"{cell.name} has too few points for a curve"
+        assert cell.experiment.seed == cell.values["repetition"]
+        if quick:
+            assert plan.clients * plan.interactions * rounds <= 250_000, f"{cell.name} is not quick"
+
+
+def test_equal_budgets_are_equal() -> None:
+    for name in ("fpdgd/figure6", "foltr-es/rq2", "foltr-es/rq3", "fpdgd/figure3"):
+        for quick in (False, True):
+            spent: dict[tuple[str, int], set[int]] = {}
+            for cell in load_figure(name, quick=quick, repetitions=1).cells:
+                plan = cell.experiment.federation
+                panel = (cell.values["collection"], cell.values["column"])
+                spent.setdefault(panel, set()).add(plan.clients * plan.interactions * cell.experiment.rounds)
+            assert all(len(budgets) == 1 for budgets in spent.values()), (name, quick, spent)
+
+
+def test_published_settings() -> None:
+    plan = load_figure("fpdgd/figure3", repetitions=1).cells[0].experiment
+    assert (plan.federation.clients, plan.federation.interactions, plan.rounds) == (1000, 4, 1000)
+    central = next(
+        c for c in load_figure("foltr-es/rq3").cells if c.values["variant"] == "PDGD batched, linear"
+    )
+    assert (central.experiment.federation.clients, central.experiment.federation.interactions) == (
+        1,
+        2000 * 4,
+    )
+
+
+def test_settings_are_laid_over_each_other() -> None:
+    below = {"learner": {"kind": "pdgd", "eta": 0.1}, "federation": {"clients": 3, "server": "momentum"}}
+    above = {"learner": {"kind": "evolution"}, "federation": {"server": {"step": 2.0}}}
+    assert overlaid(below, above) == {
+        "learner": {"kind": "evolution"},  # another part: nothing of the old one stays
+        "federation": {"clients": 3, "server": {"kind": "momentum", "step": 2.0}},
+    }
+    assert below["federation"] == {"clients": 3, "server": "momentum"}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("step 20.0", "step 20"), ""),
+        (("offline_ndcg@10", "offline_ndgc@10"), "did you mean 'offline_ndcg@10'"),
+        (('above = ["step 20"]', 'above = ["step 2"]'), "no variant 'step 2'"),
+        (("[quick]", "[quik]"), "did you mean 'quick'"),
+        (("federation.server.step", "federation.server.stepp"), "did you mean 'step'"),
+        (('label = "step 20"', 'label = "step 1"'), "the same label"),
+        (('["perfect", "navigational"]', '"perfect"'), "expected a list"),
+        (('claim = "A longer step is better."', ""), "claim is missing"),
+    ],
+)
+def test_mistakes_in_a_file_are_sentences(change: tuple[str, str], message: str) -> None:
+    if not message:
+        read(TINY)
+        return
+    with pytest.raises(BadInput, match=r"^tiny\.toml: ") as refused:
+        read(TINY.replace(*change))
+    assert message in str(refused.value)
+
+
+def test_own_data_replaces_the_collections_and_uses_its_folds(tmp_path: Path) -> None:
+    lines = "".join(f"{q % 2} qid:{q} 1:0.{q} 2:0.5\n" for q in range(1, 6))
+    for fold in range(1, 6):
+        (tmp_path / f"Fold{fold}").mkdir()
+        for split in ("train", "test"):
+            (tmp_path / f"Fold{fold}" / f"{split}.txt").write_text(lines)
+    figure = load_figure("fpdgd/figure3", data=str(tmp_path), repetitions=6)
+    assert [c.label for c in figure.collections] == [tmp_path.name]
+    runs = {(c.values["repetition"], c.experiment.data.fold) for c in figure.cells}
+    assert runs == {(1, 1), (2, 2), (3, 3), (4, 4), (5, 5), (6, 1)}
+    shutil.rmtree(tmp_path / "Fold4")
+    with pytest.raises(BadInput, match="no Fold4"):
+        load_figure("fpdgd/figure3", data=str(tmp_path))
+
+
+def test_values_at_a_share_of_the_run() -> None:
+    x = np.arange(1.0, 101.0)
+    history = {"interactions": x, "offline_maxrr": x, "online_maxrr": x}
+    run = Run(Path("run"), {}, {}, history)
+    assert values_at([run], "offline_maxrr") == [100]
+    assert values_at([run], "offline_maxrr", 0.2) == [20]
+    assert values_at([run], "online_maxrr") == [sum(range(91, 101)) / 10]  # the last tenth
+    assert values_at([run], "online_maxrr", 0.001) == [1]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "verdict"),
+    [
+        ([], "not measured"),
+        ([([1.0], [0.0])], "not tested"),
+        ([([0.11, 0.12, 0.14], [0.10, 0.14, 0.10])], "undecided"),  # the right sign is not enough
+        ([([1.0, 1.1, 1.2], [0.0, 0.1, 0.2001])], "holds"),
+        ([([0.0, 0.1, 0.2001], [1.0, 1.1, 1.2])], "opposite"),
+        ([([1.0, 1.1, 1.2], [0.0, 0.1, 0.2001]), ([0.11, 0.12, 0.14], [0.10, 0.14, 0.10])], "in part"),
+        ([([1.0, 1.1, 1.2], [0.0, 0.1, 0.2001]), ([0.0, 0.1, 0.2001], [1.0, 1.1, 1.2])], "mixed"),
+    ],
+)
+def test_a_finding_holds_only_where_the_difference_is_significant(
+    pairs: list[tuple[list[float], list[float]]], verdict: str
+) -> None:
+    differences = corrected([paired_t(a, b) for a, b in pairs])
+    comparisons = tuple(Comparison("panel", "a − b", d, d.difference > 0) for d in differences)
+    assert Finding(Check("claim", above=("a",), below=("b",)), comparisons).verdict == verdict
+
+
+@pytest.fixture
+def papers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A library with the tiny figure only."""
+    folder = tmp_path / "papers"
+    (folder / "test").mkdir(parents=True)
+    (folder / "test" / "tiny.toml").write_text(TINY)
+    monkeypatch.setattr(figures.figure_parts, "PAPERS", folder)
+    return tmp_path
+
+
+def reproduce(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, ["reproduce", *map(str, arguments)])
+
+
+@pytest.mark.usefixtures("no_pages")
+def test_a_figure_from_end_to_end(papers: Path) -> None:
+    out = papers / "out"
+    command = ("test/tiny", "--quick", "--jobs", "1", "--out", out)
+    first = reproduce(*command, "--json")
+    assert first.exit_code == 0, first.output
+    results = json.loads(first.stdout)
+    assert results == json.loads((out / "results.json").read_text())
+    assert results["quick"] is True and results["repetitions"] == 2
+    assert [panel["panel"] for panel in results["panels"]] == [{"users.preset": "perfect"}] * 2
+    for panel in results["panels"]:
+        assert [v["label"] for v in panel["variants"]] == ["step 1", "step 20", "all by one"]
+        baseline = panel["variants"][0]
+        assert baseline["against_first"] is None
+        for variant in panel["variants"]:
+            summaries = [json.loads((out / run / "summary.json").read_text()) for run in variant["runs"]]
+            assert [s["seed"] for s in summaries] == [1, 2]
+            if panel["measure"] == "offline_ndcg@10":
+                assert variant["values"] == [s["offline"]["ndcg@10"] for s in summaries]
+            assert variant["mean"] == pytest.approx(sum(variant["values"]) / 2)
+            if variant is not baseline:
+                difference = variant["mean"] - baseline["mean"]
+                assert variant["against_first"]["difference"] == pytest.approx(difference, abs=1e-12)
+    better, elsewhere = results["checks"]
+    assert [c["agrees"] for c in better["comparisons"]].count(True) == better["agree"]
+    assert len(better["comparisons"]) == 1
+    assert elsewhere["verdict"] == "not measured"
+    assert "quick version" in (out / "report.html").read_text()
+    assert "://" not in (out / "report.html").read_text()
+    for name in ("figure.png", "figure.svg"):
+        assert (out / name).stat().st_size > 5000
+
+    # One run was interrupted: it alone is done again, and nothing changes.
+    broken = out / results["panels"][0]["variants"][1]["runs"][0]
+    (broken / "summary.json").unlink()
+    before = {path: path.stat().st_mtime_ns for path in out.glob("*/summary.json")}
+    again = reproduce(*command)
+    assert again.exit_code == 0, again.output
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert max(map(len, again.stdout.replace(str(out), "").splitlines())) <= 80
+    assert "5 of 6 runs are finished already" in again.stderr
+    repeated = json.loads((out / "results.json").read_text())
+    assert repeated["panels"] == results["panels"] and repeated["checks"] == results["checks"]
+
+    # Another figure, another size, another content: refused in one sentence.
+    for other in (("test/tiny",), ("test/tiny", "--quick", "--data", "synthetic:mslr")):
+        refused = reproduce(*other, "--out", out)
+        assert isinstance(refused.exception, BadInput)
+        assert "choose another --out" in str(refused.exception)
+    (papers / "papers/test/tiny.toml").write_text(TINY.replace("step = 20.0", "step = 21.0"))
+    changed = reproduce(*command)
+    assert isinstance(changed.exception, BadInput) and "other settings" in str(changed.exception)
+
+
+def test_a_directory_with_something_else_is_refused(papers: Path) -> None:
+    (papers / "out").mkdir()
+    (papers / "out" / "thesis.tex").write_text("years of work")
+    refused = reproduce("test/tiny", "--quick", "--out", papers / "out")
+    assert isinstance(refused.exception, BadInput) and "something else" in str(refused.exception)
+    assert [path.name for path in (papers / "out").iterdir()] == ["thesis.tex"]
+
+
+def test_unknown_figure_and_list() -> None:
+    unknown = reproduce("fpdgd/figure33")
+    assert isinstance(unknown.exception, BadInput) and "did you mean 'fpdgd/figure3'" in str(
+        unknown.exception
+    )
+    half = reproduce("rq3")
+    assert "did you mean 'foltr-es/rq3'" in str(half.exception)
+    listed = reproduce()
+    assert listed.exit_code == 0
+    every = {*names(), *figures.figure_parts.names(studies=True)}
+    assert all(name in listed.stdout for name in every)
+    assert {entry["figure"] for entry in json.loads(reproduce("--list", "--json").stdout)} == every

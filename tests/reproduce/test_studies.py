@@ -1,0 +1,127 @@
+"""Figures that are studies: their files, what they write, and how mistakes are told."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+
+from quorank.errors import BadInput, require
+from quorank.experiments.documents import parse_document
+from quorank.parts import Family
+from quorank.reproduce import figure_parts, studies
+from quorank.reproduce.studies import report as study_report
+from quorank.reproduce.studies.study import Asked, Chart, Line, Measured, Sheet, Verdict
+
+FILE = """
+[figure]
+title = "Squares <of> $x$"
+about = "squares"
+paper = "Nobody, figure 1"
+claim = "squares grow"
+repetitions = 3
+[study]
+kind = "squares"
+points = 5
+[quick]
+repetitions = 1
+study = { points = 2 }
+"""
+
+
+@dataclass(frozen=True)
+class Squares:
+    """x² for a few x."""
+
+    kind: ClassVar[str] = "squares"
+
+    points: int = 3
+
+    def __post_init__(self) -> None:
+        require(self.points > 0, f"points must be above 0, got {self.points}")
+
+    def measure(self, asked: Asked) -> Measured:
+        x = [float(i) for i in range(self.points)]
+        asked.progress(self.points, self.points, "squares")
+        lines = (Line("x²", x, [v * v for v in x], [0.1] * self.points), Line("$x$", x, x))
+        charts = (Chart("up", "x", "y", lines), Chart("marks", "x", "y", lines, form="points"))
+        sheet = Sheet("last", ("x", "x²"), ((str(x[-1]), str(x[-1] ** 2)),))
+        return Measured(
+            charts, (sheet,), (Verdict("they grow", True, "1 < 4"),), ("a note",), {"last": x[-1]}
+        )
+
+
+@pytest.fixture(autouse=True)
+def _only_squares(monkeypatch):
+    monkeypatch.setattr(studies, "family", lambda: Family("study", Squares))
+
+
+def read(text=FILE, **options):
+    return studies.read_study(parse_document(text, "tiny.toml"), "test/tiny", **options)
+
+
+def test_quick_settings_replace_those_of_the_full_version():
+    assert read().part == Squares(points=5)
+    assert read().header.repetitions == 3
+    assert read(quick=True).part == Squares(points=2)
+    assert read(quick=True).header.repetitions == 1
+    assert read(quick=True, repetitions=7).header.repetitions == 7
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ("points = 5", "points = 0", "tiny.toml line 10: study: points must be above 0, got 0"),
+        ("points = 5", "point = 5", "tiny.toml line 10"),
+        ('kind = "squares"', 'kind = "cubes"', "unknown study 'cubes'"),
+        ("[quick]", "[quack]", "unknown section 'quack'"),
+        ("study = { points = 2 }", "studies = 1", "quick: unknown key 'studies'"),
+    ],
+)
+def test_mistakes_name_file_and_place(before, after, words):
+    with pytest.raises(BadInput, match=words.replace("(", r"\(")):
+        read(FILE.replace(before, after))
+
+
+def test_everything_is_written_and_nothing_is_markup(tmp_path):
+    study = read()
+    seen = []
+    asked = Asked(None, 3, tmp_path, lambda *step: seen.append(step))
+    measured = study.part.measure(asked)
+    study_report.write_all(study, measured, tmp_path, "quorank reproduce test/tiny")
+    assert seen == [(5, 5, "squares")]
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert results["numbers"] == {"last": 4.0}
+    assert results["charts"][0]["lines"][0]["y"] == [0.0, 1.0, 4.0, 9.0, 16.0]
+    assert results["findings"] == [{"claim": "they grow", "holds": True, "seen": "1 < 4"}]
+    page = (tmp_path / "report.html").read_text()
+    assert "Squares &lt;of&gt; $x$" in page
+    assert "holds: 1 &lt; 4" in page
+    assert "quorank reproduce test/tiny" in page
+    assert (tmp_path / "figure.png").stat().st_size > 5000
+
+
+def test_a_terminal_of_80_columns_holds_the_tables():
+    from rich.console import Console
+
+    study = read(quick=True)
+    console = Console(width=80, record=True)
+    console.print(study_report.renderable(study, study.part.measure(Asked(None, 1, None, lambda *_: None))))
+    text = console.export_text()
+    assert max(map(len, text.splitlines())) <= 80
+    assert "Quick version" in text
+
+
+def test_every_file_is_either_a_study_or_a_grid():
+    grids, others = set(figure_parts.names(studies=False)), set(figure_parts.names(studies=True))
+    assert not grids & others
+    assert "fpdgd/figure3" in grids
+
+
+def test_lines_and_sheets_of_unequal_length_are_refused():
+    with pytest.raises(BadInput, match="different lengths"):
+        Line("a", [1.0], [1.0, 2.0])
+    with pytest.raises(BadInput, match="does not fit"):
+        Sheet("a", ("x", "y"), (("1",),))

@@ -1,0 +1,116 @@
+"""Studies and their arms: shares by chi-square, independence between studies, files that are refused by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from chance import UNLIKELY, assert_follows
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from quorank.errors import BadInput
+from quorank.tuning.studies.arms import ARMS, Study, read_study
+
+IDS = [f"client-{n}" for n in range(20_000)]
+
+
+@pytest.mark.parametrize("name", ["frecency", "another", "ünïcode"])
+@pytest.mark.parametrize("arms", [ARMS, {"a": 0.5, "b": 0.5}, {"a": 0.01, "b": 0.9, "c": 0.04, "d": 0.05}])
+def test_shares(name: str, arms: dict[str, float]) -> None:
+    assert_follows(Study(name, arms).assign_all(IDS), arms)
+
+
+def test_two_studies_have_nothing_to_do_with_each_other() -> None:
+    one, other = Study("one").assign_all(IDS), Study("other").assign_all(IDS)
+    table = np.array(
+        [[sum(a == x and b == y for a, b in zip(one, other, strict=True)) for y in ARMS] for x in ARMS]
+    )
+    assert stats.chi2_contingency(table).pvalue > UNLIKELY
+
+
+def test_similar_ids_are_spread_like_others() -> None:
+    assert_follows(Study().assign_all(str(n) for n in range(20_000)), ARMS)
+    assert_follows(Study().assign_all("x" * n for n in range(1, 3_000)), ARMS)
+
+
+@given(st.text(max_size=20))
+def test_an_arm_depends_on_name_and_id_alone(client: str) -> None:
+    study = Study("s")
+    assert study.assign(client) == Study("s", effect=3.0).assign(client) == study.assign_all(["x", client])[1]
+    assert study.assign(client) in ARMS
+
+
+def test_assignments_never_change() -> None:
+    """Part of the format: a release that moved clients between arms would spoil every study under way."""
+    assert Study("frecency").assign_all(["a", "b", "c", "d", "e", "f", "g", "h"]) == [
+        "control",
+        "treatment",
+        "treatment",
+        "treatment",
+        "treatment",
+        "control-no-decay",
+        "control-no-decay",
+        "treatment",
+    ]
+
+
+def test_six_comparisons_as_in_the_paper() -> None:
+    study = Study()
+    assert study.comparisons == 6 and study.corrected_alpha == pytest.approx(0.05 / 6)
+    assert study.pairs == (
+        ("treatment", "control"),
+        ("treatment", "control-no-decay"),
+        ("control", "control-no-decay"),
+    )
+
+
+def test_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "study.toml"
+    file.write_text(
+        'name = "mine"\neffect = 1\npower = 0.8\n[arms]\nnew = 0.5\nold = 0.5\n[people]\npages = 20\n'
+    )
+    study, people = read_study(file)
+    assert study == Study("mine", {"new": 0.5, "old": 0.5}, effect=1.0, power=0.8) and people == {"pages": 20}
+    file.write_text('name = "mine"\nmetrics = ["rank"]\nmetric = "rank"\n')
+    assert read_study(file)[0] == Study("mine", metrics=("rank",), metric="rank")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "has no name"),
+        ("name = 3", "name"),
+        ('name = ""', "needs a name"),
+        ('name = "x"\narms = 3', "arms must be a table"),
+        ('name = "x"\n[arms]\na = true\nb = 0.5', "arms must be a table"),
+        ('name = "x"\n[arms]\na = 1.0', "two arms"),
+        ('name = "x"\n[arms]\na = 0.5\nb = 0.6', "add up to 1"),
+        ('name = "x"\n[arms]\na = -0.5\nb = 1.5', "share must lie"),
+        ('name = "x"\nmetrics = ["ranks"]', "did you mean 'rank'"),
+        ('name = "x"\nmetrics = ["rank"]', "does not collect"),
+        ('name = "x"\nmetrics = ["rank", "characters", "rank"]', "named twice"),
+        ('name = "x"\nmetrics = []', "needs a metric"),
+        ('name = "x"\nalpha = 0.0', "alpha"),
+        ('name = "x"\npower = 1.0', "power"),
+        ('name = "x"\neffect = -0.5', "effect"),
+        ('name = "x"\nefect = 0.5', "did you mean 'effect'"),
+        ('name = "x"\npeople = 4', "people must be a table"),
+        ("name = ", "not TOML"),
+    ],
+)
+def test_bad_files_are_one_sentence(tmp_path: Path, text: str, words: str) -> None:
+    file = tmp_path / "study.toml"
+    file.write_text(text)
+    with pytest.raises(BadInput, match=words) as refused:
+        read_study(file)
+    assert str(file) in str(refused.value)
+
+
+def test_files_that_are_not_there(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="no such file"):
+        read_study(tmp_path / "missing.toml")
+    with pytest.raises(BadInput, match="cannot be read"):
+        read_study(tmp_path)

@@ -1,0 +1,237 @@
+"""Firefox histories: what is read, that nothing is touched, and what is said about files that cannot be used."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+import pytest
+from browser_files import make_places
+
+from quorank.errors import BadInput
+from quorank.tuning.histories.browser import candidates_at, searches, words_of
+from quorank.tuning.histories.firefox import read_places
+from quorank.tuning.histories.generated import TYPES
+from quorank.tuning.histories.profiles import read_history
+from quorank.tuning.histories.sqlite_copy import with_log
+
+DAY = 86_400_000_000  # microseconds
+NOW = 1_700_000_000_000_000
+PAGES = [
+    (1, "https://www.alpaca.org/wool", "About wool"),
+    (2, "https://alpenrose.ch/", "Mountain roses"),
+    (7, "https://news.example/", None),
+    (9, None, "a page without an address"),
+]
+VISITS = [
+    (1, NOW - 100 * DAY, 1),
+    (1, NOW - 20 * DAY, 2),
+    (2, NOW - 15 * DAY, 1),
+    (7, NOW - 10 * DAY, 6),
+    (1, NOW - 2 * DAY, 2),
+    (404, NOW - DAY, 1),  # no such page
+    (2, NOW - DAY, 77),  # no such type
+    (2, "yesterday", 1),  # no such time
+    (9, NOW, 1),
+]
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Path:
+    return make_places(tmp_path / "places.sqlite", PAGES, VISITS, bookmarks=[2], inputs=[(1, "al", 2.0)])
+
+
+def test_pages_visits_bookmarks_and_input_history(places: Path) -> None:
+    history = read_places(places)
+    assert history.urls == tuple(url for _, url, _ in PAGES[:3])
+    assert history.titles == ("About wool", "Mountain roses", "")
+    assert history.bookmarked.tolist() == [False, True, False]
+    assert history.page.tolist() == [0, 0, 1, 2, 0]
+    assert np.allclose(history.time * 1e6, [NOW - d * DAY for d in (100, 20, 15, 10, 2)])
+    assert [TYPES[t] for t in history.type] == ["link", "typed", "link", "redirect-temporary", "typed"]
+    assert history.typed == {0: "al"} and history.skipped == 4
+    counts = history.counts()
+    assert counts["pages"] == 3 and counts["visits"] == 5 and counts["span_days"] == pytest.approx(98)
+    assert counts["types"] == {"link": 2, "typed": 2, "redirect-temporary": 1}
+
+
+def test_suggestions_at_a_moment_see_only_what_was_before(places: Path) -> None:
+    history = read_places(places)
+    block = candidates_at(history, [0, 1, 2], NOW / 1e6 - 2 * 86400)
+    assert block.visits.tolist() == [2, 1, 1] and block.sampled.tolist() == [2, 1, 1]
+    assert block.recency[0, :3].tolist() == [2, 4, -1]  # 18 and 98 days before, the newest first
+    assert block.type[0, :3].tolist() == [1, 0, -1]
+    assert TYPES[block.type[1, 0]] == "bookmark", "a link to a bookmarked page"
+    later = candidates_at(history, [0], NOW / 1e6)
+    assert later.visits.tolist() == [3] and later.recency[0, 0] == 0
+
+
+def test_the_one_search_of_this_history(places: Path) -> None:
+    """Typed again on day −2, when alpenrose.ch was known and also matches "al"; on day −20 nothing else was."""
+    found = searches(read_places(places))
+    assert found.offsets.tolist() == [0, 2] and found.chosen.tolist() == [0]
+    assert found.visits.tolist() == [2, 1]
+
+
+def test_only_the_last_ten_visits_are_sampled(tmp_path: Path) -> None:
+    visits = [(1, NOW - d * DAY, 2 if d < 5 else 1) for d in range(1, 31)]
+    history = read_places(make_places(tmp_path / "p", [(1, "http://a.example/", "")], visits))
+    block = candidates_at(history, [0], NOW / 1e6)
+    assert block.visits.tolist() == [30] and block.sampled.tolist() == [10]
+    assert block.recency[0].tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 1, 1]
+    assert block.type[0].tolist() == [1] * 4 + [0] * 6
+
+
+def test_words_of_an_address() -> None:
+    assert words_of("https://www.Example.org/a_b?q=1", "Hello, World") == "example org a b q 1 hello world"
+    assert words_of("about:config", "") == "config"
+
+
+def test_reading_touches_nothing(places: Path) -> None:
+    places.chmod(0o400)
+    before = (places.read_bytes(), places.stat().st_mtime_ns, sorted(places.parent.iterdir()))
+    read_places(places)
+    assert (places.read_bytes(), places.stat().st_mtime_ns, sorted(places.parent.iterdir())) == before
+
+
+@pytest.mark.parametrize("mode", ["wal", "delete"])
+def test_a_running_browser_is_no_obstacle_and_its_newest_visits_count(places: Path, mode: str) -> None:
+    browser = sqlite3.connect(places)
+    browser.execute("PRAGMA locking_mode = EXCLUSIVE")
+    assert browser.execute(f"PRAGMA journal_mode = {mode}").fetchone() == (mode,)
+    browser.execute("PRAGMA wal_autocheckpoint = 0")
+    browser.execute("PRAGMA synchronous = OFF")
+    for n in range(300):
+        browser.execute(
+            "INSERT INTO moz_places (url, title) VALUES (?, ?)",
+            (f"https://page-{n}.example/" + "x" * 200, "new"),
+        )
+        browser.commit()
+    with pytest.raises(sqlite3.OperationalError, match="locked"):
+        sqlite3.connect(f"file:{places}?mode=ro", uri=True, timeout=0).execute("SELECT * FROM moz_places")
+    names = sorted(places.parent.iterdir())
+    assert len(read_places(places).urls) == 303
+    assert sorted(places.parent.iterdir()) == names
+    if mode == "wal":
+        browser.execute("INSERT INTO moz_places (url) VALUES ('https://unfinished.example/')")
+        assert len(read_places(places).urls) == 303, "a transaction that is not committed does not count"
+    browser.close()
+
+
+def test_a_log_that_is_torn_counts_up_to_the_tear(places: Path) -> None:
+    writer = sqlite3.connect(places)
+    writer.execute("PRAGMA journal_mode = wal")
+    writer.execute("PRAGMA wal_autocheckpoint = 0")
+    lengths = []
+    log = places.with_name(places.name + "-wal")
+    for n in range(3):
+        writer.execute("INSERT INTO moz_places (url) VALUES (?)", (f"https://{n}.example/",))
+        writer.commit()
+        lengths.append(log.stat().st_size)
+    content, whole = places.read_bytes(), log.read_bytes()
+    writer.close()
+
+    def pages(torn: bytes) -> int:
+        memory = sqlite3.connect(":memory:")
+        memory.deserialize(with_log(content, torn))
+        return int(memory.execute("SELECT count(*) FROM moz_places").fetchone()[0])
+
+    assert pages(whole) == 7 and pages(b"") == 4
+    assert pages(whole[: lengths[0]]) == 5 and pages(whole[: lengths[1] + 100]) == 6
+    flipped = bytearray(whole)
+    flipped[lengths[0] + 500] ^= 1
+    assert pages(bytes(flipped)) == 5
+    assert pages(b"\0" * 5000) == 4 and pages(whole[:20]) == 4
+
+
+def test_a_journal_of_an_unfinished_write_is_waited_for(places: Path) -> None:
+    journal = places.with_name(places.name + "-journal")
+    journal.write_bytes(bytes.fromhex("d9d505f920a163d7") + bytes(504))
+    with pytest.raises(BadInput, match="writing to this file"):
+        read_places(places)
+    journal.write_bytes(bytes(512))  # a finished one, kept for the next time
+    assert len(read_places(places).urls) == 3
+
+
+def test_what_cannot_be_used_is_one_sentence(tmp_path: Path, places: Path) -> None:
+    for content, words in (
+        (b"", "not an SQLite database"),
+        (b"hello", "not an SQLite database"),
+        (places.read_bytes()[:5000], "damaged"),
+        (places.read_bytes()[:100] + os.urandom(20000), "damaged"),
+    ):
+        file = tmp_path / "bad.sqlite"
+        file.write_bytes(content)
+        with pytest.raises(BadInput, match=words) as refused:
+            read_places(file)
+        assert str(file) in str(refused.value) and "\n" not in str(refused.value)
+    with pytest.raises(BadInput, match="no such file"):
+        read_places(tmp_path / "missing")
+    with pytest.raises(BadInput, match="not a file"):
+        read_places(tmp_path)
+    empty = tmp_path / "home"
+    empty.mkdir()
+    with pytest.raises(BadInput, match=r"no places\.sqlite and no History"):
+        read_history(empty)
+
+
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        ("DROP TABLE moz_historyvisits", "no table moz_historyvisits"),
+        ("ALTER TABLE moz_historyvisits RENAME COLUMN visit_type TO kind", "no column visit_type"),
+    ],
+)
+def test_another_schema_is_named(places: Path, statement: str, words: str) -> None:
+    connection = sqlite3.connect(places)
+    connection.execute(statement)
+    connection.commit()
+    connection.close()
+    with pytest.raises(BadInput, match=words):
+        read_places(places)
+
+
+def test_a_database_of_something_else(tmp_path: Path) -> None:
+    connection = sqlite3.connect(tmp_path / "other")
+    connection.execute("CREATE TABLE letters (a)")
+    connection.commit()
+    connection.close()
+    with pytest.raises(BadInput, match="no history of a browser"):
+        read_history(tmp_path / "other")
+
+
+def test_broken_letters_and_odd_types_are_read(tmp_path: Path) -> None:
+    file = make_places(tmp_path / "p", [(1, "http://a.example/", "x")], [(1, NOW, 1)])
+    connection = sqlite3.connect(file)
+    connection.execute("UPDATE moz_places SET title = CAST(x'ff41' AS TEXT)")
+    connection.commit()
+    connection.close()
+    assert read_places(file).titles == ("\ufffdA",)
+
+
+def test_a_profile_folder(places: Path) -> None:
+    browser, history = read_history(places.parent)
+    assert browser == "firefox" and len(history.urls) == 3
+
+
+def real_file() -> Path:
+    root = os.environ.get("QUORANK_DATA") or Path(__file__).parents[3] / "shared" / "data"
+    return Path(root) / "firefox" / "places.sqlite.gz"
+
+
+@pytest.mark.skipif(not real_file().exists(), reason="no real places.sqlite: set QUORANK_DATA")
+def test_a_real_file(tmp_path: Path) -> None:
+    file = tmp_path / "places.sqlite"
+    file.write_bytes(gzip.decompress(real_file().read_bytes()))
+    history = read_places(file)
+    counts = history.counts()
+    assert (counts["pages"], counts["visits"], counts["skipped"]) == (156, 188, 0)
+    connection = sqlite3.connect(f"file:{file}?mode=ro&immutable=1", uri=True)
+    by_page = dict(connection.execute("SELECT place_id, count(*) FROM moz_historyvisits GROUP BY 1"))
+    block = candidates_at(history, np.arange(156), history.time[-1] + 1)
+    assert sorted(block.visits[block.visits > 0].tolist()) == sorted(by_page.values())
+    found = searches(history)
+    assert len(found.chosen) >= 1 and (np.diff(found.offsets) >= 2).all()

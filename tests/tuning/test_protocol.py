@@ -1,0 +1,269 @@
+"""The coordinator: what counts, what closes an iteration, and that nothing of an update is kept."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from quorank.errors import BadInput
+from quorank.tuning.closing import CLOSINGS, Closing, Count, Estimate, Stable, Time
+from quorank.tuning.coordinator import Protocol, Updates, pseudonym
+from quorank.tuning.heuristics.frecency import FRECENCY
+from quorank.tuning.models import read_model, write_model
+from quorank.tuning.optimisers import Rprop
+from quorank.tuning.releases import Gradient, Signs
+
+D = len(FRECENCY.weights)
+
+
+def updates(
+    slopes: np.ndarray,
+    *,
+    version: int = 0,
+    client: int | list[int] = 0,
+    number: int | list[int] | None = None,
+) -> Updates:
+    n = len(slopes)
+    clients = np.full(n, client) if isinstance(client, int) else np.array(client)
+    numbers = np.arange(n) if number is None else np.broadcast_to(number, n)
+    return Updates(
+        np.full(n, version), clients.astype(np.uint64), numbers, Gradient().pack(slopes), np.full(n, 2.5)
+    )
+
+
+def random_slopes(seed: int, n: int) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(n, D)).astype(np.float32).astype(np.float64)
+
+
+def test_running_sums_are_the_mean_and_its_standard_error() -> None:
+    values = random_slopes(1, 40)
+    estimate = Estimate.empty(D)
+    for row in np.split(values, 8):
+        estimate = estimate.add(row, np.ones(len(row)))
+    assert estimate.count == 40 and estimate.loss == 40.0
+    assert np.allclose(estimate.mean(), values.mean(axis=0))
+    assert np.allclose(estimate.standard_error(), values.std(axis=0, ddof=1) / np.sqrt(40))
+    assert np.isinf(Estimate.empty(D).add(values[:1], np.ones(1)).standard_error()).all()
+
+
+def test_duplicates_late_and_impossible_updates() -> None:
+    protocol = Protocol(FRECENCY, closing=Count(4), per_client=3)
+    state = protocol.start()
+    slopes = random_slopes(2, 4)
+    state, receipt = protocol.receive(state, updates(slopes, number=[0, 1, 1, 2]))
+    assert receipt == (3, 0, 1, 0)
+    state, receipt = protocol.receive(state, updates(slopes[:1], number=2))
+    assert receipt == (0, 0, 1, 0)  # again, in another message
+    state, receipt = protocol.receive(state, updates(slopes[:1], number=3))
+    assert receipt == (0, 0, 0, 1)  # more than one client may send
+    state, receipt = protocol.receive(state, updates(slopes[:1], version=1, client=9))
+    assert receipt == (0, 0, 0, 1)  # a version that is not out yet
+    bad = slopes[:1].copy()
+    bad[0, 3] = np.nan
+    state, receipt = protocol.receive(state, updates(bad, client=8))
+    assert receipt == (0, 0, 0, 1)
+    assert state.estimate.count == 3
+    assert np.allclose(
+        state.estimate.mean(), slopes[[0, 1, 3]].mean(axis=0) * FRECENCY.steps(FRECENCY.shipped)
+    )
+    assert state.estimate.loss == 3 * 2.5
+    state, model = protocol.advance(state, 0.0)
+    assert model.version == 1 and model.updates == 3 and model.loss == 2.5
+    state, receipt = protocol.receive(state, updates(slopes[:1], version=0, client=7))
+    assert receipt == (0, 1, 0, 0) and state.estimate.count == 0
+
+
+def test_late_updates_count_where_that_is_configured_but_never_twice() -> None:
+    protocol = Protocol(FRECENCY, late=1)
+    state = protocol.start()
+    one = updates(random_slopes(3, 1), client=5, number=0)
+    state, _ = protocol.receive(state, one)
+    state, _ = protocol.advance(state, 0.0)
+    state, receipt = protocol.receive(state, one)
+    assert receipt == (0, 0, 1, 0)  # it was counted in its own iteration
+    state, receipt = protocol.receive(state, updates(random_slopes(4, 1), client=6, number=0))
+    assert receipt == (1, 0, 0, 0)  # version 0, while version 1 is out
+    state, _ = protocol.advance(state, 0.0)
+    state, receipt = protocol.receive(state, updates(random_slopes(5, 1), client=4, number=0))
+    assert receipt == (0, 1, 0, 0)  # two versions old
+
+
+@given(st.integers(0, 2**32))
+@hypothesis_settings(max_examples=20)
+def test_the_order_of_arrival_and_the_split_into_messages_do_not_matter(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    slopes = random.integers(-8, 9, (30, D)).astype(np.float64)  # sums of whole numbers are exact
+    protocol = Protocol(FRECENCY)
+    both = []
+    for order in (np.arange(30), random.permutation(30)):
+        state = protocol.start()
+        for rows in np.split(order, np.sort(random.integers(0, 31, 4))):
+            state, _ = protocol.receive(state, updates(slopes[rows], number=rows))
+        both.append(protocol.advance(state, 0.0)[0].weights)
+    assert np.allclose(both[0], both[1], atol=1e-12)
+
+
+def test_no_update_is_kept() -> None:
+    protocol = Protocol(FRECENCY)
+    state, _ = protocol.receive(protocol.start(), updates(random_slopes(6, 3), client=[1, 2, 3]))
+    before = len(pickle.dumps(state))
+    state, _ = protocol.receive(state, updates(random_slopes(7, 500), client=list(range(10, 510))))
+    assert state.estimate.count == 503
+    assert (
+        len(pickle.dumps(state)) - before < 500 * 16
+    )  # a pseudonym and a number of each; a gradient has 36 bytes
+
+
+def test_a_step_is_the_optimisers_in_declared_steps() -> None:
+    protocol = Protocol(FRECENCY, Rprop(initial=0.5), Count(2), sure=0.0)
+    slopes = np.tile([0.0, 0, 0, -1, 0, 1, 0, 0, 0], (2, 1)).astype(float)
+    state, _ = protocol.receive(protocol.start(), updates(slopes))
+    assert protocol.closes(state, 0.0)
+    state, _ = protocol.advance(state, 0.0)
+    moved = state.weights - FRECENCY.shipped
+    assert np.allclose(moved, [0, 0, 0, 0.5 * 10.0, 0, -0.5 * 0.2, 0, 0, 0])
+
+
+def test_what_is_not_known_is_not_moved() -> None:
+    slopes = np.zeros((4, D))
+    slopes[:, 5] = [1.0, 1.1, 0.9, 1.0]  # known
+    slopes[:, 6] = [5.0, -4.0, 4.0, -4.0]  # mean 0.25, standard error 2.46
+    for release, column in ((Gradient(), slopes), (Signs(), slopes)):
+        payload = release.pack(column)
+        protocol = Protocol(FRECENCY, release=release, sure=1.0)
+        message = updates(column)._replace(payload=payload)
+        state, _ = protocol.receive(protocol.start(), message)
+        state, _ = protocol.advance(state, 0.0)
+        moved = np.flatnonzero(state.weights != FRECENCY.shipped)
+        assert moved.tolist() == [5]
+
+
+@pytest.mark.parametrize("closing", [Count(3), Time(60.0), Stable()], ids=str)
+def test_a_closing_prints_as_its_spec(closing: Closing) -> None:
+    assert CLOSINGS.parse(str(closing)) == closing
+
+
+def test_count_and_time() -> None:
+    few = Estimate.empty(1).add(np.ones((3, 1)), np.ones(3))
+    assert not Count(4).closes(few, 1e9) and Count(3).closes(few, 0.0)
+    assert not Time(60.0).closes(few, 59.9) and Time(60.0).closes(few, 60.0)
+    assert not Time(60.0).closes(Estimate.empty(1), 1e9)  # nothing came: go on waiting
+
+
+def test_stable_closes_when_a_sign_is_known() -> None:
+    stable = Stable(known=2.0, least=2, most=1000)
+    n = 100
+    noise = np.tile([1.0, -1.0], n // 2)
+
+    def estimate(*columns: np.ndarray) -> Estimate:
+        return Estimate.empty(len(columns)).add(np.stack(columns, axis=1), np.zeros(n))
+
+    error = noise.std(ddof=1) / np.sqrt(n)  # about 0.1
+    known, unknown, silent = 2.1 * error + noise, 1.9 * error + noise, np.zeros(n)
+    assert stable.settled(estimate(known, unknown, silent)).tolist() == [True, False, False]
+    assert stable.closes(estimate(known, unknown), 0.0)
+    assert not stable.closes(estimate(unknown, silent), 1e9)
+    assert replace(stable, most=n).closes(estimate(unknown, silent), 0.0)
+    assert not replace(stable, least=n + 1).closes(estimate(known, unknown), 0.0)
+
+
+def test_what_is_undecided_takes_its_sums_along() -> None:
+    values = random_slopes(4, 40)
+    first = Estimate.empty(D).add(values, np.ones(40))
+    undecided = np.arange(D) % 2 == 0
+    left = first.left(undecided, 0.5)
+    assert left.count == 0 and left.loss == 0.0 and not left.seen[~undecided].any()
+    both = left.add(values[:10], np.ones(10))
+    assert both.count == 10 and both.seen.tolist() == np.where(undecided, 30.0, 10.0).tolist()
+    mixed = (0.5 * values.sum(axis=0) + values[:10].sum(axis=0)) / 30.0
+    assert np.allclose(both.mean()[undecided], mixed[undecided])
+    alone = Estimate.empty(D).add(values[:10], np.ones(10))
+    assert np.allclose(both.standard_error()[~undecided], alone.standard_error()[~undecided])
+
+
+def test_the_error_of_kept_sums_is_not_understated() -> None:
+    """Means over 40 + 0.9·40 + 0.81·40 updates, drawn 2,000 times: they vary no more than is said."""
+    draws = np.random.default_rng(1).normal(0.3, 2.0, (3, 40, 2000))
+    estimate = Estimate.empty(2000)
+    for values in draws:
+        estimate = estimate.left(np.ones(2000, np.bool_), 0.9).add(values, np.zeros(40))
+    real, said = estimate.mean().std(), np.sqrt((estimate.standard_error() ** 2).mean())
+    assert 0.9 * said < real <= 1.03 * said
+
+
+def test_kept_evidence_moves_a_weight_that_single_iterations_do_not() -> None:
+    slopes = np.zeros((4, D))
+    slopes[:, 5] = [1.0, 0.0, 0.0, 0.0]  # one of four: exactly one standard error from 0
+    moved = {}
+    for keep in (0.0, 0.9):
+        protocol = Protocol(FRECENCY, sure=1.8, keep=keep)
+        state = protocol.start()
+        for turn in range(8):
+            state, _ = protocol.receive(state, updates(slopes, version=turn, number=[0, 1, 2, 3]))
+            state, _ = protocol.advance(state, 0.0)
+        moved[keep] = bool(state.weights[5] < FRECENCY.shipped[5])
+    assert moved == {0.0: False, 0.9: True}
+
+
+def test_by_default_two_weights_move_by_chance() -> None:
+    values = np.random.default_rng(3).normal(size=(400, 500, D))
+    protocol = Protocol(FRECENCY)
+    moves = [
+        np.sum(np.abs(e.mean()) >= protocol.threshold * e.standard_error())
+        for e in (Estimate.empty(D).add(v, np.zeros(500)) for v in values)
+    ]
+    assert np.mean(moves) == pytest.approx(2.0, abs=5 * np.std(moves) / 20)
+    assert Protocol(FRECENCY, sure=0.0).threshold == 0.0
+
+
+def test_a_coordinator_goes_on_from_a_file(tmp_path: Path) -> None:
+    protocol = Protocol(FRECENCY)
+    state = protocol.start()
+    for turn in range(6):
+        state, _ = protocol.receive(state, updates(random_slopes(turn, 9), version=turn))
+        state, model = protocol.advance(state, 0.0)
+    file = write_model(model, tmp_path / "weights.json")
+    again = protocol.resume(read_model(file, FRECENCY))
+    for one in (state, again):
+        assert one.version == 6
+    after = []
+    for one in (state, again):
+        one, _ = protocol.receive(one, updates(random_slopes(9, 9), version=6))
+        after.append(protocol.advance(one, 0.0)[1])
+    assert after[0] == after[1]
+    with pytest.raises(BadInput, match="go on with that optimiser"):
+        Protocol(FRECENCY, Rprop(initial=0.1)).resume(model)
+
+
+def test_pseudonyms_change_with_the_version() -> None:
+    secret = bytes(range(32))
+    names = {pseudonym(secret, version) for version in range(100)} | {pseudonym(bytes(32), 0)}
+    assert len(names) == 101 and pseudonym(secret, 7) == pseudonym(secret, 7)
+    assert all(0 <= name < 2**64 for name in names)
+    with pytest.raises(BadInput, match="16 to 64 bytes"):
+        pseudonym(b"short", 1)
+
+
+def test_refusals() -> None:
+    with pytest.raises(BadInput, match="no updates yet"):
+        Protocol(FRECENCY).advance(Protocol(FRECENCY).start(), 0.0)
+    with pytest.raises(BadInput, match="not allowed"):
+        Protocol(FRECENCY).start(FRECENCY.shipped[::-1])
+    with pytest.raises(BadInput, match="must have 36 bytes"):
+        message = updates(random_slopes(1, 1))._replace(payload=np.zeros((1, 3), np.uint8))
+        Protocol(FRECENCY).receive(Protocol(FRECENCY).start(), message)
+    for bad in (
+        lambda: Count(0),
+        lambda: Time(0.0),
+        lambda: Stable(least=1),
+        lambda: Stable(least=9, most=8),
+    ):
+        with pytest.raises(BadInput):
+            bad()

@@ -1,0 +1,92 @@
+"""Signs in one and two bits, and the majority of them, against counting by hand."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from quorank.errors import BadInput
+from quorank.tuning.releases import RELEASES, Gradient, Release, Signs
+
+slopes = st.integers(1, 30).flatmap(
+    lambda d: arrays.arrays(
+        np.float64,
+        st.tuples(st.integers(1, 20), st.just(d)),
+        elements=st.sampled_from([-7.5, -1e-9, 0.0, 0.25, 1e9]),
+    )
+)
+
+
+def direction(release: Release, values: np.ndarray) -> np.ndarray:
+    return release.direction(values.sum(axis=0), (values**2).sum(axis=0), len(values))
+
+
+@pytest.mark.parametrize(("release", "size"), [(Gradient(), 88), (Signs(), 6), (Signs(bits=1), 3)], ids=str)
+def test_bytes_of_an_update_of_22_weights(release: Release, size: int) -> None:
+    payload = release.pack(np.ones((5, 22)))
+    assert release.size(22) == size and payload.shape == (5, size) and payload.dtype == np.uint8
+
+
+@given(slopes)
+def test_two_bits_say_all_three_signs(values: np.ndarray) -> None:
+    release = Signs()
+    assert np.array_equal(release.unpack(release.pack(values), values.shape[1]), np.sign(values))
+
+
+@given(slopes, st.integers(0, 2**32))
+def test_one_bit_says_the_sign_and_a_coin_where_there_is_none(values: np.ndarray, seed: int) -> None:
+    coins = np.random.default_rng(seed).random(values.shape) < 0.5
+    release = Signs(bits=1)
+    read = release.unpack(release.pack(values, coins), values.shape[1])
+    assert np.array_equal(read, np.where(values == 0.0, np.where(coins, 1.0, -1.0), np.sign(values)))
+
+
+def test_one_bit_without_coins_refuses_a_zero() -> None:
+    with pytest.raises(BadInput, match="one bit cannot say 0"):
+        Signs(bits=1).pack(np.array([[1.0, 0.0]]))
+
+
+def test_gradients_are_32_bit_little_endian() -> None:
+    payload = Gradient().pack(np.array([[1.0, -2.0]]))
+    assert payload.tobytes() == b"\x00\x00\x80\x3f\x00\x00\x00\xc0"
+    assert Gradient().unpack(payload, 2).tolist() == [[1.0, -2.0]]
+
+
+@given(slopes)
+def test_the_majority_is_a_vote_of_those_who_have_a_sign(values: np.ndarray) -> None:
+    signs = np.sign(values)
+    for k, found in enumerate(direction(Signs(), signs)):
+        votes = Counter(signs[:, k].tolist())
+        assert found == np.sign(votes[1.0] - votes[-1.0])
+
+
+@given(slopes)
+def test_read_literally_zero_is_a_sign_too(values: np.ndarray) -> None:
+    signs = np.sign(values)
+    for k, found in enumerate(direction(Signs(zeros="vote"), signs)):
+        votes = Counter(signs[:, k].tolist())
+        if votes[0.0] > max(votes[1.0], votes[-1.0]):
+            assert found == 0.0
+        else:
+            assert found == np.sign(votes[1.0] - votes[-1.0])
+
+
+def test_the_direction_of_gradients_is_their_mean() -> None:
+    values = np.array([[1.0, -4.0], [2.0, 0.0]])
+    assert direction(Gradient(), values).tolist() == [1.5, -2.0]
+
+
+def test_what_nobody_packs_is_not_a_number() -> None:
+    assert np.isnan(Signs().unpack(np.array([[0b11000000]], np.uint8), 1)).all()
+    with pytest.raises(BadInput, match="must have 6 bytes"):
+        Signs().unpack(np.zeros((1, 5), np.uint8), 22)
+
+
+@pytest.mark.parametrize("release", [Gradient(), Signs(), Signs(bits=1, zeros="vote")], ids=str)
+def test_a_release_prints_as_its_spec(release: Release) -> None:
+    assert RELEASES.parse(str(release)) == release

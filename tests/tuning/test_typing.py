@@ -1,0 +1,203 @@
+"""The typing simulator against one that types letter by letter, and people against their distributions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from chance import assert_follows, assert_mean
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quorank.errors import BadInput
+from quorank.tuning.heuristics.firefox import aged
+from quorank.tuning.heuristics.frecency import FRECENCY
+from quorank.tuning.heuristics.url_bar import DECAY, Ranker, decayed, frecency_ranker, observe, type_out
+from quorank.tuning.histories.generated import Candidates, HistorySetting
+from quorank.tuning.histories.invented import VOCABULARY, WORDS, vocabulary
+from quorank.tuning.histories.people import People, Persons, Wanted, persons, read_people, wanted
+
+SMALL = People(pages=30.0, spread=10.0, searches=5.0)
+
+
+def one_person(texts: list[str]) -> Persons:
+    """A person with these pages; everything that typing does not look at is left empty."""
+    n = len(texts)
+    letters = np.frombuffer("".join(texts).encode(), np.uint8)
+    ends = np.cumsum([0, *map(len, texts)])
+    none = Candidates(np.array([0, n]), *(np.empty(0) for _ in range(5)))
+    return Persons(0, none, np.zeros(n), np.zeros(n), letters, ends)
+
+
+def by_hand(
+    texts: list[str], scores: list[float], page: int, start: int, looks: int, shown: int, anywhere: bool
+) -> tuple[int, int]:
+    """Types one letter after the other, filters and sorts all pages, and looks."""
+    words = texts[page][start:]
+    for typed in range(1, len(words) + 1):
+        match = [
+            i
+            for i, text in enumerate(texts)
+            if (words[:typed] in text if anywhere else f" {words[:typed]}" in f" {text}")
+        ]
+        rank = sorted(match, key=lambda i: (-scores[i], i)).index(page)
+        if (typed >= looks and rank < shown) or typed == len(words):
+            return typed, rank
+    raise AssertionError
+
+
+TEXT = st.text("ab ", min_size=1, max_size=6).map(lambda t: " ".join(t.split())).filter(bool)
+
+
+@given(data=st.data(), texts=st.lists(TEXT, min_size=1, max_size=8))
+def test_typing_is_what_a_letter_by_letter_search_says(data: st.DataObject, texts: list[str]) -> None:
+    n = len(texts)
+    scores = data.draw(st.lists(st.sampled_from([0.0, 1.0, 2.0]), min_size=n, max_size=n))
+    page = data.draw(st.integers(0, n - 1))
+    starts = [i for i in range(len(texts[page])) if i == 0 or texts[page][i - 1] == " "]
+    start = data.draw(st.sampled_from(starts))
+    looks, shown, anywhere = data.draw(st.tuples(st.integers(1, 4), st.integers(1, 3), st.booleans()))
+    group = one_person(texts)
+    search = Wanted(
+        np.array([0]), np.array([page]), np.array([int(group.texts[page]) + start]), np.array([looks])
+    )
+    people = People(shown=shown, match="substring" if anywhere else "prefix")
+    typed = type_out(group, search, np.array(scores), people)
+    expected = by_hand(texts, scores, page, start, looks, shown, anywhere)
+    assert (int(typed.characters[0]), int(typed.rank[0])) == expected
+
+
+def test_made_up_people_type_as_by_hand() -> None:
+    group = persons(4, 10, 3, SMALL)
+    searches = wanted(4, group, SMALL)
+    ranker = frecency_ranker(FRECENCY.shipped, DECAY)
+    scores = ranker.scores(group)
+    typed = type_out(group, searches, scores, SMALL)
+    offsets = group.candidates.offsets
+    for s in range(len(searches.page)):
+        q = int(searches.client[s]) - 10
+        low, high = int(offsets[q]), int(offsets[q + 1])
+        texts = [bytes(group.letters[group.texts[x] : group.texts[x + 1]]).decode() for x in range(low, high)]
+        page = int(searches.page[s])
+        start = int(searches.start[s] - group.texts[page])
+        expected = by_hand(
+            texts, scores[low:high].tolist(), page - low, start, int(searches.looks[s]), SMALL.shown, False
+        )
+        assert (int(typed.characters[s]), int(typed.rank[s])) == expected
+
+
+def test_people_are_the_same_alone() -> None:
+    many, alone = persons(1, 0, 6, SMALL), persons(1, 4, 2, SMALL)
+    low = int(many.candidates.offsets[4])
+    assert np.array_equal(many.truth[low:], alone.truth) and np.array_equal(many.idle[low:], alone.idle)
+    assert np.array_equal(many.letters[many.texts[low] :], alone.letters)
+    rankers = {"a": frecency_ranker(FRECENCY.shipped)}
+    all_ = observe(1, 0, 600, SMALL, rankers)["a"]
+    part = observe(1, 300, 300, SMALL, rankers)["a"]
+    late = all_.client >= 300
+    assert all(np.array_equal(x[late], y) for x, y in zip(all_, part, strict=True))
+
+
+def test_days_since_the_last_visit_are_the_least_age() -> None:
+    group = persons(2, 5, 4, SMALL)
+    ages = aged(2, group.candidates, first=5)
+    there = np.arange(10)[None, :] < group.candidates.sampled[:, None]
+    assert np.allclose(np.where(there, ages.age, np.inf).min(axis=1), group.idle, rtol=1e-6)
+
+
+def test_the_truth_is_frecency_by_the_taste_of_the_population_where_nobody_differs() -> None:
+    same = replace(SMALL, own=0.0)
+    group = persons(3, 0, 5, same)
+    expected = FRECENCY.score(np.array([same.taste]), group.candidates)[0]
+    assert np.allclose(group.truth, expected)
+
+
+def test_wanted_pages_follow_the_true_score() -> None:
+    people = People(pages=4.0, spread=0.0, searches=200_000.0, sharpness=0.7)
+    group = persons(6, 1, 1, people)
+    searches = wanted(6, group, people)
+    assert len(searches.page) > 20_000
+    p = group.truth**0.7 / (group.truth**0.7).sum()
+    assert_follows(searches.page[:20_000].tolist(), dict(enumerate(p.tolist())))
+    by_name = searches.start == group.texts[searches.page]
+    assert_mean(by_name[:20_000], people.by_name)
+
+
+def test_words_follow_zipf_and_pages_have_four() -> None:
+    words, ends = vocabulary(1)
+    assert len(ends) == VOCABULARY
+    group = persons(1, 0, 200, People(pages=100.0, spread=0.0))
+    texts = [bytes(group.letters[a:b]).decode() for a, b in zip(group.texts, group.texts[1:], strict=False)]
+    assert {text.count(" ") for text in texts} == {WORDS - 1}
+    first = bytes(words[: ends[0]]).decode()
+    named = [bytes(words[(ends[i - 1] if i else 0) : ends[i]]).decode() for i in range(VOCABULARY)]
+    expected = np.mean(
+        [np.log((i + 2) / (i + 1)) / np.log(VOCABULARY + 1) for i, w in enumerate(named) if w == first]
+    )
+    sites = [text.split()[0] == first for text in texts]
+    assert_mean(sites, expected * named.count(first))
+
+
+def test_decay_by_hand() -> None:
+    assert decayed(np.array([8.0, 8.0, 8.0]), np.array([0.9, 1.0, 3.5]), 0.5).tolist() == [8.0, 4.0, 1.0]
+    group = persons(1, 0, 2, SMALL)
+    plain, with_decay = frecency_ranker(FRECENCY.shipped), frecency_ranker(FRECENCY.shipped, DECAY)
+    expected = plain.scores(group) * 0.975 ** np.floor(group.idle)
+    assert np.allclose(with_decay.scores(group), expected)
+
+
+def test_a_better_heuristic_types_less() -> None:
+    """Ranked by what they want, people type less than under the shipped weights; upside down, they type more."""
+    people = People(pages=60.0, spread=20.0)
+    own = frecency_ranker(np.array(people.taste))
+    rankers = {
+        "shipped": frecency_ranker(FRECENCY.shipped),
+        "own": own,
+        "upside down": Ranker(lambda candidates: -own.score(candidates)),
+    }
+    means = {name: typed.characters.mean() for name, typed in observe(1, 0, 1500, people, rankers).items()}
+    assert means["own"] < means["shipped"] - 0.2 and means["shipped"] < means["upside down"] - 0.5
+
+
+def test_reading_more_suggestions_and_matching_anywhere() -> None:
+    group = persons(1, 0, 300, SMALL)
+    searches = wanted(1, group, SMALL)
+    scores = frecency_ranker(FRECENCY.shipped).scores(group)
+    few, many = (type_out(group, searches, scores, replace(SMALL, shown=shown)) for shown in (1, 4))
+    assert (many.characters <= few.characters).all() and (many.characters < few.characters).any()
+    anywhere = type_out(group, searches, scores, replace(SMALL, match="substring"))
+    beginning = type_out(group, searches, scores, SMALL)
+    assert (anywhere.characters >= beginning.characters).all()
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"pages": 1}, "pages"),
+        ({"taste": [1.0]}, "taste must be 9"),
+        ({"shown": 0}, "shown"),
+        ({"by_name": 2.0}, "by_name"),
+        ({"sharpness": -1.0}, "sharpness"),
+        ({"looks_after": -1.0}, "looks_after"),
+        ({"pace": 9.0}, "pace"),
+        ({"own": -0.1}, "own"),
+        ({"searches": 0.0}, "searches"),
+        ({"match": "fuzzy"}, "match"),
+        ({"page": 3}, "unknown key 'page'"),
+        ({"history": {"visits": -1.0}}, "visits"),
+        ({"history": 3}, "history must be a table"),
+    ],
+)
+def test_bad_people_are_refused(fields: dict[str, object], words: str) -> None:
+    with pytest.raises(BadInput, match=words):
+        read_people(fields, "here")
+
+
+def test_people_are_read_from_a_table() -> None:
+    people = read_people({"pages": 20, "history": {"habit": 0.25}}, "here")
+    assert people == People(pages=20.0, history=HistorySetting(habit=0.25))
+    with pytest.raises(BadInput, match="decay"):
+        Ranker(lambda c: c.visits.astype(float), decay=1.0)
+    with pytest.raises(BadInput, match="as many scores"):
+        Ranker(lambda c: np.zeros(1)).scores(persons(1, 0, 1, SMALL))
