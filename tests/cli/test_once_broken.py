@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from command_line import SMALL, command, environment
+from interrupted_runs import interrupted_run
 from small_runs import experiment
-from test_run_directory import interrupted_run
 
 from quorank.errors import BadInput
 from quorank.experiments.documents import parse_document, write_toml

@@ -5,12 +5,12 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from interrupted_runs import interrupted_run, stop_after
 from quick_runs import run_quickly
 from small_runs import experiment, files_of
 
@@ -22,17 +22,6 @@ from quorank.experiments.runner import Interrupted, run_experiment
 
 ROUNDS = 40  # more than two groups of rankers that are evaluated together
 OUTPUTS = ["ranker.json", "history.parquet", "ledger.json", "report.html", "summary.json"]
-
-
-def stop_after(monkeypatch: pytest.MonkeyPatch, rounds: int) -> None:
-    """As if Ctrl-C came in the `rounds`-th round from now on."""
-
-    @contextmanager
-    def interrupted() -> Iterator[Callable[[], bool]]:
-        seen = iter(range(1, 1_000_000))
-        yield lambda: next(seen) >= rounds
-
-    monkeypatch.setattr(runner, "interruptible", interrupted)
 
 
 def run_in_pieces(
@@ -191,14 +180,6 @@ def test_a_full_disk_while_the_checkpoint_is_written_keeps_the_last_one(
     run_quickly(chosen, folder, resume=True)
     run_quickly(chosen, tmp_path / "whole")
     assert files_of(folder) == files_of(tmp_path / "whole")
-
-
-def interrupted_run(folder: Path, monkeypatch: pytest.MonkeyPatch, *parts: str) -> Path:
-    with monkeypatch.context() as patched:
-        stop_after(patched, 4)
-        with pytest.raises(Interrupted):
-            run_quickly(experiment(*parts), folder)
-    return folder / "checkpoint.npz"
 
 
 @pytest.mark.parametrize("content", [b"", b"no checkpoint at all", bytes(range(256)) * 8])

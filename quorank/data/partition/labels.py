@@ -28,13 +28,12 @@ from quorank.data.partition.shares import (
     Step,
     check_clients,
     check_counts,
-    documents_of,
     draws,
     searches,
     shared,
     shuffled,
 )
-from quorank.data.ranking import Collection, RankingData
+from quorank.data.ranking import Collection, RankingData, documents_of
 from quorank.errors import require
 
 EVERYONE = -1
