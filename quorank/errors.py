@@ -70,5 +70,13 @@ def require_range(
     if inside and math.isfinite(value):
         return
     bounds = (("above", above), ("at least", least), ("below", below), ("at most", most))
-    words = [f"{word} {bound:g}" for word, bound in bounds if bound is not None]
+    words = [f"{word} {_in_words(bound)}" for word, bound in bounds if bound is not None]
     raise BadInput(code, f"must be {' and '.join(words) or 'a finite number'}, got {value}", name)
+
+
+def _in_words(bound: float) -> str:
+    """2147483648 as 2^31, 10000000 as 10,000,000, 0.05 as 0.05."""
+    whole = isinstance(bound, int)
+    if whole and bound >= 2**20 and math.log2(bound).is_integer():
+        return f"2^{int(math.log2(bound))}"
+    return f"{bound:,}" if whole else f"{bound:g}"

@@ -1,8 +1,14 @@
-"""Parts are values.
+"""Parts as values: each method is a small frozen dataclass that prints as its spec and is read back from it.
 
-Each method is a small frozen dataclass. It prints as its own spec, `PDGD(eta=0.1)`, is read back from it, and is
-written in an experiment file as a table, `{ kind = "pdgd", eta = 0.1 }`, or as the bare word when nothing differs
-from the defaults. A `Family` lists the parts that may stand in one place; adding a part is one file and one line.
+`PDGD(eta=0.1)` prints as just that, and an experiment file writes it as a table, `{ kind = "pdgd", eta = 0.1 }`, or as the
+bare word where nothing differs from the defaults. A `Family` lists the parts that may stand in one place; all of them
+derive from the family's base class, which states what a part needs and gives. Other packages add parts through entry
+points of the group `quorank.parts`, named `family.kind`:
+
+    [project.entry-points."quorank.parts"]
+    "learner.dueling-bandit" = "my_package.dueling:DuelingBandit"
+
+Such a part is imported when its kind is first asked for, and is then used like ours.
 """
 
 from __future__ import annotations
@@ -10,9 +16,10 @@ from __future__ import annotations
 import ast
 import dataclasses
 import types
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, cached_property
+from importlib.metadata import EntryPoint, entry_points
 from typing import (
     Any,
     ClassVar,
@@ -28,9 +35,12 @@ from typing import (
 
 from quorank.errors import BadInput
 
+GROUP = "quorank.parts"
+"""The group of entry points that other packages add parts through."""
+
 
 class Part(Protocol):
-    """What every part has: a dataclass with a `kind`, the word that names it in experiment files."""
+    """A dataclass with a `kind`, the word that names it in experiment files."""
 
     kind: ClassVar[str]
     __dataclass_fields__: ClassVar[dict[str, Any]]
@@ -40,69 +50,145 @@ P = TypeVar("P", bound=Part)
 
 
 class Family(Generic[P]):
-    """The parts that may stand in one place of a federation."""
+    """The parts that may stand in one place of a federation: ours, and those of installed packages.
 
-    def __init__(self, name: str, *members: type[P]) -> None:
-        self.name = name
+    `name` is what messages call a member ("server optimiser"), `word` what entry points do ("server").
+    """
+
+    def __init__(self, name: str, *members: type[P], base: type[Any] = object, word: str = "") -> None:
+        self.name, self.base, self.word = name, base, word or name
         self.members: dict[str, type[P]] = {member.kind: member for member in members}
 
+    @cached_property
+    def _plugins(self) -> dict[str, list[EntryPoint]]:
+        """Entry points of other packages by kind, none of them imported yet. A kind of ours cannot be replaced."""
+        found: dict[str, list[EntryPoint]] = {}
+        for entry in entry_points(group=GROUP):
+            word, _, kind = entry.name.partition(".")
+            if word == self.word and kind not in self.members:
+                known = found.setdefault(kind, [])
+                if entry.value not in [other.value for other in known]:
+                    known.append(entry)
+        return found
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds of all members, ours first."""
+        return [*self.members, *(kind for kind in self._plugins if kind not in self.members)]
+
+    def member(self, kind: str) -> type[P] | None:
+        """Return the class of a kind, importing it if it is another package's; None if there is none."""
+        if kind in self.members or kind not in self._plugins:
+            return self.members.get(kind)
+        entry, *others = self._plugins[kind]
+        if others:
+            values = " and ".join(other.value for other in (entry, *others))
+            raise BadInput(
+                "plugin.ambiguous", f"is offered by {values}; remove one package", f"plug-in {entry.name}"
+            )
+        return self._load(kind, entry)
+
+    def _load(self, kind: str, entry: EntryPoint) -> type[P]:
+        """Import a plug-in and check that it is a part of this family."""
+        where = f"plug-in {entry.name} = {entry.value}"
+        try:
+            part: Any = entry.load()
+        except Exception as error:  # another package's code may raise anything
+            raise BadInput(
+                "plugin.not-importable",
+                f"cannot be imported ({type(error).__name__}: {error}); mend or remove the package",
+                where,
+            ) from error
+        if not (isinstance(part, type) and issubclass(part, self.base)):
+            raise BadInput(
+                "plugin.wrong-base",
+                f"is no {self.name}: it must derive from {self.base.__module__}.{self.base.__name__}",
+                where,
+            )
+        missing = sorted(getattr(part, "__abstractmethods__", ()))
+        if missing:
+            raise BadInput("plugin.incomplete", f"lacks {', '.join(missing)}", where)
+        if not getattr(getattr(part, "__dataclass_params__", None), "frozen", False):
+            raise BadInput("plugin.not-frozen", "must be a dataclass with frozen=True", where)
+        if getattr(part, "kind", None) != kind:
+            raise BadInput("plugin.wrong-kind", f"must have kind = {kind!r}", where)
+        self.members[kind] = part
+        return self.members[kind]
+
     def read(self, spec: object, where: str) -> P:
-        """A part from a table or a word of an experiment file; `where` names the place in messages."""
+        """Return the part that a table or a word of an experiment file describes; `where` is its key."""
         if isinstance(spec, str):
             spec = {"kind": spec}
         if not isinstance(spec, Mapping):
             raise BadInput(
-                f"{where}: expected a {self.name} ({', '.join(self.members)}) or a table with kind = …, got {spec!r}"
+                "part.not-a-table",
+                f"expected a {self.name} ({', '.join(self.kinds)}) or a table with kind = …, got {spec!r}",
+                where,
             )
         table = dict(spec)
         kind = table.pop("kind", next(iter(self.members)))
-        if not isinstance(kind, str) or kind not in self.members:
+        member = self.member(kind) if isinstance(kind, str) else None
+        if member is None:
             raise BadInput(
-                f"{where}.kind: unknown {self.name} {kind!r}{suggest(kind, self.members)}; known: {', '.join(self.members)}"
+                "part.unknown-kind",
+                f"unknown {self.name} {kind!r}{suggest(kind, self.kinds)}; known: {', '.join(self.kinds)}",
+                f"{where}.kind",
             )
-        return read_fields(self.members[kind], table, where)
+        return read_fields(member, table, where)
 
     def parse(self, text: str) -> P:
-        """A part from its printed form: parse(str(part)) == part."""
-        by_class = {member.__name__: member for member in self.members.values()}
+        """Return the part that prints as `text`: parse(str(part)) == part. Nothing in the text is executed."""
         try:
             call = ast.parse(text, mode="eval").body
             if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args:
                 raise ValueError
             table = {str(k.arg): ast.literal_eval(k.value) for k in call.keywords}
-            member = by_class[call.func.id]
+            member = self._named(call.func.id)
         except (SyntaxError, ValueError, KeyError, TypeError, RecursionError, MemoryError):
+            example = next(iter(self.members.values())).__name__
             raise BadInput(
-                f"{text!r} is not a {self.name}; expected for example {next(iter(by_class))}()"
+                "part.not-a-spec", f"{text!r} is not a {self.name}; expected for example {example}()"
             ) from None
         return read_fields(member, table, text)
+
+    def _named(self, name: str) -> type[P]:
+        for member in self.members.values():
+            if member.__name__ == name:
+                return member
+        for kind in self._plugins:
+            found = self.member(kind)
+            if found is not None and found.__name__ == name:
+                return found
+        raise KeyError(name)
 
 
 @cache
 def _hints(cls: type[Any]) -> dict[str, Any]:
-    """The types of a class's fields; they are strings until somebody asks, and to find them takes a while."""
+    """Return the types of a class's fields; they are strings until they are resolved, which takes a while."""
     return get_type_hints(cls)
 
 
 def read_fields(cls: type[P], table: Mapping[str, object], where: str) -> P:
-    """A dataclass from a table: unknown keys and wrong types are refused by name."""
+    """Build a dataclass from a table; unknown keys and wrong types are refused by name."""
     hints = _hints(cls)
     names = [f.name for f in dataclasses.fields(cls)]
     values = {}
     for key, value in table.items():
         if key not in names:
             raise BadInput(
-                f"{where}.{key}: unknown key {key!r}{suggest(key, names)}; known: {', '.join(names) or 'none'}"
+                "part.unknown-key",
+                f"unknown key {key!r}{suggest(key, names)}; known: {', '.join(names) or 'none'}",
+                f"{where}.{key}",
             )
         values[key] = _convert(value, hints[key], f"{where}.{key}")
     try:
         return cls(**values)
     except BadInput as error:
-        raise BadInput(f"{where}: {error}") from None
+        raise error.under(where) from None
 
 
 def to_table(part: Part) -> dict[str, Any]:
-    """The table that an experiment file holds for this part, complete with defaults."""
+    """Return the table that an experiment file holds for this part, complete with defaults."""
     table: dict[str, Any] = {"kind": part.kind} if hasattr(part, "kind") else {}
     for f in dataclasses.fields(part):
         value = getattr(part, f.name)
@@ -113,9 +199,9 @@ def to_table(part: Part) -> dict[str, Any]:
     return table
 
 
-def suggest(word: object, known: object) -> str:
-    """', did you mean …?' when the word is close to a known one."""
-    close = get_close_matches(str(word), [str(k) for k in known], n=1)  # type: ignore[attr-defined]
+def suggest(word: object, known: Iterable[object]) -> str:
+    """Return " (did you mean …?)" if the word is close to a known one, else nothing."""
+    close = get_close_matches(str(word), [str(k) for k in known], n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 
@@ -139,21 +225,23 @@ def _convert(value: object, hint: Any, where: str) -> object:
         if any(type(value) is type(choice) and value == choice for choice in choices):
             return value
         raise BadInput(
-            f"{where}: expected one of {', '.join(map(repr, choices))}, got {value!r}{suggest(value, choices)}"
+            "value.not-a-choice",
+            f"expected one of {', '.join(map(repr, choices))}, got {value!r}{suggest(value, choices)}",
+            where,
         )
     if origin is tuple:
         if not isinstance(value, list | tuple):
-            raise BadInput(f"{where}: expected a list, got {value!r}")
+            raise BadInput("value.wrong-type", f"expected a list, got {value!r}", where)
         return tuple(_convert(v, get_args(hint)[0], where) for v in value)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         try:
             return float(value)
         except OverflowError:
-            raise BadInput(f"{where}: {str(value)[:12]}… is too large a number") from None
+            raise BadInput("value.out-of-range", f"{str(value)[:12]}… is too large a number", where) from None
     if (
         isinstance(hint, type)
         and isinstance(value, hint)
         and not (hint is not bool and isinstance(value, bool))
     ):
         return value
-    raise BadInput(f"{where}: expected {_WORDS.get(hint, hint)}, got {value!r}")
+    raise BadInput("value.wrong-type", f"expected {_WORDS.get(hint, hint)}, got {value!r}", where)

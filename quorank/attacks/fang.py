@@ -17,53 +17,46 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from quorank.arrays import Booleans, Doubles, Uint64s
-from quorank.attacks.colluders import Knowledge, check_clients, check_rows, check_share, honest_view, rivals
+from quorank.attacks.knowledge import Knowledge, honest_view, rivals
 from quorank.draws import fill_uniform
-from quorank.errors import require
+from quorank.errors import require_range
+from quorank.federation.attack import Attack
 from quorank.federation.rules.distances import distances, distances_to
 from quorank.federation.rules.krum import krum_scores
 
 
 @dataclass(frozen=True)
-class Fang:
+class Fang(Attack):
     """With partial knowledge the attacker's own honest updates stand for those of all others."""
 
     kind: ClassVar[str] = "fang"
-    poisons_clicks: ClassVar[bool] = False
 
-    clients: int = 1  # m, c in Fang et al.
     knowledge: Knowledge = "partial"
     against: Literal["krum", "multi-krum", "trimmed-mean", "median"] = "krum"
     b: float = 2.0  # b, how far beyond the extremes
     threshold: float = 1e-5  # λ below which the search gives up
 
     def __post_init__(self) -> None:
-        check_clients(self.clients)
-        require(1.0 < self.b < float("inf"), f"b must be above 1, got {self.b}")
-        require(0.0 < self.threshold < float("inf"), f"threshold must be above 0, got {self.threshold}")
+        super().__post_init__()
+        require_range("b", self.b, above=1.0)
+        require_range("threshold", self.threshold, above=0.0)
 
-    def check(self, n: int) -> None:
-        """Refuse a federation of n clients in which half or more are malicious."""
-        check_share(self.kind, self.clients, n)
-
-    def poison(
-        self, updates: Doubles, malicious: Booleans, theta: Doubles, rng_key: Uint64s, round_: int
+    def malicious_updates(
+        self, honest: Doubles, malicious: Booleans, theta: Doubles, key: Uint64s, round_: int
     ) -> Doubles:
-        """The updates that are sent. A client draws by its row in the cohort."""
-        check_rows(updates, malicious, theta)
-        sent = np.array(updates, dtype=np.float64)
-        if not malicious.any():
-            return sent
-        away = against_the_mean(honest_view(sent, malicious, self.knowledge))
-        known = rivals(sent, malicious, self.knowledge)
+        """Return the malicious rows; a client draws by its row in the cohort."""
+        away = against_the_mean(honest_view(honest, malicious, self.knowledge))
+        known = rivals(honest, malicious, self.knowledge)
+        rows = np.flatnonzero(malicious)
+        sent = np.empty((len(rows), len(theta)))
         if self.against in ("krum", "multi-krum"):
-            sent[malicious] = self._size(known, away, int(malicious.sum())) * away
+            sent[:] = self._size(known, away, len(rows)) * away
             return sent
         low, high = beyond_extremes(known + theta, away, self.b)
         uniform = np.empty(len(theta))
-        for row in np.flatnonzero(malicious):
-            fill_uniform(rng_key, 0, int(row), round_, uniform)
-            sent[row] = low + (high - low) * uniform - theta
+        for at, row in enumerate(rows):
+            fill_uniform(key, 0, int(row), round_, uniform)
+            sent[at] = low + (high - low) * uniform - theta
         return sent
 
     def _size(self, known: Doubles, away: Doubles, m: int) -> float:

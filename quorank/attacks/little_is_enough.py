@@ -17,40 +17,32 @@ from typing import ClassVar
 import numpy as np
 
 from quorank.arrays import Booleans, Doubles, Uint64s
-from quorank.attacks.colluders import Knowledge, check_clients, check_rows, check_share, honest_view
-from quorank.errors import require
+from quorank.attacks.knowledge import Knowledge, honest_view
+from quorank.errors import require_range
+from quorank.federation.attack import Attack
 
 
 @dataclass(frozen=True)
-class LittleIsEnough:
+class LittleIsEnough(Attack):
     """θ_mal = μ − z·σ, with μ and σ of the honest updates that the attacker knows."""
 
     kind: ClassVar[str] = "little-is-enough"
-    poisons_clicks: ClassVar[bool] = False
 
-    clients: int = 1  # m
     knowledge: Knowledge = "partial"
     z: float | None = None  # z; by default from n and m
 
     def __post_init__(self) -> None:
-        check_clients(self.clients)
-        require(self.z is None or np.isfinite(self.z), f"z must be a finite number, got {self.z}")
+        super().__post_init__()
+        if self.z is not None:
+            require_range("z", self.z)
 
-    def check(self, n: int) -> None:
-        """Refuse a federation of n clients in which half or more are malicious."""
-        check_share(self.kind, self.clients, n)
-
-    def poison(
-        self, updates: Doubles, malicious: Booleans, theta: Doubles, rng_key: Uint64s, round_: int
+    def malicious_updates(
+        self, honest: Doubles, malicious: Booleans, theta: Doubles, key: Uint64s, round_: int
     ) -> Doubles:
-        """The updates that are sent; the thesis's θ_g cancels, as μ and μ − z·σ are both rankers."""
-        check_rows(updates, malicious, theta)
-        sent = np.array(updates, dtype=np.float64)
-        if malicious.any():
-            known = honest_view(sent, malicious, self.knowledge)
-            z = largest_z(len(sent), int(malicious.sum())) if self.z is None else self.z
-            sent[malicious] = known.mean(axis=0) - z * known.std(axis=0)
-        return sent
+        """Return μ − z·σ; the thesis's θ_g cancels, as μ and μ − z·σ are both rankers."""
+        known = honest_view(honest, malicious, self.knowledge)
+        z = largest_z(len(honest), int(malicious.sum())) if self.z is None else self.z
+        return np.asarray(known.mean(axis=0) - z * known.std(axis=0), dtype=np.float64)
 
 
 def largest_z(n: int, m: int) -> float:

@@ -105,6 +105,16 @@ class RankingData:
             return self
         return replace(self, padded=np.array(self.padded))
 
+    def with_features(self, features: npt.ArrayLike) -> RankingData:
+        """Return the same lists with other (rows, n) features."""
+        dense = np.asarray(features, dtype=np.float32)
+        require(
+            dense.ndim == 2 and len(dense) == self.n_rows,
+            "ranking-data.shape",
+            f"expected features of shape ({self.n_rows}, n), got {dense.shape}",
+        )
+        return replace(self, padded=pad(dense), n_features=dense.shape[1])
+
     def rows_of(self, query: int) -> slice:
         return slice(int(self.offsets[query]), int(self.offsets[query + 1]))
 

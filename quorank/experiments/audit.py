@@ -1,4 +1,4 @@
-"""Audits of a run: played again with canary clients, and its updates attacked.
+"""Audits of a run: a lower bound on ε from canary clients, and an attack that reads clicks from updates.
 
 The canaries give a lower bound on ε that holds with the stated confidence. A bound above the claim refutes the claim;
 a bound below it proves nothing: one run shows a fraction of what a mechanism may lose.
@@ -15,26 +15,26 @@ import numpy as np
 
 from quorank.arrays import Doubles
 from quorank.draws import Purpose, key_of
-from quorank.errors import BadInput, require
+from quorank.errors import BadInput, require, require_range
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.runner import Runner
 from quorank.federation import Simulator
-from quorank.learning import PDGD
-from quorank.privacy import ClippedGaussian, NoPrivacy, PublishedLaplace, SecureSum
+from quorank.privacy import ClippedGaussian
 from quorank.privacy.audit.canaries import Audit, Canaries, audit
 from quorank.privacy.audit.reconstruction import reconstruction_study
-from quorank.rankers import Linear
 
 Watch = Callable[[int, int], None]
 
-AUDITED = (ClippedGaussian, PublishedLaplace, SecureSum, NoPrivacy)
+UNBOUNDED = 0.1
+"""The norm of a canary's update where privacy sets no bound."""
+
 SHOWN_BUDGET = 8.0
 """The whole-run ε of the noise that the attack is shown against, where the run itself had none (δ = 1e-5)."""
 
 
 @dataclass(frozen=True, eq=False)
 class Replay:
-    """What the auditor saw of a run that was played again with canaries in it."""
+    """The observations of a run that was played again with canaries in it."""
 
     released: Doubles  # (rounds, parameters) the noisy sums, in units in which a canary's update has norm 1
     canaries: Canaries
@@ -53,13 +53,14 @@ def audit_experiment(
     threads: int | None = None,
     watch: Watch | None = None,
 ) -> dict[str, Any]:
-    """Both audits of an experiment; `passed` is False if the bound refutes the ε that is claimed."""
-    require(canaries >= 10, f"an audit needs at least 10 canaries, got {canaries}")
-    require(0.5 <= confidence < 1.0, f"confidence must lie between 0.5 and 1, got {confidence}")
-    require(victims >= 0, f"victims must not be negative, got {victims}")
+    """Run both audits of an experiment; `passed` is False if the bound refutes the ε that is claimed."""
+    require_range("canaries", canaries, least=10)
+    require_range("confidence", confidence, least=0.5, below=1.0)
+    require_range("victims", victims, least=0)
     privacy = experiment.federation.privacy
     require(
-        isinstance(privacy, AUDITED),
+        not privacy.protects_messages,
+        "audit.local-privacy",
         f"canaries hide in sums, and {privacy.kind} protects each message on its own: its ε follows from how often a "
         "message is true; audit a run with privacy gaussian, published, secure-sum or none",
     )
@@ -77,8 +78,7 @@ def audit_experiment(
 def _runner(experiment: Experiment, threads: int | None) -> Runner:
     """The run without the messages of its secure sums, whose total is the same."""
     federation = experiment.federation
-    if getattr(federation.privacy, "masks", False):
-        federation = replace(federation, privacy=replace(federation.privacy, masks=False))  # type: ignore[arg-type]
+    federation = replace(federation, privacy=federation.privacy.without_masks())
     experiment = replace(experiment, federation=federation)
     return Runner(experiment, threads) if threads else Runner(experiment)
 
@@ -89,6 +89,7 @@ def _replay(runner: Runner, count: int, seed: int, watch: Watch | None) -> Repla
     room = size * rounds
     require(
         room > 2 * count,
+        "audit.too-many-canaries",
         f"{count} canaries do not fit {rounds} rounds of {size} numbers: ask for at most {room // 2 - 1}",
     )
     canaries = Canaries(count, size, rounds, 1.0, key_of(seed, Purpose.CANARY))
@@ -113,13 +114,10 @@ def _replay(runner: Runner, count: int, seed: int, watch: Watch | None) -> Repla
 
 
 def longest_update(simulator: Simulator, private: dict[str, Doubles]) -> float:
-    """The norm of the longest update that a client may send, which is what a canary sends."""
-    privacy = simulator.federation.privacy
+    """Return the norm of the longest update that a client may send, which is what a canary sends."""
     if "clip" in private:
         return float(private["clip"][0])
-    if isinstance(privacy, ClippedGaussian | SecureSum):
-        return privacy.clip
-    return privacy.sensitivity / 2.0 if isinstance(privacy, PublishedLaplace) else 0.1
+    return simulator.federation.privacy.longest_update or UNBOUNDED
 
 
 def _verdict(claim: dict[str, Any] | None, found: Audit) -> dict[str, Any]:
@@ -149,7 +147,8 @@ def _verdict(claim: dict[str, Any] | None, found: Audit) -> dict[str, Any]:
 
 def _reconstruction(experiment: Experiment, runner: Runner, replay: Replay, victims: int) -> dict[str, Any]:
     federation = experiment.federation
-    if not isinstance(experiment.ranker, Linear) or not isinstance(federation.learner, PDGD):
+    step = federation.learner.pdgd_step
+    if experiment.ranker.hidden or step is None:
         return {"skipped": "the attack reads the updates of pdgd with a linear ranker"}
     cohort = federation.participation.size(federation.clients)
     if cohort < 2:
@@ -165,7 +164,7 @@ def _reconstruction(experiment: Experiment, runner: Runner, replay: Replay, vict
             experiment.ranker,
             experiment.users,
             replay.theta,
-            eta=federation.learner.eta,
+            eta=step.eta,
             interactions=federation.interactions,
             cohort=cohort,
             clip=replay.clip,
@@ -180,7 +179,7 @@ def _reconstruction(experiment: Experiment, runner: Runner, replay: Replay, vict
 
 
 def telling(auc: float) -> str:
-    """An area under the curve in words."""
+    """Return an area under the curve in words."""
     if not math.isfinite(auc):
         return "nothing to guess"
     return "readable" if auc > 0.9 else "partly readable" if auc > 0.6 else "hidden"

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from quorank.attacks import ATTACKS
 from quorank.data.partition import PARTITIONS, Even, Partition
 from quorank.data.source import DataSource
-from quorank.errors import BadInput, require
+from quorank.errors import BadInput, require, require_range
 from quorank.experiments.documents import Document
 from quorank.federation import (
     AGGREGATIONS,
@@ -23,11 +23,10 @@ from quorank.federation import (
     Mean,
     Shared,
 )
-from quorank.learning import LEARNERS, PDGD, Evolution
+from quorank.learning import LEARNERS, PDGD
 from quorank.parts import read_fields, suggest, to_table
-from quorank.privacy import PRIVACIES, ClippedGaussian, NoPrivacy, RandomisedResponse
-from quorank.privacy.mechanisms.gaussian import recommended_step
-from quorank.rankers import MLP, RANKERS, Linear, Ranker
+from quorank.privacy import PRIVACIES, NoPrivacy
+from quorank.rankers import RANKERS, Linear, Ranker
 from quorank.users import CLICK_MODELS, Cascade, ClickModel
 
 MOST_ROUNDS = 10_000_000  # the figures of every round are kept in memory
@@ -67,8 +66,8 @@ class EvaluationPlan:
     k: int = 10  # documents shown and judged
 
     def __post_init__(self) -> None:
-        require(self.every >= 1, f"every must be at least 1, got {self.every}")
-        require(1 <= self.k <= 100, f"k must be between 1 and 100, got {self.k}")
+        require_range("every", self.every, least=1)
+        require_range("k", self.k, least=1, most=100)
 
 
 @dataclass(frozen=True)
@@ -86,30 +85,21 @@ class Experiment:
     keep_every: int = 0  # Δt: rounds between the updates that clients keep for unlearning; 0 keeps none
 
     def __post_init__(self) -> None:
-        require(self.rounds >= 1, f"federation: rounds must be at least 1, got {self.rounds}")
+        require_range("federation.rounds", self.rounds, least=1, most=MOST_ROUNDS)
+        require_range("federation.keep_every", self.keep_every, least=0, below=2**31)
         require(
-            self.rounds <= MOST_ROUNDS,
-            f"federation: rounds must be at most {MOST_ROUNDS:,}, got {self.rounds}",
+            0 <= self.seed < 2**64,
+            "value.out-of-range",
+            f"must be a whole number from 0 to 2^64 − 1, got {self.seed}",
+            "seed",
         )
+        self.federation.privacy.check_values(self.evaluation.k + 1)
         require(
-            0 <= self.keep_every < 2**31,
-            f"federation: keep_every must be at least 0 rounds (0 keeps nothing), got {self.keep_every}",
+            not (self.ranker.starts_flat and self.federation.learner.needs_gradient),
+            "ranker.no-gradient",
+            'start = "zero" has no gradient to follow; use start = "scaled" with pdgd',
+            "ranker",
         )
-        require(
-            0 <= self.seed < 2**64, f"seed: seed must be a whole number from 0 to 2^64 − 1, got {self.seed}"
-        )
-        privacy = self.federation.privacy
-        if isinstance(privacy, RandomisedResponse):
-            values = self.evaluation.k + 1
-            require(
-                privacy.p > 1.0 / values,
-                f"privacy: p must be above 1/{values}, or the answer says less than nothing, got {privacy.p}",
-            )
-        if isinstance(self.ranker, MLP) and isinstance(self.federation.learner, PDGD):
-            require(
-                self.ranker.start != "zero",
-                'ranker: start = "zero" has no gradient to follow; use start = "scaled" with pdgd',
-            )
 
     def tables(self) -> dict[str, Any]:
         """The complete experiment file of this experiment."""
@@ -144,25 +134,27 @@ class Experiment:
         try:
             return _read(tables)
         except BadInput as error:
-            raise BadInput(document.locate(str(error))) from None
+            raise BadInput(error.code, document.locate(str(error))) from None  # TRANSITION
 
 
 def _read(tables: Mapping[str, Any]) -> Experiment:
     for key, value in tables.items():
         if key not in (*SECTIONS, "seed"):
             known = ", ".join((*SECTIONS, "seed"))
-            raise BadInput(f"{key}: unknown {'section' if isinstance(value, Mapping) else 'key'} {key!r}"
-                           f"{suggest(key, (*SECTIONS, 'seed'))}; known: {known}")  # fmt: skip
+            what = "section" if isinstance(value, Mapping) else "key"
+            raise BadInput(
+                "experiment.unknown-key",
+                f"unknown {what} {key!r}{suggest(key, (*SECTIONS, 'seed'))}; known: {known}",
+                key,
+            )
     learner = LEARNERS.read(tables.get("learner", {}), "learner") if "learner" in tables else PDGD()
     # a gradient estimate needs an optimiser; a PDGD update is already a step
-    server_by_default = Adam() if isinstance(learner, Evolution) else Add()
+    server_by_default = Adam() if learner.estimates_gradient else Add()
     plan = dict(_section(tables, "federation"))
-    rounds = plan.pop("rounds", Experiment.rounds)
-    if not isinstance(rounds, int) or isinstance(rounds, bool):
-        raise BadInput(f"federation.rounds: expected a whole number, got {rounds!r}")
+    rounds = _whole(plan.pop("rounds", Experiment.rounds), "federation.rounds")
     keep_every = plan.pop("keep_every", None)
-    if keep_every is not None and (not isinstance(keep_every, int) or isinstance(keep_every, bool)):
-        raise BadInput(f"federation.keep_every: expected a whole number of rounds, got {keep_every!r}")
+    if keep_every is not None:
+        keep_every = _whole(keep_every, "federation.keep_every")
     aggregation = AGGREGATIONS.read(plan.pop("aggregation", Mean.kind), "federation.aggregation")
     participation = PARTICIPATIONS.read(plan.pop("participation", Full.kind), "federation.participation")
     personal = PERSONALISATIONS.read(plan.pop("personal", Shared.kind), "federation.personal")
@@ -173,8 +165,9 @@ def _read(tables: Mapping[str, Any]) -> Experiment:
     for key in plan:
         if key not in ("clients", "interactions"):
             raise BadInput(
-                f"federation.{key}: unknown key {key!r}{suggest(key, FEDERATION_KEYS)}; "
-                f"known: {', '.join(FEDERATION_KEYS)}"
+                "experiment.unknown-key",
+                f"unknown key {key!r}{suggest(key, FEDERATION_KEYS)}; known: {', '.join(FEDERATION_KEYS)}",
+                f"federation.{key}",
             )
     counts = read_fields(_Counts, plan, "federation")
     try:
@@ -192,12 +185,9 @@ def _read(tables: Mapping[str, Any]) -> Experiment:
         if chosen is None and rounds >= 1:
             federation = _with_step_for_noise(federation, rounds)
     except BadInput as error:
-        sentence = str(error)
-        placed = sentence.startswith(("privacy: ", "attack: ", "personal: "))
-        raise BadInput(sentence if placed else f"federation: {sentence}") from None
-    seed = tables.get("seed", 1)
-    if not isinstance(seed, int) or isinstance(seed, bool):
-        raise BadInput(f"seed: expected a whole number, got {seed!r}")
+        section = error.where.partition(".")[0]
+        raise error if section in SECTIONS else error.under("federation") from None
+    seed = _whole(tables.get("seed", 1), "seed")
     ranker = RANKERS.read(tables.get("ranker", Linear.kind), "ranker")
     return Experiment(
         read_fields(DataSource, _section(tables, "data"), "data"),
@@ -219,19 +209,19 @@ def keep_by_default(federation: Federation, ranker: Ranker, rounds: int) -> int:
     """
     room = 4 * federation.clients * -(-rounds // KEEP_EVERY) * ranker.size(136)
     small = federation.clients <= KEEP_CLIENTS and room <= KEEP_BYTES
-    return KEEP_EVERY if small and isinstance(federation.participation, Full) else 0
+    return KEEP_EVERY if small and federation.participation.everyone else 0
 
 
 def _with_step_for_noise(federation: Federation, rounds: int) -> Federation:
     """Where noise is accounted and no server is chosen: the step that suits the noise, and an average of rankers."""
-    privacy = federation.privacy
-    if not isinstance(privacy, ClippedGaussian) or not isinstance(federation.learner, PDGD):
+    if federation.learner.estimates_gradient:
         return federation
-    setting = federation.setting(rounds, 1)
     try:
-        step = recommended_step(setting, privacy.multiplier(setting), privacy.clip)
+        step = federation.privacy.recommended_step(federation.setting(rounds, 1))
     except BadInput as error:
-        raise BadInput(f"privacy: {error}") from None
+        raise error.under("privacy") from None
+    if step is None:
+        return federation
     return replace(federation, server=Add(float(f"{step:.3g}"), 3.0))
 
 
@@ -245,8 +235,14 @@ class _Counts:
 def _section(tables: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     section = tables.get(name, {})
     if not isinstance(section, Mapping):
-        raise BadInput(f"{name}: expected a section [{name}], got {section!r}")
+        raise BadInput("experiment.not-a-section", f"expected a section [{name}], got {section!r}", name)
     return section
+
+
+def _whole(value: object, where: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise BadInput("value.wrong-type", f"expected a whole number, got {value!r}", where)
+    return value
 
 
 def _without_kind(table: dict[str, Any]) -> dict[str, Any]:

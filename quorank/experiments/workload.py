@@ -15,7 +15,7 @@ from quorank.federation import Federation, State
 from quorank.learning import Simulation
 from quorank.learning.simulation import Who
 from quorank.metrics.evaluator import Evaluator
-from quorank.users import CLICK_MODELS, Cascade, ClickModel
+from quorank.users import CLICK_MODELS, ClickModel
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +41,8 @@ class Scene:
         """How clients differ, attackers who poison their clicks among them."""
         experiment, shares = self.experiment, self.shares
         attack = experiment.federation.attack
-        poisoned = attack.clients if attack is not None and attack.poisons_clicks else 0
+        poisoning = None if attack is None else attack.users
+        poisoned = attack.clients if attack is not None and poisoning is not None else 0
         if shares is None and poisoned == 0:
             return None
         clients = experiment.federation.clients
@@ -60,8 +61,8 @@ class Scene:
                 for spec in shares.click_models
             )
         drawn = len(own)
-        if poisoned:
-            own = (*own, Cascade(preset="poison"))
+        if poisoning is not None:
+            own = (*own, poisoning)
             model = np.where(np.arange(clients) < poisoned, len(own) - 1, model)
         return Who(group, first, count, model, own, drawn)
 

@@ -3,12 +3,11 @@
 from quorank.federation.participation import PARTICIPATIONS, Full, Participation, Poisson, Sampled
 from quorank.federation.personal import PERSONALISATIONS, LocalOffset, OutputLayer, Personalisation, Shared
 from quorank.federation.rounds import Federation, Gathered, Report, State
-from quorank.federation.rprop import Rprop
 from quorank.federation.rules import AGGREGATIONS, Aggregation
 from quorank.federation.rules.krum import Krum, MultiKrum
 from quorank.federation.rules.mean import Mean
 from quorank.federation.rules.trimmed import Median, TrimmedMean
-from quorank.federation.servers import SERVERS, Adam, Add, Momentum, Server
+from quorank.federation.servers import SERVERS, Adam, Add, Momentum, Rprop, Server
 from quorank.federation.simulator import Simulator
 
 __all__ = [

@@ -15,12 +15,8 @@ import numpy as np
 from quorank.arrays import Doubles, Integers
 from quorank.compiled import kernel
 from quorank.federation.exact_sum import ROOM, add_rows, join
-from quorank.federation.participation import Full
-from quorank.federation.personal import Shared
 from quorank.federation.rounds import Federation, Gathered, State
-from quorank.federation.rules.mean import Mean
-from quorank.federation.servers import Add, Momentum
-from quorank.learning.pdgd import PDGD, simulate_clients
+from quorank.learning.pdgd import simulate_clients
 from quorank.learning.simulation import STATISTICS, World
 
 AHEAD_INTERACTIONS, AHEAD_BYTES = 2048, 1 << 19
@@ -33,11 +29,11 @@ def foretellable(federation: Federation) -> bool:
     """Whether only a mean and a step lie between its rounds, and they are so small that several go into a call."""
     return (
         2 * federation.clients * federation.interactions <= AHEAD_INTERACTIONS
-        and isinstance(federation.learner, PDGD)
-        and isinstance(federation.server, Add | Momentum)
-        and isinstance(federation.participation, Full)
-        and isinstance(federation.aggregation, Mean)
-        and isinstance(federation.personal, Shared)
+        and federation.learner.pdgd_step is not None
+        and federation.server.recursion(1, federation.server.start(1)) is not None
+        and federation.participation.everyone
+        and federation.aggregation.divides_sums
+        and not federation.personal.keeps_parameters
         and federation.attack is None
     )
 
@@ -141,20 +137,18 @@ class Ahead:
         self._run(state, 0)
 
     def _run(self, state: State, count: int) -> tuple[Doubles, Doubles, Doubles]:
-        size, learner, server = len(state.theta), self.federation.learner, self.federation.server
-        assert isinstance(learner, PDGD) and isinstance(server, Add | Momentum)
-        step, beta, momentum = server.recursion(size, state.memory)
+        size, steps = len(state.theta), self.federation.learner.pdgd_step
+        recursion = self.federation.server.recursion(size, state.memory)
+        assert steps is not None and recursion is not None
         thetas, sums = np.empty((count, size)), np.empty((count, size + STATISTICS))
         rows = np.empty((count, len(self.clients), size + STATISTICS))
         done = _play_ahead(
             self.world,
             state.theta.copy(),
-            momentum,
-            step,
-            beta,
-            learner.eta,
-            learner.step == "batch",
-            learner.eta * learner.proximal,
+            recursion.momentum,
+            recursion.step,
+            recursion.beta,
+            *steps,
             state.round,
             self.clients,
             self.interactions,

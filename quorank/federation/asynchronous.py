@@ -53,6 +53,6 @@ def check_asynchronous(federation: Federation, mechanism: Mechanism) -> None:
         "made of them: leave privacy out, or asynchronous",
     )
     require(
-        federation.beta == 0.0,
+        federation.aggregation.history == 0.0,
         f"{federation.aggregation.kind} with history needs everyone in every round; take history out, or asynchronous",
     )

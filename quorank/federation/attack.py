@@ -1,35 +1,70 @@
-"""What a federation knows of those who attack it; the attacks themselves stand in `attacks/`."""
+"""The base class of attacks on a federation (thesis §5.2.1); the attacks themselves stand in `attacks/`.
+
+The attacker controls the first m clients of the federation, fewer than half.
+"""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Protocol
+from abc import ABC
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
 
 from quorank.arrays import Booleans, Doubles, Uint64s
+from quorank.errors import require
+from quorank.users import ClickModel
 
 
-class Attack(Protocol):
-    """Some clients, the first of the federation, that do not send what they learned."""
+@dataclass(frozen=True)
+class Attack(ABC):
+    """m malicious clients: they click as `users` says, or send what `malicious_updates` makes of honest updates."""
 
     kind: ClassVar[str]
-    __dataclass_fields__: ClassVar[dict[str, Any]]
 
-    @property
-    def clients(self) -> int:
-        """m, how many attack."""
+    clients: int = 1  # m
 
-    @property
-    def poisons_clicks(self) -> bool:
-        """Whether attackers click on what is not relevant, instead of changing their updates."""
+    def __post_init__(self) -> None:
+        require(
+            1 <= self.clients < 2**31,
+            "attack.no-clients",
+            f"must be at least 1, got {self.clients}; without an attack leave the section out",
+            "clients",
+        )
 
     def check(self, n: int) -> None:
-        """Refuse a federation of n clients that would be theirs."""
+        """Refuse a federation of n clients in which half or more would be malicious."""
+        require(
+            2 * self.clients < n,
+            "attack.too-many-clients",
+            f"{self.clients} of {n} clients would be malicious, and with half of them or more any rule is theirs; "
+            f"{self.kind} needs fewer than half, set clients below {n / 2:g}",
+            "attack",
+        )
+
+    @property
+    def users(self) -> ClickModel | None:
+        """How the malicious clients click; None if they click as everybody does."""
+        return None
 
     def poison(
-        self,
-        updates: Doubles,
-        malicious: Booleans,
-        theta: Doubles,
-        rng_key: Uint64s,
-        round_: int,
+        self, updates: Doubles, malicious: Booleans, theta: Doubles, key: Uint64s, round_: int
     ) -> Doubles:
-        """What the cohort sends, given what all of it learned honestly."""
+        """Return what a cohort sends, (n, d), given the (n, d) updates that all of it learned honestly from θ (d,)."""
+        require(
+            updates.ndim == 2 and malicious.shape == updates.shape[:1] and theta.shape == updates.shape[1:],
+            "attack.shape",
+            f"the shapes {updates.shape} of the updates, {malicious.shape} of the mask and {theta.shape} of the ranker "
+            "do not belong together",
+            "attack",
+        )
+        sent = np.array(updates, dtype=np.float64)
+        if malicious.any():
+            sent[malicious] = self.malicious_updates(sent, malicious, theta, key, round_)
+        return sent
+
+    def malicious_updates(
+        self, honest: Doubles, malicious: Booleans, theta: Doubles, key: Uint64s, round_: int
+    ) -> Doubles:
+        """Return what the malicious clients send, a row each, given the (n, d) honest updates of the whole cohort."""
+        return honest[malicious]

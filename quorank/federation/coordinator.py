@@ -181,7 +181,7 @@ class Coordinator:
             self._answered.add(reply.client)
 
     def _empty(self) -> Replies:
-        return Replies(self.mechanism, self.parameters, self.federation.aggregation.single_updates)
+        return Replies(self.mechanism, self.parameters, self.federation.aggregation.needs_single_updates)
 
     def _check(self, reply: wire.Reply, beside: Container[Key] = ()) -> None:
         """Refuse what does not belong to the open round, counted already or is what no honest client sends."""

@@ -1,7 +1,8 @@
-"""Who takes part in a round."""
+"""Participation: which clients form the cohort of a round."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,47 +11,63 @@ import numpy as np
 from quorank.arrays import Doubles, Integers, Uint64s
 from quorank.compiled import kernel
 from quorank.draws import Purpose, key_of, uniform_pair
-from quorank.errors import require
+from quorank.errors import require_range
 from quorank.parts import Family
 
 
 @dataclass(frozen=True)
-class Full:
+class Participation(ABC):
+    """Which clients form the cohort of a round."""
+
+    kind: ClassVar[str]
+    everyone: ClassVar[bool] = False  # all clients, in every round
+
+    @abstractmethod
+    def size(self, clients: int) -> int:
+        """Return the size of a cohort of so many clients; on average, where it varies."""
+
+    @abstractmethod
+    def members(self, clients: int, round_: int, seed: int) -> Integers | None:
+        """Return the cohort of a round in ascending order; None stands for all clients, which need no list."""
+
+
+@dataclass(frozen=True)
+class Full(Participation):
     """Everyone, every round."""
 
     kind: ClassVar[str] = "full"
+    everyone: ClassVar[bool] = True
 
     def size(self, clients: int) -> int:
         return clients
 
     def members(self, clients: int, round_: int, seed: int) -> Integers | None:
-        """None stands for all clients, which need no list."""
         return None
 
 
 @dataclass(frozen=True)
-class Sampled:
-    """`cohort` clients a round, each set of that size alike, drawn anew every round."""
+class Sampled(Participation):
+    """`cohort` clients a round, each set of that size equally likely, drawn anew every round."""
 
     kind: ClassVar[str] = "sampled"
 
     cohort: int = 100
 
     def __post_init__(self) -> None:
-        require(self.cohort >= 1, f"cohort must be at least 1, got {self.cohort}")
+        require_range("cohort", self.cohort, least=1)
 
     def size(self, clients: int) -> int:
         return self.cohort
 
     def members(self, clients: int, round_: int, seed: int) -> Integers | None:
-        """The clients whose own draw of this round is among the smallest, in order of their numbers."""
+        """Return the clients whose own draw of this round is among the smallest."""
         draws = np.empty(clients)
         _draw_each(key_of(seed, Purpose.PARTICIPATION), round_, draws)
         return np.sort(np.argsort(draws, kind="stable")[: self.cohort]).astype(np.int64)
 
 
 @dataclass(frozen=True)
-class Poisson:
+class Poisson(Participation):
     """Each client takes part in each round with probability `rate`, by its own coin.
 
     The rate is rounded so that on average a whole number of clients takes part.
@@ -61,10 +78,10 @@ class Poisson:
     rate: float = 0.1
 
     def __post_init__(self) -> None:
-        require(0.0 < self.rate <= 1.0, f"rate must be above 0 and at most 1, got {self.rate}")
+        require_range("rate", self.rate, above=0.0, most=1.0)
 
     def size(self, clients: int) -> int:
-        """On average, at least 1."""
+        """Return the expected size, at least 1."""
         return max(1, round(self.rate * clients))
 
     def members(self, clients: int, round_: int, seed: int) -> Integers | None:
@@ -79,5 +96,4 @@ def _draw_each(key: Uint64s, round_: int, out: Doubles) -> None:
         out[client], _ = uniform_pair(key, 0, 0, client, round_)
 
 
-Participation = Full | Sampled | Poisson
-PARTICIPATIONS: Family[Participation] = Family("participation", Full, Sampled, Poisson)
+PARTICIPATIONS: Family[Participation] = Family("participation", Full, Sampled, Poisson, base=Participation)

@@ -1,4 +1,4 @@
-"""What a client keeps for itself: rankers that are partly its own.
+"""Personal parameters: rankers that are partly a client's own.
 
 Every client may add an offset v of its own to the θ of all. It never leaves the client. After each round the client
 sends a part of its update (`send`, per parameter) and keeps a part of it: v ← (1 − decay)·v + keep·update.
@@ -6,13 +6,14 @@ sends a part of its update (`send`, per parameter) and keeps a part of it: v ←
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from quorank.arrays import Doubles
-from quorank.errors import require
+from quorank.errors import require, require_range
 from quorank.parts import Family
 from quorank.rankers import Ranker
 
@@ -26,17 +27,30 @@ class Split(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Shared:
+class Personalisation(ABC):
+    """How a client's update is divided between the shared ranker and its own offset."""
+
+    kind: ClassVar[str]
+    keeps_parameters: ClassVar[bool] = True  # clients keep an offset, so they must learn on their side
+
+    @abstractmethod
+    def split(self, ranker: Ranker, n_features: int) -> Split | None:
+        """Return what becomes of an update, per parameter; None if all of it is sent and nothing kept."""
+
+
+@dataclass(frozen=True)
+class Shared(Personalisation):
     """Nothing is personal: everyone ranks by the θ of all."""
 
     kind: ClassVar[str] = "none"
+    keeps_parameters: ClassVar[bool] = False
 
     def split(self, ranker: Ranker, n_features: int) -> Split | None:
         return None
 
 
 @dataclass(frozen=True)
-class LocalOffset:
+class LocalOffset(Personalisation):
     """A client sends its whole update as ever, and also follows it by itself.
 
     So θ learns what all have in common, and v what a client's own people prefer; `decay` forgets v slowly.
@@ -48,8 +62,8 @@ class LocalOffset:
     decay: float = 0.0
 
     def __post_init__(self) -> None:
-        require(0.0 < self.rate < float("inf"), f"rate must be above 0, got {self.rate}")
-        require(0.0 <= self.decay < 1.0, f"decay must be at least 0 and below 1, got {self.decay}")
+        require_range("rate", self.rate, above=0.0)
+        require_range("decay", self.decay, least=0.0, below=1.0)
 
     def split(self, ranker: Ranker, n_features: int) -> Split | None:
         ones = np.ones(ranker.size(n_features))
@@ -57,7 +71,7 @@ class LocalOffset:
 
 
 @dataclass(frozen=True)
-class OutputLayer:
+class OutputLayer(Personalisation):
     """FedPer (Arivazhagan et al. 2019): the hidden layer is of all, the output layer of each client and never sent."""
 
     kind: ClassVar[str] = "fedper"
@@ -65,13 +79,16 @@ class OutputLayer:
     def split(self, ranker: Ranker, n_features: int) -> Split | None:
         require(
             ranker.hidden > 0,
-            "personal: fedper keeps the output layer to each client, and a linear ranker has none; use ranker mlp, or "
+            "personal.no-output-layer",
+            "fedper keeps the output layer to each client, and a linear ranker has none; use ranker mlp, or "
             'kind = "offset"',
+            "personal",
         )
         own = np.zeros(ranker.size(n_features))
         own[-ranker.hidden :] = 1.0  # parameters are W, b, v
         return Split(1.0 - own, own, 0.0)
 
 
-Personalisation = Shared | LocalOffset | OutputLayer
-PERSONALISATIONS: Family[Personalisation] = Family("personalisation", Shared, LocalOffset, OutputLayer)
+PERSONALISATIONS: Family[Personalisation] = Family(
+    "personalisation", Shared, LocalOffset, OutputLayer, base=Personalisation, word="personal"
+)

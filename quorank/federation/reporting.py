@@ -29,7 +29,7 @@ class Reporting(Coordinator):
 
     def _empty(self) -> Replies:
         return Replies(
-            self.mechanism, self.parameters, self.federation.aggregation.single_updates, self.figure
+            self.mechanism, self.parameters, self.federation.aggregation.needs_single_updates, self.figure
         )
 
     def gathered(self) -> Gathered:

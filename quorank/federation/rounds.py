@@ -9,23 +9,15 @@ from typing import NamedTuple
 import numpy as np
 
 from quorank.arrays import Doubles
-from quorank.errors import require
+from quorank.errors import require, require_range
 from quorank.federation.attack import Attack
 from quorank.federation.participation import Full, Participation
 from quorank.federation.personal import Personalisation, Shared
 from quorank.federation.rules import Aggregation
 from quorank.federation.rules.mean import Mean
 from quorank.federation.servers import AVERAGE, Add, Memory, Server
-from quorank.learning import PDGD, Evolution, Learner
-from quorank.privacy import (
-    ClippedGaussian,
-    NoPrivacy,
-    Privacy,
-    PublishedLaplace,
-    RandomisedResponse,
-    SecureSum,
-    Setting,
-)
+from quorank.learning import PDGD, Learner
+from quorank.privacy import NoPrivacy, Privacy, Setting
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,73 +79,86 @@ class Federation:
     personal: Personalisation = field(default_factory=Shared)
 
     def __post_init__(self) -> None:
-        require(self.clients >= 1, f"clients must be at least 1, got {self.clients}")
-        require(self.clients < 2**31, f"clients must be below 2^31, got {self.clients}")
-        require(self.interactions >= 1, f"interactions must be at least 1, got {self.interactions}")
-        require(self.interactions < 2**31, f"interactions must be below 2^31, got {self.interactions}")
+        require_range("clients", self.clients, least=1, below=2**31)
+        require_range("interactions", self.interactions, least=1, below=2**31)
         cohort = self.participation.size(self.clients)
         require(
             cohort <= self.clients,
-            f"participation: a cohort of {cohort} cannot be drawn from {self.clients} clients",
+            "federation.cohort-too-large",
+            f"a cohort of {cohort} cannot be drawn from {self.clients} clients",
+            "participation",
         )
-        if isinstance(self.privacy, RandomisedResponse):
-            require(
-                isinstance(self.learner, Evolution),
-                "privacy: randomised response protects the metric of evolution strategies; "
-                f"{self.learner.kind} sends an update, so it needs another privacy",
-            )
         if self.attack is not None:
             self.attack.check(cohort)
-        if not isinstance(self.aggregation, Mean):
-            self.aggregation.check(cohort)
-            require(
-                not isinstance(self.privacy, ClippedGaussian | PublishedLaplace)
-                or getattr(self.privacy, "sum", "plain") == "secure",
-                f"privacy: the noise is complete on sums only, and {self.aggregation.kind} makes none; choose the mean",
-            )
+        self.aggregation.check(cohort)
+        self.learner.check(self.interactions)
+        self._check_parts()
+
+    def _check_parts(self) -> None:
+        """Refuse parts that do not fit together, by what they say that they need and give."""
+        learner, privacy, aggregation = self.learner, self.privacy, self.aggregation
         require(
-            self.beta == 0.0 or cohort == self.clients,
-            f"{self.aggregation.kind} with history needs everyone in every round; take history out, or participation full",
+            learner.sends_metric or not privacy.protects_metric,
+            "privacy.no-metric",
+            f"{privacy.kind} protects a metric that clients send, and {learner.kind} sends an update, so it needs "
+            "another privacy",
+            "privacy",
         )
         require(
-            isinstance(self.personal, Shared) or isinstance(self.learner, PDGD),
-            f"personal: {self.learner.kind} learns nothing on the client that it could keep; use pdgd",
+            learner.learns_on_client or not privacy.needs_client_parameters,
+            "privacy.no-client-parameters",
+            f"{privacy.kind} clips the parameters that a client learns, and {learner.kind} learns none on the client; "
+            'use kind = "randomised-response" or "gaussian"',
+            "privacy",
         )
-        secure = isinstance(self.privacy, SecureSum) or getattr(self.privacy, "sum", "plain") == "secure"
         require(
-            not (secure and self.aggregation.single_updates),
-            f"privacy: {self.aggregation.kind} needs to see single updates, and secure sums hide them; choose the mean, "
-            'or sum = "plain"',
+            not (privacy.noise_on_sums and aggregation.needs_single_updates),
+            "privacy.noise-on-sums",
+            f"the noise is complete on sums only, and {aggregation.kind} makes none; choose the mean",
+            "privacy",
         )
-        if isinstance(self.privacy, PublishedLaplace):
-            require(
-                not isinstance(self.learner, Evolution),
-                "privacy: the published mechanism clips the parameters that a client learns; evolution strategies "
-                'learn none on the client, use kind = "randomised-response" or "gaussian"',
-            )
-        if isinstance(self.learner, Evolution):
-            require(
-                self.interactions % 2 == 0,
-                "interactions must be even for evolution strategies, which rank half of them by each "
-                f"antithetic perturbation, got {self.interactions}",
-            )
+        require(
+            not (privacy.hides_single_updates and aggregation.needs_single_updates),
+            "privacy.hides-updates",
+            f"{aggregation.kind} needs to see single updates, and secure sums hide them; choose the mean, or "
+            'sum = "plain"',
+            "privacy",
+        )
+        require(
+            aggregation.history == 0.0 or self.everyone,
+            "aggregation.history-of-sampled",
+            f"{aggregation.kind} with history needs everyone in every round; take history out, or participation full",
+            "aggregation",
+        )
+        require(
+            learner.learns_on_client or not self.personal.keeps_parameters,
+            "personal.nothing-to-keep",
+            f"{learner.kind} learns nothing on the client that it could keep; use pdgd",
+            "personal",
+        )
+
+    @property
+    def everyone(self) -> bool:
+        """Whether every cohort holds all clients."""
+        return self.participation.size(self.clients) == self.clients
 
     def setting(self, rounds: int, parameters: int, values: int = 11) -> Setting:
-        """What the privacy of a run of so many rounds must know."""
+        """Return what the privacy of a run of so many rounds must know."""
         cohort = self.participation.size(self.clients)
-        kind = self.participation.kind if cohort < self.clients else "full"
+        kind = "full" if self.everyone else self.participation.kind
         return Setting(self.clients, cohort, rounds, kind, self.interactions, parameters, values)  # type: ignore[arg-type]
 
     def start(self, theta: Doubles) -> State:
+        """Return the state before the first round, from parameters θ."""
         return State(0, np.array(theta, dtype=np.float64), self.server.start(len(theta)))
 
     def ranker(self, state: State) -> Doubles:
-        """The parameters that are handed out: θ, or what the server has made of all θ so far."""
+        """Return the parameters that are handed out: θ, or what the server has made of all θ so far."""
         return state.memory.get(AVERAGE, state.theta) if state.round > 0 else state.theta
 
     def round(self, state: State, gathered: Gathered) -> tuple[State, Report]:
-        """One round: combine what the cohort sent and let the server step."""
-        if not isinstance(self.aggregation, Mean):
+        """Combine what the cohort sent and let the server step: the next state, and the report of the round."""
+        if self.aggregation.needs_single_updates:
             assert gathered.updates is not None and gathered.weights is not None
             updates, history = self._with_history(state, gathered.updates)
             update = self.aggregation.combine_all(updates, gathered.weights)
@@ -175,15 +180,11 @@ class Federation:
         after = State(state.round + 1, theta, memory, gathered.private, gathered.personal, history)
         return after, report
 
-    @property
-    def beta(self) -> float:
-        """How much of a client's past a rule judges its update with."""
-        return float(getattr(self.aggregation, "history", 0.0))
-
     def _with_history(self, state: State, updates: Doubles) -> tuple[Doubles, Doubles | None]:
         """h ← β·h + (1 − β)·update for every client; the rule sees h/(1 − β^t), the mean of what was sent so far."""
-        if self.beta == 0.0:
+        beta = self.aggregation.history
+        if beta == 0.0:
             return updates, None
         before = state.history if state.history is not None else np.zeros_like(updates)
-        history = self.beta * before + (1.0 - self.beta) * updates
-        return history / (1.0 - self.beta ** (state.round + 1)), history
+        history = beta * before + (1.0 - beta) * updates
+        return history / (1.0 - beta ** (state.round + 1)), history

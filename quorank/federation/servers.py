@@ -1,18 +1,19 @@
-"""What the server does with the mean update: the optimisers of federated learning (Reddi et al. 2021).
+"""Server optimisers: what the server does with the mean update (Reddi et al. 2021).
 
 An update points uphill, so every step adds. `memory` is the optimiser's state: explicit, saved with the run.
 """
 
 from __future__ import annotations
 
+import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from quorank.arrays import Doubles
-from quorank.errors import require
-from quorank.federation.rprop import Rprop
+from quorank.errors import require, require_range
 from quorank.parts import Family
 
 Memory = dict[str, Doubles]
@@ -22,7 +23,34 @@ AVERAGE = "average"
 
 
 @dataclass(frozen=True)
-class Add:
+class Server(ABC):
+    """A server optimiser: how the mean update moves θ."""
+
+    kind: ClassVar[str]
+
+    @abstractmethod
+    def start(self, size: int) -> Memory:
+        """Return the memory before the first round, for θ of `size` parameters."""
+
+    @abstractmethod
+    def advance(self, theta: Doubles, update: Doubles, memory: Memory) -> tuple[Doubles, Memory]:
+        """Return θ and the memory after a round whose mean update is `update`, all of shape (size,)."""
+
+    def recursion(self, size: int, memory: Memory) -> Recursion | None:
+        """Return the next steps as a recursion of momentum, so that they can be computed ahead; None if they are none."""
+        return None
+
+
+class Recursion(NamedTuple):
+    """The steps m ← β·m + u and θ ← θ + step·m."""
+
+    step: float
+    beta: float  # β
+    momentum: Doubles  # m
+
+
+@dataclass(frozen=True)
+class Add(Server):
     """θ ← θ + step·u. With step 1 this is federated averaging (FPDGD algorithm 2); other steps are SGD on the server.
 
     With `average` = γ the ranker that is handed out is a mean of all θ so far, in which round t counts about t^γ
@@ -36,18 +64,15 @@ class Add:
     average: float | None = None  # γ
 
     def __post_init__(self) -> None:
-        _check_step(self.step)
-        require(
-            self.average is None or 0.0 <= self.average < float("inf"),
-            f"average must be at least 0, got {self.average}",
-        )
+        require_range("step", self.step, above=0.0)
+        if self.average is not None:
+            require_range("average", self.average, least=0.0)
 
     def start(self, size: int) -> Memory:
         return {} if self.average is None else {AVERAGE: np.zeros(size), "count": np.zeros(1)}
 
-    def recursion(self, size: int, memory: Memory) -> tuple[float, float, Doubles]:
-        """(step, β, m) as of momentum, with a β of 0."""
-        return self.step, 0.0, np.zeros(size)
+    def recursion(self, size: int, memory: Memory) -> Recursion:
+        return Recursion(self.step, 0.0, np.zeros(size))
 
     def advance(self, theta: Doubles, update: Doubles, memory: Memory) -> tuple[Doubles, Memory]:
         after = theta + self.step * update
@@ -60,7 +85,7 @@ class Add:
 
 
 @dataclass(frozen=True)
-class Momentum:
+class Momentum(Server):
     """m ← β·m + u; θ ← θ + step·m."""
 
     kind: ClassVar[str] = "momentum"
@@ -69,15 +94,14 @@ class Momentum:
     beta: float = 0.9  # β
 
     def __post_init__(self) -> None:
-        _check_step(self.step)
-        require(0.0 <= self.beta < 1.0, f"beta must be at least 0 and below 1, got {self.beta}")
+        require_range("step", self.step, above=0.0)
+        require_range("beta", self.beta, least=0.0, below=1.0)
 
     def start(self, size: int) -> Memory:
         return {"momentum": np.zeros(size)}
 
-    def recursion(self, size: int, memory: Memory) -> tuple[float, float, Doubles]:
-        """(step, β, m) before the next round, from which the θ of the rounds behind it can be foretold."""
-        return self.step, self.beta, memory["momentum"].copy()
+    def recursion(self, size: int, memory: Memory) -> Recursion:
+        return Recursion(self.step, self.beta, memory["momentum"].copy())
 
     def advance(self, theta: Doubles, update: Doubles, memory: Memory) -> tuple[Doubles, Memory]:
         momentum = self.beta * memory["momentum"] + update
@@ -85,7 +109,7 @@ class Momentum:
 
 
 @dataclass(frozen=True)
-class Adam:
+class Adam(Server):
     """Adam (Kingma and Ba 2015) on the mean update as a gradient; its defaults are those of FOLtR-ES."""
 
     kind: ClassVar[str] = "adam"
@@ -96,10 +120,10 @@ class Adam:
     tiny: float = 1e-8  # ϵ of the paper: keeps the division finite, no privacy figure
 
     def __post_init__(self) -> None:
-        _check_step(self.step)
-        for name, beta in (("beta1", self.beta1), ("beta2", self.beta2)):
-            require(0.0 <= beta < 1.0, f"{name} must be at least 0 and below 1, got {beta}")
-        require(0.0 < self.tiny < float("inf"), f"tiny must be above 0, got {self.tiny}")
+        require_range("step", self.step, above=0.0)
+        require_range("beta1", self.beta1, least=0.0, below=1.0)
+        require_range("beta2", self.beta2, least=0.0, below=1.0)
+        require_range("tiny", self.tiny, above=0.0)
 
     def start(self, size: int) -> Memory:
         return {"first": np.zeros(size), "second": np.zeros(size), "count": np.zeros(1)}
@@ -114,11 +138,55 @@ class Adam:
         return theta + self.step * corrected / scale, {"first": first, "second": second, "count": count}
 
 
-def _check_step(step: float) -> None:
-    require(0.0 < step < float("inf"), f"step must be above 0, got {step}")
+@dataclass(frozen=True)
+class Rprop(Server):
+    """Rprop: θ ← θ + η·sgn(u), each parameter with its own η (Riedmiller and Braun 1993; Hartmann et al. 2019, eqs 1, 2).
+
+    Only the sign of a coordinate moves it; its step grows while the sign stays and shrinks when it turns, so a round
+    changes a parameter by at most `most`, whatever clients send. The factors are those of the original paper, which Igel
+    and Hüsken (2003) keep. The Firefox study's public server code had α = 2, β = 0.6, steps of 1 to 3 points and 2 to
+    begin with, and adapts from the second iteration on, where the paper's text says that the second step still has its
+    first length; the text is followed.
+    """
+
+    kind: ClassVar[str] = "rprop"
+
+    initial: float = 0.05  # η(0) = η(1)
+    alpha: float = 1.2  # α
+    beta: float = 0.5  # β
+    least: float = 0.01  # η_min
+    most: float = 1.0  # η_max
+
+    def __post_init__(self) -> None:
+        require(
+            0.0 < self.least <= self.initial <= self.most < math.inf,
+            "rprop.bad-steps",
+            f"expected 0 < least ≤ initial ≤ most, got {self.least}, {self.initial}, {self.most}",
+        )
+        require(
+            0.0 < self.beta < 1.0 < self.alpha < math.inf,
+            "rprop.bad-factors",
+            f"expected beta < 1 < alpha, got {self.beta} and {self.alpha}",
+        )
+
+    def start(self, size: int) -> Memory:
+        return {"step": np.full(size, self.initial), "sign": np.zeros(size), "count": np.zeros(1)}
+
+    def advance(self, theta: Doubles, update: Doubles, memory: Memory) -> tuple[Doubles, Memory]:
+        sign = np.sign(update)
+        count = memory["count"] + 1.0
+        step = memory["step"]
+        if count[0] > 2:
+            step = adapt(step, sign * memory["sign"], self.alpha, self.beta, self.least, self.most)
+        return theta + step * sign, {"step": step, "sign": sign, "count": count}
 
 
-Server = Add | Momentum | Adam | Rprop
+def adapt(step: Doubles, agreement: Doubles, alpha: float, beta: float, least: float, most: float) -> Doubles:
+    """Return η(t), eq. 2: longer where two signs agree, shorter where they differ, the same where one of them is 0."""
+    longer, shorter = np.minimum(step * alpha, most), np.maximum(step * beta, least)
+    return np.where(agreement > 0.0, longer, np.where(agreement < 0.0, shorter, step))
+
+
 SERVERS: Family[Server] = Family(
-    "server optimiser", Add, Momentum, Adam, Rprop
+    "server optimiser", Add, Momentum, Adam, Rprop, base=Server, word="server"
 )  # a new one: its class, and its name here

@@ -19,9 +19,8 @@ from quorank.federation.gathering import Gathering
 from quorank.federation.personal import Split
 from quorank.federation.rounds import Federation, Gathered, State
 from quorank.federation.wire import Reply, Task
-from quorank.learning import Evolution
 from quorank.learning.simulation import STATISTICS, Privatise, Simulation, Work, World
-from quorank.privacy import Mechanism, Plain, RandomisedResponse, Setting
+from quorank.privacy import Mechanism, Plain, Setting
 from quorank.privacy.mechanisms.randomised_response import metric_values
 
 Sent = Callable[[Integers, Doubles], None]
@@ -137,7 +136,9 @@ class Simulator:
         step = self._step(count)
         spans = [(start, min(start + step, count)) for start in range(0, count, step)]
         personal = None if state.personal is None else state.personal.copy()
-        alone = federation.aggregation.single_updates or federation.attack is not None or sent is not None
+        alone = (
+            federation.aggregation.needs_single_updates or federation.attack is not None or sent is not None
+        )
         rows = np.empty((count, size + STATISTICS)) if alone else None
         if played is not None:
             rows, spans = played.rows, []
@@ -287,7 +288,7 @@ class Simulator:
     @cached_property
     def _privatise(self) -> Privatise | None:
         privacy, learner, seed = self.federation.privacy, self.federation.learner, self.simulation.seed
-        if not isinstance(privacy, RandomisedResponse) or not isinstance(learner, Evolution):
+        if not privacy.protects_metric:
             return None
         values = metric_values(learner.metric, self.simulation.k)
         return lambda measured, round_, clients: privacy.privatise(measured, values, seed, round_, clients)

@@ -16,7 +16,8 @@ from quorank.arrays import Doubles, Integers, Uint32s, Uint64s
 from quorank.compiled import kernel
 from quorank.data.ranking import LANES
 from quorank.draws import BATCH, Purpose, fill_normal, key_of, philox
-from quorank.errors import require
+from quorank.errors import require, require_range
+from quorank.learning.learner import Learner
 from quorank.learning.simulation import STATISTICS, Work, World, draw_query, list_ndcg
 from quorank.metrics.evaluator import top_k
 from quorank.rankers.scoring import pack, score_rows
@@ -24,10 +25,14 @@ from quorank.users.clicks import click_list
 
 
 @dataclass(frozen=True)
-class Evolution:
+class Evolution(Learner):
     """θ_s ~ N(φ, σ²I) in antithetic pairs; the reward is measured on the clicks of deterministic lists."""
 
     kind: ClassVar[str] = "evolution"
+    learns_on_client: ClassVar[bool] = False
+    needs_gradient: ClassVar[bool] = False
+    sends_metric: ClassVar[bool] = True
+    estimates_gradient: ClassVar[bool] = True
 
     sigma: float = 0.01  # σ
     metric: Literal["maxrr", "ndcg"] = (
@@ -35,13 +40,23 @@ class Evolution:
     )
 
     def __post_init__(self) -> None:
-        require(0.0 < self.sigma < float("inf"), f"sigma must be above 0, got {self.sigma}")
+        require_range("sigma", self.sigma, above=0.0)
+
+    def check(self, interactions: int) -> None:
+        require(
+            interactions % 2 == 0,
+            "evolution.odd-interactions",
+            "must be even for evolution strategies, which rank half of them by each antithetic perturbation, got "
+            f"{interactions}",
+            "interactions",
+        )
 
     def updates(self, work: Work, rows: Doubles) -> None:
-        """rows[i] = the term of eq. 4 that the server rebuilds from the message of clients[i], then its STATISTICS."""
+        """Fill rows[i] with the term of eq. 4 that the server rebuilds from the message of clients[i]."""
         interactions, size = int(work.interactions.max(initial=0)), len(work.theta)
         require(
             interactions % 2 == 0 and bool(np.all(work.interactions == interactions)),
+            "evolution.uneven-interactions",
             f"evolution strategies need one even number of interactions for all clients, got {interactions}",
         )
         seeds = np.empty(len(work.clients), dtype=np.uint32)

@@ -14,7 +14,8 @@ import numpy as np
 from quorank.arrays import Booleans, Doubles, Floats, Integers
 from quorank.compiled import kernel
 from quorank.data.ranking import LANES
-from quorank.errors import require
+from quorank.errors import require, require_range
+from quorank.learning.learner import Learner, PDGDStep
 from quorank.learning.pairs import last_included, pair_coefficients
 from quorank.learning.plackett_luce import LINE, Scratch, ask_ahead, sample_list, scratch_for
 from quorank.learning.simulation import STATISTICS, Work, World, draw_query, list_ndcg
@@ -23,7 +24,7 @@ from quorank.users.clicks import click_list
 
 
 @dataclass(frozen=True)
-class PDGD:
+class PDGD(Learner):
     """θ ← θ + η ∇f after each interaction (algorithm 1), or once with the sum over a batch (the batched baseline)."""
 
     kind: ClassVar[str] = "pdgd"
@@ -33,20 +34,23 @@ class PDGD:
     proximal: float = 0.0  # μ of FedProx (Li et al. 2020): each step also goes −η·μ·(θ − θ of the round)
 
     def __post_init__(self) -> None:
-        require(0.0 < self.eta < float("inf"), f"eta must be above 0, got {self.eta}")
+        require_range("eta", self.eta, above=0.0)
         require(
             0.0 <= self.proximal * self.eta <= 2.0,
-            f"proximal must be at least 0 and at most 2/eta, or steps overshoot, got {self.proximal}",
+            "pdgd.proximal-overshoots",
+            f"must be at least 0 and at most 2/eta, or steps overshoot, got {self.proximal}",
+            "proximal",
         )
 
+    @property
+    def pdgd_step(self) -> PDGDStep:
+        return PDGDStep(self.eta, self.step == "batch", self.eta * self.proximal)
+
     def updates(self, work: Work, rows: Doubles) -> None:
-        """rows[i] = the update of clients[i] after its interactions, then its STATISTICS."""
         simulate_clients(
             work.world,
             work.theta,
-            self.eta,
-            self.step == "batch",
-            self.eta * self.proximal,
+            *self.pdgd_step,
             work.round,
             work.clients,
             work.interactions,

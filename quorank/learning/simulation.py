@@ -78,23 +78,33 @@ class Simulation:
     k: int = 10  # documents shown
     who: Who | None = None  # how clients differ; None: all alike
 
+    @cached_property
+    def inputs(self) -> RankingData:
+        """The lists as the ranker scores them."""
+        return self.ranker.prepared(self.data)
+
     def world(self) -> World:
-        require(self.data.n_queries >= 1, "there is no query to search for")
+        """Return the arrays that cohort kernels read."""
+        data = self.inputs
+        require(data.n_queries >= 1, "simulation.no-query", "there is no query to search for")
         alike = np.zeros(1, dtype=np.int64)
-        who = self.who or Who(alike, alike, np.array([self.data.n_queries]), alike, (self.users,))
+        who = self.who or Who(alike, alike, np.array([data.n_queries]), alike, (self.users,))
         tables = [model.tables(self.grades, self.k) for model in who.click_models]
-        lowest, highest = int(self.data.labels.min(initial=0)), self.data.max_label
+        lowest, highest = int(data.labels.min(initial=0)), data.max_label
         grades = min(len(table.click) for table in tables)
         require(
             lowest >= 0 and highest < grades,
+            "simulation.label-out-of-range",
             f"labels must lie in 0..{grades - 1} for these users, got {lowest}..{highest}",
         )
-        require(bool((who.query_count >= 1).all()), "a client has no query to search for")
+        require(
+            bool((who.query_count >= 1).all()), "simulation.no-query", "a client has no query to search for"
+        )
         return World(
-            self.data.padded,
-            self.data.labels,
-            self.data.offsets,
-            ideal_dcg(self.data, self.k),
+            data.padded,
+            data.labels,
+            data.offsets,
+            ideal_dcg(data, self.k),
             discounts(self.k),
             np.exp2(np.arange(128, dtype=np.float64)) - 1.0,
             np.array([table.examine for table in tables]),
@@ -108,10 +118,10 @@ class Simulation:
             key_of(self.seed, Purpose.QUERY),
             key_of(self.seed, Purpose.RANKING),
             key_of(self.seed, Purpose.CLICK),
-            self.data.n_features,
+            data.n_features,
             self.ranker.hidden,
             self.k,
-            self.data.longest,
+            data.longest,
         )
 
     @cached_property

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -129,6 +130,11 @@ class Evaluator:
     no_relevant: NoRelevant = "skip"
     threads: int = 1
 
+    @cached_property
+    def _inputs(self) -> RankingData:
+        """The lists as the ranker scores them."""
+        return self.ranker.prepared(self.data)
+
     def warm(self) -> None:
         """Compile, or load from the cache, so that the first evaluation is timed like the others."""
         nothing = replace(
@@ -143,10 +149,15 @@ class Evaluator:
 
     def per_query(self, thetas: Sequence[Doubles] | Doubles) -> tuple[Doubles, Doubles]:
         """(rankers, queries) of nDCG@k and of the reciprocal rank of the first relevant document; 0 without any."""
-        data, hidden, stride = self.data, self.ranker.hidden, self.data.padded.shape[1]
-        ideal, size = ideal_dcg(data, self.k), self.ranker.size(data.n_features)
+        data, hidden = self._inputs, self.ranker.hidden
+        stride = data.padded.shape[1]
+        ideal, size = ideal_dcg(data, self.k), self.ranker.size(self.data.n_features)
         for theta in thetas:
-            require(np.shape(theta) == (size,), f"this ranker has {size} parameters, got {np.shape(theta)}")
+            require(
+                np.shape(theta) == (size,),
+                "ranker.wrong-size",
+                f"this ranker has {size} parameters, got {np.shape(theta)}",
+            )
         packed = np.zeros((len(thetas), packed_size(hidden, stride)), dtype=np.float32)
         for row, theta in zip(packed, thetas, strict=True):
             pack(np.ascontiguousarray(theta, dtype=np.float64), hidden, data.n_features, stride, row)

@@ -88,7 +88,7 @@ class LeavingDesk:
         )
         self._federation = self.coordinator.federation
         require(
-            self._federation.beta == 0.0,
+            self._federation.aggregation.history == 0.0,
             "rules that judge clients by their history need everyone in every round, so nobody can leave; take history out",
         )
         self.driver.notice = self.notice

@@ -134,7 +134,7 @@ class Service:
         )
         driver.seen = self._seen
         coordinator = self.coordinator
-        if coordinator.federation.beta == 0.0:
+        if coordinator.federation.aggregation.history == 0.0:
             self.desk = LeavingDesk(coordinator, driver, self._keys, self._start)
         player = self.desk or driver
         while not coordinator.done:

@@ -11,27 +11,36 @@ from quorank.errors import require
 from quorank.parts import Family
 from quorank.rankers.linear import Linear
 from quorank.rankers.mlp import MLP
+from quorank.rankers.ranker import Ranker
 from quorank.rankers.scoring import pack, packed_size, score_rows, width_of
 
-Ranker = Linear | MLP
-RANKERS: Family[Ranker] = Family("ranker", Linear, MLP)  # a new ranker: its file, and its name here
+RANKERS: Family[Ranker] = Family(
+    "ranker", Linear, MLP, base=Ranker
+)  # a new ranker: its file, and its name here
 
 __all__ = ["MLP", "RANKERS", "Linear", "Ranker", "scores"]
 
 
 def scores(ranker: Ranker, theta: Doubles, features: npt.ArrayLike | RankingData) -> Floats:
-    """f_θ of every row of `features` (rows, n_features)."""
+    """Return f_θ of every row of `features` (rows, n_features)."""
     if isinstance(features, RankingData):
-        padded, n = features.padded, features.n_features
+        n, padded = features.n_features, ranker.prepared(features).padded
     else:
         dense = np.asarray(features, dtype=np.float32)
-        padded, n = pad(dense), dense.shape[1]
+        n, padded = dense.shape[1], pad(ranker.transform(dense))
     require(
         np.shape(theta) == (ranker.size(n),),
+        "ranker.wrong-size",
         f"this ranker has {ranker.size(n)} parameters for {n} features, got {np.shape(theta)}",
     )
     packed = np.zeros(packed_size(ranker.hidden, padded.shape[1]), dtype=np.float32)
-    pack(np.ascontiguousarray(theta, dtype=np.float64), ranker.hidden, n, padded.shape[1], packed)
+    pack(
+        np.ascontiguousarray(theta, dtype=np.float64),
+        ranker.hidden,
+        ranker.inputs(n),
+        padded.shape[1],
+        packed,
+    )
     out = np.empty(len(padded), dtype=np.float32)
     score_rows(
         packed,

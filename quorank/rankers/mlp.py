@@ -1,4 +1,4 @@
-"""A ranker with one hidden layer: f(x) = v·relu(Wx + b)."""
+"""The ranker with one hidden layer: f(x) = v·relu(Wx + b)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import numpy as np
 
 from quorank.arrays import Doubles
 from quorank.draws import Purpose, normals
-from quorank.errors import require
+from quorank.errors import require_range
+from quorank.rankers.ranker import Ranker
 
 
 @dataclass(frozen=True)
-class MLP:
-    """θ holds W (hidden × n_features), b (hidden), v (hidden) one after the other; no output bias, since it ranks nothing.
+class MLP(Ranker):
+    """Scores v·relu(Wx + b), without an output bias, which would change no ranking.
 
     `start = "zero"` is what the published evolution strategies use; gradients need broken symmetry, so the default
     draws W and v from N(0, 1/inputs) and starts b at zero.
@@ -26,11 +27,11 @@ class MLP:
     start: Literal["scaled", "zero"] = "scaled"
 
     def __post_init__(self) -> None:
-        require(1 <= self.hidden <= 4096, f"hidden must be between 1 and 4096, got {self.hidden}")
+        require_range("hidden", self.hidden, least=1, most=4096)
 
-    def size(self, n_features: int) -> int:
-        """Parameters for lists of `n_features`."""
-        return (n_features + 2) * self.hidden
+    @property
+    def starts_flat(self) -> bool:
+        return self.start == "zero"
 
     def initial(self, n_features: int, seed: int) -> Doubles:
         if self.start == "zero":

@@ -6,8 +6,7 @@ update points downhill, against the gradient.
 
 from __future__ import annotations
 
-from quorank.federation.rprop import Rprop, adapt
-from quorank.federation.servers import Adam, Add, Momentum
+from quorank.federation.servers import Adam, Add, Momentum, Rprop, adapt
 from quorank.parts import Family
 
 __all__ = ["OPTIMISERS", "SUITED", "Optimiser", "Rprop", "adapt"]

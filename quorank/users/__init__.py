@@ -2,12 +2,12 @@
 
 from quorank.parts import Family
 from quorank.users.cascade import Cascade
+from quorank.users.click_model import ClickModel
 from quorank.users.clicks import ClickTables, simulate_clicks
 from quorank.users.position import PositionBased
 
-ClickModel = Cascade | PositionBased
 CLICK_MODELS: Family[ClickModel] = Family(
-    "click model", Cascade, PositionBased
+    "click model", Cascade, PositionBased, base=ClickModel, word="users"
 )  # a new one: its file, its name here
 
 __all__ = ["CLICK_MODELS", "Cascade", "ClickModel", "ClickTables", "PositionBased", "simulate_clicks"]

@@ -8,12 +8,13 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from quorank.errors import require
+from quorank.users.click_model import ClickModel
 from quorank.users.clicks import ClickTables
 from quorank.users.presets import CLICK, STOP, Preset, check_probabilities, check_range, preset_of
 
 
 @dataclass(frozen=True)
-class Cascade:
+class Cascade(ClickModel):
     """P(click | label), then P(stop | click, label). A preset gives both for 3 or 5 grades; own tables override it."""
 
     kind: ClassVar[str] = "cascade"
@@ -26,7 +27,11 @@ class Cascade:
     def __post_init__(self) -> None:
         check_range("click", self.click)
         check_range("stop", self.stop)
-        require((self.click is None) == (self.stop is None), "give click and stop together, or neither")
+        require(
+            (self.click is None) == (self.stop is None),
+            "click-model.incomplete",
+            "give click and stop together, or neither",
+        )
 
     def tables(self, grades: int, k: int) -> ClickTables:
         """The tables for data with this many grades and lists of k."""

@@ -8,12 +8,13 @@ from typing import ClassVar
 import numpy as np
 
 from quorank.errors import require
+from quorank.users.click_model import ClickModel
 from quorank.users.clicks import ClickTables
 from quorank.users.presets import CLICK, Preset, check_probabilities, check_range, preset_of
 
 
 @dataclass(frozen=True)
-class PositionBased:
+class PositionBased(ClickModel):
     """P(click) = (1/rank)^η · P(click | label); nobody stops early. The label's part is a cascade preset's."""
 
     kind: ClassVar[str] = "position"

@@ -1,4 +1,4 @@
-"""Results that must stay as they are: digests of ranker.json, history.parquet and ledger.json of runs that use every part."""
+"""Results that must stay as they are: digests of the files of runs that use every part."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def golden(name: str) -> Experiment:
 
 
 def content_of(file: Path) -> bytes:
-    """The bytes of a file; of Parquet its columns' names, types and values, since a file also names the library's version."""
+    """The bytes of a file; of Parquet the columns alone, since a file also names the version of its library."""
     content = file.read_bytes()
     if file.suffix != ".parquet":
         return content

@@ -99,7 +99,7 @@ def test_names_of_cells_are_distinct_single_directories(text: str) -> None:
         ("[grid]\nseed = [1, -1]\n", r"my.toml line 9: seed: .* got -1"),
         ("[grid]\nseed = []\n", r"my.toml line 9: grid.seed: expected a list of values"),
         ("[grid]\nseed = 3\n", r"my.toml line 9: grid.seed: expected a list of values, got 3"),
-        ('[grid]\n"federation.clients" = [5, 0]\n', r"my.toml line 9: federation: clients .* got 0"),
+        ('[grid]\n"federation.clients" = [5, 0]\n', r"my.toml line 9: federation.clients: .* got 0"),
         ('[grid]\n"users.preset" = ["perfect", "lazy"]\n', r"my.toml line 9: users.preset: .* got 'lazy'"),
         ('[grid]\n"users.presett" = ["perfect"]\n', r"my.toml line 9: users.presett: .*'preset'"),
         ('[grid]\n\n"nothing.at.all" = [1]\n', r"my.toml.*: nothing: unknown section"),

@@ -14,7 +14,6 @@ from quorank.federation.rules.geometric_median import GeometricMedian
 from quorank.federation.rules.krum import Krum, MultiKrum
 from quorank.federation.rules.mixing import Mixing, mix
 from quorank.federation.rules.trimmed import Median, TrimmedMean
-from quorank.federation.trusted import trust_scores, trusted_mean
 
 
 def combine(rule, updates) -> np.ndarray:
@@ -167,29 +166,3 @@ def test_mixing_averages_the_nearest(cohort) -> None:
     np.testing.assert_allclose(
         combine(Mixing(m), updates), combine(TrimmedMean(m), mixed), rtol=1e-11, atol=1e-11
     )
-
-
-@given(cohorts(least=1))
-def test_trust_is_the_positive_part_of_the_cosine(cohort) -> None:
-    updates, _ = cohort
-    reference = np.random.default_rng(5).normal(size=updates.shape[1])
-    scores = [max(0.0, float(x @ reference / np.linalg.norm(x) / np.linalg.norm(reference))) for x in updates]
-    np.testing.assert_allclose(trust_scores(updates, reference), scores, rtol=1e-9, atol=1e-12)
-    found = trusted_mean(updates, reference)
-    if sum(scores) > 0:
-        length = np.linalg.norm(reference)
-        scaled = [s * x * length / np.linalg.norm(x) for s, x in zip(scores, updates, strict=True)]
-        np.testing.assert_allclose(found, np.sum(scaled, axis=0) / sum(scores), rtol=1e-9, atol=1e-12)
-    else:
-        assert not found.any()
-
-
-def test_a_reversed_or_inflated_update_gets_nothing_from_trust() -> None:
-    honest = np.array([[1.0, 0.0], [1.0, 0.1], [1.0, -0.1]])
-    reference = np.array([2.0, 0.0])
-    np.testing.assert_allclose(
-        trusted_mean(np.vstack((honest, [[-1e6, 3.0]])), reference), trusted_mean(honest, reference)
-    )
-    inflated = trusted_mean(np.vstack((honest, [[1e9, 0.0]])), reference)
-    assert np.linalg.norm(inflated) <= 2.0
-    assert not trusted_mean(honest, np.zeros(2)).any()

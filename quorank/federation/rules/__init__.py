@@ -1,12 +1,32 @@
-"""How a cohort's updates become one: the mean of sums, and the rules that look at single updates."""
+"""How a cohort's updates become one: the mean of their sum, and the robust rules that look at single updates."""
 
 from __future__ import annotations
 
+from quorank.federation.rules.bulyan import Bulyan
+from quorank.federation.rules.centred_clipping import CentredClipping
+from quorank.federation.rules.geometric_median import GeometricMedian
+from quorank.federation.rules.krum import Krum, MultiKrum
 from quorank.federation.rules.mean import Mean
-from quorank.federation.rules.robust import AGGREGATION_RULES, Robust
+from quorank.federation.rules.mixing import Mixing
+from quorank.federation.rules.rule import Aggregation
+from quorank.federation.rules.trimmed import Median, TrimmedMean
 from quorank.parts import Family
 
-Aggregation = Mean | Robust
 AGGREGATIONS: Family[Aggregation] = Family(
-    "aggregation", Mean, *AGGREGATION_RULES
-)  # a new rule: its file, and its name in robust.py
+    "aggregation",
+    Mean,
+    Krum,
+    MultiKrum,
+    TrimmedMean,
+    Median,
+    Bulyan,
+    CentredClipping,
+    GeometricMedian,
+    Mixing,
+    base=Aggregation,
+)  # a new rule: its file, and its name here
+
+__all__ = [
+    "AGGREGATIONS", "Aggregation", "Bulyan", "CentredClipping", "GeometricMedian", "Krum", "Mean", "Median", "Mixing",
+    "MultiKrum", "TrimmedMean",
+]  # fmt: skip

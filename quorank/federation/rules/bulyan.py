@@ -15,7 +15,7 @@ import numpy as np
 from quorank.arrays import Booleans, Doubles, Integers
 from quorank.compiled import kernel
 from quorank.federation.rules.distances import distances
-from quorank.federation.rules.rows import check_byzantine, check_cohort, content_rows
+from quorank.federation.rules.rule import RobustRule
 from quorank.federation.rules.trimmed import by_coordinate
 
 ROUNDING = 1e-12
@@ -23,25 +23,17 @@ ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
-class Bulyan:
+class Bulyan(RobustRule):
     """Krum's choices, then the mean around the median. Equal scores are decided by the bytes of the updates."""
 
     kind: ClassVar[str] = "bulyan"
-    single_updates: ClassVar[bool] = True
 
-    byzantine: int = 1  # f of the paper
-
-    def __post_init__(self) -> None:
-        check_byzantine(self.kind, self.byzantine)
-
-    def check(self, n: int) -> None:
+    def least_cohort(self) -> int:
         """n ≥ 4m + 3, without which malicious values may outnumber honest ones in the second step."""
-        check_cohort(self.kind, self.byzantine, n, 4 * self.byzantine + 3)
+        return 4 * self.byzantine + 3
 
-    def combine_all(self, updates: Doubles, weights: Doubles) -> Doubles:
+    def combine_rows(self, rows: Doubles) -> Doubles:
         """The mean of the n − 4m values around the median of what Krum chose, for every parameter."""
-        rows = content_rows(self.kind, updates, weights)
-        self.check(len(rows))
         chosen = successive_krum(rows, self.byzantine)
         return mean_around_median(by_coordinate(rows[chosen]), len(rows) - 4 * self.byzantine)
 

@@ -13,40 +13,32 @@ from typing import ClassVar
 import numpy as np
 
 from quorank.arrays import Doubles
-from quorank.errors import require
+from quorank.errors import require_range
 from quorank.federation.rules.distances import distances_to, weighted_sum
-from quorank.federation.rules.rows import check_byzantine, check_cohort, content_rows
+from quorank.federation.rules.rule import RobustRule
 from quorank.federation.rules.trimmed import coordinate_median
 
 
 @dataclass(frozen=True)
-class CentredClipping:
+class CentredClipping(RobustRule):
     """`radius` is τ; by default it is the median distance of the updates to the centre, anew in every step, so that it
     follows the learning. `byzantine` is only held against the cohort.
     """
 
     kind: ClassVar[str] = "centred-clipping"
-    single_updates: ClassVar[bool] = True
 
     byzantine: int = 0  # m
     radius: float | None = None  # τ
     iterations: int = 5  # L
 
     def __post_init__(self) -> None:
-        check_byzantine(self.kind, self.byzantine)
-        require(
-            self.radius is None or 0.0 < self.radius < float("inf"),
-            f"radius must be above 0, got {self.radius}",
-        )
-        require(self.iterations >= 1, f"iterations must be at least 1, got {self.iterations}")
+        super().__post_init__()
+        if self.radius is not None:
+            require_range("radius", self.radius, above=0.0)
+        require_range("iterations", self.iterations, least=1)
 
-    def check(self, n: int) -> None:
-        check_cohort(self.kind, self.byzantine, n)
-
-    def combine_all(self, updates: Doubles, weights: Doubles) -> Doubles:
+    def combine_rows(self, rows: Doubles) -> Doubles:
         """The centre after L steps."""
-        rows = content_rows(self.kind, updates, weights)
-        self.check(len(rows))
         centre = coordinate_median(rows)
         for _ in range(self.iterations):
             centre = clipped_step(rows, centre, self.radius)

@@ -12,35 +12,29 @@ from typing import ClassVar
 import numpy as np
 
 from quorank.arrays import Doubles
-from quorank.errors import require
+from quorank.errors import require_range
 from quorank.federation.rules.distances import distances_to, weighted_sum
-from quorank.federation.rules.rows import check_byzantine, check_cohort, content_rows
+from quorank.federation.rules.rule import RobustRule
 from quorank.federation.rules.trimmed import coordinate_median
 
 
 @dataclass(frozen=True)
-class GeometricMedian:
+class GeometricMedian(RobustRule):
     """Smoothed Weiszfeld steps from the coordinate-wise median. `byzantine` is only held against the cohort."""
 
     kind: ClassVar[str] = "geometric-median"
-    single_updates: ClassVar[bool] = True
 
     byzantine: int = 0  # m
     smoothing: float = 1e-6  # ν, as a share of the median distance to the start
     iterations: int = 100  # R, at most
 
     def __post_init__(self) -> None:
-        check_byzantine(self.kind, self.byzantine)
-        require(0.0 < self.smoothing < 1.0, f"smoothing must lie between 0 and 1, got {self.smoothing}")
-        require(self.iterations >= 1, f"iterations must be at least 1, got {self.iterations}")
+        super().__post_init__()
+        require_range("smoothing", self.smoothing, above=0.0, below=1.0)
+        require_range("iterations", self.iterations, least=1)
 
-    def check(self, n: int) -> None:
-        check_cohort(self.kind, self.byzantine, n)
-
-    def combine_all(self, updates: Doubles, weights: Doubles) -> Doubles:
+    def combine_rows(self, rows: Doubles) -> Doubles:
         """The point from which the updates are nearest in sum."""
-        rows = content_rows(self.kind, updates, weights)
-        self.check(len(rows))
         return geometric_median(rows, self.smoothing, self.iterations)
 
 

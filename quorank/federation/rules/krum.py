@@ -17,54 +17,38 @@ import numpy as np
 
 from quorank.arrays import Doubles, Integers
 from quorank.federation.rules.distances import distances, distances_to, is_direct
-from quorank.federation.rules.rows import check_byzantine, check_cohort, content_rows
+from quorank.federation.rules.rule import RobustRule
 
 UNSURE = 1e-9
 """Scores that differ by a smaller share may owe their order to the rounding of a matrix product."""
 
 
 @dataclass(frozen=True)
-class Krum:
+class Krum(RobustRule):
     """θ_g = arg min_θi s(i), eq. 5.2. Equal scores are decided by the bytes of the updates, not by who sent them."""
 
     kind: ClassVar[str] = "krum"
-    single_updates: ClassVar[bool] = True
 
-    byzantine: int = 1  # m
-
-    def __post_init__(self) -> None:
-        check_byzantine(self.kind, self.byzantine)
-
-    def check(self, n: int) -> None:
+    def least_cohort(self) -> int:
         """Krum looks at n − m − 2 neighbours, so there must be one."""
-        check_cohort(self.kind, self.byzantine, n, self.byzantine + 3)
+        return self.byzantine + 3
 
-    def combine_all(self, updates: Doubles, weights: Doubles) -> Doubles:
-        """The update with the lowest score."""
-        rows = content_rows(self.kind, updates, weights)
-        self.check(len(rows))
+    def combine_rows(self, rows: Doubles) -> Doubles:
+        """Return the update with the lowest score."""
         return np.array(rows[lowest(rows, self.byzantine, 1)[0]])
 
 
 @dataclass(frozen=True)
-class MultiKrum:
+class MultiKrum(RobustRule):
     """The mean of the f = n − m updates with the lowest scores, eq. 5.3."""
 
     kind: ClassVar[str] = "multi-krum"
-    single_updates: ClassVar[bool] = True
 
-    byzantine: int = 1  # m
+    def least_cohort(self) -> int:
+        return self.byzantine + 3
 
-    def __post_init__(self) -> None:
-        check_byzantine(self.kind, self.byzantine)
-
-    def check(self, n: int) -> None:
-        check_cohort(self.kind, self.byzantine, n, self.byzantine + 3)
-
-    def combine_all(self, updates: Doubles, weights: Doubles) -> Doubles:
-        """(1/f)·Σ of the f updates with the lowest scores."""
-        rows = content_rows(self.kind, updates, weights)
-        self.check(len(rows))
+    def combine_rows(self, rows: Doubles) -> Doubles:
+        """Return (1/f)·Σ of the f updates with the lowest scores."""
         chosen = lowest(rows, self.byzantine, len(rows) - self.byzantine)
         return np.asarray(rows[chosen].mean(axis=0), dtype=np.float64)
 

@@ -20,10 +20,10 @@ import numpy as np
 
 from quorank.arrays import Doubles, Integers
 from quorank.compiled import kernel
-from quorank.errors import require
+from quorank.errors import require_range
 from quorank.federation.rules.distances import distances
 from quorank.federation.rules.geometric_median import geometric_median
-from quorank.federation.rules.rows import check_byzantine, check_cohort, content_rows
+from quorank.federation.rules.rule import RobustRule
 from quorank.federation.rules.trimmed import coordinate_median, trimmed_mean
 
 COLUMNS = 128
@@ -31,27 +31,20 @@ COLUMNS = 128
 
 
 @dataclass(frozen=True)
-class Mixing:
+class Mixing(RobustRule):
     """Mix, then aggregate by the rule named in `then`. Equal distances are decided by the bytes of the updates."""
 
     kind: ClassVar[str] = "nearest-neighbour-mixing"
-    single_updates: ClassVar[bool] = True
 
-    byzantine: int = 1  # f of the paper
     then: Literal["trimmed-mean", "median", "geometric-median"] = "trimmed-mean"
     history: float = 0.0  # β, how much of a client's past its update is judged with
 
     def __post_init__(self) -> None:
-        check_byzantine(self.kind, self.byzantine)
-        require(0.0 <= self.history < 1.0, f"history must be at least 0 and below 1, got {self.history}")
+        super().__post_init__()
+        require_range("history", self.history, least=0.0, below=1.0)
 
-    def check(self, n: int) -> None:
-        check_cohort(self.kind, self.byzantine, n)
-
-    def combine_all(self, updates: Doubles, weights: Doubles) -> Doubles:
+    def combine_rows(self, rows: Doubles) -> Doubles:
         """The rule `then` of the mixed updates."""
-        rows = content_rows(self.kind, updates, weights)
-        self.check(len(rows))
         mixed = mix(rows, self.byzantine)
         if self.then == "trimmed-mean":
             return trimmed_mean(mixed, self.byzantine)

@@ -13,50 +13,32 @@ from typing import ClassVar
 import numpy as np
 
 from quorank.arrays import Doubles
-from quorank.federation.rules.rows import check_byzantine, check_cohort, content_rows
+from quorank.federation.rules.rule import RobustRule
 
 
 @dataclass(frozen=True)
-class TrimmedMean:
+class TrimmedMean(RobustRule):
     """Without the β = m largest and the m smallest values of a parameter, the mean of the n − 2m others, eq. 5.4."""
 
     kind: ClassVar[str] = "trimmed-mean"
-    single_updates: ClassVar[bool] = True
 
     byzantine: int = 1  # β = m
 
-    def __post_init__(self) -> None:
-        check_byzantine(self.kind, self.byzantine)
-
-    def check(self, n: int) -> None:
-        check_cohort(self.kind, self.byzantine, n)
-
-    def combine_all(self, updates: Doubles, weights: Doubles) -> Doubles:
+    def combine_rows(self, rows: Doubles) -> Doubles:
         """The trimmed mean of every parameter."""
-        rows = content_rows(self.kind, updates, weights)
-        self.check(len(rows))
         return trimmed_mean(rows, self.byzantine)
 
 
 @dataclass(frozen=True)
-class Median:
+class Median(RobustRule):
     """The median of every parameter, eq. 5.5. It uses no m; a given one is only held against the cohort."""
 
     kind: ClassVar[str] = "median"
-    single_updates: ClassVar[bool] = True
 
     byzantine: int = 0  # m
 
-    def __post_init__(self) -> None:
-        check_byzantine(self.kind, self.byzantine)
-
-    def check(self, n: int) -> None:
-        check_cohort(self.kind, self.byzantine, n)
-
-    def combine_all(self, updates: Doubles, weights: Doubles) -> Doubles:
+    def combine_rows(self, rows: Doubles) -> Doubles:
         """The median of every parameter; of an even number of clients the mean of the two middle values."""
-        rows = content_rows(self.kind, updates, weights)
-        self.check(len(rows))
         return coordinate_median(rows)
 
 

@@ -18,7 +18,7 @@ the seed can take it off again. A coordinator in earnest has a secret in the see
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
@@ -32,6 +32,7 @@ from quorank.privacy.accounting import Accountant
 from quorank.privacy.mechanisms.clipping import check_releases, clip_updates
 from quorank.privacy.mechanisms.integer_sums import check_dropouts
 from quorank.privacy.mechanisms.mechanism import Mechanism, Memory, Sum
+from quorank.privacy.mechanisms.privacy import Privacy
 from quorank.privacy.mechanisms.setting import Setting
 from quorank.privacy.streams import Seed, fill_normal, key_for
 
@@ -44,7 +45,7 @@ FARTHEST = 1e3
 
 
 @dataclass(frozen=True)
-class ClippedGaussian:
+class ClippedGaussian(Privacy):
     """Whole-run, client-level (ε, δ) differential privacy of all rankers and of every noisy sum."""
 
     kind: ClassVar[str] = "gaussian"
@@ -88,6 +89,28 @@ class ClippedGaussian:
             self.sum == "plain" or self.over_rounds == "independent",
             "secure sums take independent noise in every round: leave over_rounds out",
         )
+
+    @property
+    def hides_single_updates(self) -> bool:
+        return self.sum == "secure"
+
+    @property
+    def noise_on_sums(self) -> bool:
+        return self.sum == "plain"
+
+    @property
+    def relies_on_secret_cohorts(self) -> bool:
+        return self.sum == "plain"
+
+    @property
+    def longest_update(self) -> float:
+        return self.clip
+
+    def without_masks(self) -> ClippedGaussian:
+        return replace(self, masks=False)
+
+    def recommended_step(self, setting: Setting) -> float:
+        return recommended_step(setting, self.multiplier(setting), self.clip)
 
     def multiplier(self, setting: Setting) -> float:
         """z: as given, or the smallest that keeps the whole run within (ε, δ)."""

@@ -9,7 +9,7 @@ same distribution.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -22,6 +22,7 @@ from quorank.errors import require
 from quorank.privacy.mechanisms.clipping import clip_updates
 from quorank.privacy.mechanisms.discrete_noise import skellam, skellam_rows
 from quorank.privacy.mechanisms.mechanism import Memory, Sum
+from quorank.privacy.mechanisms.privacy import Privacy
 from quorank.privacy.mechanisms.quantise import dequantise, quantise, scale_for
 from quorank.privacy.mechanisms.setting import Setting
 from quorank.privacy.streams import Key, Seed, key_for, uniform_pair
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class SecureSum:
+class SecureSum(Privacy):
     """The server sees nothing but the sum of a cohort: no noise, so no ε either."""
 
     kind: ClassVar[str] = "secure-sum"
@@ -44,6 +45,17 @@ class SecureSum:
     def __post_init__(self) -> None:
         require(0.0 < self.clip < math.inf, f"clip must be above 0, got {self.clip}")
         check_dropouts(self.dropouts)
+
+    @property
+    def hides_single_updates(self) -> bool:
+        return True
+
+    @property
+    def longest_update(self) -> float:
+        return self.clip
+
+    def without_masks(self) -> SecureSum:
+        return replace(self, masks=False)
 
     def mechanism(self, setting: Setting, seed: Seed) -> IntegerSums:
         check_secure(setting, self.masks, self.dropouts)

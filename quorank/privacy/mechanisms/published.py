@@ -21,6 +21,7 @@ from quorank.compiled import kernel
 from quorank.draws import Purpose
 from quorank.errors import require
 from quorank.privacy.mechanisms.mechanism import Memory, Sum
+from quorank.privacy.mechanisms.privacy import Privacy
 from quorank.privacy.mechanisms.setting import Setting
 from quorank.privacy.streams import Key, Seed, key_for, uniform_pair
 
@@ -32,10 +33,11 @@ NEGLIGIBLE = -48.0
 
 
 @dataclass(frozen=True)
-class PublishedLaplace:
+class PublishedLaplace(Privacy):
     """FPDGD's own mechanism: parameters clipped to Δ/2 after each local step, then γ − γ' on each number."""
 
     kind: ClassVar[str] = "published"
+    needs_client_parameters: ClassVar[bool] = True
 
     epsilon: float = 4.5  # ε of the paper: of one round, and understated (see above)
     sensitivity: float = 5.0  # Δ
@@ -43,6 +45,14 @@ class PublishedLaplace:
     def __post_init__(self) -> None:
         require(0.0 < self.epsilon < math.inf, f"epsilon must be above 0, got {self.epsilon}")
         require(0.0 < self.sensitivity < math.inf, f"sensitivity must be above 0, got {self.sensitivity}")
+
+    @property
+    def longest_update(self) -> float:
+        return self.sensitivity / 2.0
+
+    @property
+    def noise_on_sums(self) -> bool:
+        return True
 
     def mechanism(self, setting: Setting, seed: Seed) -> PublishedMechanism:
         return PublishedMechanism(self, setting, seed)

@@ -18,18 +18,21 @@ from quorank.compiled import kernel
 from quorank.draws import Purpose
 from quorank.errors import require
 from quorank.privacy.mechanisms.mechanism import Plain
+from quorank.privacy.mechanisms.privacy import Privacy
 from quorank.privacy.mechanisms.setting import Setting
 from quorank.privacy.streams import Key, Seed, key_for, uniform_pair
 
 
 @dataclass(frozen=True)
-class RandomisedResponse:
+class RandomisedResponse(Privacy):
     """`per = "message"`: the mean over the interactions is rounded (at random, keeping its mean) to one of the n values
     and privatised once. `per = "interaction"`: each interaction's metric is privatised and the results are averaged,
     as in the published code, which spends ε once for every interaction.
     """
 
     kind: ClassVar[str] = "randomised-response"
+    protects_metric: ClassVar[bool] = True
+    protects_messages: ClassVar[bool] = True
 
     p: float = 0.9  # p, the probability of the truth
     per: Literal["message", "interaction"] = "message"
@@ -40,6 +43,14 @@ class RandomisedResponse:
             f'p must lie between 0 and 1, got {self.p}; without noise use privacy.kind = "none"',
         )
 
+    def check_values(self, values: int) -> None:
+        require(
+            self.p > 1.0 / values,
+            "privacy.p-too-small",
+            f"p must be above 1/{values}, or the answer says less than nothing, got {self.p}",
+            "privacy",
+        )
+
     def epsilon(self, n: int) -> float:
         """ε = log(p(n − 1)/(1 − p)), eq. 6, of one number with n possible values."""
         return math.log(self.p * (n - 1) / (1.0 - self.p))
@@ -48,8 +59,7 @@ class RandomisedResponse:
         self, measured: Doubles, values: Doubles, seed: Seed, round_: int, clients: Integers
     ) -> Doubles:
         """What is sent, (clients, 2), for the measured (clients, 2, interactions / 2) metrics."""
-        n = len(values)
-        require(self.p > 1.0 / n, f"p must be above 1/{n}, got {self.p}")
+        self.check_values(len(values))
         per_interaction = self.per == "interaction"
         raw = measured if per_interaction else measured.mean(axis=2, keepdims=True)
         sent = np.empty_like(raw)
@@ -57,10 +67,7 @@ class RandomisedResponse:
         return np.asarray(sent.mean(axis=2), dtype=np.float64)
 
     def mechanism(self, setting: Setting, seed: Seed) -> ResponseMechanism:
-        require(
-            self.p > 1.0 / setting.values,
-            f"privacy: p must be above 1/{setting.values}, or the answer says less than nothing, got {self.p}",
-        )
+        self.check_values(setting.values)
         return ResponseMechanism(part=self, setting=setting)
 
 

@@ -20,15 +20,17 @@ from quorank.draws import Purpose
 from quorank.errors import require
 from quorank.privacy.mechanisms.clipping import check_releases, not_finite
 from quorank.privacy.mechanisms.mechanism import Memory, Sum
+from quorank.privacy.mechanisms.privacy import Privacy
 from quorank.privacy.mechanisms.setting import Setting
 from quorank.privacy.streams import Key, Seed, key_for, uniform_pair
 
 
 @dataclass(frozen=True)
-class Signs:
+class Signs(Privacy):
     """Every parameter moves by ±size; the mean over clients is debiased by 1/(2p − 1)."""
 
     kind: ClassVar[str] = "signs"
+    protects_messages: ClassVar[bool] = True
 
     p: float = 1.0  # the probability of the true sign
     size: float = 0.01  # of a step

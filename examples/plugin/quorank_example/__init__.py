@@ -1,0 +1,1 @@
+"""Parts for Quorank in a package of their own."""

@@ -1,0 +1,122 @@
+"""Aggregation rules: the base class of all of them, and that of the rules that look at single updates.
+
+Robust rules ignore the weights. A client's number of interactions is its own claim, and a rule that believed it would
+let one client outvote all others without sending anything unusual.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from quorank.arrays import Doubles
+from quorank.errors import BadInput, require, require_range
+
+
+@dataclass(frozen=True)
+class Aggregation(ABC):
+    """How the updates of a cohort become one. `needs_single_updates` says which of the two methods is called."""
+
+    kind: ClassVar[str]
+    needs_single_updates: ClassVar[bool] = False  # True: `combine_all` is called; no secure sum is possible
+    divides_sums: ClassVar[bool] = False  # `combine` is total / weight, so it may be computed ahead
+
+    @property
+    def history(self) -> float:
+        """β; above 0, updates come as an exponential mean over each client's rounds, so everyone must take part."""
+        return 0.0
+
+    def check(self, n: int) -> None:
+        """Refuse a cohort of n clients that the rule cannot protect."""
+
+    def combine(self, total: Doubles, weight: float) -> Doubles:
+        """Return the aggregated update from the (d,) weighted sum of the updates and the sum of the weights."""
+        raise NotImplementedError(f"{self.kind} looks at single updates")
+
+    def combine_all(self, updates: Doubles, weights: Doubles) -> Doubles:
+        """Return the aggregated update of the (n, d) updates of a cohort whose clients claim (n,) weights."""
+        raise NotImplementedError(f"{self.kind} needs sums only")
+
+
+@dataclass(frozen=True)
+class RobustRule(Aggregation):
+    """A rule that sees single updates, so that a few malicious clients cannot choose the ranker."""
+
+    needs_single_updates: ClassVar[bool] = True
+
+    byzantine: int = 1  # m, how many clients may be malicious
+
+    def __post_init__(self) -> None:
+        require_range("byzantine", self.byzantine, least=0, below=2**31)
+
+    def least_cohort(self) -> int:
+        """Return the smallest cohort that the rule is defined for; more than 2·byzantine are asked for in any case."""
+        return 1
+
+    def check(self, n: int) -> None:
+        kind, m, least = self.kind, self.byzantine, self.least_cohort()
+        require(
+            n >= 1,
+            "aggregation.empty-cohort",
+            f"{kind} needs the update of at least one client, got none",
+            "aggregation",
+        )
+        require(
+            2 * m < n,
+            "aggregation.too-many-malicious",
+            f"no rule can tell {m} malicious clients from the others in a cohort of {n}; {kind} needs byzantine below "
+            "half of the cohort",
+            "aggregation",
+        )
+        require(
+            n >= least,
+            "aggregation.cohort-too-small",
+            f"{kind} with byzantine = {m} needs at least {least} clients in a cohort, got {n}; take more clients or a "
+            "smaller byzantine",
+            "aggregation",
+        )
+
+    def combine_all(self, updates: Doubles, weights: Doubles) -> Doubles:
+        rows = content_rows(self.kind, updates, weights)
+        self.check(len(rows))
+        return self.combine_rows(rows)
+
+    @abstractmethod
+    def combine_rows(self, rows: Doubles) -> Doubles:
+        """Return the aggregated update of (n, d) finite updates, whose order is that of their bytes."""
+
+
+def content_rows(kind: str, updates: Doubles, weights: Doubles) -> Doubles:
+    """Return a checked copy of the (n, d) updates, its rows ordered by their bytes.
+
+    After this nothing can depend on the order in which clients come, not even the rounding of a sum, and a tie between
+    different updates is decided by what they hold. Equal rows may change places, which nobody can see.
+    """
+    rows = np.array(updates, dtype="<f8", order="C")
+    claims = np.asarray(weights, dtype=np.float64)
+    require(
+        rows.ndim == 2 and claims.shape == (len(rows),),
+        "aggregation.shape",
+        f"{kind} expects a row and a weight for each client, got the shapes {rows.shape} and {claims.shape}",
+        "aggregation",
+    )
+    require(
+        bool(np.all(np.isfinite(claims)) and np.all(claims >= 0.0)),
+        "aggregation.bad-weight",
+        f"{kind} expects weights that are finite and at least 0",
+        "aggregation",
+    )
+    finite = np.isfinite(rows).all(axis=1)
+    if not finite.all():
+        raise BadInput(
+            "aggregation.not-finite",
+            f"the update in row {int(np.argmin(finite))} holds a number that is not finite; leave such clients out "
+            f"before {kind} sees them",
+            "aggregation",
+        )
+    rows += 0.0  # −0 and 0 are one number, and shall be one string of bytes
+    order = sorted(range(len(rows)), key=lambda i: rows[i].tobytes())
+    return rows[order]

@@ -1,0 +1,50 @@
+"""The base class of learners: how the clients of a cohort turn their interactions into updates."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from quorank.arrays import Doubles
+from quorank.learning.simulation import Work
+
+
+class PDGDStep(NamedTuple):
+    """What the compiled kernel of PDGD needs to play a learner."""
+
+    eta: float  # η
+    batched: bool  # one step after all interactions, instead of one after each
+    pull: float  # η·μ, towards the θ of the round
+
+
+@dataclass(frozen=True)
+class Learner(ABC):
+    """One way to learn from clicks. The class attributes say what a learner needs and gives."""
+
+    kind: ClassVar[str]
+    learns_on_client: ClassVar[bool] = (
+        True  # the client moves parameters of its own, and its update is how far
+    )
+    needs_gradient: ClassVar[bool] = True  # it follows ∇f, so a ranker must have one at its start
+    sends_metric: ClassVar[bool] = False  # all that leaves a client is a measured `metric` and a seed
+    estimates_gradient: ClassVar[bool] = (
+        False  # updates are gradient estimates, which the server's optimiser scales
+    )
+
+    @property
+    def metric(self) -> str:
+        """Which metric is sent, if one is."""
+        return ""
+
+    @property
+    def pdgd_step(self) -> PDGDStep | None:
+        """How the compiled kernel of PDGD plays this learner; None if it has a kernel of its own."""
+        return None
+
+    def check(self, interactions: int) -> None:
+        """Refuse a number of interactions per client and round that the learner cannot use."""
+
+    @abstractmethod
+    def updates(self, work: Work, rows: Doubles) -> None:
+        """Fill rows[i, :d] with the update of work.clients[i], and rows[i, d:] with its STATISTICS."""

@@ -1,0 +1,53 @@
+"""The base class of rankers: scoring functions with one flat parameter vector θ."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+from quorank.arrays import Doubles, Floats
+from quorank.data.ranking import RankingData
+
+
+@dataclass(frozen=True)
+class Ranker(ABC):
+    """A scoring function f_θ(x): linear, or with one hidden layer, in features that `transform` may compute first.
+
+    θ is one vector: for `hidden` = 0 the weights, else W (hidden × inputs), b (hidden) and v (hidden) of v·relu(Wx + b).
+    """
+
+    kind: ClassVar[str]
+
+    @property
+    def hidden(self) -> int:
+        """Units of the hidden layer; 0: the score is linear."""
+        return 0
+
+    @property
+    def starts_flat(self) -> bool:
+        """Whether all gradients are zero at `initial`, so that learners that follow them cannot begin."""
+        return False
+
+    def inputs(self, n_features: int) -> int:
+        """Return how many numbers `transform` makes of a document's n features."""
+        return n_features
+
+    def transform(self, features: Floats) -> Floats:
+        """Return the (rows, inputs) numbers that are scored, computed from (rows, n_features) alone, row by row."""
+        return features
+
+    def prepared(self, data: RankingData) -> RankingData:
+        """Return data with `transform` applied to its features; the same object where a ranker has no transform."""
+        if type(self).transform is Ranker.transform:
+            return data
+        return data.with_features(self.transform(data.features))
+
+    def size(self, n_features: int) -> int:
+        """Return the number of parameters for documents with `n_features`."""
+        inputs = self.inputs(n_features)
+        return (inputs + 2) * self.hidden if self.hidden else inputs
+
+    @abstractmethod
+    def initial(self, n_features: int, seed: int) -> Doubles:
+        """Return the (size,) parameters before the first round."""

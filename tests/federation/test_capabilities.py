@@ -1,0 +1,183 @@
+"""What parts say of themselves is true, and combinations are refused by that alone."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from part_examples import EXAMPLES
+
+from quorank.arrays import Doubles
+from quorank.errors import BadInput
+from quorank.federation import Federation, Simulator
+from quorank.federation.rules import Aggregation
+from quorank.learning import PDGD, Evolution, Learner, Simulation
+from quorank.learning.simulation import STATISTICS, Work
+from quorank.privacy import Setting
+from quorank.rankers import MLP, Linear
+from quorank.users import Cascade
+
+
+def ids(part: object) -> str:
+    return str(part)
+
+
+def some_updates(seed: int = 1, clients: int = 11) -> Doubles:
+    return np.random.default_rng(seed).normal(size=(clients, 4))
+
+
+@pytest.mark.parametrize("rule", EXAMPLES["aggregations"], ids=ids)
+def test_a_rule_sees_what_it_says_that_it_needs(rule) -> None:
+    updates, weights = some_updates(), np.ones(11)
+    if rule.needs_single_updates:
+        with pytest.raises(NotImplementedError):
+            rule.combine(updates.sum(axis=0), 11.0)
+        outlier = updates.copy()
+        outlier[:, 0], outlier[0, 0] = 0.0, updates[:, 0].sum()  # the same sum, all of it by one client
+        assert not np.allclose(rule.combine_all(updates, weights), rule.combine_all(outlier, weights))
+    else:
+        with pytest.raises(NotImplementedError):
+            rule.combine_all(updates, weights)
+        combined = rule.combine(updates.sum(axis=0), 11.0)
+        if rule.divides_sums:
+            assert combined.tolist() == (updates.sum(axis=0) / 11.0).tolist()
+
+
+@pytest.mark.parametrize("learner", EXAMPLES["learners"], ids=ids)
+def test_a_learner_is_what_it_says(learner, tiny_collection) -> None:
+    simulator = Simulator(
+        Federation(clients=6, learner=learner),
+        Simulation(tiny_collection.train, MLP(hidden=3, start="zero"), Cascade(), 3, 1),
+    )
+    flat = simulator.gather(simulator.initial())
+    assert learner.needs_gradient == (not flat.total.any())
+    assert learner.sends_metric == (learner.metric in ("maxrr", "ndcg"))
+    assert (learner.pdgd_step is not None) == (type(learner) is PDGD)
+
+
+@pytest.mark.parametrize("privacy", EXAMPLES["privacies"], ids=ids)
+def test_a_privacy_is_what_it_says(privacy) -> None:
+    setting = Setting(100, 100, 5, "full", 4, 4)
+    mechanism = privacy.mechanism(setting, 1)
+    updates = 1e-3 * some_updates(clients=100)
+    rows, clients = updates.copy(), np.arange(100)
+    mechanism.release(rows, np.zeros(4), 0, clients, mechanism.start())
+    whole = bool(np.all(rows == np.rint(rows)))
+    assert privacy.hides_single_updates == whole, "what is masked are whole numbers, and nothing else is"
+    longest = privacy.longest_update
+    if longest is not None and not privacy.needs_client_parameters and not privacy.hides_single_updates:
+        huge = 1e6 * updates
+        mechanism.release(huge, np.zeros(4), 0, clients, mechanism.start())
+        assert np.linalg.norm(huge, axis=1).max() <= longest * (1.0 + 1e-12)
+    statement = mechanism.statement()
+    assert privacy.protects_messages == (statement is not None and statement.get("model") == "local")
+    if privacy.protects_metric:
+        with pytest.raises(BadInput):
+            replace(privacy, p=0.2).check_values(5)
+
+
+@pytest.mark.parametrize("server", EXAMPLES["servers"], ids=ids)
+def test_a_server_follows_the_recursion_that_it_states(server) -> None:
+    theta, memory = np.arange(4.0), server.start(4)
+    recursion = server.recursion(4, memory)
+    for t in range(5):
+        update = some_updates(t)[0]
+        expected = None
+        if recursion is not None:
+            momentum = recursion.beta * recursion.momentum + update
+            expected, recursion = theta + recursion.step * momentum, recursion._replace(momentum=momentum)
+        theta, memory = server.advance(theta, update, memory)
+        assert expected is None or theta.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("participation", EXAMPLES["participations"], ids=ids)
+def test_everyone_means_all_clients_in_every_round(participation) -> None:
+    cohorts = [participation.members(100, t, 1) for t in range(3)]
+    assert participation.everyone == all(cohort is None for cohort in cohorts)
+
+
+@pytest.mark.parametrize("personal", EXAMPLES["personalisations"], ids=ids)
+def test_a_personalisation_keeps_what_it_says(personal) -> None:
+    split = personal.split(MLP(hidden=2), 4)
+    assert personal.keeps_parameters == (split is not None and bool(split.keep.any()))
+
+
+@pytest.mark.parametrize("ranker", EXAMPLES["rankers"], ids=ids)
+def test_a_ranker_is_what_it_says(ranker) -> None:
+    theta = ranker.initial(4, 1)
+    assert theta.shape == (ranker.size(4),)
+    assert ranker.starts_flat == (ranker.hidden > 0 and not theta.any())
+    assert ranker.inputs(4) == ranker.transform(np.ones((2, 4), dtype=np.float32)).shape[1]
+
+
+COMBINATIONS = itertools.product(
+    [PDGD(), Evolution()],
+    EXAMPLES["privacies"],
+    EXAMPLES["aggregations"],
+    EXAMPLES["personalisations"],
+    [EXAMPLES["participations"][0], EXAMPLES["participations"][2]],
+)
+
+
+def test_every_combination_is_decided_by_what_the_parts_say() -> None:
+    """All learners × privacies × rules × personalisations × participations: built, or refused for a stated reason."""
+    built = refused = 0
+    for learner, privacy, rule, personal, participation in COMBINATIONS:
+        single = rule.needs_single_updates
+        nonsense = (
+            (privacy.protects_metric and not learner.sends_metric)
+            or (privacy.needs_client_parameters and not learner.learns_on_client)
+            or (privacy.noise_on_sums and single)
+            or (privacy.hides_single_updates and single)
+            or (personal.keeps_parameters and not learner.learns_on_client)
+            or (rule.history > 0.0 and not participation.everyone)
+        )
+        cohort = participation.size(30)
+        try:
+            rule.check(cohort)
+        except BadInput:
+            nonsense = True
+        try:
+            Federation(30, 4, learner, participation, rule, privacy=privacy, personal=personal)
+            built += 1
+            assert not nonsense
+        except BadInput as error:
+            refused += 1
+            assert nonsense
+            assert error.code.partition(".")[0] in ("privacy", "aggregation", "personal")
+    assert built > 100
+    assert refused > 100
+
+
+@dataclass(frozen=True)
+class Constant(Learner):
+    """A learner of somebody else: every client moves every parameter by the same amount."""
+
+    kind: ClassVar[str] = "constant"
+    needs_gradient: ClassVar[bool] = False
+
+    by: float = 0.5
+
+    def updates(self, work: Work, rows: Doubles) -> None:
+        rows[:, :-STATISTICS] = self.by
+        rows[:, -STATISTICS:] = 0.0
+
+
+@dataclass(frozen=True)
+class Half(Aggregation):
+    """A rule of somebody else, which needs sums only and says so by saying nothing."""
+
+    kind: ClassVar[str] = "half"
+
+    def combine(self, total: Doubles, weight: float) -> Doubles:
+        return total / (2.0 * weight)
+
+
+def test_parts_of_others_are_used_by_what_they_say(tiny_collection) -> None:
+    federation = Federation(clients=3, learner=Constant(), aggregation=Half())
+    simulator = Simulator(federation, Simulation(tiny_collection.train, Linear(), Cascade(), 3, 1))
+    state, _ = federation.round(simulator.initial(), simulator.gather(simulator.initial()))
+    assert state.theta.tolist() == [0.25] * 11
