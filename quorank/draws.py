@@ -171,7 +171,12 @@ def fill_normal(key: Uint64s, interaction: int, client: int, round_: int, out: D
 
 def key_of(seed: int, purpose: Purpose) -> Uint64s:
     """The generator's key for one purpose of a run: distinct purposes share no stream."""
-    require(0 <= seed < 2**64, f"seed must be a whole number from 0 to 2^64 − 1, got {seed}")
+    require(
+        0 <= seed < 2**64,
+        "value.out-of-range",
+        f"must be a whole number from 0 to 2^64 − 1, got {seed}",
+        "seed",
+    )
     return np.array(_key_words(seed, int(purpose)), dtype=np.uint64)
 
 

@@ -51,14 +51,16 @@ def write_whole(path: Path | str, content: bytes | str, *, durable: bool = False
     """
     target = Path(path)
     if not target.parent.is_dir():
-        raise BadInput(f"{target}: the directory {target.parent} does not exist")
+        raise BadInput("file.no-directory", f"the directory {target.parent} does not exist", str(target))
     if target.is_dir():
-        raise BadInput(f"{target}: this is a directory; expected the name of a file")
+        raise BadInput(
+            "file.is-a-directory", "this is a directory; expected the name of a file", str(target)
+        )
     encoded = content if isinstance(content, bytes) else content.encode()
     try:
         atomically(target, lambda temporary: temporary.write_bytes(encoded), durable=durable)
     except PermissionError as error:
-        raise BadInput(f"{target}: cannot be written ({error.strerror})") from None
+        raise BadInput("file.not-writable", f"cannot be written ({error.strerror})", str(target)) from None
     except OSError as error:  # a full disk does not say for which file
         raise OSError(error.errno, error.strerror or str(error), str(target)) from None
     return target

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from functools import cache
 from pathlib import Path
@@ -16,6 +17,7 @@ ROOMS = [
     "data", "text", "rankers", "users", "metrics", "learning", "privacy", "federation", "attacks", "silos", "tuning",
     "experiments", "reports", "reproduce", "network", "cli",
 ]  # fmt: skip
+CODE = re.compile(r"[a-z0-9-]+\.[a-z0-9-]+")
 FILES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
 
 
@@ -116,27 +118,30 @@ def test_no_modules_import_each_other() -> None:
     assert cycles(edges) == []
 
 
-PUBLIC_UNDERSCORES = {"_replace", "_fields", "_asdict", "_exit"}  # of namedtuple and os
+@cache
+def own_names(file: str) -> frozenset[str]:
+    """The underscored names that a module defines: attributes of self, functions, classes, variables and fields."""
+    found = set()
+    for node in ast.walk(tree_of(file)):
+        if isinstance(node, ast.Attribute) and is_self(node.value):
+            found.add(node.attr)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+    return frozenset(name for name in found if name.startswith("_") and not name.endswith("__"))
 
 
 @pytest.mark.parametrize("file", FILES)
 def test_no_underscored_name_of_another_module(file: str) -> None:
-    """Neither imported, nor reached through an object that this module does not define."""
-    tree = tree_of(file)
-    own = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and is_self(node.value)}
-    own |= {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    own |= {
-        node.target.id
-        for node in ast.walk(tree)
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
-    }
+    """Neither imported, nor reached through an object."""
+    others = frozenset().union(*(own_names(other) for other in FILES if other != file)) - own_names(file)
     bad = []
-    for node in ast.walk(tree):
+    for node in ast.walk(tree_of(file)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("quorank"):
-            bad += [a.name for a in node.names if a.name.startswith("_") and a.name != "__version__"]
-        elif isinstance(node, ast.Attribute) and node.attr.startswith("_") and not is_self(node.value):
-            allowed = node.attr.endswith("__") or node.attr in own | PUBLIC_UNDERSCORES
-            bad += [] if allowed else [ast.unparse(node)]
+            bad += [a.name for a in node.names if a.name.startswith("_") and not a.name.endswith("__")]
+        elif isinstance(node, ast.Attribute) and node.attr in others and not is_self(node.value):
+            bad.append(ast.unparse(node))
     assert bad == []
 
 
@@ -151,3 +156,68 @@ def test_a_class_name_occurs_once() -> None:
             if isinstance(node, ast.ClassDef):
                 places[node.name].append(file)
     assert {name: files for name, files in places.items() if len(files) > 1} == {}
+
+
+@cache
+def parts() -> dict[str, str]:
+    """The classes with a `kind` of their own, which are parts and mechanisms of parts, and the folder of each."""
+    found = {}
+    for file in FILES:
+        for node in tree_of(file).body:
+            if isinstance(node, ast.ClassDef) and any(is_kind(line) for line in node.body):
+                found[node.name] = str(Path(file).parent)
+    return found
+
+
+def is_kind(line: ast.stmt) -> bool:
+    return (
+        isinstance(line, ast.AnnAssign)
+        and isinstance(line.target, ast.Name)
+        and line.target.id == "kind"
+        and line.value is not None
+    )
+
+
+def test_parts_are_found() -> None:
+    assert parts()["PDGD"] == "learning"
+    assert parts()["Krum"] == "federation/rules"
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if not file.startswith("network/")])
+def test_nobody_asks_for_the_type_of_a_part(file: str) -> None:
+    """Outside the folder that defines a family, code asks a part what it needs and gives (network/ ends with the fleet)."""
+    bad = []
+    for node in ast.walk(tree_of(file)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "issubclass", "type"):
+            named = {name.id for arg in node.args for name in ast.walk(arg) if isinstance(name, ast.Name)}
+            bad += [name for name in named & set(parts()) if parts()[name] != str(Path(file).parent)]
+    assert bad == []
+
+
+ERRORS = ("BadInput", "require")
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_every_error_has_a_code(file: str) -> None:
+    """`thing.what-is-wrong`, written out where the error is raised, or passed on from there."""
+    bad = []
+    for node in ast.walk(tree_of(file)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ERRORS:
+            given = node.args[ERRORS.index(node.func.id) :]
+            literal = isinstance(given[0], ast.Constant) and CODE.fullmatch(str(given[0].value))
+            if len(given) < 2 or not (literal or isinstance(given[0], ast.Name | ast.Attribute)):
+                bad.append(f"{node.lineno}: {ast.unparse(node)[:80]}")
+    assert bad == []
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_nobody_looks_inside_a_sentence(file: str) -> None:
+    """No test of what an error says: `str(error).startswith`, `"…" in str(error)`, `error.sentence == …`."""
+    bad = []
+    for node in ast.walk(tree_of(file)):
+        text = ast.unparse(node) if isinstance(node, ast.Compare | ast.Call) else ""
+        if isinstance(node, ast.Compare) and ("str(error)" in text or ".sentence" in text):
+            bad.append(text)
+        elif isinstance(node, ast.Call) and text.startswith(("str(error).", "error.sentence.")):
+            bad += [] if text.startswith("str(error).encode") else [text]
+    assert bad == []

@@ -73,8 +73,9 @@ class ExactSum:
         if bad >= 0:
             who = f"client {clients[bad]}" if clients is not None else f"row {bad}"
             raise BadInput(
+                "update.not-summable",
                 f"the update of {who} holds a number that is not finite or is beyond 2^36: lower eta, or normalise "
-                'the features (data.normalize = "query")'
+                'the features (data.normalize = "query")',
             )
         self._extend(reach)
 
@@ -82,8 +83,9 @@ class ExactSum:
         self.reach += reach
         if self.reach >= ROOM:
             raise BadInput(
+                "update.not-summable",
                 "the updates of this round are too large to be summed exactly (beyond 2^50): lower eta, or normalise "
-                'the features (data.normalize = "query")'
+                'the features (data.normalize = "query")',
             )
 
     def merge(self, other: ExactSum) -> None:

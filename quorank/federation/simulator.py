@@ -13,7 +13,7 @@ import numpy as np
 
 from quorank.arrays import Doubles, Integers
 from quorank.draws import Purpose, key_of
-from quorank.errors import BadInput, require
+from quorank.errors import BadInput, require, require_range
 from quorank.federation.ahead import Ahead, foretellable
 from quorank.federation.gathering import Gathering
 from quorank.federation.personal import Split
@@ -58,8 +58,9 @@ class Simulator:
     _own: local = field(default_factory=local, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        require(self.threads >= 1, f"threads must be at least 1, got {self.threads}")
-        require(self.chunk is None or self.chunk >= 1, f"chunk must be at least 1, got {self.chunk}")
+        require_range("threads", self.threads, least=1)
+        if self.chunk is not None:
+            require_range("chunk", self.chunk, least=1)
 
     @cached_property
     def world(self) -> World:
@@ -121,10 +122,11 @@ class Simulator:
         """
         federation, size = self.federation, self.simulation.parameters
         if state.theta.shape != (size,):
-            raise BadInput(f"this ranker has {size} parameters, got {state.theta.shape}")
+            raise BadInput("ranker.wrong-size", f"this ranker has {size} parameters, got {state.theta.shape}")
         if state.round >= (self.rounds or 1) and not isinstance(self.mechanism, Plain):
             raise BadInput(
-                f"privacy is planned for {self.rounds or 1} rounds, and they are done; plan a longer run from its start"
+                "privacy.rounds-exceeded",
+                f"privacy is planned for {self.rounds or 1} rounds, and they are done; plan a longer run from its start",
             )
         ahead = self._ahead if beside is None and members is None else None
         played = None if ahead is None else ahead.play(state)
@@ -176,8 +178,16 @@ class Simulator:
 
     def replies(self, task: Task, clients: Integers) -> list[Reply]:
         """What these clients send back for a task, one by one: the clients' side of a round, for any transport."""
-        require(self.federation.attack is None, "attackers collude, so they are simulated in process only")
-        require(self._split is None, "personal parameters are kept by simulated clients in process only")
+        require(
+            self.federation.attack is None,
+            "simulator.attack-on-network",
+            "attackers collude, so they are simulated in process only",
+        )
+        require(
+            self._split is None,
+            "simulator.personal-on-network",
+            "personal parameters are kept by simulated clients in process only",
+        )
         state = State(task.round, task.theta, {}, task.private)
         rows = np.empty((len(clients), self.simulation.parameters + STATISTICS))
         self._play(_Play(state, clients, None, rows), (0, len(clients)), self.gathering())

@@ -140,7 +140,7 @@ def rebuild(
     A server that averages by itself is left to do so.
     """
     federation, bound = simulator.federation, simulator.mechanism.bound
-    require(len(kept) > 0, "there is no kept round to rebuild the ranker from")
+    require(len(kept) > 0, "unlearning.nothing-kept", "there is no kept round to rebuild the ranker from")
     state = federation.start(theta)
     state = State(0, state.theta, state.memory, simulator.mechanism.start())
     calibration, steps, mean = Calibration(), 0, state.theta

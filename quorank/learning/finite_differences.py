@@ -26,7 +26,8 @@ def ends(
     """θ − ε and θ + ε of every parameter, kept within its bounds."""
     if theta.ndim != 1 or reach.shape != theta.shape or not np.all(reach > 0.0):
         raise BadInput(
-            f"finite differences need one distance above 0 for each of the {theta.size} parameters, got {reach}"
+            "finite-differences.bad-distance",
+            f"finite differences need one distance above 0 for each of the {theta.size} parameters, got {reach}",
         )
     below, above = theta - reach, theta + reach
     if lower is not None:
@@ -74,6 +75,7 @@ def gradients(
     values = np.asarray(loss(rows), dtype=np.float64)
     require(
         values.ndim in (1, 2) and len(values) == len(rows),
+        "finite-differences.shape",
         f"a loss of {len(rows)} rows of parameters must return as many rows, got shape {values.shape}",
     )
     by_loss = np.ascontiguousarray(values.reshape(len(rows), -1).T)

@@ -20,7 +20,7 @@ from quorank.arrays import Doubles, Floats, Int8s, Uint64s
 from quorank.compiled import kernel
 from quorank.data.ranking import RankingData
 from quorank.draws import Purpose, key_of, uniform_pair
-from quorank.errors import require
+from quorank.errors import require, require_range
 
 
 @kernel
@@ -45,6 +45,7 @@ def cumulated(weights: npt.ArrayLike) -> Doubles:
         bool(
             np.all(np.isfinite(weight)) and np.all(weight >= 0.0) and (len(weight) == 0 or weight.sum() > 0.0)
         ),
+        "pointwise.bad-weight",
         "weights must be finite numbers, none below 0 and not all 0",
     )
     return np.cumsum(weight / weight.sum()) if len(weight) else weight
@@ -62,9 +63,9 @@ class Pointwise:
     decay: float = 1e-4  # λ, not on the intercept
 
     def __post_init__(self) -> None:
-        require(0.0 < self.eta < math.inf, f"eta must be above 0, got {self.eta}")
-        require(1 <= self.batch < 2**31, f"batch must be at least 1, got {self.batch}")
-        require(0.0 <= self.decay * self.eta <= 1.0, f"decay must be from 0 to 1/eta, got {self.decay}")
+        require_range("eta", self.eta, above=0.0)
+        require_range("batch", self.batch, least=1, below=2**31)
+        require_range("decay", self.decay, least=0.0, most=1.0 / self.eta)
 
     def initial(self, n_features: int) -> Doubles:
         """The weights and, behind them, the intercept: all zero."""
@@ -88,10 +89,14 @@ class Pointwise:
         shares: (rows,) of `cumulated`, how much each instance counts. `progress` says which part of all training
         these steps are, from 0 to 1: it sets η. The draws are addressed by the client and the round.
         """
-        require(data.n_rows > 0, "there is no instance to learn from")
-        require(np.shape(theta) == (data.n_features + 1,), f"expected {data.n_features + 1} parameters")
-        require(np.shape(shares) == (data.n_rows,), "there must be one share per instance")
-        require(highest >= 1, f"the highest grade must be at least 1, got {highest}")
+        require(data.n_rows > 0, "pointwise.no-instance", "there is no instance to learn from")
+        require(
+            np.shape(theta) == (data.n_features + 1,),
+            "ranker.wrong-size",
+            f"expected {data.n_features + 1} parameters",
+        )
+        require(np.shape(shares) == (data.n_rows,), "pointwise.shape", "there must be one share per instance")
+        require_range("highest", highest, least=1)
         out = np.array(theta, dtype=np.float64)
         begin, end = progress
         _steps(

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quorank.arrays import Doubles
-from quorank.errors import BadInput, require
+from quorank.errors import BadInput, require, require_range
 
 NoRelevant = Literal["skip", "zero"]
 """What a query without any relevant document counts in an offline mean: nothing at all, or 0."""
@@ -76,7 +76,9 @@ def err(labels: npt.ArrayLike, k: int = 10, max_label: int = 4) -> float:
     """
     top = _labels(labels, k)[:k]
     require(
-        top.max(initial=0) <= max_label, f"ERR: label {top.max(initial=0):g} is above max_label = {max_label}"
+        top.max(initial=0) <= max_label,
+        "metric.label-out-of-range",
+        f"ERR: label {top.max(initial=0):g} is above max_label = {max_label}",
     )
     stops = stop_probability(top, max_label)
     reaches = np.concatenate(([1.0], np.cumprod(1.0 - stops)[:-1])) if len(top) else stops
@@ -95,10 +97,11 @@ def mean_over_queries(
     value, relevant = np.asarray(values, dtype=np.float64), np.asarray(has_relevant, dtype=bool)
     require(
         value.ndim == 1 and value.shape == relevant.shape,
+        "metric.shape",
         "values and has_relevant must hold one entry per query",
     )
     if no_relevant not in ("skip", "zero"):
-        raise BadInput(f"no_relevant: expected 'skip' or 'zero', got {no_relevant!r}")
+        raise BadInput("value.not-a-choice", f"no_relevant: expected 'skip' or 'zero', got {no_relevant!r}")
     queries = int(relevant.sum()) if no_relevant == "skip" else len(value)
     return float(value[relevant].sum() / queries) if queries else 0.0
 
@@ -109,13 +112,13 @@ def discounted_sum(per_round: npt.ArrayLike, gamma: float = 0.9995) -> float:
     per_round: (rounds,) the mean of the metric over each round's interactions.
     """
     x = np.asarray(per_round, dtype=np.float64)
-    require(x.ndim == 1, "per_round must hold one value per round")
+    require(x.ndim == 1, "metric.shape", "per_round must hold one value per round")
     return float(np.sum(gamma ** np.arange(len(x)) * x))
 
 
 def _labels(labels: npt.ArrayLike, k: int) -> Doubles:
-    require(k >= 1, f"k must be at least 1, got {k}")
+    require_range("k", k, least=1)
     array = np.asarray(labels, dtype=np.float64)
-    require(array.ndim == 1, "labels must be a flat list, one label per document")
-    require(bool(np.all(array >= 0)), "labels must be 0 or more, and not NaN")
+    require(array.ndim == 1, "metric.shape", "labels must be a flat list, one label per document")
+    require(bool(np.all(array >= 0)), "metric.label-out-of-range", "labels must be 0 or more, and not NaN")
     return array

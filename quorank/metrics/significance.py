@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quorank.arrays import Doubles
-from quorank.errors import require
+from quorank.errors import require, require_range
 
 CONFIDENCE = 0.95
 
@@ -45,7 +45,11 @@ def paired_t(values: npt.ArrayLike, baseline: npt.ArrayLike) -> Difference:
     values, baseline: (n,) each; entry i of both has the same seed and fold. Effect size: mean(d) / sd(d).
     """
     a, b = _sample(values), _sample(baseline)
-    require(len(a) == len(b), f"a paired test needs as many values as baselines, got {len(a)} and {len(b)}")
+    require(
+        len(a) == len(b),
+        "significance.unpaired",
+        f"a paired test needs as many values as baselines, got {len(a)} and {len(b)}",
+    )
     d, n = a - b, len(a)
     spread = _spread(d, _scale(a, b))
     return _difference(
@@ -82,7 +86,7 @@ def welch_freedom(u: float, n_a: int, v: float, n_b: int) -> float:
 
 def bonferroni(p: float, comparisons: int) -> float:
     """min(1, m·p) for m comparisons (Dunn, JASA 1961)."""
-    require(comparisons >= 1, f"Bonferroni correction needs at least one comparison, got {comparisons}")
+    require_range("comparisons", comparisons, least=1)
     return min(1.0, comparisons * p)
 
 
@@ -130,9 +134,14 @@ def _difference(
 
 def _sample(values: npt.ArrayLike) -> Doubles:
     array = np.asarray(values, dtype=np.float64)
-    require(array.ndim == 1 and len(array) > 0, "a test needs at least one value per side, in a flat list")
+    require(
+        array.ndim == 1 and len(array) > 0,
+        "significance.no-value",
+        "a test needs at least one value per side, in a flat list",
+    )
     require(
         bool(np.all(np.isfinite(array))),
+        "significance.not-finite",
         "a test needs finite values; one of the runs has none for this measure",
     )
     return array

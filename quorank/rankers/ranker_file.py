@@ -33,22 +33,32 @@ def read_ranker(path: Path) -> SavedRanker:
         content = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise BadInput(
-            f"{path}: no ranker here; expected ranker.json or the directory of a finished run"
+            "ranker-file.missing",
+            "no ranker here; expected ranker.json or the directory of a finished run",
+            str(path),
         ) from None
     except (OSError, ValueError) as error:
-        raise BadInput(f"{file}: not a ranker file ({error})") from None
+        raise BadInput("ranker-file.unreadable", f"not a ranker file ({error})", str(file)) from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise BadInput(f'{file}: not a ranker file; expected "format": "{FORMAT}"')
+        raise BadInput(
+            "ranker-file.other-format", f'not a ranker file; expected "format": "{FORMAT}"', str(file)
+        )
     try:
         ranker = RANKERS.read(content["ranker"], "ranker")
         n_features, normalize = int(content["n_features"]), content["normalize"]
         theta = np.array(content["parameters"], dtype=np.float64)
     except (KeyError, TypeError, ValueError, OverflowError, BadInput) as error:
-        raise BadInput(f"{file}: damaged ranker file ({error})") from None
+        raise BadInput("ranker-file.damaged", f"damaged ranker file ({error})", str(file)) from None
     if normalize not in ("query", "none"):
         raise BadInput(
-            f'{file}: damaged ranker file; expected "normalize": "query" or "none", got {normalize!r}'
+            "ranker-file.damaged",
+            f'damaged ranker file; expected "normalize": "query" or "none", got {normalize!r}',
+            str(file),
         )
     if theta.shape != (ranker.size(n_features),) or not np.isfinite(theta).all():
-        raise BadInput(f"{file}: damaged ranker file; expected {ranker.size(n_features)} finite parameters")
+        raise BadInput(
+            "ranker-file.damaged",
+            f"damaged ranker file; expected {ranker.size(n_features)} finite parameters",
+            str(file),
+        )
     return SavedRanker(ranker, n_features, normalize, theta)

@@ -79,10 +79,16 @@ def simulate_clicks(
     """Clicks on one shown list, given the labels from the top down: the same draws as in the simulator."""
     shown_labels = np.ascontiguousarray(labels, dtype=np.int8)
     k = len(shown_labels)
-    require(k <= len(tables.examine), f"the tables are for lists of {len(tables.examine)}, got {k} labels")
+    require(
+        k <= len(tables.examine),
+        "click-model.list-too-long",
+        f"the tables are for lists of {len(tables.examine)}, got {k} labels",
+    )
     lowest, highest, grades = shown_labels.min(initial=0), shown_labels.max(initial=0), len(tables.click)
     if lowest < 0 or highest >= max(grades, 1):
-        raise BadInput(f"labels must lie in 0..{grades - 1}, got {lowest}..{highest}")
+        raise BadInput(
+            "click-model.label-out-of-range", f"labels must lie in 0..{grades - 1}, got {lowest}..{highest}"
+        )
     clicked = np.zeros(k, dtype=np.bool_)
     key = key_of(seed, Purpose.CLICK)
     order = np.arange(k)

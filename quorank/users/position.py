@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from quorank.errors import require
+from quorank.errors import require_range
 from quorank.users.click_model import ClickModel
 from quorank.users.clicks import ClickTables
 from quorank.users.presets import CLICK, Preset, check_probabilities, check_range, preset_of
@@ -24,7 +24,7 @@ class PositionBased(ClickModel):
     click: tuple[float, ...] | None = None  # P(click = 1 | examined, r), one per label
 
     def __post_init__(self) -> None:
-        require(0.0 <= self.eta < 100.0, f"eta must be 0 or more, got {self.eta}")
+        require_range("eta", self.eta, least=0.0, below=100.0)
         check_range("click", self.click)
 
     def tables(self, grades: int, k: int) -> ClickTables:

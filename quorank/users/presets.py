@@ -43,6 +43,7 @@ def preset_of(table: dict[int, dict[str, tuple[float, ...]]], grades: int, name:
     """A preset's row of a table; presets are published for 3 and for 5 grades."""
     require(
         grades in table,
+        "click-model.no-preset",
         f"the preset {name!r} is defined for 3 or 5 grades, not for {grades}; give own tables",
     )
     return table[grades][name]
@@ -52,12 +53,16 @@ def check_probabilities(name: str, values: tuple[float, ...], grades: int) -> No
     """One probability for each label that the data has."""
     require(
         len(values) >= grades,
-        f"{name} has {len(values)} probabilities, but the data has labels 0..{grades - 1}",
+        "click-model.too-few-grades",
+        f"has {len(values)} probabilities, but the data has labels 0..{grades - 1}",
+        name,
     )
 
 
 def check_range(name: str, values: tuple[float, ...] | None) -> None:
     require(
         values is None or all(0.0 <= v <= 1.0 for v in values),
-        f"{name} must lie between 0 and 1, got {values}",
+        "value.out-of-range",
+        f"must lie between 0 and 1, got {values}",
+        name,
     )

@@ -1,4 +1,4 @@
-"""Majority vote of signs (Bernstein et al. 2019, "signSGD with majority vote is communication efficient and fault tolerant")."""
+"""Majority vote of signs (Bernstein et al. 2019, "signSGD with majority vote is communication efficient …")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One private bit a parameter (Duchi, Jordan and Wainwright 2018, "Minimax optimal procedures for locally private estimation").
+"""One private bit a parameter (Duchi, Jordan and Wainwright 2018, "Minimax optimal procedures …").
 
 A number x in [−c, c] leaves as ±c·(e^ε + 1)/(e^ε − 1), positive with probability 1/2 + x/(2c)·(e^ε − 1)/(e^ε + 1): its mean
 is x, and whichever of the two is seen, no x makes it more than e^ε times as likely as another x does.
