@@ -269,7 +269,7 @@ def _changed(settings: Settings, chosen: dict[str, Any]) -> Settings:
 
 
 def _show(home: Home, json: bool) -> None:
-    from quorank.network.service_status import print_status, status_of
+    from quorank.cli.coordinator_display import print_status, status_of
 
     table, met = status_of(home), _identities(home)
     for member in table["members"]:

@@ -248,7 +248,7 @@ def _changed(settings: Settings, chosen: dict[str, Any]) -> Settings:
 
 
 def _show(home: SiloHome, json: bool) -> None:
-    from quorank.network.silo_status import print_status, status_of
+    from quorank.cli.silo_display import print_status, status_of
 
     table = status_of(home)
     if json:

@@ -160,7 +160,7 @@ class LeavingDesk:
     def look(self) -> None:
         """Greet devices, so that they can say that they want to leave, and repeat confirmations."""
         now, present = self.driver.clock(), set(self.driver.transport.nodes())
-        asked = {flight.node for flight in self.driver._flights.values()}
+        asked = self.driver.asked_nodes()
         self._greeted = {node: at for node, at in self._greeted.items() if node in present}
         self._greeted |= dict.fromkeys(asked, now)  # a task is as good an occasion
         over = {leaver.client: leaver.digest for leaver in self.leavers if leaver.done}

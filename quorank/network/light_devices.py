@@ -22,7 +22,7 @@ INTERACTIONS = 4
 
 
 @dataclass(frozen=True)
-class Traffic:
+class DeviceTraffic:
     """How many devices there are and how they behave; shares are of the tasks that they get."""
 
     devices: int = 10_000
@@ -57,7 +57,7 @@ class Traffic:
 class Devices:
     """What the light devices answer; the same to the same task, whoever asks and when."""
 
-    def __init__(self, traffic: Traffic) -> None:
+    def __init__(self, traffic: DeviceTraffic) -> None:
         self.traffic = traffic
         self.release = 0.01 * normals(traffic.seed, Purpose.PERTURBATION, traffic.parameters)
         self._key = key_of(traffic.seed, Purpose.DROPOUT)

@@ -16,7 +16,7 @@ from typing import Protocol
 from quorank.errors import BadInput
 from quorank.federation import wire
 from quorank.federation.coordinator import Coordinator, Verdict
-from quorank.network.answering import Answering
+from quorank.network.answering import DeviceAnswers
 from quorank.network.bundle import Bundle
 from quorank.network.declined import Declined
 from quorank.network.device import Device
@@ -76,7 +76,7 @@ def take_part(
 
     Where `search` is given, a task that waits for interactions is answered after as many searches as it takes.
     """
-    sent, answering = 0, Answering.of(device, getattr(link, "pinned", None))
+    sent, answering = 0, DeviceAnswers.of(device, getattr(link, "pinned", None))
     for task in link.tasks():
         answer = answering.answer(task)
         if search is not None and answer == Declined("waiting"):

@@ -14,8 +14,9 @@ from quorank.experiments.runner import Engine, Play, Runner
 from quorank.federation.coordinator import Coordinator
 from quorank.federation.rounds import Report
 from quorank.network import flower_app
-from quorank.network.driver import Driver, Shared, Stopped
+from quorank.network.driver import Driver, SharedNodes
 from quorank.network.flower_network import FlowerNetwork, NetworkDown
+from quorank.network.node_driver import Stopped
 from quorank.network.simulated import check
 
 MOST_NODES = 100
@@ -44,7 +45,7 @@ def flower(experiment: Experiment, nodes: int) -> Engine:
                 raise Interrupted(done, experiment.rounds)
 
         with FlowerNetwork(nodes, worker_command(folder.resolve()), give_up) as network:
-            driver = Driver(network.transport, Shared(network.names), patience=PATIENCE, stop=stop)
+            driver = Driver(network.transport, SharedNodes(network.names), patience=PATIENCE, stop=stop)
             driver.tend = network.tend
 
             def play(coordinator: Coordinator) -> Report:

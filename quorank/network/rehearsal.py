@@ -27,7 +27,7 @@ from quorank.network.terms import Terms
 FOLDER = "rehearsal"
 
 
-class Rehearsal:
+class JoinRehearsal:
     """One client of an experiment, to be played by a device."""
 
     def __init__(self, file: Path, client: int) -> None:

@@ -17,7 +17,7 @@ import os
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,14 +28,12 @@ from quorank.federation.gathering import Gathering
 from quorank.federation.rounds import Gathered, Report
 from quorank.files import write_whole
 from quorank.network import frames, identities
+from quorank.network.node_driver import NodeDriver, Stopped
 from quorank.network.secure_device import gathered_of, least_of, plan_of
 from quorank.network.secure_round import KEYS, PHASES, SecureRound
 from quorank.network.transport import BUSY, Arrival, Failure
 from quorank.privacy.mechanisms.integer_sums import IntegerSums
 from quorank.privacy.secure_sum.server import RoundFailed
-
-if TYPE_CHECKING:
-    from quorank.network.driver import Driver
 
 ANSWER_SECONDS = 120.0
 """After the first exchange a device answers by itself."""
@@ -65,7 +63,7 @@ def single(content: bytes) -> list[tuple[int, bytes]]:
     return [(_CLIENT.unpack_from(part)[0], part[_CLIENT.size :]) for part in parts]
 
 
-class _Flight(NamedTuple):
+class _PhaseFlight(NamedTuple):
     node: str
     clients: tuple[int, ...]
     since: float
@@ -75,7 +73,7 @@ class _Flight(NamedTuple):
 class SecureDriver:
     """A driver's secure rounds; `pinned` are the identities of the clients, where they are known."""
 
-    driver: Driver
+    driver: NodeDriver
     pinned: Mapping[int, bytes] | None = None
     answer_seconds: float = ANSWER_SECONDS
     _result: tuple[int, Gathered] | None = field(
@@ -124,8 +122,6 @@ class SecureDriver:
                 continue
             return self._sum(coordinator, mechanism, round_)
         if simulated:
-            from quorank.network.driver import Stopped
-
             raise Stopped(
                 coordinator.state.round, coordinator.rounds, f"a secure sum failed {TRIES} times in a row"
             )
@@ -161,7 +157,7 @@ class _Phase:
     secure: SecureDriver
     coordinator: Coordinator
     round_: SecureRound
-    _flights: dict[str, _Flight] = field(default_factory=dict, init=False)
+    _flights: dict[str, _PhaseFlight] = field(default_factory=dict, init=False)
     _turns: dict[int, int] = field(default_factory=dict, init=False)
     _rests: dict[int, float] = field(default_factory=dict, init=False)
     _gone: set[int] = field(default_factory=set, init=False)
@@ -224,7 +220,7 @@ class _Phase:
             wanted = {client: tasks[client] for client in clients}
             content = several(wanted) if driver.assignment.simulated else tasks[clients[0]]
             message = driver.transport.push(name, content)
-            self._flights[message] = _Flight(name, tuple(clients), now)
+            self._flights[message] = _PhaseFlight(name, tuple(clients), now)
 
     def _again(self, clients: Sequence[int]) -> None:
         for client in clients:
@@ -232,7 +228,7 @@ class _Phase:
 
     def _take(self, arrival: Arrival) -> None:
         driver = self.secure.driver
-        content = driver.heard(arrival)
+        content = driver.without_notices(arrival)
         flight = self._flights.pop(arrival.id, None)
         if flight is None:
             return

@@ -30,7 +30,7 @@ from quorank.network.observe import EventLog, Figures, counted, reason_code
 from quorank.network.private_figures import reported
 from quorank.network.service_files import RANKER, STATUS, Home
 from quorank.network.service_gate import Gate
-from quorank.network.service_members import Member, members
+from quorank.network.service_members import InvitedMember, members
 from quorank.network.staying import Staying, say_goodbye
 from quorank.network.transport import Transport
 
@@ -102,7 +102,7 @@ class Service:
         self._opened = now
         self._state_privacy()
 
-    def admit(self, known: Sequence[Member]) -> None:
+    def admit(self, known: Sequence[InvitedMember]) -> None:
         """Called when the list of members has changed."""
         self.figures.invited = sum(member.admitted for member in known)
         if self.gate is not None:

@@ -14,7 +14,7 @@ from quorank.errors import BadInput, require
 from quorank.federation import wire
 from quorank.network import frames, notices
 from quorank.network.driver import OTHER_CLIENT
-from quorank.network.service_members import Member
+from quorank.network.service_members import InvitedMember
 from quorank.network.transport import BUSY, FAILED, Arrival, Failure, Transport
 
 _SECURE = b"QSEC"
@@ -61,7 +61,7 @@ class Gate(Passage):
     names: dict[int, str] = field(default_factory=dict)  # client → node, for `driver.Own`
     _clients: dict[str, int] = field(default_factory=dict, init=False)  # node → client
 
-    def admit(self, members: Sequence[Member]) -> None:
+    def admit(self, members: Sequence[InvitedMember]) -> None:
         """Let these pass, and nobody else from now on."""
         admitted = {member.client: member.label for member in members if member.admitted}
         self.names.clear()

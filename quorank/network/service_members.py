@@ -35,7 +35,7 @@ class Invitation(Protocol):
 
 
 @dataclass(frozen=True)
-class Member:
+class InvitedMember:
     """One invited device."""
 
     name: str
@@ -56,11 +56,11 @@ class Member:
         return self.revoked is None
 
 
-def members(home: Home) -> list[Member]:
+def members(home: Home) -> list[InvitedMember]:
     """All who were ever invited, by the order of their invitations."""
     path = home.path / FILE
     try:
-        return [Member(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
+        return [InvitedMember(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
     except FileNotFoundError:
         return []
     except (OSError, ValueError, TypeError) as error:
@@ -85,7 +85,7 @@ def _alone(home: Home) -> Iterator[None]:
         os.close(descriptor)
 
 
-def change(home: Home, alter: Callable[[list[Member]], list[Member]]) -> list[Member]:
+def change(home: Home, alter: Callable[[list[InvitedMember]], list[InvitedMember]]) -> list[InvitedMember]:
     """Replace the list by what `alter` makes of it, with nobody in between."""
     with _alone(home):
         before = members(home)
@@ -96,14 +96,14 @@ def change(home: Home, alter: Callable[[list[Member]], list[Member]]) -> list[Me
         return after
 
 
-def invite(home: Home, name: str, out: Path) -> Member:
+def invite(home: Home, name: str, out: Path) -> InvitedMember:
     """Give a device a number and a key, and write its invitation, which holds the only copy of that key."""
     require(
         _NAME.fullmatch(name),
         f"{name!r} is not a device's name; use up to 64 letters, digits, dots, dashes and underscores",
     )
 
-    def number(known: list[Member]) -> int:
+    def number(known: list[InvitedMember]) -> int:
         own = [member for member in known if member.name == name]
         found = own[0].client if own else len({member.client for member in known})
         clients = home.experiment.federation.clients
@@ -123,22 +123,22 @@ def enlist(
     home: Home,
     name: str,
     out: Path,
-    number: Callable[[list[Member]], int],
+    number: Callable[[list[InvitedMember]], int],
     invitation: Callable[[int, str], Invitation],
-) -> Member:
+) -> InvitedMember:
     """Add a member with a new key: `number` gives its place among those known, `invitation` what is written for it."""
     require(not out.exists(), f"{out}: it is there already; choose another name with --out")
     require(out.absolute().parent.is_dir(), f"{out}: the directory {out.absolute().parent} does not exist")
     pair = node_keys()
 
-    def add(known: list[Member]) -> list[Member]:
+    def add(known: list[InvitedMember]) -> list[InvitedMember]:
         require(
             not any(member.name == name and member.admitted for member in known),
             f"{name}: is invited already; revoke it first if its invitation was lost",
         )
         client = number(known)
         invitation(client, pair.private.decode()).write(out)
-        return [*known, Member(name, client, pair.public.decode().strip(), time.time())]
+        return [*known, InvitedMember(name, client, pair.public.decode().strip(), time.time())]
 
     try:
         return change(home, add)[-1]
@@ -147,10 +147,10 @@ def enlist(
         raise
 
 
-def revoke(home: Home, name: str, verb: str = "coordinator") -> Member:
+def revoke(home: Home, name: str, verb: str = "coordinator") -> InvitedMember:
     """From now on nothing of this device is accepted; the engine drops its key as soon as it runs."""
 
-    def drop(known: list[Member]) -> list[Member]:
+    def drop(known: list[InvitedMember]) -> list[InvitedMember]:
         mine = [member for member in known if member.name == name and member.admitted]
         past = any(member.name == name for member in known)
         why = "was revoked already" if past else f"is not invited; quorank {verb} status shows who is"
@@ -160,10 +160,10 @@ def revoke(home: Home, name: str, verb: str = "coordinator") -> Member:
     return next(member for member in reversed(change(home, drop)) if member.name == name)
 
 
-def note_nodes(home: Home, nodes: dict[str, int], removed: set[str]) -> list[Member]:
+def note_nodes(home: Home, nodes: dict[str, int], removed: set[str]) -> list[InvitedMember]:
     """Write down what the engine answered: numbers of nodes by label, and the labels that it has dropped."""
 
-    def fill(known: list[Member]) -> list[Member]:
+    def fill(known: list[InvitedMember]) -> list[InvitedMember]:
         return [
             replace(
                 member,

@@ -25,7 +25,7 @@ from quorank.silos.learning.training import Descent
 
 
 @dataclass(eq=False)
-class Course:
+class TrainingCourse:
     """A training of several rankers at once: rows[party][model] instances, thetas[model] after `turn` turns."""
 
     training: Descent
@@ -35,7 +35,7 @@ class Course:
     learned: dict[int, Doubles] = field(default_factory=dict)  # party → (its models of this turn, parameters)
 
     @classmethod
-    def begin(cls, training: Descent, rows: Sequence[Sequence[int]], n_features: int) -> Course:
+    def begin(cls, training: Descent, rows: Sequence[Sequence[int]], n_features: int) -> TrainingCourse:
         """Before the first turn; every model needs a party that has an instance."""
         models = len(rows[0])
         require(
@@ -92,7 +92,7 @@ class Course:
         }
 
     @classmethod
-    def read(cls, training: Descent, table: Mapping[str, Any]) -> Course:
+    def read(cls, training: Descent, table: Mapping[str, Any]) -> TrainingCourse:
         """From such a table."""
         learned = {int(party): np.array(rows) for party, rows in table["learned"].items()}
         return cls(training, table["rows"], np.array(table["thetas"]), table["turn"], learned)

@@ -34,7 +34,7 @@ REHEARSAL_SEED = 1
 
 
 @dataclass(frozen=True)
-class Source:
+class PartySource:
     """Where a party's documents come from: a collection on disk, or the generator in a rehearsal."""
 
     collection: str | None = None  # an absolute path
@@ -99,14 +99,14 @@ class PartyFolder:
         return SiloBundle.read(self.path / FILE)
 
     @property
-    def source(self) -> Source:
+    def source(self) -> PartySource:
         found = self._read(SOURCE, {})
         try:
-            return Source(**found)
+            return PartySource(**found)
         except TypeError:
             raise self._damaged(SOURCE) from None
 
-    def note_source(self, source: Source) -> None:
+    def note_source(self, source: PartySource) -> None:
         """Remember where the documents are; what was sketched was sketched from them, so they stay the same ones."""
         before = self._read(SOURCE, None)
         table = {

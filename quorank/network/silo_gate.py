@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from quorank.errors import BadInput, require
 from quorank.network import frames, notices
 from quorank.network.service_gate import Passage
-from quorank.network.service_members import Member
+from quorank.network.service_members import InvitedMember
 from quorank.network.transport import BUSY, FAILED, Arrival, Failure
 
 Refused = Callable[[str], None]
@@ -26,7 +26,7 @@ class SiloGate(Passage):
     refused: Refused
     names: dict[str, str] = field(default_factory=dict)  # party → node, for the driver
 
-    def admit(self, members: Sequence[Member]) -> None:
+    def admit(self, members: Sequence[InvitedMember]) -> None:
         """Let these pass, and nobody else from now on."""
         admitted = {member.name: member.label for member in members if member.admitted}
         self.names.clear()

@@ -18,7 +18,7 @@ from quorank.errors import BadInput, require
 from quorank.network import service_members
 from quorank.network.certificates import write_private
 from quorank.network.service_files import RENEW_DAYS, Home, Settings
-from quorank.network.service_members import Member
+from quorank.network.service_members import InvitedMember
 from quorank.network.silo_bundle import SiloBundle, read_identities
 from quorank.network.silo_terms import SiloTerms
 from quorank.text import FEATURE_NAMES
@@ -138,7 +138,7 @@ class SiloHome(Home):
             write_private(self.path / IDENTITIES, text.encode())
         return after
 
-    def invite(self, name: str, out: Path, told: Mapping[str, bytes] | None = None) -> Member:
+    def invite(self, name: str, out: Path, told: Mapping[str, bytes] | None = None) -> InvitedMember:
         """Give a party its key, and write its invitation, which holds the only copy of that key."""
         parties = self.group.parties
         require(name in parties, f"{name}: is no party of this group; its parties are {', '.join(parties)}")
@@ -151,6 +151,6 @@ class SiloHome(Home):
 
         return service_members.enlist(self, name, out, lambda _: parties.index(name), invitation)
 
-    def revoke(self, name: str) -> Member:
+    def revoke(self, name: str) -> InvitedMember:
         """From now on nothing of this party's node is accepted; a new invitation lets the party in again."""
         return service_members.revoke(self, name, "silo")

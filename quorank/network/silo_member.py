@@ -48,7 +48,7 @@ NEW, GREETED, COUNTED, ASKED, LEARNING, FINISHED = range(6)
 """How far a party is: it has said hello, sent its tables, described its documents and asked, told what it learns from."""
 
 
-class Member:
+class SiloMember:
     """One party at work. It is thrown away when a transaction fails, and made anew from what is kept."""
 
     def __init__(

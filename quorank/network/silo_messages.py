@@ -57,7 +57,7 @@ class Record(IntEnum):
 
 
 @dataclass(frozen=True)
-class Message:
+class SiloMessage:
     """One way of one exchange."""
 
     number: int  # of the party that it is for or from
@@ -74,7 +74,7 @@ class Message:
         return text + _checksum(text)
 
     @classmethod
-    def from_bytes(cls, raw: bytes, *, to_party: bool) -> Message:
+    def from_bytes(cls, raw: bytes, *, to_party: bool) -> SiloMessage:
         """A message from its bytes; anything else is refused with a sentence that quotes nothing of it."""
         require(_HEAD.size + _CHECKSUM <= len(raw) <= ROOM + PIECE, _MALFORMED)
         raw, checksum = raw[:-_CHECKSUM], raw[-_CHECKSUM:]

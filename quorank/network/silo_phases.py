@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from quorank.errors import require
-from quorank.network.silo_course import Course
+from quorank.network.silo_course import TrainingCourse
 from quorank.network.silo_messages import (
     Record,
     doubles,
@@ -59,7 +59,7 @@ class Phases:
         self._said: list[dict[str, int]] = table.get("said", [{} for _ in parties])
         ranker, course = table.get("ranker"), table.get("course")
         self.ranker = None if ranker is None else np.array(ranker)
-        self.course = None if course is None else Course.read(terms.training, course)
+        self.course = None if course is None else TrainingCourse.read(terms.training, course)
         self.relay = Relay(parties)
         for sender, receiver, kind, envelopes, size in table.get("traffic", []):
             self.relay.traffic[sender, receiver, Kind(kind)] = Traffic(envelopes, size)
@@ -201,7 +201,7 @@ class Phases:
             self._begin_training(0, put)
             return
         rows = [[own["models"][model] for model in self._models()] for own in self._rows]
-        self.phase, self.course = VALIDATION, Course.begin(self.terms.training, rows, self._features)
+        self.phase, self.course = VALIDATION, TrainingCourse.begin(self.terms.training, rows, self._features)
         self._ask_to_learn(put)
 
     def _used(self) -> list[int]:
@@ -218,7 +218,7 @@ class Phases:
     def _begin_training(self, weight: int, put: Put) -> None:
         self._weight, self.phase = weight, TRAINING
         rows = [[own["final"][weight]] for own in self._rows]
-        self.course = Course.begin(self.terms.training, rows, self._features)
+        self.course = TrainingCourse.begin(self.terms.training, rows, self._features)
         self._ask_to_learn(put)
 
     def _ask_to_learn(self, put: Put) -> None:

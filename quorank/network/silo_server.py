@@ -17,7 +17,7 @@ from pathlib import Path
 
 from quorank.arrays import Doubles
 from quorank.errors import BadInput, require
-from quorank.network.silo_messages import Message
+from quorank.network.silo_messages import SiloMessage
 from quorank.network.silo_phases import DONE, PHASES, Phases
 from quorank.network.silo_store import SiloStore
 from quorank.network.silo_terms import SiloTerms
@@ -98,7 +98,7 @@ class SiloServer:
         """Take a party's answer; what must be refused raises BadInput and changes nothing."""
         number = self.terms.number(party)
         try:
-            message = Message.from_bytes(content, to_party=False)
+            message = SiloMessage.from_bytes(content, to_party=False)
             require(
                 message.number == number, "an answer of another party came in this one's place; it is refused"
             )
@@ -113,7 +113,7 @@ class SiloServer:
                 self.refused[str(error)] = self.refused.get(str(error), 0) + 1
             raise
 
-    def _take(self, number: int, message: Message) -> None:
+    def _take(self, number: int, message: SiloMessage) -> None:
         party, before = self.terms.parties[number], self._run.total
         places = self._store.places(party)
         for tag in self._store.take(party, message):

@@ -19,10 +19,10 @@ from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment import Experiment
 from quorank.files import write_whole
 from quorank.network import notices
-from quorank.network.driver import POLL
+from quorank.network.node_driver import POLL
 from quorank.network.observe import EventLog, Figures, counted, reason_code
 from quorank.network.service_files import RANKER, STATUS
-from quorank.network.service_members import Member, members
+from quorank.network.service_members import InvitedMember, members
 from quorank.network.silo_driver import SiloDriver
 from quorank.network.silo_gate import SiloGate
 from quorank.network.silo_home import SERVER, SiloHome
@@ -73,7 +73,7 @@ class SiloService:
         """Turns of the training that are done, and how many there are."""
         return self.server.turns
 
-    def admit(self, known: Sequence[Member]) -> None:
+    def admit(self, known: Sequence[InvitedMember]) -> None:
         """Called when the list of members has changed."""
         self.figures.invited = sum(member.admitted for member in known)
         if self.gate is not None:

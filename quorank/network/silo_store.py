@@ -20,7 +20,7 @@ from typing import Any
 
 from quorank.errors import BadInput, require
 from quorank.network.private_file import lock, make_folder
-from quorank.network.silo_messages import MOST_RECORD, ROOM, Message, cut, tag_of
+from quorank.network.silo_messages import MOST_RECORD, ROOM, SiloMessage, cut, tag_of
 
 VERSION = 1
 APPLICATION = 0x51524E53
@@ -182,7 +182,7 @@ class SiloStore:
             sent += 1
         self._set_places(peer, came, done, sent, heard)
 
-    def message(self, peer: str, number: int, digest: bytes) -> Message:
+    def message(self, peer: str, number: int, digest: bytes) -> SiloMessage:
         """What is to be told a peer now: as much as fits, from the first piece on that it has not said it has."""
         came, _, _, first = self.places(peer)
         room, last = ROOM, first - 1
@@ -201,14 +201,16 @@ class SiloStore:
             first,
             last,
         )
-        return Message(number, digest, came, first, tuple((bool(ends), bytes(part)) for ends, part in found))
+        return SiloMessage(
+            number, digest, came, first, tuple((bool(ends), bytes(part)) for ends, part in found)
+        )
 
     def waiting(self, peer: str) -> int:
         """Pieces that the peer has not said it has."""
         _, _, sent, heard = self.places(peer)
         return sent - heard
 
-    def take(self, peer: str, message: Message) -> list[str]:
+    def take(self, peer: str, message: SiloMessage) -> list[str]:
         """Take a message in; returns the tags of the records that the peer is now known to have.
 
         `BadInput` where it does not fit what both have said before: then one of them has lost its folder.

@@ -42,7 +42,7 @@ class Staying:
             try:
                 self._attend()
                 for arrival in driver.transport.pull():
-                    driver.heard(arrival)
+                    driver.without_notices(arrival)
             except Interrupted:
                 return
             except OSError as error:  # a full disk: the request stays open
@@ -75,6 +75,6 @@ def say_goodbye(driver: Driver, stop: Callable[[], bool], seconds: float) -> Non
     end = time.monotonic() + seconds
     while open_ and time.monotonic() < end and not stop():
         for arrival in driver.transport.pull():
-            driver.heard(arrival)
+            driver.without_notices(arrival)
             open_.discard(arrival.id)
         time.sleep(driver.poll)

@@ -15,7 +15,7 @@ from quorank.errors import BadInput
 from quorank.federation import Federation, Sampled
 from quorank.federation.asynchronous import Asynchronous
 from quorank.network import asynchronous_run, loopback
-from quorank.network.driver import Driver, Shared
+from quorank.network.driver import Driver, SharedNodes
 from quorank.network.simulated import SimulatedClients
 from quorank.network.transport import Memory
 
@@ -45,7 +45,7 @@ def here(tmp_path, monkeypatch):
             clients, random = SimulatedClients.playing(experiment, folder), np.random.default_rng(1)
             transport = Memory(lambda _, content: clients.respond(content), NAMES)
             transport.delay = lambda name: (1 + NAMES.index(name)) * random.exponential()
-            driver = Driver(transport, Shared(NAMES), poll=0.0, patience=60.0, stop=stop)
+            driver = Driver(transport, SharedNodes(NAMES), poll=0.0, patience=60.0, stop=stop)
             yield driver.round
 
         return bring_up

@@ -15,8 +15,9 @@ from quorank.experiments.documents import parse_document, set_values
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.run_directory import load_checkpoint
 from quorank.experiments.runner import Runner, run_experiment
-from quorank.network.driver import Driver, Shared, Stopped
+from quorank.network.driver import Driver, SharedNodes
 from quorank.network.loopback import flower
+from quorank.network.node_driver import Stopped
 from quorank.network.simulated import SimulatedClients
 from quorank.network.transport import FAILED, Failure, Memory
 
@@ -53,7 +54,7 @@ def memory(experiment, *, answer=None, tend=None, **faults):
     def bring_up(runner, folder, stop):
         clients = SimulatedClients.playing(experiment, folder)
         transport = Memory(answer or (lambda _, content: clients.respond(content)), NAMES, **faults)
-        driver = Driver(transport, Shared(NAMES), poll=0.0, patience=0.05, stop=stop, tend=tend)
+        driver = Driver(transport, SharedNodes(NAMES), poll=0.0, patience=0.05, stop=stop, tend=tend)
         yield driver.round
 
     return bring_up

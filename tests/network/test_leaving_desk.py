@@ -17,11 +17,11 @@ from quorank.errors import BadInput, Interrupted
 from quorank.federation import Federation, Sampled, Simulator, State, servers, wire
 from quorank.federation.coordinator import JOURNAL, Coordinator, Rules
 from quorank.network import frames, notices
-from quorank.network.answering import Answering
+from quorank.network.answering import DeviceAnswers
 from quorank.network.bundle import Bundle
 from quorank.network.certificates import node_keys
 from quorank.network.declined import Declined
-from quorank.network.driver import Driver, Own, Shared
+from quorank.network.driver import Driver, Own, SharedNodes
 from quorank.network.flower_device import FlowerLink
 from quorank.network.late_learning import LateRanker
 from quorank.network.leaving import leave, left, request_of
@@ -64,7 +64,7 @@ class World:
         self.ticks, self.home = Ticks(), self.folder / "coordinator"
         self.home.mkdir(exist_ok=True)
         self.devices = {c: device_of(self.simulator, self.folder / str(c), c) for c in range(CLIENTS)}
-        self.answering = {c: Answering(device) for c, device in self.devices.items()}
+        self.answering = {c: DeviceAnswers(device) for c, device in self.devices.items()}
         self.network = Memory(self.answer, list(NAMES.values()))
         self.begin()
 
@@ -133,7 +133,7 @@ class World:
         for _ in range(4):
             self.desk.look()
             for arrival in self.network.pull():
-                self.desk.driver.heard(arrival)
+                self.desk.driver.without_notices(arrival)
             self.desk.attend()
             self.ticks.sleep(RECEIPT_SECONDS)
 
@@ -394,7 +394,7 @@ def test_what_a_device_declines_of_a_rebuilding(world) -> None:
     with store.transaction():
         store.set_consent(False, 1.0)
     assert answer(task(round_=4)) == Declined("consent")
-    fresh = Answering(device_of(simulator, world.folder / "fresh", 0))
+    fresh = DeviceAnswers(device_of(simulator, world.folder / "fresh", 0))
     assert fresh.answer(task()) == notices.NOTHING
     assert terms_of(simulator, 0).run == "run"
 
@@ -416,7 +416,7 @@ def test_a_server_that_averages_and_cohorts_that_are_drawn(tiny_collection, tmp_
 
 def test_what_a_desk_refuses(world) -> None:
     with pytest.raises(BadInput, match="a desk is for devices"):
-        LeavingDesk(world.coordinator, Driver(world.network, Shared(["a"])), dict, np.zeros(1))
+        LeavingDesk(world.coordinator, Driver(world.network, SharedNodes(["a"])), dict, np.zeros(1))
     with pytest.raises(BadInput, match="interval must be at least 1"):
         LeavingDesk(world.coordinator, world.desk.driver, dict, np.zeros(1), 0)
     (world.home / FILE).write_text("[1")

@@ -14,7 +14,7 @@ from quorank.errors import BadInput
 from quorank.federation import Federation
 from quorank.federation.coordinator import Coordinator, Rules
 from quorank.network import frames, identities
-from quorank.network.answering import Answering
+from quorank.network.answering import DeviceAnswers
 from quorank.network.declined import Declined
 from quorank.network.driver import Driver, Own
 from quorank.network.observe import counted
@@ -130,8 +130,8 @@ class Network:
 
         self.driver = Driver(self.memory, Own(self.names), clock=lambda: self.now, sleep=sleep, patience=9.0)
 
-    def device(self, client: int, folder) -> Answering:
-        return Answering.of(device_of(self.simulator, folder, client))
+    def device(self, client: int, folder) -> DeviceAnswers:
+        return DeviceAnswers.of(device_of(self.simulator, folder, client))
 
     def answer(self, name: str, content: bytes) -> bytes | Failure:
         client = int(name.rpartition("-")[2])
@@ -148,7 +148,7 @@ def network(tiny_collection, tmp_path) -> Network:
     return Network(tiny_collection, tmp_path)
 
 
-def public(answering: Answering) -> bytes:
+def public(answering: DeviceAnswers) -> bytes:
     return answering._secure.identity.public
 
 

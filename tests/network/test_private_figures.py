@@ -17,8 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from quorank.cli import join_display
 from quorank.cli.coordinator import app as coordinator_app
+from quorank.cli.coordinator_display import print_status, status_of
+from quorank.cli.join import show_log, show_status
 from quorank.errors import BadInput
 from quorank.experiments.documents import parse_document
 from quorank.experiments.experiment import Experiment
@@ -44,7 +45,6 @@ from quorank.network.service import NO_NDCG
 from quorank.network.service_files import Home, Settings
 from quorank.network.service_members import invite, members
 from quorank.network.service_run import run
-from quorank.network.service_status import print_status, status_of
 from quorank.network.simulated_user import SimulatedUser
 from quorank.network.terms import Terms
 from quorank.network.transport import Memory
@@ -125,13 +125,13 @@ def test_a_device_s_reply_holds_its_report_and_its_log_says_so(tiny_collection, 
     with device.store.transaction():
         device.store.set_fact("terms", json.dumps(device.terms.table()).encode())
     device.store.close()
-    join_display.show_log(tmp_path / "a", json=False)
+    show_log(tmp_path / "a", json=False)
     told = " ".join(capsys.readouterr().out.split())
     assert f"{report['value']:.4g}" in told and "ε = 1 each (δ = 0, unit: client)" in told
     assert "4 reports, one a round, by adding up: ε = 4" in told
-    join_display.show_log(tmp_path / "a", json=True)
+    show_log(tmp_path / "a", json=True)
     assert json.loads(capsys.readouterr().out)["releases"][0]["privacy"]["report"] == report
-    join_display.show_status(tmp_path / "a", json=False)
+    show_status(tmp_path / "a", json=False)
     assert "on top of the ε of the updates" in " ".join(capsys.readouterr().out.split())
 
 

@@ -35,7 +35,7 @@ from quorank.network.processes import Processes, free_ports
 from quorank.network.service_members import members
 from quorank.network.silo_bundle import SiloBundle
 from quorank.network.silo_experiment import read_group
-from quorank.network.silo_folder import PartyFolder, Source
+from quorank.network.silo_folder import PartyFolder, PartySource
 from quorank.network.silo_gate import SiloGate
 from quorank.network.silo_home import SiloHome, settings_of
 from quorank.network.silo_link import take_part
@@ -427,16 +427,16 @@ def test_a_folder_keeps_what_the_next_start_needs(bundle, here) -> None:
     assert mode(folder.path) == 0o700 and mode(folder.path / "invitation.json") == 0o600
     with pytest.raises(BadInput, match="--collection PATH"):
         folder.holding()
-    folder.note_source(Source(generated=1, documents=30))
+    folder.note_source(PartySource(generated=1, documents=30))
     again = PartyFolder.open(here / "data")
     holding = again.holding()
     assert (holding.name, holding.n_documents) == ("north", 30)
     with pytest.raises(BadInput, match="documents are others"):
-        again.note_source(Source(generated=2, documents=30))
+        again.note_source(PartySource(generated=2, documents=30))
     with pytest.raises(BadInput, match="from 0 to 2"):
-        Source(generated=3).holding("north", 3, None)
+        PartySource(generated=3).holding("north", 3, None)
     with pytest.raises(BadInput, match="give the party's documents"):
-        Source("somewhere", 1)
+        PartySource("somewhere", 1)
     PartyFolder.accept(here / "data", SiloBundle.read(bundle))
     other = json.loads(bundle.read_text()) | {"name": "south"}
     (here / "other.json").write_text(json.dumps(other))
@@ -649,7 +649,7 @@ def test_a_party_whose_pins_do_not_fit_says_so_and_seals_nothing(tmp_path) -> No
             tmp_path / name,
             name,
             terms,
-            Source(generated=number, documents=20).holding(name, 3, 3),
+            PartySource(generated=number, documents=20).holding(name, 3, 3),
             pins=wrong if name == "north" else None,
         )
         for number, name in enumerate(NAMES)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from quorank.network.service_members import Member, members
+from quorank.cli.display import compact, print_rows
+from quorank.network.service_members import InvitedMember, members
 from quorank.network.silo_home import SiloHome
 
 MEANINGS = {
@@ -59,7 +60,7 @@ def status_of(home: SiloHome, now: float | None = None) -> dict[str, Any]:
     }
 
 
-def _state(member: Member | None, present: set[str]) -> str:
+def _state(member: InvitedMember | None, present: set[str]) -> str:
     if member is None:
         return "not invited"
     if not member.admitted:
@@ -69,8 +70,6 @@ def _state(member: Member | None, present: set[str]) -> str:
 
 def print_status(table: dict[str, Any]) -> None:
     """For people."""
-    from quorank.cli.display import compact, print_rows
-
     uptime = table["uptime_seconds"]
     since = "" if uptime is None else f"for {uptime:,.0f} s, process {table['process']}, "
     rows = [(table["state"], "", f"{since}parties reach it at {table['address']}")]

@@ -6,10 +6,11 @@ import math
 import time
 from typing import Any
 
+from quorank.cli.display import print_rows
 from quorank.network.private_figures import meaning, shown
 from quorank.network.service import NO_NDCG
 from quorank.network.service_files import Home
-from quorank.network.service_members import Member, members
+from quorank.network.service_members import InvitedMember, members
 
 
 def status_of(home: Home, now: float | None = None) -> dict[str, Any]:
@@ -61,7 +62,7 @@ def status_of(home: Home, now: float | None = None) -> dict[str, Any]:
     }
 
 
-def _state(member: Member, present: set[int], left: set[int]) -> str:
+def _state(member: InvitedMember, present: set[int], left: set[int]) -> str:
     if not member.admitted:
         return "revoked"
     if member.client in left:
@@ -71,8 +72,6 @@ def _state(member: Member, present: set[int], left: set[int]) -> str:
 
 def print_status(table: dict[str, Any]) -> None:
     """For people."""
-    from quorank.cli.display import print_rows
-
     uptime, last = table["uptime_seconds"], table["last_round_seconds"]
     since = "" if uptime is None else f"for {uptime:,.0f} s, process {table['process']}, "
     rows = [(table["state"], "", f"{since}devices reach it at {table['address']}")]
