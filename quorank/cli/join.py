@@ -125,15 +125,21 @@ def _check_options(
     leave: bool,
 ) -> None:
     chosen = [name for name, given in (("--log", log), ("--status", status), ("--leave", leave)) if given]
-    require(len(chosen) <= 1, f"{' and '.join(chosen)}: choose one of them")
+    require(len(chosen) <= 1, "option.conflict", "choose one of them", f"{' and '.join(chosen)}")
     other = bundle is not None or simulate is not None
-    require(not chosen or not other, f"{''.join(chosen[:1])} goes without --bundle and --simulate")
+    require(
+        not chosen or not other,
+        "option.conflict",
+        f"{''.join(chosen[:1])} goes without --bundle and --simulate",
+    )
     require(
         simulate is None or client is not None,
+        "option.missing",
         "--simulate needs --client: which client of the experiment to play",
     )
     require(
         client is None or simulate is not None,
+        "option.conflict",
         "--client is of --simulate: the invitation says who a device is",
     )
     if coordinator is not None:
@@ -148,7 +154,9 @@ def _check_present(data: Path) -> None:
 
     require(
         left(data) is None,
-        f"{data}: this client has left its run ({LEFT}); choose another folder, with a new invitation",
+        "device.left",
+        f"this client has left its run ({LEFT}); choose another folder, with a new invitation",
+        f"{data}",
     )
 
 
@@ -168,7 +176,12 @@ def _invitation(data: Path, bundle: Path | None, coordinator: str | None) -> Bun
 
     path = bundle if bundle is not None else data / FILE
     if bundle is None and not path.is_file():
-        require(coordinator is None, f"{data}: there is no invitation here; give one with --bundle")
+        require(
+            coordinator is None,
+            "invitation.missing",
+            "there is no invitation here; give one with --bundle",
+            f"{data}",
+        )
         return None
     found = Bundle.read(path)
     return found if coordinator is None else replace(found, address=coordinator)
@@ -191,7 +204,9 @@ def _begin(data: Path, terms: Terms, bundle: Path | None, invitation: Bundle | N
         before = store.fact("terms")
         require(
             before in (None, table),
-            f"{data}: this folder belongs to a device under other terms; choose another folder, or leave first (--leave)",
+            "folder.other-run",
+            "this folder belongs to a device under other terms; choose another folder, or leave first (--leave)",
+            f"{data}",
         )
         with store.transaction():
             store.set_fact("terms", table)
@@ -230,7 +245,9 @@ def _take_part(
 
     require(
         invitation is not None or rehearsal is not None,
-        f"{data}: there is no invitation here; give one with --bundle, or rehearse with --simulate and --client",
+        "invitation.missing",
+        "there is no invitation here; give one with --bundle, or rehearse with --simulate and --client",
+        f"{data}",
     )
     sent = 0
 
@@ -267,12 +284,16 @@ def _leave(data: Path, coordinator: str | None, json: bool) -> None:
     from quorank.network.private_store import PrivateStore
 
     note = leaving.left(data)
-    require((data / STORE).is_file() or note is not None, f"{data}: there is no device here")
+    require(
+        (data / STORE).is_file() or note is not None, "device.missing", "there is no device here", f"{data}"
+    )
     if note is None:
         invitation = _invitation(data, None, coordinator)
         if invitation is None:
             raise BadInput(
-                f"{data}: without an invitation there is no coordinator to leave; delete the folder instead"
+                "invitation.missing",
+                "without an invitation there is no coordinator to leave; delete the folder instead",
+                f"{data}",
             )
         with PrivateStore(data) as store:
             line = links.connect(invitation, data)
@@ -281,7 +302,12 @@ def _leave(data: Path, coordinator: str | None, json: bool) -> None:
             finally:
                 line.close()
     else:
-        require(note["erased"] is None, f"{data}: this client has left already, and its data are erased")
+        require(
+            note["erased"] is None,
+            "device.left",
+            "this client has left already, and its data are erased",
+            f"{data}",
+        )
         erased = leaving.resume(data, {name: note[name] for name in note if name != "erased"})
     if json:
         print(json_.dumps(asdict(erased)))
@@ -300,7 +326,9 @@ def known_terms(store: PrivateStore) -> Terms:
     found = store.fact("terms")
     if found is None:
         raise BadInput(
-            f"{store.folder}: this device has not joined a run yet; give an invitation with --bundle"
+            "device.not-joined",
+            "this device has not joined a run yet; give an invitation with --bundle",
+            f"{store.folder}",
         )
     return Terms.read(json_.loads(found))
 

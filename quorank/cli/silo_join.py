@@ -78,7 +78,7 @@ def join(
     """
 
     chosen = [name for name, on in (("--identity", identity), ("--log", log), ("--status", status)) if on]
-    require(len(chosen) <= 1, f"{' and '.join(chosen)}: choose one of them")
+    require(len(chosen) <= 1, "option.conflict", "choose one of them", f"{' and '.join(chosen)}")
     folder = _folder(data, bundle, pin or [])
     if collection is not None or generated is not None:
         _note_source(folder, collection, generated, documents)
@@ -110,7 +110,10 @@ def _note_source(folder: PartyFolder, collection: Path | None, generated: int | 
 
     if collection is not None:
         require(
-            collection.exists(), f"--collection {collection}: there is nothing here; expected a collection"
+            collection.exists(),
+            "file.missing",
+            "there is nothing here; expected a collection",
+            f"--collection {collection}",
         )
     source = PartySource(None if collection is None else str(collection.absolute()), generated, documents)
     folder.note_source(source)

@@ -81,7 +81,7 @@ class Device:
         """Take in what was clicked on a list that `rank` drew. The query's text is kept only where it is given."""
         with self._mutex:
             ranker = self.store.ranker
-            require(ranker is not None, "no ranker has come yet")
+            require(ranker is not None, "device.no-ranker", "no ranker has come yet")
             assert ranker is not None
             online = self._current()
             online.learn(shown, clicks)  # refuses clicks that do not fit
@@ -117,7 +117,9 @@ class Device:
         if self._online is None:
             ranker = self.store.ranker
             require(
-                ranker is not None, "no ranker has come yet; show a list of your own, and do not record it"
+                ranker is not None,
+                "device.no-ranker",
+                "no ranker has come yet; show a list of your own, and do not record it",
             )
             assert ranker is not None
             done = self.store.waiting() // self.terms.interactions * self.terms.interactions

@@ -39,7 +39,11 @@ class SharedNodes:
     simulated: bool = field(default=True, init=False)
 
     def __post_init__(self) -> None:
-        require(self.names, "a simulated experiment needs at least one node to play its clients")
+        require(
+            self.names,
+            "assignment.no-node",
+            "a simulated experiment needs at least one node to play its clients",
+        )
 
     def node(self, client: int, turn: int, present: Collection[str]) -> str | None:
         own = self.names[client % len(self.names)]
@@ -201,11 +205,11 @@ class Driver(NodeDriver):
         """The replies of a bundle; in the place of one that cannot be, why not."""
         content = self.without_notices(arrival)
         if isinstance(content, Failure):
-            return [Verdict(False, None, content.reason)]
+            return [Verdict(False, None, "reply.missing", content.reason)]
         try:
             parts = frames.unpack(content)
         except BadInput as error:
-            return [Verdict(False, None, str(error))]
+            return [Verdict(False, None, error.code, str(error))]
         if self.assignment.simulated:
             return list(parts)
         return [self._by_its_sender(coordinator, arrival.node, part) for part in parts]
@@ -219,7 +223,7 @@ class Driver(NodeDriver):
             return content  # the coordinator says why
         if self.assignment.speaks_for(node, reply.client):
             return reply
-        return coordinator.refuse(OTHER_CLIENT)
+        return coordinator.refuse(BadInput("reply.other-client", OTHER_CLIENT))
 
 
 def drive(

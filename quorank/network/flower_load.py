@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from quorank.draws import Purpose, uniforms
-from quorank.errors import require
+from quorank.errors import require_range
 from quorank.federation import wire
 from quorank.files import write_whole
 from quorank.network import frames
@@ -66,7 +66,7 @@ def superlink_load(
 
     For `idle` seconds before, the devices have nothing to do but to look for messages.
     """
-    require(traffic.devices <= MOST_DEVICES, f"devices must be at most {MOST_DEVICES}, got {traffic.devices}")
+    require_range("devices", traffic.devices, most=MOST_DEVICES)
     watch, started = Clock(), time.perf_counter()
     network = LightNetwork(traffic.devices, _command, traffic=traffic)
     with tempfile.TemporaryDirectory() as folder, network:

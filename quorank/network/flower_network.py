@@ -23,7 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from quorank.errors import BadInput, require
+from quorank.errors import BadInput, require, require_range
 from quorank.files import write_whole
 from quorank.network import flower_app
 from quorank.network.certificates import CERTIFICATE, Authority, node_keys, write_private
@@ -66,7 +66,7 @@ class FlowerNetwork:
     _missing: float | None = field(default=None, init=False)  # since when there is no ServerApp
 
     def __post_init__(self) -> None:
-        require(1 <= self.nodes <= 1000, f"nodes must be from 1 to 1000, got {self.nodes}")
+        require_range("nodes", self.nodes, least=1, most=1000)
         flower_app.check_installed()
 
     @property
@@ -184,10 +184,13 @@ class FlowerNetwork:
             for child in self.processes.children.values():
                 if not child.running and child.code != 0:
                     raise BadInput(
-                        f"the network did not start: {child.name} ended with {child.code}; it said: {child.last_words()}"
+                        "engine.not-started",
+                        f"the network did not start: {child.name} ended with {child.code}; it said: {child.last_words()}",
                     )
             require(
-                time.monotonic() < end, f"the network did not start: {name} took over {START_SECONDS:g} s"
+                time.monotonic() < end,
+                "engine.not-started",
+                f"the network did not start: {name} took over {START_SECONDS:g} s",
             )
             time.sleep(0.1)
 
@@ -213,7 +216,11 @@ class FlowerNetwork:
         found = self._answers()
         for answer in found:
             said = " ".join(str(answer.get("error-message", "")).split())
-            require(answer.get("success"), f"the network did not start: Flower refused an order: {said}")
+            require(
+                answer.get("success"),
+                "engine.not-started",
+                f"the network did not start: Flower refused an order: {said}",
+            )
         return found
 
     def _answers(self) -> list[dict[str, Any]]:

@@ -69,8 +69,12 @@ class LateRanker(OnlineRanker):
         if np.array_equal(shown.packed_parameters, self._packed):
             return super().learn(shown, clicks)
         given, k = np.asarray(clicks), len(shown.order)
-        require(given.shape == (k,), f"expected {k} clicks, one per shown document, got {given.shape}")
-        require(np.isin(given, (0, 1)).all(), "clicks must be true or false, or 1 or 0")
+        require(
+            given.shape == (k,),
+            "clicks.shape",
+            f"expected {k} clicks, one per shown document, got {given.shape}",
+        )
+        require(np.isin(given, (0, 1)).all(), "clicks.values", "clicks must be true or false, or 1 or 0")
         clicked, coefficients = given.astype(np.bool_), np.empty(k)
         now = np.empty(len(shown.padded_features), dtype=np.float32)
         score_rows(

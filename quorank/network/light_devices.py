@@ -14,7 +14,7 @@ import numpy as np
 
 from quorank.arrays import Doubles
 from quorank.draws import Purpose, key_of, normals, uniform_pair
-from quorank.errors import require
+from quorank.errors import require, require_range
 from quorank.federation import wire
 from quorank.network import frames
 
@@ -37,14 +37,14 @@ class DeviceTraffic:
 
     def __post_init__(self) -> None:
         for name in ("devices", "parameters", "rounds"):
-            require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}")
+            require_range(name, getattr(self, name), least=1)
         for name in ("drop", "twice", "garbage"):
-            value = getattr(self, name)
-            require(0.0 <= value <= 0.5, f"{name} must lie between 0 and 0.5, got {value}")
-        require(self.delay >= 0, f"delay must be at least 0, got {self.delay}")
+            require_range(name, getattr(self, name), least=0.0, most=0.5)
+        require_range("delay", self.delay, least=0)
         require(
             0.0 < self.enough < 1.0 - self.drop - self.garbage
             or self.enough == 1.0 - self.drop - self.garbage == 1.0,
+            "value.out-of-range",
             f"enough is {self.enough:g}, and only {1.0 - self.drop - self.garbage:g} of the devices answer as they should",
         )
 

@@ -60,7 +60,8 @@ def connect(bundle: Bundle, folder: Path) -> Link:
         engine = import_module(ENGINE)
     except ImportError:
         raise BadInput(
-            "no engine is installed that could reach a coordinator; install quorank[network], or rehearse with --simulate"
+            "engine.not-installed",
+            "no engine is installed that could reach a coordinator; install quorank[network], or rehearse with --simulate",
         ) from None
     line: Link = engine.connect(bundle, folder)
     return line
@@ -173,7 +174,9 @@ class Handed:
 
     def leave(self, request: bytes) -> bytes:
         if self.confirm is None:
-            raise BadInput("this line carries no requests to leave; ask the coordinator's owner")
+            raise BadInput(
+                "leaving.not-carried", "this line carries no requests to leave; ask the coordinator's owner"
+            )
         return self.confirm(request)
 
     def close(self) -> None:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from quorank.errors import require
+from quorank.errors import require_range
 from quorank.federation import Federation, wire
 from quorank.federation.coordinator import JOURNAL, Coordinator, Rules, Verdict
 from quorank.federation.replies import Key
@@ -113,7 +113,7 @@ def coordinator_of(traffic: DeviceTraffic, folder: Path, **options: Any) -> Time
 
 def coordinator_load(traffic: DeviceTraffic, folder: Path, together: int = 1000) -> dict[str, Any]:
     """Replies straight to a coordinator, so many at a time, made when they are handed in: its time and memory alone."""
-    require(together >= 1, f"together must be at least 1, got {together}")
+    require_range("together", together, least=1)
     coordinator, devices = coordinator_of(traffic, folder), Devices(traffic)
     warm(traffic, folder)
     before, watch = resident(), coordinator.watch

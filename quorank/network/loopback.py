@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from quorank.errors import Interrupted, require
+from quorank.errors import Interrupted, require_range
 from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.runner import Engine, Play, Runner
@@ -32,7 +32,7 @@ def worker_command(folder: Path) -> Callable[[Path], list[str]]:
 
 def flower(experiment: Experiment, nodes: int) -> Engine:
     """Flower with so many nodes; what it cannot do is refused here, before anything starts."""
-    require(1 <= nodes <= MOST_NODES, f"--nodes must be from 1 to {MOST_NODES}, got {nodes}")
+    require_range("--nodes", nodes, least=1, most=MOST_NODES)
     check(experiment)
     flower_app.check_installed()
 

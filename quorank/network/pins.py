@@ -33,9 +33,9 @@ def claims_bytes(identities: Mapping[int, bytes]) -> bytes:
 
 
 def claims_from(raw: bytes) -> dict[int, bytes]:
-    require(len(raw) % _CLAIM.size == 0, _MALFORMED)
+    require(len(raw) % _CLAIM.size == 0, "secure-sum.malformed", _MALFORMED)
     found = dict(_CLAIM.iter_unpack(raw))
-    require(len(found) * _CLAIM.size == len(raw), _MALFORMED)
+    require(len(found) * _CLAIM.size == len(raw), "secure-sum.malformed", _MALFORMED)
     return found
 
 
@@ -77,22 +77,31 @@ class Pins(Mapping[int, bytes]):
         return dict(claims)
 
     def _check(self, mine: int, own: bytes, least: int, claims: Mapping[int, bytes]) -> None:
-        require(claims, "the coordinator does not say who takes part; this device refuses")
         require(
-            claims.get(mine) == own, "the coordinator gives this device another identity; this device refuses"
+            claims,
+            "secure-sum.no-identities",
+            "the coordinator does not say who takes part; this device refuses",
+        )
+        require(
+            claims.get(mine) == own,
+            "secure-sum.identity",
+            "the coordinator gives this device another identity; this device refuses",
         )
         require(
             max(claims) < self.clients and 2 * least > len(claims),
+            "secure-sum.too-many",
             "the coordinator names more clients than the run has; this device refuses",
         )
         require(
             len(set(claims.values())) == len(claims),
+            "secure-sum.identity",
             "the coordinator names one identity for several clients; this device refuses",
         )
         known = self._all()
         changed = sorted(client for client, key in claims.items() if known.get(client, key) != key)
         require(
             not changed,
+            "secure-sum.identity",
             f"clients {changed} come with another identity than before; this device refuses to be summed with them: their "
             "devices were set up again, or the coordinator has put its own keys in their place",
         )

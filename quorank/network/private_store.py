@@ -149,8 +149,10 @@ class PrivateStore:
         for place, (name, at, run, round_, documents, *blobs, check, query) in enumerate(rows):
             if checksum(*blobs) != check:
                 raise BadInput(
-                    f"{self.file.path}: interaction {name} is damaged; restore the file from a copy, or move it away and "
-                    "join again"
+                    "interaction.damaged",
+                    f"interaction {name} is damaged; restore the file from a copy, or move it away and "
+                    "join again",
+                    f"{self.file.path}",
                 )
             features, order, clicks, circumstances = blobs
             shown = shown_from(features, documents, order, circumstances, first + place)
@@ -205,6 +207,7 @@ class PrivateStore:
         """Put an update aside for unlearning: as it was before privacy, so it never leaves."""
         require(
             bool(np.isfinite(update).all()),
+            "update.too-long",
             f"the update of round {round_} is too long to be kept; let the run keep none (keep_every = 0)",
         )
         content = update.astype("<f4").tobytes()
@@ -280,7 +283,9 @@ class PrivateStore:
                 searched += 1
                 require(
                     path not in doomed and not any(trace in content for trace in traces),
-                    f"{path}: this file still holds private data; delete it, and repeat the command",
+                    "private-data.remains",
+                    "this file still holds private data; delete it, and repeat the command",
+                    f"{path}",
                 )
         return Erased(names, total, len(traces), searched)
 

@@ -151,7 +151,11 @@ class Rebuilder:
         )
         found = []
         for place, (documents, *blobs, check) in enumerate(rows):
-            require(checksum(*blobs) == check, "an interaction is damaged; restore the file from a copy")
+            require(
+                checksum(*blobs) == check,
+                "interaction.damaged",
+                "an interaction is damaged; restore the file from a copy",
+            )
             features, order, clicks, circumstances = blobs
             shown = shown_from(features, documents, order, circumstances, place)
             found.append((shown, np.frombuffer(clicks, dtype=np.uint8).astype(np.bool_)))

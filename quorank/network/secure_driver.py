@@ -55,10 +55,16 @@ def several(messages: Mapping[int, bytes]) -> bytes:
 
 def single(content: bytes) -> list[tuple[int, bytes]]:
     """The messages again."""
-    require(content.startswith(SEVERAL), "the messages of a secure sum cannot be read; they are refused")
+    require(
+        content.startswith(SEVERAL),
+        "secure-sum.malformed",
+        "the messages of a secure sum cannot be read; they are refused",
+    )
     parts = frames.unpack(content[len(SEVERAL) :])
     require(
-        all(len(part) > _CLIENT.size for part in parts), "a message of a secure sum is cut off; it is refused"
+        all(len(part) > _CLIENT.size for part in parts),
+        "secure-sum.malformed",
+        "a message of a secure sum is cut off; it is refused",
     )
     return [(_CLIENT.unpack_from(part)[0], part[_CLIENT.size :]) for part in parts]
 
@@ -88,6 +94,7 @@ class SecureDriver:
         least = least_of(mechanism)
         require(
             len(coordinator.cohort) >= least,
+            "secure-sum.too-few",
             f"a secure sum of this run takes at least {least} clients, and the round has {len(coordinator.cohort)}; "
             "start a new run",
         )
@@ -146,7 +153,11 @@ class SecureDriver:
         fact = wire.decode_reply(content)
         same = (fact.run, fact.round, fact.client) == (coordinator.run, coordinator.state.round, client)
         heaviest = coordinator.rules.heaviest or coordinator.federation.interactions
-        require(same and 1 <= fact.interactions <= heaviest, "what a node told of a client is false")
+        require(
+            same and 1 <= fact.interactions <= heaviest,
+            "secure-sum.told",
+            "what a node told of a client is false",
+        )
         self._facts[client] = fact
 
 
@@ -258,21 +269,23 @@ class _Phase:
                     self.secure.note(self.coordinator, client, facts[0])
                 self._judge(client, reply)
         except BadInput as error:
-            self.coordinator.refuse(str(error))
+            self.coordinator.refuse(error)
 
     def _judge(self, client: int, reply: bytes) -> None:
         verdict = self.round_.receive(client, reply)
         if not verdict.accepted:
-            self.coordinator.refuse(verdict.reason)
+            self.coordinator.refuse(BadInput(verdict.code, verdict.reason))
 
 
 def _sums(coordinator: Coordinator) -> IntegerSums:
     mechanism = coordinator.mechanism
-    require(isinstance(mechanism, IntegerSums), "this run's privacy is no secure sum")
+    require(isinstance(mechanism, IntegerSums), "secure-sum.none", "this run's privacy is no secure sum")
     assert isinstance(mechanism, IntegerSums)
     require(
         mechanism.variance == 0.0 or mechanism.noise_by == "clients",
-        'privacy: the noise of a network\'s secure sums is drawn by the clients; set noise_by = "clients"',
+        "option.conflict",
+        'the noise of a network\'s secure sums is drawn by the clients; set noise_by = "clients"',
+        "privacy",
     )
     return mechanism
 

@@ -20,8 +20,8 @@ from quorank.network.transport import BUSY, FAILED, Arrival, Failure, Transport
 _SECURE = b"QSEC"
 """How the messages of a secure sum begin."""
 
-Refused = Callable[[int | None, str], None]
-"""Is told (client, sentence) of what was refused here."""
+Refused = Callable[[int | None, BadInput], None]
+"""Is told (client, error) of what was refused here."""
 
 
 @dataclass(eq=False)
@@ -78,15 +78,15 @@ class Gate(Passage):
     def checked(self, arrival: Arrival, content: bytes) -> Arrival:
         client = self._clients.get(arrival.node)
         try:
-            require(client is not None, "the node's key was revoked; it is refused")
+            require(client is not None, "reply.revoked", "the node's key was revoked; it is refused")
             replies = frames.unpack(content)
-            require(len(replies) == 1, "the node sent several replies, and it is one client")
+            require(len(replies) == 1, "reply.several", "the node sent several replies, and it is one client")
             if replies[0] == notices.HEARD:
                 return arrival._replace(content=Failure(BUSY))
             if replies[0] == notices.NOTHING or replies[0].startswith((notices.REQUEST, _SECURE)):
                 return arrival  # a request to leave is signed; a secure sum's client is known by its line
-            require(wire.decode_reply(replies[0]).client == client, OTHER_CLIENT)
+            require(wire.decode_reply(replies[0]).client == client, "reply.other-client", OTHER_CLIENT)
         except BadInput as error:
-            self.refused(client, str(error))
+            self.refused(client, error)
             return arrival._replace(content=Failure(FAILED))
         return arrival

@@ -64,7 +64,9 @@ def members(home: Home) -> list[InvitedMember]:
     except FileNotFoundError:
         return []
     except (OSError, ValueError, TypeError) as error:
-        raise BadInput(f"{path}: damaged ({type(error).__name__}); restore it from a copy") from None
+        raise BadInput(
+            "file.damaged", f"damaged ({type(error).__name__}); restore it from a copy", f"{path}"
+        ) from None
 
 
 def stamp(home: Home) -> int:
@@ -100,6 +102,7 @@ def invite(home: Home, name: str, out: Path) -> InvitedMember:
     """Give a device a number and a key, and write its invitation, which holds the only copy of that key."""
     require(
         _NAME.fullmatch(name),
+        "device.name",
         f"{name!r} is not a device's name; use up to 64 letters, digits, dots, dashes and underscores",
     )
 
@@ -109,7 +112,9 @@ def invite(home: Home, name: str, out: Path) -> InvitedMember:
         clients = home.experiment.federation.clients
         require(
             found < clients,
-            f"{name}: all {clients} clients of the experiment are invited; set federation.clients higher in a new folder",
+            "invitation.none-left",
+            f"all {clients} clients of the experiment are invited; set federation.clients higher in a new folder",
+            f"{name}",
         )
         return found
 
@@ -127,14 +132,21 @@ def enlist(
     invitation: Callable[[int, str], Invitation],
 ) -> InvitedMember:
     """Add a member with a new key: `number` gives its place among those known, `invitation` what is written for it."""
-    require(not out.exists(), f"{out}: it is there already; choose another name with --out")
-    require(out.absolute().parent.is_dir(), f"{out}: the directory {out.absolute().parent} does not exist")
+    require(not out.exists(), "file.exists", "it is there already; choose another name with --out", f"{out}")
+    require(
+        out.absolute().parent.is_dir(),
+        "folder.missing",
+        f"the directory {out.absolute().parent} does not exist",
+        f"{out}",
+    )
     pair = node_keys()
 
     def add(known: list[InvitedMember]) -> list[InvitedMember]:
         require(
             not any(member.name == name and member.admitted for member in known),
-            f"{name}: is invited already; revoke it first if its invitation was lost",
+            "invitation.repeated",
+            "is invited already; revoke it first if its invitation was lost",
+            f"{name}",
         )
         client = number(known)
         invitation(client, pair.private.decode()).write(out)
@@ -154,7 +166,7 @@ def revoke(home: Home, name: str, verb: str = "coordinator") -> InvitedMember:
         mine = [member for member in known if member.name == name and member.admitted]
         past = any(member.name == name for member in known)
         why = "was revoked already" if past else f"is not invited; quorank {verb} status shows who is"
-        require(mine, f"{name}: {why}")
+        require(mine, "invitation.unknown", f"{why}", f"{name}")
         return [replace(member, revoked=time.time()) if member in mine else member for member in known]
 
     return next(member for member in reversed(change(home, drop)) if member.name == name)

@@ -40,6 +40,7 @@ class TrainingCourse:
         models = len(rows[0])
         require(
             all(any(own[model] for own in rows) for model in range(models)),
+            "training.no-instances",
             "no party has an instance to learn from",
         )
         return cls(training, rows, np.tile(training.initial(n_features), (models, 1)))
@@ -61,7 +62,9 @@ class TrainingCourse:
         """What a party learned in this turn; whether that ends the turn."""
         plays = self.plays()
         require(
-            party in plays and party not in self.learned, "a party learned in a turn that was not its own"
+            party in plays and party not in self.learned,
+            "silo-message.turn",
+            "a party learned in a turn that was not its own",
         )
         self.learned[party] = learned
         if len(self.learned) < len(plays):

@@ -15,8 +15,8 @@ from quorank.network.service_gate import Passage
 from quorank.network.service_members import InvitedMember
 from quorank.network.transport import BUSY, FAILED, Arrival, Failure
 
-Refused = Callable[[str], None]
-"""Is told the sentence of what was refused here."""
+Refused = Callable[[BadInput], None]
+"""Is told the error of what was refused here."""
 
 
 @dataclass(eq=False)
@@ -45,10 +45,10 @@ class SiloGate(Passage):
         """The arrival with its one message, or in its place a failure."""
         try:
             known = arrival.node in self.names.values()
-            require(known, "the node's key was revoked; it is refused")
+            require(known, "reply.revoked", "the node's key was revoked; it is refused")
             parts = frames.unpack(content)
-            require(len(parts) == 1, "the node sent several replies, and it is one party")
+            require(len(parts) == 1, "reply.several", "the node sent several replies, and it is one party")
         except BadInput as error:
-            self.refused(str(error))
+            self.refused(error)
             return arrival._replace(content=Failure(FAILED))
         return arrival._replace(content=Failure(BUSY) if parts[0] == notices.HEARD else parts[0])

@@ -43,6 +43,7 @@ class Lines:
         expected = self._counters[envelope.sender][1] + 1
         require(
             envelope.number == expected,
+            "silo-message.order",
             f"envelope {envelope.number} of {envelope.sender} came where {expected} was next; something was kept back",
         )
         text = line.open(envelope)

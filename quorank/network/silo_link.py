@@ -101,6 +101,7 @@ def take_part(
         except EOFError:
             require(
                 finished(),
+                "silo-run.ended",
                 "the coordinator ended the session before this party had the ranker; ask its owner why",
             )
             return True

@@ -85,7 +85,9 @@ class SiloParty:
             kept = self._store.fact(what)
             require(
                 kept is None or kept == value,
-                f"{self.folder}: this folder was begun with {words}; choose another folder, or go back to those",
+                "folder.other-run",
+                f"this folder was begun with {words}; choose another folder, or go back to those",
+                f"{self.folder}",
             )
         with self._store.transaction():
             for what, (value, _) in facts.items():

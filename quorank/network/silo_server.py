@@ -30,13 +30,15 @@ class SiloServer:
 
     def __init__(self, folder: Path | None, terms: SiloTerms) -> None:
         self.terms, self._digest = terms, terms.digest()[:16]
-        self.refused: dict[str, int] = {}  # sentence → how often this process refused an answer with it
+        self.refused: dict[str, int] = {}  # code → how often this process refused an answer with it
         self._store = SiloStore(folder, NAME)
         try:
             known = self._store.fact("terms")
             require(
                 known is None or known == terms.digest(),
-                f"{folder}: this folder belongs to a run with other terms; choose another folder",
+                "folder.other-run",
+                "this folder belongs to a run with other terms; choose another folder",
+                f"{folder}",
             )
             with self._store.transaction():
                 self._store.set_fact("terms", terms.digest())
@@ -100,17 +102,21 @@ class SiloServer:
         try:
             message = SiloMessage.from_bytes(content, to_party=False)
             require(
-                message.number == number, "an answer of another party came in this one's place; it is refused"
+                message.number == number,
+                "silo-message.other-party",
+                "an answer of another party came in this one's place; it is refused",
             )
             require(
-                message.digest == self._digest, "an answer belongs to a run with other terms; it is refused"
+                message.digest == self._digest,
+                "silo-message.other-run",
+                "an answer belongs to a run with other terms; it is refused",
             )
             with self._store.transaction():
                 self._take(number, message)
         except BaseException as error:
             self._run = self._load()  # what was changed in memory is not on disk
             if isinstance(error, BadInput):
-                self.refused[str(error)] = self.refused.get(str(error), 0) + 1
+                self.refused[error.code] = self.refused.get(error.code, 0) + 1
             raise
 
     def _take(self, number: int, message: SiloMessage) -> None:

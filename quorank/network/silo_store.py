@@ -71,7 +71,9 @@ class SiloStore:
                 empty = database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
                 require(
                     (empty and marks == [0, 0]) or marks == [APPLICATION, VERSION],
-                    f"{self.path}: this is no file of a silo run, or one of another version; choose another folder",
+                    "file.other-kind",
+                    "this is no file of a silo run, or one of another version; choose another folder",
+                    f"{self.path}",
                 )
                 database.execute("PRAGMA journal_mode = WAL")
                 database.execute(f"PRAGMA synchronous = {SYNCHRONOUS}")
@@ -97,7 +99,9 @@ class SiloStore:
             code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
             if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR):
                 raise BadInput(
-                    f"{self.path}: the file is damaged; restore the folder from a copy, or begin the run anew"
+                    "file.damaged",
+                    "the file is damaged; restore the folder from a copy, or begin the run anew",
+                    f"{self.path}",
                 ) from None
             number = errno.ENOSPC if code == sqlite3.SQLITE_FULL else errno.EIO
             raise OSError(number, os.strerror(number), str(self.path)) from None
@@ -218,6 +222,7 @@ class SiloStore:
         came, done, sent, heard = self.places(peer)
         require(
             message.have <= sent and message.start <= came,
+            "silo-message.out-of-step",
             f"{peer} speaks of what was never said; its folder, or this one, is not the one that the run began with",
         )
         delivered: list[str] = []
@@ -238,7 +243,11 @@ class SiloStore:
                 came += 1
         self._set_places(peer, came, done, sent, heard)
         (kept,) = self.rows("SELECT coalesce(sum(length(content)), 0) FROM coming WHERE peer = ?", peer)[0]
-        require(kept <= MOST_RECORD + ROOM or self.next(peer), f"{peer} sends a record that is too large")
+        require(
+            kept <= MOST_RECORD + ROOM or self.next(peer),
+            "silo-message.too-large",
+            f"{peer} sends a record that is too large",
+        )
         return delivered
 
     def place(self, peer: str) -> int:

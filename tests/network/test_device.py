@@ -87,9 +87,9 @@ def test_the_next_update_starts_from_the_ranker_of_all(tiny_collection, tmp_path
         device.answer(task_of(simulator, 0, theta))
         search(device, user, times)
         assert device.turn == (0, times % 3)
-        here = device.rank(rows)._scores
+        here = device.rank(rows).scores
         device.store.close()
-        there = device_of(simulator, tmp_path / str(times)).rank(rows)._scores
+        there = device_of(simulator, tmp_path / str(times)).rank(rows).scores
         assert np.array_equal(here, there)
         scores.append(here)
     assert np.array_equal(scores[0], scores[2])
