@@ -167,7 +167,7 @@ def _expect(kind: int, condition: bool) -> None:
 
 
 def _malformed(kind: int) -> BadInput:
-    name = _NAMES[kind]
     return BadInput(
-        f"{name}.malformed", f"a {name} is malformed: its bytes are not what its header says; it is refused"
+        f"{_NAMES[kind]}.malformed",
+        f"a {_NAMES[kind]} is malformed: its bytes are not what its header says; it is refused",
     )

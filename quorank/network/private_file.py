@@ -118,7 +118,9 @@ class PrivateFile:
 
     def _damaged(self) -> Damaged:
         return Damaged(
-            f"{self.path}: the file is damaged; restore it from a copy, or move it away and join again"
+            "file.damaged",
+            "the file is damaged; restore it from a copy, or move it away and join again",
+            f"{self.path}",
         )
 
     @contextmanager

@@ -254,7 +254,8 @@ class _Phase:
             self._rests[client] = driver.clock() + driver.pause
             if driver.assignment.simulated and self._turns[client] >= driver.strikes:
                 raise RoundFailed(
-                    f"client {client} was asked {driver.strikes} times in vain for {PHASES[self.round_.phase]}"
+                    "secure-sum.too-few",
+                    f"client {client} was asked {driver.strikes} times in vain for {PHASES[self.round_.phase]}",
                 )
 
     def _hand_in(self, clients: Sequence[int], content: bytes) -> None:

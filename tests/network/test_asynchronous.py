@@ -118,7 +118,7 @@ def test_replies_are_a_share_of_the_cohort() -> None:
     assert Asynchronous.of(0.25, Federation(40, participation=Sampled(8))).replies == 2
     assert Asynchronous.of(0.001, Federation(40)).replies == 1
     for share in (0.0, -0.1, 1.1, float("nan")):
-        with pytest.raises(BadInput, match="share"):
+        with pytest.raises(BadInput, match="asynchronous: must be above 0 and at most 1"):
             Asynchronous.of(share, Federation(40))
 
 

@@ -18,7 +18,7 @@ from quorank.federation.rules.krum import Krum
 from quorank.learning import Evolution, Simulation
 from quorank.metrics.evaluator import Evaluator
 from quorank.network import frames
-from quorank.network.driver import OTHER_CLIENT, Driver, Own, SharedNodes, drive
+from quorank.network.driver import Driver, Own, SharedNodes, drive
 from quorank.network.node_driver import Stopped
 from quorank.network.simulated import Keeper, SimulatedClients
 from quorank.network.transport import BUSY, FAILED, Arrival, Failure, Memory
@@ -431,7 +431,7 @@ def test_a_device_speaks_for_itself_alone(tiny_collection, tmp_path) -> None:
     coordinator = coordinator_of(simulator, ticks, rules=rules)
     report = driver_of(Memory(answer, list(own.values())), ticks, Own(own)).round(coordinator)
     assert report.participants == CLIENTS - 1
-    assert coordinator.refused == {OTHER_CLIENT: 1}
+    assert coordinator.refused == {"reply.other-client": 1}
     assert report.update_norm < 5.0
 
 

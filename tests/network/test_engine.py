@@ -159,7 +159,7 @@ def test_the_package_must_be_there_and_of_a_known_version(monkeypatch) -> None:
         with pytest.raises(BadInput, match=r"works with flwr>=1\.41,<1\.43"):
             flower(experiment_of(), 2)
     for nodes in (0, 101):
-        with pytest.raises(BadInput, match="--nodes must be from 1 to 100"):
+        with pytest.raises(BadInput, match="--nodes: must be at least 1 and at most 100"):
             flower(experiment_of(), nodes)
 
 

@@ -17,7 +17,6 @@ from quorank.network import frames, identities
 from quorank.network.answering import DeviceAnswers
 from quorank.network.declined import Declined
 from quorank.network.driver import Driver, Own
-from quorank.network.observe import counted
 from quorank.network.pins import IDENTITY, Pins, claims_bytes, claims_from
 from quorank.network.private_store import PrivateStore
 from quorank.network.secure_round import SHARES, envelope, opened
@@ -169,7 +168,7 @@ def test_the_coordinator_takes_no_other_identity_over_the_same_line(network) -> 
     network.driver.round(network.coordinator)
     network.devices[2] = network.device(2, network.folder / "another")
     assert network.driver.round(network.coordinator).participants == MEMBERS - 1
-    assert set(counted(network.coordinator.refused)) == {"secure_identity"}
+    assert set(network.coordinator.refused) == {"secure-sum.identity"}
 
 
 def test_devices_refuse_a_coordinator_that_puts_its_own_in_a_client_s_place(network, monkeypatch) -> None:

@@ -31,7 +31,7 @@ from quorank.network import flower_app, frames, notices, service_run
 from quorank.network.bundle import Bundle
 from quorank.network.device import Device
 from quorank.network.metrics import exposition
-from quorank.network.observe import EventLog, Figures, reason_code
+from quorank.network.observe import EventLog, Figures
 from quorank.network.private_figures import (
     DECAY,
     LEAST_DEVICES,
@@ -240,9 +240,6 @@ def test_the_metrics_hold_the_figure_where_there_is_one() -> None:
     text = exposition(Figures(reported=table), 0.0)
     assert "\nquorank_reported_ndcg 0.25\n" in text and "\nquorank_reported_ndcg_devices 16\n" in text
     assert f"\nquorank_reported_ndcg_error {math.sqrt(FigureResponse(1.0).variance) / 4!r}\n" in text
-    assert (
-        reason_code("the reported figure is none that this run's reports can be; it is refused") == "figure"
-    )
 
 
 # all together

@@ -261,7 +261,7 @@ def test_a_device_answers_in_its_own_name_only(monkeypatch) -> None:
     inner, refused = Handing(), []
     monkeypatch.setattr(InvitedMember, "label", property(lambda self: self.name))
     known = [InvitedMember("a", 0, "key", 0.0), InvitedMember("b", 1, "key", 0.0)]
-    gate = Gate(inner, lambda client, sentence: refused.append((client, sentence)))
+    gate = Gate(inner, lambda client, error: refused.append((client, error.code)))
     gate.admit(known)
     assert gate.nodes() == ["a", "b"] and gate.present() == [0, 1] and gate.names == {0: "a", 1: "b"}
 
@@ -281,8 +281,14 @@ def test_a_device_answers_in_its_own_name_only(monkeypatch) -> None:
         assert isinstance(brought(node, *parts), Failure)
     inner.arrivals = [Arrival("1", "a", b"\xff" * 20), Arrival("2", "a", Failure("away"))]
     assert [type(arrival.content) for arrival in gate.pull()] == [Failure, Failure]
-    codes = [services.reason_code(sentence) for _, sentence in refused]
-    assert codes == ["other_client", "several", "revoked", "malformed", "bundle"]
+    codes = [code for _, code in refused]
+    assert codes == [
+        "reply.other-client",
+        "reply.several",
+        "reply.revoked",
+        "reply.malformed",
+        "bundle.malformed",
+    ]
     names = gate.names
     gate.admit([known[0], InvitedMember("b", 1, "key", 0.0, revoked=1.0)])
     assert names == {0: "a"}, "the driver's own view changes with it"
