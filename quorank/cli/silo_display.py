@@ -1,4 +1,4 @@
-"""How a group's session stands, from what its coordinator wrote down and from its members; also where it does not run."""
+"""Status of a group's session, from its coordinator's status file and its members; also where it does not run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MEANINGS = {
 
 
 def status_of(home: SiloHome, now: float | None = None) -> dict[str, Any]:
-    """One table of plain values."""
+    """Return the status as a table of plain values."""
     at, told, process = time.time() if now is None else now, home.last_status(), home.process()
     running, terms = process is not None, home.group
     state = told.get("state", "new") if running else "stopped"
@@ -69,7 +69,7 @@ def _state(member: InvitedMember | None, present: set[str]) -> str:
 
 
 def print_status(table: dict[str, Any]) -> None:
-    """For people."""
+    """Print the status for people."""
     uptime = table["uptime_seconds"]
     since = "" if uptime is None else f"for {uptime:,.0f} s, process {table['process']}, "
     rows = [(table["state"], "", f"{since}parties reach it at {table['address']}")]

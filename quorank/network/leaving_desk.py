@@ -1,4 +1,4 @@
-"""Where clients leave, on the coordinator's side: a request is checked, the client is out, the ranker is built again.
+"""Requests to leave, on the coordinator's side: each is checked, the client is left out, the ranker is rebuilt.
 
 A request comes as a device's answer to whatever it is asked (`notices`). From then on the client is in no cohort, the open
 round's included. When that round is over, the ranker is built again from its start without all who have left

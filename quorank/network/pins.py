@@ -1,9 +1,9 @@
-"""Whom a device lets itself be summed with: identities that came with its invitation, and those that it met first.
+"""Pinned identities of a device's secure sums: those of its invitation, and those that it met first (trust on first use).
 
 In the second exchange of a secure sum the coordinator tells which identity (Ed25519) each client goes by. That is a claim.
 A device believes it where it has pinned nothing else for this client: then the identity is pinned in its private file, and
 from then on no other one is taken for that client (trust on first use). Keys that were not signed by these identities are
-refused (`secure_identity`), so a coordinator cannot put its own keys in a client's place in later rounds.
+refused (`secure-sum.identity`), so a coordinator cannot put its own keys in a client's place in later rounds.
 
 It can on first use: who is met for the first time may be anybody, one of the coordinator's own inventions too. Identities
 that came another way, in an invitation or compared by voice, have no such beginning.
@@ -40,7 +40,7 @@ def claims_from(raw: bytes) -> dict[int, bytes]:
 
 
 class Pins(Mapping[int, bytes]):
-    """What a device holds others to, by client; `clients` is how many the run has, by the invitation's terms."""
+    """Pinned public keys by client; `clients` is how many the run has, by the invitation's terms."""
 
     def __init__(self, store: PrivateStore, clients: int, given: Mapping[int, bytes] | None = None) -> None:
         self.store, self.clients, self.given = store, clients, dict(given or {})

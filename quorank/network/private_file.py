@@ -1,4 +1,4 @@
-"""The file that a client's private state lies in: one SQLite database for its owner's eyes, with one process at work on it.
+"""SQLite file of a client's private state, readable by its owner only and written by one process at a time.
 
 What is committed is on disk (write-ahead log, synchronous = FULL), what is not committed never was. The file belongs to
 its owner alone (mode 0600). A file that is damaged, newer than this program or not Quorank's is refused with a sentence.

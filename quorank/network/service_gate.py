@@ -1,4 +1,4 @@
-"""Between the driver and the engine: only invited devices pass, each with one reply in its own name.
+"""Transport that lets only invited devices pass, each with one reply in its own name.
 
 The coordinator judges a reply by what is in it, and the client's number is in it; the engine knows which node sent it,
 by its key. Here the two are held against each other, so that no device can answer in another's name. What a revoked

@@ -1,4 +1,4 @@
-"""The coordinator's side of a training: who learns in which turn, and what becomes of what they learned.
+"""The coordinator's side of silo training: which party learns in which turn, and how its result is used.
 
 Several rankers are trained at once, in the same turns: for the choice of a weight by validation one for each fold and
 weight (`silos.learning.validation`), then the one that all parties end with. One turn is `players`, `learned` and

@@ -1,4 +1,4 @@
-"""Between the driver of a group and the engine: each party is one node, and only invited ones pass.
+"""Transport of a group that lets only invited parties pass; each party is one node.
 
 The engine knows a node by its key; the member's name says which party it is. What a revoked node sends is dropped, also
 if it was asked before. Bytes are counted on the way.

@@ -1,4 +1,4 @@
-"""What a party asks the others, what it has heard of them, and the instances that follow from that.
+"""A party's questions to the others, the answers to them, and the instances made of those.
 
 The envelopes between two parties are numbered as in one process (`silos.protocol.exchange`), where party after party asks:
 first the catalogues, then what the party earlier in the group asks, then what the later one asks. These numbers address the
@@ -35,7 +35,7 @@ MOST_QUESTIONS = 100_000
 
 
 class Hearing:
-    """One party's questions, and what came back to them."""
+    """One party's questions and the answers to them."""
 
     def __init__(
         self,

@@ -1,5 +1,4 @@
-"""The folder of a coordinator that parties meet at: as a coordinator's of devices, with the group's terms in place of an
-experiment.
+"""Folder of a group's coordinator: as that of a coordinator of devices, with terms in place of an experiment.
 
 It holds no seed: the coordinator of a group draws nothing, and what parties draw is their own. Terms and settings are in
 files of other names than `quorank coordinator` looks for, so neither command takes the other's folder for its own.

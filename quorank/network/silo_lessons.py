@@ -1,4 +1,4 @@
-"""A party's side of a training: the instances that it learns from, one turn, and what it tells of held-out lists.
+"""A party's side of silo training: its instances, one turn of learning, and its metrics on held-out lists.
 
 A ranker of the validation is named fold·weights + weight, the last one by its weight. What leaves: how many instances
 there are, parameters after a turn, and sums over held-out lists; `silo_course` says what these reveal.

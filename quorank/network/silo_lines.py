@@ -1,4 +1,4 @@
-"""The sealed lines of a party with the others, kept: a number is never used for two texts, and none is left out.
+"""Sealed channels of a party to the others, on disk: no envelope number is used twice, and none is left out.
 
 The counters are stored in the transaction that stores what was sealed or opened.
 """

@@ -1,4 +1,4 @@
-"""A party between its coordinator's records: what it does with each, and what it has to say by itself.
+"""A party's reaction to each record of its coordinator, and what it sends by itself.
 
 Everything that a party says follows from what it keeps: its secrets, drawn once, the records that came, and its
 documents. Records come in order, and each is dealt with in one transaction together with what it calls for. So a party

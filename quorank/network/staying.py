@@ -1,4 +1,4 @@
-"""A coordinator whose rounds are done and that stays: it tells devices so, and clients can still leave.
+"""A coordinator after its last round: it tells devices that the run is over, and clients can still leave.
 
 Whoever comes is told that all is over, and answers that by its request to leave if it has one. Then the ranker is built
 again, as between two rounds (`leaving_desk`): that takes the devices of the others, so while a request is open nobody is
