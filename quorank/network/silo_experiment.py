@@ -76,7 +76,7 @@ def _read(tables: Mapping[str, Any], run: str) -> SiloTerms:
     except BadInput as error:
         if error.where in _PLACES:
             raise BadInput(error.code, error.sentence, _PLACES[error.where]) from None
-        raise error.at("silo") from None
+        raise error.under("silo") from None
 
 
 def _setting(tables: Mapping[str, Any], silo: dict[str, Any]) -> Setting:

@@ -60,7 +60,7 @@ def test_every_reply_is_accepted_or_refused(tmp_path) -> None:
 def test_rounds_end_over_a_bad_network_and_what_came_twice_counts_once(tmp_path) -> None:
     found = driver_load(SMALL, tmp_path)
     assert SMALL.rounds * 0.7 * SMALL.devices <= found["accepted"] <= SMALL.rounds * SMALL.devices
-    assert any("already" in reason for reason in found["refused"])
+    assert found["refused"]["reply.replayed"] > 0
     stages = found["seconds_by_stage"]
     assert found["gives_way_first"] in stages
     assert sum(stages.values()) == pytest.approx(found["seconds_per_round"] * SMALL.rounds, rel=1e-6)

@@ -162,7 +162,7 @@ def test_an_experiment_file_says_what_the_group_settles() -> None:
             '[silo]\nparties = ["a", "b"]\nlabels = "reference-rank"\n',
             "line 3: silo.labels: a reference rank",
         ),
-        ('seed = -1\n[silo]\nparties = ["a", "b"]\n', "line 1: seed: seed must be"),
+        ('seed = -1\n[silo]\nparties = ["a", "b"]\n', "line 1: seed: must be"),
         ('seed = "x"\n[silo]\nparties = ["a", "b"]\n', "line 1: seed: expected a whole number"),
         ('[silo]\nparties = ["a", "b"]\n[protocol]\nshape = 3\n', "line 4: protocol.shape: expected a table"),
     ],
@@ -317,7 +317,7 @@ def test_status_says_who_is_there_and_what_is_waited_for(started, here) -> None:
     told = {
         "state": "running", "phase": "training", "present": [0], "waited": ["north"], "rounds": 2, "rounds_planned": 3,
         "started": time.time() - 60, "seconds_left": 12.3, "last_round_seconds": 4.5, "sent_bytes": 5000,
-        "received_bytes": 3000, "refused": {"malformed": 2}, "traffic": {"ask": {"envelopes": 7, "bytes": 12345}},
+        "received_bytes": 3000, "refused": {"silo-message.malformed": 2}, "traffic": {"ask": {"envelopes": 7, "bytes": 12345}},
     }  # fmt: skip
     (home.path / "status.json").write_text(json.dumps(told))
     with home.running():
@@ -332,7 +332,7 @@ def test_status_says_who_is_there_and_what_is_waited_for(started, here) -> None:
         "north present: the session waits for its answer",
         "turns 2 of 3, the last one took 4.5 s, about 12 s are left",
         "ask 7 envelopes, 12.3kB",
-        "refused 2 malformed 2",
+        "refused 2 silo-message.malformed 2",
     ):
         assert words in flat, words
     stopped = json.loads(call("status", "home", "--json"))
@@ -383,7 +383,7 @@ def test_only_admitted_parties_pass_the_gate_each_with_one_message(started, here
         label: frames.pack([b"of " + name.encode()]) for name, label in labels.items()
     }
     inner = Memory(lambda node, content: answers[node], [*labels.values(), "stranger"])
-    said: list[str] = []
+    said: list[BadInput] = []
     gate = SiloGate(inner, said.append)
     gate.admit(members(home))
     assert gate.names == labels and gate.present() == list(NAMES) and "stranger" not in gate.nodes()
@@ -408,7 +408,7 @@ def test_only_admitted_parties_pass_the_gate_each_with_one_message(started, here
     home.revoke("south")
     gate.admit(members(home))
     (arrival,) = gate.pull()
-    assert isinstance(arrival.content, Failure) and "revoked" in said[-1]
+    assert isinstance(arrival.content, Failure) and said[-1].code == "reply.revoked"
     assert list(gate.names) == ["north", "west"]
 
 
