@@ -317,7 +317,8 @@ def test_status_says_who_is_there_and_what_is_waited_for(started, here) -> None:
     told = {
         "state": "running", "phase": "training", "present": [0], "waited": ["north"], "rounds": 2, "rounds_planned": 3,
         "started": time.time() - 60, "seconds_left": 12.3, "last_round_seconds": 4.5, "sent_bytes": 5000,
-        "received_bytes": 3000, "refused": {"silo-message.malformed": 2}, "traffic": {"ask": {"envelopes": 7, "bytes": 12345}},
+        "received_bytes": 3000, "refused": {"silo-message.malformed": 2},
+        "traffic": {"ask": {"envelopes": 7, "bytes": 12345}},
     }  # fmt: skip
     (home.path / "status.json").write_text(json.dumps(told))
     with home.running():
