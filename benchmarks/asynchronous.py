@@ -24,7 +24,7 @@ from quorank.federation.asynchronous import Asynchronous
 from quorank.federation.coordinator import Coordinator, Rules
 from quorank.learning import Simulation
 from quorank.metrics.evaluator import Evaluator
-from quorank.network.driver import Driver, Shared
+from quorank.network.driver import Driver, SharedNodes
 from quorank.network.simulated import Keeper, SimulatedClients
 from quorank.network.transport import Memory
 from quorank.rankers import Linear
@@ -76,7 +76,7 @@ def asynchronous(
     transport = Memory(
         lambda node, content: clients.respond(content), NAMES, loss=0.05, delay=slow(seed), seed=seed
     )
-    driver = Driver(transport, Shared(NAMES), clock=ticks, sleep=ticks.sleep, patience=20.0)
+    driver = Driver(transport, SharedNodes(NAMES), clock=ticks, sleep=ticks.sleep, patience=20.0)
     coordinator = Coordinator(
         simulator.federation,
         simulator.mechanism,

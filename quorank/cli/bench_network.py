@@ -78,10 +78,11 @@ def _load(kind: str, traffic: dict[str, Any]) -> dict[str, Any]:
         done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
     except subprocess.TimeoutExpired:
         raise BadInput(
-            f"this load took over {SECONDS:g} s and was given up; other work slows the machine"
+            "bench.too-slow",
+            f"this load took over {SECONDS:g} s and was given up; other work slows the machine",
         ) from None
     if done.returncode != 0:
-        raise BadInput(f"this load could not be measured: {done.stderr.strip()[-300:]}")
+        raise BadInput("bench.failed", f"this load could not be measured: {done.stderr.strip()[-300:]}")
     found: dict[str, Any] = json_.loads(done.stdout)
     return found
 

@@ -116,13 +116,17 @@ def start(
         number = home.process()
         require(
             number is None,
-            f"{folder}: its coordinator runs already (process {number}); stop it with: quorank coordinator stop {folder}",
+            "coordinator.running",
+            f"its coordinator runs already (process {number}); stop it with: quorank coordinator stop {folder}",
+            f"{folder}",
         )
         once = {"experiment": experiment, "features": features, "run": run, "report-epsilon": report_epsilon}
         fixed = [f"--{name}" for name, value in once.items() if value]
         require(
             not fixed,
-            f"{', '.join(fixed)}: fixed when the folder was made; leave it out to go on, or choose another folder",
+            "option.fixed",
+            "fixed when the folder was made; leave it out to go on, or choose another folder",
+            f"{', '.join(fixed)}",
         )
         home.change(_changed(home.settings, chosen))
     if detach:
@@ -162,12 +166,16 @@ def stop(folder: Folder) -> None:
     home = Home.open(folder)
     number = home.process()
     if number is None:
-        raise BadInput(f"{folder}: its coordinator does not run")
+        raise BadInput("coordinator.not-running", "its coordinator does not run", f"{folder}")
     os.kill(number, signal.SIGTERM)
     end = time.monotonic() + STOP_SECONDS
     while home.process() is not None:
         if time.monotonic() > end:
-            raise BadInput(f"{folder}: process {number} has not ended within {STOP_SECONDS:g} s")
+            raise BadInput(
+                "coordinator.not-ended",
+                f"process {number} has not ended within {STOP_SECONDS:g} s",
+                f"{folder}",
+            )
         time.sleep(0.1)
     print(f"stopped after round {home.last_status().get('rounds', 0)}", file=sys.stderr)
 
@@ -240,7 +248,9 @@ def _make(
 
     if file is None:
         raise BadInput(
-            f"{folder}: there is no coordinator here yet; say what it runs with --experiment FILE.toml"
+            "coordinator.missing",
+            "there is no coordinator here yet; say what it runs with --experiment FILE.toml",
+            f"{folder}",
         )
     found = Experiment.read(read_document(shipped(file) or file))
     check_experiment(found)
@@ -254,6 +264,7 @@ def _default_address(chosen: dict[str, Any]) -> str:
     host, port = chosen.get("host", "127.0.0.1"), chosen.get("port", 9092)
     require(
         host not in ("0.0.0.0", "::", ""),
+        "address.every",
         f"--host {host} is every address of this machine; say with --address under which one devices reach it",
     )
     return f"{host}:{port}"
@@ -269,7 +280,7 @@ def _changed(settings: Settings, chosen: dict[str, Any]) -> Settings:
 
 
 def _show(home: Home, json: bool) -> None:
-    from quorank.network.service_status import print_status, status_of
+    from quorank.cli.coordinator_display import print_status, status_of
 
     table, met = status_of(home), _identities(home)
     for member in table["members"]:

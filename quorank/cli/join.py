@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -20,7 +20,8 @@ from quorank.errors import BadInput, require
 
 if TYPE_CHECKING:
     from quorank.network.bundle import Bundle
-    from quorank.network.rehearsal import Rehearsal
+    from quorank.network.private_store import PrivateStore, StoredRelease
+    from quorank.network.rehearsal import JoinRehearsal
     from quorank.network.terms import Terms
 
 
@@ -71,8 +72,6 @@ def join(
     Nothing leaves before consent is on and enough new searches were made, and
     then nothing but releases. All private state is one file in the folder.
     """
-    from quorank.cli.join_display import show_log, show_status
-
     _check_options(coordinator, bundle, log, status, simulate, client, leave)
     if leave:
         with _stoppable():
@@ -126,15 +125,21 @@ def _check_options(
     leave: bool,
 ) -> None:
     chosen = [name for name, given in (("--log", log), ("--status", status), ("--leave", leave)) if given]
-    require(len(chosen) <= 1, f"{' and '.join(chosen)}: choose one of them")
+    require(len(chosen) <= 1, "option.conflict", "choose one of them", f"{' and '.join(chosen)}")
     other = bundle is not None or simulate is not None
-    require(not chosen or not other, f"{''.join(chosen[:1])} goes without --bundle and --simulate")
+    require(
+        not chosen or not other,
+        "option.conflict",
+        f"{''.join(chosen[:1])} goes without --bundle and --simulate",
+    )
     require(
         simulate is None or client is not None,
+        "option.missing",
         "--simulate needs --client: which client of the experiment to play",
     )
     require(
         client is None or simulate is not None,
+        "option.conflict",
         "--client is of --simulate: the invitation says who a device is",
     )
     if coordinator is not None:
@@ -149,16 +154,18 @@ def _check_present(data: Path) -> None:
 
     require(
         left(data) is None,
-        f"{data}: this client has left its run ({LEFT}); choose another folder, with a new invitation",
+        "device.left",
+        f"this client has left its run ({LEFT}); choose another folder, with a new invitation",
+        f"{data}",
     )
 
 
-def _rehearsal(simulate: Path | None, client: int | None) -> Rehearsal | None:
+def _rehearsal(simulate: Path | None, client: int | None) -> JoinRehearsal | None:
     if simulate is None or client is None:
         return None
-    from quorank.network.rehearsal import Rehearsal
+    from quorank.network.rehearsal import JoinRehearsal
 
-    return Rehearsal(simulate, client)
+    return JoinRehearsal(simulate, client)
 
 
 def _invitation(data: Path, bundle: Path | None, coordinator: str | None) -> Bundle | None:
@@ -169,13 +176,18 @@ def _invitation(data: Path, bundle: Path | None, coordinator: str | None) -> Bun
 
     path = bundle if bundle is not None else data / FILE
     if bundle is None and not path.is_file():
-        require(coordinator is None, f"{data}: there is no invitation here; give one with --bundle")
+        require(
+            coordinator is None,
+            "invitation.missing",
+            "there is no invitation here; give one with --bundle",
+            f"{data}",
+        )
         return None
     found = Bundle.read(path)
     return found if coordinator is None else replace(found, address=coordinator)
 
 
-def _terms(rehearsal: Rehearsal | None, invitation: Bundle | None) -> Terms:
+def _terms(rehearsal: JoinRehearsal | None, invitation: Bundle | None) -> Terms:
     if invitation is not None:
         return invitation.terms
     assert rehearsal is not None
@@ -192,7 +204,9 @@ def _begin(data: Path, terms: Terms, bundle: Path | None, invitation: Bundle | N
         before = store.fact("terms")
         require(
             before in (None, table),
-            f"{data}: this folder belongs to a device under other terms; choose another folder, or leave first (--leave)",
+            "folder.other-run",
+            "this folder belongs to a device under other terms; choose another folder, or leave first (--leave)",
+            f"{data}",
         )
         with store.transaction():
             store.set_fact("terms", table)
@@ -220,8 +234,9 @@ def _show_identity(data: Path) -> None:
         print(f"identity in secure sums: {Identity(secret).public.hex()}")
 
 
-def _take_part(data: Path, rehearsal: Rehearsal | None, invitation: Bundle | None, *, quiet: bool) -> None:
-    from quorank.cli.join_display import known_terms
+def _take_part(
+    data: Path, rehearsal: JoinRehearsal | None, invitation: Bundle | None, *, quiet: bool
+) -> None:
     from quorank.network import link as links
     from quorank.network.declined import Declined
     from quorank.network.device import Device
@@ -230,7 +245,9 @@ def _take_part(data: Path, rehearsal: Rehearsal | None, invitation: Bundle | Non
 
     require(
         invitation is not None or rehearsal is not None,
-        f"{data}: there is no invitation here; give one with --bundle, or rehearse with --simulate and --client",
+        "invitation.missing",
+        "there is no invitation here; give one with --bundle, or rehearse with --simulate and --client",
+        f"{data}",
     )
     sent = 0
 
@@ -261,19 +278,22 @@ def _take_part(data: Path, rehearsal: Rehearsal | None, invitation: Bundle | Non
 def _leave(data: Path, coordinator: str | None, json: bool) -> None:
     from dataclasses import asdict
 
-    from quorank.cli.join_display import known_terms
     from quorank.network import leaving
     from quorank.network import link as links
     from quorank.network.private_file import FILE as STORE
     from quorank.network.private_store import PrivateStore
 
     note = leaving.left(data)
-    require((data / STORE).is_file() or note is not None, f"{data}: there is no device here")
+    require(
+        (data / STORE).is_file() or note is not None, "device.missing", "there is no device here", f"{data}"
+    )
     if note is None:
         invitation = _invitation(data, None, coordinator)
         if invitation is None:
             raise BadInput(
-                f"{data}: without an invitation there is no coordinator to leave; delete the folder instead"
+                "invitation.missing",
+                "without an invitation there is no coordinator to leave; delete the folder instead",
+                f"{data}",
             )
         with PrivateStore(data) as store:
             line = links.connect(invitation, data)
@@ -282,7 +302,12 @@ def _leave(data: Path, coordinator: str | None, json: bool) -> None:
             finally:
                 line.close()
     else:
-        require(note["erased"] is None, f"{data}: this client has left already, and its data are erased")
+        require(
+            note["erased"] is None,
+            "device.left",
+            "this client has left already, and its data are erased",
+            f"{data}",
+        )
         erased = leaving.resume(data, {name: note[name] for name in note if name != "erased"})
     if json:
         print(json_.dumps(asdict(erased)))
@@ -292,3 +317,118 @@ def _leave(data: Path, coordinator: str | None, json: bool) -> None:
             f"left; {files} overwritten and deleted ({erased.bytes:,} bytes), and no trace of {erased.traces} found in "
             f"{erased.searched} other files of {data}"
         )
+
+
+def known_terms(store: PrivateStore) -> Terms:
+    """Return the terms that this device agreed to."""
+    from quorank.network.terms import Terms
+
+    found = store.fact("terms")
+    if found is None:
+        raise BadInput(
+            "device.not-joined",
+            "this device has not joined a run yet; give an invitation with --bundle",
+            f"{store.folder}",
+        )
+    return Terms.read(json_.loads(found))
+
+
+def show_status(data: Path, json: bool) -> None:
+    """Print consent, searches, and what was sent so far."""
+    from quorank.cli.display import print_rows
+    from quorank.network.private_store import PrivateStore
+
+    with PrivateStore(data, owner=False) as store:
+        terms, releases, ranker = known_terms(store), store.releases(), store.ranker
+        figures: dict[str, Any] = {
+            "run": terms.run,
+            "client": terms.client,
+            "consent": store.consent,
+            "waiting": store.waiting(),
+            "needed": terms.interactions,
+            "releases": len(releases),
+            "bytes_sent": sum(entry.size for entry in releases),
+            "last_round": store.last_round(terms.run),
+            "rounds": terms.rounds,
+            "ranker_round": None if ranker is None else ranker.round,
+            "privacy": terms.privacy.kind,
+            "reports": terms.reports,
+        }
+    if json:
+        print(json_.dumps(figures))
+        return
+    print_rows(
+        ("consent", "on" if figures["consent"] else "off", "nothing leaves while it is off"),
+        ("new searches", str(figures["waiting"]), f"an update is made of {figures['needed']}"),
+        (
+            "sent",
+            str(figures["releases"]),
+            f"releases, {figures['bytes_sent']:,} bytes in all (--log shows them)",
+        ),
+        (
+            "round",
+            str(figures["last_round"]),
+            f"of {figures['rounds']}, the last one answered, of run {figures['run']}",
+        ),
+        ("privacy", str(figures["privacy"]), "of every release"),
+        *([] if terms.reports is None else [("report", "with each", cost_of(terms.reports))]),
+    )
+
+
+def show_log(data: Path, json: bool) -> None:
+    """Print all that ever left the device, and when consent was given or withdrawn."""
+    from quorank.network.private_store import PrivateStore
+
+    with PrivateStore(data, owner=False) as store:
+        releases, consents = store.releases(), store.consents()
+    if json:
+        entries = [_entry(release) for release in releases]
+        given = [{"at": _time(at), "given": on} for at, on in consents]
+        print(json_.dumps({"releases": entries, "consent": given}))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    reports = [release.privacy.get("report") for release in releases]
+    heads = ("sent", "run", "round", "searches", "bytes", "privacy", *(["report"] if any(reports) else []))
+    table = Table(*heads, box=None)
+    for release, report in zip(releases, reports, strict=True):
+        epsilon = release.privacy.get("epsilon")
+        kind = release.privacy["kind"] + ("" if epsilon is None else f", ε = {epsilon:.4g}")
+        told = [] if report is None else [f"{report['value']:.4g}"]
+        cells = (release.round, release.interactions, f"{release.size:,}", kind, *told)
+        table.add_row(_time(release.at), release.run, *map(str, cells))
+    console = Console()
+    console.print(table)
+    for standing in dict.fromkeys(release.privacy["standing"] for release in releases):
+        console.print(standing, highlight=False, markup=False)
+    for cost in dict.fromkeys(cost_of(report) for report in reports if report is not None):
+        console.print(f"report: {cost}", highlight=False, markup=False)
+    for at, on in consents:
+        console.print(f"consent {'on' if on else 'off'} since {_time(at)}", highlight=False)
+
+
+def cost_of(report: dict[str, Any]) -> str:
+    """Return in words what reports say and cost."""
+    composed = report["composed"]
+    return (
+        "nDCG of the lists by their clicks, noised here: "
+        f"ε = {report['epsilon_per_report']:g} each (δ = 0, unit: {report['unit']}), against the coordinator too; "
+        f"{report['horizon']}: ε = {report['epsilon']:g}, or {composed['epsilon']:.4g} at δ = {composed['delta']:g}; "
+        "it comes on top of the ε of the updates"
+    )
+
+
+def _entry(release: StoredRelease) -> dict[str, Any]:
+    return {
+        "at": _time(release.at),
+        "run": release.run,
+        "round": release.round,
+        "interactions": release.interactions,
+        "bytes": release.size,
+        "privacy": release.privacy,
+    }
+
+
+def _time(at: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))

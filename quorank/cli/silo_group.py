@@ -98,7 +98,9 @@ def start(
         fixed = [n for n, v in (("--experiment", experiment), ("--parties", parties), ("--run", run)) if v]
         require(
             not fixed,
-            f"{', '.join(fixed)}: fixed when the folder was made; leave it out to go on, or choose another folder",
+            "option.fixed",
+            "fixed when the folder was made; leave it out to go on, or choose another folder",
+            f"{', '.join(fixed)}",
         )
         home.change(_changed(home.settings, chosen))
     if home.group.seed is not None:
@@ -180,12 +182,16 @@ def stop(folder: Folder) -> None:
     home = SiloHome.open(folder)
     number = home.process()
     if number is None:
-        raise BadInput(f"{folder}: its coordinator does not run")
+        raise BadInput("coordinator.not-running", "its coordinator does not run", f"{folder}")
     os.kill(number, signal.SIGTERM)
     end = time.monotonic() + STOP_SECONDS
     while home.process() is not None:
         if time.monotonic() > end:
-            raise BadInput(f"{folder}: process {number} has not ended within {STOP_SECONDS:g} s")
+            raise BadInput(
+                "coordinator.not-ended",
+                f"process {number} has not ended within {STOP_SECONDS:g} s",
+                f"{folder}",
+            )
         time.sleep(0.1)
     print(f"stopped in the phase: {home.last_status().get('phase', 'not begun')}", file=sys.stderr)
 
@@ -213,7 +219,9 @@ def _make(
 
     require(
         (file is None) != (parties is None),
-        f"{folder}: there is no group here yet; say who takes part with --experiment FILE.toml or --parties NAME,NAME",
+        "group.missing",
+        "there is no group here yet; say who takes part with --experiment FILE.toml or --parties NAME,NAME",
+        f"{folder}",
     )
     if file is not None:
         terms = read_group(read_document(shipped(file) or file), run or file.stem)
@@ -223,7 +231,7 @@ def _make(
         try:
             terms = group_of(names, run or folder.absolute().name)
         except BadInput as error:
-            raise BadInput(f"--parties {parties}: {error}") from None
+            raise error.at(f"--parties {parties}") from None
     if "address" not in chosen:
         chosen["address"] = _default_address(chosen)
     return SiloHome.make(folder, terms, settings_of(terms.run, **chosen))
@@ -233,6 +241,7 @@ def _default_address(chosen: dict[str, Any]) -> str:
     host, port = chosen.get("host", "127.0.0.1"), chosen.get("port", 9092)
     require(
         host not in ("0.0.0.0", "::", ""),
+        "address.every",
         f"--host {host} is every address of this machine; say with --address under which one parties reach it",
     )
     return f"{host}:{port}"
@@ -248,7 +257,7 @@ def _changed(settings: Settings, chosen: dict[str, Any]) -> Settings:
 
 
 def _show(home: SiloHome, json: bool) -> None:
-    from quorank.network.silo_status import print_status, status_of
+    from quorank.cli.silo_display import print_status, status_of
 
     table = status_of(home)
     if json:

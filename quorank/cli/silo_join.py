@@ -1,14 +1,15 @@
-"""`quorank silo join`: take part in a group with one's own documents, queries and judgements."""
+"""`quorank silo join`: take part in a group with one's own documents, and see who one is and all that was sent."""
 
 from __future__ import annotations
 
+import json as json_
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -75,10 +76,9 @@ def join(
     leave. Nothing is sent before consent is on. All that must survive a
     restart is in the folder; start it again with --data alone.
     """
-    from quorank.cli.silo_join_display import show_identity, show_log, show_status
 
     chosen = [name for name, on in (("--identity", identity), ("--log", log), ("--status", status)) if on]
-    require(len(chosen) <= 1, f"{' and '.join(chosen)}: choose one of them")
+    require(len(chosen) <= 1, "option.conflict", "choose one of them", f"{' and '.join(chosen)}")
     folder = _folder(data, bundle, pin or [])
     if collection is not None or generated is not None:
         _note_source(folder, collection, generated, documents)
@@ -106,13 +106,16 @@ def _folder(data: Path, bundle: Path | None, pins: list[str]) -> PartyFolder:
 
 
 def _note_source(folder: PartyFolder, collection: Path | None, generated: int | None, documents: int) -> None:
-    from quorank.network.silo_folder import Source
+    from quorank.network.silo_folder import PartySource
 
     if collection is not None:
         require(
-            collection.exists(), f"--collection {collection}: there is nothing here; expected a collection"
+            collection.exists(),
+            "file.missing",
+            "there is nothing here; expected a collection",
+            f"--collection {collection}",
         )
-    source = Source(None if collection is None else str(collection.absolute()), generated, documents)
+    source = PartySource(None if collection is None else str(collection.absolute()), generated, documents)
     folder.note_source(source)
 
 
@@ -211,3 +214,80 @@ class _Progress:
             file=sys.stderr,
             flush=True,
         )
+
+
+def show_identity(folder: PartyFolder, json: bool) -> None:
+    """Print the public identity that the others pin, and the fingerprint that is compared by voice."""
+    own, pins = folder.identity(), folder.pins
+    agreed = folder.state.get("fingerprint")
+    if json:
+        table = {"name": own.name, "identity": own.public.hex(), "fingerprint": agreed}
+        print(json_.dumps(table | {"pinned": {name: key.hex() for name, key in sorted(pins.items())}}))
+        return
+    print(f"{own.name}={own.public.hex()}")
+    print(f"fingerprint: {agreed or 'not agreed on yet'}")
+    for name in folder.invitation.terms.parties:
+        if name != own.name:
+            print(f"{name}: {'pinned' if name in pins else 'not pinned'}")
+
+
+def show_status(folder: PartyFolder, json: bool) -> None:
+    """Print where the party stands in its run."""
+    from quorank.cli.display import print_rows
+    from quorank.network.silo_folder import RANKER
+
+    state, terms = folder.state, folder.invitation.terms
+    figures: dict[str, Any] = {
+        "name": folder.invitation.name,
+        "run": terms.run,
+        "parties": list(terms.parties),
+        "rehearsal": terms.seed is not None,
+        "consent": folder.consent(),
+        "progress": state.get("progress", "has not started yet"),
+        "fingerprint": state.get("fingerprint"),
+        "pinned": sorted(folder.pins),
+        "figures": state.get("figures"),
+        "ranker": str(folder.path / RANKER) if (folder.path / RANKER).is_file() else None,
+    }
+    if json:
+        print(json_.dumps(figures))
+        return
+    others = [name for name in terms.parties if name != figures["name"]]
+    agreed = figures["fingerprint"]
+    rows = [
+        ("party", f"{figures['name']} of the run {terms.run}, with {', '.join(others)}"),
+        ("consent", "on" if figures["consent"] else "off: nothing is sent"),
+        ("progress", str(figures["progress"])),
+        ("pinned", ", ".join(sorted(folder.pins)) or "nobody"),
+        ("fingerprint", f"{agreed}, to be compared by voice" if agreed else "not agreed on yet"),
+        ("ranker", str(figures["ranker"] or "not there yet")),
+    ]
+    if figures["figures"]:
+        told = f"nDCG@10 {figures['figures']['ndcg@10']:.3f} on this party's own test lists, which nobody else learns"
+        rows.append(("own tests", told))
+    print_rows(*((name, "", meaning) for name, meaning in rows))
+
+
+def show_log(folder: PartyFolder, json: bool) -> None:
+    """Print all that ever left, and when consent was given or withdrawn."""
+    entries = [entry | {"at": _time(entry["at"])} for entry in folder.sent_log()]
+    consents = [{"at": _time(at), "given": on} for at, on in folder.consents]
+    if json:
+        print(json_.dumps({"sent": entries, "consent": consents}))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("sent", "what", "for", "bytes", box=None)
+    for entry in entries:
+        table.add_row(entry["at"], entry["kind"], entry["receiver"], f"{entry['bytes']:,}")
+    console = Console()
+    console.print(table)
+    for kind, sentence in {entry["kind"]: entry["tells"] for entry in entries}.items():
+        console.print(f"{kind}: {sentence}", highlight=False, markup=False)
+    for given in consents:
+        console.print(f"consent {'on' if given['given'] else 'off'} since {given['at']}", highlight=False)
+
+
+def _time(at: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from quorank.errors import require
+from quorank.errors import require, require_range
 from quorank.federation.rounds import Federation
 from quorank.privacy import Mechanism, Plain
 
@@ -25,14 +25,14 @@ class Asynchronous:
     most: int = 20  # rounds; what is older is refused
 
     def __post_init__(self) -> None:
-        require(self.replies >= 1, f"replies must be at least 1, got {self.replies}")
-        require(self.power >= 0.0, f"power must be at least 0, got {self.power}")
-        require(self.most >= 0, f"most must be at least 0, got {self.most}")
+        require_range("replies", self.replies, least=1)
+        require_range("power", self.power, least=0.0)
+        require_range("most", self.most, least=0)
 
     @staticmethod
     def of(share: float, federation: Federation) -> Asynchronous:
         """Rounds that end after this share of a cohort's replies."""
-        require(0.0 < share <= 1.0, f"asynchronous: the share must be above 0 and at most 1, got {share}")
+        require_range("asynchronous", share, above=0.0, most=1.0)
         return Asynchronous(max(1, round(share * federation.participation.size(federation.clients))))
 
     def weight(self, staleness: int) -> float:
@@ -49,10 +49,12 @@ def check_asynchronous(federation: Federation, mechanism: Mechanism) -> None:
     """Refuse what asynchronous rounds cannot be."""
     require(
         isinstance(mechanism, Plain),
+        "option.conflict",
         "asynchronous rounds mix updates of several rankers, and no noise is accounted for that, nor can a secure sum be "
         "made of them: leave privacy out, or asynchronous",
     )
     require(
         federation.aggregation.history == 0.0,
+        "option.conflict",
         f"{federation.aggregation.kind} with history needs everyone in every round; take history out, or asynchronous",
     )

@@ -64,7 +64,9 @@ def read_arrays(path: Path) -> Arrays:
     content = path.read_bytes()
     body, checksum = content[:-_CHECKSUM], content[-_CHECKSUM:]
     if hashlib.blake2b(body, digest_size=_CHECKSUM).digest() != checksum:
-        raise BadInput(f"{path}: damaged: its checksum does not fit; restore it from a copy")
+        raise BadInput(
+            "file.damaged", "damaged: its checksum does not fit; restore it from a copy", f"{path}"
+        )
     with np.load(io.BytesIO(body), allow_pickle=False) as saved:
         return dict(saved)
 
@@ -76,7 +78,7 @@ class Saved(NamedTuple):
     run: str
     reports: list[Report]  # of all rounds done
     counted: set[tuple[int, int]]  # (client, round) of replies that must not count again
-    refused: dict[str, int]  # replies, by sentence
+    refused: dict[str, int]  # replies, by the code of the error
 
     def write(self, path: Path) -> None:
         table = np.array(self.reports, dtype=np.float64)
@@ -90,16 +92,24 @@ class Saved(NamedTuple):
         """What `write` wrote; a damaged file is one sentence."""
         try:
             arrays = read_arrays(path)
-            sentences, counts = arrays["refused"].tolist(), arrays["refusals"].astype(int).tolist()
             return Saved(
                 state_from(arrays),
                 str(arrays["run"]),
                 [_report(row) for row in arrays["reports"].tolist()],
                 {(client, round_) for client, round_ in arrays["counted"].tolist()},
-                dict(zip(sentences, counts, strict=True)),
+                _by_code(arrays["refused"].tolist(), arrays["refusals"].astype(int).tolist()),
             )
         except BROKEN as error:
-            raise BadInput(f"{path}: damaged ({error}); restore it from a copy") from None
+            raise BadInput("file.damaged", f"damaged ({error}); restore it from a copy", f"{path}") from None
+
+
+def _by_code(names: list[str], counts: list[int]) -> dict[str, int]:
+    """Refusals by code; an older checkpoint holds sentences, which are counted as `reply.other`."""
+    refused: dict[str, int] = {}
+    for name, count in zip(names, counts, strict=True):
+        code = "reply.other" if " " in name else name
+        refused[code] = refused.get(code, 0) + count
+    return refused
 
 
 def _report(row: list[float]) -> Report:

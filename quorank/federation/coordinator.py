@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from quorank.arrays import Doubles
-from quorank.errors import BadInput, require
+from quorank.errors import BadInput, require, require_range
 from quorank.federation import wire
 from quorank.federation.asynchronous import Asynchronous, check_asynchronous
 from quorank.federation.checkpoint import Saved
@@ -48,10 +48,15 @@ class Rules:
     asynchronous: Asynchronous | None = None
 
     def __post_init__(self) -> None:
-        require(0.0 < self.enough <= 1.0, f"enough must be above 0 and at most 1, got {self.enough}")
-        require(0.0 < self.least <= 1.0, f"least must be above 0 and at most 1, got {self.least}")
-        require(self.deadline > 0.0, f"deadline must be above 0 seconds, got {self.deadline}")
-        require(0.0 < self.longest < math.inf, f"longest must be above 0 and finite, got {self.longest}")
+        require_range("enough", self.enough, above=0.0, most=1.0)
+        require_range("least", self.least, above=0.0, most=1.0)
+        require(
+            self.deadline > 0.0,
+            "value.out-of-range",
+            f"must be above 0 seconds, got {self.deadline}",
+            "deadline",
+        )
+        require_range("longest", self.longest, above=0.0)
 
 
 class Verdict(NamedTuple):
@@ -59,7 +64,8 @@ class Verdict(NamedTuple):
 
     accepted: bool
     client: int | None  # None where the reply does not say
-    reason: str = ""  # why not: a sentence without anything of the reply's content
+    code: str = ""  # of the error that it was refused with
+    reason: str = ""  # the error's sentence, without anything of the reply's content
 
 
 @dataclass(eq=False)
@@ -76,7 +82,7 @@ class Coordinator:
     folder: Path | None = None  # where checkpoint and journal lie; None keeps nothing
     clock: Callable[[], float] = time.monotonic
     reports: list[Report] = field(default_factory=list)
-    refused: dict[str, int] = field(default_factory=dict)  # how often, by reason
+    refused: dict[str, int] = field(default_factory=dict)  # how often, by code
     _open: bool = field(default=False, init=False)
     _since: float = field(default=0.0, init=False)
     _cohort: frozenset[int] = field(default_factory=frozenset, init=False)
@@ -121,7 +127,7 @@ class Coordinator:
 
     def plan(self) -> wire.Task:
         """Open the round, or say again what it is: the task for each client of the cohort."""
-        require(not self.done, f"the run's {self.rounds} rounds are done")
+        require(not self.done, "run.done", f"the run's {self.rounds} rounds are done")
         if not self._open:
             self._cohort = self._members(self.state.round)
             self._open, self._since = True, self.clock()
@@ -150,7 +156,7 @@ class Coordinator:
                 client = reply.client
                 self._check(reply, group)
             except BadInput as error:
-                verdicts.append(self.refuse(str(error), client))
+                verdicts.append(self.refuse(error, client))
                 continue
             group[reply.client, reply.round] = reply
             verdicts.append(Verdict(True, client))
@@ -161,10 +167,10 @@ class Coordinator:
         self._accept(group)
         return verdicts
 
-    def refuse(self, reason: str, client: int | None = None) -> Verdict:
-        """Count a refusal by its sentence, here or by whoever hands replies in."""
-        self.refused[reason] = self.refused.get(reason, 0) + 1
-        return Verdict(False, client, reason)
+    def refuse(self, error: BadInput, client: int | None = None) -> Verdict:
+        """Count a refusal by its code, here or by whoever hands replies in."""
+        self.refused[error.code] = self.refused.get(error.code, 0) + 1
+        return Verdict(False, client, error.code, str(error))
 
     def _accept(self, group: dict[Key, wire.Reply]) -> None:
         """Replies count once all of them are on disk."""
@@ -185,19 +191,28 @@ class Coordinator:
 
     def _check(self, reply: wire.Reply, beside: Container[Key] = ()) -> None:
         """Refuse what does not belong to the open round, counted already or is what no honest client sends."""
-        require(self._open, "there is no open round; ask for a task first")
-        require(reply.run == self.run, "the reply belongs to another run; fetch a new task")
+        require(self._open, "reply.no-open-round", "there is no open round; ask for a task first")
+        require(
+            reply.run == self.run, "reply.other-run", "the reply belongs to another run; fetch a new task"
+        )
         late = self.state.round - reply.round
         rules, most = self.rules, 0
         if rules.asynchronous is not None:
             most = rules.asynchronous.most
-        require(late >= 0, "the reply is of a round that has not begun; fetch a new task")
-        require(late <= most, "the reply is of a round that is over; fetch a new task")
+        require(
+            late >= 0, "reply.round-not-begun", "the reply is of a round that has not begun; fetch a new task"
+        )
+        require(late <= most, "reply.round-over", "the reply is of a round that is over; fetch a new task")
         asked = self._cohort if late == 0 else self._members(reply.round)
-        require(reply.client in asked, "this client is not in the round's cohort; wait for a task")
+        require(
+            reply.client in asked,
+            "reply.not-in-cohort",
+            "this client is not in the round's cohort; wait for a task",
+        )
         key = reply.client, reply.round
         require(
             key not in self._replies and key not in self._counted and key not in beside,
+            "reply.replayed",
             "this client has replied to this task already; one reply counts",
         )
         heaviest = rules.heaviest or self.federation.interactions
@@ -217,7 +232,7 @@ class Coordinator:
 
     def advance(self) -> Report:
         """End the round: the next ranker and what the round looked like. On a full disk nothing has changed."""
-        require(self.complete(), "the round is not complete")
+        require(self.complete(), "round.not-complete", "the round is not complete")
         return self.close(self.gathered())
 
     def gathered(self) -> Gathered:
@@ -251,8 +266,10 @@ class Coordinator:
 
         What these clients have sent is not remembered either. On a full disk nothing has changed.
         """
-        require(not self._open, "a ranker is installed between two rounds; this one is open")
-        require(theta.shape == self.state.theta.shape, "the ranker to install is of another shape")
+        require(not self._open, "round.open", "a ranker is installed between two rounds; this one is open")
+        require(
+            theta.shape == self.state.theta.shape, "ranker.shape", "the ranker to install is of another shape"
+        )
         memory = self.federation.server.start(len(theta))
         if AVERAGE in memory:
             memory[AVERAGE] = theta.copy()
@@ -272,7 +289,12 @@ class Coordinator:
         if path.is_file():
             saved = Saved.read(path)
             same = saved.run == self.run and saved.state.theta.shape == self.state.theta.shape
-            require(same, f"{path}: the checkpoint is of another run; choose another folder")
+            require(
+                same,
+                "checkpoint.other-run",
+                "the checkpoint is of another run; choose another folder",
+                f"{path}",
+            )
             self.state, self.reports, self.refused = saved.state, saved.reports, saved.refused
             self._counted = saved.counted
         self._replay(folder)

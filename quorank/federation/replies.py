@@ -49,31 +49,41 @@ class Replies:
         size, mechanism = self._gathering.parameters, self._gathering.mechanism
         require(
             reply.release.shape == (size,) and reply.release.dtype == np.float64,
+            "reply.shape",
             f"the release must be {size} numbers; install the same ranker on both sides",
         )
         numbers = np.append(reply.release, reply.statistics)
-        require(bool(np.isfinite(numbers).all()), "the release holds a number that is not finite")
+        require(
+            bool(np.isfinite(numbers).all()),
+            "reply.not-finite",
+            "the release holds a number that is not finite",
+        )
         if self._figure is not None:
             steps, *others = reply.statistics
             require(
                 steps in range(self._figure.steps + 1) and not any(others),
+                "reply.figure",
                 "the reported figure is none that this run's reports can be; it is refused",
             )
         require(
             1 <= reply.interactions <= heaviest,
+            "reply.weight",
             f"the reply claims more or fewer interactions than 1 to {heaviest}",
         )
         length = float(np.sqrt(np.dot(reply.release, reply.release)))
-        require(length <= longest, f"the release is longer than {longest:g}")
+        require(length <= longest, "reply.norm", f"the release is longer than {longest:g}")
         weight = reply.interactions if mechanism.weighted else 1
         require(
             float(np.abs(numbers).max()) * weight < min(LARGEST, ROOM / max(1, count)),
+            "reply.too-large",
             "the reply holds a number that is too large to be summed exactly",
         )
         try:
             mechanism.check(reply.release[None, :], np.array([reply.client]), state.private)
         except BadInput:
-            raise BadInput("the release is longer than the clip that this round's privacy allows") from None
+            raise BadInput(
+                "reply.clip", "the release is longer than the clip that this round's privacy allows"
+            ) from None
 
     def add(self, state: State, reply: wire.Reply, share: float = 1.0) -> None:
         """Count a reply whose release counts this share of a fresh one's."""

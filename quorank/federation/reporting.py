@@ -24,7 +24,11 @@ class Reporting(Coordinator):
     figure: FigureResponse | None = None
 
     def __post_init__(self) -> None:
-        require(self.figure is not None, "a reporting coordinator needs the epsilon of the reports")
+        require(
+            self.figure is not None,
+            "reports.no-epsilon",
+            "a reporting coordinator needs the epsilon of the reports",
+        )
         super().__post_init__()
 
     def _empty(self) -> Replies:

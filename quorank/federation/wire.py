@@ -26,7 +26,7 @@ LARGEST = 1 << 28
 _HEAD = struct.Struct("<4sBHI")
 _MAGIC = b"QRNK"
 _TASK, _REPLY = 1, 2
-_WORDS = {_TASK: "a task", _REPLY: "a reply"}
+_NAMES = {_TASK: "task", _REPLY: "reply"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +99,11 @@ def decode_reply(data: bytes) -> Reply:
 
 def _encode(kind: int, header: dict[str, Any], arrays: list[Doubles]) -> bytes:
     for array in arrays:
-        require(array.ndim == 1, f"{_WORDS[kind]} holds rows of numbers, got shape {array.shape}")
+        require(
+            array.ndim == 1,
+            f"{_NAMES[kind]}.shape",
+            f"a {_NAMES[kind]} holds rows of numbers, got shape {array.shape}",
+        )
     text = json.dumps(header | {"lengths": [len(array) for array in arrays]}, separators=(",", ":")).encode()
     return b"".join(
         [
@@ -113,14 +117,16 @@ def _encode(kind: int, header: dict[str, Any], arrays: list[Doubles]) -> bytes:
 def _decode(kind: int, data: bytes) -> tuple[dict[str, Any], list[Doubles]]:
     require(
         len(data) <= LARGEST,
-        f"{_WORDS[kind]} of {len(data)} bytes is longer than {LARGEST} bytes: it is refused",
+        f"{_NAMES[kind]}.too-long",
+        f"a {_NAMES[kind]} of {len(data)} bytes is longer than {LARGEST} bytes: it is refused",
     )
     _expect(kind, len(data) >= _HEAD.size)
     magic, found, version, length = _HEAD.unpack_from(data)
     _expect(kind, magic == _MAGIC and found == kind and _HEAD.size + length <= len(data))
     require(
         version == PROTOCOL,
-        f"{_WORDS[kind]} speaks protocol {version}, and this Quorank speaks {PROTOCOL}: install the same version on both",
+        f"{_NAMES[kind]}.protocol",
+        f"a {_NAMES[kind]} speaks protocol {version}, and this Quorank speaks {PROTOCOL}: install the same version on both",
     )
     try:
         header = json.loads(data[_HEAD.size : _HEAD.size + length])
@@ -161,4 +167,7 @@ def _expect(kind: int, condition: bool) -> None:
 
 
 def _malformed(kind: int) -> BadInput:
-    return BadInput(f"{_WORDS[kind]} is malformed: its bytes are not what its header says; it is refused")
+    return BadInput(
+        f"{_NAMES[kind]}.malformed",
+        f"a {_NAMES[kind]} is malformed: its bytes are not what its header says; it is refused",
+    )

@@ -28,11 +28,11 @@ class Shown:
 
     order: Integers
     interaction: int
-    _padded: Floats = field(repr=False)
-    _packed: Floats = field(repr=False)  # θ at the time
-    _scores: Floats = field(repr=False)
-    _weights: Doubles = field(repr=False)
-    _rest: float = field(repr=False)
+    padded_features: Floats = field(repr=False)  # (documents, stride): rows padded with zeros
+    packed_parameters: Floats = field(repr=False)  # θ at the time, as `rankers.scoring` packs it
+    scores: Floats = field(repr=False)  # of all documents
+    weights: Doubles = field(repr=False)  # of the shown documents (`sample_list`)
+    rest: float = field(repr=False)  # weight left behind; −1 where the weights were rescaled
 
 
 @dataclass(eq=False)
@@ -105,9 +105,9 @@ class OnlineRanker:
         if pull > 0.0:  # taken at the same θ as the gradient
             self._local -= pull * (self._local - self.theta)
         learned = learn_list(
-            self._local, shown._packed, self.ranker.hidden, self.n_features, shown._padded, 0, len(shown._padded),
-            shown._scores, shown.order, shown._weights, shown._rest, clicked, k, self.learner.eta, np.empty(k),
-            np.empty(k + 1), np.empty(k + 1), self._activation,
+            self._local, shown.packed_parameters, self.ranker.hidden, self.n_features, shown.padded_features, 0,
+            len(shown.padded_features), shown.scores, shown.order, shown.weights, shown.rest, clicked, k,
+            self.learner.eta, np.empty(k), np.empty(k + 1), np.empty(k + 1), self._activation,
         )  # fmt: skip
         moved = learned or pull > 0.0
         if self.bound < math.inf:

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 _SECURE = b"QSEC"
 
 
-class Answering:
+class DeviceAnswers:
     """One device's answers; `pinned` are the identities of those whom it lets itself be summed with."""
 
     def __init__(self, device: Device, pinned: Mapping[int, bytes] | None = None) -> None:
         self.device, self.pinned = device, pinned
 
     @classmethod
-    def of(cls, device: Device, given: Mapping[int, bytes] | None = None) -> Answering:
+    def of(cls, device: Device, given: Mapping[int, bytes] | None = None) -> DeviceAnswers:
         """A device that holds others to the identities of its invitation, and to those that it met first."""
         if not device.terms.secure:
             return cls(device)

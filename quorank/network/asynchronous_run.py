@@ -57,4 +57,4 @@ def share_of(folder: Path) -> float | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError):
-        raise BadInput(f"{path}: damaged; start the run again with --overwrite") from None
+        raise BadInput("file.damaged", "damaged; start the run again with --overwrite", f"{path}") from None

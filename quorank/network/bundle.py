@@ -38,7 +38,9 @@ class Bundle:
     )  # by client: Ed25519 public keys that are pinned
 
     def __post_init__(self) -> None:
-        require(0 < len(self.name) <= 100, "an invitation names its device by 1 to 100 letters")
+        require(
+            0 < len(self.name) <= 100, "invitation.name", "an invitation names its device by 1 to 100 letters"
+        )
         check_address(self.address)
 
     def text(self) -> str:
@@ -70,38 +72,47 @@ class Bundle:
     @classmethod
     def _of(cls, found: object) -> Bundle:
         if not isinstance(found, dict) or found.get("format") != _MARK:
-            raise BadInput("this is not an invitation; ask the coordinator's owner for one")
+            raise BadInput(
+                "invitation.not-one", "this is not an invitation; ask the coordinator's owner for one"
+            )
         (name, address, certificate, key), identities = checked_fields(found, VERSION)
         try:
             pinned = {int(client): bytes.fromhex(key) for client, key in identities.items()}
         except (ValueError, TypeError):
-            raise BadInput("the invitation's identities are damaged; ask for a new one") from None
+            raise BadInput(
+                "invitation.damaged", "the invitation's identities are damaged; ask for a new one"
+            ) from None
         return cls(name, address, certificate, key, Terms.read(found.get("terms")), pinned)
 
 
 def read_invitation(path: Path, of: Callable[[object], T]) -> T:
     """What `of` makes of the file's JSON; every mistake is a sentence that names the file."""
     try:
-        require(path.stat().st_size <= LARGEST, "it is too large for an invitation")
+        require(path.stat().st_size <= LARGEST, "invitation.too-large", "it is too large for an invitation")
         return of(json.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
-        raise BadInput(f"{path}: cannot be read ({error.strerror}); expected an invitation") from None
+        raise BadInput(
+            "file.unreadable", f"cannot be read ({error.strerror}); expected an invitation", f"{path}"
+        ) from None
     except BadInput as error:
-        raise BadInput(f"{path}: {error}") from None
+        raise error.at(f"{path}") from None
     except (ValueError, RecursionError):
-        raise BadInput(f"{path}: this is not JSON; expected an invitation") from None
+        raise BadInput("invitation.not-json", "this is not JSON; expected an invitation", f"{path}") from None
 
 
 def checked_fields(found: Mapping[str, Any], version: int) -> tuple[tuple[str, ...], dict[str, Any]]:
     """(name, address, certificate, key) and the identities of an invitation of this version."""
     require(
         found.get("version") == version,
+        "invitation.version",
         f"an invitation of version {found.get('version')!r}, and this Quorank reads {version}; install the newer one",
     )
     words = [found.get(name) for name in ("name", "address", "certificate", "key")]
     identities = found.get("identities", {})
     if not all(isinstance(word, str) for word in words) or not isinstance(identities, dict):
-        raise BadInput("the invitation is damaged: something is missing; ask for a new one")
+        raise BadInput(
+            "invitation.damaged", "the invitation is damaged: something is missing; ask for a new one"
+        )
     return tuple(map(str, words)), identities
 
 
@@ -109,4 +120,8 @@ def check_address(address: str) -> None:
     """host:port."""
     host, _, port = address.rpartition(":")
     good = host and port.isdecimal() and port.isascii() and 0 < int(port) < 65536 and " " not in host
-    require(good, f"{address!r} is not an address; expected host:port, such as search.example.org:9092")
+    require(
+        good,
+        "address.malformed",
+        f"{address!r} is not an address; expected host:port, such as search.example.org:9092",
+    )

@@ -73,11 +73,18 @@ class Authority:
             key = serialization.load_pem_private_key((folder / KEY).read_bytes(), None)
         except (OSError, ValueError, TypeError) as error:
             raise BadInput(
-                f"{folder}: no certificate authority can be read here ({type(error).__name__}); expected {CERTIFICATE} "
-                f"and {KEY}"
+                "authority.unreadable",
+                f"no certificate authority can be read here ({type(error).__name__}); expected {CERTIFICATE} "
+                f"and {KEY}",
+                f"{folder}",
             ) from None
         fits = isinstance(key, ec.EllipticCurvePrivateKey) and key.public_key() == certificate.public_key()
-        require(fits, f"{folder}: {KEY} does not belong to {CERTIFICATE}; restore both from one copy")
+        require(
+            fits,
+            "authority.other-key",
+            f"{KEY} does not belong to {CERTIFICATE}; restore both from one copy",
+            f"{folder}",
+        )
         assert isinstance(key, ec.EllipticCurvePrivateKey)
         return cls(certificate, key)
 
@@ -93,7 +100,7 @@ class Authority:
 
     def server(self, hosts: Sequence[str], days: int = YEAR) -> Pair:
         """A certificate for a server that is reached under these names and addresses, with its key."""
-        require(hosts, "a server's certificate needs at least one name or address")
+        require(hosts, "certificate.no-host", "a server's certificate needs at least one name or address")
         key = ec.generate_private_key(_CURVE)
         builder = _builder(_named(hosts[0]), self.certificate.subject, key.public_key(), days)
         names = x509.SubjectAlternativeName([_alternative(host) for host in hosts])
@@ -116,7 +123,7 @@ def write_private(path: Path, content: bytes) -> None:
         with os.fdopen(opened, "wb") as file:
             file.write(content)
 
-    require(path.parent.is_dir(), f"{path}: the directory {path.parent} does not exist")
+    require(path.parent.is_dir(), "folder.missing", f"the directory {path.parent} does not exist", f"{path}")
     atomically(path, save, durable=True)
 
 

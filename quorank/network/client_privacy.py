@@ -53,11 +53,11 @@ def check_memory(mechanism: Mechanism, memory: Memory) -> None:
     """Refuse a task whose privacy is not what was agreed: unknown names, or a clip far from where it started."""
     agreed = mechanism.start()
     same = agreed.keys() == memory.keys() and all(memory[name].shape == agreed[name].shape for name in agreed)
-    require(same, "the task's privacy is not the one that was agreed")
+    require(same, "task.other-privacy", "the task's privacy is not the one that was agreed")
     for name, start in agreed.items():
         value = memory[name]
         near = np.isfinite(value) & (value >= start / FARTHEST) & (value <= start * FARTHEST)
-        require(bool(near.all()), "the task's privacy is far from what was agreed")
+        require(bool(near.all()), "task.other-privacy", "the task's privacy is far from what was agreed")
 
 
 def check_task(terms: Terms, task: wire.Task) -> None:
@@ -67,8 +67,8 @@ def check_task(terms: Terms, task: wire.Task) -> None:
     if task.round >= terms.rounds:
         raise Refusal("over")
     try:
-        require(task.theta.shape == (terms.parameters,), "another ranker")
-        require(bool(np.isfinite(task.theta).all()), "not finite")
+        require(task.theta.shape == (terms.parameters,), "task.shape", "another ranker")
+        require(bool(np.isfinite(task.theta).all()), "task.not-finite", "not finite")
         check_memory(terms.mechanism, task.private)
     except BadInput:
         raise Refusal("task") from None

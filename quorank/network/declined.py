@@ -1,4 +1,4 @@
-"""What a device says instead of a release: one of a fixed list, so that nothing of its owner's can be in it."""
+"""Reasons why a device sends no release: a fixed list of words, so that nothing private can be in them."""
 
 from __future__ import annotations
 

@@ -32,8 +32,16 @@ def detach(home: Home, module: str, metrics_port: int | None, *more: str) -> Non
         if child.poll() is not None:
             lines = (home.path / LOG).read_text(errors="replace").splitlines()
             said = [line.removeprefix("quorank: ") for line in lines if line.startswith("quorank: ")]
+            if said:
+                raise BadInput("coordinator.not-started", said[-1])
             raise BadInput(
-                said[-1] if said else f"{home.path}: the coordinator did not start; see {home.path / LOG}"
+                "coordinator.not-started",
+                f"the coordinator did not start; see {home.path / LOG}",
+                f"{home.path}",
             )
         time.sleep(0.2)
-    raise BadInput(f"{home.path}: the coordinator is not up after {START_SECONDS:g} s; see {home.path / LOG}")
+    raise BadInput(
+        "coordinator.not-started",
+        f"the coordinator is not up after {START_SECONDS:g} s; see {home.path / LOG}",
+        f"{home.path}",
+    )

@@ -35,7 +35,7 @@ from quorank.network.declined import Declined, Refusal
 from quorank.network.late_learning import LateRanker
 from quorank.network.private_figures import report_of
 from quorank.network.private_rows import Interaction
-from quorank.network.private_store import PrivateStore, Ranker, Release
+from quorank.network.private_store import PrivateStore, StoredRanker, StoredRelease
 from quorank.network.terms import Terms
 
 MOST_USED = MOST_WAITING = 1000
@@ -43,7 +43,7 @@ MOST_USED = MOST_WAITING = 1000
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
+class PreparedRelease:
     """An update that may leave once it is stored, and what it is made of."""
 
     task: wire.Task
@@ -65,7 +65,7 @@ class Device:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.store, self.terms = store, terms
-        self._entropy, self._clock = entropy, clock
+        self._entropy, self.clock = entropy, clock
         self._seed = int.from_bytes(entropy(8), "little") if seed is None else seed
         self._online: OnlineRanker | None = None
         self._mutex = RLock()
@@ -81,12 +81,12 @@ class Device:
         """Take in what was clicked on a list that `rank` drew. The query's text is kept only where it is given."""
         with self._mutex:
             ranker = self.store.ranker
-            require(ranker is not None, "no ranker has come yet")
+            require(ranker is not None, "device.no-ranker", "no ranker has come yet")
             assert ranker is not None
             online = self._current()
             online.learn(shown, clicks)  # refuses clicks that do not fit
             clicked = np.asarray(clicks).astype(np.bool_)
-            interaction = Interaction(self._clock(), ranker.run, ranker.round, shown, clicked, query)
+            interaction = Interaction(self.clock(), ranker.run, ranker.round, shown, clicked, query)
             try:
                 with self.store.transaction():
                     self.store.add_interaction(interaction, self.terms.n_features)
@@ -117,7 +117,9 @@ class Device:
         if self._online is None:
             ranker = self.store.ranker
             require(
-                ranker is not None, "no ranker has come yet; show a list of your own, and do not record it"
+                ranker is not None,
+                "device.no-ranker",
+                "no ranker has come yet; show a list of your own, and do not record it",
             )
             assert ranker is not None
             done = self.store.waiting() // self.terms.interactions * self.terms.interactions
@@ -188,7 +190,7 @@ class Device:
             raise refused
         return reply
 
-    def prepare(self, content: bytes) -> tuple[bytes, Prepared | None]:
+    def prepare(self, content: bytes) -> tuple[bytes, PreparedRelease | None]:
         """Inside a transaction: (the stored reply, None) to a task that was answered, else (b"", the update to send)."""
         store, terms = self.store, self.terms
         if not store.consent:
@@ -211,7 +213,7 @@ class Device:
             update -= own
         if not np.isfinite(update).all():
             raise Refusal("numbers")
-        return b"", Prepared(task, digest, update, used)
+        return b"", PreparedRelease(task, digest, update, used)
 
     def _read(self, content: bytes) -> wire.Task:
         terms = self.terms
@@ -228,10 +230,10 @@ class Device:
         """From now on lists are shown by the ranker of the newest task."""
         before = self.store.ranker
         if before is None or before.run != task.run or before.round < task.round:
-            self.store.set_ranker(Ranker(task.run, task.round, task.theta))
+            self.store.set_ranker(StoredRanker(task.run, task.round, task.theta))
             self._online = None
 
-    def _release(self, prepared: Prepared) -> bytes:
+    def _release(self, prepared: PreparedRelease) -> bytes:
         """Turn an update into the release that is sent, and store it before it leaves."""
         task, terms = prepared.task, self.terms
         row = self.sent_part(prepared).reshape(1, -1).copy()
@@ -248,20 +250,20 @@ class Device:
         self.note(prepared, reply, len(reply), report)
         return reply
 
-    def sent_part(self, prepared: Prepared) -> Doubles:
+    def sent_part(self, prepared: PreparedRelease) -> Doubles:
         """What of an update is for all, before privacy."""
         split = self.terms.split
         return prepared.update if split is None else prepared.update * split.send
 
     def note(
-        self, prepared: Prepared, reply: bytes | None, size: int, more: Mapping[str, Any] | None = None
+        self, prepared: PreparedRelease, reply: bytes | None, size: int, more: Mapping[str, Any] | None = None
     ) -> None:
         """Inside a transaction: what will be sent, that its interactions are used, and what the client keeps of it."""
         store, terms, task = self.store, self.terms, prepared.task
-        entry = Release(
+        entry = StoredRelease(
             task.run,
             task.round + 1,
-            self._clock(),
+            self.clock(),
             terms.interactions,
             size,
             self.privacy | dict(more or {}),

@@ -10,56 +10,26 @@ one node, the node that a reply came from must be that of the client which the r
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple
 
 from quorank.errors import BadInput, Interrupted, require
 from quorank.federation import wire
 from quorank.federation.coordinator import Coordinator, Verdict
 from quorank.federation.rounds import Report
 from quorank.network import frames
-from quorank.network.transport import Arrival, Failure, Transport
+from quorank.network.node_driver import NodeDriver, Stopped
+from quorank.network.secure_driver import SecureDriver
+from quorank.network.transport import Arrival, Failure
 from quorank.privacy.mechanisms.integer_sums import IntegerSums
-
-if TYPE_CHECKING:
-    from quorank.network.secure_driver import SecureDriver
-
-POLL = 0.2
-"""Seconds between two looks at the transport."""
-
-MOST_FLIGHTS = 500
-"""So many messages are on their way at once: a large cohort is asked in turns, and no queue holds all of it."""
 
 OTHER_CLIENT = "the reply names another client than the node's key; it is refused"
 
 
-class Stopped(Interrupted):
-    """The network cannot go on; the rounds that are done are kept."""
-
-    def __init__(self, round_: int, rounds: int, reason: str) -> None:
-        super().__init__(round_, rounds)
-        self.reason = reason
-
-
-class Assignment(Protocol):
-    """Which node plays a client."""
-
-    @property
-    def simulated(self) -> bool:
-        """Whether any node can play any client, so that none is ever missed."""
-
-    def node(self, client: int, turn: int, present: Collection[str]) -> str | None:
-        """Who is asked for this client the first (turn 0), second … time; None while nobody can be."""
-
-    def speaks_for(self, node: str, client: int) -> bool:
-        """Whether a reply in this client's name may come from this node."""
-
-
 @dataclass(frozen=True)
-class Shared:
+class SharedNodes:
     """Nodes that play the clients of a simulated experiment among them: client c is played by node c mod N.
 
     Where that node is away or did not answer, another one plays the client, to the same bits.
@@ -69,7 +39,11 @@ class Shared:
     simulated: bool = field(default=True, init=False)
 
     def __post_init__(self) -> None:
-        require(self.names, "a simulated experiment needs at least one node to play its clients")
+        require(
+            self.names,
+            "assignment.no-node",
+            "a simulated experiment needs at least one node to play its clients",
+        )
 
     def node(self, client: int, turn: int, present: Collection[str]) -> str | None:
         own = self.names[client % len(self.names)]
@@ -97,7 +71,7 @@ class Own:
         return self.names.get(client) == node
 
 
-class _Flight(NamedTuple):
+class _TaskFlight(NamedTuple):
     """A task on its way."""
 
     node: str
@@ -107,27 +81,10 @@ class _Flight(NamedTuple):
 
 
 @dataclass(eq=False)
-class Driver:
-    """Carries tasks and replies between a coordinator and the nodes of a transport.
+class Driver(NodeDriver):
+    """Driver of a coordinator's rounds: it carries tasks and replies between it and the nodes of a transport."""
 
-    `tend` is called in every look, to keep the engine alive; `stop` ends the work in the middle of a round, which a
-    later coordinator repeats or goes on with. `seen` is told of every change of an open round.
-    """
-
-    transport: Transport
-    assignment: Assignment
-    poll: float = POLL  # seconds
-    patience: float = 60.0  # seconds after which a task that was not answered is sent again
-    strikes: int = 3  # false answers of a simulated client in one round, after which the run stops
-    pause: float = 5.0  # seconds before a device that could not answer is asked again
-    most: int = MOST_FLIGHTS  # messages on their way at once
-    stop: Callable[[], bool] | None = None
-    tend: Callable[[], None] | None = None
-    seen: Callable[[Coordinator], None] | None = None
-    notice: Callable[[str, bytes], bool] | None = None  # takes what a node says that is no reply (`notices`)
-    clock: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], None] = time.sleep
-    _flights: dict[str, _Flight] = field(default_factory=dict, init=False)
+    _flights: dict[str, _TaskFlight] = field(default_factory=dict, init=False)
     _round: int = field(default=-1, init=False)
     _turns: dict[int, int] = field(default_factory=dict, init=False)
     _struck: dict[int, int] = field(default_factory=dict, init=False)
@@ -136,9 +93,11 @@ class Driver:
     @cached_property
     def secure(self) -> SecureDriver:
         """Plays the rounds whose updates leave in secure sums."""
-        from quorank.network.secure_driver import SecureDriver
-
         return SecureDriver(self)
+
+    def asked_nodes(self) -> set[str]:
+        """Return the nodes that a task is on its way to."""
+        return {flight.node for flight in self._flights.values()}
 
     def round(self, coordinator: Coordinator) -> Report:
         """Play the coordinator's next round to its end."""
@@ -206,7 +165,7 @@ class Driver:
         for name, clients in groups.items():
             content = for_all or wire.encode_task(replace(task, clients=tuple(clients)))
             message = self.transport.push(name, content)
-            self._flights[message] = _Flight(name, task.round, tuple(clients), now)
+            self._flights[message] = _TaskFlight(name, task.round, tuple(clients), now)
 
     def _next(self, waiting: frozenset[int]) -> Iterator[int]:
         """Who is asked first: those who were not asked yet in this round, then those who were asked least often."""
@@ -233,17 +192,6 @@ class Driver:
                     f"client {client} was asked {self.strikes} times in vain: {reason}",
                 )
 
-    def heard(self, arrival: Arrival) -> bytes | Failure:
-        """What arrived, without what `notice` has taken of it."""
-        if self.notice is None or isinstance(arrival.content, Failure):
-            return arrival.content
-        try:
-            parts = frames.unpack(arrival.content)
-        except BadInput:
-            return arrival.content
-        left = [part for part in parts if not self.notice(arrival.node, part)]
-        return arrival.content if len(left) == len(parts) else frames.pack(left)
-
     def _hand_in(self, coordinator: Coordinator, arrivals: Sequence[Arrival]) -> list[list[Verdict]]:
         """Hand in together what arrived together; the verdicts on each arrival."""
         bundles = [self._opened(coordinator, arrival) for arrival in arrivals]
@@ -255,13 +203,13 @@ class Driver:
 
     def _opened(self, coordinator: Coordinator, arrival: Arrival) -> list[bytes | wire.Reply | Verdict]:
         """The replies of a bundle; in the place of one that cannot be, why not."""
-        content = self.heard(arrival)
+        content = self.without_notices(arrival)
         if isinstance(content, Failure):
-            return [Verdict(False, None, content.reason)]
+            return [Verdict(False, None, "reply.missing", content.reason)]
         try:
             parts = frames.unpack(content)
         except BadInput as error:
-            return [Verdict(False, None, str(error))]
+            return [Verdict(False, None, error.code, str(error))]
         if self.assignment.simulated:
             return list(parts)
         return [self._by_its_sender(coordinator, arrival.node, part) for part in parts]
@@ -275,7 +223,7 @@ class Driver:
             return content  # the coordinator says why
         if self.assignment.speaks_for(node, reply.client):
             return reply
-        return coordinator.refuse(OTHER_CLIENT)
+        return coordinator.refuse(BadInput("reply.other-client", OTHER_CLIENT))
 
 
 def drive(

@@ -62,11 +62,13 @@ def check_installed() -> None:
         found = importlib.metadata.version("flwr")
     except importlib.metadata.PackageNotFoundError:
         raise BadInput(
-            f"the engine flower needs the package flwr, which is not installed; install quorank[network] ({wanted})"
+            "engine.not-installed",
+            f"the engine flower needs the package flwr, which is not installed; install quorank[network] ({wanted})",
         ) from None
     version = tuple(int(part) for part in found.split(".")[:2] if part.isdecimal())
     require(
         OLDEST <= version < NEWEST,
+        "engine.version",
         f"the engine flower works with {wanted}, and flwr {found} is installed; install quorank[network]",
     )
 

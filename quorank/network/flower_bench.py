@@ -23,9 +23,9 @@ from typing import Any
 
 from quorank.errors import require
 from quorank.network import flower_app
-from quorank.network.driver import Driver, Shared
+from quorank.network.driver import Driver, SharedNodes
 from quorank.network.flower_network import FlowerNetwork
-from quorank.network.light_devices import Devices, Traffic
+from quorank.network.light_devices import Devices, DeviceTraffic
 from quorank.network.load import coordinator_of
 from quorank.network.worker import serve
 
@@ -41,7 +41,7 @@ _TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 def loopback_figures(nodes: int = 4, parameters: int = 136, rounds: int = 3) -> dict[str, Any]:
     """Seconds, computing time and memory per device and round: {"ours", "fedavg", "ratios", "seconds_to_start"}."""
     flower_app.check_installed()
-    traffic = Traffic(nodes, parameters, rounds, drop=0.0, twice=0.0, garbage=0.0, delay=0, enough=1.0)
+    traffic = DeviceTraffic(nodes, parameters, rounds, drop=0.0, twice=0.0, garbage=0.0, delay=0, enough=1.0)
     with tempfile.TemporaryDirectory() as folder:
         orders, plain = Path(folder, "orders.json"), Path(folder, "plain")
         orders.write_text(json.dumps({"nodes": nodes, "parameters": parameters, "rounds": rounds}))
@@ -79,30 +79,34 @@ RATIOS = (
 )
 
 
-def _ours(network: FlowerNetwork, traffic: Traffic, folder: Path) -> list[float]:
+def _ours(network: FlowerNetwork, traffic: DeviceTraffic, folder: Path) -> list[float]:
     """When each of our rounds ended, the start first."""
-    driver = Driver(network.transport, Shared(network.names), tend=network.tend)
+    driver = Driver(network.transport, SharedNodes(network.names), tend=network.tend)
     with tempfile.TemporaryDirectory(dir=folder) as own:
         coordinator, times = coordinator_of(traffic, Path(own)), [time.time()]
         while not coordinator.done:
             driver.round(coordinator)
             times.append(time.time())
             late = times[-1] - times[0] > LONGEST
-            require(not late, f"the network needed over {LONGEST:g} s for {len(times) - 1} rounds")
+            require(
+                not late,
+                "bench.too-slow",
+                f"the network needed over {LONGEST:g} s for {len(times) - 1} rounds",
+            )
     return times
 
 
 def _executors_by_flower(network: FlowerNetwork) -> None:
     """FedAvg is measured as Flower runs it; the nodes stay."""
     for executor in ("executor", *(f"{name}-executor" for name in network.names)):
-        command, variables = network._recipes[executor]
+        command, variables = network.recipes[executor]
         network.processes.kill(executor)
         network.start(executor, flower_app.by_flower(command), variables)
 
 
 def _begin(network: FlowerNetwork, app: Path, orders: Path) -> None:
     """Start FedAvg's ServerApp, and wait for the end of its first round."""
-    network._administrate([flower_app.submit(app)], wait=True)
+    network.administrate([flower_app.submit(app)], wait=True)
     _wait(orders.with_name(orders.name + BEGUN))
 
 
@@ -115,7 +119,11 @@ def _theirs(orders: Path) -> list[float]:
 def _wait(path: Path) -> str:
     end = time.monotonic() + LONGEST
     while not path.is_file():
-        require(time.monotonic() < end, f"Flower's FedAvg needed over {LONGEST:g} s for its rounds")
+        require(
+            time.monotonic() < end,
+            "bench.too-slow",
+            f"Flower's FedAvg needed over {LONGEST:g} s for its rounds",
+        )
         time.sleep(0.05)
     return path.read_text()
 
@@ -228,7 +236,7 @@ def _variable(name: str, value: str) -> Iterator[None]:
 
 def main(arguments: list[str]) -> None:
     """The process that plays the light devices of all nodes: `flower_bench TRAFFIC SOCKET`."""
-    devices = Devices(Traffic(**json.loads(arguments[0])))
+    devices = Devices(DeviceTraffic(**json.loads(arguments[0])))
     serve(Path(arguments[1]), lambda task: devices.answer("", task))
 
 

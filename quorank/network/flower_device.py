@@ -128,7 +128,11 @@ class FlowerLink(Handed):
             target=worker.serve, args=(path, self.respond, ready.set), daemon=True, name="device"
         )
         serving.start()
-        require(ready.wait(10.0), "the device cannot listen on a socket of this machine; look into its log")
+        require(
+            ready.wait(10.0),
+            "device.no-socket",
+            "the device cannot listen on a socket of this machine; look into its log",
+        )
         port = free_ports(1)[0]
         commands = flower_app.Commands(self.bundle.address, certificate, secret)
         home = flower_app.environment(self.folder / "home", **{worker.SOCKET: str(path)})
@@ -192,7 +196,8 @@ class FlowerLink(Handed):
         finally:
             self._request = None
         raise BadInput(
-            "the coordinator did not confirm that this client leaves; nothing was erased; try again later"
+            "leaving.not-confirmed",
+            "the coordinator did not confirm that this client leaves; nothing was erased; try again later",
         )
 
     def close(self) -> None:
@@ -288,7 +293,8 @@ class FlowerLink(Handed):
         self._refused = self._refused or now
         if now - self._refused > REFUSED_SECONDS:
             self._fault = BadInput(
+                "device.not-admitted",
                 f"the coordinator at {self.bundle.address} does not let this device in: its key is unknown, was revoked "
-                "or is in use elsewhere, or the authority is another one; ask for a new invitation"
+                "or is in use elsewhere, or the authority is another one; ask for a new invitation",
             )
             super().close()

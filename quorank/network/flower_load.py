@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import Any
 
 from quorank.draws import Purpose, uniforms
-from quorank.errors import require
+from quorank.errors import require_range
 from quorank.federation import wire
 from quorank.files import write_whole
 from quorank.network import frames
 from quorank.network.certificates import CERTIFICATE
 from quorank.network.flower_network import FlowerNetwork
-from quorank.network.light_devices import Devices, Traffic
+from quorank.network.light_devices import Devices, DeviceTraffic
 from quorank.network.load import Clock, TimedTransport, coordinator_of, peak, per_device, play, resident, warm
 from quorank.network.transport import Arrival
 from quorank.network.worker import ANSWER_WORD
@@ -47,7 +47,7 @@ _ORDERS = "devices.json"
 class LightNetwork(FlowerNetwork):
     """A Flower network whose nodes are all threads of the process that elsewhere plays the clients."""
 
-    traffic: Traffic = field(default_factory=Traffic)
+    traffic: DeviceTraffic = field(default_factory=DeviceTraffic)
 
     def start_node(self, name: str, key: Path, port: int) -> None:
         """All begin when the last one is registered."""
@@ -59,12 +59,14 @@ class LightNetwork(FlowerNetwork):
         return self.processes.running("worker")
 
 
-def superlink_load(traffic: Traffic, seconds: float = 600.0, idle: float = IDLE_SECONDS) -> dict[str, Any]:
+def superlink_load(
+    traffic: DeviceTraffic, seconds: float = 600.0, idle: float = IDLE_SECONDS
+) -> dict[str, Any]:
     """Rounds of light devices over a SuperLink on this machine; ends after so many seconds in the middle of a round.
 
     For `idle` seconds before, the devices have nothing to do but to look for messages.
     """
-    require(traffic.devices <= MOST_DEVICES, f"devices must be at most {MOST_DEVICES}, got {traffic.devices}")
+    require_range("devices", traffic.devices, most=MOST_DEVICES)
     watch, started = Clock(), time.perf_counter()
     network = LightNetwork(traffic.devices, _command, traffic=traffic)
     with tempfile.TemporaryDirectory() as folder, network:
@@ -149,16 +151,18 @@ def live_all(path: Path) -> None:
     while not orders.is_file():
         time.sleep(0.1)
     found = json.loads(orders.read_text())
-    traffic = Traffic(**found["traffic"])
+    traffic = DeviceTraffic(**found["traffic"])
     devices, few = Devices(traffic), threading.Semaphore(STARTED_AT_ONCE)
     for client, name in enumerate(traffic.names):
-        device = Device(client, devices, found["address"], folder / CERTIFICATE, folder / f"{name}.key", few)
+        device = LoadDevice(
+            client, devices, found["address"], folder / CERTIFICATE, folder / f"{name}.key", few
+        )
         threading.Thread(target=device.live, daemon=True).start()
     threading.Event().wait()
 
 
 @dataclass(eq=False)
-class Device:
+class LoadDevice:
     """One light device on a SuperLink."""
 
     client: int
@@ -229,12 +233,12 @@ class Device:
 
 
 def main(arguments: list[str]) -> None:
-    """`flower_load load TABLE [SECONDS]`: TABLE holds fields of `Traffic` in JSON; prints the figures."""
+    """`flower_load load TABLE [SECONDS]`: TABLE holds fields of `DeviceTraffic` in JSON; prints the figures."""
     kind, text, *rest = arguments
     if kind == "devices":
         live_all(Path(text))
     else:
-        print(json.dumps(superlink_load(Traffic(**json.loads(text)), *map(float, rest))))
+        print(json.dumps(superlink_load(DeviceTraffic(**json.loads(text)), *map(float, rest))))
 
 
 if __name__ == "__main__":

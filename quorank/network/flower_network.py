@@ -23,7 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from quorank.errors import BadInput, require
+from quorank.errors import BadInput, require, require_range
 from quorank.files import write_whole
 from quorank.network import flower_app
 from quorank.network.certificates import CERTIFICATE, Authority, node_keys, write_private
@@ -61,12 +61,12 @@ class FlowerNetwork:
     prepared: bool = True  # whether Flower's processes are split off from one that has it loaded
     transport: FlowerTransport = field(init=False)
     processes: Processes = field(init=False)
-    _recipes: dict[str, tuple[list[str], dict[str, str]]] = field(default_factory=dict, init=False)
+    recipes: dict[str, tuple[list[str], dict[str, str]]] = field(default_factory=dict, init=False)
     _failures: dict[str, int] = field(default_factory=dict, init=False)
     _missing: float | None = field(default=None, init=False)  # since when there is no ServerApp
 
     def __post_init__(self) -> None:
-        require(1 <= self.nodes <= 1000, f"nodes must be from 1 to 1000, got {self.nodes}")
+        require_range("nodes", self.nodes, least=1, most=1000)
         flower_app.check_installed()
 
     @property
@@ -101,12 +101,12 @@ class FlowerNetwork:
 
     def start(self, name: str, command: list[str], environment: dict[str, str]) -> Child:
         """Start a process that `tend` keeps alive."""
-        self._recipes[name] = command, environment
+        self.recipes[name] = command, environment
         return self.processes.start(name, command, environment)
 
     def tend(self) -> None:
         """Start again what has ended."""
-        for name, (command, environment) in self._recipes.items():
+        for name, (command, environment) in self.recipes.items():
             child = self.processes.children.get(name)
             now = time.monotonic()
             if child is not None and child.running:
@@ -134,7 +134,7 @@ class FlowerNetwork:
             self._missing = now + 4 * AGAIN_SECONDS
             lost = str(self._answers()[-1].get("run-id", ""))
             withdraw = [flower_app.withdraw(lost)] if lost else []
-            self._administrate([*withdraw, flower_app.submit(self.folder / "app")])
+            self.administrate([*withdraw, flower_app.submit(self.folder / "app")])
 
     def _write_files(self) -> None:
         folder, port = self.folder, free_ports(1)[0]
@@ -161,7 +161,7 @@ class FlowerNetwork:
         self.start("executor", commands.server_executor(), home)
         self._wait("superlink", self._healthy)
         orders = [flower_app.register(folder / f"{name}.pub", name) for name in self.names]
-        found = self._administrate([*orders, flower_app.submit(folder / "app")], wait=True)
+        found = self.administrate([*orders, flower_app.submit(folder / "app")], wait=True)
         for name, answer in zip(self.names, found, strict=False):
             self.transport.ids[name] = int(answer["node-id"])
         for name, port in zip(self.names, free_ports(self.nodes), strict=True):
@@ -184,10 +184,13 @@ class FlowerNetwork:
             for child in self.processes.children.values():
                 if not child.running and child.code != 0:
                     raise BadInput(
-                        f"the network did not start: {child.name} ended with {child.code}; it said: {child.last_words()}"
+                        "engine.not-started",
+                        f"the network did not start: {child.name} ended with {child.code}; it said: {child.last_words()}",
                     )
             require(
-                time.monotonic() < end, f"the network did not start: {name} took over {START_SECONDS:g} s"
+                time.monotonic() < end,
+                "engine.not-started",
+                f"the network did not start: {name} took over {START_SECONDS:g} s",
             )
             time.sleep(0.1)
 
@@ -202,7 +205,7 @@ class FlowerNetwork:
         except (urllib.error.URLError, OSError):
             return False
 
-    def _administrate(self, orders: list[list[str]], *, wait: bool = False) -> list[dict[str, Any]]:
+    def administrate(self, orders: list[list[str]], *, wait: bool = False) -> list[dict[str, Any]]:
         """Give orders to the SuperLink, by Flower's own command line."""
         out = self.folder / "admin.json"
         command = [sys.executable, "-m", flower_app.ADMIN, str(out), *map(json.dumps, orders)]
@@ -213,7 +216,11 @@ class FlowerNetwork:
         found = self._answers()
         for answer in found:
             said = " ".join(str(answer.get("error-message", "")).split())
-            require(answer.get("success"), f"the network did not start: Flower refused an order: {said}")
+            require(
+                answer.get("success"),
+                "engine.not-started",
+                f"the network did not start: Flower refused an order: {said}",
+            )
         return found
 
     def _answers(self) -> list[dict[str, Any]]:

@@ -31,16 +31,16 @@ def pack(parts: Sequence[bytes]) -> bytes:
 
 def unpack(bundle: bytes) -> list[bytes]:
     """The parts again; anything else is refused with a sentence that quotes nothing of it."""
-    require(_COUNT.size <= len(bundle) <= LARGEST, _MALFORMED)
+    require(_COUNT.size <= len(bundle) <= LARGEST, "bundle.malformed", _MALFORMED)
     (count,) = _COUNT.unpack_from(bundle)
     at = _COUNT.size * (1 + count)
-    require(count <= MOST and at <= len(bundle), _MALFORMED)
+    require(count <= MOST and at <= len(bundle), "bundle.malformed", _MALFORMED)
     parts = []
     for length in struct.unpack_from(f"<{count}I", bundle, _COUNT.size):
-        require(at + length <= len(bundle), _MALFORMED)
+        require(at + length <= len(bundle), "bundle.malformed", _MALFORMED)
         parts.append(bundle[at : at + length])
         at += length
-    require(at == len(bundle), _MALFORMED)
+    require(at == len(bundle), "bundle.malformed", _MALFORMED)
     return parts
 
 
@@ -58,7 +58,7 @@ def send(connection: socket.socket, parts: Sequence[bytes]) -> None:
 def receive(connection: socket.socket) -> list[bytes]:
     """Read one bundle from a socket that blocks; EOFError when the other side has closed it."""
     (length,) = _LENGTH.unpack(_exactly(connection, _LENGTH.size))
-    require(length <= LARGEST, _MALFORMED)
+    require(length <= LARGEST, "bundle.malformed", _MALFORMED)
     return unpack(_exactly(connection, length))
 
 
@@ -86,7 +86,7 @@ class Incoming:
         while len(self._pending) >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(self._pending)
             if length > LARGEST:
-                raise BadInput(_MALFORMED)
+                raise BadInput("bundle.malformed", _MALFORMED)
             end = _LENGTH.size + length
             if len(self._pending) < end:
                 break

@@ -66,22 +66,28 @@ class LateRanker(OnlineRanker):
 
     def learn(self, shown: Shown, clicks: npt.ArrayLike) -> bool:
         """Follow the gradient of one clicked list; False if the clicks express no preference."""
-        if np.array_equal(shown._packed, self._packed):
+        if np.array_equal(shown.packed_parameters, self._packed):
             return super().learn(shown, clicks)
         given, k = np.asarray(clicks), len(shown.order)
-        require(given.shape == (k,), f"expected {k} clicks, one per shown document, got {given.shape}")
-        require(np.isin(given, (0, 1)).all(), "clicks must be true or false, or 1 or 0")
+        require(
+            given.shape == (k,),
+            "clicks.shape",
+            f"expected {k} clicks, one per shown document, got {given.shape}",
+        )
+        require(np.isin(given, (0, 1)).all(), "clicks.values", "clicks must be true or false, or 1 or 0")
         clicked, coefficients = given.astype(np.bool_), np.empty(k)
-        now = np.empty(len(shown._padded), dtype=np.float32)
-        score_rows(self._packed, self.ranker.hidden, shown._padded, 0, len(now), now, self._activation)
+        now = np.empty(len(shown.padded_features), dtype=np.float32)
+        score_rows(
+            self._packed, self.ranker.hidden, shown.padded_features, 0, len(now), now, self._activation
+        )
         pull = self.learner.eta * self.learner.proximal
         if pull > 0.0:
             self._local -= pull * (self._local - self.theta)
-        learned = bool(late_coefficients(shown._scores, now, shown.order, clicked, k, coefficients))
+        learned = bool(late_coefficients(shown.scores, now, shown.order, clicked, k, coefficients))
         if learned:
             coefficients *= self.learner.eta
             add_gradients(
-                self._local, self._packed, self.ranker.hidden, self.n_features, shown._padded, 0, shown.order,
+                self._local, self._packed, self.ranker.hidden, self.n_features, shown.padded_features, 0, shown.order,
                 coefficients, k, self._activation,
             )  # fmt: skip
         if self.bound < math.inf:

@@ -48,9 +48,12 @@ def request_of(terms: Terms, key: str, at: float, nonce: bytes) -> bytes:
     try:
         private = serialization.load_ssh_private_key(key.encode(), None)
     except ValueError:
-        raise BadInput("the invitation's key cannot be read; ask for a new invitation") from None
+        raise BadInput(
+            "invitation.key", "the invitation's key cannot be read; ask for a new invitation"
+        ) from None
     require(
         isinstance(private, ec.EllipticCurvePrivateKey),
+        "invitation.key",
         "the invitation's key is of another kind; ask for a new one",
     )
     assert isinstance(private, ec.EllipticCurvePrivateKey)
@@ -65,19 +68,27 @@ def check_request(request: bytes, run: str, keys: dict[int, bytes]) -> Leaving:
 
     line, _, signature = request.partition(b"\n")
     try:
-        require(len(request) <= 4096, _MALFORMED)
+        require(len(request) <= 4096, "leaving.malformed", _MALFORMED)
         found: Any = json.loads(line)
-        require(found["format"] == _MARK and isinstance(found["client"], int), _MALFORMED)
-        require(found["run"] == run, "the request is of another run; it is refused")
-        require(found["client"] in keys, "the request names a client that is not known; it is refused")
+        require(
+            found["format"] == _MARK and isinstance(found["client"], int), "leaving.malformed", _MALFORMED
+        )
+        require(found["run"] == run, "leaving.other-run", "the request is of another run; it is refused")
+        require(
+            found["client"] in keys,
+            "leaving.unknown-client",
+            "the request names a client that is not known; it is refused",
+        )
         public = serialization.load_ssh_public_key(keys[found["client"]])
         assert isinstance(public, ec.EllipticCurvePublicKey)
         public.verify(bytes.fromhex(signature.decode("ascii")), line, ec.ECDSA(hashes.SHA384()))
         return Leaving(run, found["client"], float(found["at"]), _digest(request))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise BadInput(_MALFORMED) from None
+        raise BadInput("leaving.malformed", _MALFORMED) from None
     except InvalidSignature:
-        raise BadInput("the request is not signed by the client that it names; it is refused") from None
+        raise BadInput(
+            "leaving.unsigned", "the request is not signed by the client that it names; it is refused"
+        ) from None
 
 
 def receipt_of(request: bytes) -> bytes:
@@ -106,7 +117,8 @@ def leave(
             store.set_fact("leaving", request)
     if ask(request) != receipt_of(request):
         raise BadInput(
-            "the coordinator did not confirm that this client leaves; nothing was erased; try again later"
+            "leaving.not-confirmed",
+            "the coordinator did not confirm that this client leaves; nothing was erased; try again later",
         )
     note: dict[str, Any] = {
         "run": terms.run,
@@ -148,5 +160,5 @@ def left(folder: Path) -> dict[str, Any] | None:
         found = json.loads(path.read_text())
     except ValueError:
         found = None
-    require(isinstance(found, dict), f"{path}: damaged; delete it, and repeat the command")
+    require(isinstance(found, dict), "file.damaged", "damaged; delete it, and repeat the command", f"{path}")
     return dict(found)

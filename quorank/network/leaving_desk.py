@@ -1,4 +1,4 @@
-"""Where clients leave, on the coordinator's side: a request is checked, the client is out, the ranker is built again.
+"""Requests to leave, on the coordinator's side: each is checked, the client is left out, the ranker is rebuilt.
 
 A request comes as a device's answer to whatever it is asked (`notices`). From then on the client is in no cohort, the open
 round's included. When that round is over, the ranker is built again from its start without all who have left
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Literal
 
 from quorank.arrays import Doubles
-from quorank.errors import BadInput, require
+from quorank.errors import BadInput, require, require_range
 from quorank.federation.coordinator import Coordinator
 from quorank.federation.rounds import Federation, Report
 from quorank.files import write_whole
@@ -81,14 +81,16 @@ class LeavingDesk:
     )  # when the confirmation was sent last
 
     def __post_init__(self) -> None:
-        require(self.interval >= 1, f"interval must be at least 1 round, got {self.interval}")
+        require_range("interval", self.interval, least=1)
         require(
             isinstance(self.driver.assignment, Own),
+            "leaving.simulated",
             "simulated clients leave by quorank unlearn; a desk is for devices",
         )
         self._federation = self.coordinator.federation
         require(
             self._federation.aggregation.history == 0.0,
+            "leaving.history",
             "rules that judge clients by their history need everyone in every round, so nobody can leave; take history out",
         )
         self.driver.notice = self.notice
@@ -119,20 +121,24 @@ class LeavingDesk:
         try:
             self._take(node, part)
         except BadInput as error:
-            self.coordinator.refuse(str(error))
+            self.coordinator.refuse(error)
         return True
 
     def _take(self, node: str, request: bytes) -> None:
         leaving = check_request(request, self.coordinator.run, dict(self.keys()))
         require(
             self._nodes.get(leaving.client) == node,
+            "leaving.other-client",
             "the request to leave came over another client's line; it is refused",
         )
         if leaving.client not in self.gone:
             self._write([*self.leavers, Leaver(leaving.client, leaving.digest, leaving.at)])
             self._dismiss()
         elif leaving.digest not in {leaver.digest for leaver in self.leavers}:
-            raise BadInput("the client has asked to leave already, with another request; it is refused")
+            raise BadInput(
+                "leaving.repeated",
+                "the client has asked to leave already, with another request; it is refused",
+            )
 
     def _dismiss(self) -> None:
         """No leaver is waited for, now or later; nor in a rebuilding whoever has nothing for it."""
@@ -160,7 +166,7 @@ class LeavingDesk:
     def look(self) -> None:
         """Greet devices, so that they can say that they want to leave, and repeat confirmations."""
         now, present = self.driver.clock(), set(self.driver.transport.nodes())
-        asked = {flight.node for flight in self.driver._flights.values()}
+        asked = self.driver.asked_nodes()
         self._greeted = {node: at for node, at in self._greeted.items() if node in present}
         self._greeted |= dict.fromkeys(asked, now)  # a task is as good an occasion
         over = {leaver.client: leaver.digest for leaver in self.leavers if leaver.done}
@@ -252,4 +258,6 @@ class LeavingDesk:
         try:
             self.leavers = [Leaver(**entry) for entry in json.loads(path.read_text())]
         except (ValueError, TypeError) as error:
-            raise BadInput(f"{path}: damaged ({type(error).__name__}); restore it from a copy") from None
+            raise BadInput(
+                "file.damaged", f"damaged ({type(error).__name__}); restore it from a copy", f"{path}"
+            ) from None

@@ -14,7 +14,7 @@ import numpy as np
 
 from quorank.arrays import Doubles
 from quorank.draws import Purpose, key_of, normals, uniform_pair
-from quorank.errors import require
+from quorank.errors import require, require_range
 from quorank.federation import wire
 from quorank.network import frames
 
@@ -22,7 +22,7 @@ INTERACTIONS = 4
 
 
 @dataclass(frozen=True)
-class Traffic:
+class DeviceTraffic:
     """How many devices there are and how they behave; shares are of the tasks that they get."""
 
     devices: int = 10_000
@@ -37,14 +37,14 @@ class Traffic:
 
     def __post_init__(self) -> None:
         for name in ("devices", "parameters", "rounds"):
-            require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}")
+            require_range(name, getattr(self, name), least=1)
         for name in ("drop", "twice", "garbage"):
-            value = getattr(self, name)
-            require(0.0 <= value <= 0.5, f"{name} must lie between 0 and 0.5, got {value}")
-        require(self.delay >= 0, f"delay must be at least 0, got {self.delay}")
+            require_range(name, getattr(self, name), least=0.0, most=0.5)
+        require_range("delay", self.delay, least=0)
         require(
             0.0 < self.enough < 1.0 - self.drop - self.garbage
             or self.enough == 1.0 - self.drop - self.garbage == 1.0,
+            "value.out-of-range",
             f"enough is {self.enough:g}, and only {1.0 - self.drop - self.garbage:g} of the devices answer as they should",
         )
 
@@ -57,7 +57,7 @@ class Traffic:
 class Devices:
     """What the light devices answer; the same to the same task, whoever asks and when."""
 
-    def __init__(self, traffic: Traffic) -> None:
+    def __init__(self, traffic: DeviceTraffic) -> None:
         self.traffic = traffic
         self.release = 0.01 * normals(traffic.seed, Purpose.PERTURBATION, traffic.parameters)
         self._key = key_of(traffic.seed, Purpose.DROPOUT)

@@ -16,7 +16,7 @@ from typing import Protocol
 from quorank.errors import BadInput
 from quorank.federation import wire
 from quorank.federation.coordinator import Coordinator, Verdict
-from quorank.network.answering import Answering
+from quorank.network.answering import DeviceAnswers
 from quorank.network.bundle import Bundle
 from quorank.network.declined import Declined
 from quorank.network.device import Device
@@ -60,7 +60,8 @@ def connect(bundle: Bundle, folder: Path) -> Link:
         engine = import_module(ENGINE)
     except ImportError:
         raise BadInput(
-            "no engine is installed that could reach a coordinator; install quorank[network], or rehearse with --simulate"
+            "engine.not-installed",
+            "no engine is installed that could reach a coordinator; install quorank[network], or rehearse with --simulate",
         ) from None
     line: Link = engine.connect(bundle, folder)
     return line
@@ -76,7 +77,7 @@ def take_part(
 
     Where `search` is given, a task that waits for interactions is answered after as many searches as it takes.
     """
-    sent, answering = 0, Answering.of(device, getattr(link, "pinned", None))
+    sent, answering = 0, DeviceAnswers.of(device, getattr(link, "pinned", None))
     for task in link.tasks():
         answer = answering.answer(task)
         if search is not None and answer == Declined("waiting"):
@@ -173,7 +174,9 @@ class Handed:
 
     def leave(self, request: bytes) -> bytes:
         if self.confirm is None:
-            raise BadInput("this line carries no requests to leave; ask the coordinator's owner")
+            raise BadInput(
+                "leaving.not-carried", "this line carries no requests to leave; ask the coordinator's owner"
+            )
         return self.confirm(request)
 
     def close(self) -> None:

@@ -21,13 +21,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from quorank.errors import require
+from quorank.errors import require_range
 from quorank.federation import Federation, wire
 from quorank.federation.coordinator import JOURNAL, Coordinator, Rules, Verdict
 from quorank.federation.replies import Key
 from quorank.federation.rounds import Report
 from quorank.network.driver import Driver, Own
-from quorank.network.light_devices import INTERACTIONS, Devices, Traffic
+from quorank.network.light_devices import INTERACTIONS, Devices, DeviceTraffic
 from quorank.network.transport import Arrival, Failure, Memory, Transport
 from quorank.privacy import Plain
 
@@ -101,7 +101,7 @@ class TimedTransport(NamedTuple):
         self.transport.forget(message)
 
 
-def coordinator_of(traffic: Traffic, folder: Path, **options: Any) -> TimedCoordinator:
+def coordinator_of(traffic: DeviceTraffic, folder: Path, **options: Any) -> TimedCoordinator:
     """A coordinator of these devices whose journal and checkpoint lie in a folder."""
     federation = Federation(traffic.devices, INTERACTIONS)
     state = federation.start(np.zeros(traffic.parameters))
@@ -111,9 +111,9 @@ def coordinator_of(traffic: Traffic, folder: Path, **options: Any) -> TimedCoord
     )
 
 
-def coordinator_load(traffic: Traffic, folder: Path, together: int = 1000) -> dict[str, Any]:
+def coordinator_load(traffic: DeviceTraffic, folder: Path, together: int = 1000) -> dict[str, Any]:
     """Replies straight to a coordinator, so many at a time, made when they are handed in: its time and memory alone."""
-    require(together >= 1, f"together must be at least 1, got {together}")
+    require_range("together", together, least=1)
     coordinator, devices = coordinator_of(traffic, folder), Devices(traffic)
     warm(traffic, folder)
     before, watch = resident(), coordinator.watch
@@ -137,7 +137,7 @@ def coordinator_load(traffic: Traffic, folder: Path, together: int = 1000) -> di
     }
 
 
-def driver_load(traffic: Traffic, folder: Path) -> dict[str, Any]:
+def driver_load(traffic: DeviceTraffic, folder: Path) -> dict[str, Any]:
     """Rounds with the driver over the transport in memory, whose queues are in this process too."""
     watch, devices = Clock(), Devices(traffic)
 
@@ -172,7 +172,7 @@ def driver_load(traffic: Traffic, folder: Path) -> dict[str, Any]:
 def play(
     coordinator: Coordinator,
     transport: Transport,
-    traffic: Traffic,
+    traffic: DeviceTraffic,
     sleep: Callable[[float], None],
     **options: Any,
 ) -> float:
@@ -184,7 +184,7 @@ def play(
     return time.perf_counter() - started
 
 
-def per_device(sent: int, came: int, traffic: Traffic) -> dict[str, Any]:
+def per_device(sent: int, came: int, traffic: DeviceTraffic) -> dict[str, Any]:
     """Bytes of messages per device and round, as they are handed to and come from the engine."""
     each = traffic.devices * traffic.rounds
     return {"bytes_to_device": sent / each, "bytes_from_device": came / each}
@@ -201,10 +201,10 @@ def _figures(coordinator: TimedCoordinator, seconds: float) -> dict[str, Any]:
     }
 
 
-def warm(traffic: Traffic, folder: Path) -> None:
+def warm(traffic: DeviceTraffic, folder: Path) -> None:
     """Load what is compiled, so that neither time nor memory of that is counted."""
     with tempfile.TemporaryDirectory(dir=folder) as other:
-        few = Traffic(2, traffic.parameters, 1, 0.0, 0.0, 0.0, 0, 1.0)
+        few = DeviceTraffic(2, traffic.parameters, 1, 0.0, 0.0, 0.0, 0, 1.0)
         coordinator, devices = coordinator_of(few, Path(other)), Devices(few)
         task = coordinator.plan()
         coordinator.receive_many([devices.reply(task, client) for client in range(2)])
@@ -233,11 +233,11 @@ LOADS: dict[str, Callable[..., dict[str, Any]]] = {"coordinator": coordinator_lo
 
 
 def main(arguments: list[str]) -> None:
-    """`load coordinator|driver TABLE`: TABLE holds fields of `Traffic` (and `together`) in JSON; prints the figures."""
+    """`load coordinator|driver TABLE`: prints the figures; TABLE is fields of `DeviceTraffic` (and `together`) in JSON."""
     kind, table = arguments[0], json.loads(arguments[1]) if arguments[1:] else {}
     options = {name: table.pop(name) for name in ("together",) if name in table}
     with tempfile.TemporaryDirectory() as folder:
-        print(json.dumps(LOADS[kind](Traffic(**table), Path(folder), **options)))
+        print(json.dumps(LOADS[kind](DeviceTraffic(**table), Path(folder), **options)))
 
 
 if __name__ == "__main__":

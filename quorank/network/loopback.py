@@ -7,15 +7,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from quorank.errors import Interrupted, require
+from quorank.errors import Interrupted, require_range
 from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.runner import Engine, Play, Runner
 from quorank.federation.coordinator import Coordinator
 from quorank.federation.rounds import Report
 from quorank.network import flower_app
-from quorank.network.driver import Driver, Shared, Stopped
+from quorank.network.driver import Driver, SharedNodes
 from quorank.network.flower_network import FlowerNetwork, NetworkDown
+from quorank.network.node_driver import Stopped
 from quorank.network.simulated import check
 
 MOST_NODES = 100
@@ -31,7 +32,7 @@ def worker_command(folder: Path) -> Callable[[Path], list[str]]:
 
 def flower(experiment: Experiment, nodes: int) -> Engine:
     """Flower with so many nodes; what it cannot do is refused here, before anything starts."""
-    require(1 <= nodes <= MOST_NODES, f"--nodes must be from 1 to {MOST_NODES}, got {nodes}")
+    require_range("--nodes", nodes, least=1, most=MOST_NODES)
     check(experiment)
     flower_app.check_installed()
 
@@ -44,7 +45,7 @@ def flower(experiment: Experiment, nodes: int) -> Engine:
                 raise Interrupted(done, experiment.rounds)
 
         with FlowerNetwork(nodes, worker_command(folder.resolve()), give_up) as network:
-            driver = Driver(network.transport, Shared(network.names), patience=PATIENCE, stop=stop)
+            driver = Driver(network.transport, SharedNodes(network.names), patience=PATIENCE, stop=stop)
             driver.tend = network.tend
 
             def play(coordinator: Coordinator) -> Report:

@@ -132,7 +132,9 @@ def monitor(
     try:
         server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     except OSError as error:
-        raise BadInput(f"--metrics-port {port}: cannot be used ({error.strerror}); choose another") from None
+        raise BadInput(
+            "port.unusable", f"cannot be used ({error.strerror}); choose another", f"--metrics-port {port}"
+        ) from None
     server.daemon_threads = True
     Thread(target=server.serve_forever, args=(0.1,), daemon=True).start()
     try:

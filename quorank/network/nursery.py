@@ -1,4 +1,4 @@
-"""A process that has loaded what others need, and splits them off: each begins in a moment and shares its memory.
+"""Pre-forked process pool: children are forked from a parent that has Flower imported, so each starts at once.
 
 Every process of Flower spends more than a second of processor time on imports before it does anything. A nursery loads the
 modules once, has one thread and no connection but the one to its owner, and forks for every order. It ends when its owner
@@ -173,7 +173,7 @@ def _gone(process: int) -> bool:
 
 
 class Forked:
-    """A process that a nursery split off, for its owner: what `subprocess.Popen` is for its children."""
+    """Handle of a forked process, as `subprocess.Popen` is one of a started process."""
 
     def __init__(self, nursery: Nursery, process: int) -> None:
         self.pid, self._nursery = process, nursery
@@ -189,7 +189,7 @@ class Forked:
 
 
 class Nursery:
-    """The owner's end. Any of its threads may use it."""
+    """The owner's end of the process pool; any thread may use it."""
 
     def __init__(self, names: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
         self.names = frozenset(names)

@@ -1,8 +1,9 @@
-"""What a coordinator tells about itself: a log in JSON lines, and figures that the status and the metrics are made of.
+"""Log of a coordinator in JSON lines, and the figures that its status and metrics are made of.
 
-A log line is the name of an event and numbers. Events, fields and reasons are fixed lists, and what is not a plain number
-is written as null, so that no path, query, document or name can get into a log, whatever a device sends and whatever an
-error says. Logging never raises: a full disk must not end a round.
+A log line is the name of an event, numbers, and for a refusal the code of its error, which is a literal in our source.
+Events and fields are fixed lists; what is not a plain number is written as null, and what does not look like a code as
+`reply.other`. So no path, query, document or name can get into a log, whatever a device sends and whatever the sentence
+of an error says. Logging never raises: a full disk must not end a round.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -44,73 +46,26 @@ EVENTS: Mapping[str, tuple[str, ...]] = {
 }
 """All events, and the fields that each may have."""
 
-REASONS: Mapping[str, str] = {
-    "no_open_round": "there is no open round",
-    "other_run": "the reply belongs to another run",
-    "round_not_begun": "the reply is of a round that has not begun",
-    "round_over": "the reply is of a round that is over",
-    "not_in_cohort": "this client is not in the round's cohort",
-    "repeated": "this client has replied to this task already",
-    "shape": "the release must be",
-    "not_finite": "the release holds a number that is not finite",
-    "weight": "the reply claims more or fewer interactions",
-    "clip": "the release is longer than the clip",
-    "norm": "the release is longer than",
-    "malformed": "a reply is malformed",
-    "too_long": "a reply of ",
-    "protocol": "a reply speaks protocol",
-    "other_client": "the reply names another client",
-    "revoked": "the node's key was revoked",
-    "several": "the node sent several replies",
-    "bundle": "a bundle is malformed",
-    "figure": "the reported figure is none",
-    "leaving": "the request",
-    "secure_other_client": "the reply names another client than the one that sent it",
-    "secure_malformed": "a message of a secure sum is",
-    "secure_version": "a message of a secure sum is of another version",
-    "secure_phase": "the reply is not of the phase of",
-    "secure_not_asked": "this client was asked nothing in this phase",
-    "secure_repeated": "this client has replied already",
-    "secure_told": "what a node told of a client is false",
-}
-"""Why replies are refused, by code, with how the sentence begins; where several fit, the longest beginning says it."""
-
-_INSIDE: Mapping[str, str] = {
-    "secure_shares": " sent shares ",
-    "secure_unsigned": " are not signed by it",
-    "secure_identity": " comes with another identity than before",
-    "secure_other_round": " is for another session or for round ",
-    "secure_shape": " numbers, expected ",
-    "secure_phase": " came in the phase of ",
-    "secure_repeated": " came twice or without the message before",
-    "secure_agreement": "; drop its signature",
-    "secure_malformed": " cannot be read",
-    "leaving": "asked to leave already",
-    "leaving_malformed": "a request to leave is malformed",
-}
-"""Sentences of a secure sum that begin with the number of a client, by what stands in them."""
-
-CODES = frozenset(REASONS) | frozenset(_INSIDE)
-
-OTHER = "other"
+OTHER = "reply.other"
 LARGEST = 2**53
+_CODE = re.compile(r"[a-z0-9-]+\.[a-z0-9-]+")
+_LONGEST_CODE = 40
 
 
-def reason_code(sentence: str) -> str:
-    """The code of a refusal's sentence; what is not in the list is `other`, never quoted."""
-    begins = [code for code, beginning in REASONS.items() if sentence.startswith(beginning)]
-    if begins:
-        return max(begins, key=lambda code: len(REASONS[code]))
-    return next((code for code, words in _INSIDE.items() if words in sentence), OTHER)
+def plain_code(value: object) -> str:
+    """Return a code of an error that may be written (`reply.replayed`); `reply.other` for anything else."""
+    if type(value) is str and len(value) <= _LONGEST_CODE and _CODE.fullmatch(value):
+        return value
+    return OTHER
 
 
-def counted(refused: Mapping[str, int]) -> dict[str, int]:
-    """Refusals by code, of refusals by sentence."""
-    found: dict[str, int] = {}
-    for sentence, count in refused.items():
-        code = reason_code(sentence)
-        found[code] = found.get(code, 0) + count
-    return found
+def add_refusals(*counts: Mapping[str, int]) -> dict[str, int]:
+    """Add up refusals by code."""
+    total: dict[str, int] = {}
+    for refused in counts:
+        for code, count in refused.items():
+            total[plain_code(code)] = total.get(plain_code(code), 0) + count
+    return total
 
 
 def plain(value: object) -> int | float | bool | None:
@@ -140,10 +95,7 @@ class EventLog:
         for name in EVENTS[event]:
             if name in numbers:
                 value = numbers[name]
-                if name == "reason":
-                    line[name] = value if type(value) is str and value in CODES else OTHER
-                else:
-                    line[name] = plain(value)
+                line[name] = plain_code(value) if name == "reason" else plain(value)
         with self._lock, contextlib.suppress(OSError, ValueError):
             self.stream.write(json.dumps(line) + "\n")
             self.stream.flush()
@@ -161,7 +113,7 @@ class Figures:
     left: list[int] = field(default_factory=list)  # who has asked to leave
     invited: int = 0
     accepted: int = 0  # replies, in all rounds
-    refused: dict[str, int] = field(default_factory=dict)  # replies, by reason
+    refused: dict[str, int] = field(default_factory=dict)  # replies, by the code of the error
     round_seconds: float = 0.0  # of all rounds that this process has closed
     rounds_timed: int = 0
     last_round_seconds: float | None = None

@@ -1,9 +1,9 @@
-"""Whom a device lets itself be summed with: identities that came with its invitation, and those that it met first.
+"""Pinned identities of a device's secure sums: those of its invitation, and those that it met first (trust on first use).
 
 In the second exchange of a secure sum the coordinator tells which identity (Ed25519) each client goes by. That is a claim.
 A device believes it where it has pinned nothing else for this client: then the identity is pinned in its private file, and
 from then on no other one is taken for that client (trust on first use). Keys that were not signed by these identities are
-refused (`secure_identity`), so a coordinator cannot put its own keys in a client's place in later rounds.
+refused (`secure-sum.identity`), so a coordinator cannot put its own keys in a client's place in later rounds.
 
 It can on first use: who is met for the first time may be anybody, one of the coordinator's own inventions too. Identities
 that came another way, in an invitation or compared by voice, have no such beginning.
@@ -33,14 +33,14 @@ def claims_bytes(identities: Mapping[int, bytes]) -> bytes:
 
 
 def claims_from(raw: bytes) -> dict[int, bytes]:
-    require(len(raw) % _CLAIM.size == 0, _MALFORMED)
+    require(len(raw) % _CLAIM.size == 0, "secure-sum.malformed", _MALFORMED)
     found = dict(_CLAIM.iter_unpack(raw))
-    require(len(found) * _CLAIM.size == len(raw), _MALFORMED)
+    require(len(found) * _CLAIM.size == len(raw), "secure-sum.malformed", _MALFORMED)
     return found
 
 
 class Pins(Mapping[int, bytes]):
-    """What a device holds others to, by client; `clients` is how many the run has, by the invitation's terms."""
+    """Pinned public keys by client; `clients` is how many the run has, by the invitation's terms."""
 
     def __init__(self, store: PrivateStore, clients: int, given: Mapping[int, bytes] | None = None) -> None:
         self.store, self.clients, self.given = store, clients, dict(given or {})
@@ -77,22 +77,31 @@ class Pins(Mapping[int, bytes]):
         return dict(claims)
 
     def _check(self, mine: int, own: bytes, least: int, claims: Mapping[int, bytes]) -> None:
-        require(claims, "the coordinator does not say who takes part; this device refuses")
         require(
-            claims.get(mine) == own, "the coordinator gives this device another identity; this device refuses"
+            claims,
+            "secure-sum.no-identities",
+            "the coordinator does not say who takes part; this device refuses",
+        )
+        require(
+            claims.get(mine) == own,
+            "secure-sum.identity",
+            "the coordinator gives this device another identity; this device refuses",
         )
         require(
             max(claims) < self.clients and 2 * least > len(claims),
+            "secure-sum.too-many",
             "the coordinator names more clients than the run has; this device refuses",
         )
         require(
             len(set(claims.values())) == len(claims),
+            "secure-sum.identity",
             "the coordinator names one identity for several clients; this device refuses",
         )
         known = self._all()
         changed = sorted(client for client, key in claims.items() if known.get(client, key) != key)
         require(
             not changed,
+            "secure-sum.identity",
             f"clients {changed} come with another identity than before; this device refuses to be summed with them: their "
             "devices were set up again, or the coordinator has put its own keys in their place",
         )

@@ -1,4 +1,4 @@
-"""How good the lists were that devices showed, by their own users' clicks: told privately, and averaged.
+"""nDCG of the shown lists by their users' clicks, reported under local differential privacy and averaged.
 
 A device's figure is the mean over the B interactions of an update of nDCG@k of the list that was shown, a click counting
 as relevance 1 and the clicked documents first being the best list. A list without a click counts 0: leaving it out would

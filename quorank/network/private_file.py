@@ -1,4 +1,4 @@
-"""The file that a client's private state lies in: one SQLite database for its owner's eyes, with one process at work on it.
+"""SQLite file of a client's private state, readable by its owner only and written by one process at a time.
 
 What is committed is on disk (write-ahead log, synchronous = FULL), what is not committed never was. The file belongs to
 its owner alone (mode 0600). A file that is damaged, newer than this program or not Quorank's is refused with a sentence.
@@ -58,7 +58,9 @@ class PrivateFile:
         try:
             require(
                 owner or self.path.is_file(),
-                f"{folder}: there is no device here; join with an invitation first",
+                "device.missing",
+                "there is no device here; join with an invitation first",
+                f"{folder}",
             )
             self.database = self._open()
         except BaseException:
@@ -89,12 +91,17 @@ class PrivateFile:
         empty = database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
         if not (empty and application == 0 and version == 0):  # not new, nor killed while it was made
             require(
-                application == APPLICATION, f"{self.path}: this is not a device's file; choose another folder"
+                application == APPLICATION,
+                "file.other-kind",
+                "this is not a device's file; choose another folder",
+                f"{self.path}",
             )
             require(
                 version <= VERSION,
-                f"{self.path}: written by a newer Quorank (version {version} of the file, this one reads {VERSION}); "
+                "file.newer",
+                f"written by a newer Quorank (version {version} of the file, this one reads {VERSION}); "
                 "install the newer one",
+                f"{self.path}",
             )
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA synchronous = FULL")
@@ -111,7 +118,9 @@ class PrivateFile:
 
     def _damaged(self) -> Damaged:
         return Damaged(
-            f"{self.path}: the file is damaged; restore it from a copy, or move it away and join again"
+            "file.damaged",
+            "the file is damaged; restore it from a copy, or move it away and join again",
+            f"{self.path}",
         )
 
     @contextmanager
@@ -154,10 +163,12 @@ class PrivateFile:
                 raise self._damaged() from None
             if code == sqlite3.SQLITE_BUSY:
                 raise BadInput(
-                    f"{self.path}: another process is writing to it; try again when it is done"
+                    "file.busy", "another process is writing to it; try again when it is done", f"{self.path}"
                 ) from None
             if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
-                raise BadInput(f"{self.path}: cannot be opened for writing; check who owns it") from None
+                raise BadInput(
+                    "file.unwritable", "cannot be opened for writing; check who owns it", f"{self.path}"
+                ) from None
             number = errno.ENOSPC if code == sqlite3.SQLITE_FULL else errno.EIO
             raise OSError(number, os.strerror(number), str(self.path)) from None
 
@@ -214,7 +225,7 @@ def make_folder(folder: Path) -> None:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise BadInput(f"{folder}: cannot be created ({error.strerror})") from None
+        raise BadInput("folder.unwritable", f"cannot be created ({error.strerror})", f"{folder}") from None
 
 
 def lock(path: Path, busy: str) -> int:
@@ -224,5 +235,5 @@ def lock(path: Path, busy: str) -> int:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(descriptor)
-        raise BadInput(f"{path.parent}: {busy}") from None
+        raise BadInput("folder.busy", f"{busy}", f"{path.parent}") from None
     return descriptor

@@ -36,8 +36,8 @@ class Interaction:
     def blobs(self, n_features: int) -> tuple[int, bytes, bytes, bytes, bytes]:
         """(documents, features, order, clicks, circumstances) for the columns of the file."""
         shown = self.shown
-        dense = np.ascontiguousarray(shown._padded[:, :n_features], dtype="<f4")
-        sizes = _SIZES.pack(len(shown._scores), len(shown._weights), len(shown._packed), shown._rest)
+        dense = np.ascontiguousarray(shown.padded_features[:, :n_features], dtype="<f4")
+        sizes = _SIZES.pack(len(shown.scores), len(shown.weights), len(shown.packed_parameters), shown.rest)
         return (
             len(dense),
             dense.tobytes(),
@@ -46,9 +46,9 @@ class Interaction:
             b"".join(
                 [
                     sizes,
-                    shown._scores.astype("<f4").tobytes(),
-                    shown._weights.astype("<f8").tobytes(),
-                    shown._packed.astype("<f4").tobytes(),
+                    shown.scores.astype("<f4").tobytes(),
+                    shown.weights.astype("<f8").tobytes(),
+                    shown.packed_parameters.astype("<f4").tobytes(),
                 ]
             ),
         )

@@ -32,7 +32,7 @@ _RANKER = struct.Struct("<Q")
 
 
 @dataclass(frozen=True)
-class Release:
+class StoredRelease:
     """One line of the log of what left this client."""
 
     run: str
@@ -46,7 +46,7 @@ class Release:
 
 
 @dataclass(frozen=True)
-class Ranker:
+class StoredRanker:
     """The parameters that lists are shown by."""
 
     run: str
@@ -149,8 +149,10 @@ class PrivateStore:
         for place, (name, at, run, round_, documents, *blobs, check, query) in enumerate(rows):
             if checksum(*blobs) != check:
                 raise BadInput(
-                    f"{self.file.path}: interaction {name} is damaged; restore the file from a copy, or move it away and "
-                    "join again"
+                    "interaction.damaged",
+                    f"interaction {name} is damaged; restore the file from a copy, or move it away and "
+                    "join again",
+                    f"{self.file.path}",
                 )
             features, order, clicks, circumstances = blobs
             shown = shown_from(features, documents, order, circumstances, first + place)
@@ -177,18 +179,18 @@ class PrivateStore:
     # the ranker of all, and what is the client's own
 
     @property
-    def ranker(self) -> Ranker | None:
+    def ranker(self) -> StoredRanker | None:
         """The ranker of the newest task that came."""
         found = self.fact("ranker")
         if found is None:
             return None
         (length,) = _RANKER.unpack_from(found)
         run, round_ = json.loads(found[_RANKER.size : _RANKER.size + length])
-        return Ranker(
+        return StoredRanker(
             run, round_, np.frombuffer(found[_RANKER.size + length :], dtype="<f8").astype(np.float64)
         )
 
-    def set_ranker(self, ranker: Ranker) -> None:
+    def set_ranker(self, ranker: StoredRanker) -> None:
         text = json.dumps([ranker.run, ranker.round]).encode()
         self.set_fact("ranker", _RANKER.pack(len(text)) + text + ranker.theta.astype("<f8").tobytes())
 
@@ -205,6 +207,7 @@ class PrivateStore:
         """Put an update aside for unlearning: as it was before privacy, so it never leaves."""
         require(
             bool(np.isfinite(update).all()),
+            "update.too-long",
             f"the update of round {round_} is too long to be kept; let the run keep none (keep_every = 0)",
         )
         content = update.astype("<f4").tobytes()
@@ -217,7 +220,7 @@ class PrivateStore:
 
     # releases
 
-    def add_release(self, release: Release, used: Sequence[int]) -> None:
+    def add_release(self, release: StoredRelease, used: Sequence[int]) -> None:
         """Note what will be sent, and that these interactions are in it."""
         database = self.file.database
         privacy = json.dumps(release.privacy)
@@ -244,12 +247,12 @@ class PrivateStore:
             (REPLIES,),
         )
 
-    def release(self, run: str, round_: int) -> Release | None:
+    def release(self, run: str, round_: int) -> StoredRelease | None:
         """What was sent in a round (from 1)."""
         found = self._releases("WHERE run = ? AND round = ?", run, round_)
         return found[0] if found else None
 
-    def releases(self) -> list[Release]:
+    def releases(self) -> list[StoredRelease]:
         """The log: all that ever left this client, in order."""
         return self._releases("ORDER BY id")
 
@@ -257,11 +260,11 @@ class PrivateStore:
         """The latest round (from 1) that this client has answered, 0 if none."""
         return int(self.file.rows("SELECT coalesce(max(round), 0) FROM releases WHERE run = ?", run)[0][0])
 
-    def _releases(self, which: str, *values: object) -> list[Release]:
+    def _releases(self, which: str, *values: object) -> list[StoredRelease]:
         columns = "run, round, at, interactions, bytes, privacy, reply, task"
         rows = self.file.rows(f"SELECT {columns} FROM releases {which}", *values)
         return [
-            Release(run, round_, at, interactions, size, json.loads(privacy), reply, task)
+            StoredRelease(run, round_, at, interactions, size, json.loads(privacy), reply, task)
             for run, round_, at, interactions, size, privacy, reply, task in rows
         ]
 
@@ -280,7 +283,9 @@ class PrivateStore:
                 searched += 1
                 require(
                     path not in doomed and not any(trace in content for trace in traces),
-                    f"{path}: this file still holds private data; delete it, and repeat the command",
+                    "private-data.remains",
+                    "this file still holds private data; delete it, and repeat the command",
+                    f"{path}",
                 )
         return Erased(names, total, len(traces), searched)
 

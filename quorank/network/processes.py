@@ -103,7 +103,7 @@ class Processes:
     def start(self, name: str, command: Sequence[str], environment: Mapping[str, str]) -> Child:
         """Start a child under a name that no running child has; what it prints is added to `NAME.log`."""
         old = self.children.get(name)
-        require(old is None or not old.running, f"the process {name} runs already")
+        require(old is None or not old.running, "process.running", f"the process {name} runs already")
         if old is not None:
             self._end(old)
         log = self.folder / f"{name}.log"

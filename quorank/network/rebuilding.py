@@ -27,7 +27,7 @@ from quorank.network.declined import Declined, Refusal
 from quorank.network.device import Device, digest_of
 from quorank.network.late_learning import LateRanker
 from quorank.network.private_rows import checksum, shown_from
-from quorank.network.private_store import Release
+from quorank.network.private_store import StoredRelease
 from quorank.privacy import Mechanism, Plain
 from quorank.privacy.mechanisms.gaussian import GaussianMechanism
 
@@ -94,10 +94,10 @@ class Rebuilder:
             reply = wire.encode_reply(
                 wire.Reply(task.run, task.round, terms.client, row[0], terms.interactions, bool(within))
             )
-            entry = Release(
+            entry = StoredRelease(
                 task.run,
                 round_,
-                device._clock(),
+                device.clock(),
                 terms.interactions,
                 len(reply),
                 device.privacy | {"rebuilding": True},
@@ -151,7 +151,11 @@ class Rebuilder:
         )
         found = []
         for place, (documents, *blobs, check) in enumerate(rows):
-            require(checksum(*blobs) == check, "an interaction is damaged; restore the file from a copy")
+            require(
+                checksum(*blobs) == check,
+                "interaction.damaged",
+                "an interaction is damaged; restore the file from a copy",
+            )
             features, order, clicks, circumstances = blobs
             shown = shown_from(features, documents, order, circumstances, place)
             found.append((shown, np.frombuffer(clicks, dtype=np.uint8).astype(np.bool_)))

@@ -27,12 +27,12 @@ from quorank.network.terms import Terms
 FOLDER = "rehearsal"
 
 
-class Rehearsal:
+class JoinRehearsal:
     """One client of an experiment, to be played by a device."""
 
     def __init__(self, file: Path, client: int) -> None:
         found = shipped(file) or file
-        require(found.is_file(), f"{file}: there is no such experiment file")
+        require(found.is_file(), "file.missing", "there is no such experiment file", f"{file}")
         self.experiment, self.client = Experiment.read(read_document(found)), client
 
     @cached_property
@@ -61,6 +61,7 @@ class Rehearsal:
         simulator = self.simulator
         require(
             not self.terms.secure,
+            "secure-sum.rehearsal",
             "a secure sum needs devices only, and a rehearsal has one among simulated clients; use another privacy",
         )
         (folder / FOLDER).mkdir(mode=0o700, exist_ok=True)

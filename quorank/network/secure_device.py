@@ -51,7 +51,11 @@ class SecureDevice:
 
     def __init__(self, device: Device, pinned: Pinned | None = None, entropy: Entropy = os.urandom) -> None:
         mechanism = device.terms.mechanism
-        require(isinstance(mechanism, IntegerSums), "this run's updates do not leave in secure sums")
+        require(
+            isinstance(mechanism, IntegerSums),
+            "secure-sum.none",
+            "this run's updates do not leave in secure sums",
+        )
         assert isinstance(mechanism, IntegerSums)
         self.device, self.mechanism, self.pinned, self._entropy = device, mechanism, pinned, entropy
         self._member: SecureMember | None = None
@@ -139,6 +143,7 @@ def gathered_of(
     """What a coordinator closes its round with: the sum of a secure round over so many interactions."""
     require(
         mechanism.variance == 0.0 or mechanism.noise_by == "clients",
+        "option.conflict",
         'the noise of a network\'s secure sums is drawn by the clients; set noise_by = "clients"',
     )
     present = len(survivors)

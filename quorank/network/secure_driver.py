@@ -17,7 +17,7 @@ import os
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,14 +28,12 @@ from quorank.federation.gathering import Gathering
 from quorank.federation.rounds import Gathered, Report
 from quorank.files import write_whole
 from quorank.network import frames, identities
+from quorank.network.node_driver import NodeDriver, Stopped
 from quorank.network.secure_device import gathered_of, least_of, plan_of
 from quorank.network.secure_round import KEYS, PHASES, SecureRound
 from quorank.network.transport import BUSY, Arrival, Failure
 from quorank.privacy.mechanisms.integer_sums import IntegerSums
 from quorank.privacy.secure_sum.server import RoundFailed
-
-if TYPE_CHECKING:
-    from quorank.network.driver import Driver
 
 ANSWER_SECONDS = 120.0
 """After the first exchange a device answers by itself."""
@@ -57,15 +55,21 @@ def several(messages: Mapping[int, bytes]) -> bytes:
 
 def single(content: bytes) -> list[tuple[int, bytes]]:
     """The messages again."""
-    require(content.startswith(SEVERAL), "the messages of a secure sum cannot be read; they are refused")
+    require(
+        content.startswith(SEVERAL),
+        "secure-sum.malformed",
+        "the messages of a secure sum cannot be read; they are refused",
+    )
     parts = frames.unpack(content[len(SEVERAL) :])
     require(
-        all(len(part) > _CLIENT.size for part in parts), "a message of a secure sum is cut off; it is refused"
+        all(len(part) > _CLIENT.size for part in parts),
+        "secure-sum.malformed",
+        "a message of a secure sum is cut off; it is refused",
     )
     return [(_CLIENT.unpack_from(part)[0], part[_CLIENT.size :]) for part in parts]
 
 
-class _Flight(NamedTuple):
+class _PhaseFlight(NamedTuple):
     node: str
     clients: tuple[int, ...]
     since: float
@@ -75,7 +79,7 @@ class _Flight(NamedTuple):
 class SecureDriver:
     """A driver's secure rounds; `pinned` are the identities of the clients, where they are known."""
 
-    driver: Driver
+    driver: NodeDriver
     pinned: Mapping[int, bytes] | None = None
     answer_seconds: float = ANSWER_SECONDS
     _result: tuple[int, Gathered] | None = field(
@@ -90,6 +94,7 @@ class SecureDriver:
         least = least_of(mechanism)
         require(
             len(coordinator.cohort) >= least,
+            "secure-sum.too-few",
             f"a secure sum of this run takes at least {least} clients, and the round has {len(coordinator.cohort)}; "
             "start a new run",
         )
@@ -124,8 +129,6 @@ class SecureDriver:
                 continue
             return self._sum(coordinator, mechanism, round_)
         if simulated:
-            from quorank.network.driver import Stopped
-
             raise Stopped(
                 coordinator.state.round, coordinator.rounds, f"a secure sum failed {TRIES} times in a row"
             )
@@ -150,7 +153,11 @@ class SecureDriver:
         fact = wire.decode_reply(content)
         same = (fact.run, fact.round, fact.client) == (coordinator.run, coordinator.state.round, client)
         heaviest = coordinator.rules.heaviest or coordinator.federation.interactions
-        require(same and 1 <= fact.interactions <= heaviest, "what a node told of a client is false")
+        require(
+            same and 1 <= fact.interactions <= heaviest,
+            "secure-sum.told",
+            "what a node told of a client is false",
+        )
         self._facts[client] = fact
 
 
@@ -161,7 +168,7 @@ class _Phase:
     secure: SecureDriver
     coordinator: Coordinator
     round_: SecureRound
-    _flights: dict[str, _Flight] = field(default_factory=dict, init=False)
+    _flights: dict[str, _PhaseFlight] = field(default_factory=dict, init=False)
     _turns: dict[int, int] = field(default_factory=dict, init=False)
     _rests: dict[int, float] = field(default_factory=dict, init=False)
     _gone: set[int] = field(default_factory=set, init=False)
@@ -224,7 +231,7 @@ class _Phase:
             wanted = {client: tasks[client] for client in clients}
             content = several(wanted) if driver.assignment.simulated else tasks[clients[0]]
             message = driver.transport.push(name, content)
-            self._flights[message] = _Flight(name, tuple(clients), now)
+            self._flights[message] = _PhaseFlight(name, tuple(clients), now)
 
     def _again(self, clients: Sequence[int]) -> None:
         for client in clients:
@@ -232,7 +239,7 @@ class _Phase:
 
     def _take(self, arrival: Arrival) -> None:
         driver = self.secure.driver
-        content = driver.heard(arrival)
+        content = driver.without_notices(arrival)
         flight = self._flights.pop(arrival.id, None)
         if flight is None:
             return
@@ -247,7 +254,8 @@ class _Phase:
             self._rests[client] = driver.clock() + driver.pause
             if driver.assignment.simulated and self._turns[client] >= driver.strikes:
                 raise RoundFailed(
-                    f"client {client} was asked {driver.strikes} times in vain for {PHASES[self.round_.phase]}"
+                    "secure-sum.too-few",
+                    f"client {client} was asked {driver.strikes} times in vain for {PHASES[self.round_.phase]}",
                 )
 
     def _hand_in(self, clients: Sequence[int], content: bytes) -> None:
@@ -262,21 +270,23 @@ class _Phase:
                     self.secure.note(self.coordinator, client, facts[0])
                 self._judge(client, reply)
         except BadInput as error:
-            self.coordinator.refuse(str(error))
+            self.coordinator.refuse(error)
 
     def _judge(self, client: int, reply: bytes) -> None:
         verdict = self.round_.receive(client, reply)
         if not verdict.accepted:
-            self.coordinator.refuse(verdict.reason)
+            self.coordinator.refuse(BadInput(verdict.code, verdict.reason))
 
 
 def _sums(coordinator: Coordinator) -> IntegerSums:
     mechanism = coordinator.mechanism
-    require(isinstance(mechanism, IntegerSums), "this run's privacy is no secure sum")
+    require(isinstance(mechanism, IntegerSums), "secure-sum.none", "this run's privacy is no secure sum")
     assert isinstance(mechanism, IntegerSums)
     require(
         mechanism.variance == 0.0 or mechanism.noise_by == "clients",
-        'privacy: the noise of a network\'s secure sums is drawn by the clients; set noise_by = "clients"',
+        "option.conflict",
+        'the noise of a network\'s secure sums is drawn by the clients; set noise_by = "clients"',
+        "privacy",
     )
     return mechanism
 

@@ -67,17 +67,23 @@ def envelope(phase: int, parts: Sequence[bytes]) -> bytes:
 
 def opened(content: bytes) -> tuple[int, list[bytes]]:
     """(phase, parts) of a message; whatever else it is, is refused with a sentence that quotes nothing of it."""
-    require(_HEAD.size <= len(content) <= wire.LARGEST, _MALFORMED)
+    require(_HEAD.size <= len(content) <= wire.LARGEST, "secure-sum.malformed", _MALFORMED)
     magic, version, phase = _HEAD.unpack_from(content)
-    require(magic == b"QSEC" and KEYS <= phase < OVER, _MALFORMED)
+    require(magic == b"QSEC" and KEYS <= phase < OVER, "secure-sum.malformed", _MALFORMED)
     require(
-        version == VERSION, "a message of a secure sum is of another version; install the same on both sides"
+        version == VERSION,
+        "secure-sum.version",
+        "a message of a secure sum is of another version; install the same on both sides",
     )
     return phase, frames.unpack(content[_HEAD.size :])
 
 
 def _named(client: int, message: M) -> M:
-    require(message.client == client, "the reply names another client than the one that sent it; drop it")
+    require(
+        message.client == client,
+        "secure-sum.other-client",
+        "the reply names another client than the one that sent it; drop it",
+    )
     return message
 
 
@@ -102,7 +108,7 @@ class SecureRound:
         clock: Callable[[], float] = time.monotonic,
         entropy: Callable[[int], bytes] = os.urandom,
     ) -> None:
-        require(deadline > 0.0, f"deadline must be above 0 seconds, got {deadline}")
+        require(deadline > 0.0, "value.out-of-range", f"must be above 0 seconds, got {deadline}", "deadline")
         occasion = Occasion(session, task.round)
         server = SecureServer(occasion, len(task.theta), neighbourhood, entropy)
         self.server, self.phase = GuardedServer(server, least, pinned), KEYS
@@ -136,20 +142,34 @@ class SecureRound:
         """Take in what a client, known by its line, replied; a false or late reply changes nothing."""
         try:
             phase, parts = opened(content)
-            require(phase == self.phase, f"the reply is not of the phase of {PHASES[self.phase]}; drop it")
-            require(client in self._tasks, "this client was asked nothing in this phase; drop its reply")
-            require(client not in self._replied, "this client has replied already; drop its reply")
-            require(len(parts) == 1 or (phase == KEYS and len(parts) == 2), _MALFORMED)
+            require(
+                phase == self.phase,
+                "secure-sum.phase",
+                f"the reply is not of the phase of {PHASES[self.phase]}; drop it",
+            )
+            require(
+                client in self._tasks,
+                "secure-sum.not-asked",
+                "this client was asked nothing in this phase; drop its reply",
+            )
+            require(
+                client not in self._replied,
+                "secure-sum.repeated",
+                "this client has replied already; drop its reply",
+            )
+            require(
+                len(parts) == 1 or (phase == KEYS and len(parts) == 2), "secure-sum.malformed", _MALFORMED
+            )
             self._take(client, *parts)
         except BadInput as error:
-            return Verdict(False, client, str(error))
+            return Verdict(False, client, error.code, str(error))
         self._replied.add(client)
         return Verdict(True, client)
 
     def _take(self, client: int, raw: bytes, identity: bytes | None = None) -> None:
         server = self.server
         if self.phase == AGREEMENT:
-            require(len(raw) == SIGNATURE, _MALFORMED)
+            require(len(raw) == SIGNATURE, "secure-sum.malformed", _MALFORMED)
             server.receive_agreement(client, raw)
             return
         inner = server.inner
@@ -168,13 +188,15 @@ class SecureRound:
             inner.receive_reply(_named(client, UnmaskReply.from_bytes(raw)))
 
     def _check_identity(self, client: int, signed: SignedKeys, identity: bytes) -> None:
-        require(len(identity) == IDENTITY, _MALFORMED)
+        require(len(identity) == IDENTITY, "secure-sum.malformed", _MALFORMED)
         require(
             self._known.get(client, identity) == identity,
+            "secure-sum.identity",
             f"client {client} comes with another identity than before; leave it out, or invite it anew",
         )
         require(
             signed.genuine({client: identity}, self.server.inner.occasion),
+            "secure-sum.unsigned",
             f"the keys of client {client} are not signed by it; leave it out",
         )
 
@@ -184,7 +206,7 @@ class SecureRound:
 
     def advance(self) -> None:
         """Close the phase and open the next one."""
-        require(self.complete(), "the phase is not complete")
+        require(self.complete(), "secure-sum.not-complete", "the phase is not complete")
         server = self.server
         try:
             if self.phase == KEYS:
@@ -246,9 +268,13 @@ class SecureMember:
         if digest in self._answers:
             return self._answers[digest]
         phase, parts = opened(content)
-        require(self.client is not None, "this client has left the round")
+        require(self.client is not None, "secure-sum.left", "this client has left the round")
         assert self.client is not None
-        require(phase == self.phase, f"the task is not of the phase of {PHASES[self.phase]}; drop it")
+        require(
+            phase == self.phase,
+            "secure-sum.phase",
+            f"the task is not of the phase of {PHASES[self.phase]}; drop it",
+        )
         try:
             reply = envelope(phase, self._step(self.client, phase, parts))
         except BaseException:
@@ -261,12 +287,12 @@ class SecureMember:
         return reply
 
     def _step(self, client: GuardedClient, phase: int, parts: list[bytes]) -> list[bytes]:
-        require(len(parts) >= 1, _MALFORMED)
+        require(len(parts) >= 1, "secure-sum.malformed", _MALFORMED)
         first, rest = parts[0], parts[1:]
         if phase == KEYS:
             return [client.advertise().to_bytes(), client.identity.public]
         if phase == SHARES:
-            require(rest, _MALFORMED)
+            require(rest, "secure-sum.malformed", _MALFORMED)
             if self._pins is not None:
                 own = client.inner.client, client.identity.public
                 client.pinned = self._pins.accept(*own, client.least, claims_from(rest[0]))
@@ -276,7 +302,7 @@ class SecureMember:
             return [client.mask(ShareDelivery.from_bytes(first), self._vector()).to_bytes()]
         if phase == AGREEMENT:
             return [client.agree(unpacked(first))]
-        require(all(len(raw) == _SIGNED.size for raw in rest), _MALFORMED)
+        require(all(len(raw) == _SIGNED.size for raw in rest), "secure-sum.malformed", _MALFORMED)
         signatures = dict(_SIGNED.unpack(raw) for raw in rest)
         return [client.unmask(UnmaskRequest.from_bytes(first), signatures).to_bytes()]
 
@@ -286,5 +312,5 @@ def invitation(content: bytes) -> tuple[Occasion, bytes] | None:
     phase, parts = opened(content)
     if phase != KEYS:
         return None
-    require(len(parts) == 2, _MALFORMED)
+    require(len(parts) == 2, "secure-sum.malformed", _MALFORMED)
     return Occasion(parts[0], wire.decode_task(parts[1]).round), parts[1]

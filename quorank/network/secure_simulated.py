@@ -52,7 +52,7 @@ class SimulatedMembers:
         """Let these clients learn, and wait with what they have learned for the others."""
         clients = np.array(sorted(opened), dtype=np.int64)
         known = int(clients.max()) < self.simulator.federation.clients
-        require(known, "the task asks for clients that this experiment does not have")
+        require(known, "task.unknown-client", "the task asks for clients that this experiment does not have")
         replies = self.simulator.replies(task, clients)
         self.kept(task)
         for reply in replies:

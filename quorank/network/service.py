@@ -26,11 +26,11 @@ from quorank.federation.rounds import Report
 from quorank.files import write_whole
 from quorank.network.driver import Driver, Own
 from quorank.network.leaving_desk import LeavingDesk
-from quorank.network.observe import EventLog, Figures, counted, reason_code
+from quorank.network.observe import EventLog, Figures, add_refusals
 from quorank.network.private_figures import reported
 from quorank.network.service_files import RANKER, STATUS, Home
 from quorank.network.service_gate import Gate
-from quorank.network.service_members import Member, members
+from quorank.network.service_members import InvitedMember, members
 from quorank.network.staying import Staying, say_goodbye
 from quorank.network.transport import Transport
 
@@ -83,8 +83,8 @@ class Service:
     desk: LeavingDesk | None = field(default=None, init=False)  # where clients leave
     metrics_port: int | None = field(default=None, init=False)
     state: str = field(default="starting", init=False)
-    _refused: dict[str, int] = field(default_factory=dict, init=False)  # by sentence, at the gate
-    _known: dict[str, int] = field(default_factory=dict, init=False)  # by sentence, already logged
+    _refused: dict[str, int] = field(default_factory=dict, init=False)  # by code, at the gate
+    _known: dict[str, int] = field(default_factory=dict, init=False)  # by code, already logged
     _statement: dict[str, Any] | None = field(default=None, init=False)
     _stated: int = field(default=0, init=False)  # rounds that the statement is of
     _counting: float = field(default=0.0, init=False)  # seconds that counting them took
@@ -102,18 +102,16 @@ class Service:
         self._opened = now
         self._state_privacy()
 
-    def admit(self, known: Sequence[Member]) -> None:
+    def admit(self, known: Sequence[InvitedMember]) -> None:
         """Called when the list of members has changed."""
         self.figures.invited = sum(member.admitted for member in known)
         if self.gate is not None:
             self.gate.admit(known)
 
-    def refuse(self, client: int | None, sentence: str) -> None:
+    def refuse(self, client: int | None, error: BadInput) -> None:
         """Called for what the gate refuses."""
-        self._refused[sentence] = self._refused.get(sentence, 0) + 1
-        self.log.write(
-            "reply_refused", round=self.coordinator.state.round, client=client, reason=reason_code(sentence)
-        )
+        self._refused[error.code] = self._refused.get(error.code, 0) + 1
+        self.log.write("reply_refused", round=self.coordinator.state.round, client=client, reason=error.code)
 
     def play(
         self, transport: Transport, tend: Tend, connected: Callable[[], bool], stop: Callable[[], bool]
@@ -221,12 +219,12 @@ class Service:
             self.publish()
 
     def _seen(self, coordinator: Coordinator) -> None:
-        """Log what the coordinator has refused since the last look; its list holds sentences and counts."""
+        """Log what the coordinator has refused since the last look; it counts refusals by code."""
         if coordinator is not self.coordinator:  # the ranker is being built again
             return
-        for sentence, count in coordinator.refused.items():
-            for _ in range(count - self._known.get(sentence, 0)):
-                self.log.write("reply_refused", round=coordinator.state.round, reason=reason_code(sentence))
+        for code, count in coordinator.refused.items():
+            for _ in range(count - self._known.get(code, 0)):
+                self.log.write("reply_refused", round=coordinator.state.round, reason=code)
         self._known = dict(coordinator.refused)
 
     def _state_privacy(self) -> None:
@@ -254,10 +252,7 @@ class Service:
         figures.waiting = [] if coordinator.done else sorted(coordinator.waiting)
         over = sum(report.participants for report in coordinator.reports)
         figures.accepted = over + len(coordinator.cohort) - len(coordinator.waiting)
-        sentences = dict(coordinator.refused)
-        for sentence, count in self._refused.items():
-            sentences[sentence] = sentences.get(sentence, 0) + count
-        figures.refused = counted(sentences)
+        figures.refused = add_refusals(coordinator.refused, self._refused)
         if gate is not None:
             figures.sent_bytes, figures.received_bytes = gate.sent, gate.came
             figures.present = gate.present()

@@ -65,12 +65,33 @@ class Settings:
     def __post_init__(self) -> None:
         check_address(self.address)
         ports = (self.port, self.inside)
-        require(all(0 < port < 65536 for port in ports), f"a port is from 1 to 65535, got {ports}")
-        require(self.port != self.inside, f"port {self.port}: the engine needs a port of its own")
-        require(self.n_features >= 1, f"a ranker needs at least 1 feature, got {self.n_features}")
-        require(0.0 < self.least <= self.enough <= 1.0, "expected 0 < least ≤ enough ≤ 1")
-        require(0.0 <= self.asynchronous <= 1.0, "asynchronous is a share from 0 (off) to 1")
-        require(self.deadline > 0.0 and self.pause > 0.0, "deadline and pause must be above 0 seconds")
+        require(
+            all(0 < port < 65536 for port in ports),
+            "value.out-of-range",
+            f"a port is from 1 to 65535, got {ports}",
+        )
+        require(
+            self.port != self.inside,
+            "option.conflict",
+            "the engine needs a port of its own",
+            f"port {self.port}",
+        )
+        require(
+            self.n_features >= 1,
+            "value.out-of-range",
+            f"a ranker needs at least 1 feature, got {self.n_features}",
+        )
+        require(
+            0.0 < self.least <= self.enough <= 1.0, "value.out-of-range", "expected 0 < least ≤ enough ≤ 1"
+        )
+        require(
+            0.0 <= self.asynchronous <= 1.0, "value.out-of-range", "asynchronous is a share from 0 (off) to 1"
+        )
+        require(
+            self.deadline > 0.0 and self.pause > 0.0,
+            "value.out-of-range",
+            "deadline and pause must be above 0 seconds",
+        )
 
 
 @dataclass(frozen=True)
@@ -95,9 +116,19 @@ class Home:
     def _made(cls, path: Path, settings: Settings, files: Mapping[str, bytes], whose: str) -> Self:
         """A new folder with an authority, a certificate, a secret and these files."""
         target = path.absolute()
-        require(target.parent.is_dir(), f"{path}: the directory {target.parent} does not exist")
+        require(
+            target.parent.is_dir(),
+            "folder.missing",
+            f"the directory {target.parent} does not exist",
+            f"{path}",
+        )
         free = not target.exists() or (target.is_dir() and not any(target.iterdir()))
-        require(free, f"{path}: this is no {whose} folder, and it is not empty; choose another one")
+        require(
+            free,
+            "folder.not-empty",
+            f"this is no {whose} folder, and it is not empty; choose another one",
+            f"{path}",
+        )
         temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
         temporary.mkdir(mode=0o700)
         try:
@@ -118,7 +149,9 @@ class Home:
         home = cls(path.absolute())
         require(
             (home.path / SETTINGS).is_file(),
-            f"{path}: there is no coordinator here; make one with: quorank coordinator start {path} --experiment FILE.toml",
+            "coordinator.missing",
+            f"there is no coordinator here; make one with: quorank coordinator start {path} --experiment FILE.toml",
+            f"{path}",
         )
         home.settings  # noqa: B018  refused now if it is damaged
         return home
@@ -131,11 +164,15 @@ class Home:
             version = found.pop("format")
             require(
                 version == FORMAT,
-                f"{path}: of format {version}, and this Quorank reads {FORMAT}; install the newer",
+                "file.version",
+                f"of format {version}, and this Quorank reads {FORMAT}; install the newer",
+                f"{path}",
             )
             return Settings(**found)
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            raise BadInput(f"{path}: damaged ({type(error).__name__}); restore it from a copy") from None
+            raise BadInput(
+                "file.damaged", f"damaged ({type(error).__name__}); restore it from a copy", f"{path}"
+            ) from None
 
     def write_settings(self, settings: Settings) -> None:
         text = json.dumps({"format": FORMAT, **asdict(settings)}, indent=1)
@@ -151,7 +188,9 @@ class Home:
         content = (self.path / SEED).read_bytes()
         require(
             len(content) == SECRET_BYTES,
-            f"{self.path / SEED}: damaged, or of an older Quorank; restore it from a copy, or make a new folder",
+            "file.damaged",
+            "damaged, or of an older Quorank; restore it from a copy, or make a new folder",
+            f"{self.path / SEED}",
         )
         return content
 
@@ -214,9 +253,11 @@ class Home:
             except BlockingIOError:
                 number = self.process()
                 raise BadInput(
-                    f"{self.path}: its coordinator runs already"
+                    "coordinator.running",
+                    f"its coordinator runs already"
                     f"{'' if number is None else f' (process {number})'}; stop it with: "
-                    f"quorank coordinator stop {self.path}"
+                    f"quorank coordinator stop {self.path}",
+                    f"{self.path}",
                 ) from None
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
@@ -254,14 +295,18 @@ def check_experiment(experiment: Experiment, n_features: int = 46) -> None:
     """Refuse what real devices cannot do, and a budget within which nothing can be learned, before anything is made."""
     require(
         experiment.federation.attack is None,
-        "attack: this experiment simulates attackers; leave out [attack] for real devices",
+        "option.conflict",
+        "this experiment simulates attackers; leave out [attack] for real devices",
+        "attack",
     )
     mechanism = Terms.of(experiment, n_features, 0).mechanism
     require(
         not isinstance(mechanism, IntegerSums)
         or mechanism.variance == 0.0
         or mechanism.noise_by == "clients",
-        'privacy: the noise of a secure sum is drawn by the devices here; set noise_by = "clients"',
+        "option.conflict",
+        'the noise of a secure sum is drawn by the devices here; set noise_by = "clients"',
+        "privacy",
     )
 
 

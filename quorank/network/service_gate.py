@@ -1,4 +1,4 @@
-"""Between the driver and the engine: only invited devices pass, each with one reply in its own name.
+"""Transport that lets only invited devices pass, each with one reply in its own name.
 
 The coordinator judges a reply by what is in it, and the client's number is in it; the engine knows which node sent it,
 by its key. Here the two are held against each other, so that no device can answer in another's name. What a revoked
@@ -14,14 +14,14 @@ from quorank.errors import BadInput, require
 from quorank.federation import wire
 from quorank.network import frames, notices
 from quorank.network.driver import OTHER_CLIENT
-from quorank.network.service_members import Member
+from quorank.network.service_members import InvitedMember
 from quorank.network.transport import BUSY, FAILED, Arrival, Failure, Transport
 
 _SECURE = b"QSEC"
 """How the messages of a secure sum begin."""
 
-Refused = Callable[[int | None, str], None]
-"""Is told (client, sentence) of what was refused here."""
+Refused = Callable[[int | None, BadInput], None]
+"""Is told (client, error) of what was refused here."""
 
 
 @dataclass(eq=False)
@@ -61,7 +61,7 @@ class Gate(Passage):
     names: dict[int, str] = field(default_factory=dict)  # client → node, for `driver.Own`
     _clients: dict[str, int] = field(default_factory=dict, init=False)  # node → client
 
-    def admit(self, members: Sequence[Member]) -> None:
+    def admit(self, members: Sequence[InvitedMember]) -> None:
         """Let these pass, and nobody else from now on."""
         admitted = {member.client: member.label for member in members if member.admitted}
         self.names.clear()
@@ -78,15 +78,15 @@ class Gate(Passage):
     def checked(self, arrival: Arrival, content: bytes) -> Arrival:
         client = self._clients.get(arrival.node)
         try:
-            require(client is not None, "the node's key was revoked; it is refused")
+            require(client is not None, "reply.revoked", "the node's key was revoked; it is refused")
             replies = frames.unpack(content)
-            require(len(replies) == 1, "the node sent several replies, and it is one client")
+            require(len(replies) == 1, "reply.several", "the node sent several replies, and it is one client")
             if replies[0] == notices.HEARD:
                 return arrival._replace(content=Failure(BUSY))
             if replies[0] == notices.NOTHING or replies[0].startswith((notices.REQUEST, _SECURE)):
                 return arrival  # a request to leave is signed; a secure sum's client is known by its line
-            require(wire.decode_reply(replies[0]).client == client, OTHER_CLIENT)
+            require(wire.decode_reply(replies[0]).client == client, "reply.other-client", OTHER_CLIENT)
         except BadInput as error:
-            self.refused(client, str(error))
+            self.refused(client, error)
             return arrival._replace(content=Failure(FAILED))
         return arrival

@@ -35,7 +35,7 @@ class Invitation(Protocol):
 
 
 @dataclass(frozen=True)
-class Member:
+class InvitedMember:
     """One invited device."""
 
     name: str
@@ -56,15 +56,17 @@ class Member:
         return self.revoked is None
 
 
-def members(home: Home) -> list[Member]:
+def members(home: Home) -> list[InvitedMember]:
     """All who were ever invited, by the order of their invitations."""
     path = home.path / FILE
     try:
-        return [Member(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
+        return [InvitedMember(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
     except FileNotFoundError:
         return []
     except (OSError, ValueError, TypeError) as error:
-        raise BadInput(f"{path}: damaged ({type(error).__name__}); restore it from a copy") from None
+        raise BadInput(
+            "file.damaged", f"damaged ({type(error).__name__}); restore it from a copy", f"{path}"
+        ) from None
 
 
 def stamp(home: Home) -> int:
@@ -85,7 +87,7 @@ def _alone(home: Home) -> Iterator[None]:
         os.close(descriptor)
 
 
-def change(home: Home, alter: Callable[[list[Member]], list[Member]]) -> list[Member]:
+def change(home: Home, alter: Callable[[list[InvitedMember]], list[InvitedMember]]) -> list[InvitedMember]:
     """Replace the list by what `alter` makes of it, with nobody in between."""
     with _alone(home):
         before = members(home)
@@ -96,20 +98,23 @@ def change(home: Home, alter: Callable[[list[Member]], list[Member]]) -> list[Me
         return after
 
 
-def invite(home: Home, name: str, out: Path) -> Member:
+def invite(home: Home, name: str, out: Path) -> InvitedMember:
     """Give a device a number and a key, and write its invitation, which holds the only copy of that key."""
     require(
         _NAME.fullmatch(name),
+        "device.name",
         f"{name!r} is not a device's name; use up to 64 letters, digits, dots, dashes and underscores",
     )
 
-    def number(known: list[Member]) -> int:
+    def number(known: list[InvitedMember]) -> int:
         own = [member for member in known if member.name == name]
         found = own[0].client if own else len({member.client for member in known})
         clients = home.experiment.federation.clients
         require(
             found < clients,
-            f"{name}: all {clients} clients of the experiment are invited; set federation.clients higher in a new folder",
+            "invitation.none-left",
+            f"all {clients} clients of the experiment are invited; set federation.clients higher in a new folder",
+            f"{name}",
         )
         return found
 
@@ -123,22 +128,29 @@ def enlist(
     home: Home,
     name: str,
     out: Path,
-    number: Callable[[list[Member]], int],
+    number: Callable[[list[InvitedMember]], int],
     invitation: Callable[[int, str], Invitation],
-) -> Member:
+) -> InvitedMember:
     """Add a member with a new key: `number` gives its place among those known, `invitation` what is written for it."""
-    require(not out.exists(), f"{out}: it is there already; choose another name with --out")
-    require(out.absolute().parent.is_dir(), f"{out}: the directory {out.absolute().parent} does not exist")
+    require(not out.exists(), "file.exists", "it is there already; choose another name with --out", f"{out}")
+    require(
+        out.absolute().parent.is_dir(),
+        "folder.missing",
+        f"the directory {out.absolute().parent} does not exist",
+        f"{out}",
+    )
     pair = node_keys()
 
-    def add(known: list[Member]) -> list[Member]:
+    def add(known: list[InvitedMember]) -> list[InvitedMember]:
         require(
             not any(member.name == name and member.admitted for member in known),
-            f"{name}: is invited already; revoke it first if its invitation was lost",
+            "invitation.repeated",
+            "is invited already; revoke it first if its invitation was lost",
+            f"{name}",
         )
         client = number(known)
         invitation(client, pair.private.decode()).write(out)
-        return [*known, Member(name, client, pair.public.decode().strip(), time.time())]
+        return [*known, InvitedMember(name, client, pair.public.decode().strip(), time.time())]
 
     try:
         return change(home, add)[-1]
@@ -147,23 +159,23 @@ def enlist(
         raise
 
 
-def revoke(home: Home, name: str, verb: str = "coordinator") -> Member:
+def revoke(home: Home, name: str, verb: str = "coordinator") -> InvitedMember:
     """From now on nothing of this device is accepted; the engine drops its key as soon as it runs."""
 
-    def drop(known: list[Member]) -> list[Member]:
+    def drop(known: list[InvitedMember]) -> list[InvitedMember]:
         mine = [member for member in known if member.name == name and member.admitted]
         past = any(member.name == name for member in known)
         why = "was revoked already" if past else f"is not invited; quorank {verb} status shows who is"
-        require(mine, f"{name}: {why}")
+        require(mine, "invitation.unknown", f"{why}", f"{name}")
         return [replace(member, revoked=time.time()) if member in mine else member for member in known]
 
     return next(member for member in reversed(change(home, drop)) if member.name == name)
 
 
-def note_nodes(home: Home, nodes: dict[str, int], removed: set[str]) -> list[Member]:
+def note_nodes(home: Home, nodes: dict[str, int], removed: set[str]) -> list[InvitedMember]:
     """Write down what the engine answered: numbers of nodes by label, and the labels that it has dropped."""
 
-    def fill(known: list[Member]) -> list[Member]:
+    def fill(known: list[InvitedMember]) -> list[InvitedMember]:
         return [
             replace(
                 member,

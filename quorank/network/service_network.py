@@ -23,7 +23,7 @@ from quorank.network.flower_transport import FlowerTransport
 from quorank.network.observe import EventLog
 from quorank.network.processes import Processes
 from quorank.network.service_files import SECRET, SERVER_CERTIFICATE, SERVER_KEY, Home
-from quorank.network.service_members import Member
+from quorank.network.service_members import InvitedMember
 
 ENGINE = "engine"
 """The folder inside the coordinator's where Flower keeps its state and its logs."""
@@ -48,13 +48,13 @@ class ServiceNetwork(FlowerNetwork):
         self,
         home: Home,
         log: EventLog,
-        changed: Callable[[Sequence[Member]], None],
+        changed: Callable[[Sequence[InvitedMember]], None],
         stop: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(1, _no_worker, stop)
         self.home, self.log, self.changed = home, log, changed
         self._stamp, self._looked, self._again = -1, 0.0, 0.0
-        self._given: list[tuple[str, Member]] = []
+        self._given: list[tuple[str, InvitedMember]] = []
         self._sockets: tempfile.TemporaryDirectory[str] | None = None
 
     @property
@@ -107,7 +107,7 @@ class ServiceNetwork(FlowerNetwork):
         withdraw = [flower_app.withdraw(lost)] if lost else []
         self._look()
         known = self._orders()
-        self._administrate([*withdraw, *known, flower_app.submit(folder / "app")])
+        self.administrate([*withdraw, *known, flower_app.submit(folder / "app")])
         self._wait("the coordinator's app", lambda: not self.processes.running("admin"))
         self._note(self._answers()[len(withdraw) : len(withdraw) + len(known)])
         self._wait("the coordinator's app", lambda: self.transport.connected)

@@ -94,7 +94,7 @@ def run(
             done = False
         except NetworkDown as error:
             log.write("engine_failed", round=service.coordinator.state.round)
-            raise BadInput(f"the engine does not stay up: {error}") from None
+            raise BadInput("engine.failed", f"the engine does not stay up: {error}") from None
         except BaseException:
             log.write("engine_failed", round=service.coordinator.state.round)
             raise

@@ -37,6 +37,7 @@ class SiloBundle:
         check_address(self.address)
         require(
             self.name in self.terms.parties,
+            "party.unknown",
             f"{self.name} is no party of the group; its parties are {', '.join(self.terms.parties)}",
         )
 
@@ -69,8 +70,16 @@ class SiloBundle:
     @classmethod
     def _of(cls, found: object) -> SiloBundle:
         mark = found.get("format") if isinstance(found, dict) else None
-        require(mark != _DEVICES, "this is a device's invitation; accept it with quorank join")
-        require(mark == _MARK, "this is not a party's invitation; ask the coordinator's owner for one")
+        require(
+            mark != _DEVICES,
+            "invitation.other-kind",
+            "this is a device's invitation; accept it with quorank join",
+        )
+        require(
+            mark == _MARK,
+            "invitation.not-one",
+            "this is not a party's invitation; ask the coordinator's owner for one",
+        )
         assert isinstance(found, dict)
         (name, address, certificate, key), identities = checked_fields(found, VERSION)
         terms = SiloTerms.read(found.get("terms"))
@@ -83,7 +92,9 @@ def read_identity(text: str, terms: SiloTerms) -> tuple[str, bytes]:
     name, equals, digits = text.partition("=")
     require(
         equals and name in terms.parties,
-        f"{text[:80]!r}: expected NAME=HEX with one of the parties {', '.join(terms.parties)}",
+        "identity.malformed",
+        f"expected NAME=HEX with one of the parties {', '.join(terms.parties)}",
+        f"{text[:80]!r}",
     )
     try:
         key = bytes.fromhex(digits)
@@ -91,7 +102,9 @@ def read_identity(text: str, terms: SiloTerms) -> tuple[str, bytes]:
         key = b""
     require(
         len(key) == KEY_BYTES,
-        f"{name}: a public identity has {2 * KEY_BYTES} hexadecimal digits, as quorank silo join --identity prints it",
+        "identity.malformed",
+        f"a public identity has {2 * KEY_BYTES} hexadecimal digits, as quorank silo join --identity prints it",
+        f"{name}",
     )
     return name, key
 
@@ -102,7 +115,10 @@ def read_identities(texts: list[str], terms: SiloTerms) -> dict[str, bytes]:
     for text in texts:
         name, key = read_identity(text, terms)
         require(
-            found.get(name, key) == key, f"{name}: two different identities were given; ask which is right"
+            found.get(name, key) == key,
+            "identity.conflict",
+            "two different identities were given; ask which is right",
+            f"{name}",
         )
         found[name] = key
     return found

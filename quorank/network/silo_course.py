@@ -1,4 +1,4 @@
-"""The coordinator's side of a training: who learns in which turn, and what becomes of what they learned.
+"""The coordinator's side of silo training: which party learns in which turn, and how its result is used.
 
 Several rankers are trained at once, in the same turns: for the choice of a weight by validation one for each fold and
 weight (`silos.learning.validation`), then the one that all parties end with. One turn is `players`, `learned` and
@@ -25,7 +25,7 @@ from quorank.silos.learning.training import Descent
 
 
 @dataclass(eq=False)
-class Course:
+class TrainingCourse:
     """A training of several rankers at once: rows[party][model] instances, thetas[model] after `turn` turns."""
 
     training: Descent
@@ -35,11 +35,12 @@ class Course:
     learned: dict[int, Doubles] = field(default_factory=dict)  # party → (its models of this turn, parameters)
 
     @classmethod
-    def begin(cls, training: Descent, rows: Sequence[Sequence[int]], n_features: int) -> Course:
+    def begin(cls, training: Descent, rows: Sequence[Sequence[int]], n_features: int) -> TrainingCourse:
         """Before the first turn; every model needs a party that has an instance."""
         models = len(rows[0])
         require(
             all(any(own[model] for own in rows) for model in range(models)),
+            "training.no-instances",
             "no party has an instance to learn from",
         )
         return cls(training, rows, np.tile(training.initial(n_features), (models, 1)))
@@ -61,7 +62,9 @@ class Course:
         """What a party learned in this turn; whether that ends the turn."""
         plays = self.plays()
         require(
-            party in plays and party not in self.learned, "a party learned in a turn that was not its own"
+            party in plays and party not in self.learned,
+            "silo-message.turn",
+            "a party learned in a turn that was not its own",
         )
         self.learned[party] = learned
         if len(self.learned) < len(plays):
@@ -92,7 +95,7 @@ class Course:
         }
 
     @classmethod
-    def read(cls, training: Descent, table: Mapping[str, Any]) -> Course:
+    def read(cls, training: Descent, table: Mapping[str, Any]) -> TrainingCourse:
         """From such a table."""
         learned = {int(party): np.array(rows) for party, rows in table["learned"].items()}
         return cls(training, table["rows"], np.array(table["thetas"]), table["turn"], learned)

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from quorank.errors import BadInput
-from quorank.network.driver import POLL
+from quorank.network.node_driver import POLL
 from quorank.network.silo_server import SiloServer
 from quorank.network.transport import Arrival, Failure, Transport
 
 
-class _Flight(NamedTuple):
+class _PartyFlight(NamedTuple):
     """A message on its way."""
 
     party: str
@@ -41,7 +41,7 @@ class SiloDriver:
     seen: Callable[[SiloServer], None] | None = None  # told whenever something has arrived
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
-    _flights: dict[str, _Flight] = field(default_factory=dict, init=False)
+    _flights: dict[str, _PartyFlight] = field(default_factory=dict, init=False)
     _rests: dict[str, float] = field(default_factory=dict, init=False)  # until when a party is not asked
 
     def run(self, server: SiloServer) -> bool:
@@ -80,7 +80,7 @@ class SiloDriver:
                 continue
             content = server.due(party)
             if node is not None and content is not None:
-                self._flights[self.transport.push(node, content)] = _Flight(party, node, content, now)
+                self._flights[self.transport.push(node, content)] = _PartyFlight(party, node, content, now)
 
     def _hand_in(self, server: SiloServer, arrival: Arrival) -> None:
         """Receive what came, as the party whose node it came from; let a party rest that has nothing to say."""

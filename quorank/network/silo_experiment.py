@@ -30,12 +30,8 @@ OWN = tuple(field.name for field in fields(Setting) if field.name not in PARTS)
 
 _AUGMENTS = {"recommended": Augment.recommended, "published": Augment.published}
 
-_PLACES = {
-    "setting.training: ": "training.kind: ",
-    "setting.labels: ": "silo.labels: ",
-    "seed must": "seed: seed must",
-}
-"""Where what the terms refuse stands in a file; everything else is in [silo]."""
+_PLACES = {"setting.training": "training.kind", "setting.labels": "silo.labels", "seed": "seed"}
+"""Which key of a file holds what the terms refuse; everything else is in [silo]."""
 
 
 def read_group(document: Document, run: str) -> SiloTerms:
@@ -43,7 +39,7 @@ def read_group(document: Document, run: str) -> SiloTerms:
     try:
         return _read(document.tables, run)
     except BadInput as error:
-        raise BadInput(document.locate(str(error))) from None
+        raise BadInput(error.code, document.locate(str(error))) from None
 
 
 def group_of(parties: tuple[str, ...], run: str) -> SiloTerms:
@@ -55,26 +51,32 @@ def _read(tables: Mapping[str, Any], run: str) -> SiloTerms:
     known = (*SECTIONS, "seed")
     for key in tables:
         if key not in known:
-            raise BadInput(f"{key}: unknown section {key!r}{suggest(key, known)}; known: {', '.join(known)}")
+            raise BadInput(
+                "key.unknown",
+                f"unknown section {key!r}{suggest(key, known)}; known: {', '.join(known)}",
+                f"{key}",
+            )
     silo = dict(_section(tables, "silo"))
     parties = silo.pop("parties", None)
     if not isinstance(parties, list) or not all(isinstance(name, str) for name in parties):
-        raise BadInput('silo.parties: expected the names of the parties, such as ["north", "south"]')
+        raise BadInput(
+            "value.wrong-type",
+            'expected the names of the parties, such as ["north", "south"]',
+            "silo.parties",
+        )
     name = silo.pop("run", run)
-    require(isinstance(name, str), f"silo.run: expected a text, got {name!r}")
+    require(isinstance(name, str), "value.wrong-type", f"expected a text, got {name!r}", "silo.run")
     seed = tables.get("seed")
     if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool)):
-        raise BadInput(f"seed: expected a whole number, got {seed!r}")
+        raise BadInput("value.wrong-type", f"expected a whole number, got {seed!r}", "seed")
     setting = _setting(tables, silo)
     protocol = read_protocol(_section(tables, "protocol"))
     try:
         return SiloTerms(name, tuple(parties), protocol, setting, seed)
     except BadInput as error:
-        sentence = str(error)
-        for inside, place in _PLACES.items():
-            if sentence.startswith(inside):
-                raise BadInput(place + sentence.removeprefix(inside)) from None
-        raise BadInput(f"silo: {sentence}") from None
+        if error.where in _PLACES:
+            raise BadInput(error.code, error.sentence, _PLACES[error.where]) from None
+        raise error.under("silo") from None
 
 
 def _setting(tables: Mapping[str, Any], silo: dict[str, Any]) -> Setting:
@@ -84,7 +86,9 @@ def _setting(tables: Mapping[str, Any], silo: dict[str, Any]) -> Setting:
         if key not in OWN:
             allowed = ("parties", "run", "labels", *OWN)
             raise BadInput(
-                f"silo.{key}: unknown key {key!r}{suggest(key, allowed)}; known: {', '.join(allowed)}"
+                "key.unknown",
+                f"unknown key {key!r}{suggest(key, allowed)}; known: {', '.join(allowed)}",
+                f"silo.{key}",
             )
     several = {
         key: [value] if key in ("labelled", "noise") and not isinstance(value, list) else value
@@ -106,10 +110,17 @@ def _augment(spec: object) -> Augment:
     if isinstance(spec, str):
         require(
             spec in _AUGMENTS,
-            f"augment: expected recommended, published or a section [augment], got {spec!r}",
+            "value.wrong-type",
+            f"expected recommended, published or a section [augment], got {spec!r}",
+            "augment",
         )
         return _AUGMENTS[spec]()
-    require(isinstance(spec, Mapping), f"augment: expected a section [augment], got {spec!r}")
+    require(
+        isinstance(spec, Mapping),
+        "value.wrong-type",
+        f"expected a section [augment], got {spec!r}",
+        "augment",
+    )
     assert isinstance(spec, Mapping)
     table = to_table(Augment.recommended()) | dict(spec)
     return read_fields(Augment, _without_kind(table), "augment")
@@ -118,7 +129,7 @@ def _augment(spec: object) -> Augment:
 def _section(tables: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     section = tables.get(name, {})
     if not isinstance(section, Mapping):
-        raise BadInput(f"{name}: expected a section [{name}], got {section!r}")
+        raise BadInput("value.wrong-type", f"expected a section [{name}], got {section!r}", f"{name}")
     return section
 
 

@@ -34,7 +34,7 @@ REHEARSAL_SEED = 1
 
 
 @dataclass(frozen=True)
-class Source:
+class PartySource:
     """Where a party's documents come from: a collection on disk, or the generator in a rehearsal."""
 
     collection: str | None = None  # an absolute path
@@ -44,6 +44,7 @@ class Source:
     def __post_init__(self) -> None:
         require(
             (self.collection is None) != (self.generated is None),
+            "option.conflict",
             "give the party's documents with --collection PATH, or rehearse with --generated NUMBER",
         )
 
@@ -55,7 +56,9 @@ class Source:
         assert self.generated is not None
         require(
             0 <= self.generated < parties,
-            f"--generated {self.generated}: the group has {parties} parties, so it is from 0 to {parties - 1}",
+            "value.out-of-range",
+            f"the group has {parties} parties, so it is from 0 to {parties - 1}",
+            f"--generated {self.generated}",
         )
         generator = Generator(parties=parties, documents=self.documents)
         made = generated_holdings(generator, REHEARSAL_SEED if seed is None else seed)
@@ -72,17 +75,29 @@ class PartyFolder:
     def accept(cls, path: Path, bundle: SiloBundle) -> PartyFolder:
         """Keep an invitation; a folder that belongs to another party or other terms is refused."""
         target = path.absolute()
-        require(target.parent.is_dir(), f"{path}: the directory {target.parent} does not exist")
+        require(
+            target.parent.is_dir(),
+            "folder.missing",
+            f"the directory {target.parent} does not exist",
+            f"{path}",
+        )
         made = cls(target)
         if (target / FILE).is_file():
             before = SiloBundle.read(target / FILE)
             require(
                 before.name == bundle.name and before.terms == bundle.terms,
-                f"{path}: this folder belongs to {before.name} in the run {before.terms.run}; choose another folder",
+                "folder.other-run",
+                f"this folder belongs to {before.name} in the run {before.terms.run}; choose another folder",
+                f"{path}",
             )
         else:
             free = not target.exists() or (target.is_dir() and not any(target.iterdir()))
-            require(free, f"{path}: this is no party's folder, and it is not empty; choose another one")
+            require(
+                free,
+                "folder.not-empty",
+                "this is no party's folder, and it is not empty; choose another one",
+                f"{path}",
+            )
             target.mkdir(mode=0o700, exist_ok=True)
         target.chmod(0o700)
         bundle.write(target / FILE)
@@ -91,7 +106,12 @@ class PartyFolder:
     @classmethod
     def open(cls, path: Path) -> PartyFolder:
         """A folder that holds an invitation."""
-        require((path / FILE).is_file(), f"{path}: there is no invitation here; give one with --bundle FILE")
+        require(
+            (path / FILE).is_file(),
+            "invitation.missing",
+            "there is no invitation here; give one with --bundle FILE",
+            f"{path}",
+        )
         return cls(path.absolute())
 
     @cached_property
@@ -99,14 +119,14 @@ class PartyFolder:
         return SiloBundle.read(self.path / FILE)
 
     @property
-    def source(self) -> Source:
+    def source(self) -> PartySource:
         found = self._read(SOURCE, {})
         try:
-            return Source(**found)
+            return PartySource(**found)
         except TypeError:
             raise self._damaged(SOURCE) from None
 
-    def note_source(self, source: Source) -> None:
+    def note_source(self, source: PartySource) -> None:
         """Remember where the documents are; what was sketched was sketched from them, so they stay the same ones."""
         before = self._read(SOURCE, None)
         table = {
@@ -117,8 +137,10 @@ class PartyFolder:
         moved = before is not None and source.collection is not None and before.get("collection") is not None
         require(
             before is None or before == table or moved,
-            f"{self.path}: this party's documents are others; leave out --collection and --generated, or choose "
+            "folder.other-documents",
+            "this party's documents are others; leave out --collection and --generated, or choose "
             "another folder",
+            f"{self.path}",
         )
         self._write(SOURCE, table)
 
@@ -136,11 +158,13 @@ class PartyFolder:
     def note_pins(self, given: Mapping[str, bytes]) -> None:
         """Hold parties to these identities; another one than before is refused."""
         known, own = self.pins, self.invitation.name
-        require(own not in given, f"--pin {own}: that is this party itself; pin the others")
+        require(own not in given, "identity.own", "that is this party itself; pin the others", f"--pin {own}")
         for name, key in given.items():
             require(
                 known.get(name, key) == key,
-                f"--pin {name}: another identity is pinned already; ask {name} by voice which is right",
+                "identity.conflict",
+                f"another identity is pinned already; ask {name} by voice which is right",
+                f"--pin {name}",
             )
         if given:
             self._write(PINS, self._read(PINS, {}) | {name: key.hex() for name, key in given.items()})
@@ -193,7 +217,9 @@ class PartyFolder:
                 rows = found.execute("SELECT at, kind, receiver, bytes FROM log ORDER BY id").fetchall()
         except sqlite3.Error as error:
             raise BadInput(
-                f"{file}: cannot be read ({error}); try again, or restore it from a copy"
+                "file.unreadable",
+                f"cannot be read ({error}); try again, or restore it from a copy",
+                f"{file}",
             ) from None
         return [
             {"at": at, "kind": kind.lower(), "receiver": receiver, "bytes": size, "tells": tells(kind)}
@@ -209,7 +235,9 @@ class PartyFolder:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise BadInput(
-                    f"{self.path}: another process plays this party already; end that one first"
+                    "folder.busy",
+                    "another process plays this party already; end that one first",
+                    f"{self.path}",
                 ) from None
             yield
         finally:
@@ -228,7 +256,9 @@ class PartyFolder:
 
     def _damaged(self, name: str) -> BadInput:
         return BadInput(
-            f"{self.path / name}: damaged; restore it from a copy, or delete it and give it again"
+            "file.damaged",
+            "damaged; restore it from a copy, or delete it and give it again",
+            f"{self.path / name}",
         )
 
     def _write(self, name: str, content: object) -> None:

@@ -1,4 +1,4 @@
-"""Between the driver of a group and the engine: each party is one node, and only invited ones pass.
+"""Transport of a group that lets only invited parties pass; each party is one node.
 
 The engine knows a node by its key; the member's name says which party it is. What a revoked node sends is dropped, also
 if it was asked before. Bytes are counted on the way.
@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from quorank.errors import BadInput, require
 from quorank.network import frames, notices
 from quorank.network.service_gate import Passage
-from quorank.network.service_members import Member
+from quorank.network.service_members import InvitedMember
 from quorank.network.transport import BUSY, FAILED, Arrival, Failure
 
-Refused = Callable[[str], None]
-"""Is told the sentence of what was refused here."""
+Refused = Callable[[BadInput], None]
+"""Is told the error of what was refused here."""
 
 
 @dataclass(eq=False)
@@ -26,7 +26,7 @@ class SiloGate(Passage):
     refused: Refused
     names: dict[str, str] = field(default_factory=dict)  # party → node, for the driver
 
-    def admit(self, members: Sequence[Member]) -> None:
+    def admit(self, members: Sequence[InvitedMember]) -> None:
         """Let these pass, and nobody else from now on."""
         admitted = {member.name: member.label for member in members if member.admitted}
         self.names.clear()
@@ -45,10 +45,10 @@ class SiloGate(Passage):
         """The arrival with its one message, or in its place a failure."""
         try:
             known = arrival.node in self.names.values()
-            require(known, "the node's key was revoked; it is refused")
+            require(known, "reply.revoked", "the node's key was revoked; it is refused")
             parts = frames.unpack(content)
-            require(len(parts) == 1, "the node sent several replies, and it is one party")
+            require(len(parts) == 1, "reply.several", "the node sent several replies, and it is one party")
         except BadInput as error:
-            self.refused(str(error))
+            self.refused(error)
             return arrival._replace(content=Failure(FAILED))
         return arrival._replace(content=Failure(BUSY) if parts[0] == notices.HEARD else parts[0])

@@ -1,4 +1,4 @@
-"""What a party asks the others, what it has heard of them, and the instances that follow from that.
+"""A party's questions to the others, the answers to them, and the instances made of those.
 
 The envelopes between two parties are numbered as in one process (`silos.protocol.exchange`), where party after party asks:
 first the catalogues, then what the party earlier in the group asks, then what the later one asks. These numbers address the
@@ -35,7 +35,7 @@ MOST_QUESTIONS = 100_000
 
 
 class Hearing:
-    """One party's questions, and what came back to them."""
+    """One party's questions and the answers to them."""
 
     def __init__(
         self,
@@ -83,7 +83,9 @@ class Hearing:
         """Another party asks: the number of its question."""
         count = self.store.note(f"asked {asker}", 0) + 1
         place = self.terms.number(asker)
-        require(count <= self._asks()[place], f"{asker} asks more than it said it would")
+        require(
+            count <= self._asks()[place], "silo-message.too-many", f"{asker} asks more than it said it would"
+        )
         self.store.set_note(f"asked {asker}", count)
         return self._number(place, self.number, count)
 
@@ -113,12 +115,16 @@ class Hearing:
 
     def take_sum(self, record: bytes) -> None:
         """The sum of all tables, and how many envelopes with questions each party sends."""
-        require(not self.is_told, "the coordinator tells the statistics a second time")
+        require(
+            not self.is_told, "silo-message.repeated", "the coordinator tells the statistics a second time"
+        )
         head, (raw,) = read(record, 1)
         (asks,) = table_of(head, "asks")
         whole_numbers(asks, len(self.terms.parties), most=MOST_QUESTIONS)
         sound = asks[self.number] == len(self.batches) and len(raw) == 4 * vector_length()
-        require(sound, "the coordinator's sum of the statistics is not of this run")
+        require(
+            sound, "silo-message.statistics", "the coordinator's sum of the statistics is not of this run"
+        )
         self.store.set_note("asks", asks)
         self.store.set_fact("sum", raw)
 
@@ -126,16 +132,23 @@ class Hearing:
         """The documents of another party and their lengths; once a field."""
         catalogue = Catalogue.from_bytes(text, sender, self.group.fields)
         name = f"catalogue {sender} {self.group.fields[catalogue.field].name}"
-        require(self.store.fact(name) is None, f"{sender} describes its documents a second time")
+        require(
+            self.store.fact(name) is None,
+            "silo-message.repeated",
+            f"{sender} describes its documents a second time",
+        )
         self.store.set_fact(name, text)
 
     def take_answer(self, sender: str, text: bytes) -> None:
         """The answer to the oldest question to this party that has none."""
         count = self.store.note(f"heard {sender}", 0) + 1
-        require(count <= len(self.batches), f"{sender} answers more than it was asked")
+        require(
+            count <= len(self.batches), "silo-message.too-many", f"{sender} answers more than it was asked"
+        )
         expected = self._number(self.number, self.terms.number(sender), count)
         require(
             int.from_bytes(text[:8], "little") == expected,
+            "silo-message.order",
             f"{sender} answers another question than the next one; the answers cannot be told apart",
         )
         field = self.batches[count - 1][0]
@@ -203,6 +216,7 @@ class _Heard:
             require(
                 max((int(each.max(initial=-1)) for each in named), default=-1)
                 < len(self.lengths(owner, FIELDS[0])),
+                "silo-message.unknown-document",
                 f"{other} names a document that it did not describe",
             )
 

@@ -1,5 +1,4 @@
-"""The folder of a coordinator that parties meet at: as a coordinator's of devices, with the group's terms in place of an
-experiment.
+"""Folder of a group's coordinator: as that of a coordinator of devices, with terms in place of an experiment.
 
 It holds no seed: the coordinator of a group draws nothing, and what parties draw is their own. Terms and settings are in
 files of other names than `quorank coordinator` looks for, so neither command takes the other's folder for its own.
@@ -18,7 +17,7 @@ from quorank.errors import BadInput, require
 from quorank.network import service_members
 from quorank.network.certificates import write_private
 from quorank.network.service_files import RENEW_DAYS, Home, Settings
-from quorank.network.service_members import Member
+from quorank.network.service_members import InvitedMember
 from quorank.network.silo_bundle import SiloBundle, read_identities
 from quorank.network.silo_terms import SiloTerms
 from quorank.text import FEATURE_NAMES
@@ -54,7 +53,9 @@ class SiloHome(Home):
         home = cls(path.absolute())
         require(
             (home.path / SETTINGS).is_file(),
-            f"{path}: there is no group here; make one with: quorank silo start {path} --parties NAME,NAME",
+            "group.missing",
+            f"there is no group here; make one with: quorank silo start {path} --parties NAME,NAME",
+            f"{path}",
         )
         home.settings  # noqa: B018  refused now if it is damaged
         return home
@@ -66,9 +67,11 @@ class SiloHome(Home):
         try:
             return SiloTerms.read(json.loads(file.read_text(encoding="utf-8")))
         except (OSError, ValueError) as error:
-            raise BadInput(f"{file}: damaged ({type(error).__name__}); restore it from a copy") from None
+            raise BadInput(
+                "file.damaged", f"damaged ({type(error).__name__}); restore it from a copy", f"{file}"
+            ) from None
         except BadInput as error:
-            raise BadInput(f"{file}: {error}") from None
+            raise error.at(f"{file}") from None
 
     @cached_property
     def settings(self) -> Settings:
@@ -78,11 +81,15 @@ class SiloHome(Home):
             version = found.pop("format")
             require(
                 version == FORMAT,
-                f"{file}: of format {version}, and this Quorank reads {FORMAT}; install the newer",
+                "file.version",
+                f"of format {version}, and this Quorank reads {FORMAT}; install the newer",
+                f"{file}",
             )
             return settings_of(self.group.run, **found)
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            raise BadInput(f"{file}: damaged ({type(error).__name__}); restore it from a copy") from None
+            raise BadInput(
+                "file.damaged", f"damaged ({type(error).__name__}); restore it from a copy", f"{file}"
+            ) from None
 
     def write_settings(self, settings: Settings) -> None:
         kept = {name: value for name, value in asdict(settings).items() if name in KEPT}
@@ -108,7 +115,9 @@ class SiloHome(Home):
         number = self.process()
         require(
             number is None,
-            f"{self.path}: its coordinator runs already (process {number}); stop it with: quorank silo stop {self.path}",
+            "coordinator.running",
+            f"its coordinator runs already (process {number}); stop it with: quorank silo stop {self.path}",
+            f"{self.path}",
         )
 
     @property
@@ -121,7 +130,9 @@ class SiloHome(Home):
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, AttributeError) as error:
-            raise BadInput(f"{file}: damaged ({type(error).__name__}); restore it from a copy") from None
+            raise BadInput(
+                "file.damaged", f"damaged ({type(error).__name__}); restore it from a copy", f"{file}"
+            ) from None
 
     def note_identities(self, told: Mapping[str, bytes]) -> dict[str, bytes]:
         """Keep identities that were told, for this and later invitations; one that differs from before is refused."""
@@ -129,8 +140,10 @@ class SiloHome(Home):
         for name, key in told.items():
             require(
                 known.get(name, key) == key,
-                f"{name}: was told with another identity before; ask its owner which is right, and delete it from "
+                "identity.conflict",
+                f"was told with another identity before; ask its owner which is right, and delete it from "
                 f"{self.path / IDENTITIES} if it is a new one",
+                f"{name}",
             )
         after = known | dict(told)
         if after != known:
@@ -138,10 +151,15 @@ class SiloHome(Home):
             write_private(self.path / IDENTITIES, text.encode())
         return after
 
-    def invite(self, name: str, out: Path, told: Mapping[str, bytes] | None = None) -> Member:
+    def invite(self, name: str, out: Path, told: Mapping[str, bytes] | None = None) -> InvitedMember:
         """Give a party its key, and write its invitation, which holds the only copy of that key."""
         parties = self.group.parties
-        require(name in parties, f"{name}: is no party of this group; its parties are {', '.join(parties)}")
+        require(
+            name in parties,
+            "party.unknown",
+            f"is no party of this group; its parties are {', '.join(parties)}",
+            f"{name}",
+        )
         known = self.note_identities(told or {})
         others = {party: key for party, key in known.items() if party != name}
 
@@ -151,6 +169,6 @@ class SiloHome(Home):
 
         return service_members.enlist(self, name, out, lambda _: parties.index(name), invitation)
 
-    def revoke(self, name: str) -> Member:
+    def revoke(self, name: str) -> InvitedMember:
         """From now on nothing of this party's node is accepted; a new invitation lets the party in again."""
         return service_members.revoke(self, name, "silo")

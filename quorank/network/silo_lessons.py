@@ -1,4 +1,4 @@
-"""A party's side of a training: the instances that it learns from, one turn, and what it tells of held-out lists.
+"""A party's side of silo training: its instances, one turn of learning, and its metrics on held-out lists.
 
 A ranker of the validation is named fold·weights + weight, the last one by its weight. What leaves: how many instances
 there are, parameters after a turn, and sums over held-out lists; `silo_course` says what these reveal.
@@ -64,16 +64,20 @@ class Lessons:
         stage, turn, models, clients = table_of(head, "stage", "turn", "models", "clients")
         whole_numbers([stage], most=2)
         whole_numbers([turn], most=terms.training.length)
-        require([stage, turn] > list(last), "the coordinator asks to learn in a turn that is over")
+        require(
+            [stage, turn] > list(last),
+            "silo-message.turn",
+            "the coordinator asks to learn in a turn that is over",
+        )
         count = len(self.weights) * (self.folds if stage == VALIDATION else 1)
         whole_numbers(models, most=count)
         whole_numbers(clients, len(models), most=len(terms.parties))
-        require(models and len(set(models)) == len(models), _NOT_AGREED)
+        require(models and len(set(models)) == len(models), "silo-message.not-agreed", _NOT_AGREED)
         thetas = doubles(raw, len(models), n)
         out = np.empty_like(thetas)
         for at, (model, client) in enumerate(zip(models, clients, strict=True)):
             own = self._model(stage, model)
-            require(own.n_rows, _NOT_AGREED)
+            require(own.n_rows, "silo-message.not-agreed", _NOT_AGREED)
             out[at] = terms.training.learned(thetas[at], own, turn, client, self._draws)
         place = {"stage": stage, "turn": turn}
         return written(Record.LEARNED, place, out.astype("<f8")), [stage, turn]
@@ -85,6 +89,7 @@ class Lessons:
         whole_numbers(folds, most=max(self.folds, 1))
         require(
             self.folds and folds and len(set(folds)) == len(folds),
+            "silo-message.not-agreed",
             "the coordinator asks to judge what was not agreed",
         )
         thetas = doubles(raw, len(folds), len(self.weights), self.own.data.n_features)
@@ -96,7 +101,9 @@ class Lessons:
     def ranker(self, record: bytes) -> Doubles:
         """The weights that all parties end with."""
         head, (raw,) = read(record, 1)
-        require(head is None, "the ranker comes with something that was not agreed")
+        require(
+            head is None, "silo-message.not-agreed", "the ranker comes with something that was not agreed"
+        )
         return doubles(raw, self.own.data.n_features)
 
     def figures(self, theta: Doubles) -> Figures:

@@ -1,4 +1,4 @@
-"""The sealed lines of a party with the others, kept: a number is never used for two texts, and none is left out.
+"""Sealed channels of a party to the others, on disk: no envelope number is used twice, and none is left out.
 
 The counters are stored in the transaction that stores what was sealed or opened.
 """
@@ -43,6 +43,7 @@ class Lines:
         expected = self._counters[envelope.sender][1] + 1
         require(
             envelope.number == expected,
+            "silo-message.order",
             f"envelope {envelope.number} of {envelope.sender} came where {expected} was next; something was kept back",
         )
         text = line.open(envelope)

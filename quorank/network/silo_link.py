@@ -25,14 +25,14 @@ QUIET_SECONDS = 180.0
 """A party that has the ranker and was asked nothing for so long takes the session to be over."""
 
 
-class Answering(Protocol):
+class AnsweringParty(Protocol):
     """A party, as the loop needs it."""
 
     def answer(self, content: bytes) -> bytes | Declined:
         """What a question is answered with."""
 
 
-class Line(Protocol):
+class PartyLine(Protocol):
     """A line whose questions are waited for."""
 
     def wait(self, seconds: float) -> bytes | None:
@@ -85,8 +85,8 @@ def connect(bundle: SiloBundle, folder: Path) -> SiloLink:
 
 
 def take_part(
-    party: Answering,
-    line: Line,
+    party: AnsweringParty,
+    line: PartyLine,
     finished: Callable[[], bool],
     stop: Callable[[], bool],
     seen: Callable[[bytes | Declined | None], None],
@@ -101,6 +101,7 @@ def take_part(
         except EOFError:
             require(
                 finished(),
+                "silo-run.ended",
                 "the coordinator ended the session before this party had the ranker; ask its owner why",
             )
             return True

@@ -1,4 +1,4 @@
-"""A party between its coordinator's records: what it does with each, and what it has to say by itself.
+"""A party's reaction to each record of its coordinator, and what it sends by itself.
 
 Everything that a party says follows from what it keeps: its secrets, drawn once, the records that came, and its
 documents. Records come in order, and each is dealt with in one transaction together with what it calls for. So a party
@@ -48,7 +48,7 @@ NEW, GREETED, COUNTED, ASKED, LEARNING, FINISHED = range(6)
 """How far a party is: it has said hello, sent its tables, described its documents and asked, told what it learns from."""
 
 
-class Member:
+class SiloMember:
     """One party at work. It is thrown away when a transaction fails, and made anew from what is kept."""
 
     def __init__(
@@ -227,29 +227,49 @@ class Member:
             elif kind is Record.SUM:
                 self.hearing.take_sum(record)
             elif kind is Record.LEARN:
-                require(self.place == LEARNING, "the coordinator asks to learn before its time")
+                require(
+                    self.place == LEARNING,
+                    "silo-message.phase",
+                    "the coordinator asks to learn before its time",
+                )
                 learned, last = self.lessons.learn(record, self.store.note("learned", [0, -1]))
                 self.store.set_note("learned", last)
                 self._send(learned, SERVER)
             elif kind is Record.JUDGE:
                 judged = self.place == LEARNING and not self.store.note("judged", False)
-                require(judged, "the coordinator asks to judge rankers at another time than agreed")
+                require(
+                    judged,
+                    "silo-message.phase",
+                    "the coordinator asks to judge rankers at another time than agreed",
+                )
                 self.store.set_note("judged", True)
                 self._send(self.lessons.judge(record), SERVER)
             elif kind is Record.RANKER:
-                require(self.place == LEARNING, "the coordinator hands out a ranker before its time")
+                require(
+                    self.place == LEARNING,
+                    "silo-message.phase",
+                    "the coordinator hands out a ranker before its time",
+                )
                 self._end(record)
             else:
-                raise BadInput("the coordinator sent what only a party sends")
+                raise BadInput("silo-message.kind", "the coordinator sent what only a party sends")
             self.store.finish(SERVER)
 
     def _take(self, envelope: Envelope, raw: bytes) -> None:
         sender, kind = envelope.sender, envelope.kind
-        require(envelope.receiver == self.name, f"an envelope for {envelope.receiver} came to {self.name}")
-        require(sender in self.group.others(self.name), f"{sender} is no other party of this group")
+        require(
+            envelope.receiver == self.name,
+            "silo-message.receiver",
+            f"an envelope for {envelope.receiver} came to {self.name}",
+        )
+        require(
+            sender in self.group.others(self.name),
+            "silo-message.sender",
+            f"{sender} is no other party of this group",
+        )
         if kind in (Kind.HELLO, Kind.CONTRIBUTION):
             out, _ = self.session.take(envelope)
-            require(not self.session.dropped, (self.session.dropped or [""])[-1])
+            require(not self.session.dropped, "silo-message.dropped", (self.session.dropped or [""])[-1])
             kept = frames.unpack(self.store.fact("agreement") or frames.pack([]))
             self.store.set_fact("agreement", frames.pack([*kept, raw]))
             for each in out:
@@ -263,7 +283,9 @@ class Member:
         elif kind is Kind.CATALOGUE:
             self.hearing.take_catalogue(sender, text)
         else:
-            raise BadInput(f"{sender} gives no answer: {Refuse.from_bytes(text, sender).reason}")
+            raise BadInput(
+                "silo-message.refused", f"{sender} gives no answer: {Refuse.from_bytes(text, sender).reason}"
+            )
 
     def _end(self, record: bytes) -> None:
         theta = self.lessons.ranker(record)

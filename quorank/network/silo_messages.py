@@ -57,7 +57,7 @@ class Record(IntEnum):
 
 
 @dataclass(frozen=True)
-class Message:
+class SiloMessage:
     """One way of one exchange."""
 
     number: int  # of the party that it is for or from
@@ -74,15 +74,19 @@ class Message:
         return text + _checksum(text)
 
     @classmethod
-    def from_bytes(cls, raw: bytes, *, to_party: bool) -> Message:
+    def from_bytes(cls, raw: bytes, *, to_party: bool) -> SiloMessage:
         """A message from its bytes; anything else is refused with a sentence that quotes nothing of it."""
-        require(_HEAD.size + _CHECKSUM <= len(raw) <= ROOM + PIECE, _MALFORMED)
+        require(_HEAD.size + _CHECKSUM <= len(raw) <= ROOM + PIECE, "silo-message.malformed", _MALFORMED)
         raw, checksum = raw[:-_CHECKSUM], raw[-_CHECKSUM:]
-        require(checksum == _checksum(raw), _MALFORMED)
+        require(checksum == _checksum(raw), "silo-message.malformed", _MALFORMED)
         magic, number, digest, have, start = _HEAD.unpack_from(raw)
-        require(magic == (_TO_PARTY if to_party else _TO_SERVER), _MALFORMED)
+        require(magic == (_TO_PARTY if to_party else _TO_SERVER), "silo-message.malformed", _MALFORMED)
         parts = frames.unpack(raw[_HEAD.size :])
-        require(all(1 <= len(part) <= PIECE + 1 and part[0] in (0, 1) for part in parts), _MALFORMED)
+        require(
+            all(1 <= len(part) <= PIECE + 1 and part[0] in (0, 1) for part in parts),
+            "silo-message.malformed",
+            _MALFORMED,
+        )
         return cls(number, digest, have, start, tuple((bool(part[0]), part[1:]) for part in parts))
 
 
@@ -92,7 +96,11 @@ def _checksum(text: bytes) -> bytes:
 
 def cut(record: bytes) -> list[tuple[bool, bytes]]:
     """A record in pieces."""
-    require(len(record) <= MOST_RECORD, f"a record of {len(record):,} bytes is larger than {MOST_RECORD:,}")
+    require(
+        len(record) <= MOST_RECORD,
+        "silo-message.too-large",
+        f"a record of {len(record):,} bytes is larger than {MOST_RECORD:,}",
+    )
     starts = range(0, max(len(record), 1), PIECE)
     return [(at + PIECE >= len(record), record[at : at + PIECE]) for at in starts]
 
@@ -110,7 +118,7 @@ def enclosed(envelope: bytes) -> bytes:
 
 def kind_of(record: bytes) -> Record:
     """What a record is."""
-    require(record and record[0] in set(Record), _MALFORMED)
+    require(record and record[0] in set(Record), "silo-message.malformed", _MALFORMED)
     return Record(record[0])
 
 
@@ -123,31 +131,35 @@ def tag_of(record: bytes) -> str:
 def read(record: bytes, arrays: int = 0) -> tuple[Any, list[bytes]]:
     """The table of a record and the bytes of its arrays."""
     parts = frames.unpack(record[1:])
-    require(len(parts) == 1 + arrays and len(parts[0]) <= PIECE, _MALFORMED)
+    require(len(parts) == 1 + arrays and len(parts[0]) <= PIECE, "silo-message.malformed", _MALFORMED)
     try:
         return json.loads(parts[0]), parts[1:]
     except (ValueError, RecursionError):
-        raise BadInput(_MALFORMED) from None
+        raise BadInput("silo-message.malformed", _MALFORMED) from None
 
 
 def doubles(raw: bytes, *shape: int) -> Doubles:
     """Finite numbers of a shape."""
-    require(len(raw) == 8 * int(np.prod(shape)), _MALFORMED)
+    require(len(raw) == 8 * int(np.prod(shape)), "silo-message.malformed", _MALFORMED)
     found = np.frombuffer(raw, dtype="<f8").astype(np.float64).reshape(shape)
-    require(bool(np.isfinite(found).all()), "a message of a silo run holds a number that is not finite")
+    require(
+        bool(np.isfinite(found).all()),
+        "silo-message.not-finite",
+        "a message of a silo run holds a number that is not finite",
+    )
     return found
 
 
 def whole_numbers(value: object, count: int | None = None, least: int = 0, most: int = 2**31) -> list[int]:
     """A list of whole numbers within bounds."""
     if not isinstance(value, list) or (count is not None and len(value) != count):
-        raise BadInput(_MALFORMED)
-    require(all(type(n) is int and least <= n < most for n in value), _MALFORMED)
+        raise BadInput("silo-message.malformed", _MALFORMED)
+    require(all(type(n) is int and least <= n < most for n in value), "silo-message.malformed", _MALFORMED)
     return value
 
 
 def table_of(value: object, *names: str) -> Sequence[Any]:
     """The values of a table with exactly these names."""
     if not isinstance(value, dict) or set(value) != set(names):
-        raise BadInput(_MALFORMED)
+        raise BadInput("silo-message.malformed", _MALFORMED)
     return [value[name] for name in names]

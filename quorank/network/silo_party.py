@@ -27,8 +27,8 @@ from quorank.arrays import Doubles
 from quorank.errors import BadInput, require
 from quorank.network.declined import Declined, Refusal
 from quorank.network.silo_lessons import tells
-from quorank.network.silo_member import FINISHED, SERVER, Member
-from quorank.network.silo_messages import Message
+from quorank.network.silo_member import FINISHED, SERVER, SiloMember
+from quorank.network.silo_messages import SiloMessage
 from quorank.network.silo_secrets import kept_identity
 from quorank.network.silo_store import SiloStore
 from quorank.network.silo_terms import SiloTerms
@@ -62,7 +62,7 @@ class SiloParty:
         self._pins, self._consent, self._entropy, self._clock = pins, consent, entropy, clock
         self._mutex, self._closing = RLock(), False
         self._worker: Thread | None = None
-        self._member: Member | None = None
+        self._member: SiloMember | None = None
         self._failure: BaseException | None = None
         self.stopped: str | None = None  # why the run cannot go on at this party, for its owner
         self._store = SiloStore(self.folder, "party")
@@ -85,7 +85,9 @@ class SiloParty:
             kept = self._store.fact(what)
             require(
                 kept is None or kept == value,
-                f"{self.folder}: this folder was begun with {words}; choose another folder, or go back to those",
+                "folder.other-run",
+                f"this folder was begun with {words}; choose another folder, or go back to those",
+                f"{self.folder}",
             )
         with self._store.transaction():
             for what, (value, _) in facts.items():
@@ -158,7 +160,7 @@ class SiloParty:
         if not self._consent():
             raise Refusal("consent")
         try:
-            message = Message.from_bytes(content, to_party=True)
+            message = SiloMessage.from_bytes(content, to_party=True)
         except BadInput:
             raise Refusal("malformed") from None
         if message.digest != self._digest:
@@ -195,7 +197,7 @@ class SiloParty:
         """Do all that there is to do now; what fails is thrown away with its half-made state and tried again later."""
         try:
             if self._member is None:
-                self._member = Member(
+                self._member = SiloMember(
                     self._store,
                     self.folder,
                     self.name,

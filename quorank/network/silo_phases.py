@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from quorank.errors import require
-from quorank.network.silo_course import Course
+from quorank.network.silo_course import TrainingCourse
 from quorank.network.silo_messages import (
     Record,
     doubles,
@@ -59,7 +59,7 @@ class Phases:
         self._said: list[dict[str, int]] = table.get("said", [{} for _ in parties])
         ranker, course = table.get("ranker"), table.get("course")
         self.ranker = None if ranker is None else np.array(ranker)
-        self.course = None if course is None else Course.read(terms.training, course)
+        self.course = None if course is None else TrainingCourse.read(terms.training, course)
         self.relay = Relay(parties)
         for sender, receiver, kind, envelopes, size in table.get("traffic", []):
             self.relay.traffic[sender, receiver, Kind(kind)] = Traffic(envelopes, size)
@@ -139,7 +139,9 @@ class Phases:
             Record.TALLY: self._tallied,
             Record.KEPT: self._kept,
         }
-        require(kind in handlers, "a party sent what only a coordinator sends; it is refused")
+        require(
+            kind in handlers, "silo-message.kind", "a party sent what only a coordinator sends; it is refused"
+        )
         handlers[kind](number, record, put)
         tag = tag_of(record)
         self._said[number][tag] = self._said[number].get(tag, 0) + 1
@@ -164,7 +166,7 @@ class Phases:
             Kind.ANSWER: asked - counts[Kind.REFUSE],
             Kind.REFUSE: asked - counts[Kind.ANSWER],
         }
-        require(counts[envelope.kind] <= most[envelope.kind], _NOT_NOW)
+        require(counts[envelope.kind] <= most[envelope.kind], "silo-message.phase", _NOT_NOW)
         put(self.terms.number(receiver), enclosed(raw))
         others = len(self.terms.parties) - 1
         sent = sum(way.envelopes for (_, _, k), way in self.relay.traffic.items() if k is Kind.CONTRIBUTION)
@@ -172,10 +174,18 @@ class Phases:
             self.phase = STATISTICS
 
     def _masked(self, number: int, record: bytes, put: Put) -> None:
-        require(self.phase in (AGREEMENT, STATISTICS) and self._asks[number] is None, _NOT_NOW)
+        require(
+            self.phase in (AGREEMENT, STATISTICS) and self._asks[number] is None,
+            "silo-message.phase",
+            _NOT_NOW,
+        )
         head, (raw,) = read(record, 1)
         (asks,) = whole_numbers(table_of(head, "asks"), 1, most=MOST_QUESTIONS)
-        require(len(raw) == 4 * self._length, "the tables of a party have another size than agreed")
+        require(
+            len(raw) == 4 * self._length,
+            "silo-message.shape",
+            "the tables of a party have another size than agreed",
+        )
         own = np.frombuffer(raw, dtype="<u4").astype(np.uint32)
         self.total = own if self.total is None else self.total + own
         self._asks[number] = asks
@@ -185,7 +195,7 @@ class Phases:
         self._everyone(written(Record.SUM, {"asks": self._asks}, self.total.astype("<u4")), put)
 
     def _counted(self, number: int, record: bytes, put: Put) -> None:
-        require(self.phase == ASKING and self._rows[number] is None, _NOT_NOW)
+        require(self.phase == ASKING and self._rows[number] is None, "silo-message.phase", _NOT_NOW)
         head, _ = read(record)
         weights = max(1, len(self.terms.setting.augment.weights))
         kept, models, final = table_of(head, "kept", "models", "final")
@@ -201,7 +211,7 @@ class Phases:
             self._begin_training(0, put)
             return
         rows = [[own["models"][model] for model in self._models()] for own in self._rows]
-        self.phase, self.course = VALIDATION, Course.begin(self.terms.training, rows, self._features)
+        self.phase, self.course = VALIDATION, TrainingCourse.begin(self.terms.training, rows, self._features)
         self._ask_to_learn(put)
 
     def _used(self) -> list[int]:
@@ -218,7 +228,7 @@ class Phases:
     def _begin_training(self, weight: int, put: Put) -> None:
         self._weight, self.phase = weight, TRAINING
         rows = [[own["final"][weight]] for own in self._rows]
-        self.course = Course.begin(self.terms.training, rows, self._features)
+        self.course = TrainingCourse.begin(self.terms.training, rows, self._features)
         self._ask_to_learn(put)
 
     def _ask_to_learn(self, put: Put) -> None:
@@ -239,6 +249,7 @@ class Phases:
         course, place = self.course, table_of(head, "stage", "turn")
         require(
             course is not None and not course.done and place == [self.phase - VALIDATION, course.turn],
+            "silo-message.phase",
             _NOT_NOW,
         )
         assert course is not None
@@ -256,7 +267,7 @@ class Phases:
 
     def _tallied(self, number: int, record: bytes, put: Put) -> None:
         waits = self.phase == VALIDATION and self.course is not None and self.course.done
-        require(waits and self._tallies[number] is None, _NOT_NOW)
+        require(waits and self._tallies[number] is None, "silo-message.phase", _NOT_NOW)
         head, (gains, squares) = read(record, 2)
         (lists,) = whole_numbers(table_of(head, "lists"), 1)
         weights = self.terms.setting.augment.weights
@@ -268,6 +279,6 @@ class Phases:
         self._begin_training(weights.index(chosen_weight(weights, tallies)), put)
 
     def _kept(self, number: int, record: bytes, put: Put) -> None:
-        require(self.phase == END and not self._said[number].get("KEPT"), _NOT_NOW)
+        require(self.phase == END and not self._said[number].get("KEPT"), "silo-message.phase", _NOT_NOW)
         if all(said.get("KEPT") for n, said in enumerate(self._said) if n != number):
             self.phase = DONE

@@ -73,7 +73,7 @@ def _run(
         done = False
     except NetworkDown as error:
         log.write("engine_failed", round=service.turns[0])
-        raise BadInput(f"the engine does not stay up: {error}") from None
+        raise BadInput("engine.failed", f"the engine does not stay up: {error}") from None
     except BaseException:
         log.write("engine_failed", round=service.turns[0])
         raise

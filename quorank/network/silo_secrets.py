@@ -47,10 +47,12 @@ def kept_identity(folder: Path, name: str, entropy: Entropy = os.urandom) -> Ide
     try:
         private = path.read_bytes()
     except OSError as error:
-        raise BadInput(f"{path}: cannot be read ({error.strerror})") from None
+        raise BadInput("file.unreadable", f"cannot be read ({error.strerror})", f"{path}") from None
     require(
         len(private) == KEY,
-        f"{path}: this is no identity; restore it from a copy, or tell the others a new one",
+        "identity.damaged",
+        "this is no identity; restore it from a copy, or tell the others a new one",
+        f"{path}",
     )
     return Identity(name, private)
 

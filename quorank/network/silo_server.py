@@ -17,7 +17,7 @@ from pathlib import Path
 
 from quorank.arrays import Doubles
 from quorank.errors import BadInput, require
-from quorank.network.silo_messages import Message
+from quorank.network.silo_messages import SiloMessage
 from quorank.network.silo_phases import DONE, PHASES, Phases
 from quorank.network.silo_store import SiloStore
 from quorank.network.silo_terms import SiloTerms
@@ -30,13 +30,15 @@ class SiloServer:
 
     def __init__(self, folder: Path | None, terms: SiloTerms) -> None:
         self.terms, self._digest = terms, terms.digest()[:16]
-        self.refused: dict[str, int] = {}  # sentence → how often this process refused an answer with it
+        self.refused: dict[str, int] = {}  # code → how often this process refused an answer with it
         self._store = SiloStore(folder, NAME)
         try:
             known = self._store.fact("terms")
             require(
                 known is None or known == terms.digest(),
-                f"{folder}: this folder belongs to a run with other terms; choose another folder",
+                "folder.other-run",
+                "this folder belongs to a run with other terms; choose another folder",
+                f"{folder}",
             )
             with self._store.transaction():
                 self._store.set_fact("terms", terms.digest())
@@ -98,22 +100,26 @@ class SiloServer:
         """Take a party's answer; what must be refused raises BadInput and changes nothing."""
         number = self.terms.number(party)
         try:
-            message = Message.from_bytes(content, to_party=False)
+            message = SiloMessage.from_bytes(content, to_party=False)
             require(
-                message.number == number, "an answer of another party came in this one's place; it is refused"
+                message.number == number,
+                "silo-message.other-party",
+                "an answer of another party came in this one's place; it is refused",
             )
             require(
-                message.digest == self._digest, "an answer belongs to a run with other terms; it is refused"
+                message.digest == self._digest,
+                "silo-message.other-run",
+                "an answer belongs to a run with other terms; it is refused",
             )
             with self._store.transaction():
                 self._take(number, message)
         except BaseException as error:
             self._run = self._load()  # what was changed in memory is not on disk
             if isinstance(error, BadInput):
-                self.refused[str(error)] = self.refused.get(str(error), 0) + 1
+                self.refused[error.code] = self.refused.get(error.code, 0) + 1
             raise
 
-    def _take(self, number: int, message: Message) -> None:
+    def _take(self, number: int, message: SiloMessage) -> None:
         party, before = self.terms.parties[number], self._run.total
         places = self._store.places(party)
         for tag in self._store.take(party, message):

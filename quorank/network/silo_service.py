@@ -19,10 +19,10 @@ from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment import Experiment
 from quorank.files import write_whole
 from quorank.network import notices
-from quorank.network.driver import POLL
-from quorank.network.observe import EventLog, Figures, counted, reason_code
+from quorank.network.node_driver import POLL
+from quorank.network.observe import EventLog, Figures, add_refusals
 from quorank.network.service_files import RANKER, STATUS
-from quorank.network.service_members import Member, members
+from quorank.network.service_members import InvitedMember, members
 from quorank.network.silo_driver import SiloDriver
 from quorank.network.silo_gate import SiloGate
 from quorank.network.silo_home import SERVER, SiloHome
@@ -53,8 +53,8 @@ class SiloService:
     gate: SiloGate | None = field(default=None, init=False)
     metrics_port: int | None = field(default=None, init=False)
     state: str = field(default="starting", init=False)
-    _refused: dict[str, int] = field(default_factory=dict, init=False)  # by sentence, at the gate
-    _known: dict[str, int] = field(default_factory=dict, init=False)  # by sentence, already logged
+    _refused: dict[str, int] = field(default_factory=dict, init=False)  # by code, at the gate
+    _known: dict[str, int] = field(default_factory=dict, init=False)  # by code, already logged
     _done: int = field(default=0, init=False)  # turns, when last looked at
     _written: float = field(default=-math.inf, init=False)
     _away: float | None = field(default=None, init=False)  # since when the engine is not there
@@ -73,16 +73,16 @@ class SiloService:
         """Turns of the training that are done, and how many there are."""
         return self.server.turns
 
-    def admit(self, known: Sequence[Member]) -> None:
+    def admit(self, known: Sequence[InvitedMember]) -> None:
         """Called when the list of members has changed."""
         self.figures.invited = sum(member.admitted for member in known)
         if self.gate is not None:
             self.gate.admit(known)
 
-    def refuse(self, sentence: str) -> None:
+    def refuse(self, error: BadInput) -> None:
         """Called for what the gate refuses."""
-        self._refused[sentence] = self._refused.get(sentence, 0) + 1
-        self.log.write("reply_refused", round=self.turns[0], reason=reason_code(sentence))
+        self._refused[error.code] = self._refused.get(error.code, 0) + 1
+        self.log.write("reply_refused", round=self.turns[0], reason=error.code)
 
     def play(
         self,
@@ -150,7 +150,7 @@ class SiloService:
             self.publish()
 
     def _seen(self, server: SiloServer) -> None:
-        """Log the turns that were made and what was refused since the last look; sentences become codes."""
+        """Log the turns that were made and what was refused since the last look."""
         now, (done, _) = self.clock(), self.turns
         if done > self._done:
             self._timed(now, done)
@@ -160,9 +160,9 @@ class SiloService:
                 sent_bytes=0 if gate is None else gate.sent, received_bytes=0 if gate is None else gate.came,
             )  # fmt: skip
             self._done = done
-        for sentence, count in server.refused.items():
-            for _ in range(count - self._known.get(sentence, 0)):
-                self.log.write("reply_refused", round=done, reason=reason_code(sentence))
+        for code, count in server.refused.items():
+            for _ in range(count - self._known.get(code, 0)):
+                self.log.write("reply_refused", round=done, reason=code)
         self._known = dict(server.refused)
 
     def _timed(self, now: float, done: int) -> None:
@@ -180,10 +180,7 @@ class SiloService:
         figures.rounds, figures.rounds_planned = self.turns
         figures.cohort, waited = 0 if self.server.done else len(parties), self.waited()
         figures.waiting = [number for number, name in enumerate(parties) if name in waited]
-        sentences = dict(self.server.refused)
-        for sentence, count in self._refused.items():
-            sentences[sentence] = sentences.get(sentence, 0) + count
-        figures.refused = counted(sentences)
+        figures.refused = add_refusals(self.server.refused, self._refused)
         if gate is not None:
             figures.sent_bytes, figures.received_bytes = gate.sent, gate.came
             there = gate.present()

@@ -20,7 +20,7 @@ from typing import Any
 
 from quorank.errors import BadInput, require
 from quorank.network.private_file import lock, make_folder
-from quorank.network.silo_messages import MOST_RECORD, ROOM, Message, cut, tag_of
+from quorank.network.silo_messages import MOST_RECORD, ROOM, SiloMessage, cut, tag_of
 
 VERSION = 1
 APPLICATION = 0x51524E53
@@ -71,7 +71,9 @@ class SiloStore:
                 empty = database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
                 require(
                     (empty and marks == [0, 0]) or marks == [APPLICATION, VERSION],
-                    f"{self.path}: this is no file of a silo run, or one of another version; choose another folder",
+                    "file.other-kind",
+                    "this is no file of a silo run, or one of another version; choose another folder",
+                    f"{self.path}",
                 )
                 database.execute("PRAGMA journal_mode = WAL")
                 database.execute(f"PRAGMA synchronous = {SYNCHRONOUS}")
@@ -97,7 +99,9 @@ class SiloStore:
             code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
             if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR):
                 raise BadInput(
-                    f"{self.path}: the file is damaged; restore the folder from a copy, or begin the run anew"
+                    "file.damaged",
+                    "the file is damaged; restore the folder from a copy, or begin the run anew",
+                    f"{self.path}",
                 ) from None
             number = errno.ENOSPC if code == sqlite3.SQLITE_FULL else errno.EIO
             raise OSError(number, os.strerror(number), str(self.path)) from None
@@ -182,7 +186,7 @@ class SiloStore:
             sent += 1
         self._set_places(peer, came, done, sent, heard)
 
-    def message(self, peer: str, number: int, digest: bytes) -> Message:
+    def message(self, peer: str, number: int, digest: bytes) -> SiloMessage:
         """What is to be told a peer now: as much as fits, from the first piece on that it has not said it has."""
         came, _, _, first = self.places(peer)
         room, last = ROOM, first - 1
@@ -201,14 +205,16 @@ class SiloStore:
             first,
             last,
         )
-        return Message(number, digest, came, first, tuple((bool(ends), bytes(part)) for ends, part in found))
+        return SiloMessage(
+            number, digest, came, first, tuple((bool(ends), bytes(part)) for ends, part in found)
+        )
 
     def waiting(self, peer: str) -> int:
         """Pieces that the peer has not said it has."""
         _, _, sent, heard = self.places(peer)
         return sent - heard
 
-    def take(self, peer: str, message: Message) -> list[str]:
+    def take(self, peer: str, message: SiloMessage) -> list[str]:
         """Take a message in; returns the tags of the records that the peer is now known to have.
 
         `BadInput` where it does not fit what both have said before: then one of them has lost its folder.
@@ -216,6 +222,7 @@ class SiloStore:
         came, done, sent, heard = self.places(peer)
         require(
             message.have <= sent and message.start <= came,
+            "silo-message.out-of-step",
             f"{peer} speaks of what was never said; its folder, or this one, is not the one that the run began with",
         )
         delivered: list[str] = []
@@ -236,7 +243,11 @@ class SiloStore:
                 came += 1
         self._set_places(peer, came, done, sent, heard)
         (kept,) = self.rows("SELECT coalesce(sum(length(content)), 0) FROM coming WHERE peer = ?", peer)[0]
-        require(kept <= MOST_RECORD + ROOM or self.next(peer), f"{peer} sends a record that is too large")
+        require(
+            kept <= MOST_RECORD + ROOM or self.next(peer),
+            "silo-message.too-large",
+            f"{peer} sends a record that is too large",
+        )
         return delivered
 
     def place(self, peer: str) -> int:

@@ -44,20 +44,27 @@ class SiloTerms:
     def __post_init__(self) -> None:
         require(
             0 < len(self.run) <= 200,
+            "run.name",
             f"a run is named by 1 to 200 letters, got {len(self.run)} of them; rename it",
         )
         self.group()
         require(
             isinstance(self.setting.training, Descent),
-            "setting.training: clicks are simulated in one process; over a network train with round-robin or averaging",
+            "option.conflict",
+            "clicks are simulated in one process; over a network train with round-robin or averaging",
+            "setting.training",
         )
         require(
             isinstance(self.setting.labels, Judged),
-            "setting.labels: a reference rank over all parties' documents is known to nobody; take judged",
+            "option.conflict",
+            "a reference rank over all parties' documents is known to nobody; take judged",
+            "setting.labels",
         )
         require(
             self.seed is None or 0 <= self.seed < 2**64,
-            f"seed must be a whole number from 0 to 2^64 − 1, got {self.seed}",
+            "value.out-of-range",
+            f"must be a whole number from 0 to 2^64 − 1, got {self.seed}",
+            "seed",
         )
 
     def group(self) -> Group:
@@ -74,6 +81,7 @@ class SiloTerms:
         """The place of a party in the group."""
         require(
             party in self.parties,
+            "party.unknown",
             f"{party} is no party of this run; its parties are {', '.join(self.parties)}",
         )
         return self.parties.index(party)
@@ -102,23 +110,36 @@ class SiloTerms:
     @classmethod
     def read(cls, table: object) -> SiloTerms:
         """From such a table; every mistake is a sentence."""
-        require(isinstance(table, Mapping), "terms: expected a table; ask for a new invitation")
+        require(
+            isinstance(table, Mapping),
+            "terms.malformed",
+            "expected a table; ask for a new invitation",
+            "terms",
+        )
         assert isinstance(table, Mapping)
         require(
             table.get("version") == VERSION,
-            f"terms: of version {table.get('version')}, and this Quorank reads {VERSION}; install the same version as the "
+            "terms.version",
+            f"of version {table.get('version')}, and this Quorank reads {VERSION}; install the same version as the "
             "coordinator",
+            "terms",
         )
         known = ("version", "run", "parties", "seed", "protocol", "setting")
         for key in table:
             require(
                 key in known,
-                f"terms.{key}: unknown key {key!r}{suggest(key, known)}; known: {', '.join(known)}",
+                "key.unknown",
+                f"unknown key {key!r}{suggest(key, known)}; known: {', '.join(known)}",
+                f"terms.{key}",
             )
         parties, seed = table.get("parties"), table.get("seed")
         sound = isinstance(table.get("run"), str) and (seed is None or type(seed) is int)
         if not sound or not isinstance(parties, list | tuple) or not all(isinstance(p, str) for p in parties):
-            raise BadInput("terms: something is missing or of the wrong kind; ask for a new invitation")
+            raise BadInput(
+                "terms.malformed",
+                "something is missing or of the wrong kind; ask for a new invitation",
+                "terms",
+            )
         try:
             return cls(
                 table["run"],
@@ -128,7 +149,7 @@ class SiloTerms:
                 seed,
             )
         except BadInput as error:
-            raise BadInput(f"terms: {error}") from None
+            raise error.at("terms") from None
 
 
 def read_protocol(table: object, where: str = "protocol") -> Protocol:
@@ -156,8 +177,10 @@ def read_setting(table: object, where: str = "setting") -> Setting:
     for name in fields:
         require(
             name in _NUMBERS,
-            f"{where}.{name}: unknown key {name!r}{suggest(name, _NUMBERS)}; known: {', '.join(_NUMBERS)}, labels, "
+            "key.unknown",
+            f"unknown key {name!r}{suggest(name, _NUMBERS)}; known: {', '.join(_NUMBERS)}, labels, "
             "training, lists, augment, features",
+            f"{where}.{name}",
         )
     return replace(read_fields(Setting, fields, where), **values)  # type: ignore[type-var]
 
@@ -165,9 +188,9 @@ def read_setting(table: object, where: str = "setting") -> Setting:
 def _fields(table: object, where: str, kind: str | None) -> dict[str, Any]:
     """The entries of a table, without the word that names its kind."""
     if not isinstance(table, Mapping):
-        raise BadInput(f"{where}: expected a table, got {table!r}")
+        raise BadInput("value.wrong-type", f"expected a table, got {table!r}", f"{where}")
     fields = dict(table)
     if kind is not None:
         named = fields.pop("kind", kind)
-        require(named == kind, f"{where}.kind: expected {kind!r}, got {named!r}")
+        require(named == kind, "value.wrong-type", f"expected {kind!r}, got {named!r}", f"{where}.kind")
     return fields

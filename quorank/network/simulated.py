@@ -34,23 +34,31 @@ def check(experiment: Experiment) -> None:
     federation = experiment.federation
     require(
         federation.attack is None,
-        "attack: attackers collude, so they are simulated in process only; run without --engine, or without [attack]",
+        "option.conflict",
+        "attackers collude, so they are simulated in process only; run without --engine, or without [attack]",
+        "attack",
     )
     require(
         isinstance(federation.personal, SharedRanker),
-        "federation.personal: personal parameters are kept by simulated clients in process only; run without --engine, "
+        "option.conflict",
+        "personal parameters are kept by simulated clients in process only; run without --engine, "
         'or with personal = "shared"',
+        "federation.personal",
     )
     privacy: Any = federation.privacy
     if isinstance(privacy, SecureSum) or getattr(privacy, "sum", "") == "secure":
         require(
             privacy.dropouts == 0.0,
-            "privacy.dropouts: clients leave by lot in process only; run without --engine, or with dropouts = 0",
+            "option.conflict",
+            "clients leave by lot in process only; run without --engine, or with dropouts = 0",
+            "privacy.dropouts",
         )
         require(
             isinstance(privacy, SecureSum) or privacy.noise_by == "clients",
-            "privacy.noise_by: on a network the noise of secure sums is drawn by the clients; run without --engine, or "
+            "option.conflict",
+            "on a network the noise of secure sums is drawn by the clients; run without --engine, or "
             'with noise_by = "clients"',
+            "privacy.noise_by",
         )
 
 
@@ -139,7 +147,7 @@ class SimulatedClients:
         task = wire.decode_task(content)
         clients = np.array(task.clients, dtype=np.int64)
         known = len(clients) > 0 and int(clients.max()) < self.simulator.federation.clients
-        require(known, "the task asks for clients that this experiment does not have")
+        require(known, "task.unknown-client", "the task asks for clients that this experiment does not have")
         with self._lock:
             replies = self.simulator.replies(task, clients)
             self._keep(task)
@@ -156,6 +164,10 @@ class SimulatedClients:
 
         found: Any = self.simulator.mechanism
         mechanism = found.mechanism if isinstance(found, _Keeping) else found
-        require(isinstance(mechanism, IntegerSums), "this experiment's privacy is no secure sum")
+        require(
+            isinstance(mechanism, IntegerSums),
+            "secure-sum.none",
+            "this experiment's privacy is no secure sum",
+        )
         assert isinstance(mechanism, IntegerSums)
         return SimulatedMembers(self.simulator, mechanism, self._keep)

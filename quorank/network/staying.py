@@ -1,4 +1,4 @@
-"""A coordinator whose rounds are done and that stays: it tells devices so, and clients can still leave.
+"""A coordinator after its last round: it tells devices that the run is over, and clients can still leave.
 
 Whoever comes is told that all is over, and answers that by its request to leave if it has one. Then the ranker is built
 again, as between two rounds (`leaving_desk`): that takes the devices of the others, so while a request is open nobody is
@@ -42,7 +42,7 @@ class Staying:
             try:
                 self._attend()
                 for arrival in driver.transport.pull():
-                    driver.heard(arrival)
+                    driver.without_notices(arrival)
             except Interrupted:
                 return
             except OSError as error:  # a full disk: the request stays open
@@ -75,6 +75,6 @@ def say_goodbye(driver: Driver, stop: Callable[[], bool], seconds: float) -> Non
     end = time.monotonic() + seconds
     while open_ and time.monotonic() < end and not stop():
         for arrival in driver.transport.pull():
-            driver.heard(arrival)
+            driver.without_notices(arrival)
             open_.discard(arrival.id)
         time.sleep(driver.poll)

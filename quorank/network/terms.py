@@ -57,22 +57,28 @@ class Terms:
     def __post_init__(self) -> None:
         require(
             0 < len(self.run) <= 200,
+            "run.name",
             f"a run is named by 1 to 200 letters, got {len(self.run)} of them; rename it",
         )
         require(
             isinstance(self.learner, PDGD),
+            "option.conflict",
             f"devices learn with pdgd, and this run uses {getattr(self.learner, 'kind', self.learner)}",
         )
         for name in _NUMBERS:
             value, least = getattr(self, name), 0 if name in ("client", "keep_every") else 1
-            require(least <= value < 2**31, f"{name} must be at least {least}, got {value}")
+            require(
+                least <= value < 2**31, "value.out-of-range", f"must be at least {least}, got {value}", name
+            )
         if self.report_epsilon != 0.0:
             FigureResponse(self.report_epsilon)
             masked = isinstance(self.privacy, SecureSum) or getattr(self.privacy, "sum", "plain") == "secure"
             require(
                 not masked,
-                "reports: a secure sum carries updates and nothing else; leave --report-epsilon out, or choose another "
+                "option.conflict",
+                "a secure sum carries updates and nothing else; leave --report-epsilon out, or choose another "
                 "privacy",
+                "reports",
             )
 
     @cached_property
@@ -122,12 +128,19 @@ class Terms:
     @classmethod
     def read(cls, table: object) -> Terms:
         """From such a table; every mistake is a sentence."""
-        require(isinstance(table, Mapping), "terms: expected a table; ask for a new invitation")
+        require(
+            isinstance(table, Mapping),
+            "terms.malformed",
+            "expected a table; ask for a new invitation",
+            "terms",
+        )
         assert isinstance(table, Mapping)
         require(
             table.get("version") in (VERSION, REPORTING),
-            f"terms: of version {table.get('version')}, and this Quorank reads {VERSION} and {REPORTING}; install the same "
+            "terms.version",
+            f"of version {table.get('version')}, and this Quorank reads {VERSION} and {REPORTING}; install the same "
             "version as the coordinator",
+            "terms",
         )
         try:
             values: dict[str, Any] = {name: _whole(table[name]) for name in _NUMBERS}
@@ -137,10 +150,12 @@ class Terms:
             return cls(run=str(table["run"]), **values, setting=setting, report_epsilon=reports)
         except (KeyError, TypeError, ValueError):
             raise BadInput(
-                "terms: something is missing or of the wrong kind; ask for a new invitation"
+                "terms.malformed",
+                "something is missing or of the wrong kind; ask for a new invitation",
+                "terms",
             ) from None
         except BadInput as error:
-            raise BadInput(f"terms: {error}") from None
+            raise error.at("terms") from None
 
     @classmethod
     def of(
@@ -156,10 +171,13 @@ class Terms:
         federation = experiment.federation
         require(
             0 <= client < federation.clients,
-            f"--client {client}: the experiment has clients 0 to {federation.clients - 1}",
+            "value.out-of-range",
+            f"the experiment has clients 0 to {federation.clients - 1}",
+            f"--client {client}",
         )
         require(
             isinstance(federation.learner, PDGD),
+            "option.conflict",
             f"devices learn with pdgd, and this run uses {federation.learner.kind}",
         )
         assert isinstance(federation.learner, PDGD)

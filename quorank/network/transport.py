@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from quorank.errors import require
+from quorank.errors import require_range
 
 LOST = "the message was lost on its way"
 FAILED = "the node could not answer"
@@ -78,8 +78,8 @@ class Memory:
     _now: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        require(0.0 <= self.loss < 1.0, f"loss must be at least 0 and below 1, got {self.loss}")
-        require(0.0 <= self.duplicates <= 1.0, f"duplicates must be from 0 to 1, got {self.duplicates}")
+        require_range("loss", self.loss, least=0.0, below=1.0)
+        require_range("duplicates", self.duplicates, least=0.0, most=1.0)
         self.present = set(self.names)
         self._random = np.random.default_rng(self.seed)
 

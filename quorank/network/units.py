@@ -32,7 +32,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9._/+:\[\]-]+")
 def render(home: Home, name: str) -> str:
     """One of the files, for this folder."""
     known = dict.fromkeys((*FILES, *SILO_FILES))
-    require(name in known, f"{name}: there are {', '.join(known)}")
+    require(name in known, "template.unknown", f"there are {', '.join(known)}", f"{name}")
     settings, folder = home.settings, home.path
     host = settings.host if ":" not in settings.host else f"[{settings.host}]"
     values = {
@@ -48,8 +48,9 @@ def render(home: Home, name: str) -> str:
     for key, value in [*values.items(), *(("command", word) for word in command)]:
         require(
             _PLAIN.fullmatch(value),
-            f"{key.lower()} {value!r}: blanks, quotes and the like do not go into configuration files; choose a folder "
-            "without them",
+            "value.not-plain",
+            "blanks, quotes and the like do not go into configuration files; choose a folder without them",
+            f"{key.lower()} {value!r}",
         )
     values |= {"CALLS": "|".join(CALLS), "STATE": _state(folder), "QUORANK": " ".join(command)}
     values["HARDENING"] = _hardening([folder, Path(command[0])])
@@ -60,8 +61,15 @@ def render(home: Home, name: str) -> str:
 def write(home: Home, out: Path, names: Sequence[str] = FILES) -> list[Path]:
     """All of these files, into a folder."""
     texts = {name: render(home, name) for name in names}
-    require(out.is_dir() or not out.exists(), f"{out}: this is a file; expected a directory")
-    require(out.absolute().parent.is_dir(), f"{out}: the directory {out.absolute().parent} does not exist")
+    require(
+        out.is_dir() or not out.exists(), "folder.is-file", "this is a file; expected a directory", f"{out}"
+    )
+    require(
+        out.absolute().parent.is_dir(),
+        "folder.missing",
+        f"the directory {out.absolute().parent} does not exist",
+        f"{out}",
+    )
     out.mkdir(exist_ok=True)
     return [write_whole(out / name, text) for name, text in texts.items()]
 

@@ -15,7 +15,7 @@ from quorank.errors import BadInput
 from quorank.federation import Federation, Sampled
 from quorank.federation.asynchronous import Asynchronous
 from quorank.network import asynchronous_run, loopback
-from quorank.network.driver import Driver, Shared
+from quorank.network.driver import Driver, SharedNodes
 from quorank.network.simulated import SimulatedClients
 from quorank.network.transport import Memory
 
@@ -45,7 +45,7 @@ def here(tmp_path, monkeypatch):
             clients, random = SimulatedClients.playing(experiment, folder), np.random.default_rng(1)
             transport = Memory(lambda _, content: clients.respond(content), NAMES)
             transport.delay = lambda name: (1 + NAMES.index(name)) * random.exponential()
-            driver = Driver(transport, Shared(NAMES), poll=0.0, patience=60.0, stop=stop)
+            driver = Driver(transport, SharedNodes(NAMES), poll=0.0, patience=60.0, stop=stop)
             yield driver.round
 
         return bring_up
@@ -118,7 +118,7 @@ def test_replies_are_a_share_of_the_cohort() -> None:
     assert Asynchronous.of(0.25, Federation(40, participation=Sampled(8))).replies == 2
     assert Asynchronous.of(0.001, Federation(40)).replies == 1
     for share in (0.0, -0.1, 1.1, float("nan")):
-        with pytest.raises(BadInput, match="share"):
+        with pytest.raises(BadInput, match="asynchronous: must be above 0 and at most 1"):
             Asynchronous.of(share, Federation(40))
 
 

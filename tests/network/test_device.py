@@ -87,9 +87,9 @@ def test_the_next_update_starts_from_the_ranker_of_all(tiny_collection, tmp_path
         device.answer(task_of(simulator, 0, theta))
         search(device, user, times)
         assert device.turn == (0, times % 3)
-        here = device.rank(rows)._scores
+        here = device.rank(rows).scores
         device.store.close()
-        there = device_of(simulator, tmp_path / str(times)).rank(rows)._scores
+        there = device_of(simulator, tmp_path / str(times)).rank(rows).scores
         assert np.array_equal(here, there)
         scores.append(here)
     assert np.array_equal(scores[0], scores[2])
@@ -335,7 +335,7 @@ def test_what_leaves_holds_none_of_the_rows_clicks_or_texts(privacy, tiny_collec
         device.record(shown, clicks, query=f"secret question {number}")
         private += [piece for value in rows.ravel().tolist() for piece in pieces(value)]
         private += [clicks.tobytes(), shown.order.tobytes(), f"secret question {number}".encode(), b"secret"]
-        private += [piece for value in shown._scores.tolist() for piece in pieces(value)]
+        private += [piece for value in shown.scores.tolist() for piece in pieces(value)]
     stored = b"".join(path.read_bytes() for path in tmp_path.iterdir())
     assert b"secret question 1" in stored  # the application asked for it
     reply = device.answer(task)
@@ -467,9 +467,9 @@ def test_lists_of_an_older_ranker_weigh_as_they_were_drawn(step, tiny_collection
     assert device.store.ranker.round == 2
     local, pairs = new.copy(), 0
     for one in interactions:
-        x, order = one.shown._padded[:, : len(old)].astype(float), one.shown.order.tolist()
+        x, order = one.shown.padded_features[:, : len(old)].astype(float), one.shown.order.tolist()
         at = new if step == "batch" else local
-        then, now, gradient = one.shown._scores.astype(float), x @ at, np.zeros(len(old))
+        then, now, gradient = one.shown.scores.astype(float), x @ at, np.zeros(len(old))
         clicked = np.flatnonzero(one.clicks)
         last = min(clicked[-1] + 1, len(order) - 1) if len(clicked) else -1
         for a in range(last + 1):

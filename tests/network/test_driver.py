@@ -18,7 +18,8 @@ from quorank.federation.rules.krum import Krum
 from quorank.learning import Evolution, Simulation
 from quorank.metrics.evaluator import Evaluator
 from quorank.network import frames
-from quorank.network.driver import OTHER_CLIENT, Driver, Own, Shared, Stopped, drive
+from quorank.network.driver import Driver, Own, SharedNodes, drive
+from quorank.network.node_driver import Stopped
 from quorank.network.simulated import Keeper, SimulatedClients
 from quorank.network.transport import BUSY, FAILED, Arrival, Failure, Memory
 from quorank.privacy import ClippedGaussian, RandomisedResponse
@@ -79,7 +80,7 @@ def answering(simulator, tmp_path):
 
 def driver_of(transport, ticks, assignment=None, **options) -> Driver:
     options.setdefault("patience", 3.0)
-    return Driver(transport, assignment or Shared(NAMES), clock=ticks, sleep=ticks.sleep, **options)
+    return Driver(transport, assignment or SharedNodes(NAMES), clock=ticks, sleep=ticks.sleep, **options)
 
 
 def in_process(simulator) -> bytes:
@@ -132,7 +133,7 @@ def test_no_network_is_so_bad_that_it_changes_a_bit(
         (transport.leave if name in transport.present else transport.come)(name)
 
     coordinator = coordinator_of(simulator, ticks)
-    drive(coordinator, driver_of(transport, ticks, Shared(names), tend=come_and_go))
+    drive(coordinator, driver_of(transport, ticks, SharedNodes(names), tend=come_and_go))
     assert coordinator.state.theta.tobytes() == in_process(simulator)
 
 
@@ -157,14 +158,14 @@ def test_a_node_that_dies_in_a_round_is_played_by_the_others(tiny_collection, tm
 
 
 def test_clients_are_played_by_their_own_node_while_it_is_there() -> None:
-    shared = Shared(("a", "b", "c"))
+    shared = SharedNodes(("a", "b", "c"))
     assert [shared.node(client, 0, {"a", "b", "c"}) for client in range(5)] == ["a", "b", "c", "a", "b"]
     assert shared.node(1, 0, {"a", "c"}) in {"a", "c"}
     assert {shared.node(1, turn, {"a", "b", "c"}) for turn in (1, 2, 3)} == {"a", "b", "c"}
     assert shared.node(1, 0, set()) is None
     assert shared.node(1, 0, {"stranger"}) is None
     with pytest.raises(BadInput, match="at least one node"):
-        Shared(())
+        SharedNodes(())
 
 
 def test_a_node_that_only_fails_costs_nothing_but_time(tiny_collection, tmp_path) -> None:
@@ -363,7 +364,7 @@ def test_asynchronous_rounds_learn_what_synchronous_ones_do() -> None:
             rules=rules,
             clock=ticks,
         )
-        driver, done = driver_of(transport, ticks, Shared(names), patience=20.0), 0
+        driver, done = driver_of(transport, ticks, SharedNodes(names), patience=20.0), 0
         while done < 4 * clients * rounds:
             done += driver.round(coordinator).interactions
             ages += [coordinator.state.round - round_ - 1 for _, round_ in coordinator._counted]
@@ -430,7 +431,7 @@ def test_a_device_speaks_for_itself_alone(tiny_collection, tmp_path) -> None:
     coordinator = coordinator_of(simulator, ticks, rules=rules)
     report = driver_of(Memory(answer, list(own.values())), ticks, Own(own)).round(coordinator)
     assert report.participants == CLIENTS - 1
-    assert coordinator.refused == {OTHER_CLIENT: 1}
+    assert coordinator.refused == {"reply.other-client": 1}
     assert report.update_norm < 5.0
 
 

@@ -15,8 +15,9 @@ from quorank.experiments.documents import parse_document, set_values
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.run_directory import load_checkpoint
 from quorank.experiments.runner import Runner, run_experiment
-from quorank.network.driver import Driver, Shared, Stopped
+from quorank.network.driver import Driver, SharedNodes
 from quorank.network.loopback import flower
+from quorank.network.node_driver import Stopped
 from quorank.network.simulated import SimulatedClients
 from quorank.network.transport import FAILED, Failure, Memory
 
@@ -53,7 +54,7 @@ def memory(experiment, *, answer=None, tend=None, **faults):
     def bring_up(runner, folder, stop):
         clients = SimulatedClients.playing(experiment, folder)
         transport = Memory(answer or (lambda _, content: clients.respond(content)), NAMES, **faults)
-        driver = Driver(transport, Shared(NAMES), poll=0.0, patience=0.05, stop=stop, tend=tend)
+        driver = Driver(transport, SharedNodes(NAMES), poll=0.0, patience=0.05, stop=stop, tend=tend)
         yield driver.round
 
     return bring_up
@@ -158,7 +159,7 @@ def test_the_package_must_be_there_and_of_a_known_version(monkeypatch) -> None:
         with pytest.raises(BadInput, match=r"works with flwr>=1\.41,<1\.43"):
             flower(experiment_of(), 2)
     for nodes in (0, 101):
-        with pytest.raises(BadInput, match="--nodes must be from 1 to 100"):
+        with pytest.raises(BadInput, match="--nodes: must be at least 1 and at most 100"):
             flower(experiment_of(), nodes)
 
 

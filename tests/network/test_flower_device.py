@@ -30,7 +30,7 @@ from quorank.network.flower_device import ENGINE, EXECUTOR, NODE, FlowerLink, co
 from quorank.network.leaving import receipt_of
 from quorank.network.link import take_part
 from quorank.network.private_store import PrivateStore
-from quorank.network.rehearsal import Rehearsal
+from quorank.network.rehearsal import JoinRehearsal
 
 KEYS = node_keys()
 IDLE = "import time; time.sleep(600)"
@@ -275,7 +275,7 @@ def test_two_devices_one_is_restarted_and_nothing_is_lost_or_counted_twice(tmp_p
     file, home = tmp_path / "small.toml", tmp_path / "coordinator"
     file.write_text(FILE)
     home.mkdir()
-    rehearsals = [Rehearsal(file, client) for client in range(2)]
+    rehearsals = [JoinRehearsal(file, client) for client in range(2)]
     simulator = rehearsals[0].simulator
 
     def made() -> Coordinator:

@@ -16,7 +16,7 @@ from quorank.experiments.runner import Runner
 from quorank.federation.asynchronous import Asynchronous
 from quorank.federation.coordinator import Coordinator, Rules
 from quorank.network.certificates import Authority, node_keys, write_private
-from quorank.network.driver import Driver, Shared, drive
+from quorank.network.driver import Driver, SharedNodes, drive
 from quorank.network.loopback import worker_command
 from quorank.network.processes import free_ports
 
@@ -87,7 +87,7 @@ def test_whatever_is_killed_in_a_round_the_ranker_is_the_simulator_s(runner, net
             faults[coordinator.state.round]()
         network.tend()
 
-    driver = Driver(network.transport, Shared(network.names), tend=tend)
+    driver = Driver(network.transport, SharedNodes(network.names), tend=tend)
     drive(coordinator, driver)
     assert done == list(range(ROUNDS))
     runner.run()
@@ -125,7 +125,7 @@ def test_a_wrong_authority_and_an_unknown_key_are_refused(network, tmp_path) -> 
 def test_asynchronous_rounds_go_over_the_network(runner, network) -> None:
     rules = Rules(asynchronous=Asynchronous(replies=5))
     coordinator = coordinator_of(runner, rounds=2, rules=rules)
-    driver = Driver(network.transport, Shared(network.names), tend=network.tend)
+    driver = Driver(network.transport, SharedNodes(network.names), tend=network.tend)
     reports = drive(coordinator, driver)
     assert all(report.participants >= 5 for report in reports)
     assert not coordinator.refused

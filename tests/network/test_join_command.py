@@ -30,7 +30,7 @@ from quorank.network.certificates import node_keys
 from quorank.network.leaving import LEFT
 from quorank.network.link import Direct
 from quorank.network.private_store import PrivateStore
-from quorank.network.rehearsal import FOLDER, Rehearsal
+from quorank.network.rehearsal import FOLDER, JoinRehearsal
 from quorank.network.terms import Terms
 
 SMALL = """\
@@ -125,7 +125,7 @@ def test_a_rehearsal_comes_to_the_run_s_bits_in_several_sittings(here, monkeypat
     state = runner.simulator.initial()
     for _ in range(6):
         state, _ = runner.experiment.federation.round(state, runner.simulator.gather(state))
-    coordinator = Rehearsal(here / "small.toml", 3).link(here / "device").coordinator
+    coordinator = JoinRehearsal(here / "small.toml", 3).link(here / "device").coordinator
     assert coordinator.done
     assert coordinator.state.theta.tobytes() == state.theta.tobytes()
 
@@ -139,7 +139,7 @@ def bundle_of(here, client=1) -> Bundle:
 def engine_of(here, monkeypatch, enough=True) -> list[Direct]:
     """In place of a network: a coordinator in this process, of the run that the invitation is for."""
     lines: list[Direct] = []
-    rehearsal = Rehearsal(here / "small.toml", 1)
+    rehearsal = JoinRehearsal(here / "small.toml", 1)
     simulator = rehearsal.simulator
     (here / "coordinator").mkdir(exist_ok=True)
 

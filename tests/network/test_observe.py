@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import http.client
 import io
 import json
 import math
 import re
+from collections.abc import Iterable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,10 +17,11 @@ from devices import coordinator_of, simulator_of
 from hypothesis import given
 from hypothesis import strategies as st
 
+import quorank
 from quorank.federation import wire
 from quorank.federation.coordinator import Rules
 from quorank.network.metrics import CONTENT_TYPE, STALE_SECONDS, Health, exposition, monitor
-from quorank.network.observe import EVENTS, REASONS, EventLog, Figures, counted, plain, reason_code
+from quorank.network.observe import EVENTS, OTHER, EventLog, Figures, add_refusals, plain, plain_code
 
 SECRET = "/anna/how to leave my job"
 
@@ -32,18 +36,19 @@ class Loud(int):
 
 
 class Word(str):
-    """Equal to a known reason, and longer."""
+    """Equal to every code, and longer."""
 
     def __eq__(self, other: object) -> bool:
         return True
 
     def __hash__(self) -> int:
-        return hash("norm")
+        return hash("reply.norm")
 
 
 HOSTILE = [
     SECRET, SECRET.encode(), Loud(7), Word(SECRET), [SECRET], {SECRET: 1}, OSError(28, "full", SECRET), None,
-    int.from_bytes(SECRET.encode(), "big"), math.nan, math.inf, np.array([1.0]), 1 + 2j, "norm\n" + SECRET,
+    int.from_bytes(SECRET.encode(), "big"), math.nan, math.inf, np.array([1.0]), 1 + 2j, "reply.norm\n" + SECRET,
+    "reply.norm\n", "Reply.norm", "reply", "reply.norm.more", "a." + 39 * "b",
 ]  # fmt: skip
 
 
@@ -59,7 +64,7 @@ def test_no_hostile_value_gets_into_the_log(event) -> None:
         found = json.loads(line, parse_constant=lambda word: pytest.fail(word))
         assert found.pop("time") == 1e9 and found.pop("event") == event
         assert set(found) == set(EVENTS[event])
-        assert found.pop("reason", "other") == "other"
+        assert found.pop("reason", OTHER) == OTHER
         assert set(found.values()) <= {None}
     spelled = str(int.from_bytes(SECRET.encode(), "big"))
     assert SECRET not in stream.getvalue() and spelled not in stream.getvalue()
@@ -69,10 +74,10 @@ def test_numbers_are_written_and_unknown_events_are_not() -> None:
     stream = io.StringIO()
     log = EventLog(stream, clock=lambda: 5.0)
     log.write(SECRET, round=3)
-    log.write("reply_refused", round=3, client=8, reason="norm", name=SECRET)
+    log.write("reply_refused", round=3, client=8, reason="reply.norm", name=SECRET)
     log.write("ready", round=0, rounds=9, seconds=0.1 + 0.2)
     refused, ready = map(json.loads, stream.getvalue().splitlines())
-    assert refused == {"time": 5.0, "event": "reply_refused", "round": 3, "client": 8, "reason": "norm"}
+    assert refused == {"time": 5.0, "event": "reply_refused", "round": 3, "client": 8, "reason": "reply.norm"}
     assert ready == {"time": 5.0, "event": "ready", "round": 0, "rounds": 9, "seconds": 0.3}
 
 
@@ -103,13 +108,14 @@ def test_each_refusal_of_the_coordinator_has_its_code(tiny_collection) -> None:
     coordinator = coordinator_of(simulator, Rules(longest=10.0))
     size = simulator.simulation.parameters
     good = wire.Reply("run", 0, 0, np.zeros(size), 3)
-    found = [reason_code(coordinator.receive(good).reason)]
+    found = [coordinator.receive(good).code]
     coordinator.plan()
     assert coordinator.receive(good).accepted
     change = {
-        "other_run": {"run": "another"}, "round_not_begun": {"round": 1}, "not_in_cohort": {"client": 77},
-        "shape": {"release": np.zeros(size + 1)}, "not_finite": {"release": np.full(size, np.nan)},
-        "weight": {"interactions": 400}, "norm": {"release": np.full(size, 100.0)}, "repeated": {"client": 0},
+        "reply.other-run": {"run": "another"}, "reply.round-not-begun": {"round": 1},
+        "reply.not-in-cohort": {"client": 77}, "reply.shape": {"release": np.zeros(size + 1)},
+        "reply.not-finite": {"release": np.full(size, np.nan)}, "reply.weight": {"interactions": 400},
+        "reply.norm": {"release": np.full(size, 100.0)}, "reply.replayed": {"client": 0},
     }  # fmt: skip
     for values in change.values():
         fields = {
@@ -119,19 +125,48 @@ def test_each_refusal_of_the_coordinator_has_its_code(tiny_collection) -> None:
             "release": np.zeros(size),
             "interactions": 3,
         } | values
-        found.append(reason_code(coordinator.receive(wire.Reply(**fields)).reason))
-    found.append(reason_code(coordinator.receive(SECRET.encode()).reason))
+        found.append(coordinator.receive(wire.Reply(**fields)).code)
+    found.append(coordinator.receive(SECRET.encode()).code)
     head = wire.encode_reply(good)
-    found.append(reason_code(coordinator.receive(head[:5] + b"\x63\x00" + head[7:]).reason))
-    assert found == ["no_open_round", *change, "malformed", "protocol"]
-    assert sum(counted(coordinator.refused).values()) == len(found)
-    assert set(counted(coordinator.refused)) == set(found)
-    assert reason_code(SECRET) == "other" and counted({SECRET: 2, "": 1}) == {"other": 3}
+    found.append(coordinator.receive(head[:5] + b"\x63\x00" + head[7:]).code)
+    assert found == ["reply.no-open-round", *change, "reply.malformed", "reply.protocol"]
+    assert coordinator.refused == dict.fromkeys(found, 1)
+
+
+def test_refusals_are_added_up_by_code() -> None:
+    counts = {"reply.norm": 1, SECRET: 2}, {"reply.norm": 4, "": 1, "reply.clip": 5}
+    assert add_refusals(*counts) == {"reply.norm": 5, OTHER: 3, "reply.clip": 5}
+
+
+@given(st.text(alphabet="aZ0-._ \n/", max_size=50) | st.text())
+def test_what_does_not_look_like_a_code_is_not_written(text) -> None:
+    thing, _, wrong = text.partition(".")
+    letters = set("abcdefghijklmnopqrstuvwxyz0123456789-")
+    is_code = bool(thing and wrong) and set(thing + wrong) <= letters and len(text) <= 40
+    assert plain_code(text) == (text if is_code else OTHER)
+
+
+def codes_of(files: Iterable[Path]) -> list[ast.expr]:
+    """The codes of all errors that are raised in these files, as they stand there."""
+    nodes = [node for file in files for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))]
+    calls = [node for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
+    raised = [call.args[:1] for call in calls if call.func.id == "BadInput" and len(call.args) > 1]
+    required = [call.args[1:2] for call in calls if call.func.id == "require" and len(call.args) > 2]
+    return [code for codes in raised + required for code in codes]
+
+
+def test_codes_of_errors_are_literals_that_the_log_takes() -> None:
+    package = Path(quorank.__file__).parent
+    literals = {code.value for code in codes_of(package.rglob("*.py")) if isinstance(code, ast.Constant)}
+    assert "reply.norm" in literals and {plain_code(code) for code in literals} == literals
+    here = codes_of([*(package / "network").glob("*.py"), package / "federation" / "coordinator.py"])
+    others = {ast.unparse(code) for code in here if not isinstance(code, ast.Constant)}
+    assert others == {"error.code", "verdict.code"}, "nothing of a message is part of a code"
 
 
 # metrics
 
-SAMPLE = re.compile(r'([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{([a-z_]+)="([a-z_]*)"\})? (\S+)')
+SAMPLE = re.compile(r'([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{([a-z_]+)="([a-z.-]*)"\})? (\S+)')
 
 
 def parsed(text: str) -> dict[tuple[str, str], float]:
@@ -167,8 +202,8 @@ seconds = st.floats(0.0, 1e9)
 clients = st.lists(st.integers(0, 10**6), max_size=5)
 FIGURES = st.builds(
     Figures, counts, counts, counts, clients, clients, clients, counts, counts,
-    st.dictionaries(st.sampled_from([*REASONS, "other"]), counts), seconds, counts, st.none() | seconds, counts,
-    counts, st.none() | seconds, st.none() | seconds, counts, st.booleans(), seconds, seconds,
+    st.dictionaries(st.sampled_from(["reply.norm", "secure-sum.phase", OTHER]), counts), seconds, counts,
+    st.none() | seconds, counts, counts, st.none() | seconds, st.none() | seconds, counts, st.booleans(), seconds, seconds,
 )  # fmt: skip
 
 
@@ -205,7 +240,7 @@ def test_the_metrics_are_the_figures(figures, now) -> None:
 
 
 def test_health_and_metrics_over_http() -> None:
-    figures, now = Figures(9, rounds=4, connected=True, beat=100.0, refused={"norm": 2}), [101.0]
+    figures, now = Figures(9, rounds=4, connected=True, beat=100.0, refused={"reply.norm": 2}), [101.0]
 
     def get(port: int, path: str, method: str = "GET") -> tuple[int, str, str]:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
@@ -217,7 +252,7 @@ def test_health_and_metrics_over_http() -> None:
         assert port is not None
         status, kind, text = get(port, "/metrics")
         assert (status, kind) == (200, CONTENT_TYPE)
-        assert parsed(text)["quorank_replies_refused_total", "norm"] == 2
+        assert parsed(text)["quorank_replies_refused_total", "reply.norm"] == 2
         assert get(port, "/health")[::2] == (200, '{"status": "ok", "rounds": 4}\n')
         now[0] = 101.0 + STALE_SECONDS
         assert get(port, "/health")[::2] == (503, '{"status": "stalled", "rounds": 4}\n')

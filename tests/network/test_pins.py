@@ -14,10 +14,9 @@ from quorank.errors import BadInput
 from quorank.federation import Federation
 from quorank.federation.coordinator import Coordinator, Rules
 from quorank.network import frames, identities
-from quorank.network.answering import Answering
+from quorank.network.answering import DeviceAnswers
 from quorank.network.declined import Declined
 from quorank.network.driver import Driver, Own
-from quorank.network.observe import counted
 from quorank.network.pins import IDENTITY, Pins, claims_bytes, claims_from
 from quorank.network.private_store import PrivateStore
 from quorank.network.secure_round import SHARES, envelope, opened
@@ -130,8 +129,8 @@ class Network:
 
         self.driver = Driver(self.memory, Own(self.names), clock=lambda: self.now, sleep=sleep, patience=9.0)
 
-    def device(self, client: int, folder) -> Answering:
-        return Answering.of(device_of(self.simulator, folder, client))
+    def device(self, client: int, folder) -> DeviceAnswers:
+        return DeviceAnswers.of(device_of(self.simulator, folder, client))
 
     def answer(self, name: str, content: bytes) -> bytes | Failure:
         client = int(name.rpartition("-")[2])
@@ -148,7 +147,7 @@ def network(tiny_collection, tmp_path) -> Network:
     return Network(tiny_collection, tmp_path)
 
 
-def public(answering: Answering) -> bytes:
+def public(answering: DeviceAnswers) -> bytes:
     return answering._secure.identity.public
 
 
@@ -169,7 +168,7 @@ def test_the_coordinator_takes_no_other_identity_over_the_same_line(network) -> 
     network.driver.round(network.coordinator)
     network.devices[2] = network.device(2, network.folder / "another")
     assert network.driver.round(network.coordinator).participants == MEMBERS - 1
-    assert set(counted(network.coordinator.refused)) == {"secure_identity"}
+    assert set(network.coordinator.refused) == {"secure-sum.identity"}
 
 
 def test_devices_refuse_a_coordinator_that_puts_its_own_in_a_client_s_place(network, monkeypatch) -> None:

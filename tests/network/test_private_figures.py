@@ -17,8 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from quorank.cli import join_display
 from quorank.cli.coordinator import app as coordinator_app
+from quorank.cli.coordinator_display import print_status, status_of
+from quorank.cli.join import show_log, show_status
 from quorank.errors import BadInput
 from quorank.experiments.documents import parse_document
 from quorank.experiments.experiment import Experiment
@@ -30,7 +31,7 @@ from quorank.network import flower_app, frames, notices, service_run
 from quorank.network.bundle import Bundle
 from quorank.network.device import Device
 from quorank.network.metrics import exposition
-from quorank.network.observe import EventLog, Figures, reason_code
+from quorank.network.observe import EventLog, Figures
 from quorank.network.private_figures import (
     DECAY,
     LEAST_DEVICES,
@@ -44,7 +45,6 @@ from quorank.network.service import NO_NDCG
 from quorank.network.service_files import Home, Settings
 from quorank.network.service_members import invite, members
 from quorank.network.service_run import run
-from quorank.network.service_status import print_status, status_of
 from quorank.network.simulated_user import SimulatedUser
 from quorank.network.terms import Terms
 from quorank.network.transport import Memory
@@ -125,13 +125,13 @@ def test_a_device_s_reply_holds_its_report_and_its_log_says_so(tiny_collection, 
     with device.store.transaction():
         device.store.set_fact("terms", json.dumps(device.terms.table()).encode())
     device.store.close()
-    join_display.show_log(tmp_path / "a", json=False)
+    show_log(tmp_path / "a", json=False)
     told = " ".join(capsys.readouterr().out.split())
     assert f"{report['value']:.4g}" in told and "ε = 1 each (δ = 0, unit: client)" in told
     assert "4 reports, one a round, by adding up: ε = 4" in told
-    join_display.show_log(tmp_path / "a", json=True)
+    show_log(tmp_path / "a", json=True)
     assert json.loads(capsys.readouterr().out)["releases"][0]["privacy"]["report"] == report
-    join_display.show_status(tmp_path / "a", json=False)
+    show_status(tmp_path / "a", json=False)
     assert "on top of the ε of the updates" in " ".join(capsys.readouterr().out.split())
 
 
@@ -240,9 +240,6 @@ def test_the_metrics_hold_the_figure_where_there_is_one() -> None:
     text = exposition(Figures(reported=table), 0.0)
     assert "\nquorank_reported_ndcg 0.25\n" in text and "\nquorank_reported_ndcg_devices 16\n" in text
     assert f"\nquorank_reported_ndcg_error {math.sqrt(FigureResponse(1.0).variance) / 4!r}\n" in text
-    assert (
-        reason_code("the reported figure is none that this run's reports can be; it is refused") == "figure"
-    )
 
 
 # all together

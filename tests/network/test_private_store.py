@@ -18,7 +18,7 @@ from quorank.errors import BadInput
 from quorank.learning import OnlineRanker
 from quorank.network.private_file import FILE, LOCK
 from quorank.network.private_rows import Interaction, shown_from
-from quorank.network.private_store import PrivateStore, Ranker, Release
+from quorank.network.private_store import PrivateStore, StoredRanker, StoredRelease
 from quorank.rankers import MLP, Linear
 
 
@@ -95,7 +95,7 @@ def test_facts_rankers_offsets_and_kept_updates_come_back(tmp_path) -> None:
         with store.transaction():
             store.set_fact("x", b"1")
             store.set_fact("x", b"2")
-            store.set_ranker(Ranker("née", 7, theta))
+            store.set_ranker(StoredRanker("née", 7, theta))
             store.set_personal(offset)
             store.keep("a", 1, update)
             store.keep("a", 11, update)
@@ -115,7 +115,7 @@ def test_facts_rankers_offsets_and_kept_updates_come_back(tmp_path) -> None:
 
 def test_a_second_release_of_a_round_cannot_be_stored(tmp_path) -> None:
     with PrivateStore(tmp_path) as store:
-        entry = Release("run", 1, 0.0, 4, 9, {}, b"reply")
+        entry = StoredRelease("run", 1, 0.0, 4, 9, {}, b"reply")
         with store.transaction():
             store.add_release(entry, [])
         with pytest.raises(OSError), store.transaction():
@@ -218,7 +218,7 @@ def test_used_interactions_are_forgotten_beyond_a_number(tiny_collection, tmp_pa
     store = device.store
     names = [name for name, _ in store.interactions(0, 8)]
     with store.transaction():
-        store.add_release(Release("run", 1, 0.0, 4, 9, {}), names[:6])
+        store.add_release(StoredRelease("run", 1, 0.0, 4, 9, {}), names[:6])
         store.trim(2)
     assert [row[0] for row in store.file.rows("SELECT id FROM interactions ORDER BY id")] == names[4:]
     assert store.waiting() == 2

@@ -15,10 +15,11 @@ from quorank.experiments.experiment import Experiment
 from quorank.federation import Federation, Sampled, wire
 from quorank.federation.coordinator import Coordinator, Rules
 from quorank.network import frames
-from quorank.network.answering import Answering
+from quorank.network.answering import DeviceAnswers
 from quorank.network.declined import Declined
-from quorank.network.driver import Driver, Own, Shared, Stopped
+from quorank.network.driver import Driver, Own, SharedNodes
 from quorank.network.loopback import flower
+from quorank.network.node_driver import Stopped
 from quorank.network.private_store import PrivateStore
 from quorank.network.secure_driver import BEGUN, several, single
 from quorank.network.secure_round import AGREEMENT, KEYS, MASKED, SHARES, UNMASKING, opened
@@ -83,7 +84,7 @@ def test_simulated_nodes_come_to_the_in_process_bytes(
     trouble = {"loss": 0.2, "duplicates": 0.3, "delay": 2} if bad else {}
     network = Memory(answering(simulator, tmp_path), NAMES, **trouble)
     coordinator = coordinator_of(simulator)
-    driver = driver_of(network, Shared(NAMES), strikes=50)
+    driver = driver_of(network, SharedNodes(NAMES), strikes=50)
     while not coordinator.done:
         driver.round(coordinator)
     theta, reports = in_process(simulator_of(tiny_collection, federation))
@@ -111,7 +112,7 @@ def test_a_node_s_clients_are_played_by_others_and_a_worker_that_was_killed_begi
 
     network = Memory(answer, NAMES)
     coordinator = coordinator_of(simulator)
-    driver = driver_of(network, Shared(NAMES))
+    driver = driver_of(network, SharedNodes(NAMES))
     while not coordinator.done:
         driver.round(coordinator)
     assert died
@@ -125,15 +126,15 @@ def test_simulated_clients_that_cannot_be_played_stop_the_run(tiny_collection, t
     simulator = simulator_of(tiny_collection, Federation(6, 3, privacy=PRIVACIES["no noise"]))
     network = Memory(lambda node, content: Failure(FAILED), NAMES)
     with pytest.raises(Stopped) as stopped:
-        driver_of(network, Shared(NAMES)).round(coordinator_of(simulator))
+        driver_of(network, SharedNodes(NAMES)).round(coordinator_of(simulator))
     assert "failed 3 times" in stopped.value.reason
     with pytest.raises(Interrupted):
-        driver_of(network, Shared(NAMES), stop=lambda: True).round(coordinator_of(simulator))
+        driver_of(network, SharedNodes(NAMES), stop=lambda: True).round(coordinator_of(simulator))
 
 
 def devices_of(simulator, tmp_path):
     clients = range(simulator.federation.clients)
-    return {c: Answering.of(device_of(simulator, tmp_path / str(c), c)) for c in clients}
+    return {c: DeviceAnswers.of(device_of(simulator, tmp_path / str(c), c)) for c in clients}
 
 
 def respond(answering_, simulator, client: int, content: bytes) -> bytes | Failure:
@@ -346,7 +347,7 @@ def test_a_run_on_nodes_leaves_the_files_of_one_in_process(privacy, tmp_path) ->
     @contextmanager
     def engine(runner, folder, stop):
         clients = SimulatedClients.playing(experiment, folder)
-        driver = driver_of(Memory(lambda node, content: clients.respond(content), NAMES), Shared(NAMES))
+        driver = driver_of(Memory(lambda node, content: clients.respond(content), NAMES), SharedNodes(NAMES))
         yield driver.round
 
     run_quickly(experiment, tmp_path / "nodes", engine=engine, threads=1)

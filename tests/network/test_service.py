@@ -26,6 +26,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from devices import killed, shoot
 
+from quorank.cli.coordinator_display import status_of
 from quorank.errors import BadInput
 from quorank.experiments import run_directory as storage
 from quorank.experiments.documents import parse_document
@@ -41,9 +42,8 @@ from quorank.network.proxy import CALLS, PATHS, Proxy
 from quorank.network.service import Service, coordinator_of
 from quorank.network.service_files import Home, Settings
 from quorank.network.service_gate import Gate
-from quorank.network.service_members import Member, invite, members, revoke
+from quorank.network.service_members import InvitedMember, invite, members, revoke
 from quorank.network.service_run import run
-from quorank.network.service_status import status_of
 from quorank.network.transport import Arrival, Failure, Memory
 
 ROUNDS, CLIENTS = 3, 3
@@ -259,9 +259,9 @@ def reply(client: int) -> bytes:
 
 def test_a_device_answers_in_its_own_name_only(monkeypatch) -> None:
     inner, refused = Handing(), []
-    monkeypatch.setattr(Member, "label", property(lambda self: self.name))
-    known = [Member("a", 0, "key", 0.0), Member("b", 1, "key", 0.0)]
-    gate = Gate(inner, lambda client, sentence: refused.append((client, sentence)))
+    monkeypatch.setattr(InvitedMember, "label", property(lambda self: self.name))
+    known = [InvitedMember("a", 0, "key", 0.0), InvitedMember("b", 1, "key", 0.0)]
+    gate = Gate(inner, lambda client, error: refused.append((client, error.code)))
     gate.admit(known)
     assert gate.nodes() == ["a", "b"] and gate.present() == [0, 1] and gate.names == {0: "a", 1: "b"}
 
@@ -281,10 +281,16 @@ def test_a_device_answers_in_its_own_name_only(monkeypatch) -> None:
         assert isinstance(brought(node, *parts), Failure)
     inner.arrivals = [Arrival("1", "a", b"\xff" * 20), Arrival("2", "a", Failure("away"))]
     assert [type(arrival.content) for arrival in gate.pull()] == [Failure, Failure]
-    codes = [services.reason_code(sentence) for _, sentence in refused]
-    assert codes == ["other_client", "several", "revoked", "malformed", "bundle"]
+    codes = [code for _, code in refused]
+    assert codes == [
+        "reply.other-client",
+        "reply.several",
+        "reply.revoked",
+        "reply.malformed",
+        "bundle.malformed",
+    ]
     names = gate.names
-    gate.admit([known[0], Member("b", 1, "key", 0.0, revoked=1.0)])
+    gate.admit([known[0], InvitedMember("b", 1, "key", 0.0, revoked=1.0)])
     assert names == {0: "a"}, "the driver's own view changes with it"
     assert isinstance(brought("b", reply(1)), Failure) and gate.nodes() == ["a"]
     gate.push("a", b"12345")

@@ -35,7 +35,7 @@ from quorank.network.processes import Processes, free_ports
 from quorank.network.service_members import members
 from quorank.network.silo_bundle import SiloBundle
 from quorank.network.silo_experiment import read_group
-from quorank.network.silo_folder import PartyFolder, Source
+from quorank.network.silo_folder import PartyFolder, PartySource
 from quorank.network.silo_gate import SiloGate
 from quorank.network.silo_home import SiloHome, settings_of
 from quorank.network.silo_link import take_part
@@ -162,7 +162,7 @@ def test_an_experiment_file_says_what_the_group_settles() -> None:
             '[silo]\nparties = ["a", "b"]\nlabels = "reference-rank"\n',
             "line 3: silo.labels: a reference rank",
         ),
-        ('seed = -1\n[silo]\nparties = ["a", "b"]\n', "line 1: seed: seed must be"),
+        ('seed = -1\n[silo]\nparties = ["a", "b"]\n', "line 1: seed: must be"),
         ('seed = "x"\n[silo]\nparties = ["a", "b"]\n', "line 1: seed: expected a whole number"),
         ('[silo]\nparties = ["a", "b"]\n[protocol]\nshape = 3\n', "line 4: protocol.shape: expected a table"),
     ],
@@ -317,7 +317,8 @@ def test_status_says_who_is_there_and_what_is_waited_for(started, here) -> None:
     told = {
         "state": "running", "phase": "training", "present": [0], "waited": ["north"], "rounds": 2, "rounds_planned": 3,
         "started": time.time() - 60, "seconds_left": 12.3, "last_round_seconds": 4.5, "sent_bytes": 5000,
-        "received_bytes": 3000, "refused": {"malformed": 2}, "traffic": {"ask": {"envelopes": 7, "bytes": 12345}},
+        "received_bytes": 3000, "refused": {"silo-message.malformed": 2},
+        "traffic": {"ask": {"envelopes": 7, "bytes": 12345}},
     }  # fmt: skip
     (home.path / "status.json").write_text(json.dumps(told))
     with home.running():
@@ -332,7 +333,7 @@ def test_status_says_who_is_there_and_what_is_waited_for(started, here) -> None:
         "north present: the session waits for its answer",
         "turns 2 of 3, the last one took 4.5 s, about 12 s are left",
         "ask 7 envelopes, 12.3kB",
-        "refused 2 malformed 2",
+        "refused 2 silo-message.malformed 2",
     ):
         assert words in flat, words
     stopped = json.loads(call("status", "home", "--json"))
@@ -383,7 +384,7 @@ def test_only_admitted_parties_pass_the_gate_each_with_one_message(started, here
         label: frames.pack([b"of " + name.encode()]) for name, label in labels.items()
     }
     inner = Memory(lambda node, content: answers[node], [*labels.values(), "stranger"])
-    said: list[str] = []
+    said: list[BadInput] = []
     gate = SiloGate(inner, said.append)
     gate.admit(members(home))
     assert gate.names == labels and gate.present() == list(NAMES) and "stranger" not in gate.nodes()
@@ -408,7 +409,7 @@ def test_only_admitted_parties_pass_the_gate_each_with_one_message(started, here
     home.revoke("south")
     gate.admit(members(home))
     (arrival,) = gate.pull()
-    assert isinstance(arrival.content, Failure) and "revoked" in said[-1]
+    assert isinstance(arrival.content, Failure) and said[-1].code == "reply.revoked"
     assert list(gate.names) == ["north", "west"]
 
 
@@ -427,16 +428,16 @@ def test_a_folder_keeps_what_the_next_start_needs(bundle, here) -> None:
     assert mode(folder.path) == 0o700 and mode(folder.path / "invitation.json") == 0o600
     with pytest.raises(BadInput, match="--collection PATH"):
         folder.holding()
-    folder.note_source(Source(generated=1, documents=30))
+    folder.note_source(PartySource(generated=1, documents=30))
     again = PartyFolder.open(here / "data")
     holding = again.holding()
     assert (holding.name, holding.n_documents) == ("north", 30)
     with pytest.raises(BadInput, match="documents are others"):
-        again.note_source(Source(generated=2, documents=30))
+        again.note_source(PartySource(generated=2, documents=30))
     with pytest.raises(BadInput, match="from 0 to 2"):
-        Source(generated=3).holding("north", 3, None)
+        PartySource(generated=3).holding("north", 3, None)
     with pytest.raises(BadInput, match="give the party's documents"):
-        Source("somewhere", 1)
+        PartySource("somewhere", 1)
     PartyFolder.accept(here / "data", SiloBundle.read(bundle))
     other = json.loads(bundle.read_text()) | {"name": "south"}
     (here / "other.json").write_text(json.dumps(other))
@@ -567,14 +568,14 @@ def test_turns_are_timed_from_the_second_on_and_refusals_logged_as_codes(tmp_pat
     )
     server.refused = {"a secret sentence of north": 2}
     service._seen(server)
-    service.refuse("the node's key was revoked; it is refused")
+    service.refuse(BadInput("reply.revoked", "a secret sentence"))
     events = [json.loads(line) for line in log.getvalue().splitlines()]
     assert [e["round"] for e in events if e["event"] == "round_closed"] == [1, 2, 4]
     assert len([e for e in events if e["event"] == "reply_refused"]) == 3 and "secret" not in log.getvalue()
     service.publish()
     told = SiloHome.open(tmp_path / "home").last_status()
     assert (told["rounds"], told["waited"], told["seconds_left"]) == (4, ["west"], 24.0)
-    assert sum(told["refused"].values()) == 3
+    assert told["refused"] == {"reply.other": 2, "reply.revoked": 1}
 
 
 def test_a_full_disk_is_waited_for(tmp_path, monkeypatch) -> None:
@@ -649,7 +650,7 @@ def test_a_party_whose_pins_do_not_fit_says_so_and_seals_nothing(tmp_path) -> No
             tmp_path / name,
             name,
             terms,
-            Source(generated=number, documents=20).holding(name, 3, 3),
+            PartySource(generated=number, documents=20).holding(name, 3, 3),
             pins=wrong if name == "north" else None,
         )
         for number, name in enumerate(NAMES)

@@ -29,8 +29,8 @@ from silo_sessions import (
 from quorank.errors import BadInput
 from quorank.network import silo_member, silo_messages, silo_party, silo_store
 from quorank.network.declined import Declined
-from quorank.network.silo_course import Course
-from quorank.network.silo_messages import Message, Record, written
+from quorank.network.silo_course import TrainingCourse
+from quorank.network.silo_messages import Record, SiloMessage, written
 from quorank.network.silo_party import SiloParty
 from quorank.network.silo_secrets import Secrets
 from quorank.network.silo_server import SiloServer
@@ -265,7 +265,7 @@ def test_masks_cancel_in_the_sum_and_hide_each_table(group_of) -> None:
     step_through(group)
     masked = []
     for content in seen:
-        message = Message.from_bytes(content, to_party=False)
+        message = SiloMessage.from_bytes(content, to_party=False)
         for ends, piece in message.pieces:
             if piece and piece[0] == Record.MASKED and len(piece) == silo_messages.PIECE and not ends:
                 masked.append(piece)
@@ -358,7 +358,7 @@ def test_answers_that_are_no_answers_change_nothing(group_of) -> None:
     state = [server.due(name) for name in NAMES], server.traffic(), server.phase
     content = server.due("north") or server.due("south") or server.due("west")
     assert content is not None
-    name = NAMES[Message.from_bytes(content, to_party=True).number]
+    name = NAMES[SiloMessage.from_bytes(content, to_party=True).number]
     good = group.parties[name].answer(content)
     assert isinstance(good, bytes)
     other = next(n for n in NAMES if n != name)
@@ -389,7 +389,7 @@ def test_answers_that_are_no_answers_change_nothing(group_of) -> None:
 
 def changed(raw: bytes, *, to_party: bool = False, **changes) -> bytes:
     """A sound message that says something else."""
-    return replace(Message.from_bytes(raw, to_party=to_party), **changes).to_bytes(to_party=to_party)
+    return replace(SiloMessage.from_bytes(raw, to_party=to_party), **changes).to_bytes(to_party=to_party)
 
 
 def step_through_some(group: Group, messages: int) -> None:
@@ -416,7 +416,7 @@ def step_through_some(group: Group, messages: int) -> None:
 def test_records_at_the_wrong_time_are_refused(record) -> None:
     terms = terms_of()
     server = SiloServer(None, terms)
-    message = Message(0, terms.digest()[:16], 0, 0, tuple(silo_messages.cut(record)))
+    message = SiloMessage(0, terms.digest()[:16], 0, 0, tuple(silo_messages.cut(record)))
     before = [server.due(name) for name in NAMES]
     with pytest.raises(BadInput):
         server.receive("north", message.to_bytes(to_party=False))
@@ -446,7 +446,7 @@ def test_a_party_declines_what_it_did_not_agree_to(group_of) -> None:
         bytes([Record.ENVELOPE]) + Envelope(Kind.ANSWER, "south", "north", 1, b"x").to_bytes(),
     ):
         fresh = Group(group.folder / f"{record[0]}-{len(record)}", group.terms)
-        message = Message(0, group.terms.digest()[:16], 0, 0, tuple(silo_messages.cut(record)))
+        message = SiloMessage(0, group.terms.digest()[:16], 0, 0, tuple(silo_messages.cut(record)))
         assert fresh.parties["north"].answer(message.to_bytes(to_party=True)) == Declined("stopped")
         assert "cannot go on" in fresh.parties["north"].progress
         fresh.close()
@@ -609,7 +609,7 @@ def test_large_records_travel_in_messages_below_nine_mebibytes() -> None:
     while two.next("one") is None:
         raw = one.message("two", 0, bytes(16)).to_bytes(to_party=True)
         assert len(raw) <= 9 << 20
-        two.take("one", Message.from_bytes(raw, to_party=True))
+        two.take("one", SiloMessage.from_bytes(raw, to_party=True))
         one.take("two", two.message("one", 0, bytes(16)))
         messages += 1
     assert two.next("one") == record and messages == 3
@@ -619,20 +619,20 @@ def test_large_records_travel_in_messages_below_nine_mebibytes() -> None:
 def test_models_whose_parties_differ_play_the_same_turns(training) -> None:
     """A party without instances for one ranker is left out of that one only."""
     rows = [[3, 0], [2, 2], [0, 5]]
-    course = Course.begin(training, rows, 1)
+    course = TrainingCourse.begin(training, rows, 1)
     for turn in range(5):
         plays = course.plays()
         for model, present in enumerate(([0, 1], [1, 2])):
             playing = [p for p, played in plays.items() if model in [m for m, _ in played]]
             assert playing == [present[c] for c in training.players(turn, 2)]
-        kept = Course.read(training, course.table())
+        kept = TrainingCourse.read(training, course.table())
         for each in (course, kept):
             for p, played in plays.items():
                 each.take(p, np.full((len(played), 2), float(p + turn)))
         assert course.table() == kept.table()
     assert course.done
     with pytest.raises(BadInput, match="no party has an instance"):
-        Course.begin(training, [[1, 0], [1, 0]], 1)
+        TrainingCourse.begin(training, [[1, 0], [1, 0]], 1)
 
 
 def test_terms_are_read_as_they_were_written() -> None:

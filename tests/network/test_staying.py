@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from quorank.cli.coordinator_display import status_of
 from quorank.experiments.documents import parse_document
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.runner import Runner
@@ -26,7 +27,6 @@ from quorank.network.observe import EventLog
 from quorank.network.service_files import Home, Settings
 from quorank.network.service_members import invite, members
 from quorank.network.service_run import run
-from quorank.network.service_status import status_of
 from quorank.network.transport import Memory
 
 FILE = """\

@@ -25,7 +25,7 @@ class Outside(FlowerNetwork):
         self.start("executor", self.commands.server_executor(), home)
         self._wait("superlink", self._healthy)
         orders = [flower_app.register(folder / f"{name}.pub", name) for name in self.names]
-        found = self._administrate([*orders, flower_app.submit(folder / "app")], wait=True)
+        found = self.administrate([*orders, flower_app.submit(folder / "app")], wait=True)
         for name, answer in zip(self.names, found, strict=False):
             self.transport.ids[name] = int(answer["node-id"])
         self._wait("the coordinator's app", lambda: self.transport.connected)

@@ -1,11 +1,12 @@
-"""How a group's session stands, from what its coordinator wrote down and from its members; also where it does not run."""
+"""Status of a group's session, from its coordinator's status file and its members; also where it does not run."""
 
 from __future__ import annotations
 
 import time
 from typing import Any
 
-from quorank.network.service_members import Member, members
+from quorank.cli.display import compact, print_rows
+from quorank.network.service_members import InvitedMember, members
 from quorank.network.silo_home import SiloHome
 
 MEANINGS = {
@@ -22,7 +23,7 @@ MEANINGS = {
 
 
 def status_of(home: SiloHome, now: float | None = None) -> dict[str, Any]:
-    """One table of plain values."""
+    """Return the status as a table of plain values."""
     at, told, process = time.time() if now is None else now, home.last_status(), home.process()
     running, terms = process is not None, home.group
     state = told.get("state", "new") if running else "stopped"
@@ -59,7 +60,7 @@ def status_of(home: SiloHome, now: float | None = None) -> dict[str, Any]:
     }
 
 
-def _state(member: Member | None, present: set[str]) -> str:
+def _state(member: InvitedMember | None, present: set[str]) -> str:
     if member is None:
         return "not invited"
     if not member.admitted:
@@ -68,9 +69,7 @@ def _state(member: Member | None, present: set[str]) -> str:
 
 
 def print_status(table: dict[str, Any]) -> None:
-    """For people."""
-    from quorank.cli.display import compact, print_rows
-
+    """Print the status for people."""
     uptime = table["uptime_seconds"]
     since = "" if uptime is None else f"for {uptime:,.0f} s, process {table['process']}, "
     rows = [(table["state"], "", f"{since}parties reach it at {table['address']}")]

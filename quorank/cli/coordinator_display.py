@@ -1,4 +1,4 @@
-"""How a coordinator stands, from what it wrote down and from its list of members; also where it does not run."""
+"""Status of a coordinator, from its status file and its list of members; also where it does not run."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import math
 import time
 from typing import Any
 
+from quorank.cli.display import print_rows
 from quorank.network.private_figures import meaning, shown
 from quorank.network.service import NO_NDCG
 from quorank.network.service_files import Home
-from quorank.network.service_members import Member, members
+from quorank.network.service_members import InvitedMember, members
 
 
 def status_of(home: Home, now: float | None = None) -> dict[str, Any]:
-    """One table of plain values; the names of devices are in `members` only."""
+    """Return the status as a table of plain values; the names of devices are in `members` only."""
     at, told, process = time.time() if now is None else now, home.last_status(), home.process()
     state = told.get("state", "new") if process is not None else "stopped"
     if process is None and (not told or told.get("state") == "done"):
@@ -61,7 +62,7 @@ def status_of(home: Home, now: float | None = None) -> dict[str, Any]:
     }
 
 
-def _state(member: Member, present: set[int], left: set[int]) -> str:
+def _state(member: InvitedMember, present: set[int], left: set[int]) -> str:
     if not member.admitted:
         return "revoked"
     if member.client in left:
@@ -70,9 +71,7 @@ def _state(member: Member, present: set[int], left: set[int]) -> str:
 
 
 def print_status(table: dict[str, Any]) -> None:
-    """For people."""
-    from quorank.cli.display import print_rows
-
+    """Print the status for people."""
     uptime, last = table["uptime_seconds"], table["last_round_seconds"]
     since = "" if uptime is None else f"for {uptime:,.0f} s, process {table['process']}, "
     rows = [(table["state"], "", f"{since}devices reach it at {table['address']}")]
