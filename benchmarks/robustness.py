@@ -217,7 +217,7 @@ def unlearned(args: argparse.Namespace, preset: str, seed: int, malicious: bool)
     from quorank.experiments import run_directory as storage
     from quorank.experiments.runner import run_experiment
     from quorank.experiments.unlearning.request import Unlearning
-    from quorank.reproduce.figures import folds_of
+    from quorank.reproduce.figure import folds_of
 
     name = f"{Path(args.data.replace(':', '-')).name}-{preset}-{seed}-{'attack' if malicious else 'honest'}"
     folder, folds = args.runs / name, folds_of(args.data)
