@@ -127,7 +127,7 @@ def _draw_series(axes: Axes, chart: Chart) -> None:
         spread = None if series.spread is None else np.asarray(series.spread, dtype=float)
         colour = PALETTE[(number if series.colour is None else series.colour - 1) % len(PALETTE)]
         line = series.line or list(DASHES)[number // len(PALETTE) % len(DASHES)]
-        order = 3 + 0.1 * (len(chart.series) - number)  # the first series are what the chart is about
+        order = 3 + 0.1 * (len(chart.series) - number)  # the first series are what the chart is about: on top
         style: dict[str, Any] = {"color": colour, "label": series.label, "zorder": order}
         if chart.form in ("points", "marks"):
             one = chart.form == "marks"
@@ -174,7 +174,10 @@ def _scale(axes: Axes, axis: Any, logarithmic: bool) -> None:
 
     if logarithmic:
         (axes.set_xscale if axis is axes.xaxis else axes.set_yscale)("log")
-        axis.set_major_locator(LogLocator(10, numticks=6))
+        low, high = axis.get_view_interval()
+        axis.set_major_locator(
+            LogLocator(10, subs=(1.0, 2.0, 5.0) if high < 1000 * low else (1.0,), numticks=6)
+        )
         axis.set_minor_formatter(NullFormatter())
     else:
         axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))

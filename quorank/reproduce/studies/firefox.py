@@ -37,6 +37,7 @@ from quorank.tuning.studies.arms import ARMS, Study
 from quorank.tuning.studies.rehearsal import one_study, product, real_arms
 
 MARGIN = WORLDS["frecency"].margin
+ROLLING = 5  # iterations in the average of figure 4
 FACTORS = (1.0, 0.5, 0.1)
 _CONTROLS, _SCALED = 2**30, 2**31  # first search numbers of the controls, and of the scaled weights
 
@@ -48,9 +49,7 @@ class FirefoxTuning:
     weights: list[Doubles] = field(default_factory=list)  # the version that was out, then the last one
     loss: dict[str, list[float]] = field(default_factory=lambda: {arm: [] for arm in ARMS})
     accuracy: dict[str, list[float]] = field(default_factory=lambda: {arm: [] for arm in ARMS})
-    distance: list[float] = field(
-        default_factory=list
-    )  # L1 from a sample's update to that of all, mean over samples
+    distance: list[float] = field(default_factory=list)  # L1 from samples' updates to that of all, mean
     spread: list[float] = field(default_factory=list)  # standard deviation over samples
     length: list[float] = field(default_factory=list)  # L1 of the update of all
     agreement: list[float] = field(default_factory=list)  # share of weights whose sign a sample gets right
@@ -145,9 +144,6 @@ def scaled_losses(seed: int, people: People, count: int) -> list[tuple[float, fl
     return [(factor, *loss_and_accuracy(factor * _shipped(items), items)) for factor in FACTORS]
 
 
-ROLLING = 5  # iterations in the average of figure 4
-
-
 @dataclass(frozen=True)
 class FirefoxStudy:
     """Tuning with three arms, then an evaluation of what it found."""
@@ -174,8 +170,8 @@ class FirefoxStudy:
         require_range("clients", self.clients, least=100, below=2**31)
 
     def measure(self, request: StudyRequest) -> StudyResults:
-        own = "this study makes its own people up; leave --data away"
-        require(request.data is None, "option.conflict", own)
+        own = "this study generates its own people; leave the option out"
+        require(request.data is None, "option.conflict", own, "--data")
         done, total = 0, request.repetitions * self.iterations
 
         def finished() -> None:
@@ -183,17 +179,9 @@ class FirefoxStudy:
             done += 1
             request.progress(done, total, "iterations")
 
-        samples = self.samples if self.shows == "estimates" else 0
+        size = {"sample": self.sample, "samples": self.samples if self.shows == "estimates" else 0}
         tunings = [
-            tune_weights(
-                seed,
-                People(),
-                self.iterations,
-                self.updates,
-                sample=self.sample,
-                samples=samples,
-                finished=finished,
-            )
+            tune_weights(seed, People(), self.iterations, self.updates, finished=finished, **size)
             for seed in range(1, request.repetitions + 1)
         ]
         if self.shows == "loss":
@@ -222,7 +210,7 @@ def _series(label: str, rows: list[list[float]], *, smooth: bool = False) -> Ser
 
 
 def loss_results(tunings: list[FirefoxTuning], scaled: list[tuple[float, float, float]]) -> StudyResults:
-    """Figure 4, and the share of searches whose chosen page stands first, which it does not show."""
+    """Return figure 4, and the share of searches whose chosen page stands first, which it does not show."""
     charts = tuple(
         Chart(
             title,
@@ -231,15 +219,15 @@ def loss_results(tunings: list[FirefoxTuning], scaled: list[tuple[float, float, 
             tuple(_series(arm, [row[arm] for row in rows], smooth=True) for arm in ARMS),
         )
         for title, y, rows in (
-            ("Loss reported by clients", f"loss, mean of {ROLLING} iterations", [c.loss for c in tunings]),
-            ("Chosen suggestion in first place", "share of searches", [c.accuracy for c in tunings]),
+            ("Loss reported by clients", f"loss, mean of {ROLLING} iterations", [t.loss for t in tunings]),
+            ("Chosen suggestion in first place", "share of searches", [t.accuracy for t in tunings]),
         )
     )
-    last = {arm: float(np.mean([rolling(c.loss[arm])[-1] for c in tunings])) for arm in ARMS}
-    first = float(np.mean([rolling(c.loss["treatment"])[0] for c in tunings]))
-    right = {arm: float(np.mean([rolling(c.accuracy[arm])[-1] for c in tunings])) for arm in ARMS}
+    last = {arm: float(np.mean([rolling(t.loss[arm])[-1] for t in tunings])) for arm in ARMS}
+    first = float(np.mean([rolling(t.loss["treatment"])[0] for t in tunings]))
+    right = {arm: float(np.mean([rolling(t.accuracy[arm])[-1] for t in tunings])) for arm in ARMS}
     at = min(40, len(tunings[0].loss["treatment"])) - 1
-    early = {arm: float(np.mean([rolling(c.loss[arm])[at] for c in tunings])) for arm in ARMS}
+    early = {arm: float(np.mean([rolling(t.loss[arm])[at] for t in tunings])) for arm in ARMS}
     (_, whole, same), (factor, smaller, still) = scaled[0], scaled[-1]
     findings = (
         StudyFinding(
@@ -267,8 +255,8 @@ def loss_results(tunings: list[FirefoxTuning], scaled: list[tuple[float, float, 
 
 
 def estimate_results(tunings: list[FirefoxTuning], sample: int) -> StudyResults:
-    """Figure 7, and the same distance relative to the update itself."""
-    relative = [(np.array(c.distance) / np.maximum(c.length, 1e-300)).tolist() for c in tunings]
+    """Return figure 7, and the same distance relative to the update itself."""
+    relative = [(np.array(t.distance) / np.maximum(t.length, 1e-300)).tolist() for t in tunings]
     first = tunings[0]
     x = [float(i) for i in range(1, len(first.distance) + 1)]
     charts = (
@@ -289,7 +277,7 @@ def estimate_results(tunings: list[FirefoxTuning], sample: int) -> StudyResults:
             "Signs that the sample gets right",
             "iteration",
             "share of weights",
-            (_series("signs", [c.agreement for c in tunings]),),
+            (_series("signs", [t.agreement for t in tunings]),),
         ),
     )
     tenth = max(1, len(x) // 10)
@@ -298,9 +286,9 @@ def estimate_results(tunings: list[FirefoxTuning], sample: int) -> StudyResults:
         return float(np.mean([r[:tenth] for r in rows])), float(np.mean([r[-tenth:] for r in rows]))
 
     absolute, share, signs = (
-        ends([c.distance for c in tunings]),
+        ends([t.distance for t in tunings]),
         ends(relative),
-        ends([c.agreement for c in tunings]),
+        ends([t.agreement for t in tunings]),
     )
     findings = (
         StudyFinding(
@@ -331,7 +319,7 @@ def _evaluate(seed: int, tuning: FirefoxTuning, clients: int) -> Analysis:
 
 
 def arm_results(found: list[Analysis], tunings: list[FirefoxTuning]) -> StudyResults:
-    """The table of figure 5 and the comparisons behind it."""
+    """Return the table of figure 5 and the comparisons behind it."""
 
     def mean(arm: str, metric: str) -> float:
         return float(np.mean([a.arms[arm].mean_of_searches[metric] for a in found]))
