@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from quorank.errors import require
 from quorank.reports.drawings import FAINT, GRID, INK, PALETTE, compact
 
 if TYPE_CHECKING:
@@ -44,11 +43,6 @@ class Series:
     colour: int | None = None  # of the palette, from 1; None: by its place in the chart
     line: str | None = None  # a name in DASHES; None: by its place in the chart
     level: bool = False  # a reference line: its ends are not marked
-
-    def __post_init__(self) -> None:
-        lengths = {len(self.x), len(self.y), len(self.x if self.spread is None else self.spread)}
-        equal = len(lengths) == 1
-        require(equal, "series.malformed", "x, y and spread have different lengths", f"series {self.label!r}")
 
 
 @dataclass(frozen=True)

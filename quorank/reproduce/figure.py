@@ -20,7 +20,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -31,7 +31,6 @@ from quorank.experiments.experiment import SECTIONS, Experiment
 from quorank.experiments.grid import Cell
 from quorank.parts import read_fields, suggest
 from quorank.reports.runs import CURVES, flatten
-from quorank.reproduce.drawing import DASHES
 
 PAPERS = Path(__file__).parent / "papers"
 TABLES = ("figure", "grid", "collection", "variant", "check", "quick")
@@ -139,11 +138,17 @@ class Check:
 class NamedSettings:
     """[[collection]] or [[variant]]: settings under a label."""
 
-    label: str
-    settings: Mapping[str, Any]
+    kind: ClassVar[str] = "settings"
+
+    label: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
     colour: int = 1  # of the palette, from 1
-    line: str = "solid"
+    line: Literal["solid", "dashed", "dotted", "dash-dotted", "long"] = "solid"
     centralised: bool = False  # one client makes all interactions of a round
+
+    def __post_init__(self) -> None:
+        require(self.label, "value.missing", "is missing", "label")
+        require_range("colour", self.colour, least=1)
 
 
 @dataclass(frozen=True)
@@ -353,23 +358,16 @@ def overlaid(tables: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str
 def _named_settings(tables: Mapping[str, Any], key: str, quick: bool) -> tuple[NamedSettings, ...]:
     found = []
     for number, table in enumerate(_tables(tables, key), start=1):
-        settings = dict(table)
-        label, shorter = settings.pop("label", ""), settings.pop("quick", {})
-        colour, line = settings.pop("colour", number), settings.pop("line", "solid")
-        centralised = settings.pop("centralised", False)
-        require(isinstance(label, str) and label, "value.missing", "label is missing", f"{key} {number}")
-        where = f"{key} {label!r}"
-        good = isinstance(colour, int) and colour >= 1
-        require(good, "value.out-of-range", f"colour must be 1 or more, got {colour!r}", where)
-        lines = ", ".join(DASHES)
-        require(line in DASHES, "value.unknown", f"line must be one of {lines}, got {line!r}", where)
-        good = isinstance(centralised, bool)
-        require(good, "value.wrong-type", "centralised must be true or false", where)
+        own = {k: v for k, v in table.items() if k in ("label", "colour", "line", "centralised")}
+        named = read_fields(NamedSettings, {"colour": number} | own, f"{key} {number}")
+        settings = {k: v for k, v in table.items() if k not in (*own, "quick")}
+        shorter = table.get("quick", {})
         for section in (*settings, *shorter):
             hint = suggest(section, SECTIONS)
-            require(section in SECTIONS, "key.unknown", f"unknown key {section!r}{hint}", where)
-        settings = overlaid(settings, shorter if quick else {})
-        found.append(NamedSettings(label, settings, colour, line, centralised))
+            require(
+                section in SECTIONS, "key.unknown", f"unknown key {section!r}{hint}", f"{key} {named.label!r}"
+            )
+        found.append(replace(named, settings=overlaid(settings, shorter if quick else {})))
     require(found, "value.missing", f"expected at least one [[{key}]]")
     repeated = len({c.label for c in found}) < len(found)
     require(not repeated, "label.repeated", f"two of [[{key}]] have the same label")

@@ -122,10 +122,3 @@ def test_every_file_is_either_a_study_or_a_grid():
     grids, others = set(figure_names()), set(study_names())
     assert not grids & others
     assert "fpdgd/figure3" in grids
-
-
-def test_lines_and_sheets_of_unequal_length_are_refused():
-    with pytest.raises(BadInput, match="different lengths"):
-        Series("a", [1.0], [1.0, 2.0])
-    with pytest.raises(BadInput, match="does not fit"):
-        Sheet("a", ("x", "y"), (("1",),))

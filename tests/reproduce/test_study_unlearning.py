@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +22,6 @@ from quorank.reproduce.studies.unlearning import (
     METHODS,
     UnlearningCase,
     UnlearningRuns,
-    UnlearningSetting,
     UnlearningStudy,
     configuration_results,
     effort_results,
@@ -59,15 +59,13 @@ def test_files_are_the_thesis_s_settings(name: str) -> None:
     )
 
 
-def setting(**changes: object) -> UnlearningSetting:
-    plain = UnlearningSetting(
-        "synthetic:mq2007", 60, 1, 3, "perfect", 5, 5, 60, 2.0, 6, (10, 20), (1, 3), honest=True
-    )
-    return replace(plain, **changes)  # type: ignore[arg-type]
+def runs(folder: Path, repetition: int = 3, **changes: Any) -> UnlearningRuns:
+    study = replace(SMALL, shows="configurations", intervals=(10, 20), local_steps=(1, 3))
+    return UnlearningRuns(replace(study, **changes), "synthetic:mq2007", "perfect", repetition, 1, folder)
 
 
-def test_the_leaver_sends_minus_z_theta_and_the_others_keep_what_is_needed() -> None:
-    malicious, honest = setting().experiment(True), setting().experiment(False)
+def test_the_leaver_sends_minus_z_theta_and_the_others_keep_what_is_needed(tmp_path: Path) -> None:
+    malicious, honest = runs(tmp_path).experiment(True), runs(tmp_path).experiment(False)
     assert malicious.federation.attack == SignFlip(clients=1, z=2.0) and malicious.keep_every == 10
     assert honest.federation.attack is None and honest.keep_every == 0
     assert replace(malicious, federation=replace(malicious.federation, attack=None), keep_every=0) == honest
@@ -75,7 +73,7 @@ def test_the_leaver_sends_minus_z_theta_and_the_others_keep_what_is_needed() -> 
 
 @pytest.mark.usefixtures("no_pages")
 def test_curves_end_where_the_command_does(tmp_path: Path) -> None:
-    comparison = UnlearningRuns(setting(), tmp_path / "cell")
+    comparison = runs(tmp_path / "cell")
     figures = comparison.figures()
     assert set(figures["rebuilt"]) == {f"{m} {dt} {n}" for m in METHODS for dt in (10, 20) for n in (1, 3)}
     run = tmp_path / "cell" / "9H-1M"
@@ -91,9 +89,9 @@ def test_curves_end_where_the_command_does(tmp_path: Path) -> None:
     retrained, _ = request.retrained()
     assert figures["9H-0M"]["y"][-1] == request.ndcg(retrained)[0]
     before = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*") if p.is_file()}
-    assert UnlearningRuns(setting(), tmp_path / "cell").figures() == figures
+    assert runs(tmp_path / "cell").figures() == figures
     assert {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*") if p.is_file()} == before, "done twice"
-    other = UnlearningRuns(setting(seed=4, intervals=(10,), local_steps=(1,)), tmp_path / "cell").figures()
+    other = runs(tmp_path / "cell", 4, intervals=(10,), local_steps=(1,)).figures()
     assert other["9H-1M"] != figures["9H-1M"], "runs of another setting must not be taken"
 
 

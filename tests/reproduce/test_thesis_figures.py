@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
 
@@ -19,7 +20,7 @@ from quorank.federation.personal import LocalOffset, OutputLayer, Shared
 from quorank.learning import PDGD
 from quorank.reports.runs import Run
 from quorank.reproduce.drawing import DASHES, MARKERS
-from quorank.reproduce.figure import Check, figure_names, load_figure
+from quorank.reproduce.figure import Check, NamedSettings, figure_names, load_figure
 from quorank.reproduce.results import compared_values
 
 CHAPTER_4 = tuple(f"thesis/{n}" for n in ("table4.2", "table4.3", *(f"figure4.{i}" for i in range(3, 10))))
@@ -159,7 +160,8 @@ def test_similar_variants_are_compared_with_the_first_only() -> None:
 
 
 def test_every_line_can_be_drawn() -> None:
-    assert set(DASHES) == set(MARKERS)
+    named = get_args(get_type_hints(NamedSettings)["line"])
+    assert set(DASHES) == set(MARKERS) == set(named)
     assert len({str(dash) for dash in DASHES.values()}) == len(DASHES)
 
 

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from quorank.errors import require, require_range
-from quorank.metrics.significance import corrected, paired_t
+from quorank.metrics.significance import Difference, corrected, paired_t
 from quorank.reproduce.drawing import Chart, Series
 from quorank.reproduce.studies.study import Sheet, StudyFinding, StudyRequest, StudyResults
 from quorank.silos.generated import Generator
@@ -110,17 +110,11 @@ class SiloTable:
     def _findings(self, repeated: Repeated, key: tuple[str, str]) -> list[StudyFinding]:
         where = f"{LABEL_TITLES[key[0]]}, instances {key[1]}"
         tests = repeated.against()
-        significant = [d.corrected_p is not None and d.corrected_p < 0.05 for d in tests.values()]
-        above = [d.difference > 0 for d in tests.values()]
-        holds = all(above) if all(significant) else False if any(
-            s and not a for s, a in zip(significant, above, strict=True)
-        ) else None  # fmt: skip
+        signs = [_significant_sign(d) for d in tests.values()]
+        holds = False if False in signs else True if all(signs) else None
         seen = "; ".join(f"{TITLES[other]}: {verdict(d)}" for other, d in tests.items())
-        out = [
-            StudyFinding(
-                f"CS-F-LTR beats the averages of Local and Local+, and Global ({where})", holds, seen
-            )
-        ]
+        claim = f"CS-F-LTR beats the averages of Local and Local+, and Global ({where})"
+        out = [StudyFinding(claim, holds, seen)]
         bad = [p for p in range(self.parties) if self.noise[p % len(self.noise)] > min(self.noise)]
         good = [p for p in range(self.parties) if p not in bad]
         if bad and good and key[1] == self.instances[0]:
@@ -135,15 +129,17 @@ class SiloTable:
             [o.table["cs-f-ltr"]["ndcg@10"] - o.by_party["local"][p]["ndcg@10"] for p in range(self.parties)]
             for o in repeated.outcomes
         ]
-        of = {
-            name: np.mean(np.array(gains)[:, chosen], axis=1)
-            for name, chosen in (("good", good), ("bad", bad))
-        }
-        test = paired_t(of["bad"], of["good"])
-        holds = None if test.p is None or test.p >= 0.05 else test.difference > 0
-        seen = f"gain over Local: bad labels {of['bad'].mean():+.4f}, good labels {of['good'].mean():+.4f}"
+        low, high = (np.mean(np.array(gains)[:, chosen], axis=1) for chosen in (bad, good))
+        test = paired_t(low, high)
         p_value = "" if test.p is None else f"; p = {test.p:.3f}"
-        return StudyFinding(f"parties with labels of low quality gain most ({where})", holds, seen + p_value)
+        seen = f"gain over Local: bad labels {low.mean():+.4f}, good labels {high.mean():+.4f}{p_value}"
+        claim = f"parties with labels of low quality gain most ({where})"
+        return StudyFinding(claim, _significant_sign(test), seen)
+
+
+def _significant_sign(test: Difference) -> bool | None:
+    """Whether the first side is above the second; None if the difference is not significant (corrected p < .05)."""
+    return None if test.corrected_p is None or test.corrected_p >= 0.05 else test.difference > 0
 
 
 def source_of(request: StudyRequest, parties: int, documents: int) -> Source:
@@ -289,23 +285,21 @@ class SiloSweep:
         )
 
     def _budget_findings(self, budget: dict[Protocol, Repeated]) -> list[StudyFinding]:
+        def seen(chosen: Sequence[Protocol], tests: Sequence[Difference]) -> str:
+            return "; ".join(f"ε = {p.epsilon:g}: {verdict(t)}" for p, t in zip(chosen, tests, strict=True))
+
         plain = budget[Protocol("none")].values("cs-f-ltr")
         chosen = [p for p in budget if p.perturbation == "published"]
         tests = corrected([paired_t(budget[p].values("cs-f-ltr"), plain) for p in chosen])
-        seen = "; ".join(f"ε = {p.epsilon:g}: {verdict(t)}" for p, t in zip(chosen, tests, strict=True))
-        better = [t.difference > 0 and t.corrected_p is not None and t.corrected_p < 0.05 for t in tests]
-        worse = [t.difference < 0 and t.corrected_p is not None and t.corrected_p < 0.05 for t in tests]
-        out = [
-            StudyFinding(
-                "a little noise makes the ranker better", any(better) or (False if any(worse) else None), seen
-            )
-        ]
+        signs = [_significant_sign(t) for t in tests]
+        holds = True if True in signs else False if False in signs else None
+        out = [StudyFinding("a little noise makes the ranker better", holds, seen(chosen, tests))]
         strict = [p for p in budget if p.perturbation == "strict"]
         if strict:
-            against = [paired_t(budget[p].values("cs-f-ltr"), budget[p].values("global")) for p in strict]
-            seen = "; ".join(f"ε = {p.epsilon:g}: {verdict(t)}" for p, t in zip(strict, against, strict=True))
-            helps = any(t.difference > 0 and t.p is not None and t.p < 0.05 for t in against)
-            out.append(StudyFinding("ours: strict answers still help, against Global", helps or None, seen))
+            tests = [paired_t(budget[p].values("cs-f-ltr"), budget[p].values("global")) for p in strict]
+            helps = True if True in [_significant_sign(t) for t in tests] else None
+            claim = "ours: strict answers still help, against Global"
+            out.append(StudyFinding(claim, helps, seen(strict, tests)))
         return out
 
 
@@ -332,6 +326,5 @@ def _number_finding(number: dict[int, list[dict[str, float]]]) -> StudyFinding:
     most = max(number)
     one, all_ = ([f["ndcg@10"] for f in number[n]] for n in (1, most))
     test = paired_t(all_, one)
-    holds = None if test.p is None or test.p >= 0.05 else test.difference > 0
     seen = f"nDCG@10 {np.mean(one):.4f} with one party, {np.mean(all_):.4f} with {most}: {verdict(test)}"
-    return StudyFinding("more parties make a better ranker", holds, seen)
+    return StudyFinding("more parties make a better ranker", _significant_sign(test), seen)

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-from quorank.errors import require
 from quorank.reproduce.drawing import Chart
 
 StudyProgress = Callable[[int, int, str], None]  # (done, total, what)
@@ -33,11 +32,6 @@ class Sheet:
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-
-    def __post_init__(self) -> None:
-        for row in self.rows:
-            fits = len(row) == len(self.columns)
-            require(fits, "sheet.malformed", f"{row} does not fit {self.columns}", f"sheet {self.title!r}")
 
 
 @dataclass(frozen=True)

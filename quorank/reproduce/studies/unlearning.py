@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -80,6 +80,11 @@ class UnlearningStudy:
         for steps in self.local_steps:
             require_range("local_steps", steps, least=1, most=self.interactions)
 
+    @property
+    def step(self) -> int:
+        """Rounds between the points of a curve."""
+        return max(1, self.rounds // self.points)
+
     def measure(self, request: StudyRequest) -> StudyResults:
         cases = self._cases(request)
         if self.shows == "configurations":
@@ -100,13 +105,9 @@ class UnlearningStudy:
                 figures = []
                 for repetition in range(1, request.repetitions + 1):
                     request.progress(done, total, f"{name}, {preset}")
-                    setting = UnlearningSetting(
-                        source, self.queries, fold_of(repetition, folds), repetition, preset, self.clients,
-                        self.interactions, self.rounds, self.z, self.points, self.intervals, self.local_steps,
-                        self.shows == "configurations",
-                    )  # fmt: skip
                     folder = request.folder / f"{name.replace(':', '-')},{preset},{repetition}"
-                    figures.append(UnlearningRuns(setting, folder).figures())
+                    fold = fold_of(repetition, folds)
+                    figures.append(UnlearningRuns(self, source, preset, repetition, fold, folder).figures())
                     done += 1
                 found.append(UnlearningCase(name, preset, tuple(figures)))
         request.progress(done, total, "all comparisons")
@@ -117,76 +118,58 @@ def _name(source: str) -> str:
     return collection_name(source) + ("-like" if source.startswith("synthetic:") else "")
 
 
-@dataclass(frozen=True)
-class UnlearningSetting:
-    """All that decides the curves of one repetition on one collection with one click model."""
+@dataclass(frozen=True, eq=False)
+class UnlearningRuns:
+    """Runs of one repetition on one collection with one click model, and the curves from them."""
 
+    study: UnlearningStudy
     source: str
-    queries: int  # of a generated collection
-    fold: int
-    seed: int
     preset: str
-    clients: int
-    interactions: int  # n
-    rounds: int  # T
-    z: float
-    points: int  # of a curve
-    intervals: tuple[int, ...]  # Δt
-    local_steps: tuple[int, ...]  # n′
-    honest: bool  # whether 10H-0M is run too
+    repetition: int
+    fold: int
+    folder: Path
 
     def experiment(self, malicious: bool) -> Experiment:
         """Return the experiment of 9H-1M (malicious) or 10H-0M."""
-        data = {"source": self.source, "fold": self.fold}
+        study, data = self.study, {"source": self.source, "fold": self.fold}
         if self.source.startswith("synthetic:"):
-            data["queries"] = self.queries
+            data["queries"] = study.queries
         tables: dict[str, Any] = {
-            "seed": self.seed,
+            "seed": self.repetition,
             "data": data,
             "users": {"kind": "cascade", "preset": self.preset},
             "federation": {
-                "clients": self.clients,
-                "interactions": self.interactions,
-                "rounds": self.rounds,
-                "keep_every": math.gcd(*self.intervals) if malicious else 0,
+                "clients": study.clients,
+                "interactions": study.interactions,
+                "rounds": study.rounds,
+                "keep_every": math.gcd(*study.intervals) if malicious else 0,
             },
-            "evaluation": {"every": self.step},
+            "evaluation": {"every": study.step},
         }
         if malicious:
-            tables["attack"] = {"kind": "sign-flip", "clients": 1, "z": self.z}
+            tables["attack"] = {"kind": "sign-flip", "clients": 1, "z": study.z}
         return Experiment.read(Document(tables, "unlearning"))
-
-    @property
-    def step(self) -> int:
-        """Rounds between the points of a curve."""
-        return max(1, self.rounds // self.points)
-
-
-@dataclass(frozen=True, eq=False)
-class UnlearningRuns:
-    """Runs of one setting in a directory, and the curves from them."""
-
-    setting: UnlearningSetting
-    folder: Path
 
     def figures(self) -> dict[str, Any]:
         """Return the curves of every configuration: {"9H-1M": {"x": …, "y": …}, …, "rebuilt": {"published 10 3": …}}."""
         file = self.folder / "figures.json"
-        identity = {"setting": repr(self.setting), "version": __version__}
+        # `sources` and `presets` name other runs; those of this one are its own.
+        setting = replace(self.study, sources=(self.source,), presets=(self.preset,))
+        identity = {"setting": f"{setting}, {self.repetition}, {self.fold}", "version": __version__}
         if file.is_file():
             known = json.loads(file.read_bytes())
             if known.get("identity") == identity:
                 return dict(known["figures"])
         self.folder.mkdir(parents=True, exist_ok=True)
         figures: dict[str, Any] = {"9H-1M": _history(self.malicious)}
-        if self.setting.honest:
+        if self.study.shows == "configurations":
             figures["10H-0M"] = _history(self._run("10H-0M", malicious=False))
         figures["9H-0M"] = self.retrained()
         figures["rebuilt"] = {
             f"{method} {interval} {steps}": self.rebuilt(method, interval, steps)
             for method in METHODS
-            for interval in self.setting.intervals
-            for steps in self.setting.local_steps
+            for interval in self.study.intervals
+            for steps in self.study.local_steps
         }
         write_whole(file, storage.json_bytes({"identity": identity, "figures": figures}))
         return figures
@@ -197,21 +180,21 @@ class UnlearningRuns:
 
     def retrained(self) -> PointsXY:
         """Return the learning curve of 9H-0M."""
-        kept = _KeptRankers(self.setting.step, self.setting.rounds)
-        request = Unlearning(self.malicious, (LEAVER,), max(self.setting.intervals), 1, along=kept.keep)
+        kept = _KeptRankers(self.study.step, self.study.rounds)
+        request = Unlearning(self.malicious, (LEAVER,), max(self.study.intervals), 1, along=kept.keep)
         request.retrained()
         return kept.curve(request)
 
     def rebuilt(self, method: Method, interval: int, steps: int) -> PointsXY:
         """Return the curve of U(9H-1M); x counts the rounds of the rebuilding."""
-        rounds = len(range(1, self.setting.rounds + 1, interval))
-        kept = _KeptRankers(max(1, rounds // self.setting.points), rounds)
+        rounds = len(range(1, self.study.rounds + 1, interval))
+        kept = _KeptRankers(max(1, rounds // self.study.points), rounds)
         request = Unlearning(self.malicious, (LEAVER,), interval, steps, method=method, along=kept.keep)
         request.rebuilt  # noqa: B018  the property does the rebuilding
         return kept.curve(request)
 
     def _run(self, name: str, malicious: bool) -> Path:
-        folder, wanted = self.folder / name, self.setting.experiment(malicious)
+        folder, wanted = self.folder / name, self.experiment(malicious)
         if not storage.is_finished(folder) or storage.read_experiment(folder) != wanted:
             run_experiment(wanted, folder, overwrite=True)
         return folder
