@@ -271,15 +271,15 @@ def test_a_directory_with_something_else_is_refused(papers: Path) -> None:
     (papers / "out").mkdir()
     (papers / "out" / "thesis.tex").write_text("years of work")
     refused = reproduce("test/tiny", "--quick", "--out", papers / "out")
-    assert isinstance(refused.exception, BadInput) and "something else" in str(refused.exception)
+    assert isinstance(refused.exception, BadInput) and refused.exception.code == "folder.taken"
+    assert "something else" in str(refused.exception)
     assert [path.name for path in (papers / "out").iterdir()] == ["thesis.tex"]
 
 
 def test_unknown_figure_and_list() -> None:
     unknown = reproduce("fpdgd/figure33")
-    assert isinstance(unknown.exception, BadInput) and "did you mean 'fpdgd/figure3'" in str(
-        unknown.exception
-    )
+    assert isinstance(unknown.exception, BadInput) and unknown.exception.code == "figure.unknown"
+    assert "did you mean 'fpdgd/figure3'" in str(unknown.exception)
     half = reproduce("rq3")
     assert "did you mean 'foltr-es/rq3'" in str(half.exception)
     listed = reproduce()

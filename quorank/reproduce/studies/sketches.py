@@ -23,9 +23,9 @@ from quorank.silos.sketch.cover import (
 from quorank.silos.sketch.shape import Shape
 
 PUBLISHED = {"α": 5.0, "β": 0.1, "K": 150, "w": 200, "z": 30}
-WAYS = ("literal", "recommended", "NAIVE")
+METHODS = ("literal", "recommended", "NAIVE")
 Known = dict[tuple[str, Any], dict[str, float]]
-"""Cover, milliseconds and bytes of a way, by the way and what it depends on."""
+"""Cover, milliseconds and bytes of a method, by the method and what it depends on."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class SketchCurves:
 def _measure(
     field: Field, truth: Truth, groups: Any, setting: dict[str, Any], known: Known
 ) -> dict[str, dict[str, float]]:
-    """Cover, milliseconds and bytes of each way; what a way does not depend on is not measured again."""
+    """Cover, milliseconds and bytes of each method; what a method does not depend on is not measured again."""
     k = int(setting["K"])
     literal = Shape.published(rows=int(setting["z"]), columns=int(setting["w"]), alpha=setting["α"], k=k)
     literal = replace(literal, beta=float(setting["β"]))
@@ -98,7 +98,7 @@ def _measure(
     ours = replace(ours, entries=max(literal.entries, 2 * ours.rows * ours.columns))
     asked = [field.vocabulary[int(t)] for group in groups.values() for t in group][:40]
     keys: tuple[Any, ...] = ((literal, k), (ours, k), (literal.rows, literal.columns, k))
-    for key in zip(WAYS, keys, strict=True):
+    for key in zip(METHODS, keys, strict=True):
         if key in known:
             continue
         if key[0] == "NAIVE":
@@ -113,32 +113,32 @@ def _measure(
             "bytes": float(memory),
         }
         del made
-    return {way: known[way, key] for way, key in zip(WAYS, keys, strict=True)}
+    return {method: known[method, key] for method, key in zip(METHODS, keys, strict=True)}
 
 
 def _measured(sweeps: dict[str, tuple[float, ...]], found: Any) -> StudyResults:
-    def mean(name: str, value: float, way: str, what: str) -> float:
-        return float(np.mean([each[way][what] for each in found[name, value]]))
+    def mean(name: str, value: float, method: str, what: str) -> float:
+        return float(np.mean([each[method][what] for each in found[name, value]]))
 
     charts, rows = [], []
     for name, values in sweeps.items():
         lines = tuple(
-            Series(way, [float(v) for v in values], [mean(name, v, way, "cover") for v in values])
-            for way in WAYS
+            Series(method, [float(v) for v in values], [mean(name, v, method, "cover") for v in values])
+            for method in METHODS
         )
         charts.append(Chart(f"cover over {name}", name, "cover of the true top K", lines))
         for value in values:
             rows.append(
                 (
                     f"{name} = {value:g}",
-                    *(f"{mean(name, value, way, 'cover'):.3f}" for way in WAYS),
-                    *(f"{mean(name, value, way, 'milliseconds'):.2f}" for way in WAYS),
-                    *(f"{mean(name, value, way, 'bytes') / 1e6:.0f}" for way in WAYS[1:]),
+                    *(f"{mean(name, value, method, 'cover'):.3f}" for method in METHODS),
+                    *(f"{mean(name, value, method, 'milliseconds'):.2f}" for method in METHODS),
+                    *(f"{mean(name, value, method, 'bytes') / 1e6:.0f}" for method in METHODS[1:]),
                 )
             )
     columns = ("", "lit.", "ours", "NAIVE", "lit. ms", "ours ms", "NAIVE ms", "ours MB", "NAIVE MB")
     middle = next((v for v in sweeps["K"] if v == PUBLISHED["K"]), sweeps["K"][0])
-    cover = {way: mean("K", middle, way, "cover") for way in WAYS}
+    cover = {method: mean("K", middle, method, "cover") for method in METHODS}
     share = mean("K", middle, "recommended", "bytes") / mean("K", middle, "NAIVE", "bytes")
     first, last = (mean("α", v, "literal", "cover") for v in (sweeps["α"][0], sweeps["α"][-1]))
     betas = [mean("β", v, "literal", "cover") for v in sweeps["β"]]
