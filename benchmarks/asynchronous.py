@@ -35,8 +35,8 @@ NAMES = tuple(f"node-{number}" for number in range(len(SLOWNESS)))
 
 
 @dataclass
-class Ticks:
-    """A clock that goes on when somebody sleeps."""
+class SimulatedClock:
+    """Clock that advances only when its sleep is called."""
 
     now: float = 0.0
 
@@ -62,8 +62,8 @@ def synchronous(simulator: Simulator, rounds: int) -> Doubles:
     return simulator.federation.ranker(state)
 
 
-def slow(seed: int) -> Callable[[str], float]:
-    """How long a node takes, in looks at the network."""
+def answer_delay(seed: int) -> Callable[[str], float]:
+    """Return a function that draws how long a node takes to answer, in polls of the network."""
     random = np.random.default_rng(seed)
     return lambda node: SLOWNESS[NAMES.index(node)] * float(random.exponential())
 
@@ -71,12 +71,15 @@ def slow(seed: int) -> Callable[[str], float]:
 def asynchronous(
     simulator: Simulator, interactions: int, rules: Asynchronous, seed: int
 ) -> tuple[Doubles, int]:
-    """The ranker after so many interactions, and in how many rounds."""
-    clients, ticks = SimulatedClients(simulator, Keeper(0, Path(), simulator.simulation.parameters)), Ticks()
-    transport = Memory(
-        lambda node, content: clients.respond(content), NAMES, loss=0.05, delay=slow(seed), seed=seed
+    """Return the ranker after so many interactions, and in how many rounds."""
+    clients, clock = (
+        SimulatedClients(simulator, Keeper(0, Path(), simulator.simulation.parameters)),
+        SimulatedClock(),
     )
-    driver = Driver(transport, SharedNodes(NAMES), clock=ticks, sleep=ticks.sleep, patience=20.0)
+    transport = Memory(
+        lambda node, content: clients.respond(content), NAMES, loss=0.05, delay=answer_delay(seed), seed=seed
+    )
+    driver = Driver(transport, SharedNodes(NAMES), clock=clock, sleep=clock.sleep, patience=20.0)
     coordinator = Coordinator(
         simulator.federation,
         simulator.mechanism,
@@ -84,7 +87,7 @@ def asynchronous(
         10**9,
         seed=seed,
         rules=Rules(asynchronous=rules),
-        clock=ticks,
+        clock=clock,
     )
     done = 0
     while done < interactions:

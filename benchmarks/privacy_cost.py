@@ -1,11 +1,11 @@
-"""What accounted privacy costs: nDCG@10 over ε, against FPDGD without privacy.
+"""Cost of accounted privacy: nDCG@10 over ε, against FPDGD without privacy.
 
     python benchmarks/privacy_cost.py STUDY [--data SOURCE] [--out FILE.json]
 
     python benchmarks/privacy_cost.py picture --out FILE.json --picture FILE.png
 
 STUDY is `table` (whole-run ε = 8 and 2 with 1,000 clients), `curve` (ε from 0.25 to 16 for 100, 1,000 and 10,000
-clients), `parts` (what the clip, the step and the average each do) or `releases` (the same clicks in fewer, larger
+clients), `parts` (the effect of the clip, the step and the average) or `releases` (the same clicks in fewer, larger
 updates). Every figure is the mean over the folds (or as many generated collections) and the given seeds, with the
 standard error of its paired difference from FPDGD. Runs are kept in --out and not made twice. Prints Markdown.
 """
@@ -47,14 +47,14 @@ class Runs:
         short = "generated" if name.startswith("synthetic:") else Path(name).name
         key = json.dumps([short, preset, fold, seed, how], sort_keys=True)
         if key not in self.known:
-            self.known[key] = play(name, preset, fold, seed, **how)
+            self.known[key] = run_once(name, preset, fold, seed, **how)
             print(key, *np.round(self.known[key], 4), file=sys.stderr, flush=True)
             if self.path:
                 self.path.write_text(json.dumps(self.known))
         return self.known[key]
 
 
-def play(
+def run_once(
     name: str,
     preset: str,
     fold: int,
@@ -135,7 +135,7 @@ def curve(runs: Runs, args: argparse.Namespace) -> None:
 
 
 def parts(runs: Runs, args: argparse.Namespace) -> None:
-    """What each ingredient does, at ε = 0.5 with 1,000 clients and at ε = 4 with 100."""
+    """The effect of each ingredient, at ε = 0.5 with 1,000 clients and at ε = 4 with 100."""
     variants: dict[str, dict[str, Any]] = {
         "recommended": {},
         "without the average": {"average": None},

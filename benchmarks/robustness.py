@@ -1,4 +1,4 @@
-"""Which aggregation withstands which attack, what personal rankers gain, and how near unlearning comes to retraining.
+"""Aggregation rules under attack, personal rankers against shared ones, and unlearning against retraining.
 
     python benchmarks/robustness.py STUDY [--data SOURCE] [--rounds N] [--seeds N] [--jobs N] [--out FILE.json]
 
@@ -85,14 +85,14 @@ def rule_tables(rule: str, attack: str) -> Tables:
 
 
 def personal_tables(name: str, args: argparse.Namespace) -> Tables:
-    """The experiment of a way to serve clients with preferences of their own."""
+    """The experiment of one method for clients with preferences of their own."""
     how = PERSONAL[name]
     own = {key: how[key] for key in ("personal", "server") if key in how}
     partition = {"kind": "preferences", "preferences": 4, "overlap": args.overlap} | how.get("partition", {})
     return {"partition": partition, "federation": {"clients": args.clients} | own}
 
 
-def play(tables: Tables) -> tuple[float, float]:
+def run_once(tables: Tables) -> tuple[float, float]:
     """(offline, online) nDCG@10 of one run."""
     from quorank.experiments.runner import Runner
 
@@ -123,7 +123,7 @@ class Runs:
         }
 
     def make(self, wanted: list[Mapping[str, Any]]) -> None:
-        """All runs of these settings that are not known yet, side by side."""
+        """Run all of these settings that are not known yet, side by side."""
         cells = [
             self.tables(t, preset, seed)
             for seed in range(1, self.args.seeds + 1)
@@ -133,7 +133,7 @@ class Runs:
         missing = {key: cell for cell in cells if (key := json.dumps(cell, sort_keys=True)) not in self.known}
         with ProcessPoolExecutor(self.args.jobs) as pool:
             for number, (key, figures) in enumerate(
-                zip(missing, pool.map(play, missing.values()), strict=True), start=1
+                zip(missing, pool.map(run_once, missing.values()), strict=True), start=1
             ):
                 self.known[key] = list(figures)
                 if number % 20 == 0 or number == len(missing):
@@ -175,7 +175,7 @@ def shown(loss: float) -> str:
 
 
 def verdicts(lost: Mapping[tuple[str, str, str], float], chosen: list[str]) -> None:
-    """Each rule's price, and what does it most harm on any click model, by how much the attacker may know."""
+    """Print each rule's loss without attack, and its worst attack over the click models, by the attacker's knowledge."""
     published = [attack for attack in ATTACKS if attack not in ("none", STRONGER)]
     own = [attack for attack in published if "full" not in attack]
     print(
@@ -217,7 +217,7 @@ def unlearned(args: argparse.Namespace, preset: str, seed: int, malicious: bool)
     from quorank.experiments import run_directory as storage
     from quorank.experiments.runner import run_experiment
     from quorank.experiments.unlearning.request import Unlearning
-    from quorank.reproduce.figures import folds_of
+    from quorank.reproduce.figure import folds_of
 
     name = f"{Path(args.data.replace(':', '-')).name}-{preset}-{seed}-{'attack' if malicious else 'honest'}"
     folder, folds = args.runs / name, folds_of(args.data)

@@ -1,4 +1,4 @@
-"""What a secure sum costs: seconds in one process, bytes a client, and how much more than sending the update itself.
+"""Cost of a secure sum: seconds in one process, and bytes a client beside those of the update itself.
 
     python benchmarks/secure_sum.py [--clients 10 100 1000] [--length 136] [--dropouts 0.1] [--colluding 0.05]
 

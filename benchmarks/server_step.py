@@ -1,4 +1,4 @@
-"""What the server should do with the mean update: steps, momentum and Adam against plain federated averaging.
+"""Server optimisers: longer steps, momentum and Adam against plain federated averaging.
 
     python benchmarks/server_step.py [--data SOURCE]... [--folds 5] [--seeds 2] [--clients 1000] [--rounds 300]
 

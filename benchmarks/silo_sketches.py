@@ -1,4 +1,4 @@
-"""What RTK-Sketches find, hold and cost, beside NAIVE and beside the published reading.
+"""Cover, memory and speed of RTK-Sketches, beside NAIVE and beside the published reading.
 
     python benchmarks/silo_sketches.py main [COLLECTION...]      cover, memory and speed, one line a party
     python benchmarks/silo_sketches.py causes [COLLECTION...]    why the literal reading fails, cause by cause
@@ -105,15 +105,15 @@ def main_table(arguments: argparse.Namespace) -> None:
                  of["literal"][group], *[""] * 5)  # fmt: skip
 
 
-def asked(arguments: argparse.Namespace, field: Field, queries: np.ndarray, k: int = 150):  # type: ignore[no-untyped-def]
-    """A function from what answers queries to its mean cover."""
+def mean_cover_of(arguments: argparse.Namespace, field: Field, queries: np.ndarray, k: int = 150):  # type: ignore[no-untyped-def]
+    """Return a function from a query method `top(term, k)` to its mean cover."""
     truth = Truth(field)
     groups = truth.sample(arguments.terms, 1, queries)
     return lambda top: mean_cover(top, truth, groups, field.vocabulary, k)["all"]
 
 
 def with_ranking(sketch: ReverseTopK, shape: Shape, real: int | None = None):  # type: ignore[no-untyped-def]
-    """Queries to a sketch whose cells are ranked as another shape says, from its first `real` rows."""
+    """Return a query method of a sketch that ranks cells as another shape does, from its first `real` rows."""
 
     def top(term: str, k: int):  # type: ignore[no-untyped-def]
         columns, signs = sketch.hashing.places([term])
@@ -123,10 +123,10 @@ def with_ranking(sketch: ReverseTopK, shape: Shape, real: int | None = None):  #
 
 
 def causes(arguments: argparse.Namespace) -> None:
-    """Which tail a cell keeps, and what is made of absence, one at a time; then the proportions."""
+    """Vary which tail a cell keeps, and how absence is counted, one at a time; then the proportions."""
     head("party", "published z, w, αK", "keeps", "ranks by", "cover")
     for name, field, queries in parties(arguments):
-        cover = asked(arguments, field, queries)
+        cover = mean_cover_of(arguments, field, queries)
         literal = Shape.published()
         both = replace(literal, reading="recommended")
         minimum = replace(literal, sketch="count-min")
@@ -164,7 +164,7 @@ def curves(arguments: argparse.Namespace) -> None:
                 old = Shape.published(**settings)
                 entries = old.entries
                 new = Shape(capacity=max(16, 2_000 * settings["k"] // 150), entries=max(entries, 8 * 12_288))
-                cover = asked(arguments, field, queries, settings["k"])
+                cover = mean_cover_of(arguments, field, queries, settings["k"])
                 line(
                     what,
                     value,
@@ -173,7 +173,7 @@ def curves(arguments: argparse.Namespace) -> None:
                     cover(build(field, new)[0].top),
                 )
         sketch, _ = build(field, Shape.published())
-        cover = asked(arguments, field, queries)
+        cover = mean_cover_of(arguments, field, queries)
         for beta in (0.0, 0.05, 0.1, 0.2, 0.4, 0.6):
             line(
                 "beta",
@@ -187,7 +187,7 @@ def curves(arguments: argparse.Namespace) -> None:
 def rows(arguments: argparse.Namespace) -> None:
     """z × w of the recommended reading at 4.5 million entries, and how many vocabulary terms one question fits."""
     for name, field, queries in parties(arguments):
-        cover = asked(arguments, field, queries)
+        cover = mean_cover_of(arguments, field, queries)
         head(f"{name}: z", "w", "z1", "cover", "terms that fit the z1 rows")
         for z, w, reals in PROPORTIONS:
             shape = Shape(rows=z, columns=w)
@@ -200,7 +200,7 @@ def rows(arguments: argparse.Namespace) -> None:
 
 
 def removal(arguments: argparse.Namespace) -> None:
-    """A tenth of the documents leaves: beside a sketch that never knew them."""
+    """Remove a tenth of the documents, and compare with a sketch built without them."""
     head("party", "before", "after removal", "built without them", "ms a document", "ms for all at once")
     for name, field, queries in parties(arguments):
         n = len(field.offsets) - 1
@@ -215,7 +215,7 @@ def removal(arguments: argparse.Namespace) -> None:
             field.vocabulary,
         )
         sketch, _ = build(field, Shape())
-        before = asked(arguments, field, queries)(sketch.top)
+        before = mean_cover_of(arguments, field, queries)(sketch.top)
         start = time.perf_counter()
         for document in np.flatnonzero(~stays)[:5]:
             sketch.remove(int(document))
@@ -225,7 +225,7 @@ def removal(arguments: argparse.Namespace) -> None:
         at_once = time.perf_counter() - start
         number = np.cumsum(stays) - 1
         fresh, _ = build(left, Shape())
-        cover = asked(arguments, left, queries)
+        cover = mean_cover_of(arguments, left, queries)
 
         def renumbered(term: str, k: int, sketch: ReverseTopK = sketch, number: np.ndarray = number):  # type: ignore[no-untyped-def]
             ids, estimates = sketch.top(term, k)

@@ -98,7 +98,7 @@ def workload(name: str, reference: Any) -> Callable[[float], dict[str, Any]]:
     federation = Federation(clients=1000 if name == "mslr" else 2000, interactions=4)
     interactions = federation.clients * federation.interactions
 
-    def play(threads: int) -> Callable[[], float]:
+    def run_cohort(threads: int) -> Callable[[], float]:
         simulator = Simulator(federation, Simulation(data, Linear(), users, collection.grades, 1), threads)
         state = federation.start(theta)
         simulator.gather(state)
@@ -107,7 +107,7 @@ def workload(name: str, reference: Any) -> Callable[[float], dict[str, Any]]:
     tables, ideal = users.tables(collection.grades, 10), ideal_dcg(data, 10)
     dense, rng = np.ascontiguousarray(data.features), np.random.default_rng(1)
 
-    def play_reference() -> float:
+    def run_reference() -> float:
         few = 25
         return timed(
             lambda: reference.federated_round(
@@ -143,14 +143,14 @@ def workload(name: str, reference: Any) -> Callable[[float], dict[str, Any]]:
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     contenders = {
-        "one": play(1),
-        "reference": play_reference,
+        "one": run_cohort(1),
+        "reference": run_reference,
         "lists": lambda: timed(lambda: read_lists(1)),
         "side by side": lambda: timed(lambda: read_lists(SIDE_BY_SIDE)),
         "memory": lambda: timed(lambda: _read_all(big, ones)),
     }
     if cores > 1:
-        contenders["two"] = play(2)
+        contenders["two"] = run_cohort(2)
         contenders["memory, two"] = lambda: timed(read_halves)
         contenders["lists, two"] = lambda: timed(read_lists_twice) / 2
     best = dict.fromkeys(contenders, float("inf"))

@@ -1,4 +1,4 @@
-"""Tuning a heuristic in the field, measured on made-up people: does it arrive, does it harm, what does it cost?
+"""Tuning a heuristic in the field, on simulated people: convergence, harm and cost.
 
     python benchmarks/tuning.py [--seeds 24] [--first 101] [--only arrive,harm,…]
 

@@ -1,4 +1,4 @@
-"""May a ranker be rebuilt from what the remaining clients had sent? Against retraining, for honest and hostile leavers.
+"""Rebuilding from the updates that the remaining clients had sent, against retraining; honest and hostile leavers.
 
     python benchmarks/unlearning_reuse.py [--data SOURCE] [--queries 1000] [--users PRESET] [--rounds 10000] [--seeds 3]
 

@@ -1,4 +1,4 @@
-"""`quorank reproduce PAPER/FIGURE`: a published figure again, with the paper's findings counted."""
+"""`quorank reproduce PAPER/FIGURE`: run a published figure again and count which of the paper's findings hold."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from rich.progress import ProgressColumn
+
     from quorank.experiments.grid import Cell
-    from quorank.reproduce.figures import Figure
-    from quorank.reproduce.studies import Study
+    from quorank.reproduce.figure import Figure, PaperFigure
 
 MOST_JOBS = 8  # by default: every job holds a collection of its own in memory
 
@@ -53,89 +54,91 @@ def reproduce(
     if figure is None or list_:
         _list(json)
         return
-    from quorank.reproduce import figure_parts
+    from quorank.reproduce.figure import study_names
 
-    if figure in figure_parts.names(studies=True):
-        _study(figure, quick, data, repetitions, out, json)
+    if figure in study_names():
+        _reproduce_study(figure, quick, data, repetitions, out, json)
         return
-    from quorank.reproduce.figure_report import REPORT, renderable, write_all
-    from quorank.reproduce.figure_results import as_dict, collect
-    from quorank.reproduce.figures import load_figure
+    from quorank.reproduce.figure import load_figure
+    from quorank.reproduce.figure_report import render_results, write_report
+    from quorank.reproduce.results import as_dict, read_results
 
     chosen = load_figure(figure, quick=quick, data=data, repetitions=repetitions)
-    folder = out or _default_folder(chosen, chosen.collections[0].label if data else "")
+    folder = out or _default_folder(chosen)
     _run(chosen, folder, jobs)
-    results = collect(chosen, folder)
-    write_all(results, folder, _command(chosen))
+    results = read_results(chosen, folder)
+    write_report(results, folder)
     if json:
         print(json_.dumps(as_dict(results), allow_nan=False))
-        return
-    from rich.console import Console
-
-    Console().print(renderable(results))
-    print(f"figure   {folder / 'figure.png'}\nreport   {folder / REPORT}")
+    else:
+        _show(render_results(results), folder, drawn=True)
 
 
-def _study(
+def _reproduce_study(
     name: str, quick: bool, data: str | None, repetitions: int | None, out: Path | None, json: bool
 ) -> None:
-    """A figure that is no grid of runs."""
-    from quorank.reproduce.figure_report import REPORT
-    from quorank.reproduce.figure_runs import claim_folder
-    from quorank.reproduce.studies import load_study
-    from quorank.reproduce.studies.report import as_dict, renderable, write_all
-    from quorank.reproduce.studies.study import Asked
+    """Reproduce a figure that is not a grid of runs."""
+    from rich.progress import TimeRemainingColumn
+
+    from quorank.reproduce.figure_runs import reserve_folder
+    from quorank.reproduce.studies.report import as_dict, render_results, write_report
+    from quorank.reproduce.studies.study import StudyRequest
+    from quorank.reproduce.studies.study_file import load_study
 
     chosen = load_study(name, quick=quick, data=data, repetitions=repetitions)
-    folder = out or _default_folder(chosen, Path(data).resolve().name if data else "")
-    claim_folder(chosen, folder)
-    with _steps(name) as progress:
-        measured = chosen.part.measure(Asked(data, chosen.header.repetitions, folder, progress))
-    write_all(chosen, measured, folder, _command(chosen))
+    folder = out or _default_folder(chosen)
+    reserve_folder(chosen, folder)
+    with _progress(name, TimeRemainingColumn()) as show:
+
+        def progress(done: int, total: int, what: str) -> None:
+            show(done, total, what, f"{done}/{total}, {what}")
+
+        results = chosen.part.measure(StudyRequest(data, chosen.header.repetitions, folder, progress))
+    write_report(chosen, results, folder)
     if json:
-        print(json_.dumps(as_dict(chosen, measured), allow_nan=False))
-        return
+        print(json_.dumps(as_dict(chosen, results), allow_nan=False))
+    else:
+        _show(render_results(chosen, results), folder, drawn=bool(results.charts))
+
+
+def _show(report: Any, folder: Path, *, drawn: bool) -> None:
     from rich.console import Console
 
-    Console().print(renderable(chosen, measured))
-    if measured.charts:
-        print(f"figure   {folder / 'figure.png'}")
+    from quorank.reproduce.report import DRAWINGS, REPORT
+
+    Console().print(report)
+    if drawn:
+        print(f"figure   {folder / DRAWINGS[0]}")
     print(f"report   {folder / REPORT}")
 
 
 @contextmanager
-def _steps(name: str) -> Iterator[Callable[[int, int, str], None]]:
-    """Progress through a study: a bar with the time left on a terminal, a line every few seconds elsewhere."""
+def _progress(name: str, left: ProgressColumn) -> Iterator[Callable[..., None]]:
+    """Show `show(done, total, what, line, **fields)`: a bar on a terminal, a line every few seconds elsewhere."""
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     from quorank.cli.display import LINE_SECONDS
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=None),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=None), MofNCompleteColumn(), left)
     terminal, shown = sys.stderr.isatty(), time.monotonic()
     with Progress(*columns, console=Console(stderr=True), expand=True, disable=not terminal) as bar:
-        task = bar.add_task(name, total=None)
+        task = bar.add_task(name, total=None, left="")
 
-        def progress(done: int, total: int, what: str) -> None:
+        def show(done: int, total: int, what: str, line: str, *, last: bool = False, left: str = "") -> None:
             nonlocal shown
-            bar.update(task, completed=done, total=total, description=f"{name}: {what}")
-            if not terminal and time.monotonic() - shown > LINE_SECONDS:
+            bar.update(task, completed=done, total=total, description=f"{name}: {what}", left=left)
+            if not terminal and (time.monotonic() - shown > LINE_SECONDS or last):
                 shown = time.monotonic()
-                print(f"{name}: {done}/{total}, {what}", file=sys.stderr)
+                print(f"{name}: {line}", file=sys.stderr)
 
-        yield progress
+        yield show
 
 
 def _list(json: bool) -> None:
-    from quorank.reproduce import figure_parts
+    from quorank.reproduce.figure import figure_names, read_header, study_names
 
-    shipped = sorted(figure_parts.names(studies=False) + figure_parts.names(studies=True))
-    found = {name: figure_parts.header_of(name) for name in shipped}
+    found = {name: read_header(name) for name in sorted(figure_names() + study_names())}
     if json:
         print(
             json_.dumps([{"figure": name, "about": h.about, "paper": h.paper} for name, h in found.items()])
@@ -153,18 +156,18 @@ def _list(json: bool) -> None:
 
 
 def _run(figure: Figure, folder: Path, jobs: int | None) -> None:
-    """All cells that are not finished yet."""
+    """Run all cells that are not finished yet."""
     from quorank.errors import Interrupted
     from quorank.experiments.grid import run_grid
     from quorank.experiments.run_directory import is_finished
     from quorank.process import available_threads
-    from quorank.reproduce.figure_runs import claim
+    from quorank.reproduce.figure_runs import figure_grid
 
-    grid = claim(figure, folder, _command(figure))
+    grid = figure_grid(figure, folder)
     waiting = [cell for cell in figure.cells if not is_finished(folder / cell.name)]
     side_by_side = min(jobs or min(available_threads(), MOST_JOBS), max(len(waiting), 1))
     try:
-        with _progress(figure, waiting, side_by_side) as finished:
+        with _run_progress(figure, waiting, side_by_side) as finished:
             run_grid(grid, folder, jobs=side_by_side, resume=True, finished=finished)
     except (Interrupted, KeyboardInterrupt):
         print("quorank: stopped; the same command goes on where it is", file=sys.stderr)
@@ -172,49 +175,36 @@ def _run(figure: Figure, folder: Path, jobs: int | None) -> None:
 
 
 @contextmanager
-def _progress(
+def _run_progress(
     figure: Figure, waiting: list[Cell], jobs: int
 ) -> Iterator[Callable[[Cell, dict[str, Any]], None]]:
-    """A bar on a terminal, a line every few seconds elsewhere."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    """Show the progress of runs with an estimate of the time left, from the runs that are finished."""
+    from rich.progress import TextColumn
 
-    from quorank.cli.display import LINE_SECONDS
     from quorank.reports.statement import seconds
 
     total, done = len(figure.cells), len(figure.cells) - len(waiting)
     left = dict.fromkeys(cell.name for cell in waiting)
     took: dict[str, list[float]] = {}
-    shown = time.monotonic()
     if done:
         print(f"{figure.name}: {done} of {total} runs are finished already", file=sys.stderr)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=None),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[left]}"),
-    )
-    terminal = sys.stderr.isatty()
-    with Progress(*columns, console=Console(stderr=True), expand=True, disable=not terminal) as bar:
-        task = bar.add_task(f"{figure.name}: runs", total=total, completed=done, left="")
+    with _progress(figure.name, TextColumn("{task.fields[left]}")) as show:
 
         def finished(cell: Cell, summary: dict[str, Any]) -> None:
-            nonlocal done, shown
+            nonlocal done
             done += 1
             left.pop(cell.name)
             took.setdefault(_alike(cell), []).append(sum(summary["seconds"].values()) + 0.3)  # and its files
             remaining = _estimate([c for c in waiting if c.name in left], took) / jobs
             text = f"{seconds(remaining)} left" if left else "done"
-            bar.update(task, completed=done, left=text)
-            if not terminal and (time.monotonic() - shown > LINE_SECONDS or not left):
-                shown = time.monotonic()
-                print(f"{figure.name}: run {done}/{total}, {text}", file=sys.stderr)
+            show(done, total, "runs", f"run {done}/{total}, {text}", last=not left, left=text)
 
+        show(done, total, "runs", "")
         yield finished
 
 
 def _alike(cell: Cell) -> str:
-    """Cells that take about the same time."""
+    """What cells that take about the same time have in common."""
     return f"{cell.values['collection']}, {cell.values['variant']}"
 
 
@@ -225,16 +215,9 @@ def _estimate(cells: list[Cell], took: dict[str, list[float]]) -> float:
     return sum(sum(found) / len(found) for found in times)
 
 
-def _default_folder(figure: Figure | Study, collection: str) -> Path:
+def _default_folder(figure: PaperFigure) -> Path:
+    from quorank.reproduce.figure import collection_name
+
+    collection = collection_name(figure.data) if figure.data else ""
     words = (figure.name.replace("/", "-"), "quick" if figure.quick else "", collection)
     return Path("runs") / "-".join(word for word in words if word)
-
-
-def _command(figure: Figure | Study) -> str:
-    from shlex import quote
-
-    words = ["quorank reproduce", figure.name]
-    words += ["--quick"] if figure.quick else []
-    words += ["--data", quote(figure.data)] if figure.data else []
-    words += ["--repetitions", str(figure.asked)] if figure.asked else []
-    return " ".join(words)

@@ -1,66 +1,135 @@
-"""A reproduced figure for people: the table of a terminal, and a page that loads nothing."""
+"""Report of a figure whose curves are runs: its drawing, its tables for a terminal, and a page that loads nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from quorank import __version__
-from quorank.experiments import run_directory as storage
-from quorank.files import write_whole
+import numpy as np
+
 from quorank.metrics.significance import Difference
 from quorank.reports import page, statement
-from quorank.reports.drawings import save, svg
-from quorank.reports.runs import ONLINE_DISCOUNTED
+from quorank.reports.curves import thin
+from quorank.reports.runs import ONLINE_DISCOUNTED, ONLINE_MAXRR
 from quorank.reports.tables import p_text
-from quorank.reproduce.figure_plot import draw
-from quorank.reproduce.figure_results import Entry, PanelResult, Results, as_dict, measure_title
+from quorank.reproduce.drawing import Chart, Series, draw_charts
+from quorank.reproduce.report import QUICK_NOTE, html_page, terminal_report, terminal_table, write_files
+from quorank.reproduce.results import (
+    PanelResult,
+    Results,
+    VariantResult,
+    as_dict,
+    learning_curve,
+    measure_title,
+)
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Drawing
     from rich.console import Group as Renderable
 
-RESULTS, REPORT = "results.json", "report.html"
-DRAWINGS = ("figure.png", "figure.svg")
 PRIVACY = ("privacy", "what the ledger states")
 FINDINGS = ("the paper's findings", "here", "as said", "p < .05", "opposite\np < .05")
+POINTS = 80  # of a curve: more than a panel of this size shows
+START = 0.08  # share of the x axis that may leave the panel: the steep beginning would take all its height
 
 
-def write_all(results: Results, folder: Path, command: str) -> None:
-    """Figure, results and report into the figure's directory."""
-    drawing = draw(results)
-    for name in DRAWINGS:
-        save(drawing, folder / name)
-    write_whole(folder / RESULTS, storage.json_bytes(as_dict(results)))
-    write_whole(folder / REPORT, html(results, svg(drawing, "figure"), command).encode())
+def write_report(results: Results, folder: Path) -> None:
+    """Write drawing, results and page into the figure's directory."""
+    drawing = draw_results(results)
+    write_files(folder, as_dict(results), html_report(results, drawing), drawing)
 
 
-def rows_of(results: Results) -> list[Sequence[PanelResult]]:
-    """The panels of each row of the figure."""
+def draw_results(results: Results) -> Drawing:
+    """Draw a row of charts for each collection and measure, a column for each combination of grid values."""
+    rows, charts = panel_rows(results), []
+    for number, panels in enumerate(rows):
+        measure, series = panels[0].measure, [_series(panel, results) for panel in panels]
+        # Clicks on one list differ from user to user, so that their measure has no common scale.
+        shared = measure != ONLINE_MAXRR
+        every = [line for lines in series for line in lines]
+        for column, (panel, lines) in enumerate(zip(panels, series, strict=True)):
+            over_run = number == len(rows) - 1 and measure != ONLINE_DISCOUNTED
+            chart = Chart(
+                _heading(results.figure.columns[panel.column]) if number == 0 else "",
+                results.figure.header.x if over_run else "",
+                f"{panel.collection}\n{measure_title(measure)}" if column == 0 else "",
+                lines,
+                "marks" if measure == ONLINE_DISCOUNTED else "curves",
+                y_range=_y_range(every if shared else lines),
+                y_numbers=column == 0 or not shared,
+            )
+            charts.append(chart)
+    return draw_charts(results.figure.title, charts, len(results.figure.columns))
+
+
+def _series(panel: PanelResult, results: Results) -> tuple[Series, ...]:
+    variants = {variant.label: variant for variant in results.figure.variants}
+    found = []
+    for number, entry in enumerate(panel.variants):
+        style: dict[str, Any] = {"colour": variants[entry.label].colour, "line": variants[entry.label].line}
+        if panel.measure == ONLINE_DISCOUNTED:
+            # A sum over the run is a mark for each variant: its curves would lie on each other.
+            spread = None if entry.sd is None else [entry.sd]
+            found.append(Series(entry.label, [number], [entry.mean], spread, **style))
+            continue
+        curve = thin(learning_curve(entry, panel.measure, results.figure.header.x), POINTS)
+        sd = curve.runs.std(axis=0, ddof=1).tolist() if len(curve.runs) > 1 else None
+        found.append(Series(entry.label, curve.x.tolist(), curve.runs.mean(axis=0).tolist(), sd, **style))
+    return tuple(found)
+
+
+def _y_range(series: Sequence[Series]) -> tuple[float, float]:
+    """The range that shows every curve from shortly after its beginning, and every mark with its deviation."""
+    values: list[float] = []
+    for line in series:
+        if len(line.x) == 1:
+            sd = line.spread[0] if line.spread else 0.0
+            values += [line.y[0] - sd, line.y[0] + sd]
+        else:
+            later = np.asarray(line.x) >= START * line.x[-1]
+            values += np.asarray(line.y)[later].tolist()
+    margin = 0.06 * max(max(values) - min(values), 1e-3)
+    return min(values) - margin, max(values) + margin
+
+
+def _heading(column: Mapping[str, Any]) -> str:
+    words = (f"{value} clicks" if key == "users.preset" else str(value) for key, value in column.items())
+    return ", ".join(words)
+
+
+def panel_rows(results: Results) -> list[Sequence[PanelResult]]:
+    """Return the panels of each row of the figure."""
     columns = len(results.figure.columns)
     return [results.panels[i : i + columns] for i in range(0, len(results.panels), columns)]
 
 
-def cells_of(panels: Sequence[PanelResult]) -> list[list[str]]:
+def _table_rows(panels: Sequence[PanelResult]) -> list[list[str]]:
     """A row per variant: its label, then per panel the final value and below it the difference."""
-    variants = zip(*(panel.entries for panel in panels), strict=True)
+    variants = zip(*(panel.variants for panel in panels), strict=True)
     digits = 2 if panels[0].measure == ONLINE_DISCOUNTED else 4
-    return [[entries[0].label, *(_cell(entry, digits) for entry in entries)] for entries in variants]
+    return [[entries[0].label, *(_value_text(entry, digits) for entry in entries)] for entries in variants]
 
 
-def _cell(entry: Entry, digits: int) -> str:
+def _value_text(entry: VariantResult, digits: int) -> str:
     sd = "" if entry.sd is None else f" ±{entry.sd:.{digits}f}"
-    value = f"{entry.mean:.{digits}f}{sd}"
-    if entry.against_first is None:
+    below = "" if entry.against_first is None else f"\n{_difference_text(entry.against_first, digits)}"
+    return f"{entry.mean:.{digits}f}{sd}{below}"
+
+
+def _difference_text(difference: Difference, digits: int) -> str:
+    """+0.0123 p=.003 ▲; no p where there was one run."""
+    value = f"{difference.difference:+.{digits}f}".replace("-", "−")
+    if difference.p is None:
         return value
-    return f"{value}\n{difference_text(entry.against_first, digits)}"
+    return f"{value} {p_text(difference).replace('p = ', 'p=').replace('p < ', 'p<')}"
 
 
-def privacy_rows(results: Results) -> list[list[str]]:
+def _privacy_rows(results: Results) -> list[list[str]]:
     """A row per collection and variant with a privacy mechanism: what it gives one client, by the ledger."""
-    figure, rows = results.figure, []
-    for panels in rows_of(results)[:: len(figure.header.measures)]:
-        for entry in panels[0].entries:
+    rows = []
+    for panels in panel_rows(results)[:: len(results.figure.header.measures)]:
+        for entry in panels[0].variants:
             if entry.privacy is not None:
                 fields = statement.privacy_fields(entry.privacy)
                 single = [f"{value}." for key, value in fields if key.startswith("epsilon")]
@@ -69,28 +138,17 @@ def privacy_rows(results: Results) -> list[list[str]]:
     return rows
 
 
-def difference_text(difference: Difference, digits: int = 4) -> str:
-    """+0.0123 p=.003 ▲; no p where there was one run."""
-    value = f"{difference.difference:+.{digits}f}".replace("-", "−")
-    return (
-        value
-        if difference.p is None
-        else f"{value} {p_text(difference).replace('p = ', 'p=').replace('p < ', 'p<')}"
-    )
+def _finding_rows(results: Results) -> list[list[str]]:
+    return [[f.check.claim, f.verdict, *f.counts()] for f in results.findings]
 
 
-def notes(results: Results) -> list[str]:
+def _notes(results: Results) -> list[str]:
     """What a reader must know to read the figures."""
     figure, repetitions = results.figure, results.repetitions
-    first = results.panels[0].entries[0].runs[0]
-    summed = ONLINE_DISCOUNTED in figure.header.measures
-    online = any(
-        measure.startswith("online") for measure in figure.header.measures if measure != ONLINE_DISCOUNTED
-    )
-    offline = any(measure.startswith("offline") for measure in figure.header.measures)
+    variants, measures = results.panels[0].variants, figure.header.measures
     lines = []
     if repetitions > 1:
-        folds = len({run.setting("data.fold") for run in results.panels[0].entries[0].runs})
+        folds = len({run.setting("data.fold") for run in variants[0].runs})
         spread = f"{folds} folds" if folds > 1 else "one fold"
         lines.append(
             f"Mean ± standard deviation of {repetitions} runs (own seeds, {spread}). Below: difference from "
@@ -99,17 +157,16 @@ def notes(results: Results) -> list[str]:
         )
     else:
         lines.append(f"One run each: no test. Below: difference from {figure.variants[0].label}.")
-    if offline:
-        lines.append(f"Offline: the last ranker on the test queries; {statement.no_relevant(first)}.")
-    if online:
+    if any(measure.startswith("offline") for measure in measures):
+        skipped = statement.no_relevant(variants[0].runs[0])
+        lines.append(f"Offline: the last ranker on the test queries; {skipped}.")
+    if any(measure.startswith("online") and measure != ONLINE_DISCOUNTED for measure in measures):
         lines.append("Online: lists and clicks of the last tenth of the run.")
-    if summed:
+    if ONLINE_DISCOUNTED in measures:
         lines.append(
             "Discounted: Σ over rounds t of 0.9995ᵗ⁻¹ × the mean nDCG@10 of the lists shown in round t, from the first."
         )
-    warnings = [
-        e.privacy["warning"] for e in results.panels[0].entries if e.privacy and "warning" in e.privacy
-    ]
+    warnings = [e.privacy["warning"] for e in variants if e.privacy and "warning" in e.privacy]
     lines += [f"Privacy: {warning}." for warning in warnings[:1]]
     if results.findings:
         lines.append(
@@ -120,92 +177,43 @@ def notes(results: Results) -> list[str]:
         lines.append(
             f"{figure.collections[0].label} stands for the figure's first collection, also in its findings."
         )
-    if figure.quick:
-        lines.append("Quick version: smaller than the paper's experiment; trends, not results.")
-    return lines
+    return [*lines, QUICK_NOTE] if figure.quick else lines
 
 
-def renderable(results: Results) -> Renderable:
-    """All of it for a terminal of 80 columns."""
-    from rich import box
-    from rich.console import Group as Renderable
-    from rich.console import RenderableType
-    from rich.padding import Padding
-    from rich.table import Table
-    from rich.text import Text
-
-    figure = results.figure
-    parts: list[RenderableType] = [Text(f"{figure.name}: {figure.title}", style="bold")]
-    for panels in rows_of(results):
+def render_results(results: Results) -> Renderable:
+    """Return the tables and notes for a terminal of 80 columns."""
+    tables = []
+    for panels in panel_rows(results):
         caption = f"{panels[0].collection}, {measure_title(panels[0].measure)}"
-        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
-        table.add_column(Text(caption), overflow="fold")
-        for panel in panels:
-            table.add_column(Text(figure.column_label(panel.column)), justify="right", overflow="fold")
-        for row in cells_of(panels):
-            table.add_row(*map(Text, row))
-        parts.append(table)
-    if rows := privacy_rows(results):
-        told = Table(*PRIVACY, box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
-        for row in rows:
-            told.add_row(*map(Text, row))
-        parts.append(told)
+        labels = (results.figure.column_label(panel.column) for panel in panels)
+        tables.append(terminal_table([caption, *labels], _table_rows(panels)))
+    if rows := _privacy_rows(results):
+        tables.append(terminal_table(PRIVACY, rows, left=(0, 1)))
     if results.findings:
-        found = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
-        found.add_column(FINDINGS[0])
-        for name in FINDINGS[1:]:
-            found.add_column(name, justify="left" if name == "here" else "right")
-        for finding in results.findings:
-            found.add_row(Text(finding.check.claim), finding.verdict, *finding.counts())
-        parts.append(found)
-    return Renderable(*parts, *[Padding(Text(note, style="dim"), (0, 1)) for note in notes(results)])
+        tables.append(terminal_table(FINDINGS, _finding_rows(results), left=(0, 1)))
+    return terminal_report(results.figure, tables, _notes(results))
 
 
-def html(results: Results, drawing: str, command: str) -> str:
-    """The report: paper, claim, what was measured, settings and data."""
-    figure, header = results.figure, results.figure.header
-    title = f"{figure.name}: {figure.title}"
-    body = [
-        page.header("Quorank reproduces", title, header.claim),
-        page.section(
-            "The paper",
-            page.paragraph(f"{header.paper}. The sentence above is what it found."),
-            page.paragraph(header.differs, "note"),
-        ),
-        page.section("What we measured", page.plots([(_alt(results), drawing)])),
-    ]
+def html_report(results: Results, drawing: Drawing) -> str:
+    """Return the page: paper, claim, what was measured, settings and data."""
+    figure, body = results.figure, []
     if results.findings:
-        rows = [[f.check.claim, f.verdict, *f.counts()] for f in results.findings]
-        body.append(page.section("Findings", page.table(FINDINGS, rows)))
-    for panels in rows_of(results):
+        body.append(page.section("Findings", page.table(FINDINGS, _finding_rows(results))))
+    for panels in panel_rows(results):
         head = ["", *(figure.column_label(panel.column) for panel in panels)]
         name = f"{panels[0].collection}: {measure_title(panels[0].measure)}"
-        body.append(page.section(name, page.table(head, cells_of(panels))))
-    if rows := privacy_rows(results):
+        body.append(page.section(name, page.table(head, _table_rows(panels))))
+    if rows := _privacy_rows(results):
         body.append(page.section("Privacy", page.table(PRIVACY, rows)))
-    body += [page.paragraph(note, "note") for note in notes(results)]
-    body.append(page.section("Settings", page.facts(_settings(results))))
-    body.append(page.section("Do it again", page.code(command)))
-    body.append(page.footer(f"Run with Quorank {__version__}. This file loads nothing and runs no script."))
-    return page.page(f"{title} · Quorank", body)
-
-
-def _settings(results: Results) -> list[tuple[str, str]]:
-    figure = results.figure
-    size = "quick: smaller than published" if figure.quick else "as published"
-    asked = " (as asked for, not as published)" if figure.asked else ""
-    facts = [("size", size), ("runs of each setting", f"{results.repetitions}{asked}")]
-    for panels in rows_of(results)[:: len(figure.header.measures)]:
-        for entry in panels[0].entries:
-            run = entry.runs[0]
-            facts.append((f"{panels[0].collection}, {entry.label}", statement.what_was_run(run)))
-    return facts
-
-
-def _alt(results: Results) -> str:
+    body += [page.paragraph(note, "note") for note in _notes(results)]
+    asked = " (as asked for, not as published)" if figure.asked_repetitions else ""
+    settings = [("runs of each setting", f"{results.repetitions}{asked}")]
+    for panels in panel_rows(results)[:: len(figure.header.measures)]:
+        for entry in panels[0].variants:
+            settings.append((f"{panels[0].collection}, {entry.label}", statement.what_was_run(entry.runs[0])))
     ends = [
-        f"{panel.collection} {results.figure.column_label(panel.column)} {entry.label} {entry.mean:.3f}"
+        f"{panel.collection} {figure.column_label(panel.column)} {entry.label} {entry.mean:.3f}"
         for panel in results.panels
-        for entry in panel.entries
+        for entry in panel.variants
     ]
-    return f"{results.figure.title}; at the end: {', '.join(ends)}"
+    return html_page(figure, (f"{figure.title}; at the end: {', '.join(ends)}", drawing), body, settings)

@@ -1,4 +1,4 @@
-"""The directory of a figure: all of its runs, and a note of what they belong to."""
+"""Directory of a reproduced figure: its runs, and figure.json, which says what figure they belong to."""
 
 from __future__ import annotations
 
@@ -8,55 +8,57 @@ from pathlib import Path
 from typing import Any
 
 from quorank import __version__
-from quorank.errors import BadInput
+from quorank.errors import BadInput, require
 from quorank.experiments import run_directory as storage
 from quorank.experiments.documents import Document
 from quorank.experiments.grid import Grid
 from quorank.files import write_whole
-from quorank.reproduce.figures import Figure
-from quorank.reproduce.studies import Study
+from quorank.reproduce.figure import Figure, PaperFigure
 
-NOTE = "figure.json"
+IDENTITY = "figure.json"
 
 
 @dataclass(frozen=True)
 class FigureGrid(Grid):
-    """A figure's cells. They are no product of axes, so `quorank run --resume` must not take them for one."""
+    """Grid of a figure's cells; they are no product of axes, so `quorank run --resume` must not take them for one."""
 
     command: str = ""
 
     def toml(self) -> bytes:
+        """Return the text of grid.toml: only a comment with the command that goes on with the runs."""
         return f"# The runs of a figure. To go on with them: {self.command}\n".encode()
 
 
-def claim(figure: Figure, folder: Path, command: str) -> FigureGrid:
-    """The figure's cells for `run_grid`, once the directory is known to be new or this figure's own."""
-    if claim_folder(figure, folder):
+def figure_grid(figure: Figure, folder: Path) -> FigureGrid:
+    """Return the figure's cells for `run_grid` after reserving the directory; runs with other settings are refused."""
+    if reserve_folder(figure, folder):
         for cell in figure.cells:
             if (folder / cell.name / storage.CONFIG).is_file() and (
                 storage.read_experiment(folder / cell.name) != cell.experiment
             ):
-                raise BadInput(f"{folder}: {cell.name} was run with other settings; choose another --out")
-    return FigureGrid(Document({}, figure.name), {}, figure.cells, command)
+                sentence = f"{cell.name} was run with other settings; choose another --out"
+                raise BadInput("folder.taken", sentence, f"{folder}")
+    return FigureGrid(Document({}, figure.name), {}, figure.cells, figure.command)
 
 
-def claim_folder(figure: Figure | Study, folder: Path) -> bool:
-    """Whether the figure was here before; a directory that holds something else is refused."""
-    if folder.exists() and not folder.is_dir():
-        raise BadInput(f"{folder}: this is a file; expected a directory for the figure")
-    note = {"figure": figure.name, "quick": figure.quick, "data": figure.data, "version": __version__}
-    if (folder / NOTE).is_file():
-        found = _read(folder / NOTE)
-        if found != note:
-            raise BadInput(f"{folder}: it holds {_words(found)}, not {_words(note)}; choose another --out")
+def reserve_folder(figure: PaperFigure, folder: Path) -> bool:
+    """Write figure.json into a new directory and return whether it was there; another figure's directory is refused."""
+    where = f"{folder}"
+    file = not folder.is_dir() and folder.exists()
+    require(not file, "folder.taken", "this is a file; expected a directory for the figure", where)
+    identity = {"figure": figure.name, "quick": figure.quick, "data": figure.data, "version": __version__}
+    if (folder / IDENTITY).is_file():
+        found = _read(folder / IDENTITY)
+        other = f"it holds {_words(found)}, not {_words(identity)}; choose another --out"
+        require(found == identity, "folder.taken", other, where)
         return True
     if folder.is_dir() and any(folder.iterdir()):
-        raise BadInput(f"{folder}: it holds something else than a figure; choose another --out")
+        raise BadInput("folder.taken", "it holds something else than a figure; choose another --out", where)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise BadInput(f"{folder}: cannot be created ({error.strerror})") from None
-    write_whole(folder / NOTE, storage.json_bytes(note))
+        raise BadInput("file.unwritable", f"cannot be created ({error.strerror})", where) from None
+    write_whole(folder / IDENTITY, storage.json_bytes(identity))
     return False
 
 
@@ -64,12 +66,12 @@ def _read(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise BadInput(f"{path}: damaged: not readable as JSON ({error})") from None
+        raise BadInput("file.damaged", f"damaged: not readable as JSON ({error})", f"{path}") from None
 
 
-def _words(note: Any) -> str:
-    if not isinstance(note, dict):
+def _words(identity: Any) -> str:
+    if not isinstance(identity, dict):
         return "a damaged note"
-    size = "the quick version of " if note.get("quick") else ""
-    own = f" on {note['data']}" if note.get("data") else ""
-    return f"{size}{note.get('figure')}{own} by Quorank {note.get('version')}"
+    size = "the quick version of " if identity.get("quick") else ""
+    own = f" on {identity['data']}" if identity.get("data") else ""
+    return f"{size}{identity.get('figure')}{own} by Quorank {identity.get('version')}"

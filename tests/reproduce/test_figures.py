@@ -17,10 +17,17 @@ from quorank.experiments.documents import parse_document
 from quorank.metrics.significance import corrected, paired_t
 from quorank.reports.drawings import PALETTE
 from quorank.reports.runs import Run
-from quorank.reproduce import figures
-from quorank.reproduce.figure_parts import Check
-from quorank.reproduce.figure_results import Comparison, Finding, values_at
-from quorank.reproduce.figures import Figure, load_figure, names, overlaid, read_figure
+from quorank.reproduce import figure as figure_module
+from quorank.reproduce.figure import (
+    Check,
+    Figure,
+    figure_names,
+    load_figure,
+    overlaid,
+    read_figure,
+    study_names,
+)
+from quorank.reproduce.results import ComparedPair, Finding, values_at
 
 TINY = """
 [figure]
@@ -76,7 +83,7 @@ def read(text: str, **options: Any) -> Figure:
 
 
 @pytest.mark.parametrize("quick", [False, True], ids=["full", "quick"])
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", figure_names())
 def test_shipped_figures_are_sound(name: str, quick: bool) -> None:
     figure = load_figure(name, quick=quick)  # reads and checks the experiment of every cell
     shape = (len(figure.collections), len(figure.columns), len(figure.variants), figure.header.repetitions)
@@ -135,7 +142,7 @@ def test_settings_are_laid_over_each_other() -> None:
         (("federation.server.step", "federation.server.stepp"), "did you mean 'step'"),
         (('label = "step 20"', 'label = "step 1"'), "the same label"),
         (('["perfect", "navigational"]', '"perfect"'), "expected a list"),
-        (('claim = "A longer step is better."', ""), "claim is missing"),
+        (('claim = "A longer step is better."', ""), "claim: is missing"),
     ],
 )
 def test_mistakes_in_a_file_are_sentences(change: tuple[str, str], message: str) -> None:
@@ -188,7 +195,7 @@ def test_a_finding_holds_only_where_the_difference_is_significant(
     pairs: list[tuple[list[float], list[float]]], verdict: str
 ) -> None:
     differences = corrected([paired_t(a, b) for a, b in pairs])
-    comparisons = tuple(Comparison("panel", "a − b", d, d.difference > 0) for d in differences)
+    comparisons = tuple(ComparedPair("panel", "a − b", d, d.difference > 0) for d in differences)
     assert Finding(Check("claim", above=("a",), below=("b",)), comparisons).verdict == verdict
 
 
@@ -198,7 +205,7 @@ def papers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "papers"
     (folder / "test").mkdir(parents=True)
     (folder / "test" / "tiny.toml").write_text(TINY)
-    monkeypatch.setattr(figures.figure_parts, "PAPERS", folder)
+    monkeypatch.setattr(figure_module, "PAPERS", folder)
     return tmp_path
 
 
@@ -264,19 +271,19 @@ def test_a_directory_with_something_else_is_refused(papers: Path) -> None:
     (papers / "out").mkdir()
     (papers / "out" / "thesis.tex").write_text("years of work")
     refused = reproduce("test/tiny", "--quick", "--out", papers / "out")
-    assert isinstance(refused.exception, BadInput) and "something else" in str(refused.exception)
+    assert isinstance(refused.exception, BadInput) and refused.exception.code == "folder.taken"
+    assert "something else" in str(refused.exception)
     assert [path.name for path in (papers / "out").iterdir()] == ["thesis.tex"]
 
 
 def test_unknown_figure_and_list() -> None:
     unknown = reproduce("fpdgd/figure33")
-    assert isinstance(unknown.exception, BadInput) and "did you mean 'fpdgd/figure3'" in str(
-        unknown.exception
-    )
+    assert isinstance(unknown.exception, BadInput) and unknown.exception.code == "figure.unknown"
+    assert "did you mean 'fpdgd/figure3'" in str(unknown.exception)
     half = reproduce("rq3")
     assert "did you mean 'foltr-es/rq3'" in str(half.exception)
     listed = reproduce()
     assert listed.exit_code == 0
-    every = {*names(), *figures.figure_parts.names(studies=True)}
+    every = {*figure_names(), *study_names()}
     assert all(name in listed.stdout for name in every)
     assert {entry["figure"] for entry in json.loads(reproduce("--list", "--json").stdout)} == every

@@ -1,4 +1,4 @@
-"""The figures of the Firefox paper: small versions run, and their verdicts come from what was measured."""
+"""The figures of the Firefox paper: small versions run, and their findings come from what was measured."""
 
 from __future__ import annotations
 
@@ -11,20 +11,30 @@ import pytest
 
 from quorank.errors import BadInput
 from quorank.parts import Family
-from quorank.reproduce import figure_parts
-from quorank.reproduce.studies.firefox import FirefoxStudy, _estimates, _losses, rolling
-from quorank.reproduce.studies.firefox_course import MARGIN, Course, report, searches, shrunk_losses, tune
-from quorank.reproduce.studies.study import Asked
+from quorank.reproduce.figure import PAPERS
+from quorank.reproduce.studies.firefox import (
+    MARGIN,
+    FirefoxStudy,
+    FirefoxTuning,
+    estimate_results,
+    generate_searches,
+    loss_and_accuracy,
+    loss_results,
+    rolling,
+    scaled_losses,
+    tune_weights,
+)
+from quorank.reproduce.studies.study import StudyRequest
 from quorank.tuning.heuristics.frecency import FRECENCY
 from quorank.tuning.histories.people import People
 
-FILES = sorted((figure_parts.PAPERS / "firefox").glob("*.toml"))
+FILES = sorted((PAPERS / "firefox").glob("*.toml"))
 SMALL = {"iterations": 6, "updates": 300, "sample": 100, "samples": 4, "clients": 300}
 
 
-def asked(folder: Path, data: str | None = None) -> tuple[Asked, list[tuple[int, int, str]]]:
+def asked(folder: Path, data: str | None = None) -> tuple[StudyRequest, list[tuple[int, int, str]]]:
     seen: list[tuple[int, int, str]] = []
-    return Asked(data, 1, folder, lambda *step: seen.append(step)), seen
+    return StudyRequest(data, 1, folder, lambda *step: seen.append(step)), seen
 
 
 def test_rolling_by_hand() -> None:
@@ -39,7 +49,7 @@ def test_a_small_version_of_every_figure(file: Path, tmp_path: Path) -> None:
     question, seen = asked(tmp_path)
     found = part.measure(question)
     assert seen == [(n, 6, "iterations") for n in range(1, 7)]
-    assert found.verdicts and (found.charts or found.sheets)
+    assert found.findings and (found.charts or found.sheets)
     json.dumps(found.numbers, allow_nan=False)
 
 
@@ -48,19 +58,19 @@ def test_there_are_three() -> None:
 
 
 def test_a_tuning_is_the_same_each_time_and_improves_on_the_shipped_weights() -> None:
-    one, two = (tune(3, People(), 12, 400) for _ in range(2))
+    one, two = (tune_weights(3, People(), 12, 400) for _ in range(2))
     assert np.array_equal(one.weights, two.weights) and one.loss == two.loss
     assert one.accuracy["treatment"][-1] > one.accuracy["control"][-1] + 0.1
     assert np.array_equal(one.weights[0], FRECENCY.shipped) and len(one.weights) == 13
 
 
 def test_multiplied_weights_lower_the_loss_and_change_no_list() -> None:
-    (_, whole, same), _, (_, smaller, still) = shrunk_losses(1, People(), 500)
+    (_, whole, same), _, (_, smaller, still) = scaled_losses(1, People(), 500)
     assert same == still and smaller < whole / 2
 
 
 def test_a_report_by_hand() -> None:
-    items, idle = searches(1, 0, 50, People())
+    items, idle = generate_searches(1, 0, 50, People())
     assert len(idle) == len(items.visits)
     scores = np.random.default_rng(0).normal(0, 100, len(idle))
     total = right = 0.0
@@ -68,17 +78,17 @@ def test_a_report_by_hand() -> None:
         block = scores[a:b]
         total += sum(max(0.0, s + MARGIN - block[chosen]) for j, s in enumerate(block) if j != chosen)
         right += block.argmax() == chosen
-    assert report(scores, items) == pytest.approx((total / 50, right / 50))
+    assert loss_and_accuracy(scores, items) == pytest.approx((total / 50, right / 50))
 
 
 def test_samples_of_everything_are_everything() -> None:
-    course = tune(1, People(), 2, 200, sample=200, samples=2)
-    assert course.distance == [0, 0] and course.agreement == [1, 1]
+    tuning = tune_weights(1, People(), 2, 200, sample=200, samples=2)
+    assert tuning.distance == [0, 0] and tuning.agreement == [1, 1]
 
 
-def made(loss: float, accuracy: float, distance: list[float], length: list[float]) -> Course:
+def made(loss: float, accuracy: float, distance: list[float], length: list[float]) -> FirefoxTuning:
     arms = {"treatment": loss, "control": 10.0, "control-no-decay": 10.0}
-    return Course(
+    return FirefoxTuning(
         [FRECENCY.shipped],
         {arm: [10.0, value] for arm, value in arms.items()},
         {arm: [accuracy, accuracy] for arm in arms},
@@ -89,15 +99,15 @@ def made(loss: float, accuracy: float, distance: list[float], length: list[float
     )
 
 
-def test_verdicts_follow_the_numbers() -> None:
+def test_findings_follow_the_numbers() -> None:
     shrunk = [(1.0, 9.0, 0.5), (0.1, 1.0, 0.5)]
-    better = _losses([made(1.0, 0.5, [], [])], shrunk).verdicts
+    better = loss_results([made(1.0, 0.5, [], [])], shrunk).findings
     assert [v.holds for v in better] == [True, True, False]
-    worse = _losses([made(30.0, 0.5, [], [])], [(1.0, 9.0, 0.5), (0.1, 9.0, 0.5)]).verdicts
+    worse = loss_results([made(30.0, 0.5, [], [])], [(1.0, 9.0, 0.5), (0.1, 9.0, 0.5)]).findings
     assert [v.holds for v in worse] == [False, False, True]
-    steady = _estimates([made(1, 1, [8.0, 2.0], [10.0, 10.0])], 5).verdicts
+    steady = estimate_results([made(1, 1, [8.0, 2.0], [10.0, 10.0])], 5).findings
     assert [v.holds for v in steady] == [True, True]
-    shrinking = _estimates([made(1, 1, [8.0, 2.0], [10.0, 1.0])], 5).verdicts
+    shrinking = estimate_results([made(1, 1, [8.0, 2.0], [10.0, 1.0])], 5).findings
     assert [v.holds for v in shrinking] == [True, False]
 
 

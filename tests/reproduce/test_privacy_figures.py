@@ -20,10 +20,9 @@ from quorank.experiments.grid import Cell
 from quorank.privacy import RandomisedResponse, Setting
 from quorank.privacy.mechanisms.gaussian import ClippedGaussian
 from quorank.privacy.mechanisms.published import PublishedLaplace
-from quorank.reproduce import figures
-from quorank.reproduce.figure_parts import Check
-from quorank.reproduce.figure_results import alike
-from quorank.reproduce.figures import Figure, load_figure, read_figure
+from quorank.reproduce import figure as figure_module
+from quorank.reproduce.figure import Check, Figure, load_figure, read_figure
+from quorank.reproduce.results import is_similar
 
 NAMES = ("fpdgd/table2", "fpdgd/figure2", "fpdgd/figure4", "foltr-es/privacy")
 PARAMETERS = {"synthetic:mq2007": 46, "synthetic:mslr": 136}
@@ -181,7 +180,7 @@ relative = true
 def test_a_private_figure_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "papers" / "test").mkdir(parents=True)
     (tmp_path / "papers" / "test" / "tiny.toml").write_text(TINY)
-    monkeypatch.setattr(figures.figure_parts, "PAPERS", tmp_path / "papers")
+    monkeypatch.setattr(figure_module, "PAPERS", tmp_path / "papers")
     out = tmp_path / "out"
     done = CliRunner().invoke(app, ["reproduce", "test/tiny", "--json", "--jobs", "1", "--out", str(out)])
     assert done.exit_code == 0, done.output
@@ -218,9 +217,9 @@ def test_a_relative_margin_grows_with_the_values() -> None:
     absolute = Check("claim", similar=("a", "b"), within=0.01)
     relative = Check("claim", similar=("a", "b"), within=0.01, relative=True)
     around_300 = np.array([299.0, 301.0])
-    assert alike(relative, 2.9, around_300) and alike(relative, -2.9, around_300)
-    assert not alike(relative, 3.1, around_300)
-    assert not alike(absolute, 0.02, around_300) and alike(absolute, -0.009, around_300)
+    assert is_similar(relative, 2.9, around_300) and is_similar(relative, -2.9, around_300)
+    assert not is_similar(relative, 3.1, around_300)
+    assert not is_similar(absolute, 0.02, around_300) and is_similar(absolute, -0.009, around_300)
 
 
 def test_matched_sides_are_as_long() -> None:

@@ -8,12 +8,17 @@ from sklearn.metrics import roc_auc_score
 
 from quorank.errors import BadInput
 from quorank.parts import Family
-from quorank.reproduce import studies
-from quorank.reproduce.studies.embedding import STRATEGIES, Estimates, SketchedFeatures, auc, separability
-from quorank.reproduce.studies.silo_sweep import SiloSweep, by_parties
-from quorank.reproduce.studies.silos import SiloTable
+from quorank.reproduce.studies import study_file
+from quorank.reproduce.studies.embedding import (
+    STRATEGIES,
+    CountEstimator,
+    SketchedFeatures,
+    auc,
+    separability,
+)
+from quorank.reproduce.studies.silos import SiloSweep, SiloTable, measure_by_parties
 from quorank.reproduce.studies.sketches import SketchCurves
-from quorank.reproduce.studies.study import Asked
+from quorank.reproduce.studies.study import StudyRequest
 from quorank.silos.generated import Generator
 from quorank.silos.learning.augmented import Augment
 from quorank.silos.learning.comparison import Setting
@@ -29,16 +34,18 @@ STUDIES = {
 
 @pytest.fixture(autouse=True)
 def _only_these(monkeypatch):
-    monkeypatch.setattr(studies, "family", lambda: Family("study", *STUDIES.values()))
+    monkeypatch.setattr(study_file, "study_family", lambda: Family("study", *STUDIES.values()))
 
 
-def asked(tmp_path, repetitions=1, seen=None) -> Asked:
-    return Asked(None, repetitions, tmp_path, lambda *step: seen.append(step) if seen is not None else None)
+def asked(tmp_path, repetitions=1, seen=None) -> StudyRequest:
+    return StudyRequest(
+        None, repetitions, tmp_path, lambda *step: seen.append(step) if seen is not None else None
+    )
 
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_every_figure_has_a_full_and_a_quick_version(name):
-    full, quick = studies.load_study(name), studies.load_study(name, quick=True)
+    full, quick = study_file.load_study(name), study_file.load_study(name, quick=True)
     assert type(full.part) is type(quick.part) is STUDIES[name]
     assert quick.header.repetitions <= full.header.repetitions
     assert full.header.claim and full.header.differs
@@ -59,22 +66,22 @@ def test_the_table_compares_all_methods_on_the_same_parties(tmp_path):
         assert values["Local, average"] == pytest.approx(mean, abs=1.1e-3)
     judged = [s for s in measured.sheets if "judgements" in s.title]
     assert judged[0].rows[:4] == judged[1].rows[:4]  # what is not augmented does not depend on instances
-    assert len([v for v in measured.verdicts if v.claim.startswith("CS-F-LTR")]) == 4
-    assert len([v for v in measured.verdicts if "low quality" in v.claim]) == 2
+    assert len([v for v in measured.findings if v.claim.startswith("CS-F-LTR")]) == 4
+    assert len([v for v in measured.findings if "low quality" in v.claim]) == 2
 
 
 def test_the_sweep_over_budgets_and_parties(tmp_path):
     part = SiloSweep(parties=2, documents=60, labelled=2, asked=2, epsilons=(0.5,), strict=(20.0,))
     measured = part.measure(asked(tmp_path))
     assert [chart.title for chart in measured.charts] == ["privacy budget", "number of parties"]
-    assert list(measured.charts[1].lines[1].x) == [1.0, 2.0]
+    assert list(measured.charts[1].series[1].x) == [1.0, 2.0]
     assert [row[0] for row in measured.sheets[0].rows] == ["no noise", "published, ε = 0.5", "strict, ε = 20"]
-    assert {v.holds for v in measured.verdicts} == {None}  # one trial is no test
+    assert {v.holds for v in measured.findings} == {None}  # one trial is no test
 
 
 def test_all_parties_are_tested_however_many_train():
     parties = generated_holdings(Generator(parties=3, documents=100, queries=14), seed=1)
-    found = by_parties(parties, Setting(labelled=(2,), asked=2, augment=Augment()), seed=1)
+    found = measure_by_parties(parties, Setting(labelled=(2,), asked=2, augment=Augment()), seed=1)
     assert list(found) == [1, 2, 3]
     assert len({figures["ndcg@10"] for figures in found.values()}) == 3
 
@@ -93,9 +100,9 @@ def test_the_curves_of_sketches(tmp_path):
     measured = part.measure(asked(tmp_path))
     assert [chart.title[-1] for chart in measured.charts] == ["α", "β", "K", "w", "z"]
     for chart in measured.charts:
-        for line in chart.lines:
+        for line in chart.series:
             assert all(0.0 <= y <= 1.0 for y in line.y)
-    ours = next(line for line in measured.charts[0].lines if line.label == "recommended")
+    ours = next(line for line in measured.charts[0].series if line.label == "recommended")
     assert min(ours.y) > 0.95
 
 
@@ -113,10 +120,10 @@ def test_wide_sketches_estimate_exactly_and_narrow_ones_do_not(tmp_path):
     index, terms = party.documents.body, tuple(party.documents.body.vocabulary[:40])
     exact = index.counts_of([3], index.term_ids(terms))[0]
     titles = {s.title: s for s in STRATEGIES}
-    assert Estimates(index, titles["without sketch"], 1).counts(3, terms).tolist() == exact.tolist()
-    assert (Estimates(index, titles["Count-Min, w = 200"], 1).counts(3, terms) >= exact).all()
+    assert CountEstimator(index, titles["without sketch"], 1).counts(3, terms).tolist() == exact.tolist()
+    assert (CountEstimator(index, titles["Count-Min, w = 200"], 1).counts(3, terms) >= exact).all()
     errors = [
-        np.abs(Estimates(index, titles[f"Count Sketch, {name}"], 1).counts(3, terms) - exact).mean()
+        np.abs(CountEstimator(index, titles[f"Count Sketch, {name}"], 1).counts(3, terms) - exact).mean()
         for name in ("w = 200, z1 = 30", "w = 10")
     ]
     assert errors[0] < errors[1]
@@ -126,7 +133,7 @@ def test_the_embedding_has_a_panel_and_a_number_for_each_strategy(tmp_path):
     measured = SketchedFeatures(pairs=60, documents=150).measure(asked(tmp_path))
     assert len(measured.charts) == len(measured.sheets[0].rows) == len(STRATEGIES)
     for chart in measured.charts:
-        assert sum(len(line.x) for line in chart.lines) == 60
+        assert sum(len(line.x) for line in chart.series) == 60
 
 
 @pytest.mark.parametrize(
@@ -134,9 +141,9 @@ def test_the_embedding_has_a_panel_and_a_number_for_each_strategy(tmp_path):
     [
         (lambda: SiloTable(parties=1), "at least two parties"),
         (lambda: SiloTable(labels=()), "need at least one value"),
-        (lambda: SiloSweep(epsilons=(0.0,)), "epsilon must be"),
-        (lambda: SketchCurves(documents=10), "documents must be at least 100"),
-        (lambda: SketchedFeatures(pairs=3), "pairs must be at least 40"),
+        (lambda: SiloSweep(epsilons=(0.0,)), "epsilon:? must be"),
+        (lambda: SketchCurves(documents=10), "documents: must be at least 100"),
+        (lambda: SketchedFeatures(pairs=3), "pairs: must be at least 40"),
     ],
 )
 def test_settings_that_cannot_be(make, words):

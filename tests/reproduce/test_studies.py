@@ -8,12 +8,14 @@ from typing import ClassVar
 
 import pytest
 
-from quorank.errors import BadInput, require
+from quorank.errors import BadInput, require_range
 from quorank.experiments.documents import parse_document
 from quorank.parts import Family
-from quorank.reproduce import figure_parts, studies
+from quorank.reproduce.drawing import Chart, Series
+from quorank.reproduce.figure import figure_names, study_names
 from quorank.reproduce.studies import report as study_report
-from quorank.reproduce.studies.study import Asked, Chart, Line, Measured, Sheet, Verdict
+from quorank.reproduce.studies import study_file
+from quorank.reproduce.studies.study import Sheet, StudyFinding, StudyRequest, StudyResults
 
 FILE = """
 [figure]
@@ -40,26 +42,26 @@ class Squares:
     points: int = 3
 
     def __post_init__(self) -> None:
-        require(self.points > 0, f"points must be above 0, got {self.points}")
+        require_range("points", self.points, above=0)
 
-    def measure(self, asked: Asked) -> Measured:
+    def measure(self, asked: StudyRequest) -> StudyResults:
         x = [float(i) for i in range(self.points)]
         asked.progress(self.points, self.points, "squares")
-        lines = (Line("x²", x, [v * v for v in x], [0.1] * self.points), Line("$x$", x, x))
+        lines = (Series("x²", x, [v * v for v in x], [0.1] * self.points), Series("$x$", x, x))
         charts = (Chart("up", "x", "y", lines), Chart("marks", "x", "y", lines, form="points"))
         sheet = Sheet("last", ("x", "x²"), ((str(x[-1]), str(x[-1] ** 2)),))
-        return Measured(
-            charts, (sheet,), (Verdict("they grow", True, "1 < 4"),), ("a note",), {"last": x[-1]}
+        return StudyResults(
+            charts, (sheet,), (StudyFinding("they grow", True, "1 < 4"),), ("a note",), {"last": x[-1]}
         )
 
 
 @pytest.fixture(autouse=True)
 def _only_squares(monkeypatch):
-    monkeypatch.setattr(studies, "family", lambda: Family("study", Squares))
+    monkeypatch.setattr(study_file, "study_family", lambda: Family("study", Squares))
 
 
 def read(text=FILE, **options):
-    return studies.read_study(parse_document(text, "tiny.toml"), "test/tiny", **options)
+    return study_file.read_study(parse_document(text, "tiny.toml"), "test/tiny", **options)
 
 
 def test_quick_settings_replace_those_of_the_full_version():
@@ -73,7 +75,7 @@ def test_quick_settings_replace_those_of_the_full_version():
 @pytest.mark.parametrize(
     ("before", "after", "words"),
     [
-        ("points = 5", "points = 0", "tiny.toml line 10: study: points must be above 0, got 0"),
+        ("points = 5", "points = 0", "tiny.toml line 10: study.*points: must be above 0, got 0"),
         ("points = 5", "point = 5", "tiny.toml line 10"),
         ('kind = "squares"', 'kind = "cubes"', "unknown study 'cubes'"),
         ("[quick]", "[quack]", "unknown section 'quack'"),
@@ -88,9 +90,9 @@ def test_mistakes_name_file_and_place(before, after, words):
 def test_everything_is_written_and_nothing_is_markup(tmp_path):
     study = read()
     seen = []
-    asked = Asked(None, 3, tmp_path, lambda *step: seen.append(step))
+    asked = StudyRequest(None, 3, tmp_path, lambda *step: seen.append(step))
     measured = study.part.measure(asked)
-    study_report.write_all(study, measured, tmp_path, "quorank reproduce test/tiny")
+    study_report.write_report(study, measured, tmp_path)
     assert seen == [(5, 5, "squares")]
     results = json.loads((tmp_path / "results.json").read_text())
     assert results["numbers"] == {"last": 4.0}
@@ -108,20 +110,15 @@ def test_a_terminal_of_80_columns_holds_the_tables():
 
     study = read(quick=True)
     console = Console(width=80, record=True)
-    console.print(study_report.renderable(study, study.part.measure(Asked(None, 1, None, lambda *_: None))))
+    console.print(
+        study_report.render_results(study, study.part.measure(StudyRequest(None, 1, None, lambda *_: None)))
+    )
     text = console.export_text()
     assert max(map(len, text.splitlines())) <= 80
     assert "Quick version" in text
 
 
 def test_every_file_is_either_a_study_or_a_grid():
-    grids, others = set(figure_parts.names(studies=False)), set(figure_parts.names(studies=True))
+    grids, others = set(figure_names()), set(study_names())
     assert not grids & others
     assert "fpdgd/figure3" in grids
-
-
-def test_lines_and_sheets_of_unequal_length_are_refused():
-    with pytest.raises(BadInput, match="different lengths"):
-        Line("a", [1.0], [1.0, 2.0])
-    with pytest.raises(BadInput, match="does not fit"):
-        Sheet("a", ("x", "y"), (("1",),))

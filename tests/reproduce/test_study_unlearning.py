@@ -1,4 +1,4 @@
-"""The study of thesis chapter 6: its runs are the thesis's, its curves end where the commands do, verdicts are counted."""
+"""The study of thesis chapter 6: its runs are the thesis's, its curves end where the commands do, findings are counted."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,11 +16,17 @@ from quorank.errors import BadInput
 from quorank.experiments.documents import read_document
 from quorank.experiments.unlearning.request import Unlearning
 from quorank.parts import read_fields
-from quorank.reproduce.figure_parts import PAPERS
-from quorank.reproduce.studies.study import Asked
-from quorank.reproduce.studies.unlearning import UnlearningStudy
-from quorank.reproduce.studies.unlearning_cells import METHODS, Comparison, Setting
-from quorank.reproduce.studies.unlearning_findings import Cell, Effort, configurations, efforts, rebuilding
+from quorank.reproduce.figure import PAPERS
+from quorank.reproduce.studies.study import StudyRequest
+from quorank.reproduce.studies.unlearning import (
+    METHODS,
+    UnlearningCase,
+    UnlearningRuns,
+    UnlearningStudy,
+    configuration_results,
+    effort_results,
+    rebuilding_results,
+)
 
 SMALL = UnlearningStudy(
     sources=("synthetic:mq2007",), queries=60, presets=("perfect",), clients=5, rounds=60, points=6
@@ -27,9 +34,11 @@ SMALL = UnlearningStudy(
 FIGURES = {"figure6.2": "configurations", "figure6.3": "rebuilding", "table6.2": "effort"}
 
 
-def asked(folder: Path, repetitions: int = 1, data: str | None = None) -> tuple[Asked, list[tuple[int, int]]]:
+def asked(
+    folder: Path, repetitions: int = 1, data: str | None = None
+) -> tuple[StudyRequest, list[tuple[int, int]]]:
     seen: list[tuple[int, int]] = []
-    return Asked(data, repetitions, folder, lambda done, total, what: seen.append((done, total))), seen
+    return StudyRequest(data, repetitions, folder, lambda done, total, what: seen.append((done, total))), seen
 
 
 @pytest.mark.parametrize("name", FIGURES)
@@ -50,13 +59,13 @@ def test_files_are_the_thesis_s_settings(name: str) -> None:
     )
 
 
-def setting(**changes: object) -> Setting:
-    plain = Setting("synthetic:mq2007", 60, 1, 3, "perfect", 5, 5, 60, 2.0, 6, (10, 20), (1, 3), honest=True)
-    return replace(plain, **changes)  # type: ignore[arg-type]
+def runs(folder: Path, repetition: int = 3, **changes: Any) -> UnlearningRuns:
+    study = replace(SMALL, shows="configurations", intervals=(10, 20), local_steps=(1, 3))
+    return UnlearningRuns(replace(study, **changes), "synthetic:mq2007", "perfect", repetition, 1, folder)
 
 
-def test_the_leaver_sends_minus_z_theta_and_the_others_keep_what_is_needed() -> None:
-    malicious, honest = setting().experiment(True), setting().experiment(False)
+def test_the_leaver_sends_minus_z_theta_and_the_others_keep_what_is_needed(tmp_path: Path) -> None:
+    malicious, honest = runs(tmp_path).experiment(True), runs(tmp_path).experiment(False)
     assert malicious.federation.attack == SignFlip(clients=1, z=2.0) and malicious.keep_every == 10
     assert honest.federation.attack is None and honest.keep_every == 0
     assert replace(malicious, federation=replace(malicious.federation, attack=None), keep_every=0) == honest
@@ -64,7 +73,7 @@ def test_the_leaver_sends_minus_z_theta_and_the_others_keep_what_is_needed() -> 
 
 @pytest.mark.usefixtures("no_pages")
 def test_curves_end_where_the_command_does(tmp_path: Path) -> None:
-    comparison = Comparison(setting(), tmp_path / "cell")
+    comparison = runs(tmp_path / "cell")
     figures = comparison.figures()
     assert set(figures["rebuilt"]) == {f"{m} {dt} {n}" for m in METHODS for dt in (10, 20) for n in (1, 3)}
     run = tmp_path / "cell" / "9H-1M"
@@ -80,9 +89,9 @@ def test_curves_end_where_the_command_does(tmp_path: Path) -> None:
     retrained, _ = request.retrained()
     assert figures["9H-0M"]["y"][-1] == request.ndcg(retrained)[0]
     before = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*") if p.is_file()}
-    assert Comparison(setting(), tmp_path / "cell").figures() == figures
+    assert runs(tmp_path / "cell").figures() == figures
     assert {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*") if p.is_file()} == before, "done twice"
-    other = Comparison(setting(seed=4, intervals=(10,), local_steps=(1,)), tmp_path / "cell").figures()
+    other = runs(tmp_path / "cell", 4, intervals=(10,), local_steps=(1,)).figures()
     assert other["9H-1M"] != figures["9H-1M"], "runs of another setting must not be taken"
 
 
@@ -94,44 +103,60 @@ def test_a_study_counts_its_work_and_shows_every_cell(tmp_path: Path, shows: str
     measured = study.measure(task)
     assert seen == [(0, 2), (1, 2), (2, 2)]
     assert len(measured.charts) == (0 if shows == "effort" else 1) and len(measured.sheets) == 1
-    assert all(math.isfinite(y) for chart in measured.charts for line in chart.lines for y in line.y)
-    for line in (line for chart in measured.charts for line in chart.lines):
+    assert all(math.isfinite(y) for chart in measured.charts for line in chart.series for y in line.y)
+    for line in (line for chart in measured.charts for line in chart.series):
         assert line.spread is not None and len(line.spread) == len(line.y)
     json.dumps(dict(measured.numbers), allow_nan=False)
-    assert measured.verdicts and all(isinstance(v.holds, bool) for v in measured.verdicts)
+    assert measured.findings and all(isinstance(v.holds, bool) for v in measured.findings)
 
 
-def cell(before: float, honest: float, retrained: float, rebuilt: dict[str, float]) -> Cell:
+def cell(before: float, honest: float, retrained: float, rebuilt: dict[str, float]) -> UnlearningCase:
     def curve(end: float) -> dict[str, list[float]]:
         return {"x": [1.0, 2.0], "y": [0.3, end]}
 
     figures = {"9H-1M": curve(before), "10H-0M": curve(honest), "9H-0M": curve(retrained)}
-    return Cell("data", "perfect", ({**figures, "rebuilt": {k: curve(v) for k, v in rebuilt.items()}},))
+    return UnlearningCase(
+        "data", "perfect", ({**figures, "rebuilt": {k: curve(v) for k, v in rebuilt.items()}},)
+    )
 
 
-def test_verdicts_follow_from_the_ends_of_the_curves() -> None:
-    effort = Effort(5, 1000, (10,), (3,))
+def test_findings_follow_from_the_ends_of_the_curves() -> None:
+    study = UnlearningStudy(rounds=1000)
     ends = {"published 10 3": 0.59, "stretched 10 3": 0.595, "fresh 10 3": 0.62}
     good, bad = cell(0.5, 0.6, 0.601, ends), cell(0.61, 0.6, 0.62, ends)
-    assert [v.holds for v in configurations(effort, [good]).verdicts] == [True, True]
-    assert [v.holds for v in configurations(effort, [good, bad]).verdicts] == [False, False]
+    assert [v.holds for v in configuration_results([good]).findings] == [True, True]
+    assert [v.holds for v in configuration_results([good, bad]).findings] == [False, False]
     # published ends 1.8 % below 0.601, stretched 0.998 %, fresh above
-    assert [v.holds for v in rebuilding(effort, [good]).verdicts] == [True, False, True, True, True, True]
-    assert "0 of 1; it ends −1.8 to −1.8 % away" in rebuilding(effort, [good]).verdicts[1].seen
-    assert [v.holds for v in rebuilding(effort, [bad]).verdicts] == [False, False, False, False, True, True]
+    assert [v.holds for v in rebuilding_results(study, [good]).findings] == [
+        True,
+        False,
+        True,
+        True,
+        True,
+        True,
+    ]
+    assert "0 of 1; it ends −1.8 to −1.8 % away" in rebuilding_results(study, [good]).findings[1].seen
+    assert [v.holds for v in rebuilding_results(study, [bad]).findings] == [
+        False,
+        False,
+        False,
+        False,
+        True,
+        True,
+    ]
 
 
 def test_the_table_compares_efforts_and_judges_those_that_stay_below_a_tenth() -> None:
-    effort = Effort(5, 1000, (5, 10, 20), (1, 5))
-    assert effort.share(10, 5) == pytest.approx(0.1) and effort.share(20, 1) == pytest.approx(0.01)
+    study = UnlearningStudy(rounds=1000, intervals=(5, 10, 20), local_steps=(1, 5))
+    assert study.share(10, 5) == pytest.approx(0.1) and study.share(20, 1) == pytest.approx(0.01)
     ends = {
         f"{m} {dt} {n}": 0.6 + 0.01 * n - 0.001 * dt for m in METHODS for dt in (5, 10, 20) for n in (1, 5)
     }
-    measured = efforts(effort, [cell(0.5, 0.6, 0.65, ends)])
-    assert len(measured.verdicts) == 3 * 2 + 3
-    assert all(v.holds for v in measured.verdicts[:6])
-    assert [v.holds for v in measured.verdicts[6:]] == [False] * 3  # 0.64 is 1.5 % below 0.65
-    assert all("Δt = 10, n′ = 5" in v.claim for v in measured.verdicts[6:])
+    measured = effort_results(study, [cell(0.5, 0.6, 0.65, ends)])
+    assert len(measured.findings) == 3 * 2 + 3
+    assert all(v.holds for v in measured.findings[:6])
+    assert [v.holds for v in measured.findings[6:]] == [False] * 3  # 0.64 is 1.5 % below 0.65
+    assert all("Δt = 10, n′ = 5" in v.claim for v in measured.findings[6:])
     assert measured.sheets[0].columns[-3:] == ("Δt = 5", "Δt = 10", "Δt = 20")
     assert np.allclose([float(x) for x in measured.sheets[0].rows[1][3:]], [0.605, 0.6, 0.59])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
 
@@ -18,10 +19,9 @@ from quorank.experiments.runner import Runner
 from quorank.federation.personal import LocalOffset, OutputLayer, Shared
 from quorank.learning import PDGD
 from quorank.reports.runs import Run
-from quorank.reproduce.figure_parts import LINES, Check
-from quorank.reproduce.figure_plot import DASHES, MARKERS
-from quorank.reproduce.figure_results import _pairs
-from quorank.reproduce.figures import load_figure, names
+from quorank.reproduce.drawing import DASHES, MARKERS
+from quorank.reproduce.figure import Check, NamedSettings, figure_names, load_figure
+from quorank.reproduce.results import compared_values
 
 CHAPTER_4 = tuple(f"thesis/{n}" for n in ("table4.2", "table4.3", *(f"figure4.{i}" for i in range(3, 10))))
 CHAPTER_5 = ("thesis/figure5.2", "thesis/figure5.3", "thesis/figure5.4")
@@ -39,7 +39,7 @@ def cells_of(name: str, quick: bool = False) -> dict[str, Cell]:
 
 
 def test_all_figures_of_both_chapters_are_here() -> None:
-    assert set(names()) >= {*CHAPTER_4, *CHAPTER_5}
+    assert set(figure_names()) >= {*CHAPTER_4, *CHAPTER_5}
 
 
 @pytest.mark.parametrize("name", [*CHAPTER_4, *CHAPTER_5])
@@ -153,15 +153,16 @@ def test_poisoned_clicks_hurt_and_krum_defends() -> None:
 def test_similar_variants_are_compared_with_the_first_only() -> None:
     check = Check("alike", similar=("a", "b", "c"), to_first=True)
     nothing: dict[str, list[Run]] = {name: [] for name in "abc"}
-    found = [what for what, _, _ in _pairs(check, nothing, "offline_ndcg@10")]
+    found = [what for what, _, _ in compared_values(check, nothing, "offline_ndcg@10")]
     assert found == ["a − b", "a − c"]
     with pytest.raises(BadInput, match="to_first is for similar"):
         Check("above", above=("a",), below=("b",), to_first=True)
 
 
 def test_every_line_can_be_drawn() -> None:
-    assert set(DASHES) == set(MARKERS) == set(LINES)
-    assert len({str(dash) for dash in DASHES.values()}) == len(LINES)
+    named = get_args(get_type_hints(NamedSettings)["line"])
+    assert set(DASHES) == set(MARKERS) == set(named)
+    assert len({str(dash) for dash in DASHES.values()}) == len(DASHES)
 
 
 def test_intents_are_tested_on_their_training_queries(tmp_path: Path) -> None:

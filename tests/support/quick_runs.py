@@ -8,12 +8,12 @@ import pytest
 
 from quorank.experiments import grid, runner
 from quorank.experiments.runner import run_experiment
-from quorank.reproduce.studies import unlearning_cells
+from quorank.reproduce.studies import unlearning
 
 run_quickly = partial(run_experiment, report=False)
 
 
 def leave_pages_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """From now on the runs of commands, grids and studies are without their pages too; comparisons keep theirs."""
-    for starter in (runner, grid, unlearning_cells):
+    for starter in (runner, grid, unlearning):
         monkeypatch.setattr(starter, "run_experiment", run_quickly)

@@ -1,8 +1,8 @@
-"""CS-F-LTR figure 5: positive and negative instances with features from sketched counts, in two dimensions.
+"""CS-F-LTR figure 5: positive and negative instances with features from sketched counts (Wang et al. 2021).
 
 The paper shows t-SNE maps and judges by eye whether there is still a boundary. A map can show one that is not
-there, so the result here is a number: the area under the ROC curve of a linear discriminant on pairs that it was not
-fitted to. The picture is of the first two principal components, a linear map that invents nothing.
+there, so the result here is a number: the area under the ROC curve of a linear discriminant on held-out pairs. The
+charts show the first two principal components, a linear map that cannot show a boundary that is not there.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ import numpy as np
 
 from quorank.arrays import Booleans, Doubles, Integers
 from quorank.draws import Purpose, uniforms
-from quorank.errors import require
+from quorank.errors import require_range
+from quorank.reproduce.drawing import Chart, Series
 from quorank.reproduce.studies.silos import source_of
-from quorank.reproduce.studies.study import Asked, Chart, Line, Measured, Sheet, Verdict
+from quorank.reproduce.studies.study import Sheet, StudyFinding, StudyRequest, StudyResults
 from quorank.silos.learning.holdings import Holding
 from quorank.silos.learning.instances import Lists, exact_statistics
 from quorank.silos.protocol.exchange import secret
@@ -28,7 +29,7 @@ from quorank.text import FieldCounts, Index, pair_features
 
 @dataclass(frozen=True)
 class Strategy:
-    """One panel: a sketch of z × w of which z1 rows are asked, or exact counts."""
+    """Sketch of z × w cells of which z1 rows are asked, or exact counts; one panel each."""
 
     title: str
     sketch: Literal["none", "count", "count-min"] = "count"
@@ -60,43 +61,43 @@ class SketchedFeatures:
     seed: int = 1
 
     def __post_init__(self) -> None:
-        require(self.pairs >= 40, f"pairs must be at least 40, got {self.pairs}")
+        require_range("pairs", self.pairs, least=40)
 
-    def measure(self, asked: Asked) -> Measured:
+    def measure(self, request: StudyRequest) -> StudyResults:
         scores: dict[str, list[float]] = {strategy.title: [] for strategy in STRATEGIES}
         charts: list[Chart] = []
-        total, done = asked.repetitions * len(STRATEGIES), 0
-        for repetition in range(asked.repetitions):
+        total, done = request.repetitions * len(STRATEGIES), 0
+        for repetition in range(request.repetitions):
             seed = self.seed + repetition
-            party = source_of(asked, 4, self.documents).holdings(seed)[0]
+            party = source_of(request, 4, self.documents).holdings(seed)[0]
             pairs = choose_pairs(party, self.pairs, seed)
             for strategy in STRATEGIES:
-                asked.progress(done, total, strategy.title)
-                features = sketched(party, pairs, strategy, seed)
+                request.progress(done, total, strategy.title)
+                features = sketched_features(party, pairs, strategy, seed)
                 scores[strategy.title].append(separability(features, pairs[:, 2] > 0))
                 if repetition == 0:
                     auc = scores[strategy.title][0]
                     charts.append(_chart(f"{strategy.title}: AUC {auc:.2f}", features, pairs[:, 2] > 0))
                 done += 1
-        asked.progress(total, total, "done")
+        request.progress(total, total, "done")
         means = {title: float(np.mean(values)) for title, values in scores.items()}
         spreads = {title: float(np.std(values)) for title, values in scores.items()}
         exact, narrow = means["without sketch"], means["Count Sketch, w = 10"]
         usual = means["Count Sketch, w = 200, z1 = 30"]
         few, one = means["Count Sketch, z1 = 3"], means["Count Sketch, z1 = 1"]
-        verdicts = (
-            Verdict(
+        findings = (
+            StudyFinding(
                 "the boundary is still there after Count Sketch",
                 usual > exact - 0.03,
                 f"AUC {usual:.3f}, without sketch {exact:.3f}",
             ),
-            Verdict(
+            StudyFinding(
                 "Count-Min does about as well",
                 abs(means["Count-Min, w = 200"] - usual) < 0.03,
                 f"AUC {means['Count-Min, w = 200']:.3f}, Count Sketch {usual:.3f}",
             ),
-            Verdict("narrow sketches blur it", narrow < usual - 0.03, f"AUC {narrow:.3f} with w = 10"),
-            Verdict(
+            StudyFinding("narrow sketches blur it", narrow < usual - 0.03, f"AUC {narrow:.3f} with w = 10"),
+            StudyFinding(
                 "few rows are enough, one is not",
                 few > usual - 0.03 and one < usual - 0.03,
                 f"AUC {few:.3f} with three rows, {one:.3f} with one",
@@ -107,11 +108,11 @@ class SketchedFeatures:
         notes = (
             "AUC of a linear discriminant on held-out pairs (five folds); features as they are, not per query.",
         )
-        return Measured(tuple(charts), (sheet,), verdicts, notes, {"auc": scores})
+        return StudyResults(tuple(charts), (sheet,), findings, notes, {"auc": scores})
 
 
 def choose_pairs(party: Holding, count: int, seed: int) -> Integers:
-    """(pairs, 3) query, document, label: half positive where there are enough, the others mostly drawn at random."""
+    """Return (pairs, 3) query, document, label: half positive where there are enough, negatives mostly at random."""
     found = []
     for q, grades in enumerate(party.grades):
         for row in Lists(depth=1, random=40).rows(party, q, grades, seed, 0):
@@ -125,10 +126,12 @@ def choose_pairs(party: Holding, count: int, seed: int) -> Integers:
     return np.concatenate(parts)
 
 
-def sketched(party: Holding, pairs: Integers, strategy: Strategy, seed: int) -> Doubles:
-    """(pairs, 16) features from counts as the strategy estimates them."""
+def sketched_features(party: Holding, pairs: Integers, strategy: Strategy, seed: int) -> Doubles:
+    """Return (pairs, 16) features from counts as the strategy estimates them."""
     statistics = exact_statistics([party])
-    fields = [Estimates(index, strategy, seed) for index in (party.documents.body, party.documents.title)]
+    fields = [
+        CountEstimator(index, strategy, seed) for index in (party.documents.body, party.documents.title)
+    ]
     rows = []
     for query, document, _ in pairs:
         terms, one = party.queries[query], np.array([document])
@@ -145,8 +148,8 @@ def sketched(party: Holding, pairs: Integers, strategy: Strategy, seed: int) -> 
     return np.array(rows)
 
 
-class Estimates:
-    """Counts of terms in single documents as a strategy gives them: exact, or by eq. 3 over z1 rows of a sketch."""
+class CountEstimator:
+    """Estimator of term counts in single documents: exact, or by eq. 3 over z1 rows of a sketch."""
 
     def __init__(self, index: Index, strategy: Strategy, seed: int) -> None:
         self.index, self.strategy = index, strategy
@@ -154,7 +157,7 @@ class Estimates:
         self.columns, self.signs = self.hashing.places(index.vocabulary)
 
     def counts(self, document: int, terms: Sequence[str]) -> Doubles:
-        """(terms,) of one document."""
+        """Return the counts (terms,) of one document."""
         index, strategy = self.index, self.strategy
         if strategy.sketch == "none":
             return np.asarray(index.counts_of([document], index.term_ids(terms))[0])
@@ -175,8 +178,8 @@ class Estimates:
 
 
 def separability(features: Doubles, positive: Booleans, folds: int = 5) -> float:
-    """The area under the ROC curve of a ridge discriminant, every pair scored by one that was fitted without it."""
-    x = standardised(features)
+    """Return the area under the ROC curve of a ridge discriminant by cross-validation; features are (pairs, features)."""
+    x = standardise(features)
     scores = np.empty(len(x))
     fold = np.arange(len(x)) % folds
     for number in range(folds):
@@ -189,24 +192,24 @@ def separability(features: Doubles, positive: Booleans, folds: int = 5) -> float
 
 
 def auc(scores: Doubles, positive: Booleans) -> float:
-    """P(a positive scores above a negative), ties counting half."""
+    """Return the area under the ROC curve: P(a positive scores above a negative), ties counting half."""
     above = scores[positive][:, None] - scores[~positive][None, :]
     return float(np.mean((above > 0) + 0.5 * (above == 0)))
 
 
-def standardised(features: Doubles) -> Doubles:
-    """Mean 0 and deviation 1; a constant feature becomes 0."""
+def standardise(features: Doubles) -> Doubles:
+    """Scale each feature to mean 0 and deviation 1; a constant feature becomes 0."""
     spread = features.std(axis=0)
     return np.asarray((features - features.mean(axis=0)) / np.where(spread > 0, spread, 1.0))
 
 
 def _chart(title: str, features: Doubles, positive: Booleans) -> Chart:
-    x = standardised(features)
+    x = standardise(features)
     _, _, axes = np.linalg.svd(x, full_matrices=False)
     axes = axes[:2] * np.where(axes[:2, :1] >= 0, 1.0, -1.0)  # a component's sign is arbitrary
     places = x @ axes.T
     lines = tuple(
-        Line(name, places[chosen, 0].tolist(), places[chosen, 1].tolist())
+        Series(name, places[chosen, 0].tolist(), places[chosen, 1].tolist())
         for name, chosen in (("positive", positive), ("negative", ~positive))
     )
     return Chart(title, "first component", "second", lines, form="points")

@@ -1,35 +1,152 @@
-"""The field study of Firefox on made-up people (Hartmann et al. 2019, figures 4, 5 and 7).
+"""The field study of Firefox on simulated people (Hartmann et al. 2019, figures 4, 5 and 7; §6.2 to §6.4).
 
 `shows` chooses between figure 4 (the loss of the three arms during the tuning), figure 5 (characters typed and rank
 chosen afterwards) and figure 7 (how far an update from 2,000 reports is from that of all). The paper had real people and
 137 iterations of 30 minutes with some 9,000 reports of the treatment each: 60 % of the 2,074,751 messages that came
 before its evaluation.
+
+Simulated people choose by other weights than the shipped ones, or there would be nothing to find. Clients of the
+treatment compute updates and get a new version after every iteration; the controls only report the loss of the shipped
+weights, with and without the daily decay of scores.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 import numpy as np
 
 from quorank.arrays import Doubles
-from quorank.errors import require
-from quorank.reproduce.studies.firefox_course import Course, shrunk_losses, tune
-from quorank.reproduce.studies.study import Asked, Chart, Line, Measured, Sheet, Verdict
+from quorank.draws import Purpose, uniforms
+from quorank.errors import require, require_range
+from quorank.reproduce.drawing import Chart, Series
+from quorank.reproduce.studies.study import Sheet, StudyFinding, StudyRequest, StudyResults
+from quorank.tuning.closing import Count
+from quorank.tuning.coordinator import Protocol, Updates
+from quorank.tuning.differences import gradients
 from quorank.tuning.heuristics.frecency import FRECENCY
-from quorank.tuning.heuristics.url_bar import frecency_ranker
-from quorank.tuning.histories.people import People
+from quorank.tuning.heuristics.url_bar import DECAY, decayed, frecency_ranker
+from quorank.tuning.histories.generated import Candidates, choose, generate
+from quorank.tuning.histories.people import People, idle_days
+from quorank.tuning.histories.worlds import WORLDS
+from quorank.tuning.loss import firsts, losses
 from quorank.tuning.studies.analysis import Analysis, analyse
 from quorank.tuning.studies.arms import ARMS, Study
 from quorank.tuning.studies.rehearsal import one_study, product, real_arms
 
+MARGIN = WORLDS["frecency"].margin
 ROLLING = 5  # iterations in the average of figure 4
+FACTORS = (1.0, 0.5, 0.1)
+_CONTROLS, _SCALED = 2**30, 2**31  # first search numbers of the controls, and of the scaled weights
+
+
+@dataclass
+class FirefoxTuning:
+    """What the tuning measured, an entry per iteration."""
+
+    weights: list[Doubles] = field(default_factory=list)  # the version that was out, then the last one
+    loss: dict[str, list[float]] = field(default_factory=lambda: {arm: [] for arm in ARMS})
+    accuracy: dict[str, list[float]] = field(default_factory=lambda: {arm: [] for arm in ARMS})
+    distance: list[float] = field(default_factory=list)  # L1 from samples' updates to that of all, mean
+    spread: list[float] = field(default_factory=list)  # standard deviation over samples
+    length: list[float] = field(default_factory=list)  # L1 of the update of all
+    agreement: list[float] = field(default_factory=list)  # share of weights whose sign a sample gets right
+
+
+def generate_searches(seed: int, first: int, count: int, people: People) -> tuple[Candidates, Doubles]:
+    """Return searches with what these people chose, and (candidates,) days since each suggestion's last visit."""
+    shown = generate(seed, count, first=first, setting=people.history)
+    truth = np.ascontiguousarray(FRECENCY.score(np.array([people.taste]), shown)[0])
+    return choose(seed, shown, truth, first=first), idle_days(seed, shown, first=first)
+
+
+def loss_and_accuracy(scores: Doubles, items: Candidates) -> tuple[float, float]:
+    """Return the mean loss of these scores (candidates,), and how often the chosen suggestion stands first."""
+    exact = np.ascontiguousarray(scores)
+    loss = losses(exact[None, :], items, MARGIN)
+    return float(loss.mean()), float(firsts(exact, items.offsets, items.chosen).mean())
+
+
+def tune_weights(
+    seed: int,
+    people: People,
+    iterations: int,
+    updates: int,
+    *,
+    sample: int = 0,
+    samples: int = 0,
+    finished: Callable[[], None] | None = None,  # called after each iteration
+) -> FirefoxTuning:
+    """Tune the shipped weights for `iterations` of `updates` searches each, and measure the controls beside them.
+
+    If `samples` is not 0, each iteration's update is also estimated `samples` times from `sample` of the searches.
+    """
+    protocol = Protocol(FRECENCY, closing=Count(updates), per_client=2**31)
+    state, tuning = protocol.start(), FirefoxTuning()
+    for iteration in range(iterations):
+        items, _ = generate_searches(seed, iteration * updates, updates, people)
+        slopes, each = gradients(FRECENCY, state.weights, items, MARGIN)
+        tuning.weights.append(state.weights)
+        tuning.loss["treatment"].append(float(each.mean()))
+        scores = np.ascontiguousarray(FRECENCY.score(state.weights[None, :], items)[0])
+        tuning.accuracy["treatment"].append(float(firsts(scores, items.offsets, items.chosen).mean()))
+        _report_controls(tuning, seed, iteration, max(1, updates // 3), people)
+        if samples:
+            _estimate(tuning, seed, iteration, slopes, sample, samples)
+        number = np.arange(updates)
+        packed = Updates(
+            np.full(updates, state.version), number.astype(np.uint64), number, protocol.release.pack(slopes), each
+        )  # fmt: skip
+        state, _ = protocol.receive(state, packed)
+        state, _ = protocol.advance(state, float(iteration))
+        if finished is not None:
+            finished()
+    tuning.weights.append(state.weights)
+    return tuning
+
+
+def _report_controls(tuning: FirefoxTuning, seed: int, iteration: int, count: int, people: People) -> None:
+    for place, (arm, decay) in enumerate((("control", DECAY), ("control-no-decay", 0.0))):
+        first = _CONTROLS + (2 * iteration + place) * count
+        items, idle = generate_searches(seed, first, count, people)
+        loss, accuracy = loss_and_accuracy(decayed(_shipped(items), idle, decay), items)
+        tuning.loss[arm].append(loss)
+        tuning.accuracy[arm].append(accuracy)
+
+
+def _shipped(items: Candidates) -> Doubles:
+    return np.asarray(FRECENCY.score(FRECENCY.shipped[None, :], items)[0], dtype=np.float64)
+
+
+def _estimate(
+    tuning: FirefoxTuning, seed: int, iteration: int, slopes: Doubles, sample: int, samples: int
+) -> None:
+    """Measure how far the update of some reports is from that of all (§6.4); slopes are (updates, weights)."""
+    whole = slopes.mean(axis=0)
+    distances, right = [], []
+    for draw in range(samples):
+        order = uniforms(seed, Purpose.STUDY, len(slopes), round_=iteration, client=draw)
+        some = slopes[np.argpartition(order, sample)[:sample]] if sample < len(slopes) else slopes
+        part = some.mean(axis=0)
+        distances.append(np.abs(part - whole).sum())
+        right.append((np.sign(part) == np.sign(whole)).mean())
+    tuning.distance.append(float(np.mean(distances)))
+    tuning.spread.append(float(np.std(distances)))
+    tuning.length.append(float(np.abs(whole).sum()))
+    tuning.agreement.append(float(np.mean(right)))
+
+
+def scaled_losses(seed: int, people: People, count: int) -> list[tuple[float, float, float]]:
+    """Return (factor, loss, accuracy) of the shipped weights times each factor; the order of pages stays the same."""
+    items, _ = generate_searches(seed, _SCALED, count, people)
+    return [(factor, *loss_and_accuracy(factor * _shipped(items), items)) for factor in FACTORS]
 
 
 @dataclass(frozen=True)
 class FirefoxStudy:
-    """A tuning with three arms, then an evaluation of what it found."""
+    """Tuning with three arms, then an evaluation of what it found."""
 
     kind: ClassVar[str] = "firefox-study"
 
@@ -41,92 +158,89 @@ class FirefoxStudy:
     clients: int = 20_000  # of the evaluation, in all arms
 
     def __post_init__(self) -> None:
-        require(self.iterations >= 2, f"iterations must be at least 2, got {self.iterations}")
-        require(10 <= self.updates <= 10**6, f"updates must be 10 to a million, got {self.updates}")
-        require(self.sample >= 1, f"sample must be at least 1, got {self.sample}")
-        require(self.samples >= 2, f"samples must be at least 2, got {self.samples}")
+        require_range("iterations", self.iterations, least=2)
+        require_range("updates", self.updates, least=10, most=10**6)
+        require_range("sample", self.sample, least=1)
+        require_range("samples", self.samples, least=2)
         require(
             self.iterations * self.updates <= 10**9,
+            "value.out-of-range",
             f"at most a thousand million searches, got {self.iterations} iterations of {self.updates} updates",
         )
-        require(100 <= self.clients < 2**31, f"clients must be at least 100, got {self.clients}")
+        require_range("clients", self.clients, least=100, below=2**31)
 
-    def measure(self, asked: Asked) -> Measured:
-        require(asked.data is None, "this study makes its own people up; leave --data away")
-        done, total = 0, asked.repetitions * self.iterations
+    def measure(self, request: StudyRequest) -> StudyResults:
+        own = "this study generates its own people; leave the option out"
+        require(request.data is None, "option.conflict", own, "--data")
+        done, total = 0, request.repetitions * self.iterations
 
-        def watch() -> None:
+        def finished() -> None:
             nonlocal done
             done += 1
-            asked.progress(done, total, "iterations")
+            request.progress(done, total, "iterations")
 
-        samples = self.samples if self.shows == "estimates" else 0
-        courses = [
-            tune(
-                seed,
-                People(),
-                self.iterations,
-                self.updates,
-                sample=self.sample,
-                samples=samples,
-                watch=watch,
-            )
-            for seed in range(1, asked.repetitions + 1)
+        size = {"sample": self.sample, "samples": self.samples if self.shows == "estimates" else 0}
+        tunings = [
+            tune_weights(seed, People(), self.iterations, self.updates, finished=finished, **size)
+            for seed in range(1, request.repetitions + 1)
         ]
         if self.shows == "loss":
-            return _losses(courses, shrunk_losses(1, People(), 20_000))
+            return loss_results(tunings, scaled_losses(1, People(), 20_000))
         if self.shows == "estimates":
-            return _estimates(courses, self.sample)
-        return _arms(
-            [_evaluate(seed, course, self.clients) for seed, course in enumerate(courses, start=1)], courses
+            return estimate_results(tunings, self.sample)
+        return arm_results(
+            [_evaluate(seed, tuning, self.clients) for seed, tuning in enumerate(tunings, start=1)], tunings
         )
 
 
 def rolling(values: list[float]) -> Doubles:
-    """The mean of each entry and the four before it, of fewer at the beginning."""
+    """Return the mean of each entry and the four before it, of fewer at the beginning."""
     sums = np.cumsum([0.0, *values])
     ends = np.arange(1, len(values) + 1)
     starts = np.maximum(0, ends - ROLLING)
     return np.asarray((sums[ends] - sums[starts]) / (ends - starts), dtype=np.float64)
 
 
-def _line(label: str, rows: list[list[float]], *, smooth: bool = False) -> Line:
+def _series(label: str, rows: list[list[float]], *, smooth: bool = False) -> Series:
     values = np.array([rolling(row) if smooth else row for row in rows])
     x = [float(i) for i in range(1, values.shape[1] + 1)]
-    return Line(
+    return Series(
         label, x, values.mean(axis=0).tolist(), values.std(axis=0).tolist() if len(rows) > 1 else None
     )
 
 
-def _losses(courses: list[Course], shrunk: list[tuple[float, float, float]]) -> Measured:
-    """Figure 4, and what it does not show: the share of searches whose chosen page stands first."""
+def loss_results(tunings: list[FirefoxTuning], scaled: list[tuple[float, float, float]]) -> StudyResults:
+    """Return figure 4, and the share of searches whose chosen page stands first, which it does not show."""
     charts = tuple(
         Chart(
-            title, "iteration", y, tuple(_line(arm, [row[arm] for row in rows], smooth=True) for arm in ARMS)
+            title,
+            "iteration",
+            y,
+            tuple(_series(arm, [row[arm] for row in rows], smooth=True) for arm in ARMS),
         )
         for title, y, rows in (
-            ("Loss reported by clients", f"loss, mean of {ROLLING} iterations", [c.loss for c in courses]),
-            ("Chosen suggestion in first place", "share of searches", [c.accuracy for c in courses]),
+            ("Loss reported by clients", f"loss, mean of {ROLLING} iterations", [t.loss for t in tunings]),
+            ("Chosen suggestion in first place", "share of searches", [t.accuracy for t in tunings]),
         )
     )
-    last = {arm: float(np.mean([rolling(c.loss[arm])[-1] for c in courses])) for arm in ARMS}
-    first = float(np.mean([rolling(c.loss["treatment"])[0] for c in courses]))
-    right = {arm: float(np.mean([rolling(c.accuracy[arm])[-1] for c in courses])) for arm in ARMS}
-    at = min(40, len(courses[0].loss["treatment"])) - 1
-    early = {arm: float(np.mean([rolling(c.loss[arm])[at] for c in courses])) for arm in ARMS}
-    (_, whole, same), (factor, smaller, still) = shrunk[0], shrunk[-1]
-    verdicts = (
-        Verdict(
+    last = {arm: float(np.mean([rolling(t.loss[arm])[-1] for t in tunings])) for arm in ARMS}
+    first = float(np.mean([rolling(t.loss["treatment"])[0] for t in tunings]))
+    right = {arm: float(np.mean([rolling(t.accuracy[arm])[-1] for t in tunings])) for arm in ARMS}
+    at = min(40, len(tunings[0].loss["treatment"])) - 1
+    early = {arm: float(np.mean([rolling(t.loss[arm])[at] for t in tunings])) for arm in ARMS}
+    (_, whole, same), (factor, smaller, still) = scaled[0], scaled[-1]
+    findings = (
+        StudyFinding(
             "The loss of the treatment declines over the study.",
             last["treatment"] < first,
             f"from {first:.1f} to {last['treatment']:.1f}",
         ),
-        Verdict(
+        StudyFinding(
             "After 40 iterations the treatment's loss is clearly below that of the controls.",
             early["treatment"] < min(early["control"], early["control-no-decay"]),
             ", ".join(f"{arm} {loss:.1f}" for arm, loss in early.items()) + f" after {at + 1}",
         ),
-        Verdict(
+        StudyFinding(
             "A declining loss shows that the tuning works.",
             None if abs(same - still) > 1e-9 else not smaller < whole,
             f"the loss has the unit of the score: the shipped weights times {factor:g} order every list as before "
@@ -134,36 +248,36 @@ def _losses(courses: list[Course], shrunk: list[tuple[float, float, float]]) -> 
             f"which cannot be had so cheaply, is {right['treatment']:.3f} against {right['control']:.3f} of the control",
         ),
     )
-    rows = tuple((f"{f:g}", f"{loss:.1f}", f"{accuracy:.4f}") for f, loss, accuracy in shrunk)
+    rows = tuple((f"{f:g}", f"{loss:.1f}", f"{accuracy:.4f}") for f, loss, accuracy in scaled)
     sheet = Sheet("The shipped weights with all points multiplied", ("factor", "loss", "chosen first"), rows)
-    numbers = {"last_loss": last, "last_accuracy": right, "shrunk": shrunk, "weights": _weights(courses)}
-    return Measured(charts, (sheet,), verdicts, numbers=numbers)
+    numbers = {"last_loss": last, "last_accuracy": right, "shrunk": scaled, "weights": _weights(tunings)}
+    return StudyResults(charts, (sheet,), findings, numbers=numbers)
 
 
-def _estimates(courses: list[Course], sample: int) -> Measured:
-    """Figure 7, and the same distance relative to the update itself."""
-    relative = [(np.array(c.distance) / np.maximum(c.length, 1e-300)).tolist() for c in courses]
-    first = courses[0]
+def estimate_results(tunings: list[FirefoxTuning], sample: int) -> StudyResults:
+    """Return figure 7, and the same distance relative to the update itself."""
+    relative = [(np.array(t.distance) / np.maximum(t.length, 1e-300)).tolist() for t in tunings]
+    first = tunings[0]
     x = [float(i) for i in range(1, len(first.distance) + 1)]
     charts = (
         Chart(
             f"{sample:,} reports against all",
             "iteration",
             "L1 distance",
-            (Line("mean ± standard deviation", x, first.distance, first.spread),),
+            (Series("mean ± standard deviation", x, first.distance, first.spread),),
             log_y=True,
         ),
         Chart(
             "The same, relative to the update",
             "iteration",
             "distance / length",
-            (_line("relative", relative),),
+            (_series("relative", relative),),
         ),
         Chart(
             "Signs that the sample gets right",
             "iteration",
             "share of weights",
-            (_line("signs", [c.agreement for c in courses]),),
+            (_series("signs", [t.agreement for t in tunings]),),
         ),
     )
     tenth = max(1, len(x) // 10)
@@ -172,17 +286,17 @@ def _estimates(courses: list[Course], sample: int) -> Measured:
         return float(np.mean([r[:tenth] for r in rows])), float(np.mean([r[-tenth:] for r in rows]))
 
     absolute, share, signs = (
-        ends([c.distance for c in courses]),
+        ends([t.distance for t in tunings]),
         ends(relative),
-        ends([c.agreement for c in courses]),
+        ends([t.agreement for t in tunings]),
     )
-    verdicts = (
-        Verdict(
+    findings = (
+        StudyFinding(
             "Estimates become much more stable in the later iterations.",
             absolute[1] < absolute[0] / 2,
             f"L1 distance {absolute[0]:.1f} in the first tenth of the iterations, {absolute[1]:.1f} in the last",
         ),
-        Verdict(
+        StudyFinding(
             "Later iterations need many fewer reports for a good estimate.",
             share[1] < share[0],
             f"the distance is {share[0]:.0%} of the update's own length at first and {share[1]:.0%} at last, and "
@@ -191,21 +305,21 @@ def _estimates(courses: list[Course], sample: int) -> Measured:
         ),
     )
     numbers = {"absolute": absolute, "relative": share, "signs": signs}
-    return Measured(charts, (), verdicts, numbers=numbers)
+    return StudyResults(charts, (), findings, numbers=numbers)
 
 
-def _evaluate(seed: int, course: Course, clients: int) -> Analysis:
-    """New people, each in one arm, type with the tuned weights or with the shipped ones."""
+def _evaluate(seed: int, tuning: FirefoxTuning, clients: int) -> Analysis:
+    """Analyse searches of new people, each in one arm: with the tuned weights or with the shipped ones."""
     study = Study("firefox")
     rankers = {
-        "treatment": frecency_ranker(course.weights[-1]), "control": product(),
+        "treatment": frecency_ranker(tuning.weights[-1]), "control": product(),
         "no-decay": frecency_ranker(FRECENCY.shipped),
     }  # fmt: skip
     return analyse(study, real_arms(study, one_study(seed, study, People(), rankers, 0, clients)))
 
 
-def _arms(found: list[Analysis], courses: list[Course]) -> Measured:
-    """The table of figure 5 and the comparisons behind it."""
+def arm_results(found: list[Analysis], tunings: list[FirefoxTuning]) -> StudyResults:
+    """Return the table of figure 5 and the comparisons behind it."""
 
     def mean(arm: str, metric: str) -> float:
         return float(np.mean([a.arms[arm].mean_of_searches[metric] for a in found]))
@@ -239,27 +353,27 @@ def _arms(found: list[Analysis], courses: list[Course]) -> Measured:
     rank = mean("treatment", "rank") - mean("control", "rank")
     sure = sum(a.of("characters", "treatment", "control").significant for a in found)
     decay = one.of("characters", "control", "control-no-decay")
-    verdicts = (
-        Verdict(
+    findings = (
+        StudyFinding(
             "People of the treatment type about half a character less.",
             sure == len(found) and typed < -0.25,
             f"{typed:+.3f} characters, significant in {sure} of {len(found)} repetitions",
         ),
-        Verdict(
+        StudyFinding(
             "They choose suggestions that are ranked slightly worse.",
             rank > 0,
             f"{rank:+.4f}: made-up people take the wanted page as soon as it is among the first that they read, so a "
             "better order lowers both figures",
         ),
-        Verdict(
+        StudyFinding(
             "Without decay of scores, people type about as much as with it.",
             abs(decay.difference) < 0.1,
             f"{decay.difference:+.3f} characters with decay (corrected p {decay.corrected_p:.2g})",
         ),
     )
-    numbers = {"analyses": [a.as_dict() for a in found], "weights": _weights(courses)}
-    return Measured((), (table, comparisons), verdicts, numbers=numbers)
+    numbers = {"analyses": [a.as_dict() for a in found], "weights": _weights(tunings)}
+    return StudyResults((), (table, comparisons), findings, numbers=numbers)
 
 
-def _weights(courses: list[Course]) -> list[dict[str, float]]:
-    return [FRECENCY.named(course.weights[-1]) for course in courses]
+def _weights(tunings: list[FirefoxTuning]) -> list[dict[str, float]]:
+    return [FRECENCY.named(tuning.weights[-1]) for tuning in tunings]

@@ -1,4 +1,4 @@
-"""CS-F-LTR table I: does asking other parties make a better ranker?"""
+"""CS-F-LTR table I and figure 6: rankers trained alone, together and with other parties' answers (Wang et al. 2021)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from quorank.errors import require
-from quorank.metrics.significance import paired_t
-from quorank.reproduce.studies.study import Asked, Measured, Sheet, Verdict
+from quorank.errors import require, require_range
+from quorank.metrics.significance import Difference, corrected, paired_t
+from quorank.reproduce.drawing import Chart, Series
+from quorank.reproduce.studies.study import Sheet, StudyFinding, StudyRequest, StudyResults
 from quorank.silos.generated import Generator
 from quorank.silos.learning.augmented import Augment
 from quorank.silos.learning.comparison import (
@@ -22,9 +23,13 @@ from quorank.silos.learning.comparison import (
     Setting,
     augment,
     compare,
+    judge,
     prepare,
+    train_together,
     verdict,
 )
+from quorank.silos.learning.holdings import Holding
+from quorank.silos.learning.instances import Instances, joined
 from quorank.silos.learning.labels import LABELS
 from quorank.silos.learning.training import TRAININGS
 from quorank.silos.learning.trial import Source, answers_for, statistics_of
@@ -37,7 +42,7 @@ LABEL_TITLES = {"judged": "judgements", "reference-rank": "ranks of a reference 
 
 @dataclass(frozen=True)
 class SiloTable:
-    """Table I: four methods, two kinds of labels, two kinds of augmented instances, on the same parties."""
+    """Table I: four methods on the same parties, with two kinds of labels and two kinds of augmented instances."""
 
     kind: ClassVar[str] = "silo-table"
 
@@ -45,12 +50,7 @@ class SiloTable:
     documents: int = 1000  # of each party, where they are generated
     labelled: int = 5  # queries with labels of each party
     asked: int = 40  # queries that each party asks
-    noise: tuple[float, ...] = (
-        0.0,
-        0.0,
-        0.3,
-        0.3,
-    )  # of labels: parties A and B have good ones, C and D bad ones
+    noise: tuple[float, ...] = (0.0, 0.0, 0.3, 0.3)  # of labels: A and B have good ones, C and D bad ones
     labels: tuple[Literal["judged", "reference-rank"], ...] = ("judged", "reference-rank")
     instances: tuple[Literal["recommended", "published"], ...] = ("recommended", "published")
     training: Literal["round-robin", "averaging", "clicks"] = "round-robin"
@@ -59,24 +59,25 @@ class SiloTable:
     seed: int = 1
 
     def __post_init__(self) -> None:
-        require(self.labels and self.instances, "labels and instances need at least one value each")
+        for name in ("labels", "instances"):
+            require(getattr(self, name), "value.missing", "need at least one value", name)
         Source(parties=self.parties, generator=Generator(documents=self.documents))
         Setting(labelled=(self.labelled,), noise=self.noise, asked=self.asked)
         Protocol(self.perturbation, self.epsilon)
 
-    def measure(self, asked: Asked) -> Measured:
-        source = source_of(asked, self.parties, self.documents)
+    def measure(self, request: StudyRequest) -> StudyResults:
+        source = source_of(request, self.parties, self.documents)
         protocol = Protocol(self.perturbation, self.epsilon)
         found: dict[tuple[str, str], list[Outcome]] = {}
         names: tuple[str, ...] = ()
-        total, done = asked.repetitions * len(self.labels), 0
-        for repetition in range(asked.repetitions):
+        total, done = request.repetitions * len(self.labels), 0
+        for repetition in range(request.repetitions):
             seed = self.seed + repetition
             parties = source.holdings(seed)
             names = tuple(party.name for party in parties)
             statistics = statistics_of(parties, protocol, seed)
             for label in self.labels:
-                asked.progress(done, total, f"trial {repetition + 1}, labels: {LABEL_TITLES[label]}")
+                request.progress(done, total, f"trial {repetition + 1}, labels: {LABEL_TITLES[label]}")
                 setting = Setting(
                     labels=LABELS.read(label, "labels"),
                     labelled=(self.labelled,),
@@ -91,12 +92,12 @@ class SiloTable:
                     outcome = compare(variant, augment(variant, answers))
                     found.setdefault((label, name), []).append(outcome)
                 done += 1
-        asked.progress(total, total, "done")
+        request.progress(total, total, "done")
         repeated = {key: Repeated(outcomes) for key, outcomes in found.items()}
-        return Measured(
+        return StudyResults(
             (),
             tuple(_sheet(repeated[key], key, names) for key in repeated),
-            tuple(v for key in repeated for v in self._verdicts(repeated[key], key)),
+            tuple(v for key in repeated for v in self._findings(repeated[key], key)),
             (
                 "Means over trials; each has its own parties, split of queries, key and noise. p by paired t-tests over "
                 "trials, corrected for three comparisons. BM25 is the body's, with nothing learned.",
@@ -106,47 +107,49 @@ class SiloTable:
             {f"{label}, {name}": r.as_dict() for (label, name), r in repeated.items()},
         )
 
-    def _verdicts(self, repeated: Repeated, key: tuple[str, str]) -> list[Verdict]:
+    def _findings(self, repeated: Repeated, key: tuple[str, str]) -> list[StudyFinding]:
         where = f"{LABEL_TITLES[key[0]]}, instances {key[1]}"
         tests = repeated.against()
-        significant = [d.corrected_p is not None and d.corrected_p < 0.05 for d in tests.values()]
-        above = [d.difference > 0 for d in tests.values()]
-        holds = all(above) if all(significant) else False if any(
-            s and not a for s, a in zip(significant, above, strict=True)
-        ) else None  # fmt: skip
+        signs = [_significant_sign(d) for d in tests.values()]
+        holds = False if False in signs else True if all(signs) else None
         seen = "; ".join(f"{TITLES[other]}: {verdict(d)}" for other, d in tests.items())
-        out = [Verdict(f"CS-F-LTR beats the averages of Local and Local+, and Global ({where})", holds, seen)]
+        claim = f"CS-F-LTR beats the averages of Local and Local+, and Global ({where})"
+        out = [StudyFinding(claim, holds, seen)]
         bad = [p for p in range(self.parties) if self.noise[p % len(self.noise)] > min(self.noise)]
         good = [p for p in range(self.parties) if p not in bad]
         if bad and good and key[1] == self.instances[0]:
             out.append(self._fairness(repeated, where, good, bad))
         return out
 
-    def _fairness(self, repeated: Repeated, where: str, good: Sequence[int], bad: Sequence[int]) -> Verdict:
-        """Gains over Local on all test lists, of parties with good and with bad labels."""
+    def _fairness(
+        self, repeated: Repeated, where: str, good: Sequence[int], bad: Sequence[int]
+    ) -> StudyFinding:
+        """Compare gains over Local on all test lists, of parties with good and with bad labels."""
         gains = [
             [o.table["cs-f-ltr"]["ndcg@10"] - o.by_party["local"][p]["ndcg@10"] for p in range(self.parties)]
             for o in repeated.outcomes
         ]
-        of = {
-            name: np.mean(np.array(gains)[:, chosen], axis=1)
-            for name, chosen in (("good", good), ("bad", bad))
-        }
-        test = paired_t(of["bad"], of["good"])
-        holds = None if test.p is None or test.p >= 0.05 else test.difference > 0
-        seen = f"gain over Local: bad labels {of['bad'].mean():+.4f}, good labels {of['good'].mean():+.4f}"
-        told = "" if test.p is None else f"; p = {test.p:.3f}"
-        return Verdict(f"parties with labels of low quality gain most ({where})", holds, seen + told)
+        low, high = (np.mean(np.array(gains)[:, chosen], axis=1) for chosen in (bad, good))
+        test = paired_t(low, high)
+        p_value = "" if test.p is None else f"; p = {test.p:.3f}"
+        seen = f"gain over Local: bad labels {low.mean():+.4f}, good labels {high.mean():+.4f}{p_value}"
+        claim = f"parties with labels of low quality gain most ({where})"
+        return StudyFinding(claim, _significant_sign(test), seen)
 
 
-def source_of(asked: Asked, parties: int, documents: int) -> Source:
-    """The person's own collection, dealt out, or generated parties."""
-    collections = (asked.data,) if asked.data else ()
+def _significant_sign(test: Difference) -> bool | None:
+    """Whether the first side is above the second; None if the difference is not significant (corrected p < .05)."""
+    return None if test.corrected_p is None or test.corrected_p >= 0.05 else test.difference > 0
+
+
+def source_of(request: StudyRequest, parties: int, documents: int) -> Source:
+    """Return the user's collection divided among the parties, or generated parties."""
+    collections = (request.data,) if request.data else ()
     return Source(collections, parties, Generator(documents=documents))
 
 
 def with_instances(base: Prepared, chosen: Augment) -> Prepared:
-    """The same trial with other augmented instances."""
+    """Return the same trial with other augmented instances."""
     return replace(base, setting=replace(base.setting, augment=chosen))
 
 
@@ -170,3 +173,158 @@ def _sheet(repeated: Repeated, key: tuple[str, str], names: Sequence[str]) -> Sh
     row("BM25 alone", {m: float(np.mean([o.bm25[m] for o in outcomes])) for m in MEASURES})
     title = f"labels: {LABEL_TITLES[key[0]]}; instances {key[1]}"
     return Sheet(title, ("", "ERR", "nDCG@10", "nDCG"), tuple(rows))
+
+
+@dataclass(frozen=True)
+class SiloSweep:
+    """Figure 6: the privacy budget, and the number of parties."""
+
+    kind: ClassVar[str] = "silo-sweep"
+
+    parties: int = 5  # N at most
+    documents: int = 1000
+    labelled: int = 5
+    asked: int = 20
+    epsilons: tuple[float, ...] = (0.1, 0.5, 2.0, 10.0)  # ε
+    strict: tuple[float, ...] = (0.5, 2.0, 10.0, 50.0)  # ε of strict answers
+    labels: Literal["judged", "reference-rank"] = "judged"
+    instances: Literal["recommended", "published"] = "recommended"
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        require_range("parties", self.parties, least=2)
+        for epsilon in (*self.epsilons, *self.strict):
+            Protocol("published", epsilon)
+
+    def measure(self, request: StudyRequest) -> StudyResults:
+        source = source_of(request, self.parties, self.documents)
+        protocols = [Protocol("none")]
+        protocols += [Protocol("published", epsilon) for epsilon in self.epsilons]
+        protocols += [Protocol("strict", epsilon) for epsilon in self.strict]
+        setting = Setting(
+            labels=LABELS.read(self.labels, "labels"),
+            labelled=(self.labelled,),
+            asked=self.asked,
+            augment=INSTANCES[self.instances](),
+        )
+        budget: dict[Protocol, list[Outcome]] = {protocol: [] for protocol in protocols}
+        number: dict[int, list[dict[str, float]]] = {n: [] for n in range(1, self.parties + 1)}
+        total, done = request.repetitions * (len(protocols) + 1), 0
+        for repetition in range(request.repetitions):
+            seed = self.seed + repetition
+            everyone = source.holdings(seed)
+            parties = everyone[: min(4, len(everyone))]
+            for protocol in protocols:
+                request.progress(
+                    done, total, f"trial {repetition + 1}, {protocol.perturbation} ε = {protocol.epsilon:g}"
+                )
+                base = prepare(parties, setting, seed, statistics_of(parties, protocol, seed))
+                answers, _ = answers_for(base, protocol)
+                budget[protocol].append(compare(base, augment(base, answers)))
+                done += 1
+            request.progress(done, total, f"trial {repetition + 1}, numbers of parties")
+            for n, figures in measure_by_parties(everyone, setting, seed).items():
+                number[n].append(figures)
+            done += 1
+        request.progress(total, total, "done")
+        return self._measured({p: Repeated(o) for p, o in budget.items()}, number)
+
+    def _measured(
+        self, budget: dict[Protocol, Repeated], number: dict[int, list[dict[str, float]]]
+    ) -> StudyResults:
+        plain = budget[Protocol("none")]
+        lines = [_level("no noise", plain, self.epsilons + self.strict)]
+        for name in ("published", "strict"):
+            chosen = [p for p in budget if p.perturbation == name]
+            lines.append(
+                Series(
+                    f"CS-F-LTR, {name}",
+                    [p.epsilon for p in chosen],
+                    [budget[p].mean("cs-f-ltr") for p in chosen],
+                    [budget[p].spread("cs-f-ltr") for p in chosen],
+                )
+            )
+        lines.append(_level("Global", plain, self.epsilons + self.strict, "global"))
+        xs = list(number)
+        by_number = tuple(
+            Series(
+                key,
+                [float(n) for n in xs],
+                [float(np.mean([f[key] for f in number[n]])) for n in xs],
+                [float(np.std([f[key] for f in number[n]])) for n in xs],
+            )
+            for key in MEASURES
+        )
+        charts = (
+            Chart(
+                "privacy budget",
+                "ε of one answer (published), of all (strict)",
+                "nDCG@10",
+                tuple(lines),
+                log_x=True,
+            ),
+            Chart("number of parties", "parties", "CS-F-LTR", by_number),
+        )
+        rows = [
+            (
+                "no noise" if p.perturbation == "none" else f"{p.perturbation}, ε = {p.epsilon:g}",
+                *(f"{r.mean('cs-f-ltr', m):.4f}" for m in MEASURES),
+                f"{r.mean('global'):.4f}",
+            )
+            for p, r in budget.items()
+        ]
+        sheet = Sheet("CS-F-LTR by noise", ("noise", "ERR", "nDCG@10", "nDCG", "Global nDCG@10"), tuple(rows))
+        return StudyResults(
+            charts,
+            (sheet,),
+            (*self._budget_findings(budget), _number_finding(number)),
+            (
+                "The published ε covers the median of one answer only; the strict one covers all answers about a document.",
+            ),
+            {"budget": {f"{p.perturbation} {p.epsilon:g}": r.as_dict() for p, r in budget.items()}},
+        )
+
+    def _budget_findings(self, budget: dict[Protocol, Repeated]) -> list[StudyFinding]:
+        def seen(chosen: Sequence[Protocol], tests: Sequence[Difference]) -> str:
+            return "; ".join(f"ε = {p.epsilon:g}: {verdict(t)}" for p, t in zip(chosen, tests, strict=True))
+
+        plain = budget[Protocol("none")].values("cs-f-ltr")
+        chosen = [p for p in budget if p.perturbation == "published"]
+        tests = corrected([paired_t(budget[p].values("cs-f-ltr"), plain) for p in chosen])
+        signs = [_significant_sign(t) for t in tests]
+        holds = True if True in signs else False if False in signs else None
+        out = [StudyFinding("a little noise makes the ranker better", holds, seen(chosen, tests))]
+        strict = [p for p in budget if p.perturbation == "strict"]
+        if strict:
+            tests = [paired_t(budget[p].values("cs-f-ltr"), budget[p].values("global")) for p in strict]
+            helps = True if True in [_significant_sign(t) for t in tests] else None
+            claim = "ours: strict answers still help, against Global"
+            out.append(StudyFinding(claim, helps, seen(strict, tests)))
+        return out
+
+
+def measure_by_parties(
+    parties: Sequence[Holding], setting: Setting, seed: int
+) -> dict[int, dict[str, float]]:
+    """Train CS-F-LTR among the first n parties, for each n, and judge it on the test lists of all; one alone is Local."""
+    whole = prepare(parties, setting, seed)
+    rankers = [setting.training.train(whole.own[:1], seed)]
+    for n in range(2, len(parties) + 1):
+        few = replace(whole, parties=whole.parties[:n], own=whole.own[:n], splits=whole.splits[:n])
+        answers, _ = answers_for(few, None)
+        rankers.append(train_together(few, augment(few, answers), range(n))[1])
+    tests = joined([Instances(test, np.ones(test.n_rows)) for test in whole.tests]).data
+    return dict(enumerate(judge(tests, rankers), start=1))
+
+
+def _level(name: str, repeated: Repeated, epsilons: Sequence[float], method: str = "cs-f-ltr") -> Series:
+    ends = [min(epsilons), max(epsilons)]
+    return Series(name, ends, [repeated.mean(method)] * 2, level=True)
+
+
+def _number_finding(number: dict[int, list[dict[str, float]]]) -> StudyFinding:
+    most = max(number)
+    one, all_ = ([f["ndcg@10"] for f in number[n]] for n in (1, most))
+    test = paired_t(all_, one)
+    seen = f"nDCG@10 {np.mean(one):.4f} with one party, {np.mean(all_):.4f} with {most}: {verdict(test)}"
+    return StudyFinding("more parties make a better ranker", _significant_sign(test), seen)

@@ -1,4 +1,4 @@
-"""CS-F-LTR figure 4: cover, time and space of reverse top-K sketches over α, β, K, w and z."""
+"""CS-F-LTR figure 4: cover, time and space of reverse top-K sketches over α, β, K, w and z (Wang et al. 2021)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from quorank.errors import require
-from quorank.reproduce.studies.study import Asked, Chart, Line, Measured, Sheet, Verdict
+from quorank.errors import require_range
+from quorank.reproduce.drawing import Chart, Series
+from quorank.reproduce.studies.study import Sheet, StudyFinding, StudyRequest, StudyResults
 from quorank.silos.sketch.cover import (
     Field,
     Truth,
@@ -22,14 +23,14 @@ from quorank.silos.sketch.cover import (
 from quorank.silos.sketch.shape import Shape
 
 PUBLISHED = {"α": 5.0, "β": 0.1, "K": 150, "w": 200, "z": 30}
-WAYS = ("literal", "recommended", "NAIVE")
+METHODS = ("literal", "recommended", "NAIVE")
 Known = dict[tuple[str, Any], dict[str, float]]
-"""The figures of a way, by what it depends on."""
+"""Cover, milliseconds and bytes of a method, by the method and what it depends on."""
 
 
 @dataclass(frozen=True)
 class SketchCurves:
-    """Figure 4. One of the five numbers varies, the others are the paper's.
+    """Figure 4: one of the five numbers varies, the others are the paper's.
 
     The literal reading has the z·w·αK entries of the setting; the recommended one has as many, in its own proportions;
     NAIVE has the setting's z and w.
@@ -48,10 +49,10 @@ class SketchCurves:
     seed: int = 1
 
     def __post_init__(self) -> None:
-        require(self.documents >= 100, f"documents must be at least 100, got {self.documents}")
-        require(self.terms >= 5, f"terms must be at least 5, got {self.terms}")
+        require_range("documents", self.documents, least=100)
+        require_range("terms", self.terms, least=5)
 
-    def measure(self, asked: Asked) -> Measured:
+    def measure(self, request: StudyRequest) -> StudyResults:
         sweeps: dict[str, tuple[float, ...]] = {
             "α": self.alpha,
             "β": self.beta,
@@ -61,25 +62,25 @@ class SketchCurves:
         }
         settings = [(name, value) for name, values in sweeps.items() for value in values]
         found: dict[tuple[str, float], list[dict[str, dict[str, float]]]] = {key: [] for key in settings}
-        total, done = asked.repetitions * len(settings), 0
-        for repetition in range(asked.repetitions):
-            field, queries = self._field(asked, self.seed + repetition)
+        total, done = request.repetitions * len(settings), 0
+        for repetition in range(request.repetitions):
+            field, queries = self._field(request, self.seed + repetition)
             truth = Truth(field)
             groups = truth.sample(self.terms, self.seed + repetition, queries)
             known: Known = {}
             for name, value in settings:
-                asked.progress(done, total, f"{name} = {value:g}")
+                request.progress(done, total, f"{name} = {value:g}")
                 found[name, value].append(_measure(field, truth, groups, PUBLISHED | {name: value}, known))
                 done += 1
-        asked.progress(total, total, "done")
+        request.progress(total, total, "done")
         return _measured(sweeps, found)
 
-    def _field(self, asked: Asked, seed: int) -> tuple[Field, Any]:
-        if not asked.data:
+    def _field(self, request: StudyRequest, seed: int) -> tuple[Field, Any]:
+        if not request.data:
             return generated_field(self.documents, self.length, seed=seed)
         from quorank.text import UNSEEN, Index, Tokeniser, read_collection
 
-        collection, tokeniser = read_collection(asked.data), Tokeniser()
+        collection, tokeniser = read_collection(request.data), Tokeniser()
         index = Index.build(collection.documents, tokeniser, "body")
         words = sorted({t for query in collection.queries for t in tokeniser.tokenise(query.text)})
         ids = np.unique(index.term_ids(words)).astype(np.int64)
@@ -89,7 +90,7 @@ class SketchCurves:
 def _measure(
     field: Field, truth: Truth, groups: Any, setting: dict[str, Any], known: Known
 ) -> dict[str, dict[str, float]]:
-    """Cover, milliseconds and bytes of each way; what a way does not depend on is not measured again."""
+    """Cover, milliseconds and bytes of each method; what a method does not depend on is not measured again."""
     k = int(setting["K"])
     literal = Shape.published(rows=int(setting["z"]), columns=int(setting["w"]), alpha=setting["α"], k=k)
     literal = replace(literal, beta=float(setting["β"]))
@@ -97,7 +98,7 @@ def _measure(
     ours = replace(ours, entries=max(literal.entries, 2 * ours.rows * ours.columns))
     asked = [field.vocabulary[int(t)] for group in groups.values() for t in group][:40]
     keys: tuple[Any, ...] = ((literal, k), (ours, k), (literal.rows, literal.columns, k))
-    for key in zip(WAYS, keys, strict=True):
+    for key in zip(METHODS, keys, strict=True):
         if key in known:
             continue
         if key[0] == "NAIVE":
@@ -112,69 +113,69 @@ def _measure(
             "bytes": float(memory),
         }
         del made
-    return {way: known[way, key] for way, key in zip(WAYS, keys, strict=True)}
+    return {method: known[method, key] for method, key in zip(METHODS, keys, strict=True)}
 
 
-def _measured(sweeps: dict[str, tuple[float, ...]], found: Any) -> Measured:
-    def mean(name: str, value: float, way: str, what: str) -> float:
-        return float(np.mean([each[way][what] for each in found[name, value]]))
+def _measured(sweeps: dict[str, tuple[float, ...]], found: Any) -> StudyResults:
+    def mean(name: str, value: float, method: str, what: str) -> float:
+        return float(np.mean([each[method][what] for each in found[name, value]]))
 
     charts, rows = [], []
     for name, values in sweeps.items():
         lines = tuple(
-            Line(way, [float(v) for v in values], [mean(name, v, way, "cover") for v in values])
-            for way in WAYS
+            Series(method, [float(v) for v in values], [mean(name, v, method, "cover") for v in values])
+            for method in METHODS
         )
         charts.append(Chart(f"cover over {name}", name, "cover of the true top K", lines))
         for value in values:
             rows.append(
                 (
                     f"{name} = {value:g}",
-                    *(f"{mean(name, value, way, 'cover'):.3f}" for way in WAYS),
-                    *(f"{mean(name, value, way, 'milliseconds'):.2f}" for way in WAYS),
-                    *(f"{mean(name, value, way, 'bytes') / 1e6:.0f}" for way in WAYS[1:]),
+                    *(f"{mean(name, value, method, 'cover'):.3f}" for method in METHODS),
+                    *(f"{mean(name, value, method, 'milliseconds'):.2f}" for method in METHODS),
+                    *(f"{mean(name, value, method, 'bytes') / 1e6:.0f}" for method in METHODS[1:]),
                 )
             )
     columns = ("", "lit.", "ours", "NAIVE", "lit. ms", "ours ms", "NAIVE ms", "ours MB", "NAIVE MB")
     middle = next((v for v in sweeps["K"] if v == PUBLISHED["K"]), sweeps["K"][0])
-    cover = {way: mean("K", middle, way, "cover") for way in WAYS}
+    cover = {method: mean("K", middle, method, "cover") for method in METHODS}
     share = mean("K", middle, "recommended", "bytes") / mean("K", middle, "NAIVE", "bytes")
     first, last = (mean("α", v, "literal", "cover") for v in (sweeps["α"][0], sweeps["α"][-1]))
     betas = [mean("β", v, "literal", "cover") for v in sweeps["β"]]
     widths = [mean("w", v, "literal", "cover") for v in sweeps["w"]]
     ratio = mean("K", middle, "NAIVE", "milliseconds") / mean("K", middle, "recommended", "milliseconds")
-    verdicts = (
-        Verdict(
+    findings = (
+        StudyFinding(
             "at α = 5 the cover of algorithms 4 and 5 nears 1",
             cover["literal"] > 0.9,
             f"literal {cover['literal']:.3f}, NAIVE {cover['NAIVE']:.3f}",
         ),
-        Verdict(
+        StudyFinding(
             "ours: with as many entries the recommended reading covers 95 % of what NAIVE does",
             cover["recommended"] >= 0.95 * cover["NAIVE"],
             f"recommended {cover['recommended']:.3f}, NAIVE {cover['NAIVE']:.3f}",
         ),
-        Verdict("cover grows with α", last > first, f"literal: {first:.3f} to {last:.3f}"),
-        Verdict(
+        StudyFinding("cover grows with α", last > first, f"literal: {first:.3f} to {last:.3f}"),
+        StudyFinding(
             "cover falls with β",
             betas[-1] < betas[0],
             "literal: " + ", ".join(f"{c:.3f} at β = {v:g}" for v, c in zip(sweeps["β"], betas, strict=True)),
         ),
-        Verdict(
+        StudyFinding(
             "cover grows with w", widths[-1] > widths[0], f"literal: {widths[0]:.3f} to {widths[-1]:.3f}"
         ),
-        Verdict(
+        StudyFinding(
             "a query is 10,000 times faster than NAIVE's (100 s to 10 ms)",
             ratio > 1000,
             f"{ratio:.1f} times, against a vectorised NAIVE",
         ),
-        Verdict("it takes a fifth of NAIVE's memory", share <= 0.2, f"{share:.3f} of NAIVE's in int32"),
+        StudyFinding("it takes a fifth of NAIVE's memory", share <= 0.2, f"{share:.3f} of NAIVE's in int32"),
     )
     numbers = {f"{name} = {value:g}": found[name, value] for name, value in found}
-    return Measured(
+    return StudyResults(
         tuple(charts),
         (Sheet("cover, milliseconds a query, megabytes", columns, tuple(rows)),),
-        verdicts,
+        findings,
         (
             "The recommended reading has no α, β, w and z of its own here: only as many entries as the literal one.",
         ),

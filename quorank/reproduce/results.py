@@ -1,4 +1,4 @@
-"""What the runs of a figure measured: curves, final values, and the paper's findings counted."""
+"""Results of a figure's runs: final values, learning curves, and the paper's findings as counted comparisons."""
 
 from __future__ import annotations
 
@@ -17,16 +17,15 @@ from quorank.metrics.significance import Difference, corrected, mark, paired_t
 from quorank.reports.curves import Curve, block_means
 from quorank.reports.panels import OF_ONE_ROUND, TITLES
 from quorank.reports.runs import ONLINE_DISCOUNTED, Run, aligned, load_run
-from quorank.reproduce.figure_parts import Check
-from quorank.reproduce.figures import Figure
+from quorank.reproduce.figure import Check, Figure
 
 WINDOW = 0.1  # share of the run over which measures of single rounds are averaged
 POINTS = 60  # of a curve of single rounds' measures
 
 
 @dataclass(frozen=True, eq=False)
-class Entry:
-    """One variant in one panel."""
+class VariantResult:
+    """Runs of one variant in one panel, and their final values."""
 
     label: str
     runs: tuple[Run, ...]  # by repetition
@@ -50,17 +49,17 @@ class Entry:
 
 @dataclass(frozen=True, eq=False)
 class PanelResult:
-    """One pair of axes: all variants on one collection, for one column of the grid, by one measure."""
+    """Results of all variants on one collection, for one column of the grid, by one measure."""
 
     collection: str
     column: int
     measure: str
-    entries: tuple[Entry, ...]
+    variants: tuple[VariantResult, ...]
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """One pair in one panel: how far the first lies above the second."""
+class ComparedPair:
+    """Two variants in one panel: how far the first lies above the second."""
 
     panel: str
     what: str
@@ -74,10 +73,10 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Finding:
-    """A check and its comparisons; none where the figure's panels do not include those of the check."""
+    """Check and its comparisons; none where the figure's panels do not include those of the check."""
 
     check: Check
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[ComparedPair, ...]
 
     @property
     def agree(self) -> int:
@@ -91,7 +90,7 @@ class Finding:
 
     @property
     def verdict(self) -> str:
-        """A sign alone decides nothing: small differences have one too."""
+        """The finding in words; the sign of a difference that is not significant decides nothing."""
         total, (sure, opposite) = len(self.comparisons), self.significant
         if not total:
             return "not measured"
@@ -116,7 +115,7 @@ class Finding:
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """All of a figure."""
+    """Results of all panels of a figure, and its findings."""
 
     figure: Figure
     panels: tuple[PanelResult, ...]  # by collection, then measure, then column
@@ -127,8 +126,8 @@ class Results:
         return self.figure.header.repetitions
 
 
-def collect(figure: Figure, folder: Path) -> Results:
-    """Read the finished runs of a figure."""
+def read_results(figure: Figure, folder: Path) -> Results:
+    """Read the finished runs of a figure from its directory."""
     runs: dict[tuple[str, int, str], list[Run]] = {}
     for cell in figure.cells:  # repetitions in order
         at = (cell.values["collection"], cell.values["column"], cell.values["variant"])
@@ -152,12 +151,14 @@ def _panel(measure: str, column: int, collection: str, runs: Mapping[str, Sequen
     first, *others = values
     differences = corrected([paired_t(values[label], values[first]) for label in others])
     against = dict(zip(others, differences, strict=True))
-    entries = (Entry(label, tuple(found), values[label], against.get(label)) for label, found in runs.items())
+    entries = (
+        VariantResult(label, tuple(found), values[label], against.get(label)) for label, found in runs.items()
+    )
     return PanelResult(collection, column, measure, tuple(entries))
 
 
 def values_at(runs: Sequence[Run], measure: str, at: float = 1.0) -> Doubles:
-    """(runs,) the measure at this share of each run; a single round's as the mean over WINDOW up to there."""
+    """Return (runs,) the measure at this share of each run; a single round's as the mean over WINDOW up to there."""
     found = []
     for run in runs:
         x, y = run.curve(measure)
@@ -168,8 +169,8 @@ def values_at(runs: Sequence[Run], measure: str, at: float = 1.0) -> Doubles:
     return np.array(found)
 
 
-def curve(entry: Entry, measure: str, x_axis: str) -> Curve:
-    """The learning curve of a variant over interactions or rounds."""
+def learning_curve(entry: VariantResult, measure: str, x_axis: str) -> Curve:
+    """Return the learning curve of a variant over interactions or rounds."""
     x, values = aligned(entry.runs, measure)
     if x_axis == "rounds":
         x = x * (entry.runs[0].summary["rounds"] / entry.runs[0].summary["interactions"])
@@ -184,27 +185,30 @@ def _finding(check: Check, figure: Figure, panels: Sequence[PanelResult]) -> Fin
         words = {panel.collection, *map(str, figure.columns[panel.column].values())}
         if panel.measure == measure and words.issuperset(check.only):
             name = ", ".join(filter(None, (panel.collection, figure.column_label(panel.column))))
-            runs = {entry.label: entry.runs for entry in panel.entries}
-            pairs += [(name, what, a, b) for what, a, b in _pairs(check, runs, measure)]
+            runs = {entry.label: entry.runs for entry in panel.variants}
+            pairs += [(name, what, a, b) for what, a, b in compared_values(check, runs, measure)]
     differences = corrected([paired_t(a, b) for _, _, a, b in pairs])
     return Finding(
         check,
         tuple(
-            Comparison(name, what, d, alike(check, d.difference, b) if check.similar else d.difference > 0)
+            ComparedPair(
+                name, what, d, is_similar(check, d.difference, b) if check.similar else d.difference > 0
+            )
             for (name, what, _, b), d in zip(pairs, differences, strict=True)
         ),
     )
 
 
-def alike(check: Check, difference: float, second: Doubles) -> bool:
-    """Whether two means that differ by this much, the second one's being that of `second`, count as similar."""
+def is_similar(check: Check, difference: float, second: Doubles) -> bool:
+    """Return whether a variant whose mean differs by this much from that of `second` (runs,) counts as similar."""
     scale = abs(float(second.mean())) if check.relative else 1.0
     return abs(difference) <= check.within * scale
 
 
-def _pairs(
+def compared_values(
     check: Check, runs: Mapping[str, Sequence[Run]], measure: str
 ) -> Iterator[tuple[str, Doubles, Doubles]]:
+    """Yield for each comparison of a check what is compared, and the two sides' values (runs,)."""
     value = partial(values_at, measure=measure)
     for label in check.falls:
         yield (
@@ -226,9 +230,9 @@ def _pairs(
 
 
 def as_dict(results: Results) -> dict[str, Any]:
-    """`results.json`."""
+    """Return the content of `results.json`."""
     figure, header = results.figure, results.figure.header
-    runs = [run for panel in results.panels for entry in panel.entries for run in entry.runs]
+    runs = [run for panel in results.panels for entry in panel.variants for run in entry.runs]
     return {
         "figure": figure.name,
         "title": figure.title,
@@ -263,7 +267,7 @@ def _panel_dict(figure: Figure, panel: PanelResult) -> dict[str, Any]:
                 "privacy": entry.privacy,
                 "against_first": entry.against_first and _difference_dict(entry.against_first),
             }
-            for entry in panel.entries
+            for entry in panel.variants
         ],
     }
 
@@ -287,7 +291,7 @@ def _difference_dict(difference: Difference) -> dict[str, Any]:
 
 
 def measure_title(measure: str) -> str:
-    """The measure for people."""
+    """Return the title of a measure for people."""
     if measure == ONLINE_DISCOUNTED:
         return "Discounted online nDCG@10"
     return TITLES.get(measure, measure.replace("_", " "))

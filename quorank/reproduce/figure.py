@@ -1,0 +1,385 @@
+"""Figure files: a paper's figure as an experiment, the variants that it compares, and what the paper found.
+
+    [figure]        title, paper, claim, measures, repetitions: see `FigureHeader`
+    [grid]          dotted keys and their values: a column of panels for each combination
+    [[collection]]  label, and the settings that go with one collection: a row of panels each
+    [[variant]]     label, and the settings that differ: a curve each; the others are compared with the first
+    [[check]]       one finding of the paper in a form that can be counted: see `Check`
+    [quick]         repetitions, grid and settings of the short version
+
+and the sections of an experiment, which hold for all. Settings of variants override those of collections, and these
+override [quick] and the sections; collections and variants may have a `quick` table of their own. A part that names its
+kind (`learner = { kind = "evolution" }`) replaces the part; other tables are merged. In a `centralised` variant one
+client makes all interactions of a round. Files with a [study] instead: `quorank.reproduce.studies.study_file`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from quorank.data.source import INTENTS, count_folds, find_files, folder_of
+from quorank.errors import BadInput, require, require_range
+from quorank.experiments.documents import Document, put, read_document
+from quorank.experiments.experiment import SECTIONS, Experiment
+from quorank.experiments.grid import Cell
+from quorank.parts import read_fields, suggest
+from quorank.reports.runs import CURVES, flatten
+
+PAPERS = Path(__file__).parent / "papers"
+TABLES = ("figure", "grid", "collection", "variant", "check", "quick")
+
+
+@dataclass(frozen=True)
+class FigureHeader:
+    """[figure]: what is shown and what the paper says about it."""
+
+    kind: ClassVar[str] = "figure"
+
+    title: str = ""
+    about: str = ""  # one line for the list of figures
+    paper: str = ""
+    claim: str = ""  # what the paper found, in a sentence
+    differs: str = ""  # where this experiment is not the paper's
+    measures: tuple[str, ...] = ("offline_ndcg@10",)  # columns of the history
+    x: Literal["interactions", "rounds"] = "interactions"
+    repetitions: int = 5  # runs of a cell, each with its own seed, and its own fold where there are several
+
+    def __post_init__(self) -> None:
+        for name in ("title", "about", "paper", "claim"):
+            require(getattr(self, name), "value.missing", "is missing", name)
+        for measure in self.measures:
+            known = suggest(measure, CURVES)
+            require(measure in CURVES, "value.unknown", f"unknown measure {measure!r}{known}", "measures")
+        require(self.measures, "value.missing", "expected at least one column of the history", "measures")
+        require_range("repetitions", self.repetitions, least=1, most=1000)
+
+
+@dataclass(frozen=True)
+class PaperFigure:
+    """Figure or table of a paper as a person asked for it: full or quick, on which data, how often repeated."""
+
+    name: str  # such as "fpdgd/figure3"
+    header: FigureHeader
+    quick: bool
+    data: str | None  # the user's own collection instead of the file's
+    asked_repetitions: int | None  # None: as many as the file says
+
+    @property
+    def title(self) -> str:
+        return self.header.title + (" (quick version)" if self.quick else "")
+
+    @property
+    def command(self) -> str:
+        """The command line that makes this figure again."""
+        words = ["quorank reproduce", self.name]
+        words += ["--quick"] if self.quick else []
+        words += ["--data", shlex.quote(self.data)] if self.data else []
+        words += ["--repetitions", str(self.asked_repetitions)] if self.asked_repetitions else []
+        return " ".join(words)
+
+
+@dataclass(frozen=True)
+class Check:
+    """[[check]]: a finding of the paper as comparisons of variants.
+
+    Each variant of `above` is above each of `below`; or all `similar` ones are alike; or each one that `falls` ends
+    below where it was before.
+    """
+
+    kind: ClassVar[str] = "check"
+
+    claim: str = ""
+    above: tuple[str, ...] = ()
+    below: tuple[str, ...] = ()
+    similar: tuple[str, ...] = ()
+    falls: tuple[str, ...] = ()
+    at: float = 1.0  # share of the run at which variants are compared; for `falls`, the earlier point
+    within: float = 0.01  # a difference that still counts as similar
+    to_first: bool = False  # similar ones are compared with the first of them only
+    relative: bool = False  # `within` is a share of the second one's mean, for sums that grow with the run
+    matched: bool = False  # the first of `above` against the first of `below`, and so on
+    measure: str = ""  # the figure's first one unless given
+    only: tuple[str, ...] = ()  # panels: a collection's label and values of the grid
+
+    def __post_init__(self) -> None:
+        def check(condition: object, sentence: str) -> None:
+            require(condition, "check.malformed", f"{self.claim!r} {sentence}")
+
+        require(self.claim, "value.missing", "is missing", "claim")
+        forms = (bool(self.above) and bool(self.below), len(self.similar) > 1, bool(self.falls))
+        check(sum(forms) == 1, "needs one of above and below, similar, or falls")
+        check(
+            self.similar or not self.to_first,
+            "is not about similar variants, and to_first is for similar ones",
+        )
+        require_range("at", self.at, above=0.0, most=1.0)
+        check(
+            not self.falls or self.at < 1.0,
+            "is about variants that fall and needs an earlier point: at below 1",
+        )
+        check(
+            not self.matched or len(self.above) == len(self.below),
+            "is matched, so above and below must have as many variants",
+        )
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        return (*self.above, *self.below, *self.similar, *self.falls)
+
+
+@dataclass(frozen=True)
+class NamedSettings:
+    """[[collection]] or [[variant]]: settings under a label."""
+
+    kind: ClassVar[str] = "settings"
+
+    label: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    colour: int = 1  # of the palette, from 1
+    line: Literal["solid", "dashed", "dotted", "dash-dotted", "long"] = "solid"
+    centralised: bool = False  # one client makes all interactions of a round
+
+    def __post_init__(self) -> None:
+        require(self.label, "value.missing", "is missing", "label")
+        require_range("colour", self.colour, least=1)
+
+
+@dataclass(frozen=True)
+class Figure(PaperFigure):
+    """Figure whose curves are runs of experiments; every cell has been checked."""
+
+    collections: tuple[NamedSettings, ...]
+    variants: tuple[NamedSettings, ...]
+    columns: tuple[Mapping[str, Any], ...]  # a combination of grid values for each column of panels
+    checks: tuple[Check, ...]
+    cells: list[Cell]  # values: collection, variant, column (its index), repetition (from 1)
+
+    def column_label(self, index: int) -> str:
+        """The grid values of a column of panels."""
+        return ", ".join(str(value) for value in self.columns[index].values())
+
+
+def figure_names() -> list[str]:
+    """Return the names of all shipped figures whose curves are runs, such as "fpdgd/figure3"."""
+    return _shipped_names(studies=False)
+
+
+def study_names() -> list[str]:
+    """Return the names of all shipped figures that a study measures, such as "thesis/figure6.2"."""
+    return _shipped_names(studies=True)
+
+
+def _shipped_names(*, studies: bool) -> list[str]:
+    found = sorted(PAPERS.rglob("*.toml"))
+    chosen = (p for p in found if ("\n[study]" in p.read_text(encoding="utf-8")) == studies)
+    return [p.relative_to(PAPERS).with_suffix("").as_posix() for p in chosen]
+
+
+def read_shipped(name: str) -> Document:
+    """Read the shipped file of this name; messages about it name it as PAPER/FIGURE.toml."""
+    return replace(read_document(PAPERS / f"{name}.toml"), name=f"{name}.toml")
+
+
+def read_header(name: str) -> FigureHeader:
+    """Read the [figure] of a shipped figure or study, without the runs that it stands for."""
+    return read_fields(FigureHeader, read_shipped(name).tables.get("figure", {}), "figure")
+
+
+def load_figure(
+    name: str, *, quick: bool = False, data: str | None = None, repetitions: int | None = None
+) -> Figure:
+    """Read the shipped figure of this name."""
+    if name not in figure_names():
+        known = sorted(figure_names() + study_names())
+        close = [k for k in known if name and name in k.split("/")]
+        hint = f" (did you mean {' or '.join(map(repr, close))}?)" if close else suggest(name, known)
+        raise BadInput("figure.unknown", f"there is no figure {name!r}{hint}; known: {', '.join(known)}")
+    return read_figure(read_shipped(name), name, quick=quick, data=data, repetitions=repetitions)
+
+
+def read_figure(
+    document: Document,
+    name: str,
+    *,
+    quick: bool = False,
+    data: str | None = None,
+    repetitions: int | None = None,
+) -> Figure:
+    """Read a figure and the experiments of all its cells; errors name the file."""
+    if data is not None:
+        folds_of(data)  # checked first: an error in the user's data is none of the figure's file
+    tables = document.tables
+    with _errors_at(document.name):
+        for key in tables:
+            known = (*TABLES, *SECTIONS)
+            hint = f"{suggest(key, known)}; known: {', '.join(known)}"
+            require(key in known, "key.unknown", f"unknown section {key!r}{hint}")
+        shorter = dict(tables.get("quick", {})) if quick else {}
+        header = read_fields(FigureHeader, tables.get("figure", {}), "figure")
+        count = shorter.pop("repetitions", header.repetitions)
+        header = replace(header, repetitions=repetitions or count)
+        columns = _columns(flatten(tables.get("grid", {})) | flatten(shorter.pop("grid", {})))
+        collections = _named_settings(tables, "collection", quick)
+        variants = _named_settings(tables, "variant", quick)
+        checks = tuple(read_fields(Check, table, "check") for table in _tables(tables, "check"))
+        if data is not None:
+            # The user's collection replaces the figure's first one, in its settings and in its findings.
+            own, first = collection_name(data), collections[0]
+            checks = tuple(
+                replace(c, only=tuple(own if word == first.label else word for word in c.only))
+                for c in checks
+            )
+            settings = overlaid(first.settings, {"data": {"source": data, "queries": None}})
+            collections = (NamedSettings(own, settings),)
+        _require_shown(checks, [v.label for v in variants], header.measures)
+    base = {key: tables[key] for key in SECTIONS if key in tables}
+    cells = [
+        _cell(document.name, base, (shorter, collection, variant), (index, column), repetition)
+        # Repetitions outermost: after an interruption all curves are equally far.
+        for repetition in range(1, header.repetitions + 1)
+        for collection in collections
+        for index, column in enumerate(columns)
+        for variant in variants
+    ]
+    require(
+        len({cell.name for cell in cells}) == len(cells),
+        "label.repeated",
+        "two cells have the same name; give other labels",
+        document.name,
+    )
+    return Figure(name, header, quick, data, repetitions, collections, variants, columns, checks, cells)
+
+
+@contextmanager
+def _errors_at(name: str) -> Iterator[None]:
+    try:
+        yield
+    except BadInput as error:
+        raise error.at(name) from None
+
+
+def _columns(axes: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+    for key, values in axes.items():
+        good = isinstance(values, list) and values
+        require(good, "value.wrong-type", f"expected a list of values, got {values!r}", f"grid.{key}")
+    return tuple(dict(zip(axes, found, strict=True)) for found in itertools.product(*axes.values()))
+
+
+def _require_shown(checks: Sequence[Check], labels: Sequence[str], measures: Sequence[str]) -> None:
+    for check in checks:
+        where = f"check {check.claim!r}"
+        for label in check.variants:
+            require(label in labels, "value.unknown", f"no variant {label!r}{suggest(label, labels)}", where)
+        require(check.measure in ("", *measures), "value.unknown", f"{check.measure} is not shown", where)
+
+
+def _cell(
+    file: str,
+    base: Mapping[str, Any],
+    chosen: tuple[Mapping[str, Any], NamedSettings, NamedSettings],
+    column: tuple[int, Mapping[str, Any]],
+    repetition: int,
+) -> Cell:
+    shorter, collection, variant = chosen
+    index, values = column
+    tables = overlaid(base, {})
+    for settings in (shorter, collection.settings, variant.settings):
+        tables = overlaid(tables, settings)
+    with _errors_at(file):
+        for key, value in values.items():
+            put(tables, key, value)
+    if variant.centralised:
+        plan = Experiment.read(Document(tables, file)).federation
+        tables = overlaid(
+            tables, {"federation": {"clients": 1, "interactions": plan.clients * plan.interactions}}
+        )
+    section = {key: value for key, value in tables.get("data", {}).items() if value is not None}
+    with _errors_at(file):
+        fold = fold_of(repetition, folds_of(section.get("source")))
+    tables |= {"seed": repetition, "data": section | {"fold": fold}}
+    words = (collection.label, *values.values(), variant.label, repetition)
+    place = {
+        "collection": collection.label,
+        "column": index,
+        "variant": variant.label,
+        "repetition": repetition,
+    }
+    return Cell(",".join(map(_file_word, words)), place, Experiment.read(Document(tables, file)))
+
+
+def folds_of(source: str | None) -> int:
+    """Return how many folds a collection has: 1 if it is generated, 0 for intents.
+
+    Intents are tested on their training queries, as in the thesis. A missing file of any fold is an error.
+    """
+    if source is None or source.startswith("synthetic:"):
+        return 1
+    if source.startswith(INTENTS):
+        folder_of(source.removeprefix(INTENTS))
+        return 0
+    folder = folder_of(source)
+    folds = count_folds(folder)
+    for fold in range(1, folds + 1):
+        find_files(folder, fold)
+    return folds
+
+
+def fold_of(repetition: int, folds: int) -> int:
+    """Return the fold of a repetition (from 1): the folds in turn, 0 where there are none."""
+    return (repetition - 1) % folds + 1 if folds else 0
+
+
+def collection_name(source: str) -> str:
+    """Return a collection's name without the folders above it, which are private to the machine."""
+    if source.startswith("synthetic:"):
+        return source.removeprefix("synthetic:")
+    return Path(source).resolve().name
+
+
+def overlaid(tables: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of the tables with these settings on top; a part that names its kind replaces the one below."""
+    result = {k: overlaid(v, {}) if isinstance(v, Mapping) else v for k, v in tables.items()}
+    for key, value in settings.items():
+        below = result.get(key)
+        if isinstance(below, str) and isinstance(value, Mapping) and "kind" not in value:
+            below = {"kind": below}
+        merges = isinstance(value, Mapping) and "kind" not in value
+        result[key] = overlaid(below if isinstance(below, Mapping) else {}, value) if merges else value
+    return result
+
+
+def _named_settings(tables: Mapping[str, Any], key: str, quick: bool) -> tuple[NamedSettings, ...]:
+    found = []
+    for number, table in enumerate(_tables(tables, key), start=1):
+        own = {k: v for k, v in table.items() if k in ("label", "colour", "line", "centralised")}
+        named = read_fields(NamedSettings, {"colour": number} | own, f"{key} {number}")
+        settings = {k: v for k, v in table.items() if k not in (*own, "quick")}
+        shorter = table.get("quick", {})
+        for section in (*settings, *shorter):
+            hint = suggest(section, SECTIONS)
+            require(
+                section in SECTIONS, "key.unknown", f"unknown key {section!r}{hint}", f"{key} {named.label!r}"
+            )
+        found.append(replace(named, settings=overlaid(settings, shorter if quick else {})))
+    require(found, "value.missing", f"expected at least one [[{key}]]")
+    repeated = len({c.label for c in found}) < len(found)
+    require(not repeated, "label.repeated", f"two of [[{key}]] have the same label")
+    return tuple(found)
+
+
+def _tables(tables: Mapping[str, Any], key: str) -> Sequence[Mapping[str, Any]]:
+    found = tables.get(key, [])
+    good = isinstance(found, list) and all(isinstance(table, Mapping) for table in found)
+    require(good, "value.wrong-type", f"expected tables [[{key}]]", key)
+    return list(found)
+
+
+def _file_word(value: Any) -> str:
+    return re.sub(r"[^A-Za-z0-9_.+=\-]+", "-", str(value)).strip("-.") or "empty"
