@@ -53,9 +53,7 @@ def write_whole(path: Path | str, content: bytes | str, *, durable: bool = False
     if not target.parent.is_dir():
         raise BadInput("file.no-directory", f"the directory {target.parent} does not exist", str(target))
     if target.is_dir():
-        raise BadInput(
-            "file.is-a-directory", "this is a directory; expected the name of a file", str(target)
-        )
+        raise BadInput("file.is-a-directory", "this is a directory; expected the name of a file", str(target))
     encoded = content if isinstance(content, bytes) else content.encode()
     try:
         atomically(target, lambda temporary: temporary.write_bytes(encoded), durable=durable)

@@ -14,8 +14,8 @@ import numpy as np
 
 from quorank.arrays import Doubles, Integers
 from quorank.compiled import kernel
-from quorank.federation.exact_sum import ROOM, add_rows, join
 from quorank.federation.rounds import Federation, Gathered, State
+from quorank.federation.sums import ROOM, add_rows, join
 from quorank.learning.pdgd import simulate_clients
 from quorank.learning.simulation import STATISTICS, World
 

@@ -29,6 +29,7 @@ from quorank.federation.rounds import Federation, Gathered, Report, State
 from quorank.federation.servers import AVERAGE
 from quorank.federation.unlearning import stretched
 from quorank.privacy import Mechanism
+from quorank.privacy.mechanisms.figure_response import FigureResponse
 
 CHECKPOINT, JOURNAL = "coordinator.state", "coordinator.journal"
 
@@ -83,6 +84,9 @@ class Coordinator:
     clock: Callable[[], float] = time.monotonic
     reports: list[Report] = field(default_factory=list)
     refused: dict[str, int] = field(default_factory=dict)  # how often, by code
+    figure: FigureResponse | None = (
+        None  # how clients report a figure of themselves with each release, if they do
+    )
     _open: bool = field(default=False, init=False)
     _since: float = field(default=0.0, init=False)
     _cohort: frozenset[int] = field(default_factory=frozenset, init=False)
@@ -187,7 +191,8 @@ class Coordinator:
             self._answered.add(reply.client)
 
     def _empty(self) -> Replies:
-        return Replies(self.mechanism, self.parameters, self.federation.aggregation.needs_single_updates)
+        single = self.federation.aggregation.needs_single_updates
+        return Replies(self.mechanism, self.parameters, single, self.figure)
 
     def _check(self, reply: wire.Reply, beside: Container[Key] = ()) -> None:
         """Refuse what does not belong to the open round, counted already or is what no honest client sends."""
@@ -236,12 +241,19 @@ class Coordinator:
         return self.close(self.gathered())
 
     def gathered(self) -> Gathered:
-        """The accepted replies, summed."""
+        """Return the sum of the accepted replies.
+
+        Where clients report a figure, its unbiased mean over the cohort stands where a simulated round has the true one
+        (`online_ndcg`): so it is in the checkpoint, and a coordinator that is killed goes on to the same figure.
+        """
         found, rules = self._replies.gathered(self.state), self.rules.asynchronous
-        if rules is None:
-            return found
-        ages = [self.state.round - round_ for _, round_ in self._replies]
-        return stretched(found, rules.stretch(ages, len(self._cohort)))
+        if rules is not None:
+            ages = [self.state.round - round_ for _, round_ in self._replies]
+            found = stretched(found, rules.stretch(ages, len(self._cohort)))
+        if self.figure is not None and found.clients > 0:
+            mean = self.figure.unbiased(found.ndcg, found.clients)
+            found = found._replace(ndcg=mean * found.interactions)
+        return found
 
     def close(self, gathered: Gathered) -> Report:
         """End the round with what was gathered, here or by an in-process cohort."""

@@ -13,9 +13,8 @@ import numpy as np
 from quorank.arrays import Doubles
 from quorank.errors import BadInput, require
 from quorank.federation import wire
-from quorank.federation.exact_sum import LARGEST, ROOM
-from quorank.federation.gathering import Gathering
 from quorank.federation.rounds import Gathered, State
+from quorank.federation.sums import LARGEST, ROOM, Gathering
 from quorank.privacy import Mechanism
 from quorank.privacy.mechanisms.figure_response import FigureResponse
 

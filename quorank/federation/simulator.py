@@ -15,9 +15,9 @@ from quorank.arrays import Doubles, Integers
 from quorank.draws import Purpose, key_of
 from quorank.errors import BadInput, require, require_range
 from quorank.federation.ahead import Ahead, foretellable
-from quorank.federation.gathering import Gathering
 from quorank.federation.personal import Split
 from quorank.federation.rounds import Federation, Gathered, State
+from quorank.federation.sums import Gathering
 from quorank.federation.wire import Reply, Task
 from quorank.learning.simulation import STATISTICS, Privatise, Simulation, Work, World
 from quorank.privacy import Mechanism, Plain, Setting

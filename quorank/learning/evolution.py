@@ -21,7 +21,7 @@ from quorank.learning.learner import Learner
 from quorank.learning.simulation import STATISTICS, Work, World, draw_query, list_ndcg
 from quorank.metrics.evaluator import top_k
 from quorank.rankers.scoring import pack, score_rows
-from quorank.users.clicks import click_list
+from quorank.users.click_model import click_list
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from quorank.arrays import Doubles, Floats, Integers
 from quorank.data.ranking import pad
 from quorank.draws import Purpose, key_of
-from quorank.errors import require
+from quorank.errors import require, require_range
 from quorank.learning.pdgd import PDGD, keep_within, learn_list
 from quorank.learning.plackett_luce import sample_list, scratch_for
 from quorank.rankers import Ranker
@@ -56,11 +56,16 @@ class OnlineRanker:
     def __post_init__(self) -> None:
         size = self.ranker.size(self.n_features)
         self.theta = np.array(self.theta, dtype=np.float64)
-        require(self.theta.shape == (size,), f"this ranker has {size} parameters, got {self.theta.shape}")
-        require(np.isfinite(self.theta).all(), "the parameters must be finite numbers")
-        require(self.k >= 1, f"k must be at least 1, got {self.k}")
+        require(
+            self.theta.shape == (size,),
+            "ranker.wrong-size",
+            f"this ranker has {size} parameters, got {self.theta.shape}",
+        )
+        require(np.isfinite(self.theta).all(), "ranker.not-finite", "the parameters must be finite numbers")
+        require_range("k", self.k, least=1)
         self._local = self.theta.copy()
-        self._stride = pad(np.zeros((1, self.n_features), dtype=np.float32)).shape[1]
+        self._inputs = self.ranker.inputs(self.n_features)
+        self._stride = pad(np.zeros((1, self._inputs), dtype=np.float32)).shape[1]
         self._packed = np.zeros(packed_size(self.ranker.hidden, self._stride), dtype=np.float32)
         self._activation = np.zeros(width_of(self.ranker.hidden), dtype=np.float32)
         self._key = key_of(self.seed, Purpose.RANKING)
@@ -71,10 +76,11 @@ class OnlineRanker:
         dense = np.asarray(features, dtype=np.float32)
         require(
             dense.ndim == 2 and dense.shape[1] == self.n_features and len(dense) > 0,
+            "features.shape",
             f"expected features of shape (documents, {self.n_features}), got {dense.shape}",
         )
-        require(np.isfinite(dense).all(), "features must be finite numbers")
-        padded, n = pad(dense), len(dense)
+        require(np.isfinite(dense).all(), "features.not-finite", "features must be finite numbers")
+        padded, n = pad(self.ranker.transform(dense)), len(dense)
         k = min(self.k, n)
         scores = np.empty(n, dtype=np.float32)
         score_rows(self._packed, self.ranker.hidden, padded, 0, n, scores, self._activation)
@@ -98,14 +104,18 @@ class OnlineRanker:
     def learn(self, shown: Shown, clicks: npt.ArrayLike) -> bool:
         """Follow the gradient of one clicked list; False if the clicks express no preference."""
         given, k = np.asarray(clicks), len(shown.order)
-        require(given.shape == (k,), f"expected {k} clicks, one per shown document, got {given.shape}")
-        require(np.isin(given, (0, 1)).all(), "clicks must be true or false, or 1 or 0")
+        require(
+            given.shape == (k,),
+            "clicks.shape",
+            f"expected {k} clicks, one per shown document, got {given.shape}",
+        )
+        require(np.isin(given, (0, 1)).all(), "clicks.not-boolean", "clicks must be true or false, or 1 or 0")
         clicked = given.astype(np.bool_)
         pull = self.learner.eta * self.learner.proximal
         if pull > 0.0:  # taken at the same θ as the gradient
             self._local -= pull * (self._local - self.theta)
         learned = learn_list(
-            self._local, shown.packed_parameters, self.ranker.hidden, self.n_features, shown.padded_features, 0,
+            self._local, shown.packed_parameters, self.ranker.hidden, self._inputs, shown.padded_features, 0,
             len(shown.padded_features), shown.scores, shown.order, shown.weights, shown.rest, clicked, k,
             self.learner.eta, np.empty(k), np.empty(k + 1), np.empty(k + 1), self._activation,
         )  # fmt: skip
@@ -127,4 +137,4 @@ class OnlineRanker:
         return self._local - self.theta
 
     def _pack(self) -> None:
-        pack(self._local, self.ranker.hidden, self.n_features, self._stride, self._packed)
+        pack(self._local, self.ranker.hidden, self._inputs, self._stride, self._packed)

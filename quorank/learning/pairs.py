@@ -8,8 +8,7 @@ import numpy as np
 
 from quorank.arrays import Booleans, Doubles, Floats, Integers
 from quorank.compiled import kernel
-from quorank.learning.exponential import fast_exp
-from quorank.learning.plackett_luce import log_denominators
+from quorank.learning.plackett_luce import fast_exp, log_denominators
 
 
 @kernel

@@ -20,7 +20,7 @@ from quorank.learning.pairs import last_included, pair_coefficients
 from quorank.learning.plackett_luce import LINE, Scratch, ask_ahead, sample_list, scratch_for
 from quorank.learning.simulation import STATISTICS, Work, World, draw_query, list_ndcg
 from quorank.rankers.scoring import add_gradients, ask_for, pack, score_lists
-from quorank.users.clicks import click_list
+from quorank.users.click_model import click_list
 
 
 @dataclass(frozen=True)

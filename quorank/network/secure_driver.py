@@ -24,8 +24,8 @@ import numpy as np
 from quorank.errors import BadInput, Interrupted, require
 from quorank.federation import wire
 from quorank.federation.coordinator import Coordinator
-from quorank.federation.gathering import Gathering
 from quorank.federation.rounds import Gathered, Report
+from quorank.federation.sums import Gathering
 from quorank.files import write_whole
 from quorank.network import frames, identities
 from quorank.network.node_driver import NodeDriver, Stopped

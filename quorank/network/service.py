@@ -21,7 +21,6 @@ from quorank.errors import BadInput, Interrupted
 from quorank.experiments import run_directory as storage
 from quorank.federation.asynchronous import Asynchronous
 from quorank.federation.coordinator import CHECKPOINT, Coordinator, Rules
-from quorank.federation.reporting import Reporting
 from quorank.federation.rounds import Report
 from quorank.files import write_whole
 from quorank.network.driver import Driver, Own
@@ -66,7 +65,7 @@ def coordinator_of(home: Home) -> Coordinator:
     )
     basis = (federation, mechanism, state, experiment.rounds, settings.run, seed, rules, home.path)
     figure = home.terms(0).figure
-    return Coordinator(*basis) if figure is None else Reporting(*basis, figure=figure)
+    return Coordinator(*basis, figure=figure)
 
 
 @dataclass(eq=False)
@@ -240,7 +239,7 @@ class Service:
         rebuilt = {leaver.number: leaver.epsilon or 0.0 for leaver in left if leaver.done}
         spent_beside = sum(rebuilt.values()) + self.figures.report_epsilon * done
         self.figures.epsilon = None if spent is None else spent + spent_beside
-        if isinstance(self.coordinator, Reporting) and self.coordinator.figure is not None:
+        if self.coordinator.figure is not None:
             self.figures.reported = reported(self.coordinator.reports, self.coordinator.figure)
         self.figures.left = sorted({leaver.client for leaver in left})
 

@@ -13,7 +13,7 @@ import numpy as np
 from quorank.draws import BATCH
 from quorank.learning.simulation import Simulation, World, draw_query
 from quorank.network.device import Device
-from quorank.users.clicks import click_list
+from quorank.users.click_model import click_list
 
 
 class SimulatedUser:

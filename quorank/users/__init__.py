@@ -2,8 +2,7 @@
 
 from quorank.parts import Family
 from quorank.users.cascade import Cascade
-from quorank.users.click_model import ClickModel
-from quorank.users.clicks import ClickTables, simulate_clicks
+from quorank.users.click_model import ClickModel, ClickTables, simulate_clicks
 from quorank.users.position import PositionBased
 
 CLICK_MODELS: Family[ClickModel] = Family(

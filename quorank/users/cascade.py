@@ -8,8 +8,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from quorank.errors import require
-from quorank.users.click_model import ClickModel
-from quorank.users.clicks import ClickTables
+from quorank.users.click_model import ClickModel, ClickTables
 from quorank.users.presets import CLICK, STOP, Preset, check_probabilities, check_range, preset_of
 
 

@@ -1,4 +1,4 @@
-"""The base class of click models: a user's behaviour as three tables."""
+"""Click models: a user's behaviour as three tables, and the compiled walk down a list that reads them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
-from quorank.users.clicks import ClickTables
+import numpy as np
+import numpy.typing as npt
+
+from quorank.arrays import Booleans, Doubles, Int8s, Integers, Uint64s
+from quorank.compiled import kernel
+from quorank.draws import BATCH, Purpose, fill_batch, key_of
+from quorank.errors import BadInput, require
 
 
 @dataclass(frozen=True)
@@ -18,3 +24,101 @@ class ClickModel(ABC):
     @abstractmethod
     def tables(self, grades: int, k: int) -> ClickTables:
         """Return the probabilities for data with so many grades of relevance and lists of k documents."""
+
+
+@dataclass(frozen=True, eq=False)
+class ClickTables:
+    """P(click on rank r with label y) = examine[r] · click[y]; after a click the user leaves with stop[y]."""
+
+    examine: Doubles  # (k,) by rank from 0
+    click: Doubles  # (grades,) by label
+    stop: Doubles  # (grades,) by label
+
+
+@kernel
+def click_list(
+    labels: Int8s,
+    start: int,
+    shown: Integers,
+    k: int,
+    examine: Doubles,
+    click: Doubles,
+    stop: Doubles,
+    model: int,
+    key: Uint64s,
+    interaction: int,
+    client: int,
+    round_: int,
+    clicked: Booleans,
+    draws: Doubles,
+) -> int:
+    """Walk down shown[:k] by one of the click models, fill clicked[:k], return the rank of the first click or −1.
+
+    One uniform is drawn per position looked at, and a second one, for leaving, only after a click. `draws` is room for
+    a BATCH of them.
+    """
+    first = -1
+    draw = 0
+    present = True
+    for p in range(k):
+        clicked[p] = False
+        if not present:
+            continue
+        label = labels[start + shown[p]]
+        if draw % BATCH == 0:
+            fill_batch(key, draw >> 1, interaction, client, round_, draws)
+        u = draws[draw % BATCH]
+        draw += 1
+        if u < examine[model, p] * click[model, label]:
+            clicked[p] = True
+            if first < 0:
+                first = p
+            if draw % BATCH == 0:
+                fill_batch(key, draw >> 1, interaction, client, round_, draws)
+            present = draws[draw % BATCH] >= stop[model, label]
+            draw += 1
+    return first
+
+
+def simulate_clicks(
+    tables: ClickTables,
+    labels: npt.ArrayLike,
+    seed: int,
+    *,
+    round_: int = 0,
+    client: int = 0,
+    interaction: int = 0,
+) -> Booleans:
+    """Clicks on one shown list, given the labels from the top down: the same draws as in the simulator."""
+    shown_labels = np.ascontiguousarray(labels, dtype=np.int8)
+    k = len(shown_labels)
+    require(
+        k <= len(tables.examine),
+        "click-model.list-too-long",
+        f"the tables are for lists of {len(tables.examine)}, got {k} labels",
+    )
+    lowest, highest, grades = shown_labels.min(initial=0), shown_labels.max(initial=0), len(tables.click)
+    if lowest < 0 or highest >= max(grades, 1):
+        raise BadInput(
+            "click-model.label-out-of-range", f"labels must lie in 0..{grades - 1}, got {lowest}..{highest}"
+        )
+    clicked = np.zeros(k, dtype=np.bool_)
+    key = key_of(seed, Purpose.CLICK)
+    order = np.arange(k)
+    click_list(
+        shown_labels,
+        0,
+        order,
+        k,
+        tables.examine[None],
+        tables.click[None],
+        tables.stop[None],
+        0,
+        key,
+        interaction,
+        client,
+        round_,
+        clicked,
+        np.empty(BATCH),
+    )
+    return clicked

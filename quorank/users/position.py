@@ -8,8 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from quorank.errors import require_range
-from quorank.users.click_model import ClickModel
-from quorank.users.clicks import ClickTables
+from quorank.users.click_model import ClickModel, ClickTables
 from quorank.users.presets import CLICK, Preset, check_probabilities, check_range, preset_of
 
 

@@ -9,7 +9,7 @@ import pytest
 from refusals import refused
 
 from quorank.federation import Adam, Add, Federation, Gathered, Mean, Sampled
-from quorank.federation.exact_sum import ExactSum
+from quorank.federation.sums import ExactSum
 from quorank.learning import PDGD, Evolution
 from quorank.privacy import RandomisedResponse
 

@@ -8,10 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from quorank.errors import BadInput
 from quorank.federation import Federation, wire
 from quorank.federation.coordinator import Coordinator, Rules
-from quorank.federation.reporting import Reporting
 from quorank.federation.rules.mean import Mean
 from quorank.federation.rules.trimmed import Median
 from quorank.privacy import ClippedGaussian, NoPrivacy, Plain, Setting, Signs
@@ -21,10 +19,12 @@ CLIENTS, SIZE, FIGURE = 5, 3, FigureResponse(3.0)
 SENT = [0, 3, 1, 3, 2]  # of 0 to 3 steps
 
 
-def coordinator_of(folder: Path | None = None, privacy=NoPrivacy(), **parts) -> Reporting:  # noqa: B008
+def coordinator_of(folder: Path | None = None, privacy=NoPrivacy(), **parts) -> Coordinator:  # noqa: B008
     federation = Federation(CLIENTS, 4, privacy=privacy, **parts)
     mechanism = privacy.mechanism(Setting(CLIENTS, CLIENTS, 2, parameters=SIZE), 5)
-    return Reporting(federation, mechanism, federation.start(np.zeros(SIZE)), 2, folder=folder, figure=FIGURE)
+    return Coordinator(
+        federation, mechanism, federation.start(np.zeros(SIZE)), 2, folder=folder, figure=FIGURE
+    )
 
 
 def reply(client: int, *statistics: float, round_: int = 0, interactions: int = 4) -> wire.Reply:
@@ -104,5 +104,3 @@ def test_without_reports_nothing_changes() -> None:
     for client in range(CLIENTS):
         assert plain.receive(reply(client, 0.7)).accepted  # a simulated user's nDCG
     assert plain.advance().online_ndcg == pytest.approx(0.7 / 4)
-    with pytest.raises(BadInput, match="epsilon of the reports"):
-        Reporting(federation, Plain(), federation.start(np.zeros(SIZE)), 2)

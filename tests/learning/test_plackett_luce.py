@@ -15,8 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lists import Sampler
 
-from quorank.learning.exponential import fast_exp
-from quorank.learning.plackett_luce import document_probabilities, list_probability, log_denominators
+from quorank.learning.plackett_luce import (
+    document_probabilities,
+    fast_exp,
+    list_probability,
+    log_denominators,
+)
 
 VECTORS = {
     "ties": [0.0, 0.0, 0.0, 0.0],

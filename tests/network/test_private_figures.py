@@ -25,7 +25,6 @@ from quorank.experiments.documents import parse_document
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.runner import Runner
 from quorank.federation import Federation, wire
-from quorank.federation.reporting import Reporting
 from quorank.federation.rounds import Report
 from quorank.network import flower_app, frames, notices, service_run
 from quorank.network.bundle import Bundle
@@ -327,7 +326,7 @@ def with_devices(runner: Runner, devices: dict[int, Device], sent: dict[tuple[in
 
     @contextmanager
     def connect(service, stop):
-        assert isinstance(service.coordinator, Reporting)
+        assert service.coordinator.figure is not None
         clients = {member.label: member.client for member in members(service.home)}
 
         def answer(node: str, content: bytes) -> bytes:

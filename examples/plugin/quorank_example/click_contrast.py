@@ -12,7 +12,7 @@ from quorank.draws import BATCH
 from quorank.errors import require_range
 from quorank.learning import Learner
 from quorank.learning.simulation import STATISTICS, Work, draw_query, list_ndcg
-from quorank.users.clicks import click_list
+from quorank.users.click_model import click_list
 
 
 @dataclass(frozen=True)

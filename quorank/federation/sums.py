@@ -1,9 +1,12 @@
-"""Sums of many updates whose bits do not depend on the order of the clients.
+"""Exact sums of a cohort's releases, whose bits do not depend on the order of the clients.
 
 Floating-point addition is not associative, so a sum over threads, chunks or arriving messages would change its last
 bits with their order. Here each number is split into two integers, a coarse part in units of 2^-12 and the remainder
 in units of 2^-52, and integers add up exactly: the same total for any order and any chunking, in memory that does not
 grow with the number of clients. What a single number loses is below 2^-53.
+
+Simulated cohorts add chunks from several threads, a coordinator adds replies one by one as they arrive: both come to the
+same bits.
 """
 
 from __future__ import annotations
@@ -15,6 +18,9 @@ import numpy as np
 from quorank.arrays import Doubles, Integers
 from quorank.compiled import kernel
 from quorank.errors import BadInput
+from quorank.federation.rounds import Gathered, State
+from quorank.learning.simulation import STATISTICS
+from quorank.privacy import Mechanism
 
 LARGEST = 2.0**36
 """A number beyond this is refused."""
@@ -50,7 +56,7 @@ def add_rows(
 
 @kernel
 def join(coarse: int, fine: int) -> float:
-    """The number of which these are the parts, or the sums of the parts."""
+    """Return the number of which these are the parts, or the sums of the parts."""
     return coarse / _COARSE + fine / _FINE
 
 
@@ -95,5 +101,80 @@ class ExactSum:
         self._extend(other.reach)
 
     def value(self) -> Doubles:
-        """The total, as floats."""
+        """Return the total, (size,)."""
         return np.asarray(self.coarse / _COARSE + self.fine / _FINE, dtype=np.float64)
+
+
+@dataclass(eq=False)
+class Gathering:
+    """The running sum of a cohort's releases and statistics, until its round is closed."""
+
+    mechanism: Mechanism
+    parameters: int
+    clients: int = field(default=0, init=False)
+    interactions: int = field(default=0, init=False)
+    within: int = field(default=0, init=False)  # updates that were within the clip
+    total: ExactSum = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.total = ExactSum(self.parameters + STATISTICS)
+
+    def weights(self, interactions: Integers) -> Doubles:
+        """Return what each release counts: its client's interactions, or the same for all if noise asks for that."""
+        if self.mechanism.weighted:
+            return interactions.astype(np.float64)
+        return np.ones(len(interactions))
+
+    def add(
+        self, state: State, clients: Integers, rows: Doubles, interactions: Integers, within: int
+    ) -> None:
+        """Add releases with their statistics (clients, parameters + STATISTICS); refuses what no honest client sends."""
+        self.mechanism.check(rows[:, : self.parameters], clients, state.private)
+        self.total.add(rows, self.weights(interactions), self.parameters, clients)
+        self.clients += len(clients)
+        self.interactions += int(interactions.sum())
+        self.within += within
+
+    def merge(self, other: Gathering) -> None:
+        """Add another running sum of the same round."""
+        self.total.merge(other.total)
+        self.clients += other.clients
+        self.interactions += other.interactions
+        self.within += other.within
+
+    def close(
+        self,
+        state: State,
+        *,
+        beside: Doubles | None = None,
+        updates: Doubles | None = None,
+        weights: Doubles | None = None,
+        personal: Doubles | None = None,
+    ) -> Gathered:
+        """Return the round's sum with the noise that its privacy adds.
+
+        `beside` is what the canary clients of an audit add to the sum; `updates` and `weights` are the releases one by
+        one, for rules that must see them; `personal` is what clients keep for themselves.
+        """
+        sums, size = self.total.value(), self.parameters
+        weight = float(self.interactions if self.mechanism.weighted else self.clients)
+        if beside is not None:
+            sums[:size] += np.rint(beside * self.mechanism.unit) if self.mechanism.unit != 1.0 else beside
+        private = self.mechanism.finish(
+            sums[:size], weight, self.within, self.clients, state.round, state.private
+        )
+        return Gathered(
+            private.total,
+            private.weight,
+            self.clients if private.participants is None else private.participants,
+            self.interactions,
+            float(sums[size]),
+            float(sums[size + 1]),
+            float(sums[size + 2]),
+            private.memory,
+            private.sensitivity,
+            private.noise,
+            updates,
+            weights,
+            personal,
+        )
