@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorank.errors import BadInput
-from quorank.tuning.optimisers import OPTIMISERS, SUITED, Rprop
+from quorank.tuning.coordinator import OPTIMISERS, SUITED, Rprop
 
 gradient = st.sampled_from([-3.0, -0.001, 0.0, 1e-12, 2.0])
 

@@ -18,11 +18,11 @@ from quorank.errors import require
 from quorank.reproduce.studies.firefox_course import Course, shrunk_losses, tune
 from quorank.reproduce.studies.study import Asked, Chart, Line, Measured, Sheet, Verdict
 from quorank.tuning.heuristics.frecency import FRECENCY
-from quorank.tuning.heuristics.url_bar import frecency_ranker
 from quorank.tuning.histories.people import People
+from quorank.tuning.studies.address_bar import frecency_ranker
 from quorank.tuning.studies.analysis import Analysis, analyse
-from quorank.tuning.studies.arms import ARMS, Study
-from quorank.tuning.studies.rehearsal import one_study, product, real_arms
+from quorank.tuning.studies.rehearsal import observe_study, searches_by_arm, shipped_ranker
+from quorank.tuning.studies.study import ARMS, Study
 
 ROLLING = 5  # iterations in the average of figure 4
 
@@ -198,10 +198,10 @@ def _evaluate(seed: int, course: Course, clients: int) -> Analysis:
     """New people, each in one arm, type with the tuned weights or with the shipped ones."""
     study = Study("firefox")
     rankers = {
-        "treatment": frecency_ranker(course.weights[-1]), "control": product(),
+        "treatment": frecency_ranker(course.weights[-1]), "control": shipped_ranker(),
         "no-decay": frecency_ranker(FRECENCY.shipped),
     }  # fmt: skip
-    return analyse(study, real_arms(study, one_study(seed, study, People(), rankers, 0, clients)))
+    return analyse(study, searches_by_arm(study, observe_study(seed, study, People(), rankers, 0, clients)))
 
 
 def _arms(found: list[Analysis], courses: list[Course]) -> Measured:

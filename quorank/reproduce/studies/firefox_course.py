@@ -15,17 +15,15 @@ import numpy as np
 from quorank.arrays import Doubles
 from quorank.draws import Purpose, uniforms
 from quorank.tuning.closing import Count
-from quorank.tuning.coordinator import Protocol, Updates
-from quorank.tuning.differences import gradients
+from quorank.tuning.coordinator import TuningCoordinator, Updates
 from quorank.tuning.heuristics.frecency import FRECENCY
-from quorank.tuning.heuristics.url_bar import DECAY, decayed
-from quorank.tuning.histories.generated import Candidates, choose, generate
-from quorank.tuning.histories.people import People, idle_days
-from quorank.tuning.histories.worlds import WORLDS
-from quorank.tuning.loss import firsts, losses
-from quorank.tuning.studies.arms import ARMS
+from quorank.tuning.histories.generated import Suggestions, draw_choices, generate_suggestions
+from quorank.tuning.histories.people import SCENARIOS, People, idle_days
+from quorank.tuning.loss import firsts, gradients, losses
+from quorank.tuning.studies.address_bar import DECAY, decayed
+from quorank.tuning.studies.study import ARMS
 
-MARGIN = WORLDS["frecency"].margin
+MARGIN = SCENARIOS["frecency"].margin
 SHRUNK = (1.0, 0.5, 0.1)
 _PART, _SHRUNK = 2**30, 2**31  # first search numbers of controls, and of what is only multiplied
 
@@ -45,14 +43,14 @@ class Course:
     agreement: list[float] = field(default_factory=list)  # share of weights whose sign a sample gets right
 
 
-def searches(seed: int, first: int, count: int, people: People) -> tuple[Candidates, Doubles]:
+def searches(seed: int, first: int, count: int, people: People) -> tuple[Suggestions, Doubles]:
     """Searches of these people with what they chose, and the days since each suggestion's last visit."""
-    shown = generate(seed, count, first=first, setting=people.history)
+    shown = generate_suggestions(seed, count, first=first, setting=people.history)
     truth = np.ascontiguousarray(FRECENCY.score(np.array([people.taste]), shown)[0])
-    return choose(seed, shown, truth, first=first), idle_days(seed, shown, first=first)
+    return draw_choices(seed, shown, truth, first=first), idle_days(seed, shown, first=first)
 
 
-def report(scores: Doubles, items: Candidates) -> tuple[float, float]:
+def report(scores: Doubles, items: Suggestions) -> tuple[float, float]:
     """The mean loss of these scores, and how often the chosen suggestion stands first."""
     exact = np.ascontiguousarray(scores)
     loss = losses(exact[None, :], items, MARGIN)
@@ -70,7 +68,7 @@ def tune(
     watch: Callable[[], None] | None = None,
 ) -> Course:
     """`iterations` of `updates` searches each; `samples` estimates from `sample` of them where that is asked for."""
-    protocol = Protocol(FRECENCY, closing=Count(updates), per_client=2**31)
+    protocol = TuningCoordinator(FRECENCY, closing=Count(updates), per_client=2**31)
     state, course = protocol.start(), Course()
     for iteration in range(iterations):
         items, _ = searches(seed, iteration * updates, updates, people)
@@ -103,7 +101,7 @@ def _report_controls(course: Course, seed: int, iteration: int, count: int, peop
         course.accuracy[arm].append(accuracy)
 
 
-def _shipped(items: Candidates) -> Doubles:
+def _shipped(items: Suggestions) -> Doubles:
     return np.asarray(FRECENCY.score(FRECENCY.shipped[None, :], items)[0], dtype=np.float64)
 
 
