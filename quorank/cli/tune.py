@@ -261,10 +261,10 @@ def _summary(tuning: Tuning, history: TuningHistory) -> dict[str, Any]:
 
 
 def _optimiser(text: str) -> Optimiser:
-    from quorank.tuning.coordinator import OPTIMISERS, SUITED
+    from quorank.tuning.coordinator import OPTIMISER_DEFAULTS, OPTIMISERS
 
-    if text in SUITED:
-        return SUITED[text]
+    if text in OPTIMISER_DEFAULTS:
+        return OPTIMISER_DEFAULTS[text]
     return OPTIMISERS.parse(text) if "(" in text else OPTIMISERS.read(text, "--optimiser")
 
 

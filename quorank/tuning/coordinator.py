@@ -31,7 +31,7 @@ from quorank.tuning.releases import GradientRelease, Release
 
 Optimiser = Rprop | Add | Momentum | Adam
 OPTIMISERS: Family[Optimiser] = Family("server optimiser", Rprop, Add, Momentum, Adam)
-SUITED: dict[str, Optimiser] = {
+OPTIMISER_DEFAULTS: dict[str, Optimiser] = {
     "rprop": Rprop(),
     "adam": Adam(step=0.3),
     "momentum": Momentum(step=4.0),
@@ -42,7 +42,7 @@ SUITED: dict[str, Optimiser] = {
 ENVELOPE = 4 + 8 + 4 + 4
 """Bytes that go with every update: version, pseudonym, number, loss."""
 
-KEPT = ("kept.seen", "kept.total", "kept.squares")
+KEPT_SUMS = ("kept.seen", "kept.total", "kept.squares")
 """Names under which a version's file holds the sums that undecided weights take along."""
 
 
@@ -120,7 +120,7 @@ class TuningCoordinator:
         check_model(model, self.heuristic, where)
         weights = self.heuristic.vector(model.weights)
         memory = {name: np.array(values) for name, values in model.memory.items()}
-        kept = [memory.pop(name, np.zeros(len(weights))) for name in KEPT]
+        kept = [memory.pop(name, np.zeros(len(weights))) for name in KEPT_SUMS]
         require(
             not memory or model.optimiser == str(self.optimiser),
             "weights.other-optimiser",
@@ -193,7 +193,7 @@ class TuningCoordinator:
         counting = {v: senders for v, senders in state.senders.items() if version - v <= self.late}
         kept = estimate.carry_over(unsure, self.keep)
         after = TuningState(version, weights, memory, kept, now, counting | {version: set()})
-        stored = memory | dict(zip(KEPT, (kept.seen, kept.total, kept.squares), strict=True))
+        stored = memory | dict(zip(KEPT_SUMS, (kept.seen, kept.total, kept.squares), strict=True))
         model = Model(
             self.heuristic.name,
             version,

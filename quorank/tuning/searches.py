@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from quorank.arrays import Doubles, Integers
-from quorank.errors import require
+from quorank.errors import BadInput, require
 
 Items = TypeVar("Items", bound=Any)
 
@@ -68,8 +68,7 @@ def check_items(items: Any) -> None:
     bad = np.flatnonzero((items.chosen < 0) | (items.chosen >= lengths))
     if bad.size:
         at = int(bad[0])
-        require(
-            False,
+        raise BadInput(
             "searches.unknown-choice",
             f"item {int(items.chosen[at])} was chosen of {int(lengths[at])}; "
             "expected the place of one of them, counted from 0",

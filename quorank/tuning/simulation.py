@@ -40,7 +40,7 @@ from quorank.tuning.releases import GradientRelease, Release
 from quorank.tuning.searches import slice_searches
 
 HELD_OUT = 2**40  # number of the first held-out search: no client ever meets it
-GLANCE = 25  # updates between two checks whether an iteration closes
+CHECK_EVERY = 25  # updates between two checks whether an iteration closes
 DAY = 86_400.0  # seconds
 _BLOCK = 4096  # arrival times drawn at once
 _GRID = 2881  # points of the cumulative rate of a day, every half minute
@@ -212,7 +212,7 @@ class _Clients:
 
     def upcoming_until(self, end: float) -> int:
         """Return the number of searches until a time."""
-        size = GLANCE
+        size = CHECK_EVERY
         while (times := self.upcoming(size))[-1] <= end:
             size *= 2
         return int(np.searchsorted(times, end, side="right"))
@@ -322,7 +322,7 @@ def _next(closing: Closing, state: TuningState, clients: _Clients, now: float) -
     if now < end:
         return clients.upcoming_until(end), end
     missing = closing.missing_updates(state.estimate)
-    size = GLANCE if missing is None else missing
+    size = CHECK_EVERY if missing is None else missing
     return size, float(clients.upcoming(size)[-1])
 
 

@@ -217,17 +217,18 @@ def test_what_cannot_be_used_is_one_sentence(
     tmp_path: Path, places: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(profiles, "WAIT", 0.0)
-    for content, words in (
-        (b"", "not an SQLite database"),
-        (b"hello", "not an SQLite database"),
-        (places.read_bytes()[:5000], "damaged"),
-        (places.read_bytes()[:100] + os.urandom(20000), "damaged"),
+    for content, words, code in (
+        (b"", "not an SQLite database", "database.wrong-format"),
+        (b"hello", "not an SQLite database", "database.wrong-format"),
+        (places.read_bytes()[:5000], "damaged", "file.damaged"),
+        (places.read_bytes()[:100] + os.urandom(20000), "damaged", "file.damaged"),
     ):
         file = tmp_path / "bad.sqlite"
         file.write_bytes(content)
         with pytest.raises(BadInput, match=words) as refused:
             read_file(file)
-        assert str(file) in str(refused.value) and "\n" not in str(refused.value)
+        assert refused.value.code == code and refused.value.where == str(file)
+        assert "\n" not in str(refused.value)
     with pytest.raises(BadInput, match="no such file"):
         read_file(tmp_path / "missing")
     os.mkfifo(tmp_path / "pipe")

@@ -9,7 +9,7 @@ import pytest
 
 from quorank.errors import BadInput
 from quorank.tuning.closing import Count, Stable, Time
-from quorank.tuning.coordinator import SUITED
+from quorank.tuning.coordinator import OPTIMISER_DEFAULTS
 from quorank.tuning.heuristics.constraints import violations
 from quorank.tuning.heuristics.mail import AGES, FOLDERS, MAIL
 from quorank.tuning.histories.people import SCENARIOS, find_scenario
@@ -55,9 +55,11 @@ def test_signs_alone_also_find_the_way() -> None:
     assert course.accuracy[-1] >= 0.97 * course.true_accuracy
 
 
-@pytest.mark.parametrize("word", SUITED)
+@pytest.mark.parametrize("word", OPTIMISER_DEFAULTS)
 def test_every_optimiser_lowers_the_loss_and_breaks_nothing(word: str) -> None:
-    course = simulate_tuning(Tuning(start="random", optimiser=SUITED[word], iterations=15, held_out=1000))
+    course = simulate_tuning(
+        Tuning(start="random", optimiser=OPTIMISER_DEFAULTS[word], iterations=15, held_out=1000)
+    )
     assert course.loss[-1] < 0.7 * course.loss[0]
     assert course.violations == 0
 

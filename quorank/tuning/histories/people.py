@@ -51,7 +51,7 @@ _CONSONANTS, _VOWELS = "strnlcmpdbgfhvwkzjqx", "eaoiu"
 _AGES, _TEXT, _WORD, _TASTE = 1, 2, 3, 4  # rounds of Purpose.HISTORY; 0 are the visits, 5 the habits
 _WANTED, _SEARCHES = 1, 2  # rounds of Purpose.CHOICE
 
-Show = Callable[[int, int, int], Any]
+ShowItems = Callable[[int, int, int], Any]
 """show(seed, searches, first) → items of these searches, nothing chosen."""
 
 
@@ -60,7 +60,7 @@ class Scenario:
     """A heuristic, and a generator of what its people see."""
 
     heuristic: Heuristic
-    show: Show
+    show: ShowItems
     margin: float  # Δ that suits the size of its scores
     share: float = 0.2  # δ, the margin of the relative loss
 

@@ -81,7 +81,7 @@ def simulate_typing(
 ) -> TypedSearches:
     """Simulate these searches with pages ranked by `scores` (pages,)."""
     characters, rank = np.empty(len(searches.page), np.int32), np.empty(len(searches.page), np.int32)
-    _type_out(
+    _simulate_typing(
         group.first, group.suggestions.offsets, np.ascontiguousarray(scores), group.letters, group.texts, *searches,
         people.shown, people.match == "substring", characters, rank,
     )  # fmt: skip
@@ -129,7 +129,7 @@ def longest_match(letters: Any, begin: int, end: int, start: int, length: int, a
 
 
 @kernel
-def _type_out(
+def _simulate_typing(
     first: int,
     offsets: Integers,
     scores: Doubles,

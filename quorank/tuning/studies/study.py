@@ -17,7 +17,7 @@ import math
 import tomllib
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, combinations
 from pathlib import Path
 from typing import Any
@@ -146,24 +146,11 @@ def read_study(path: Path) -> tuple[Study, dict[str, Any]]:
         isinstance(share, int | float) and not isinstance(share, bool) for share in arms.values()
     )
     require(fits, "value.wrong-type", f"must be a table of names and shares, got {arms!r}", f"{path}: arms")
-    plain = read_fields(_Fields, content, str(path))  # type: ignore[type-var]
+    study = read_fields(Study, content, str(path))  # type: ignore[type-var]
     try:
-        fields = {name: value for name, value in vars(plain).items() if value is not None}
-        return Study(arms={name: float(share) for name, share in arms.items()}, **fields), people
+        return replace(study, arms={name: float(share) for name, share in arms.items()}), people
     except BadInput as error:
         raise error.at(str(path)) from None
-
-
-@dataclass(frozen=True)
-class _Fields:
-    """The keys of a study's file beside its arms, not yet checked against each other."""
-
-    name: str | None = None
-    metrics: tuple[str, ...] | None = None
-    metric: str | None = None
-    effect: float | None = None
-    alpha: float | None = None
-    power: float | None = None
 
 
 def write_collected(path: Path, arms: dict[str, TypedSearches]) -> None:
@@ -181,40 +168,61 @@ def write_collected(path: Path, arms: dict[str, TypedSearches]) -> None:
     write_whole(path, out.getvalue())
 
 
+class _Searches:
+    """Columns of searches while a file is read; clients are numbered as they appear."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+        self.clients: list[int] = []
+        self.characters: list[int] = []
+        self.ranks: list[int] = []
+
+    def add(self, client: str, characters: int, rank: int) -> None:
+        self.clients.append(self.numbers.setdefault(client, len(self.numbers)))
+        self.characters.append(characters)
+        self.ranks.append(rank)
+
+    def arrays(self) -> TypedSearches:
+        return TypedSearches(
+            np.array(self.clients, np.int64),
+            np.array(self.characters, np.int32),
+            np.array(self.ranks, np.int32),
+        )
+
+
 def read_collected(path: Path, study: Study) -> dict[str, TypedSearches]:
     """Read the searches of each arm. Clients are checked against the study's assignment."""
-    numbers: dict[str, int] = {}
-    found: dict[str, tuple[list[int], list[int], list[int]]] = {arm: ([], [], []) for arm in study.arms}
+    found = {arm: _Searches() for arm in study.arms}
     arm_of: dict[str, str] = {}
-    for line, client, arm, characters, rank in _lines(path):
-        if client not in arm_of:
-            arm_of[client] = study.assign(client)
-            numbers[client] = len(numbers)
-        _check_arm(path, line, study, client, arm, arm_of[client])
-        columns = found[arm_of[client]]
-        columns[0].append(numbers[client])
-        columns[1].append(_whole(path, line, "characters", characters))
-        columns[2].append(_whole(path, line, "rank", rank))
-    return {
-        arm: TypedSearches(np.array(a, np.int64), np.array(b, np.int32), np.array(c, np.int32))
-        for arm, (a, b, c) in found.items()
-    }
+    for line, client, given, characters, rank in _lines(path):
+        arm = arm_of.get(client) or arm_of.setdefault(client, study.assign(client))
+        if given is not None and given != arm:
+            where = f"{path}: line {line}"
+            require(
+                given in study.arms,
+                "collected.unknown-arm",
+                f"there is no arm {given!r} in study {study.name}; its arms: {', '.join(study.arms)}",
+                where,
+            )
+            raise BadInput(
+                "collected.wrong-arm",
+                f"client {client!r} is in arm {given!r}, but study {study.name} puts it into {arm!r}; "
+                "a study whose arms or shares are changed needs a new name",
+                where,
+            )
+        found[arm].add(client, characters, rank)
+    return {arm: searches.arrays() for arm, searches in found.items()}
 
 
 def read_pilot(path: Path) -> TypedSearches:
     """Read all searches of a file as one sample, whatever the arms: a pilot. The column `arm` may be missing."""
-    numbers: dict[str, int] = {}
-    clients, characters, ranks = [], [], []
-    for line, client, _, typed, rank in _lines(path):
-        clients.append(numbers.setdefault(client, len(numbers)))
-        characters.append(_whole(path, line, "characters", typed))
-        ranks.append(_whole(path, line, "rank", rank))
-    return TypedSearches(
-        np.array(clients, np.int64), np.array(characters, np.int32), np.array(ranks, np.int32)
-    )
+    found = _Searches()
+    for _, client, _, characters, rank in _lines(path):
+        found.add(client, characters, rank)
+    return found.arrays()
 
 
-def _lines(path: Path) -> Iterable[tuple[int, str, str | None, str, str]]:
+def _lines(path: Path) -> Iterable[tuple[int, str, str | None, int, int]]:
     """Yield (line number, client, arm, characters, rank) of every line."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -227,44 +235,32 @@ def _lines(path: Path) -> Iterable[tuple[int, str, str | None, str, str]]:
                     f"there is no column {column!r} in the first line; expected {','.join(COLUMNS)}",
                     str(path),
                 )
-            places = [header.index(column) if column in header else -1 for column in COLUMNS]
+            client, characters, rank = (header.index(name) for name in ("client", "characters", "rank"))
+            arm = header.index("arm") if "arm" in header else None
             for row in filter(None, reader):  # a blank line is no search
+                line = reader.line_num
                 require(
                     len(row) == len(header),
                     "collected.wrong-columns",
                     f"{len(row)} values under {len(header)} columns",
-                    f"{path}: line {reader.line_num}",
+                    f"{path}: line {line}",
                 )
-                client, arm, characters, rank = (row[at] if at >= 0 else None for at in places)
-                assert client is not None and characters is not None and rank is not None
-                yield reader.line_num, client, arm, characters, rank
+                typed = _whole(path, line, "characters", row[characters])
+                yield (
+                    line,
+                    row[client],
+                    None if arm is None else row[arm],
+                    typed,
+                    _whole(path, line, "rank", row[rank]),
+                )
     except FileNotFoundError:
         raise BadInput(
-            "file.missing",
-            f"no such file; expected a CSV with the columns {','.join(COLUMNS)}",
-            str(path),
+            "file.missing", f"no such file; expected a CSV with the columns {','.join(COLUMNS)}", str(path)
         ) from None
     except (UnicodeDecodeError, csv.Error) as error:
         raise BadInput("collected.not-csv", f"not a CSV file ({error})", str(path)) from None
     except OSError as error:
         raise BadInput("file.unreadable", f"cannot be read ({error.strerror})", str(path)) from None
-
-
-def _check_arm(path: Path, line: int, study: Study, client: str, given: str | None, arm: str) -> None:
-    where = f"{path}: line {line}"
-    require(
-        given is None or given in study.arms,
-        "collected.unknown-arm",
-        f"there is no arm {given!r} in study {study.name}; its arms: {', '.join(study.arms)}",
-        where,
-    )
-    require(
-        given is None or given == arm,
-        "collected.wrong-arm",
-        f"client {client!r} is in arm {given!r}, but study {study.name} puts it into {arm!r}; "
-        "a study whose arms or shares are changed needs a new name",
-        where,
-    )
 
 
 def _whole(path: Path, line: int, column: str, text: str) -> int:
