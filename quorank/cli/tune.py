@@ -218,7 +218,7 @@ def import_(
 
 def _summary(tuning: Tuning, history: TuningHistory) -> dict[str, Any]:
     """Return the figures of a simulated tuning, as --json prints them."""
-    from quorank.tuning.simulation import bytes_per_message
+    from quorank.tuning.coordinator import ENVELOPE
 
     weights = len(history.truth)
     heuristic = history.scenario.heuristic
@@ -240,7 +240,7 @@ def _summary(tuning: Tuning, history: TuningHistory) -> dict[str, Any]:
         "updates": sum(history.updates),
         "hours": history.hours[-1],
         "bytes_per_update": tuning.release.size(weights),
-        "bytes_per_message": bytes_per_message(tuning.release, weights),
+        "bytes_per_message": ENVELOPE + tuning.release.size(weights),
         "late": history.receipt.late,
         "duplicates": history.receipt.duplicate,
         "loss_kind": tuning.loss,

@@ -65,19 +65,16 @@ def write_model(model: Model, file: Path | str) -> Path:
 
 def read_model(file: Path | str, heuristic: Heuristic | None = None) -> Model:
     """Read a version and verify its checksum; with `heuristic`, also its weights."""
-    path = Path(file)
+    where = str(file)
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(Path(file).read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise BadInput(
-            "file.missing", "no such file; expected the weights of a heuristic", str(path)
-        ) from None
+        raise BadInput("file.missing", "no such file; expected the weights of a heuristic", where) from None
     except (OSError, ValueError, RecursionError) as error:
-        raise BadInput("weights.wrong-format", f"not a file of weights ({error})", str(path)) from None
+        raise BadInput("weights.wrong-format", f"not a file of weights ({error})", where) from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise BadInput(
-            "weights.wrong-format", f'not a file of weights; expected "format": "{FORMAT}"', str(path)
-        )
+        wrong = f'not a file of weights; expected "format": "{FORMAT}"'
+        raise BadInput("weights.wrong-format", wrong, where)
     try:
         good = content.get("checksum") == checksum(content)
         model = Model(
@@ -90,17 +87,12 @@ def read_model(file: Path | str, heuristic: Heuristic | None = None) -> Model:
             {str(name): [float(v) for v in values] for name, values in content["memory"].items()},
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise BadInput(
-            "file.damaged", f"damaged file of weights ({type(error).__name__}: {error})", str(path)
-        ) from None
-    require(
-        good,
-        "file.damaged",
-        "damaged file of weights: its checksum does not match; fetch it again",
-        str(path),
-    )
+        damage = f"damaged file of weights ({type(error).__name__}: {error})"
+        raise BadInput("file.damaged", damage, where) from None
+    damage = "damaged file of weights: its checksum does not match; fetch it again"
+    require(good, "file.damaged", damage, where)
     if heuristic is not None:
-        check_model(model, heuristic, str(path))
+        check_model(model, heuristic, where)
     return model
 
 

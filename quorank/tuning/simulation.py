@@ -24,7 +24,6 @@ from quorank.federation.rprop import Rprop
 from quorank.parts import Family
 from quorank.tuning.closing import Closing, Count
 from quorank.tuning.coordinator import (
-    ENVELOPE,
     Optimiser,
     Receipt,
     TuningCoordinator,
@@ -324,11 +323,6 @@ def _next(closing: Closing, state: TuningState, clients: _Clients, now: float) -
     missing = closing.missing_updates(state.estimate)
     size = CHECK_EVERY if missing is None else missing
     return size, float(clients.upcoming(size)[-1])
-
-
-def bytes_per_message(release: Release, weights: int) -> int:
-    """Return the bytes of an update with its envelope."""
-    return ENVELOPE + release.size(weights)
 
 
 def last_loss_bound(tuning: Tuning, history: TuningHistory) -> float:

@@ -162,10 +162,10 @@ def test_the_copy_is_private_and_does_not_stay(
     modes = []
     load = profiles._load
 
-    def watched(copy: Path, path: Path) -> sqlite3.Connection:
+    def watched(copy: Path) -> sqlite3.Connection:
         assert copy.parent.parent == temporary
         modes.append(stat.S_IMODE(copy.parent.stat().st_mode))
-        return load(copy, path)
+        return load(copy)
 
     monkeypatch.setattr(profiles, "_load", watched)
     read_file(places)

@@ -134,7 +134,3 @@ def test_bad_settings_are_refused(fields: dict[str, object], words: str) -> None
 def test_bad_scores_are_refused() -> None:
     with pytest.raises(BadInput, match="as many scores"):
         draw_choices(1, WORLD, np.zeros(3))
-    with pytest.raises(BadInput, match="sigma"):
-        draw_choices(1, WORLD, np.zeros(len(WORLD.visits)), sigma=-1.0)
-    with pytest.raises(BadInput, match="searches"):
-        generate_suggestions(1, -1)

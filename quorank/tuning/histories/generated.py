@@ -98,8 +98,6 @@ def generate_suggestions(
 ) -> Suggestions:
     """Generate the suggestions of searches `first` to `first + searches` under a seed; nothing is chosen yet."""
     setting = setting or HistorySetting()
-    require_range("searches", searches, least=0)
-    require_range("first", first, least=0, below=2**62)
     key = key_of(seed, Purpose.HISTORY)
     offsets = np.zeros(searches + 1, np.int64)
     _block_sizes(key, first, setting.suggestions, setting.spread, setting.fewest, setting.most, offsets[1:])
@@ -126,8 +124,6 @@ def draw_choices(seed: int, items: Items, scores: Doubles, *, sigma: float = SIG
         "score.wrong-shape",
         f"{count} suggestions need as many scores, got an array of {scores.shape}",
     )
-    require_range("sigma", sigma, least=0)
-    require_range("first", first, least=0, below=2**62)
     chosen = np.empty(len(items.offsets) - 1, np.int64)
     exact = np.ascontiguousarray(scores, dtype=np.float64)
     _choose(key_of(seed, Purpose.CHOICE), first, items.offsets, exact, sigma, chosen)

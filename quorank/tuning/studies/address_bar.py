@@ -98,15 +98,9 @@ def observe_typing(
         searches = draw_searches(seed, group, people)
         for name, ranker in rankers.items():
             found[name].append(simulate_typing(group, searches, ranker.scores(group), people))
-    return {name: _joined(parts) for name, parts in found.items()}
-
-
-def _joined(parts: list[TypedSearches]) -> TypedSearches:
-    return TypedSearches(
-        np.concatenate([np.empty(0, np.int64), *(part.client for part in parts)]),
-        np.concatenate([np.empty(0, np.int32), *(part.characters for part in parts)]),
-        np.concatenate([np.empty(0, np.int32), *(part.rank for part in parts)]),
-    )
+    return {
+        name: TypedSearches(*map(np.concatenate, zip(*parts, strict=True))) for name, parts in found.items()
+    }
 
 
 @kernel

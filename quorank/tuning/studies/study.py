@@ -50,36 +50,23 @@ class Study:
     power: float = 0.9  # chance to find such an effect
 
     def __post_init__(self) -> None:
-        require(self.name, "study.no-name", "a study needs a name")
-        require(
-            len(self.arms) >= 2,
-            "study.too-few-arms",
-            f"a study needs at least two arms, got {list(self.arms)}",
-        )
-        for arm, share in self.arms.items():
-            require(arm, "study.no-name", "an arm needs a name", "arms")
-            require_range(f"arms.{arm}", share, above=0, below=1)
-        total = math.fsum(self.arms.values())
-        require(
-            abs(total - 1) < 1e-9,
-            "value.out-of-range",
-            f"the shares of the arms must add up to 1, got {total:g}",
-        )
-        require(self.metrics, "study.no-metric", f"a study needs a metric ({', '.join(METRICS)})")
         for metric in (*self.metrics, self.metric):
-            require(
-                metric in METRICS,
-                "study.unknown-metric",
-                f"unknown metric {metric!r}{suggest(metric, METRICS)}; known: {', '.join(METRICS)}",
-            )
-        require(
-            self.metric in self.metrics,
-            "study.metric-not-collected",
-            f"the study is planned for {self.metric!r}, which it does not collect",
-        )
-        require(
-            len(set(self.metrics)) == len(self.metrics), "study.metric-repeated", "a metric is named twice"
-        )
+            unknown = f"unknown metric {metric!r}{suggest(metric, METRICS)}; known: {', '.join(METRICS)}"
+            require(metric in METRICS, "study.unknown-metric", unknown)
+        total = math.fsum(self.arms.values())
+        for holds, code, sentence in (
+            (self.name, "no-name", "a study needs a name"),
+            (len(self.arms) >= 2, "too-few-arms", f"a study needs at least two arms, got {list(self.arms)}"),
+            (all(self.arms), "no-name", "an arm needs a name"),
+            (abs(total - 1) < 1e-9, "wrong-shares", f"the shares of the arms must add up to 1, got {total:g}"),
+            (self.metrics, "no-metric", f"a study needs a metric ({', '.join(METRICS)})"),
+            (self.metric in self.metrics, "metric-not-collected",
+             f"the study is planned for {self.metric!r}, which it does not collect"),
+            (len(set(self.metrics)) == len(self.metrics), "metric-repeated", "a metric is named twice"),
+        ):  # fmt: skip
+            require(holds, f"study.{code}", sentence)
+        for arm, share in self.arms.items():
+            require_range(f"arms.{arm}", share, above=0, below=1)
         require_range("effect", self.effect, above=0)
         require_range("alpha", self.alpha, above=0, below=1)
         require_range("power", self.power, above=0, below=1)
@@ -122,11 +109,8 @@ def read_study(path: Path) -> tuple[Study, dict[str, Any]]:
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise BadInput(
-            "file.missing",
-            "no such file; expected a study, a TOML file with a name and [arms]",
-            str(path),
-        ) from None
+        missing = "no such file; expected a study, a TOML file with a name and [arms]"
+        raise BadInput("file.missing", missing, str(path)) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadInput("study.not-toml", f"not TOML ({error})", str(path)) from None
     except OSError as error:
@@ -135,12 +119,8 @@ def read_study(path: Path) -> tuple[Study, dict[str, Any]]:
     require(
         isinstance(people, dict), "value.wrong-type", f"must be a table, got {people!r}", f"{path}: people"
     )
-    require(
-        "name" in content,
-        "study.no-name",
-        'the study has no name; add a line such as name = "frecency-spring"',
-        str(path),
-    )
+    nameless = 'the study has no name; add a line such as name = "frecency-spring"'
+    require("name" in content, "study.no-name", nameless, str(path))
     arms = content.pop("arms", dict(ARMS))
     fits = isinstance(arms, dict) and all(
         isinstance(share, int | float) and not isinstance(share, bool) for share in arms.values()
@@ -268,10 +248,6 @@ def _whole(path: Path, line: int, column: str, text: str) -> int:
         number = int(text)
     except ValueError:
         number = -1
-    require(
-        0 <= number <= _MOST,
-        "collected.not-a-number",
-        f"{column} must be a whole number from 0, got {text!r}",
-        f"{path}: line {line}",
-    )
+    wrong = f"{column} must be a whole number from 0, got {text!r}"
+    require(0 <= number <= _MOST, "collected.not-a-number", wrong, f"{path}: line {line}")
     return number
