@@ -74,10 +74,7 @@ def plan(
     means = _pilot(study, people, pilot, seed)
     found = plan_study(study, means, seed=seed, simulations=simulations, shape=shape)
     figures = {"study": study.name, **asdict(found), "pilot": str(pilot) if pilot else "made-up people"}
-    _save(out, figures)
-    if json:
-        print(json_.dumps(figures))
-    else:
+    if not _saved_and_printed(figures, out, json):
         _show_plan(study, found, figures["pilot"])
 
 
@@ -162,10 +159,7 @@ def simulate(
     if results is not None:
         write_collected(results, first_study(seed, study, people, found))
     figures = {"study": study.name, **asdict(found)}
-    _save(out, figures)
-    if json:
-        print(json_.dumps(figures))
-    else:
+    if not _saved_and_printed(figures, out, json):
         _show_rehearsal(study, found)
 
 
@@ -187,11 +181,7 @@ def analyse(
     from quorank.tuning.studies.study import read_collected
 
     found = analyse_study(study, read_collected(results, study))
-    figures = found.as_dict()
-    _save(out, figures)
-    if json:
-        print(json_.dumps(figures))
-    else:
+    if not _saved_and_printed(found.as_dict(), out, json):
         _show_analysis(study, found)
 
 
@@ -232,11 +222,15 @@ def _ids(file: Path) -> list[str]:
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
-def _save(out: Path | None, figures: dict[str, Any]) -> None:
+def _saved_and_printed(figures: dict[str, Any], out: Path | None, json: bool) -> bool:
+    """Write the figures where --out says, print them for --json; return whether they were printed."""
     if out is not None:
         from quorank.files import write_whole
 
         write_whole(out, json_.dumps(figures, indent=2) + "\n")
+    if json:
+        print(json_.dumps(figures))
+    return json
 
 
 def _show_plan(study: Study, found: Plan, pilot: object) -> None:

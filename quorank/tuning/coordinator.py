@@ -208,7 +208,7 @@ class TuningCoordinator:
 
 @dataclass(frozen=True)
 class TuningState:
-    """Where a tuning stands; no update is in it."""
+    """State of a tuning between messages; it holds no update."""
 
     version: int
     weights: Doubles

@@ -22,7 +22,7 @@ from quorank.parts import Family
 
 @dataclass(frozen=True)
 class GradientRelease:
-    """The whole gradient as 32-bit numbers."""
+    """Release of the whole gradient as 32-bit numbers."""
 
     kind: ClassVar[str] = "gradient"
     needs_coins: ClassVar[bool] = False
@@ -52,7 +52,7 @@ class GradientRelease:
 
 @dataclass(frozen=True)
 class SignRelease:
-    """The sign of each coordinate; the server takes the majority."""
+    """Release of the sign of each coordinate; the server takes the majority."""
 
     kind: ClassVar[str] = "signs"
 

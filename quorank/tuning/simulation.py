@@ -38,6 +38,7 @@ from quorank.tuning.models import Model
 from quorank.tuning.releases import GradientRelease, Release
 from quorank.tuning.searches import slice_searches
 
+CLIENTS = 100_000
 HELD_OUT = 2**40  # number of the first held-out search: no client ever meets it
 CHECK_EVERY = 25  # updates between two checks whether an iteration closes
 DAY = 86_400.0  # seconds
@@ -50,7 +51,7 @@ Watch = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Flat:
-    """The same rate of searches at all hours."""
+    """Constant rate of searches."""
 
     kind: ClassVar[str] = "flat"
 
@@ -106,7 +107,7 @@ def arrival_times(traffic: Traffic, seed: int) -> Iterator[Doubles]:
 
 @dataclass(frozen=True)
 class Tuning:
-    """What is simulated: the heuristic, its people, and the parts of the coordinator."""
+    """Settings of a simulated tuning: the heuristic, its people, and the parts of the coordinator."""
 
     heuristic: str = "frecency"
     start: Literal["random", "shipped"] = "shipped"
@@ -125,7 +126,6 @@ class Tuning:
     duplicates: float = 0.0  # share of updates that arrive twice
     budget: int | None = None  # ends also when so many updates were counted,
     until: float | None = None  # or when the held-out loss is no more than this
-    clients: int = 100_000
     held_out: int = 20_000
     seed: int = 1
 
@@ -149,13 +149,12 @@ class Tuning:
         require_range("duplicates", self.duplicates, least=0.0, below=1.0)
         if self.budget is not None:
             require_range("budget", self.budget, least=1)
-        require_range("clients", self.clients, least=1, below=2**31)
         require_range("held_out", self.held_out, least=1)
 
 
 @dataclass
 class TuningHistory:
-    """How a tuning went: one entry per version, version 0 first."""
+    """Record of a simulated tuning: one entry per version, version 0 first."""
 
     scenario: Scenario
     truth: Doubles
@@ -191,7 +190,7 @@ class TuningHistory:
 
 
 class _Clients:
-    """The searches of all clients in the order of time, and the updates that they send."""
+    """Searches of all clients in the order of time, and the updates that they send."""
 
     def __init__(self, tuning: Tuning, truth: Doubles, margin: float) -> None:
         self.tuning, self.truth, self.margin = tuning, truth, margin
@@ -233,7 +232,7 @@ class _Clients:
         number = np.arange(self.at, self.at + count)
         updates = Updates(
             np.full(count, state.version),
-            (u * tuning.clients).astype(np.uint64),
+            (u * CLIENTS).astype(np.uint64),
             number % 2**31,
             tuning.release.pack(slopes, coins),
             losses,

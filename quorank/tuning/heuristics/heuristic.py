@@ -142,7 +142,7 @@ class Heuristic:
 
     @cached_property
     def bounds(self) -> tuple[Doubles, Doubles]:
-        """The bounds, tightened by the orders: within them every weight can take every value."""
+        """Bounds (lower, upper) tightened by the orders: within them every weight can take every value."""
         return self.tighten(self.lower, self.upper)
 
     def tighten(self, lower: Doubles, upper: Doubles) -> tuple[Doubles, Doubles]:

@@ -57,7 +57,7 @@ ShowItems = Callable[[int, int, int], Any]
 
 @dataclass(frozen=True, eq=False)
 class Scenario:
-    """A heuristic, and a generator of what its people see."""
+    """Heuristic with a generator of what its people see, and the margins that suit its loss."""
 
     heuristic: Heuristic
     show: ShowItems

@@ -46,7 +46,7 @@ class TypedSearches(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PageRanker:
-    """A score of pages that, with `decay`, loses that share every day since the page's last visit."""
+    """Ranker of pages by a score that, with `decay`, loses that share every day since the last visit."""
 
     score: Callable[[Suggestions], Doubles]
     decay: float = 0.0

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from quorank.arrays import Doubles
-from quorank.errors import require, require_range
+from quorank.errors import require
 from quorank.tuning.heuristics.frecency import FRECENCY
 from quorank.tuning.histories.people import People
 from quorank.tuning.studies.address_bar import (
@@ -152,9 +152,6 @@ def rehearse_study(
 
     clients: of a study, instead of the planned number.
     """
-    require_range("repetitions", repetitions, least=1)
-    if clients is not None:
-        require_range("clients", clients, least=10)
     planned = plan_study(study, pilot_means(seed, people, study.metric), seed=seed, shape=shape)
     strength, effect, error = calibrate(seed, study, people)
     size = planned.clients if clients is None else clients
