@@ -27,15 +27,21 @@ from typing import Any
 import numpy as np
 
 from quorank.tuning.closing import Stable, Time
-from quorank.tuning.differences import gradients
+from quorank.tuning.coordinator import Rprop
 from quorank.tuning.heuristics.firefox import BUCKETS, CUTS, FIREFOX
 from quorank.tuning.histories.generated import SIGMA
-from quorank.tuning.histories.worlds import WORLDS, world
-from quorank.tuning.loss import mean_loss_and_accuracy
-from quorank.tuning.optimisers import Rprop
-from quorank.tuning.releases import Gradient, Release, Signs
-from quorank.tuning.simulation import HELD_OUT, Course, Tuning, same_loss, simulate, updates_to
-from quorank.tuning.traffic import DayNight
+from quorank.tuning.histories.people import SCENARIOS, find_scenario
+from quorank.tuning.loss import gradients, mean_loss_and_accuracy
+from quorank.tuning.releases import GradientRelease, Release, SignRelease
+from quorank.tuning.simulation import (
+    HELD_OUT,
+    DayNight,
+    Tuning,
+    TuningHistory,
+    last_loss_bound,
+    simulate_tuning,
+    updates_until,
+)
 
 Doubles = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -57,7 +63,7 @@ def spread(values: list[float], form: str = "{:.4f}") -> str:
 def arrive(seeds: range) -> None:
     header("heuristic", "σ", "first / true rank accuracy", "last over true: min / median / max", "violations")
     for name, sigma in (("frecency", SIGMA), ("frecency", 30.0), ("mail", SIGMA), ("firefox", SIGMA)):
-        courses = [simulate(Tuning(name, start="random", sigma=sigma, seed=seed)) for seed in seeds]
+        courses = [simulate_tuning(Tuning(name, start="random", sigma=sigma, seed=seed)) for seed in seeds]
         first, true = (np.mean([c.accuracy[0] for c in courses]), np.mean([c.true_accuracy for c in courses]))
         ratio = [c.accuracy[-1] / c.true_accuracy for c in courses]
         row(
@@ -75,7 +81,7 @@ def harm(seeds: range) -> None:
     )
     for name in ("frecency", "mail", "firefox"):
         for people in ("shipped", "others"):
-            courses = [simulate(Tuning(name, people=people, seed=seed)) for seed in seeds]
+            courses = [simulate_tuning(Tuning(name, people=people, seed=seed)) for seed in seeds]
             means = np.mean([(c.accuracy[0], c.accuracy[-1], c.true_accuracy) for c in courses], axis=0)
             drops = [100.0 * c.worst_drop() for c in courses]
             row(name, people, " / ".join(f"{mean:.3f}" for mean in means), spread(drops, "{:.2f} %"))
@@ -84,8 +90,8 @@ def harm(seeds: range) -> None:
 def closing(seeds: range) -> None:
     """The run begins at another hour for every seed: what half hours waste depends on it.
 
-    "The same loss" is `same_loss`: the fixed run's last, plus one standard error of the held-out mean. Both the fixed run
-    and the adaptive one are counted to the first version that has it; what did not get there within the updates of the
+    "The same loss" is `last_loss_bound`: the fixed run's last, plus one standard error of the held-out mean. Both the fixed
+    run and the adaptive one are counted to the first version that has it; what did not get there within the updates of the
     whole fixed run never did.
     """
     fixed_kinds = {"the same otherwise": {}, "sure = 1, keep = 0": {"sure": 1.0, "keep": 0.0}}
@@ -101,13 +107,13 @@ def closing(seeds: range) -> None:
                     traffic = DayNight(peak=(15.0 - 24.0 * (seed % 8) / 8) % 24.0)
                     common = Tuning(name, start, people, seed=seed, traffic=traffic, held_out=5000)  # type: ignore[arg-type]
                     half_hours = replace(common, closing=Time(), **settings)  # type: ignore[arg-type]
-                    fixed = simulate(half_hours)
-                    loss = same_loss(half_hours, fixed)
+                    fixed = simulate_tuning(half_hours)
+                    loss = last_loss_bound(half_hours, fixed)
                     adaptive = replace(
                         common, closing=Stable(), iterations=10_000, budget=sum(fixed.updates), until=loss
                     )
-                    needed.append(updates_to(fixed, loss))
-                    shares.append(updates_to(simulate(adaptive), loss) / needed[-1])
+                    needed.append(updates_until(fixed, loss))
+                    shares.append(updates_until(simulate_tuning(adaptive), loss) / needed[-1])
                 least, median, most, ninth = (
                     *np.percentile(shares, [0, 50, 100], method="lower"),
                     sorted(shares)[(9 * len(shares)) // 10],
@@ -128,7 +134,7 @@ def longer(seeds: range) -> None:
     }
     for about, tuning in runs.items():
         courses = [
-            simulate(replace(tuning, heuristic="firefox", start="random", held_out=5000, seed=s))
+            simulate_tuning(replace(tuning, heuristic="firefox", start="random", held_out=5000, seed=s))
             for s in seeds
         ]
         ratio = [c.accuracy[-1] / c.true_accuracy for c in courses]
@@ -143,7 +149,9 @@ def longer(seeds: range) -> None:
 def traffic(seeds: range) -> None:
     header("late", "duplicates", "dropped of one run", "last over true: min / median / max")
     for late, twice in ((0.0, 0.0), (0.1, 0.05), (0.3, 0.3)):
-        courses = [simulate(Tuning(start="random", late=late, duplicates=twice, seed=s)) for s in seeds]
+        courses = [
+            simulate_tuning(Tuning(start="random", late=late, duplicates=twice, seed=s)) for s in seeds
+        ]
         ratio = [c.accuracy[-1] / c.true_accuracy for c in courses]
         receipt = courses[0].receipt
         row(f"{late:.0%}", f"{twice:.0%}", f"{receipt.late:,} + {receipt.duplicate:,}", spread(ratio))
@@ -152,9 +160,14 @@ def traffic(seeds: range) -> None:
 def release(seeds: range) -> None:
     at = (0, 6, 12, 18, 24, 36, 48)
     header("release", "bytes of 22 weights", *(f"loss {t}" for t in at), "last over true accuracy")
-    kinds: tuple[Release, ...] = (Gradient(), Signs(), Signs(bits=1), Signs(zeros="vote"))
+    kinds: tuple[Release, ...] = (
+        GradientRelease(),
+        SignRelease(),
+        SignRelease(bits=1),
+        SignRelease(zeros="vote"),
+    )
     for kind in kinds:
-        courses = [simulate(Tuning(start="random", release=kind, seed=seed)) for seed in seeds]
+        courses = [simulate_tuning(Tuning(start="random", release=kind, seed=seed)) for seed in seeds]
         curve = np.median([c.loss for c in courses], axis=0)
         ratio = [c.accuracy[-1] / c.true_accuracy for c in courses]
         row(kind, kind.size(22), *(f"{curve[t]:.3g}" for t in at), spread(ratio))
@@ -165,9 +178,10 @@ def margin(seeds: range) -> None:
     for delta in (0.0, 30.0, 300.0):
         for people in ("shipped", "others"):
             courses = [
-                simulate(Tuning(people=people, loss="published", margin=delta, seed=seed)) for seed in seeds
+                simulate_tuning(Tuning(people=people, loss="published", margin=delta, seed=seed))
+                for seed in seeds
             ]
-            figures: list[Callable[[Course, int], float]] = [
+            figures: list[Callable[[TuningHistory, int], float]] = [
                 lambda c, t: c.loss[t],
                 lambda c, t: c.accuracy[t],
                 lambda c, t: float(c.weights[t][:5].sum()),
@@ -195,7 +209,7 @@ def published_step(
 
 
 def published(seeds: range) -> None:
-    here = world("firefox")
+    here = find_scenario("firefox")
     free = replace(here.heuristic, weights=tuple(replace(w, upper=1e6) for w in FIREFOX.weights), orders=())
     header("seed", "bucket weights out of order", "lowest rank accuracy over first", "last over first")
     for seed in seeds:
@@ -216,7 +230,7 @@ def published(seeds: range) -> None:
 
 def speed(seeds: range) -> None:
     header("heuristic", "weights", "shared pass", "as a black box")
-    for name, here in WORLDS.items():
+    for name, here in SCENARIOS.items():
         heuristic = here.heuristic
         items = here.searches(1, 20_000, 0, heuristic.shipped)
         rates = []

@@ -1,32 +1,29 @@
-"""`quorank tune`: better constants for a heuristic that is already in a product, from what people choose."""
+"""`quorank tune`: simulate the tuning of a heuristic, show files of weights, count what a browser's history offers."""
 
 from __future__ import annotations
 
 import json as json_
-import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from quorank.cli import tune_study
-from quorank.cli.tune_import import import_
+from quorank.cli.tune_study import Json
 
 if TYPE_CHECKING:
+    from quorank.federation.servers import Server
     from quorank.tuning.closing import Closing
+    from quorank.tuning.histories.browser import History
+    from quorank.tuning.histories.generated import Suggestions
     from quorank.tuning.releases import Release
-    from quorank.tuning.simulation import Course, Tuning
+    from quorank.tuning.simulation import Tuning, TuningHistory
 
 app = typer.Typer(
     help="Tuning: better constants for a heuristic in production, from what people choose.",
     no_args_is_help=True,
 )
 app.add_typer(tune_study.app, name="study")
-app.command(name="import")(import_)
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
 
 @app.command()
@@ -98,10 +95,8 @@ def simulate(
     first. The worst drop is what the worst version lost of the first one's.
     """
     from quorank.tuning.histories.generated import SIGMA
-    from quorank.tuning.models import file_name, write_model
-    from quorank.tuning.simulation import Tuning
-    from quorank.tuning.simulation import simulate as play
-    from quorank.tuning.traffic import TRAFFICS
+    from quorank.tuning.models import model_file_name, write_model
+    from quorank.tuning.simulation import TRAFFICS, Tuning, simulate_tuning
 
     tuning = Tuning(
         heuristic,
@@ -124,17 +119,15 @@ def simulate(
     )
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
-    course = play(tuning, None if quiet else _progress())
-    for model in course.models if out is not None else ():
+    history = simulate_tuning(tuning, None if quiet else tune_study.progress_lines("tune: iteration"))
+    for model in history.models if out is not None else ():
         assert out is not None
-        write_model(model, out / file_name(model.version))
-    figures = summary(tuning, course)
+        write_model(model, out / model_file_name(model.version))
+    figures = _summary(tuning, history)
     if json:
         print(json_.dumps(figures))
     else:
-        from quorank.cli.tune_display import show_course
-
-        show_course(figures, course)
+        _show_history(figures, history)
 
 
 @app.command()
@@ -147,13 +140,13 @@ def show(
     The weights of a heuristic that Quorank knows are also checked against
     their constraints.
     """
-    from quorank.tuning.histories.worlds import WORLDS
-    from quorank.tuning.models import read_model
+    from quorank.tuning.histories.people import SCENARIOS
+    from quorank.tuning.models import check_model, read_model
 
     known = read_model(model)
-    heuristic = WORLDS[known.heuristic].heuristic if known.heuristic in WORLDS else None
+    heuristic = SCENARIOS[known.heuristic].heuristic if known.heuristic in SCENARIOS else None
     if heuristic is not None:
-        read_model(model, heuristic)
+        check_model(known, heuristic, str(model))
     shipped = None if heuristic is None else heuristic.named(heuristic.shipped)
     if json:
         content = {
@@ -169,94 +162,232 @@ def show(
         return
     loss = "" if known.loss is None else f", mean loss before it {known.loss:.4g}"
     print(f"{known.heuristic}, version {known.version}: made of {known.updates:,} updates{loss}")
-    from quorank.cli.tune_display import show_weights
-
-    show_weights(dict(known.weights), shipped)
+    _show_weights(dict(known.weights), shipped)
 
 
-def _progress() -> Callable[[int, int], None]:
-    """A line every few seconds on stderr. Time is counted from the first iteration: before it, code is compiled."""
-    from quorank.cli.display import LINE_SECONDS, compiling
+@app.command(name="import")
+def import_(
+    path: Annotated[
+        Path,
+        typer.Argument(help="places.sqlite, History, or the folder of a profile.", show_default=False),
+    ],
+    show: Annotated[
+        int, typer.Option(min=0, help="Also print so many of the best pages: the only way to see an address.")
+    ] = 0,
+    json: Json = False,
+) -> None:
+    """Read the history of Firefox or Chromium, and count what could be learned from it.
 
-    compiling()()
-    started = printed = 0.0
+    The file is only read, also while the browser runs. Nothing leaves this
+    machine, and only counts are printed.
+    """
+    from quorank.cli.display import print_rows
+    from quorank.tuning.histories.browser import extract_searches
+    from quorank.tuning.histories.profiles import read_history
 
-    def watch(done: int, iterations: int) -> None:
-        nonlocal started, printed
-        now = time.monotonic()
-        if done == 1:
-            started = printed = now
-        elif now - printed >= LINE_SECONDS / 2 and done < iterations:
-            printed = now
-            left = (now - started) / (done - 1) * (iterations - done)
-            print(f"tune: iteration {done}/{iterations}, {left:.0f} s left", file=sys.stderr, flush=True)
+    browser, history = read_history(path)
+    found = extract_searches(history)
+    figures: dict[str, Any] = {"browser": browser, **history.counts(), "searches": len(found.chosen)}
+    figures["update"] = _update(found)
+    if show:
+        figures["best"] = _best(history, show)
+    if json:
+        print(json_.dumps(figures))
+        return
+    types = ", ".join(f"{name} {count:,}" for name, count in figures["types"].items())
+    update = figures["update"]
+    print_rows(
+        ("pages", f"{figures['pages']:,}", f"{figures['bookmarked']:,} of them bookmarked ({browser})"),
+        ("visits", f"{figures['visits']:,}", f"within {figures['span_days']:,.1f} days; {types or 'none'}"),
+        ("left out", f"{figures['skipped']:,}", "visits of an unknown kind, or to no page"),
+        (
+            "searches",
+            f"{figures['searches']:,}",
+            "that can be learned from: a known page was typed, others matched",
+        ),
+        (
+            "an update",
+            f"{update['gradient_bytes']} bytes",
+            f"a gradient of {update['weights']} weights; {update['sign_bytes']} bytes as signs"
+            + ("" if update["norm"] is None else f"; length of the last one {update['norm']:.4g}"),
+        ),
+    )
+    for row in figures.get("best", []):
+        print(f"{row['frecency']:>10.1f}  {row['url']}")
 
-    return watch
 
+def _summary(tuning: Tuning, history: TuningHistory) -> dict[str, Any]:
+    """Return the figures of a simulated tuning, as --json prints them."""
+    from quorank.tuning.coordinator import ENVELOPE
 
-def summary(tuning: Tuning, course: Course) -> dict[str, Any]:
-    """The figures of a simulated tuning."""
-    from quorank.tuning.simulation import bytes_per_message
-
-    weights = len(course.truth)
-    heuristic = course.world.heuristic
+    weights = len(history.truth)
+    heuristic = history.scenario.heuristic
     return {
         "heuristic": heuristic.name,
-        "rank_accuracy": course.accuracy[-1],
-        "true_rank_accuracy": course.true_accuracy,
-        "start_rank_accuracy": course.accuracy[0],
-        "worst_drop": course.worst_drop(),
-        "violations": course.violations,
-        "gradients_per_second": course.gradients / max(course.gradient_seconds, 1e-9),
-        "weights": heuristic.named(course.weights[-1]),
-        "true_weights": heuristic.named(course.truth),
-        "start_weights": heuristic.named(course.weights[0]),
-        "loss": course.loss[-1],
-        "true_loss": course.true_loss,
-        "start_loss": course.loss[0],
+        "rank_accuracy": history.accuracy[-1],
+        "true_rank_accuracy": history.true_accuracy,
+        "start_rank_accuracy": history.accuracy[0],
+        "worst_drop": history.worst_drop(),
+        "violations": history.violations,
+        "gradients_per_second": history.gradients / max(history.gradient_seconds, 1e-9),
+        "weights": heuristic.named(history.weights[-1]),
+        "true_weights": heuristic.named(history.truth),
+        "start_weights": heuristic.named(history.weights[0]),
+        "loss": history.loss[-1],
+        "true_loss": history.true_loss,
+        "start_loss": history.loss[0],
         "iterations": tuning.iterations,
-        "updates": sum(course.updates),
-        "hours": course.hours[-1],
+        "updates": sum(history.updates),
+        "hours": history.hours[-1],
         "bytes_per_update": tuning.release.size(weights),
-        "bytes_per_message": bytes_per_message(tuning.release, weights),
-        "late": course.receipt.late,
-        "duplicates": course.receipt.duplicate,
+        "bytes_per_message": ENVELOPE + tuning.release.size(weights),
+        "late": history.receipt.late,
+        "duplicates": history.receipt.duplicate,
         "loss_kind": tuning.loss,
-        "margin": course.margin,
+        "margin": history.margin,
         "sigma": tuning.sigma,
         "optimiser": str(tuning.optimiser),
         "closing": str(tuning.closing),
-        "release": str(tuning.release),
+        "release": _release_text(tuning.release),
         "traffic": str(tuning.traffic),
         "curve": {
-            "updates": course.updates,
-            "hours": course.hours,
-            "loss": course.loss,
-            "rank_accuracy": course.accuracy,
+            "updates": history.updates,
+            "hours": history.hours,
+            "loss": history.loss,
+            "rank_accuracy": history.accuracy,
         },
         "seed": tuning.seed,
     }
 
 
-def _optimiser(text: str) -> Any:
-    from quorank.tuning.optimisers import OPTIMISERS, SUITED
+def _optimiser(text: str) -> Server:
+    from quorank.tuning.coordinator import OPTIMISER_DEFAULTS, OPTIMISERS
 
-    if text in SUITED:
-        return SUITED[text]
+    if text in OPTIMISER_DEFAULTS:
+        return OPTIMISER_DEFAULTS[text]
     return OPTIMISERS.parse(text) if "(" in text else OPTIMISERS.read(text, "--optimiser")
 
 
 def _closing(kind: str, updates: int) -> Closing:
-    from quorank.tuning.closing import Count, Stable, Time
+    from quorank.tuning.closing import CLOSINGS, Stable
 
-    if kind == "time":
-        return Time()  # half an hour: the traffic brings so many updates in it
-    if kind == "count":
-        return Count(updates)
-    return Stable(least=min(Stable().least, updates), most=updates)
+    fields = {
+        "count": {"updates": updates},
+        "time": {},  # half an hour: the traffic brings so many updates in it
+        "stable": {"least": min(Stable.least, updates), "most": updates},
+    }
+    return CLOSINGS.read({"kind": kind, **fields[kind]}, "--close")
 
 
 def _release(kind: str, bits: int) -> Release:
     from quorank.tuning.releases import RELEASES
 
     return RELEASES.read({"kind": kind} | ({"bits": bits} if kind == "signs" else {}), "--release")
+
+
+def _release_text(release: Release) -> str:
+    """Return a release as --json prints it: `Gradient()`, `Signs(bits=2, zeros='abstain')`."""
+    fields = ", ".join(f"{name}={value!r}" for name, value in vars(release).items())
+    return f"{release.kind.capitalize()}({fields})"
+
+
+def _update(found: Suggestions) -> dict[str, Any]:
+    """Return the size of what would leave this machine for one search, and the length of the last gradient."""
+    import numpy as np
+
+    from quorank.tuning.heuristics.frecency import FRECENCY
+    from quorank.tuning.histories.people import SCENARIOS
+    from quorank.tuning.loss import gradients
+    from quorank.tuning.releases import GradientRelease, SignRelease
+    from quorank.tuning.searches import count_searches, slice_searches
+
+    weights = len(FRECENCY.weights)
+    norm = None
+    if count := count_searches(found):
+        last = slice_searches(found, count - 1, count)
+        slopes, _ = gradients(FRECENCY, FRECENCY.shipped, last, SCENARIOS["frecency"].margin)
+        norm = float(np.sqrt((slopes**2).sum()))
+    return {
+        "weights": weights,
+        "gradient_bytes": GradientRelease().size(weights),
+        "sign_bytes": SignRelease().size(weights),
+        "norm": norm,
+    }
+
+
+def _best(history: History, count: int) -> list[dict[str, Any]]:
+    """Return the pages with the highest frecency after the last visit."""
+    import numpy as np
+
+    from quorank.tuning.heuristics.frecency import FRECENCY
+    from quorank.tuning.histories.browser import suggestions_at
+
+    if not len(history.time):
+        return []
+    pages = np.flatnonzero(~history.hidden)
+    block = suggestions_at(history, pages, float(history.time[-1]) + 1.0)
+    scores = FRECENCY.score(FRECENCY.shipped[None, :], block)[0]
+    best = np.argsort(-scores, kind="stable")[:count]
+    return [{"url": history.urls[pages[i]], "frecency": float(scores[i])} for i in best]
+
+
+def _show_history(figures: dict[str, Any], history: TuningHistory) -> None:
+    """Print how a simulated tuning went, and its weights."""
+    from quorank.cli.display import compact, print_rows
+
+    share = figures["rank_accuracy"] / max(figures["true_rank_accuracy"], 1e-12)
+    rows = [
+        (
+            "rank accuracy",
+            f"{figures['rank_accuracy']:.4f}",
+            f"{share:.2%} of what the people's own weights reach",
+        ),
+        (
+            "at the start",
+            f"{figures['start_rank_accuracy']:.4f}",
+            f"people's own: {figures['true_rank_accuracy']:.4f}",
+        ),
+        (
+            "worst drop",
+            f"{figures['worst_drop']:.2%}",
+            "of the first version's rank accuracy, at any iteration",
+        ),
+        ("violations", str(figures["violations"]), "of bounds, orders and steps"),
+        (
+            "loss",
+            f"{figures['loss']:.4g}",
+            f"from {figures['start_loss']:.4g}; {figures['loss_kind']}, margin {figures['margin']:g}",
+        ),
+        (
+            "updates",
+            f"{figures['updates']:,}",
+            f"{figures['bytes_per_update']} bytes each, in {figures['iterations']} iterations, {figures['hours']:.1f} h",
+        ),
+        *(
+            [("dropped", f"{late + twice:,}", f"{late:,} late, {twice:,} duplicate")]
+            if (late := figures["late"]) + (twice := figures["duplicates"])
+            else []
+        ),
+        ("speed", f"{compact(figures['gradients_per_second'])}/s", "client gradients"),
+    ]
+    print_rows(*rows)
+    print()
+    heuristic = history.scenario.heuristic
+    _show_weights(figures["weights"], heuristic.named(heuristic.shipped), figures["true_weights"])
+
+
+def _show_weights(
+    weights: dict[str, float], shipped: dict[str, float] | None, true: dict[str, float] | None = None
+) -> None:
+    """Print weights beside the shipped ones and the people's own."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("weight", box=None, pad_edge=False)
+    columns = {"tuned": weights, "shipped": shipped, "people's": true}
+    present = {name: values for name, values in columns.items() if values is not None}
+    for name in present:
+        table.add_column(name, justify="right")
+    for name in weights:
+        table.add_row(name, *(f"{values[name]:.4g}" for values in present.values()))
+    Console().print(table)

@@ -1,20 +1,26 @@
-"""`quorank tune study`: plan a study, put clients into arms, rehearse it on made-up people, analyse what came in."""
+"""`quorank tune study`: plan a study, assign clients to arms, rehearse it on simulated people, analyse its results."""
 
 from __future__ import annotations
 
 import json as json_
 import sys
-from dataclasses import replace
+import time
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from quorank.errors import BadInput, require
+from quorank.errors import BadInput, require, require_range
 
 if TYPE_CHECKING:
+    from quorank.arrays import Doubles
     from quorank.tuning.histories.people import People
-    from quorank.tuning.studies.arms import Study
+    from quorank.tuning.studies.analysis import Analysis
+    from quorank.tuning.studies.power import Plan
+    from quorank.tuning.studies.rehearsal import Rate, StudyRehearsal
+    from quorank.tuning.studies.study import Study
 
 app = typer.Typer(
     help="Studies: does the tuned heuristic help? Plan, assign, simulate, analyse.",
@@ -63,18 +69,13 @@ def plan(
     corrected for all pairs of arms in all metrics.
     """
     study, people = _study(file, effect, alpha, power)
-    from quorank.tuning.studies.power import plan as make_plan
+    from quorank.tuning.studies.power import plan_study
 
     means = _pilot(study, people, pilot, seed)
-    found = make_plan(study, means, seed=seed, simulations=simulations, shape=shape)
-    figures = {"study": study.name, **found.as_dict(), "pilot": str(pilot) if pilot else "made-up people"}
-    _save(out, figures)
-    if json:
-        print(json_.dumps(figures))
-        return
-    from quorank.cli.tune_study_display import show_plan
-
-    show_plan(study, found, figures["pilot"])
+    found = plan_study(study, means, seed=seed, simulations=simulations, shape=shape)
+    figures = {"study": study.name, **asdict(found), "pilot": str(pilot) if pilot else "made-up people"}
+    if not _saved_and_printed(figures, out, json):
+        _show_plan(study, found, figures["pilot"])
 
 
 @app.command()
@@ -95,8 +96,7 @@ def assign(
     """
     study, _ = _study(file)
     names = [*(clients or []), *(_ids(ids) if ids else [])]
-    if not names:
-        raise BadInput("no clients were given; name them, or give a file with --ids")
+    require(names, "option.missing", "no clients were given; name them, or give a file with --ids")
     arms = study.assign_all(names)
     counts = {arm: arms.count(arm) for arm in study.arms}
     if out is not None:
@@ -141,27 +141,26 @@ def simulate(
     effect asks for; the same people without it are the A/A study.
     """
     study, people = _study(file, effect, alpha, power)
-    require(repetitions >= 1, f"repetitions must be at least 1, got {repetitions}")
-    require(clients is None or clients >= 10, f"clients must be at least 10, got {clients}")
-    from quorank.cli.tune_study_display import progress_of
-    from quorank.tuning.studies import rehearsal
+    require_range("--repetitions", repetitions, least=1)
+    if clients is not None:
+        require_range("--clients", clients, least=10)
+    from quorank.tuning.studies.rehearsal import first_study, rehearse_study
+    from quorank.tuning.studies.study import write_collected
 
-    with progress_of("studies") as progress:
-        found = rehearsal.rehearse(
-            study, people, repetitions=repetitions, seed=seed, clients=clients, shape=shape, progress=progress
-        )
+    found = rehearse_study(
+        study,
+        people,
+        repetitions=repetitions,
+        seed=seed,
+        clients=clients,
+        shape=shape,
+        progress=progress_lines("studies:"),
+    )
     if results is not None:
-        from quorank.tuning.studies.collected import write_collected
-
-        write_collected(results, rehearsal.first_study(seed, study, people, found))
-    figures = {"study": study.name, **found.as_dict()}
-    _save(out, figures)
-    if json:
-        print(json_.dumps(figures))
-        return
-    from quorank.cli.tune_study_display import show_rehearsal
-
-    show_rehearsal(study, found)
+        write_collected(results, first_study(seed, study, people, found))
+    figures = {"study": study.name, **asdict(found)}
+    if not _saved_and_printed(figures, out, json):
+        _show_rehearsal(study, found)
 
 
 @app.command()
@@ -178,45 +177,38 @@ def analyse(
 ) -> None:
     """Compare all arms: Mann-Whitney U over clients, Bonferroni, effect sizes."""
     study, _ = _study(file)
-    from quorank.tuning.studies.analysis import analyse as compare
-    from quorank.tuning.studies.collected import read_collected
+    from quorank.tuning.studies.analysis import analyse as analyse_study
+    from quorank.tuning.studies.study import read_collected
 
-    found = compare(study, read_collected(results, study))
-    figures = found.as_dict()
-    _save(out, figures)
-    if json:
-        print(json_.dumps(figures))
-        return
-    from quorank.cli.tune_study_display import show_analysis
-
-    show_analysis(study, found)
+    found = analyse_study(study, read_collected(results, study))
+    if not _saved_and_printed(found.as_dict(), out, json):
+        _show_analysis(study, found)
 
 
 def _study(
     file: Path | None, effect: float | None = None, alpha: float | None = None, power: float | None = None
 ) -> tuple[Study, People]:
-    """The study and its people, from a file or the defaults, with what the command line changes."""
+    """Return the study and its people, from a file or the defaults, with what the command line changes."""
     from quorank.tuning.histories.people import People, read_people
-    from quorank.tuning.studies.arms import Study, read_study
+    from quorank.tuning.studies.study import Study, read_study
 
-    study, people = (Study(), People()) if file is None else (None, None)
-    if study is None or people is None:
-        assert file is not None
+    if file is None:
+        study, people = Study(), People()
+    else:
         study, table = read_study(file)
         people = read_people(table, f"{file}: people")
     given: dict[str, Any] = {"effect": effect, "alpha": alpha, "power": power}
     return replace(study, **{name: value for name, value in given.items() if value is not None}), people
 
 
-def _pilot(study: Study, people: People, file: Path | None, seed: int) -> Any:
+def _pilot(study: Study, people: People, file: Path | None, seed: int) -> Doubles:
+    """Return the means (clients,) of a pilot, from a file or of simulated people."""
     from quorank.tuning.studies.analysis import client_means
+    from quorank.tuning.studies.rehearsal import pilot_means
+    from quorank.tuning.studies.study import read_pilot
 
     if file is None:
-        from quorank.tuning.studies.rehearsal import pilot
-
-        return pilot(seed, people, study.metric)
-    from quorank.tuning.studies.collected import read_pilot
-
+        return pilot_means(seed, people, study.metric)
     return client_means(read_pilot(file), study.metric)
 
 
@@ -224,12 +216,125 @@ def _ids(file: Path) -> list[str]:
     try:
         text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{file}: cannot be read as a list of clients ({error})") from None
+        raise BadInput(
+            "file.unreadable", f"cannot be read as a list of clients ({error})", str(file)
+        ) from None
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
-def _save(out: Path | None, figures: dict[str, Any]) -> None:
+def _saved_and_printed(figures: dict[str, Any], out: Path | None, json: bool) -> bool:
+    """Write the figures where --out says, print them for --json; return whether they were printed."""
     if out is not None:
         from quorank.files import write_whole
 
         write_whole(out, json_.dumps(figures, indent=2) + "\n")
+    if json:
+        print(json_.dumps(figures))
+    return json
+
+
+def _show_plan(study: Study, found: Plan, pilot: object) -> None:
+    """Print the clients of each arm."""
+    from quorank.cli.display import print_rows
+
+    print_rows(
+        ("clients", f"{found.clients:,}", f"in all, to find {found.metric} lower by {found.effect:g}"),
+        *(("", f"{count:,}", f"{arm}, {study.arms[arm]:.0%}") for arm, count in found.arms.items()),
+        (
+            "power",
+            f"{found.achieved:.1%}",
+            f"of {found.simulations:,} simulated studies ({found.achieved_low:.1%} to {found.achieved_high:.1%})",
+        ),
+        ("alpha", f"{found.alpha:.4g}", f"{study.alpha:g} over {study.comparisons} comparisons (Bonferroni)"),
+        (
+            "pilot",
+            f"{found.pilot_mean:.3f}",
+            f"{found.metric}, standard deviation {found.pilot_deviation:.3f} between {found.pilot_clients:,} clients "
+            f"({pilot})",
+        ),
+    )
+
+
+def _show_rehearsal(study: Study, found: StudyRehearsal) -> None:
+    """Print how often studies found a true effect, and one that is not there."""
+    from quorank.cli.display import print_rows
+
+    def row(name: str, rate: Rate, about: str) -> tuple[str, str, str]:
+        return name, f"{rate.rate:.1%}", f"{about} (95 % interval {rate.low:.1%} to {rate.high:.1%})"
+
+    planned = found.plan
+    print_rows(
+        (
+            "planned",
+            f"{planned.clients:,}",
+            f"clients, for {planned.achieved:.1%} power at α = {planned.alpha:.4g}",
+        ),
+        ("held", f"{found.repetitions:,}", f"studies with {found.clients:,} clients each"),
+        (
+            "true effect",
+            f"{found.true_effect:+.3f}",
+            f"± {found.true_effect_error:.3f} {study.metric}, mean over people",
+        ),
+        row("effect", found.found, "of studies found it, after correction"),
+        row("no effect", found.false_nominal, f"of A/A studies had p < {study.alpha:g}, without correction"),
+        row("", found.false_any, "of A/A studies found anything, after correction"),
+        row("", found.false_pooled, f"of A/A studies had p < {study.alpha:g} with searches pooled: wrong"),
+    )
+
+
+def _show_analysis(study: Study, found: Analysis) -> None:
+    """Print every arm, then every comparison."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    arms = Table(box=None, pad_edge=False)
+    for column in ("arm", "clients", "searches", *(f"mean {metric}" for metric in study.metrics)):
+        arms.add_column(column, justify="left" if column == "arm" else "right")
+    for name, arm in found.arms.items():
+        means = (f"{arm.mean[m]:.4f} ± {arm.deviation[m] / arm.clients**0.5:.4f}" for m in study.metrics)
+        arms.add_row(name, f"{arm.clients:,}", f"{arm.searches:,}", *means)
+    console.print(arms)
+    console.print("means over clients, ± standard error\n", style="dim")
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    for column in ("comparison", "shift", "interval", "rank r", "corrected p", ""):
+        table.add_column(column, justify="left" if column == "comparison" else "right")
+    for c in found.comparisons:
+        table.add_row(
+            f"{c.metric}: {c.arm}\n  against {c.baseline}",
+            f"{c.shift:+.3f}",
+            f"{c.shift_low:+.3f} to {c.shift_high:+.3f}",
+            f"{c.rank_biserial:+.3f}",
+            f"{c.corrected_p:.3g}",
+            "found" if c.significant else "",
+        )
+    console.print(table)
+    console.print(
+        f"Hodges-Lehmann shift and Mann-Whitney U between clients; {study.comparisons} comparisons share "
+        f"α = {study.alpha:g}",
+        style="dim",
+    )
+
+
+def progress_lines(title: str) -> Callable[[int, int], None]:
+    """Return progress(done, total) that prints a line every few seconds on stderr, with the time that is left.
+
+    Time is counted from the first call: before it, code is compiled.
+    """
+    from quorank.cli.display import LINE_SECONDS, compiling
+
+    compiling()()
+    started = printed = 0.0
+    first = 0
+
+    def progress(done: int, total: int) -> None:
+        nonlocal started, printed, first
+        now = time.monotonic()
+        if not started:
+            started, printed, first = now, now, done
+        elif now - printed >= LINE_SECONDS / 2 and done < total:
+            printed = now
+            left = (now - started) / (done - first) * (total - done)
+            print(f"{title} {done}/{total}, {left:.0f} s left", file=sys.stderr, flush=True)
+
+    return progress

@@ -1,7 +1,7 @@
-"""When an iteration closes: after a count, after a time, or when more updates would change little.
+"""Rules that close an iteration: after a count, after a time, or when more updates would change little.
 
 Hartmann et al. 2019 closed every 30 minutes (§5.5) and found that too simple (§6.4): few people are awake at night, and
-far from the optimum a small sample already knows the direction. They propose to look at the variance of what came in;
+far from the optimum a small sample already gives the direction. They propose to use the variance of the updates;
 `Stable` does that with running sums, weight by weight.
 """
 
@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from quorank.arrays import Booleans, Doubles
-from quorank.errors import require
+from quorank.errors import require, require_range
 from quorank.parts import Family
 
 
@@ -22,21 +22,22 @@ from quorank.parts import Family
 class Estimate:
     """Running sums of an iteration: all that is kept of its updates. Slopes are counted per declared step.
 
-    A weight that could not be decided brings sums of earlier iterations along, see `left`.
+    A weight that could not be decided brings sums of earlier iterations along, see `carry_over`.
     """
 
     count: int  # updates of this iteration
-    seen: Doubles  # updates behind the sums of each weight
-    total: Doubles  # Σ u
-    squares: Doubles  # Σ u²
+    seen: Doubles  # (weights,): updates behind the sums of each weight
+    total: Doubles  # (weights,): Σ u
+    squares: Doubles  # (weights,): Σ u²
     loss: float  # Σ of the reported losses, of this iteration
 
     @classmethod
     def empty(cls, weights: int) -> Estimate:
+        """Return the sums of no updates."""
         return cls(0, np.zeros(weights), np.zeros(weights), np.zeros(weights), 0.0)
 
     def add(self, values: Doubles, losses: Doubles) -> Estimate:
-        """With the rows of `values` counted in."""
+        """Return the sums with the updates `values` (updates, weights) and their `losses` (updates,) added."""
         return Estimate(
             self.count + len(values),
             self.seen + len(values),
@@ -46,19 +47,20 @@ class Estimate:
         )
 
     def mean(self) -> Doubles:
+        """Return the mean of each coordinate (weights,)."""
         return np.asarray(self.total / np.maximum(self.seen, 1e-300), dtype=np.float64)
 
     def standard_error(self) -> Doubles:
-        """Of the mean of each coordinate: s/√n. Unknown, so infinite, for fewer than two updates."""
+        """Return s/√n, the standard error of each mean (weights,); infinite for fewer than two updates."""
         n = np.maximum(self.seen, 1.5)
         variance = (self.squares - self.total * self.total / n) / (n - 1.0)
         return np.where(self.seen < 2.0, math.inf, np.sqrt(np.maximum(variance, 0.0) / n))
 
-    def left(self, undecided: Booleans, keep: float) -> Estimate:
-        """What the next iteration begins with: the share `keep` of the sums of weights that are undecided.
+    def carry_over(self, undecided: Booleans, keep: float) -> Estimate:
+        """Return what the next iteration begins with: the share `keep` of the sums of undecided weights.
 
-        Sums that were kept t times count keepᵗ. The error of such a mean is at most s/√(Σ of those shares), which
-        `standard_error` says of it: kept sums never make a sign look more certain than it is.
+        Sums that were kept t times count keepᵗ. The error of such a mean is at most s/√(Σ of those shares), which is
+        what `standard_error` gives: kept sums never make a sign look more certain than it is.
         """
         share = np.where(undecided, keep, 0.0)
         return Estimate(0, share * self.seen, share * self.total, share * self.squares, 0.0)
@@ -66,22 +68,28 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Count:
-    """After so many updates."""
+    """Closing after a number of updates."""
 
     kind: ClassVar[str] = "count"
+    least_seconds: ClassVar[float] = 0.0
 
     updates: int = 400
 
     def __post_init__(self) -> None:
-        require(self.updates >= 1, f"updates must be at least 1, got {self.updates}")
+        require_range("updates", self.updates, least=1)
 
     def closes(self, estimate: Estimate, seconds: float) -> bool:
+        """Return whether an iteration that has lasted `seconds` closes."""
         return estimate.count >= self.updates
+
+    def missing_updates(self, estimate: Estimate) -> int | None:
+        """Return how many more updates close the iteration; None where a count alone does not decide."""
+        return self.updates - estimate.count
 
 
 @dataclass(frozen=True)
 class Time:
-    """After so many seconds, as published; not before the first update, since nothing could be learned."""
+    """Closing after a number of seconds, as published; not before `least` updates, since nothing could be learned."""
 
     kind: ClassVar[str] = "time"
 
@@ -89,40 +97,60 @@ class Time:
     least: int = 1
 
     def __post_init__(self) -> None:
-        require(0.0 < self.seconds < math.inf, f"seconds must be above 0, got {self.seconds}")
-        require(self.least >= 1, f"least must be at least 1, got {self.least}")
+        require_range("seconds", self.seconds, above=0.0)
+        require_range("least", self.least, least=1)
+
+    @property
+    def least_seconds(self) -> float:
+        """Seconds before which no iteration closes."""
+        return self.seconds
 
     def closes(self, estimate: Estimate, seconds: float) -> bool:
+        """Return whether an iteration that has lasted `seconds` closes."""
         return seconds >= self.seconds and estimate.count >= self.least
+
+    def missing_updates(self, estimate: Estimate) -> int | None:
+        """Return None: a count alone does not decide."""
+        return None
 
 
 @dataclass(frozen=True)
 class Stable:
-    """As soon as the sign of some weight's slope is known, |mean| ≥ known · (its standard error), or `most` are in.
+    """Closing as soon as the sign of one weight's slope is known, |mean| ≥ known · (its standard error), or at `most`.
 
     Only one weight need be known: those that are not sit the iteration out and take their sums along (`keep` of the
-    protocol), so each weight waits for as many updates as its own slope needs. Far from the optimum iterations are as
-    short as `least`; near to it weights move seldom, each on the evidence of many iterations. The sums are looked at
-    again and again, so `known` is no level of significance: a sign is wrong more often than a single look would say.
+    coordinator), so each weight waits for as many updates as its own slope needs. Far from the optimum iterations are as
+    short as `least`; near to it weights move seldom, each on the evidence of many iterations. The sums are tested
+    after every message, so `known` is no level of significance: a sign is wrong more often than a single test would say.
     """
 
     kind: ClassVar[str] = "stable"
+    least_seconds: ClassVar[float] = 0.0
 
     known: float = 1.5  # standard errors
     least: int = 50
     most: int = 400
 
     def __post_init__(self) -> None:
-        require(0.0 < self.known < math.inf, f"known must be above 0, got {self.known}")
-        require(2 <= self.least <= self.most, f"expected 2 ≤ least ≤ most, got {self.least} and {self.most}")
+        require_range("known", self.known, above=0.0)
+        require(
+            2 <= self.least <= self.most,
+            "value.out-of-range",
+            f"expected 2 ≤ least ≤ most, got {self.least} and {self.most}",
+        )
 
     def closes(self, estimate: Estimate, seconds: float) -> bool:
+        """Return whether an iteration that has lasted `seconds` closes."""
         if estimate.count < self.least:
             return False
-        return estimate.count >= self.most or bool(self.settled(estimate).any())
+        return estimate.count >= self.most or bool(self.known_signs(estimate).any())
 
-    def settled(self, estimate: Estimate) -> Booleans:
-        """Which weights have a slope of known sign; one that no update speaks of has none."""
+    def missing_updates(self, estimate: Estimate) -> int | None:
+        """Return None: a count alone does not decide."""
+        return None
+
+    def known_signs(self, estimate: Estimate) -> Booleans:
+        """Return which weights (weights,) have a slope of known sign; one without any slope has none."""
         size = np.abs(estimate.mean())
         return np.asarray((size > 0.0) & (size >= self.known * estimate.standard_error()), dtype=np.bool_)
 

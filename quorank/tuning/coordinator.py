@@ -1,9 +1,12 @@
-"""The coordinator of a tuning: updates come in, an iteration closes, a new version of the weights goes out.
+"""Coordinator of a tuning: updates come in, an iteration closes, a new version of the weights goes out.
 
 Hartmann et al. 2019, §5.5, with the changes that §6.4 asks for. A client fetches the model, computes one update per
 search, and sends it with the version it was made for, a pseudonym that is good for this version only, and the number
 of the search under that version. The coordinator adds it to running sums and forgets it; of who sent what it keeps the
 pseudonyms and numbers of the versions that may still count, to refuse duplicates.
+
+The optimisers are those of a federation's server, on weights counted in their declared steps: one number serves weights
+of any size, and Rprop's `most` = 1 is the largest change that the constraints allow.
 """
 
 from __future__ import annotations
@@ -16,19 +19,30 @@ from typing import NamedTuple
 import numpy as np
 
 from quorank.arrays import Bytes, Doubles, Integers, Uint64s
-from quorank.errors import require
-from quorank.federation.servers import Memory
+from quorank.errors import require, require_range
+from quorank.federation.servers import Adam, Add, Memory, Momentum, Rprop, Server
+from quorank.parts import Family
 from quorank.tuning.closing import Closing, Count, Estimate
 from quorank.tuning.heuristics.constraints import project
 from quorank.tuning.heuristics.heuristic import Heuristic
 from quorank.tuning.models import Model, check_model
-from quorank.tuning.optimisers import Optimiser, Rprop
-from quorank.tuning.releases import Gradient, Release
+from quorank.tuning.releases import GradientRelease, Release
+
+OPTIMISERS: Family[Server] = Family(
+    "server optimiser", Rprop, Add, Momentum, Adam, base=Server, word="server"
+)
+OPTIMISER_DEFAULTS: dict[str, Server] = {
+    "rprop": Rprop(),
+    "adam": Adam(step=0.3),
+    "momentum": Momentum(step=4.0),
+    "add": Add(step=40.0),
+}
+"""Optimisers that a bare word stands for: their steps suit the slopes of the relative loss, per declared step."""
 
 ENVELOPE = 4 + 8 + 4 + 4
 """Bytes that go with every update: version, pseudonym, number, loss."""
 
-KEPT = ("kept.seen", "kept.total", "kept.squares")
+KEPT_SUMS = ("kept.seen", "kept.total", "kept.squares")
 """Names under which a version's file holds the sums that undecided weights take along."""
 
 
@@ -43,7 +57,7 @@ class Updates(NamedTuple):
 
 
 class Receipt(NamedTuple):
-    """What became of updates: every one is in exactly one of these."""
+    """Numbers of updates by what became of them: every update is in exactly one."""
 
     counted: int  # also late ones that still count
     late: int  # made for a version that no longer counts
@@ -52,66 +66,69 @@ class Receipt(NamedTuple):
 
 
 def pseudonym(secret: bytes, version: int) -> int:
-    """64 bits by which one version knows a client, and no other version does; `secret` never leaves the client."""
-    require(16 <= len(secret) <= 64, f"a secret must have 16 to 64 bytes, got {len(secret)}")
+    """Return 64 bits that identify a client under one version and no other; `secret` never leaves the client."""
+    require(
+        16 <= len(secret) <= 64,
+        "secret.wrong-size",
+        f"a secret must have 16 to 64 bytes, got {len(secret)}",
+    )
     return int.from_bytes(
         hashlib.blake2b(str(version).encode(), key=secret, digest_size=8).digest(), "little"
     )
 
 
 @dataclass(frozen=True)
-class Protocol:
-    """The rules of a tuning."""
+class TuningCoordinator:
+    """Rules of a tuning, as pure steps on an explicit state: start or resume, receive, closes, advance."""
 
     heuristic: Heuristic
-    optimiser: Optimiser = field(default_factory=Rprop)
+    optimiser: Server = field(default_factory=Rprop)
     closing: Closing = field(default_factory=Count)
-    release: Release = field(default_factory=Gradient)
-    sure: float | None = (
-        None  # standard errors from 0 at which a weight moves, see `threshold`; 0: always, as published
-    )
+    release: Release = field(default_factory=GradientRelease)
+    sure: float | None = None  # standard errors from 0 at which a weight moves, see `threshold`
     keep: float = 0.9  # share of its sums that a coordinate which sat out takes into the next iteration
     late: int = 0  # updates for a version so many iterations old still count, as if made for the current one
     per_client: int = 1000  # updates that count of one client and version
 
     def __post_init__(self) -> None:
-        require(
-            self.sure is None or 0.0 <= self.sure < np.inf,
-            f"sure must be at least 0 standard errors, got {self.sure}",
-        )
-        require(0.0 <= self.keep < 1.0, f"keep must be a share below 1, got {self.keep}")
-        require(self.late >= 0, f"late must be 0 or more versions, got {self.late}")
-        require(self.per_client >= 1, f"per_client must be at least 1, got {self.per_client}")
+        if self.sure is not None:
+            require_range("sure", self.sure, least=0.0)
+        require_range("keep", self.keep, least=0.0, below=1.0)
+        require_range("late", self.late, least=0)
+        require_range("per_client", self.per_client, least=1)
 
     @property
     def threshold(self) -> float:
         """`sure`; by default so that of d weights whose slopes are all 0, two move by chance, and at least 1.
 
-        That is z with 1 − Φ(z) = 1/d: 1.22 standard errors for 9 weights, 1.69 for 22. More weights, more caution: what
-        moves by chance costs rank accuracy together.
+        That is z with 1 − Φ(z) = 1/d: 1.22 standard errors for 9 weights, 1.69 for 22. More weights, more caution:
+        moves by chance cost rank accuracy together. 0 moves every weight always, as published.
         """
         if self.sure is not None:
             return self.sure
         return max(1.0, NormalDist().inv_cdf(1.0 - 1.0 / max(2, len(self.heuristic.weights))))
 
-    def start(self, weights: Doubles | None = None, now: float = 0.0) -> State:
-        """Version 0: the shipped weights, or others that are allowed."""
+    def start(self, weights: Doubles | None = None, now: float = 0.0) -> TuningState:
+        """Return the state of version 0: the shipped weights, or others that are allowed."""
         first = self.heuristic.shipped if weights is None else weights
         model = Model(self.heuristic.name, 0, self.heuristic.named(first), optimiser=str(self.optimiser))
         return self.resume(model, now)
 
-    def resume(self, model: Model, now: float = 0.0) -> State:
-        """Go on from a version; the updates of its unfinished iteration are asked for again."""
-        check_model(model, self.heuristic, f"version {model.version}")
+    def resume(self, model: Model, now: float = 0.0) -> TuningState:
+        """Return the state of a version; the updates of its unfinished iteration are lost."""
+        where = f"version {model.version}"
+        check_model(model, self.heuristic, where)
         weights = self.heuristic.vector(model.weights)
         memory = {name: np.array(values) for name, values in model.memory.items()}
-        kept = [memory.pop(name, np.zeros(len(weights))) for name in KEPT]
+        kept = [memory.pop(name, np.zeros(len(weights))) for name in KEPT_SUMS]
         require(
             not memory or model.optimiser == str(self.optimiser),
-            f"version {model.version} was made by {model.optimiser}, this protocol has {self.optimiser}; "
+            "weights.other-optimiser",
+            f"was made by {model.optimiser}, this coordinator has {self.optimiser}; "
             "go on with that optimiser, or start anew from its weights",
+            where,
         )
-        return State(
+        return TuningState(
             model.version,
             weights,
             memory or self.optimiser.start(len(weights)),
@@ -120,8 +137,8 @@ class Protocol:
             {model.version: set()},
         )
 
-    def receive(self, state: State, updates: Updates) -> tuple[State, Receipt]:
-        """Count what may be counted. `state` is replaced, and its record of senders goes on in the new one."""
+    def receive(self, state: TuningState, updates: Updates) -> tuple[TuningState, Receipt]:
+        """Add the updates that count. `state` is replaced, and its record of senders goes on in the new one."""
         size = len(state.weights)
         values = self.release.unpack(updates.payload, size)
         finite = np.isfinite(values).all(axis=1) & np.isfinite(updates.loss)
@@ -148,18 +165,19 @@ class Protocol:
         estimate = state.estimate.add(counted, updates.loss[keep])
         return replace(state, estimate=estimate), Receipt(int(keep.sum()), late, duplicate, refused)
 
-    def closes(self, state: State, now: float) -> bool:
-        """Is it time for a new version?"""
+    def closes(self, state: TuningState, now: float) -> bool:
+        """Return whether the iteration closes."""
         return self.closing.closes(state.estimate, now - state.since)
 
-    def advance(self, state: State, now: float) -> tuple[State, Model]:
+    def advance(self, state: TuningState, now: float) -> tuple[TuningState, Model]:
         """Close the iteration: the optimiser's step in units of the declared steps, projected onto the constraints.
 
-        A coordinate that is not known sits the iteration out: its weight and the optimiser's memory of it stay, and it
-        takes what is known of it along, so that each weight waits for as many updates as its slope needs.
+        A coordinate whose sign is not known sits the iteration out: its weight and the optimiser's memory of it stay,
+        and it keeps a share of its sums, so that each weight waits for as many updates as its slope needs.
         """
         require(
             state.estimate.count > 0,
+            "tuning.no-updates",
             f"iteration {state.version + 1} has no updates yet: nothing to learn from",
         )
         estimate, unit = state.estimate, self.heuristic.steps(state.weights)
@@ -172,10 +190,10 @@ class Protocol:
             for name, values in memory.items()
         }
         version = state.version + 1
-        known = {v: senders for v, senders in state.senders.items() if version - v <= self.late}
-        left = estimate.left(unsure, self.keep)
-        after = State(version, weights, memory, left, now, known | {version: set()})
-        stored = memory | dict(zip(KEPT, (left.seen, left.total, left.squares), strict=True))
+        counting = {v: senders for v, senders in state.senders.items() if version - v <= self.late}
+        kept = estimate.carry_over(unsure, self.keep)
+        after = TuningState(version, weights, memory, kept, now, counting | {version: set()})
+        stored = memory | dict(zip(KEPT_SUMS, (kept.seen, kept.total, kept.squares), strict=True))
         model = Model(
             self.heuristic.name,
             version,
@@ -189,8 +207,8 @@ class Protocol:
 
 
 @dataclass(frozen=True)
-class State:
-    """Where a tuning stands. Explicit, and small: no update is in it."""
+class TuningState:
+    """State of a tuning between messages; it holds no update."""
 
     version: int
     weights: Doubles

@@ -1,9 +1,13 @@
-"""The pointwise SVM loss and the rank accuracy (Hartmann et al. 2019, §5.2 and their published simulation).
+"""Pointwise SVM loss, its gradient by finite differences, and rank accuracy (Hartmann et al. 2019, §5.2 and §5.4).
+
+A client computes one gradient per search. The score is evaluated at 2·d + 1 weight vectors in one pass: by the
+heuristic's own `probe` where it has one, else by its `score`. Many searches are computed together only because a
+simulation has many clients.
 
 Rank accuracy is the share of searches whose chosen item stands first. The published simulation counted a search as
 right when the item with the highest score had the highest true score, so that equal items did not count as errors.
 Choices here are noisy, so that items are equal by their scores: a chosen item that shares the first place with others
-counts as 1/(how many share it), what a fair coin among them would give.
+counts as 1/(how many share it), the expectation of a fair draw among them.
 """
 
 from __future__ import annotations
@@ -12,10 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from quorank.arrays import Doubles, Integers
+from quorank.arrays import Booleans, Doubles, Integers
 from quorank.compiled import kernel
+from quorank.errors import require_range
+from quorank.learning.finite_differences import differences, ends, places
 from quorank.tuning.heuristics.heuristic import Heuristic
-from quorank.tuning.searches import check_items, check_scores, count, parts
+from quorank.tuning.searches import check_items, check_scores, count_searches, search_blocks
 
 BLOCK = 256  # searches whose scores are held at once
 
@@ -33,24 +39,6 @@ def hinge_losses(scores: Doubles, offsets: Integers, chosen: Integers, margin: f
                 continue
             for k in range(m):
                 out[s, k] += max(0.0, scores[j, k] + margin - scores[i, k])
-
-
-@kernel
-def firsts(scores: Doubles, offsets: Integers, chosen: Integers) -> Doubles:
-    """For each search 1/(items in first place) if the chosen one is among them, else 0."""
-    out = np.zeros(len(chosen))
-    for s in range(len(chosen)):
-        mine = scores[offsets[s] + chosen[s]]
-        better = 0
-        equal = 0
-        for j in range(offsets[s], offsets[s + 1]):
-            if scores[j] > mine:
-                better += 1
-            elif scores[j] == mine:
-                equal += 1
-        if better == 0:
-            out[s] = 1.0 / equal
-    return out
 
 
 @kernel
@@ -83,10 +71,28 @@ def relative_losses(
                 out[s, k] += max(0.0, (scores[j, k] - scores[i, k]) * spread[k] + margin)
 
 
+@kernel
+def firsts(scores: Doubles, offsets: Integers, chosen: Integers) -> Doubles:
+    """Compute for each search 1/(items in first place) if the chosen one is among them, else 0."""
+    out = np.zeros(len(chosen))
+    for s in range(len(chosen)):
+        mine = scores[offsets[s] + chosen[s]]
+        better = 0
+        equal = 0
+        for j in range(offsets[s], offsets[s + 1]):
+            if scores[j] > mine:
+                better += 1
+            elif scores[j] == mine:
+                equal += 1
+        if better == 0:
+            out[s] = 1.0 / equal
+    return out
+
+
 def losses(scores: Doubles, items: Any, margin: float, relative: bool = False) -> Doubles:
-    """The loss (searches, m) of every search under the scores (m, items) of m weight vectors."""
+    """Compute the loss (searches, m) of every search from the scores (m, items) of m weight vectors."""
     by_item = np.ascontiguousarray(scores.T)
-    out = np.empty((count(items), by_item.shape[1]))
+    out = np.empty((count_searches(items), by_item.shape[1]))
     (relative_losses if relative else hinge_losses)(by_item, items.offsets, items.chosen, margin, out)
     return out
 
@@ -94,18 +100,50 @@ def losses(scores: Doubles, items: Any, margin: float, relative: bool = False) -
 def mean_loss_and_accuracy(
     heuristic: Heuristic, weights: Doubles, items: Any, margin: float, relative: bool = False
 ) -> tuple[float, float]:
-    """The mean loss and the rank accuracy of one weight vector over all searches."""
+    """Compute the mean loss and the rank accuracy of one weight vector over all searches."""
     check_items(items)
     loss = right = 0.0
     row = weights[None, :]
-    for block in parts(items, 16 * BLOCK):
+    for block in search_blocks(items, 16 * BLOCK):
         scores = heuristic.score(row, block)
         check_scores(scores, 1, block)
         loss += float(losses(scores, block, margin, relative).sum())
         right += float(firsts(np.ascontiguousarray(scores[0]), block.offsets, block.chosen).sum())
-    return loss / count(items), right / count(items)
+    return loss / count_searches(items), right / count_searches(items)
 
 
-def rank_accuracy(heuristic: Heuristic, weights: Doubles, items: Any) -> float:
-    """The share of searches whose chosen item stands first."""
-    return mean_loss_and_accuracy(heuristic, weights, items, 0.0)[1]
+def gradients(
+    heuristic: Heuristic, weights: Doubles, items: Any, margin: float, relative: bool = False
+) -> tuple[Doubles, Doubles]:
+    """Compute ∂E/∂w of every search (searches, weights), and its loss E (searches,)."""
+    require_range("margin", margin, least=0.0)
+    check_items(items)
+    below, above = ends(weights, heuristic.reach(weights), heuristic.lower, heuristic.upper)
+    rows = places(weights, below, above) if heuristic.probe is None else None
+    slopes = np.empty((count_searches(items), weights.size))
+    loss = np.empty(count_searches(items))
+    done = 0
+    for block in search_blocks(items, BLOCK):
+        if heuristic.probe is not None:
+            scores = heuristic.probe(weights, below, above, block)
+        else:
+            assert rows is not None
+            scores = heuristic.score(rows, block)
+        check_scores(scores, 2 * weights.size + 1, block)
+        each = losses(scores, block, margin, relative)
+        after = done + len(each)
+        slopes[done:after] = np.where(_best_here(each), 0.0, differences(each, below, above))
+        loss[done:after] = each[:, -1]
+        done = after
+    return slopes, loss
+
+
+def _best_here(each: Doubles) -> Booleans:
+    """Return (searches, weights): neither w − ε nor w + ε has a lower loss than w.
+
+    At such a kink 0 is a subgradient, and the central difference is not what should be followed: it points to the side
+    on which the loss rises more slowly, so a weight that is right would leave its place.
+    """
+    d = each.shape[1] // 2
+    here = each[:, -1:]
+    return np.asarray((each[:, :d] >= here) & (each[:, d : 2 * d] >= here), dtype=np.bool_)

@@ -1,8 +1,8 @@
-"""Versions of a model as files: what clients fetch, with a checksum, complete or not there at all.
+"""Files of weights: one version of a heuristic's weights as clients fetch it, with a checksum.
 
-A file is JSON. `checksum` is the SHA-256 of everything else in it, written without spaces and with sorted keys, so that
-a client in any language can verify it. The optimiser's memory stands in the file too: a coordinator that was stopped
-goes on from the newest version.
+A file is JSON, written whole or not at all. `checksum` is the SHA-256 of everything else in it, written without spaces
+and with sorted keys, so that a client in any language can verify it. The optimiser's memory stands in the file too: a
+coordinator that was stopped resumes from the newest version.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ class Model:
 
 
 def checksum(content: Mapping[str, Any]) -> str:
-    """SHA-256 of the content without its own `checksum`, in the one way of writing it."""
+    """Return the SHA-256 of the content without its own `checksum`, in canonical JSON."""
     rest = {key: value for key, value in content.items() if key != "checksum"}
     text = json.dumps(rest, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def file_name(version: int) -> str:
-    """Sorted by name is sorted by version."""
+def model_file_name(version: int) -> str:
+    """Return the name of a version's file; sorted by name is sorted by version."""
     return f"weights-{version:06d}.json"
 
 
 def write_model(model: Model, file: Path | str) -> Path:
-    """The file of a version."""
+    """Write the file of a version."""
     content: dict[str, Any] = {
         "format": FORMAT,
         "heuristic": model.heuristic,
@@ -63,19 +63,18 @@ def write_model(model: Model, file: Path | str) -> Path:
     return write_whole(file, json.dumps(content, indent=2) + "\n")
 
 
-def read_model(
-    file: Path | str, heuristic: Heuristic | None = None, *, newer_than: int | None = None
-) -> Model:
-    """A version, verified: its checksum, and with `heuristic` also its weights; `newer_than` refuses an older one."""
-    path = Path(file)
+def read_model(file: Path | str, heuristic: Heuristic | None = None) -> Model:
+    """Read a version and verify its checksum; with `heuristic`, also its weights."""
+    where = str(file)
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(Path(file).read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise BadInput(f"{path}: no such file; expected the weights of a heuristic") from None
+        raise BadInput("file.missing", "no such file; expected the weights of a heuristic", where) from None
     except (OSError, ValueError, RecursionError) as error:
-        raise BadInput(f"{path}: not a file of weights ({error})") from None
+        raise BadInput("weights.wrong-format", f"not a file of weights ({error})", where) from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise BadInput(f'{path}: not a file of weights; expected "format": "{FORMAT}"')
+        wrong = f'not a file of weights; expected "format": "{FORMAT}"'
+        raise BadInput("weights.wrong-format", wrong, where)
     try:
         good = content.get("checksum") == checksum(content)
         model = Model(
@@ -88,32 +87,25 @@ def read_model(
             {str(name): [float(v) for v in values] for name, values in content["memory"].items()},
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise BadInput(f"{path}: damaged file of weights ({type(error).__name__}: {error})") from None
-    require(good, f"{path}: damaged file of weights: its checksum does not match; fetch it again")
-    if newer_than is not None:
-        require(
-            model.version > newer_than,
-            f"{path}: version {model.version} is not newer than version {newer_than}, which is in use",
-        )
+        damage = f"damaged file of weights ({type(error).__name__}: {error})"
+        raise BadInput("file.damaged", damage, where) from None
+    damage = "damaged file of weights: its checksum does not match; fetch it again"
+    require(good, "file.damaged", damage, where)
     if heuristic is not None:
-        check_model(model, heuristic, str(path))
+        check_model(model, heuristic, where)
     return model
 
 
 def check_model(model: Model, heuristic: Heuristic, where: str) -> None:
-    """The model is one of this heuristic, and keeps its constraints."""
+    """Raise BadInput unless the model belongs to this heuristic and satisfies its constraints."""
     require(
         model.heuristic == heuristic.name,
-        f"{where}: weights of the heuristic {model.heuristic!r}; expected those of {heuristic.name!r}",
+        "weights.other-heuristic",
+        f"weights of the heuristic {model.heuristic!r}; expected those of {heuristic.name!r}",
+        where,
     )
     broken = violations(heuristic, heuristic.vector(model.weights))
-    require(not broken, f"{where}: these weights are not allowed: {'; '.join(broken)}")
-
-
-def newest(folder: Path | str) -> Path | None:
-    """The file of the newest version in a folder, None if there is none."""
-    files = sorted(Path(folder).glob("weights-*.json"))
-    return files[-1] if files else None
+    require(not broken, "weights.not-allowed", f"these weights are not allowed: {'; '.join(broken)}", where)
 
 
 def _whole(value: object) -> int:

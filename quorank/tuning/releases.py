@@ -1,7 +1,7 @@
-"""What leaves a client after a search: its gradient, or the signs of it in one or two bits a weight.
+"""Releases of a gradient: what a client sends after a search (Hartmann et al. 2019, §5.3).
 
-Hartmann et al. 2019, end of §5.3: Rprop looks at signs alone, so a client may send a sign for each weight and the server
-takes the most common one. Two bits tell +, − and 0 apart; one bit cannot say 0, and a coin decides there.
+Rprop uses signs alone, so a client may send a sign for each weight, and the server takes the most common one. Two bits
+tell +, − and 0 apart; one bit cannot say 0, and a coin decides there.
 
 "The most common sign" is read as a vote among those who have one: a search in which a weight plays no role says nothing
 about it. Read literally (`zeros` = "vote") such searches outvote all others, and the weight of a rare kind of visit
@@ -21,35 +21,38 @@ from quorank.parts import Family
 
 
 @dataclass(frozen=True)
-class Gradient:
-    """All of it, as 32-bit numbers."""
+class GradientRelease:
+    """Release of the whole gradient as 32-bit numbers."""
 
     kind: ClassVar[str] = "gradient"
+    needs_coins: ClassVar[bool] = False
 
     def size(self, weights: int) -> int:
-        """Bytes of one update."""
+        """Return the bytes of one update."""
         return 4 * weights
 
     def pack(self, slopes: Doubles, coins: Booleans | None = None) -> Bytes:
+        """Return the payloads (updates, bytes) of the gradients (updates, weights), little-endian."""
         exact = np.ascontiguousarray(slopes, dtype="<f4")
         return exact.view(np.uint8).reshape(len(slopes), self.size(slopes.shape[1]))
 
     def unpack(self, payload: Bytes, weights: int) -> Doubles:
+        """Return the gradients (updates, weights) of payloads (updates, bytes)."""
         _check_size(payload, self.size(weights))
         return np.ascontiguousarray(payload).view("<f4").reshape(len(payload), weights).astype(np.float64)
 
     def per_step(self, values: Doubles, steps: Doubles) -> Doubles:
-        """The change of the loss over a declared step of each weight: comparable between weights of any unit."""
+        """Return the change of the loss over a declared step of each weight: comparable between weights of any unit."""
         return values * steps
 
     def direction(self, total: Doubles, squares: Doubles, seen: Doubles) -> Doubles:
-        """The mean gradient."""
+        """Return the mean gradient."""
         return np.asarray(total / np.maximum(seen, 1e-300), dtype=np.float64)
 
 
 @dataclass(frozen=True)
-class Signs:
-    """The sign of each coordinate; the server takes the majority."""
+class SignRelease:
+    """Release of the sign of each coordinate; the server takes the majority."""
 
     kind: ClassVar[str] = "signs"
 
@@ -57,27 +60,44 @@ class Signs:
     zeros: Literal["abstain", "vote"] = "abstain"
 
     def __post_init__(self) -> None:
-        require(self.bits in (1, 2), f"bits must be 1 or 2, got {self.bits}")
-        require(self.zeros in ("abstain", "vote"), f"zeros must be abstain or vote, got {self.zeros!r}")
+        require(self.bits in (1, 2), "value.out-of-range", f"must be 1 or 2, got {self.bits}", "bits")
+        require(
+            self.zeros in ("abstain", "vote"),
+            "value.out-of-range",
+            f"must be abstain or vote, got {self.zeros!r}",
+            "zeros",
+        )
+
+    @property
+    def needs_coins(self) -> bool:
+        """Whether `pack` needs a random bit for every slope of 0."""
+        return self.bits == 1
 
     def size(self, weights: int) -> int:
-        """Bytes of one update: 22 weights take 6 with two bits and 3 with one."""
+        """Return the bytes of one update: 22 weights take 6 with two bits and 3 with one."""
         return (self.bits * weights + 7) // 8
 
     def pack(self, slopes: Doubles, coins: Booleans | None = None) -> Bytes:
-        """Two bits: positive, negative. One bit: positive, where `coins` decide for zeros."""
+        """Return the payloads (updates, bytes) of the gradients (updates, weights).
+
+        Two bits: positive, negative. One bit: positive, where `coins` (updates, weights) decide for zeros.
+        """
         positive = slopes > 0.0
         if self.bits == 2:
             both = np.stack((positive, slopes < 0.0), axis=2)
             return np.packbits(both.reshape(len(slopes), -1), axis=1)
         if coins is None:
-            require(not bool((slopes == 0.0).any()), "one bit cannot say 0: a coin must decide there")
+            require(
+                not (slopes == 0.0).any(),
+                "release.coins-missing",
+                "one bit cannot say 0: a coin must decide there",
+            )
         else:
             positive = positive | ((slopes == 0.0) & coins)
         return np.packbits(positive, axis=1)
 
     def unpack(self, payload: Bytes, weights: int) -> Doubles:
-        """−1, 0 or 1 for each weight."""
+        """Return the signs (updates, weights), −1, 0 or 1, of payloads (updates, bytes)."""
         _check_size(payload, self.size(weights))
         bits = np.unpackbits(payload, axis=1, count=self.bits * weights).astype(np.float64)
         if self.bits == 1:
@@ -88,11 +108,11 @@ class Signs:
         return values
 
     def per_step(self, values: Doubles, steps: Doubles) -> Doubles:
-        """Signs have no unit."""
+        """Return the signs as they are: they have no unit."""
         return values
 
     def direction(self, total: Doubles, squares: Doubles, seen: Doubles) -> Doubles:
-        """The most common sign of each coordinate, from Σ signs and the number of those that are not 0."""
+        """Return the most common sign of each coordinate, from Σ signs and the number of those that are not 0."""
         positive, negative = (squares + total) / 2.0, (squares - total) / 2.0
         if self.zeros == "abstain":
             return np.sign(total)
@@ -103,9 +123,10 @@ class Signs:
 def _check_size(payload: Bytes, size: int) -> None:
     require(
         payload.ndim == 2 and payload.shape[1] == size and payload.dtype == np.uint8,
+        "update.wrong-size",
         f"an update must have {size} bytes, got an array of {payload.shape} {payload.dtype}",
     )
 
 
-Release = Gradient | Signs
-RELEASES: Family[Release] = Family("release", Gradient, Signs)
+Release = GradientRelease | SignRelease
+RELEASES: Family[Release] = Family("release", GradientRelease, SignRelease)

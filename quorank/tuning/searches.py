@@ -1,7 +1,7 @@
-"""Searches and what was suggested in them, in columns: what every heuristic's items have in common.
+"""Searches and the items shown in them, in columns: the format that every heuristic's items share.
 
-Items are a NamedTuple of columns. `offsets` says which items belong to which search, `chosen` which of them the person
-took (counted within the search); every other column has one entry, or one row, for each item.
+Items are a NamedTuple of columns. `offsets` (searches + 1,) says which items belong to which search, `chosen` (searches,)
+which of them the person took, counted within the search; every other column has one entry, or one row, per item.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from quorank.arrays import Doubles, Integers
-from quorank.errors import require
+from quorank.errors import BadInput, require
 
 Items = TypeVar("Items", bound=Any)
 
 
 class Listed(NamedTuple):
-    """Items of any type, for a score that is a plain function of one item."""
+    """Items of any Python type, for a score that is a plain function of one item."""
 
     offsets: Integers
     item: Sequence[Any]
@@ -26,18 +26,18 @@ class Listed(NamedTuple):
 
     @classmethod
     def of(cls, shown: Sequence[Sequence[Any]], chosen: Sequence[int]) -> Listed:
-        """From one list of items per search, and which of them the person took."""
+        """Return the items of one list per search, with the index of the item that was chosen from each."""
         offsets = np.cumsum([0, *map(len, shown)], dtype=np.int64)
         return cls(offsets, [item for block in shown for item in block], np.array(chosen, dtype=np.int64))
 
 
-def count(items: Any) -> int:
-    """The number of searches."""
+def count_searches(items: Any) -> int:
+    """Return the number of searches."""
     return len(items.offsets) - 1
 
 
-def part(items: Items, first: int, last: int) -> Items:
-    """Searches first … last − 1 alone."""
+def slice_searches(items: Items, first: int, last: int) -> Items:
+    """Return the searches first … last − 1."""
     low, high = int(items.offsets[first]), int(items.offsets[last])
     columns = {
         name: column[low:high]
@@ -50,35 +50,42 @@ def part(items: Items, first: int, last: int) -> Items:
     return made
 
 
-def parts(items: Items, size: int) -> Iterator[Items]:
-    """The searches in blocks of `size`, small enough for their scores to stay in the cache."""
-    total = count(items)
+def search_blocks(items: Items, size: int) -> Iterator[Items]:
+    """Yield the searches in blocks of `size`, small enough for their scores to stay in the cache."""
+    total = count_searches(items)
     for first in range(0, total, size):
-        yield part(items, first, min(first + size, total))
+        yield slice_searches(items, first, min(first + size, total))
 
 
 def check_items(items: Any) -> None:
-    """Every search has items, and the chosen one is among them."""
+    """Raise BadInput unless every search has a chosen item that is among its items."""
     lengths = np.diff(items.offsets)
     require(
         len(items.chosen) == len(lengths),
+        "searches.wrong-shape",
         f"{len(lengths)} searches need as many choices, got {len(items.chosen)}",
     )
     bad = np.flatnonzero((items.chosen < 0) | (items.chosen >= lengths))
     if bad.size:
         at = int(bad[0])
-        require(
-            False,
-            f"search {at}: item {int(items.chosen[at])} was chosen of {int(lengths[at])}; "
+        raise BadInput(
+            "searches.unknown-choice",
+            f"item {int(items.chosen[at])} was chosen of {int(lengths[at])}; "
             "expected the place of one of them, counted from 0",
+            f"search {at}",
         )
 
 
 def check_scores(scores: Doubles, vectors: int, items: Any) -> None:
-    """A score must answer for every weight vector and every item."""
+    """Raise BadInput unless the scores have shape (vectors, items) and are finite."""
     expected = (vectors, int(items.offsets[-1]))
     require(
         scores.shape == expected,
+        "score.wrong-shape",
         f"the score of {vectors} weight vectors and {expected[1]} items must have shape {expected}, got {scores.shape}",
     )
-    require(bool(np.isfinite(scores).all()), "the score returned a value that is not a finite number")
+    require(
+        np.isfinite(scores).all(),
+        "score.not-finite",
+        "the score returned a value that is not a finite number",
+    )

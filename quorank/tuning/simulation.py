@@ -1,93 +1,161 @@
-"""A whole tuning, simulated: people search, clients send updates, the coordinator makes versions.
+"""Simulation of a whole tuning: people search, clients send updates, the coordinator makes versions.
 
 Hartmann et al. 2019, §6.1. Every part is the one that a deployment uses; only the people are made up. Held-out searches
 measure each version: its mean loss, and its rank accuracy, the share of them whose chosen item stands first.
+
+Searches arrive evenly, or by day more than by night (figure 6): a Poisson process of a rate that depends on the hour.
+Gaps of a process of rate 1 are added up and carried over by the inverse of the cumulative rate.
 """
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from quorank.arrays import Doubles, Integers
 from quorank.draws import Purpose, uniforms
-from quorank.errors import require
-from quorank.tuning.closing import Closing, Count, Time
-from quorank.tuning.coordinator import ENVELOPE, Protocol, Receipt, State, Updates
-from quorank.tuning.differences import gradients
+from quorank.errors import require, require_range
+from quorank.federation.servers import Rprop, Server
+from quorank.parts import Family
+from quorank.tuning.closing import Closing, Count
+from quorank.tuning.coordinator import (
+    Receipt,
+    TuningCoordinator,
+    TuningState,
+    Updates,
+)
 from quorank.tuning.heuristics.constraints import random_weights, violations
 from quorank.tuning.histories.generated import SIGMA
-from quorank.tuning.histories.worlds import World, world
-from quorank.tuning.loss import losses, mean_loss_and_accuracy
+from quorank.tuning.histories.people import Scenario, find_scenario
+from quorank.tuning.loss import gradients, losses, mean_loss_and_accuracy
 from quorank.tuning.models import Model
-from quorank.tuning.optimisers import Optimiser, Rprop
-from quorank.tuning.releases import Gradient, Release
-from quorank.tuning.searches import part
-from quorank.tuning.traffic import Flat, Traffic, arrivals
+from quorank.tuning.releases import GradientRelease, Release
+from quorank.tuning.searches import slice_searches
 
+CLIENTS = 100_000
 HELD_OUT = 2**40  # number of the first held-out search: no client ever meets it
-GLANCE = 25  # updates between two looks at whether an iteration closes
+CHECK_EVERY = 25  # updates between two checks whether an iteration closes
+DAY = 86_400.0  # seconds
+_BLOCK = 4096  # arrival times drawn at once
+_GRID = 2881  # points of the cumulative rate of a day, every half minute
 
 Watch = Callable[[int, int], None]
 """watch(iterations done, iterations in all)."""
 
 
 @dataclass(frozen=True)
+class Flat:
+    """Constant rate of searches."""
+
+    kind: ClassVar[str] = "flat"
+
+    per_hour: float = 800.0  # searches of all clients together
+
+    def __post_init__(self) -> None:
+        require_range("per_hour", self.per_hour, above=0.0)
+
+    def rate(self, seconds: Doubles) -> Doubles:
+        """Return the searches per second at these times."""
+        return np.full_like(seconds, self.per_hour / 3600.0)
+
+
+@dataclass(frozen=True)
+class DayNight:
+    """rate(t) = mean · (1 + swing · cos(2π·(t − peak)/day)); the run begins at midnight."""
+
+    kind: ClassVar[str] = "day-night"
+
+    per_hour: float = 800.0  # on average over a day
+    swing: float = 0.9
+    peak: float = 15.0  # hour
+
+    def __post_init__(self) -> None:
+        require_range("per_hour", self.per_hour, above=0.0)
+        require_range("swing", self.swing, least=0.0, most=1.0)
+        require_range("peak", self.peak, least=0.0, most=24.0)
+
+    def rate(self, seconds: Doubles) -> Doubles:
+        """Return the searches per second at these times."""
+        wave = np.cos(2.0 * math.pi * (seconds - 3600.0 * self.peak) / DAY)
+        return np.asarray(self.per_hour / 3600.0 * (1.0 + self.swing * wave), dtype=np.float64)
+
+
+Traffic = Flat | DayNight
+TRAFFICS: Family[Traffic] = Family("traffic", Flat, DayNight)
+
+
+def arrival_times(traffic: Traffic, seed: int) -> Iterator[Doubles]:
+    """Yield the times of all searches, in seconds, in blocks without end."""
+    grid = np.linspace(0.0, DAY, _GRID)
+    rates = traffic.rate(grid)
+    cumulative = np.concatenate(([0.0], np.cumsum((rates[1:] + rates[:-1]) / 2.0 * np.diff(grid))))
+    daily = float(cumulative[-1])
+    before, block = 0.0, 0
+    while True:
+        gaps = -np.log1p(-uniforms(seed, Purpose.TRAFFIC, _BLOCK, round_=block))
+        passed = before + np.cumsum(gaps)
+        before, block = float(passed[-1]), block + 1
+        days = np.floor(passed / daily)
+        yield days * DAY + np.interp(passed - days * daily, cumulative, grid)
+
+
+@dataclass(frozen=True)
 class Tuning:
-    """What is simulated."""
+    """Settings of a simulated tuning: the heuristic, its people, and the parts of the coordinator."""
 
     heuristic: str = "frecency"
     start: Literal["random", "shipped"] = "shipped"
     people: Literal["shipped", "others"] = "shipped"  # whose weights the people follow
     iterations: int = 48
     loss: Literal["relative", "published"] = "relative"
-    margin: float | None = None  # δ or Δ; by default that of the world
+    margin: float | None = None  # δ or Δ; by default that of the scenario
     sigma: float = SIGMA  # of the noise on people's choices
-    optimiser: Optimiser = field(default_factory=Rprop)
+    optimiser: Server = field(default_factory=Rprop)
     closing: Closing = field(default_factory=Count)
-    release: Release = field(default_factory=Gradient)
-    sure: float | None = None  # see Protocol
-    keep: float = 0.9  # see Protocol
+    release: Release = field(default_factory=GradientRelease)
+    sure: float | None = None  # see TuningCoordinator
+    keep: float = 0.9  # see TuningCoordinator
     traffic: Traffic = field(default_factory=Flat)
     late: float = 0.0  # share of updates that arrive when the next iteration has begun
     duplicates: float = 0.0  # share of updates that arrive twice
     budget: int | None = None  # ends also when so many updates were counted,
     until: float | None = None  # or when the held-out loss is no more than this
-    clients: int = 100_000
     held_out: int = 20_000
     seed: int = 1
 
     def __post_init__(self) -> None:
-        world(self.heuristic)
-        require(self.start in ("random", "shipped"), f"start must be random or shipped, got {self.start!r}")
-        require(
-            self.people in ("shipped", "others"), f"people must be shipped or others, got {self.people!r}"
-        )
-        require(self.iterations >= 1, f"iterations must be at least 1, got {self.iterations}")
-        require(
-            self.margin is None or 0.0 <= self.margin < np.inf,
-            f"margin must be at least 0, got {self.margin}",
-        )
-        require(0.0 <= self.sigma < np.inf, f"sigma must be at least 0, got {self.sigma}")
-        require(
-            self.loss in ("relative", "published"), f"loss must be relative or published, got {self.loss!r}"
-        )
-        for name, share in (("late", self.late), ("duplicates", self.duplicates)):
-            require(0.0 <= share < 1.0, f"{name} must be a share below 1, got {share}")
-        require(self.budget is None or self.budget >= 1, f"budget must be at least 1, got {self.budget}")
-        require(1 <= self.clients < 2**31, f"clients must be at least 1, got {self.clients}")
-        require(self.held_out >= 1, f"held_out must be at least 1 search, got {self.held_out}")
+        find_scenario(self.heuristic)
+        words = {
+            "start": ("random", "shipped"),
+            "people": ("shipped", "others"),
+            "loss": ("relative", "published"),
+        }
+        for name, known in words.items():
+            given = getattr(self, name)
+            require(
+                given in known, "value.out-of-range", f"must be {' or '.join(known)}, got {given!r}", name
+            )
+        require_range("iterations", self.iterations, least=1)
+        if self.margin is not None:
+            require_range("margin", self.margin, least=0.0)
+        require_range("sigma", self.sigma, least=0.0)
+        require_range("late", self.late, least=0.0, below=1.0)
+        require_range("duplicates", self.duplicates, least=0.0, below=1.0)
+        if self.budget is not None:
+            require_range("budget", self.budget, least=1)
+        require_range("held_out", self.held_out, least=1)
 
 
 @dataclass
-class Course:
-    """How a tuning went: one entry per version, version 0 first."""
+class TuningHistory:
+    """Record of a simulated tuning: one entry per version, version 0 first."""
 
-    world: World
+    scenario: Scenario
     truth: Doubles
     true_accuracy: float
     true_loss: float
@@ -104,61 +172,71 @@ class Course:
     models: list[Model] = field(default_factory=list)
     receipt: Receipt = field(default_factory=lambda: Receipt(0, 0, 0, 0))
 
+    def record(self, weights: Doubles, held_out: Any, updates: int, hours: float) -> None:
+        """Append a version, measured on the held-out searches."""
+        loss, accuracy = mean_loss_and_accuracy(
+            self.scenario.heuristic, weights, held_out, self.margin, self.relative
+        )
+        self.weights.append(weights)
+        self.accuracy.append(accuracy)
+        self.loss.append(loss)
+        self.updates.append(updates)
+        self.hours.append(hours)
+
     def worst_drop(self) -> float:
-        """The largest share of the first version's rank accuracy that a later version lost."""
+        """Return the largest share of the first version's rank accuracy that a later version lost."""
         return max(0.0, 1.0 - min(self.accuracy) / self.accuracy[0])
 
 
-def true_weights(tuning: Tuning) -> Doubles:
-    """What the people follow: the shipped weights, or other allowed ones that depend on the seed."""
-    heuristic = world(tuning.heuristic).heuristic
-    return (
-        heuristic.shipped if tuning.people == "shipped" else random_weights(heuristic, tuning.seed, which=1)
-    )
-
-
 class _Clients:
-    """The searches of all clients in the order of time, and the updates that come of them."""
+    """Searches of all clients in the order of time, and the updates that they send."""
 
     def __init__(self, tuning: Tuning, truth: Doubles, margin: float) -> None:
         self.tuning, self.truth, self.margin = tuning, truth, margin
-        self.world = world(tuning.heuristic)
-        self.source = arrivals(tuning.traffic, tuning.seed)
+        self.scenario = find_scenario(tuning.heuristic)
+        self.source = arrival_times(tuning.traffic, tuning.seed)
         self.times = np.empty(0)
         self.at = 0  # number of the next search
         self.done = 0  # of self.times
         self.delayed: list[Updates] = []  # on their way until the next iteration
 
     def upcoming(self, count: int) -> Doubles:
-        """The times of the next `count` searches."""
+        """Return the times of the next `count` searches."""
         while len(self.times) - self.done < count:
             self.times = np.concatenate((self.times[self.done :], next(self.source)))
             self.done = 0
         return self.times[self.done : self.done + count]
 
-    def search(self, count: int, state: State, course: Course) -> Updates:
-        """The next `count` searches under the version that is out, as updates."""
+    def upcoming_until(self, end: float) -> int:
+        """Return the number of searches until a time."""
+        size = CHECK_EVERY
+        while (times := self.upcoming(size))[-1] <= end:
+            size *= 2
+        return int(np.searchsorted(times, end, side="right"))
+
+    def search(self, count: int, state: TuningState, history: TuningHistory) -> Updates:
+        """Return the updates that arrive from the next `count` searches under the current version."""
         tuning = self.tuning
-        items = self.world.searches(tuning.seed, count, self.at, self.truth, tuning.sigma)
+        items = self.scenario.searches(tuning.seed, count, self.at, self.truth, tuning.sigma)
         began = time.thread_time()
         slopes, losses = gradients(
-            self.world.heuristic, state.weights, items, self.margin, tuning.loss == "relative"
+            self.scenario.heuristic, state.weights, items, self.margin, tuning.loss == "relative"
         )
-        course.gradient_seconds += time.thread_time() - began
-        course.gradients += count
+        history.gradient_seconds += time.thread_time() - began
+        history.gradients += count
         u = self._draws(Purpose.PARTICIPATION, count)
         coins = None
-        if not isinstance(tuning.release, Gradient):
+        if tuning.release.needs_coins:
             coins = (self._draws(Purpose.RESPONSE, slopes.size) < 0.5).reshape(slopes.shape)
         number = np.arange(self.at, self.at + count)
         updates = Updates(
             np.full(count, state.version),
-            (u * tuning.clients).astype(np.uint64),
+            (u * CLIENTS).astype(np.uint64),
             number % 2**31,
             tuning.release.pack(slopes, coins),
             losses,
         )
-        arrived = self._travel(updates, state.version)
+        arrived = self._delay_and_repeat(updates, state.version)
         self.at += count
         self.done += count
         return arrived
@@ -168,8 +246,8 @@ class _Clients:
         low, high = self.at & 0xFFFFFFFF, self.at >> 32
         return uniforms(self.tuning.seed, purpose, count, round_=round_, interaction=low, client=high)
 
-    def _travel(self, updates: Updates, version: int) -> Updates:
-        """What arrives: those of an earlier version that were on their way, and of these all but the late, some twice."""
+    def _delay_and_repeat(self, updates: Updates, version: int) -> Updates:
+        """Return what arrives: delayed updates of earlier versions, and of these all but the late, some twice."""
         tuning, count = self.tuning, len(updates.version)
         if not (tuning.late or tuning.duplicates):
             return updates
@@ -189,16 +267,17 @@ def _rows(updates: Updates, which: Integers) -> Updates:
     return Updates(version[which], client[which], number[which], payload[which], loss[which])
 
 
-def simulate(tuning: Tuning, watch: Watch | None = None) -> Course:
+def simulate_tuning(tuning: Tuning, watch: Watch | None = None) -> TuningHistory:
     """Run a tuning from its start to its last iteration."""
-    here = world(tuning.heuristic)
-    heuristic, truth = here.heuristic, true_weights(tuning)
+    scenario = find_scenario(tuning.heuristic)
+    heuristic = scenario.heuristic
+    truth = heuristic.shipped if tuning.people == "shipped" else random_weights(heuristic, tuning.seed, 1)
     relative = tuning.loss == "relative"
-    margin = (here.share if relative else here.margin) if tuning.margin is None else tuning.margin
-    held_out = here.searches(tuning.seed, tuning.held_out, HELD_OUT, truth, tuning.sigma)
+    margin = (scenario.share if relative else scenario.margin) if tuning.margin is None else tuning.margin
+    held_out = scenario.searches(tuning.seed, tuning.held_out, HELD_OUT, truth, tuning.sigma)
     true_loss, true_accuracy = mean_loss_and_accuracy(heuristic, truth, held_out, margin, relative)
-    course = Course(here, truth, true_accuracy, true_loss, margin, relative)
-    protocol = Protocol(
+    history = TuningHistory(scenario, truth, true_accuracy, true_loss, margin, relative)
+    coordinator = TuningCoordinator(
         heuristic,
         tuning.optimiser,
         tuning.closing,
@@ -208,75 +287,52 @@ def simulate(tuning: Tuning, watch: Watch | None = None) -> Course:
         per_client=2**31,
     )
     first = heuristic.shipped if tuning.start == "shipped" else random_weights(heuristic, tuning.seed)
-    state = protocol.start(first)
+    state = coordinator.start(first)
     clients = _Clients(tuning, truth, margin)
-    gradients(
-        heuristic, first, part(held_out, 0, 1), margin, relative
-    )  # loads the compiled code, which is not to be timed
-    _record(course, state.weights, held_out, margin, 0, 0.0)
+    # loads the compiled code, which is not to be timed
+    gradients(heuristic, first, slice_searches(held_out, 0, 1), margin, relative)
+    history.record(state.weights, held_out, 0, 0.0)
     now = 0.0
     for iteration in range(tuning.iterations):
-        while not protocol.closes(state, now):
+        while not coordinator.closes(state, now):
             count, now = _next(tuning.closing, state, clients, now)
             if count:
-                state, receipt = protocol.receive(state, clients.search(count, state, course))
-                course.receipt = Receipt(*(a + b for a, b in zip(course.receipt, receipt, strict=True)))
+                state, receipt = coordinator.receive(state, clients.search(count, state, history))
+                history.receipt = Receipt(*(a + b for a, b in zip(history.receipt, receipt, strict=True)))
         before, count = state.weights, state.estimate.count
-        state, model = protocol.advance(state, now)
-        course.violations += len(violations(heuristic, state.weights, before))
-        course.models.append(model)
-        _record(course, state.weights, held_out, margin, count, now / 3600.0)
+        state, model = coordinator.advance(state, now)
+        history.violations += len(violations(heuristic, state.weights, before))
+        history.models.append(model)
+        history.record(state.weights, held_out, count, now / 3600.0)
         if watch is not None:
             watch(iteration + 1, tuning.iterations)
-        if tuning.budget is not None and course.receipt.counted >= tuning.budget:
+        if tuning.budget is not None and history.receipt.counted >= tuning.budget:
             break
-        if tuning.until is not None and course.loss[-1] <= tuning.until:
+        if tuning.until is not None and history.loss[-1] <= tuning.until:
             break
-    return course
+    return history
 
 
-def _next(closing: Closing, state: State, clients: _Clients, now: float) -> tuple[int, float]:
-    """How many searches come before the next look at whether the iteration closes, and when that is."""
-    if isinstance(closing, Time):
-        end = state.since + closing.seconds
-        if now < end:
-            size = GLANCE
-            while (times := clients.upcoming(size))[-1] <= end:
-                size *= 2
-            return int(np.searchsorted(times, end, side="right")), end
-    size = GLANCE
-    if isinstance(closing, Count):
-        size = closing.updates - state.estimate.count
+def _next(closing: Closing, state: TuningState, clients: _Clients, now: float) -> tuple[int, float]:
+    """Return how many searches come before the next check whether the iteration closes, and when that is."""
+    end = state.since + closing.least_seconds
+    if now < end:
+        return clients.upcoming_until(end), end
+    missing = closing.missing_updates(state.estimate)
+    size = CHECK_EVERY if missing is None else missing
     return size, float(clients.upcoming(size)[-1])
 
 
-def _record(
-    course: Course, weights: Doubles, held_out: Any, margin: float, updates: int, hours: float
-) -> None:
-    loss, accuracy = mean_loss_and_accuracy(
-        course.world.heuristic, weights, held_out, margin, course.relative
-    )
-    course.weights.append(weights)
-    course.accuracy.append(accuracy)
-    course.loss.append(loss)
-    course.updates.append(updates)
-    course.hours.append(hours)
+def last_loss_bound(tuning: Tuning, history: TuningHistory) -> float:
+    """Return the last version's held-out loss plus one standard error of that mean."""
+    scenario = history.scenario
+    held_out = scenario.searches(tuning.seed, tuning.held_out, HELD_OUT, history.truth, tuning.sigma)
+    scores = scenario.heuristic.score(history.weights[-1][None, :], held_out)
+    each = losses(scores, held_out, history.margin, history.relative)[:, 0]
+    return float(history.loss[-1] + each.std(ddof=1) / np.sqrt(len(each)))
 
 
-def bytes_per_message(release: Release, weights: int) -> int:
-    """An update with its envelope."""
-    return ENVELOPE + release.size(weights)
-
-
-def same_loss(tuning: Tuning, course: Course) -> float:
-    """The most that counts as the loss of the last version: one standard error of the held-out mean above it."""
-    held_out = course.world.searches(tuning.seed, tuning.held_out, HELD_OUT, course.truth, tuning.sigma)
-    scores = course.world.heuristic.score(course.weights[-1][None, :], held_out)
-    each = losses(scores, held_out, course.margin, course.relative)[:, 0]
-    return float(course.loss[-1] + each.std(ddof=1) / np.sqrt(len(each)))
-
-
-def updates_to(course: Course, loss: float) -> float:
-    """Updates until a version has at most this loss for the first time; infinite if none has."""
-    there = np.flatnonzero(np.array(course.loss) <= loss)
-    return float(np.cumsum(course.updates)[there[0]]) if there.size else float("inf")
+def updates_until(history: TuningHistory, loss: float) -> float:
+    """Return the updates until a version has at most this loss for the first time; infinite if none has."""
+    there = np.flatnonzero(np.array(history.loss) <= loss)
+    return float(np.cumsum(history.updates)[there[0]]) if there.size else float("inf")

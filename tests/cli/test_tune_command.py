@@ -92,7 +92,7 @@ def test_a_damaged_file_is_refused(quorank: Quorank, own_folder: Path) -> None:
     ("flags", "words"),
     [
         (("--heuristic", "frecensy"), "did you mean 'frecency'"),
-        (("--iterations", "0"), "iterations must be at least 1"),
+        (("--iterations", "0"), "iterations: must be at least 1"),
         (("--margin", "-3"), "margin"),
         (("--optimiser", "sgd"), "unknown server optimiser"),
         (("--optimiser", "Rprop(initial=9)"), "least ≤ initial ≤ most"),
@@ -100,7 +100,7 @@ def test_a_damaged_file_is_refused(quorank: Quorank, own_folder: Path) -> None:
         (("--sure", "-1"), "sure"),
         (("--sigma", "-1"), "sigma"),
         (("--held-out", "0"), "held_out"),
-        (("--late", "1.5"), "late must be a share"),
+        (("--late", "1.5"), "late: must be at least 0 and below 1"),
         (("--keep", "1"), "keep"),
         (("--close", "stable", "--updates", "1"), "least"),
     ],

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from quorank.errors import BadInput
-from quorank.tuning.studies.arms import ARMS, Study, read_study
+from quorank.tuning.studies.study import ARMS, Study, read_study
 
 IDS = [f"client-{n}" for n in range(20_000)]
 
@@ -84,11 +84,11 @@ def test_a_file(tmp_path: Path) -> None:
         ("", "has no name"),
         ("name = 3", "name"),
         ('name = ""', "needs a name"),
-        ('name = "x"\narms = 3', "arms must be a table"),
-        ('name = "x"\n[arms]\na = true\nb = 0.5', "arms must be a table"),
+        ('name = "x"\narms = 3', "arms: must be a table"),
+        ('name = "x"\n[arms]\na = true\nb = 0.5', "arms: must be a table"),
         ('name = "x"\n[arms]\na = 1.0', "two arms"),
         ('name = "x"\n[arms]\na = 0.5\nb = 0.6', "add up to 1"),
-        ('name = "x"\n[arms]\na = -0.5\nb = 1.5', "share must lie"),
+        ('name = "x"\n[arms]\na = -0.5\nb = 1.5', r"arms\.a: must be above 0"),
         ('name = "x"\nmetrics = ["ranks"]', "did you mean 'rank'"),
         ('name = "x"\nmetrics = ["rank"]', "does not collect"),
         ('name = "x"\nmetrics = ["rank", "characters", "rank"]', "named twice"),
@@ -97,7 +97,7 @@ def test_a_file(tmp_path: Path) -> None:
         ('name = "x"\npower = 1.0', "power"),
         ('name = "x"\neffect = -0.5', "effect"),
         ('name = "x"\nefect = 0.5', "did you mean 'effect'"),
-        ('name = "x"\npeople = 4', "people must be a table"),
+        ('name = "x"\npeople = 4', "people: must be a table"),
         ("name = ", "not TOML"),
     ],
 )

@@ -17,14 +17,13 @@ from scipy.optimize import isotonic_regression
 from quorank.errors import BadInput
 from quorank.federation.servers import Adam, Add, Momentum
 from quorank.tuning.closing import Count
-from quorank.tuning.coordinator import Protocol, Updates
-from quorank.tuning.heuristics.constraints import between, project, random_weights, violations
+from quorank.tuning.coordinator import Rprop, TuningCoordinator, Updates
+from quorank.tuning.heuristics.constraints import interpolate_steps, project, random_weights, violations
 from quorank.tuning.heuristics.firefox import FIREFOX
 from quorank.tuning.heuristics.frecency import FRECENCY
 from quorank.tuning.heuristics.heuristic import Heuristic, Order, Weight
 from quorank.tuning.heuristics.mail import MAIL
-from quorank.tuning.optimisers import Rprop
-from quorank.tuning.releases import Gradient, Signs
+from quorank.tuning.releases import GradientRelease, SignRelease
 
 SHIPPED = {heuristic.name: heuristic for heuristic in (FRECENCY, FIREFOX, MAIL)}
 TREE = Heuristic(
@@ -118,8 +117,8 @@ def test_no_constraint_breaks_under_any_gradients_and_any_optimiser(
 ) -> None:
     heuristic = SHIPPED[name]
     d = len(heuristic.weights)
-    release = data.draw(st.sampled_from([Gradient(), Signs()]))
-    protocol = Protocol(heuristic, optimiser, Count(1), release, sure=0.0)
+    release = data.draw(st.sampled_from([GradientRelease(), SignRelease()]))
+    protocol = TuningCoordinator(heuristic, optimiser, Count(1), release, sure=0.0)
     state = protocol.start(random_weights(heuristic, data.draw(st.integers(0, 2**64 - 1))))
     random = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     for _ in range(12):
@@ -163,7 +162,7 @@ def test_a_share_of_the_way_is_a_share_of_the_iterations(one: float, other: floa
     """Walked in small parts of max(step, share·w), from the least to the value and from there to the most."""
     weight = Weight("w", 1.0, 0.0, 300.0, 2.0, share=0.1)
     low, high = sorted((one, other))
-    value = between(weight, low, high, u)
+    value = interpolate_steps(weight, low, high, u)
     assert low <= value <= high
 
     def walk(begin: float, end: float) -> float:
@@ -180,7 +179,7 @@ def test_a_share_widens_steps_and_reach() -> None:
     assert heuristic.reach(at) == pytest.approx([10.0, 0.01])
     assert project(heuristic, np.array([0.0, 2.0]), at).tolist() == [40.0, 2.0]
     assert "more than 10" in violations(heuristic, np.array([61.0, 2.0]), at)[0]
-    with pytest.raises(BadInput, match="share must be"):
+    with pytest.raises(BadInput, match="share: must be"):
         Weight("a", 1.0, 0.0, 2.0, 1.0, share=1.0)
 
 

@@ -14,27 +14,26 @@ from hypothesis import strategies as st
 
 from quorank.errors import BadInput
 from quorank.learning.finite_differences import ends, places
-from quorank.tuning.differences import gradients
 from quorank.tuning.heuristics.constraints import random_weights
-from quorank.tuning.heuristics.firefox import FIREFOX, OLDEST_DAYS, WEIGHTS
+from quorank.tuning.heuristics.firefox import FIREFOX, WEIGHTS
 from quorank.tuning.heuristics.frecency import FRECENCY
 from quorank.tuning.heuristics.heuristic import Heuristic, Weight, one_by_one
-from quorank.tuning.histories.generated import RECENCY_DAYS, Candidates
-from quorank.tuning.histories.worlds import WORLDS
-from quorank.tuning.loss import losses, mean_loss_and_accuracy, rank_accuracy
-from quorank.tuning.searches import Listed, part
+from quorank.tuning.histories.generated import BUCKET_LIMITS, Suggestions
+from quorank.tuning.histories.people import SCENARIOS
+from quorank.tuning.loss import gradients, losses, mean_loss_and_accuracy
+from quorank.tuning.searches import Listed, slice_searches
 
 
 def page(visits: int, buckets: list[int], types: list[int]) -> tuple[int, list[int], list[int]]:
     return visits, buckets, types
 
 
-def shown(*pages: tuple[int, list[int], list[int]], chosen: int = 0) -> Candidates:
+def shown(*pages: tuple[int, list[int], list[int]], chosen: int = 0) -> Suggestions:
     """One search over pages written down as (visits, buckets, types)."""
     recency, kinds = np.full((len(pages), 10), -1, np.int8), np.full((len(pages), 10), -1, np.int8)
     for x, (_, buckets, types) in enumerate(pages):
         recency[x, : len(buckets)], kinds[x, : len(types)] = buckets, types
-    return Candidates(
+    return Suggestions(
         np.array([0, len(pages)]),
         np.array([p[0] for p in pages], np.int32),
         np.array([len(p[1]) for p in pages], np.int8),
@@ -58,7 +57,7 @@ def test_frecency_as_of_the_paper() -> None:
 @given(seed=st.integers(0, 2**32))
 @hypothesis_settings(max_examples=15)
 def test_scores_are_the_formula(name: str, by_hand: Any, seed: int) -> None:
-    here = WORLDS[name]
+    here = SCENARIOS[name]
     items = here.show(seed, 6, 0)
     rows = np.array([here.heuristic.shipped, random_weights(here.heuristic, seed)])
     scores = here.heuristic.score(rows, items)
@@ -70,8 +69,8 @@ def test_scores_are_the_formula(name: str, by_hand: Any, seed: int) -> None:
 @given(seed=st.integers(0, 2**32))
 @hypothesis_settings(max_examples=12)
 def test_the_shared_pass_gives_the_scores_of_single_passes(name: str, seed: int) -> None:
-    heuristic = WORLDS[name].heuristic
-    items = WORLDS[name].show(seed, 5, 0)
+    heuristic = SCENARIOS[name].heuristic
+    items = SCENARIOS[name].show(seed, 5, 0)
     if name == "firefox":  # some pages were never visited
         never = np.arange(len(items.visits)) % 5 == 0
         items = items._replace(
@@ -92,14 +91,13 @@ def test_the_twenty_two_weights() -> None:
 
 
 def test_ages_lie_in_their_buckets_and_any_part_can_be_made_alone() -> None:
-    here = WORLDS["firefox"]
-    items, plain = here.show(7, 40, 0), WORLDS["frecency"].show(7, 40, 0)
-    limits = np.array([0.0, *RECENCY_DAYS, OLDEST_DAYS])
+    here = SCENARIOS["firefox"]
+    items, plain = here.show(7, 40, 0), SCENARIOS["frecency"].show(7, 40, 0)
     there = plain.recency >= 0
-    assert np.all(items.age[there] >= limits[plain.recency[there]])
-    assert np.all(items.age[there] <= limits[plain.recency[there] + 1])
+    assert np.all(items.age[there] >= BUCKET_LIMITS[plain.recency[there]])
+    assert np.all(items.age[there] <= BUCKET_LIMITS[plain.recency[there] + 1])
     later = here.show(7, 10, 30)
-    assert np.array_equal(later.age, part(items, 30, 40).age)
+    assert np.array_equal(later.age, slice_searches(items, 30, 40).age)
 
 
 def test_the_loss_is_the_papers() -> None:
@@ -112,7 +110,7 @@ def test_the_loss_is_the_papers() -> None:
 @given(seed=st.integers(0, 2**32), margin=st.sampled_from([0.0, 5.0, 30.0, 1000.0]))
 @hypothesis_settings(max_examples=20)
 def test_mean_loss_and_accuracy_by_hand(seed: int, margin: float) -> None:
-    here = WORLDS["frecency"]
+    here = SCENARIOS["frecency"]
     items = here.searches(seed, 20, 0, here.heuristic.shipped, 500.0)
     weights = random_weights(here.heuristic, seed)
     score = here.heuristic.score(weights[None, :], items)[0]
@@ -148,7 +146,7 @@ def test_equal_scores_cost_the_margin_each() -> None:
 
 def test_the_slopes_of_the_relative_loss_do_not_point_along_the_scale() -> None:
     """Euler: Σ w·∂E/∂w over the recency weights is 0 where multiplying them changes nothing."""
-    here = WORLDS["frecency"]
+    here = SCENARIOS["frecency"]
     items = here.searches(3, 400, 0, here.heuristic.shipped, 300.0)
     weights = np.array([90.0, 70.0, 50.0, 30.0, 10.0, 1.2, 1.9, 1.5, 0.3])
     relative, _ = gradients(here.heuristic, weights, items, 0.2, True)
@@ -165,7 +163,7 @@ def test_the_slopes_of_the_relative_loss_do_not_point_along_the_scale() -> None:
 
 def test_a_weight_that_is_right_stays_where_the_loss_rises_unevenly() -> None:
     """Visits are denser below the true cut-off than above: the central difference alone would push it up."""
-    here = WORLDS["firefox"]
+    here = SCENARIOS["firefox"]
     items = here.searches(1, 4000, 0, here.heuristic.shipped)
     slopes, _ = gradients(here.heuristic, here.heuristic.shipped, items, 0.2, True)
     below, above = here.heuristic.shipped.copy(), here.heuristic.shipped.copy()
@@ -180,11 +178,13 @@ def test_a_weight_that_is_right_stays_where_the_loss_rises_unevenly() -> None:
 def test_sharing_the_first_place_is_worth_a_share() -> None:
     same = page(3, [0, 0, 0], [0, 0, 0])
     items = shown(same, same, page(1, [4], [0]), same, chosen=1)
-    assert rank_accuracy(FRECENCY, FRECENCY.shipped, items) == pytest.approx(1 / 3)
-    assert rank_accuracy(FRECENCY, np.zeros(9), items) == 1 / 4  # a score that says nothing is a guess
+    assert mean_loss_and_accuracy(FRECENCY, FRECENCY.shipped, items, 0.0)[1] == pytest.approx(1 / 3)
+    assert (
+        mean_loss_and_accuracy(FRECENCY, np.zeros(9), items, 0.0)[1] == 1 / 4
+    )  # a score that says nothing is a guess
 
 
-def analytic(weights: np.ndarray, items: Candidates, margin: float) -> np.ndarray:
+def analytic(weights: np.ndarray, items: Suggestions, margin: float) -> np.ndarray:
     """∂E/∂w of one search: Σ over pairs within the margin of ∂f(x_j) − ∂f(x_i), with ∂f by the product rule."""
     n = int(items.offsets[-1])
     slope, score = np.zeros((n, 9)), np.zeros(n)
@@ -202,7 +202,7 @@ def analytic(weights: np.ndarray, items: Candidates, margin: float) -> np.ndarra
 
 
 def test_the_gradient_is_exact_where_the_loss_has_no_kink() -> None:
-    here = WORLDS["frecency"]
+    here = SCENARIOS["frecency"]
     near = 0
     for seed in range(60):
         items = here.searches(seed, 1, 0, here.heuristic.shipped, 300.0)
@@ -216,9 +216,9 @@ def test_the_gradient_is_exact_where_the_loss_has_no_kink() -> None:
     assert near <= 6  # a kink within ε of a weight: rare, and there the difference lies between two slopes
 
 
-@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize("name", SCENARIOS)
 def test_a_black_box_gives_the_same_gradients(name: str) -> None:
-    here = WORLDS[name]
+    here = SCENARIOS[name]
     items = here.searches(3, 300, 0, here.heuristic.shipped)
     weights = random_weights(here.heuristic, 5)
     one = gradients(here.heuristic, weights, items, here.margin)
@@ -228,7 +228,7 @@ def test_a_black_box_gives_the_same_gradients(name: str) -> None:
 
 
 def test_one_search_alone_has_the_gradient_that_it_has_among_many() -> None:
-    here = WORLDS["mail"]
+    here = SCENARIOS["mail"]
     items = here.searches(1, 700, 0, here.heuristic.shipped)
     weights = random_weights(here.heuristic, 2)
     together, _ = gradients(here.heuristic, weights, items, 5.0)

@@ -16,18 +16,18 @@ from quorank.tuning.histories.generated import (
     LAST,
     RECENCY_DAYS,
     SIGMA,
-    Candidates,
     HistorySetting,
-    bucket,
-    choose,
-    generate,
-    take,
+    Suggestions,
+    draw_choices,
+    generate_suggestions,
+    recency_bucket,
 )
+from quorank.tuning.searches import slice_searches
 
-WORLD = generate(1, 3000)
+WORLD = generate_suggestions(1, 3000)
 
 
-def same(a: Candidates, b: Candidates) -> bool:
+def same(a: Suggestions, b: Suggestions) -> bool:
     return all(np.array_equal(x, y) and x.dtype == y.dtype for x, y in zip(a, b, strict=True))
 
 
@@ -65,19 +65,21 @@ def test_sampled_visits_are_the_last_ten_and_nothing_else_is_filled() -> None:
 
 @given(first=st.integers(0, 2900), count=st.integers(0, 100))
 def test_any_part_of_a_world_is_the_same_alone(first: int, count: int) -> None:
-    assert same(generate(1, count, first=first), take(WORLD, np.arange(first, first + count)))
+    assert same(generate_suggestions(1, count, first=first), slice_searches(WORLD, first, first + count))
 
 
 def test_far_searches_and_other_seeds_differ() -> None:
-    far = generate(1, 5, first=2**33)
-    assert not same(far, generate(1, 5)) and not same(far, generate(1, 5, first=2**33 + 1))
-    assert not same(generate(2, 5), generate(1, 5))
+    far = generate_suggestions(1, 5, first=2**33)
+    assert not same(far, generate_suggestions(1, 5)) and not same(
+        far, generate_suggestions(1, 5, first=2**33 + 1)
+    )
+    assert not same(generate_suggestions(2, 5), generate_suggestions(1, 5))
 
 
 @pytest.mark.parametrize("habit", [0.5, 1.0])
 def test_habit_keeps_the_shares_and_ties_the_visits_of_a_page(habit: float) -> None:
     setting = HistorySetting(habit=habit)
-    world = generate(3, 2000, setting=setting)
+    world = generate_suggestions(3, 2000, setting=setting)
     assert_follows(world.type[world.sampled == 1, 0].tolist(), dict(enumerate(setting.types)))
     assert_follows(world.recency[world.sampled == 1, 0].tolist(), dict(enumerate(setting.recency)))
     two = world.sampled >= 2
@@ -88,25 +90,25 @@ def test_habit_keeps_the_shares_and_ties_the_visits_of_a_page(habit: float) -> N
 
 def test_choices_without_noise_are_the_best_and_ties_go_to_the_first() -> None:
     scores = np.repeat([1.0], len(WORLD.visits))
-    assert (choose(1, WORLD, scores, sigma=0.0).chosen == 0).all()
+    assert (draw_choices(1, WORLD, scores, sigma=0.0).chosen == 0).all()
     scores = np.random.default_rng(5).random(len(WORLD.visits))
     best = [int(scores[a:b].argmax()) for a, b in zip(WORLD.offsets, WORLD.offsets[1:], strict=False)]
-    assert choose(1, WORLD, scores, sigma=0.0).chosen.tolist() == best
+    assert draw_choices(1, WORLD, scores, sigma=0.0).chosen.tolist() == best
 
 
 def test_choices_between_two_follow_the_normal_distribution() -> None:
-    pairs = generate(1, 20000, setting=HistorySetting(suggestions=2, spread=0, most=2))
+    pairs = generate_suggestions(1, 20000, setting=HistorySetting(suggestions=2, spread=0, most=2))
     scores = np.tile([0.0, 6.0], 20000)
-    chosen = choose(9, pairs, scores).chosen
+    chosen = draw_choices(9, pairs, scores).chosen
     assert_mean(chosen, stats.norm.cdf(6.0 / (SIGMA * math.sqrt(2))))
     assert pytest.approx(30.0) == SIGMA**2
-    part = choose(9, take(pairs, range(100, 200)), scores[200:400], first=100)
+    part = draw_choices(9, slice_searches(pairs, 100, 200), scores[200:400], first=100)
     assert np.array_equal(part.chosen, chosen[100:200])
 
 
 def test_buckets_end_where_the_paper_says() -> None:
     days = [0.0, 4.0, 4.01, 14.0, 14.01, 31.0, 31.5, 90.0, 90.1, 4000.0]
-    assert bucket(days).tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+    assert recency_bucket(days).tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
     assert RECENCY_DAYS == (4, 14, 31, 90)
 
 
@@ -115,7 +117,7 @@ def test_buckets_end_where_the_paper_says() -> None:
     [
         ({"visits": 0.0}, "visits"),
         ({"visits": math.nan}, "visits"),
-        ({"recency": (0.5, 0.4)}, "recency must be at most 5 shares"),
+        ({"recency": (0.5, 0.4)}, "recency: must be at most 5 shares"),
         ({"recency": (0.2,) * 6}, "recency"),
         ({"types": (1.5, -0.5)}, "types"),
         ({"fewest": 0}, "fewest"),
@@ -131,8 +133,4 @@ def test_bad_settings_are_refused(fields: dict[str, object], words: str) -> None
 
 def test_bad_scores_are_refused() -> None:
     with pytest.raises(BadInput, match="as many scores"):
-        choose(1, WORLD, np.zeros(3))
-    with pytest.raises(BadInput, match="sigma"):
-        choose(1, WORLD, np.zeros(len(WORLD.visits)), sigma=-1.0)
-    with pytest.raises(BadInput, match="searches"):
-        generate(1, -1)
+        draw_choices(1, WORLD, np.zeros(3))

@@ -13,13 +13,19 @@ from scipy import stats
 
 from quorank.errors import BadInput
 from quorank.tuning.heuristics.frecency import FRECENCY
-from quorank.tuning.heuristics.url_bar import observe
 from quorank.tuning.histories.people import People
 from quorank.tuning.studies import rehearsal
+from quorank.tuning.studies.address_bar import observe_typing
 from quorank.tuning.studies.analysis import analyse, client_means
-from quorank.tuning.studies.arms import Study
-from quorank.tuning.studies.power import plan, proportion_interval, rejections, sizes, with_effect
-from quorank.tuning.studies.rehearsal import calibrate, first_study, rehearse
+from quorank.tuning.studies.power import (
+    arm_sizes,
+    count_rejections,
+    plan_study,
+    proportion_interval,
+    with_effect,
+)
+from quorank.tuning.studies.rehearsal import calibrate, first_study, rehearse_study
+from quorank.tuning.studies.study import Study
 
 NORMAL = stats.norm(6, 2).ppf((np.arange(4000) + 0.5) / 4000)
 
@@ -34,14 +40,14 @@ def noether(share: float, difference: float, alpha: float, power: float) -> floa
 @pytest.mark.parametrize(("effect", "arms"), [(0.5, (0.5, 0.5)), (1.0, (0.75, 0.25))])
 def test_a_plan_is_what_the_formula_says(effect: float, arms: tuple[float, float]) -> None:
     study = Study("s", {"a": arms[0], "b": arms[1]}, ("characters",), effect=effect, power=0.8)
-    found = plan(study, NORMAL, shape="shift")
+    found = plan_study(study, NORMAL, shape="shift")
     assert found.clients == pytest.approx(noether(arms[0], effect, 0.05, 0.8), rel=0.08)
     assert found.achieved_low < 0.8 + 0.01 and found.achieved >= 0.8
     assert found.alpha == 0.05 and sum(found.arms.values()) == found.clients
 
 
 def test_three_arms_are_planned_for_the_smallest() -> None:
-    found = plan(Study(effect=1.0, power=0.8), NORMAL, shape="shift")
+    found = plan_study(Study(effect=1.0, power=0.8), NORMAL, shape="shift")
     assert found.alpha == pytest.approx(0.05 / 6)
     both = found.arms["treatment"] + found.arms["control"]
     assert both == pytest.approx(noether(0.75, 1.0, 0.05 / 6, 0.8), rel=0.08)
@@ -49,7 +55,7 @@ def test_three_arms_are_planned_for_the_smallest() -> None:
 
 
 def test_rejections_without_an_effect_are_as_many_as_alpha_says() -> None:
-    count = rejections(NORMAL, NORMAL, 60, 30, 0.05, seed=3, simulations=4000)
+    count = count_rejections(NORMAL, NORMAL, 60, 30, 0.05, seed=3, simulations=4000)
     assert stats.binomtest(count, 4000, 0.05).pvalue > 1e-3
 
 
@@ -57,7 +63,7 @@ def test_rejections_agree_with_studies_drawn_by_another_generator() -> None:
     random = np.random.default_rng(0)
     a, b = random.choice(NORMAL - 1, (600, 60)), random.choice(NORMAL, (600, 30))
     expected = (stats.mannwhitneyu(a, b, axis=1, method="asymptotic").pvalue < 0.05).sum()
-    count = rejections(NORMAL - 1, NORMAL, 60, 30, 0.05, seed=3, simulations=600)
+    count = count_rejections(NORMAL - 1, NORMAL, 60, 30, 0.05, seed=3, simulations=600)
     assert stats.fisher_exact([[count, 600 - count], [expected, 600 - expected]]).pvalue > 1e-3
 
 
@@ -82,8 +88,8 @@ def test_intervals_of_shares_are_exact() -> None:
 
 
 def test_no_arm_is_short() -> None:
-    assert sizes(Study(), 10) == {"treatment": 6, "control": 2, "control-no-decay": 2}
-    assert sizes(Study(), 11) == {"treatment": 7, "control": 3, "control-no-decay": 3}
+    assert arm_sizes(Study(), 10) == {"treatment": 6, "control": 2, "control-no-decay": 2}
+    assert arm_sizes(Study(), 11) == {"treatment": 7, "control": 3, "control-no-decay": 3}
 
 
 @pytest.mark.parametrize(
@@ -98,7 +104,7 @@ def test_no_arm_is_short() -> None:
 )
 def test_what_cannot_be_planned_is_said(pilot: np.ndarray, effect: float, words: str) -> None:
     with pytest.raises(BadInput, match=words):
-        plan(Study(effect=effect), pilot, simulations=100)
+        plan_study(Study(effect=effect), pilot, simulations=100)
 
 
 QUICK = People(pages=40.0, spread=15.0)
@@ -114,8 +120,8 @@ def test_the_treatment_is_as_good_as_asked(fewer: None) -> None:
     study = Study(effect=0.3)
     strength, effect, error = calibrate(5, study, QUICK)
     assert 0 < strength < 1 and abs(effect + 0.3) < 4 * error + 0.02
-    treated = rehearsal.treatment(QUICK, strength)
-    found = observe(6, 0, 1000, QUICK, {"t": treated, "c": rehearsal.product()})
+    treated = rehearsal.treatment_ranker(QUICK, strength)
+    found = observe_typing(6, 0, 1000, QUICK, {"t": treated, "c": rehearsal.shipped_ranker()})
     change = client_means(found["t"], "characters") - client_means(found["c"], "characters")
     assert change.mean() == pytest.approx(-0.3, abs=4 * change.std() / math.sqrt(1000) + 0.02)
     with pytest.raises(BadInput, match="rehearse a smaller effect"):
@@ -126,7 +132,9 @@ def test_a_small_rehearsal(fewer: None) -> None:
     """An effect is found about as often as planned; in A/A studies nothing is, but pooling finds much."""
     seen: list[tuple[int, int]] = []
     study = Study(effect=0.4, power=0.8)
-    found = rehearse(study, QUICK, repetitions=24, progress=lambda done, total: seen.append((done, total)))
+    found = rehearse_study(
+        study, QUICK, repetitions=24, progress=lambda done, total: seen.append((done, total))
+    )
     assert seen == [(n, 24) for n in range(1, 25)]
     assert found.clients == found.plan.clients and found.found.rate >= 0.7
     assert stats.binomtest(found.false_nominal.count, 24, 0.05).pvalue > 1e-3
@@ -137,9 +145,9 @@ def test_a_small_rehearsal(fewer: None) -> None:
 
 def test_an_arm_without_decay_gets_its_ranker() -> None:
     study = Study()
-    rankers = rehearsal._rankers(QUICK, 0.5)
-    observed = rehearsal.one_study(1, study, QUICK, rankers, 0, 60)
-    real = rehearsal.real_arms(study, observed)
+    rankers = rehearsal.arm_rankers(QUICK, 0.5)
+    observed = rehearsal.observe_study(1, study, QUICK, rankers, 0, 60)
+    real = rehearsal.searches_by_arm(study, observed)
     assert real["control-no-decay"] is observed["no-decay"]["control-no-decay"]
     assert real["treatment"] is observed["treatment"]["treatment"] and rankers["treatment"].decay == 0
     assert real["control"] is observed["control"]["control"] and rankers["control"].decay == 0.025

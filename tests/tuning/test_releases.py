@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from quorank.errors import BadInput
-from quorank.tuning.releases import RELEASES, Gradient, Release, Signs
+from quorank.tuning.releases import RELEASES, GradientRelease, Release, SignRelease
 
 slopes = st.integers(1, 30).flatmap(
     lambda d: arrays.arrays(
@@ -26,7 +26,9 @@ def direction(release: Release, values: np.ndarray) -> np.ndarray:
     return release.direction(values.sum(axis=0), (values**2).sum(axis=0), len(values))
 
 
-@pytest.mark.parametrize(("release", "size"), [(Gradient(), 88), (Signs(), 6), (Signs(bits=1), 3)], ids=str)
+@pytest.mark.parametrize(
+    ("release", "size"), [(GradientRelease(), 88), (SignRelease(), 6), (SignRelease(bits=1), 3)], ids=str
+)
 def test_bytes_of_an_update_of_22_weights(release: Release, size: int) -> None:
     payload = release.pack(np.ones((5, 22)))
     assert release.size(22) == size and payload.shape == (5, size) and payload.dtype == np.uint8
@@ -34,33 +36,33 @@ def test_bytes_of_an_update_of_22_weights(release: Release, size: int) -> None:
 
 @given(slopes)
 def test_two_bits_say_all_three_signs(values: np.ndarray) -> None:
-    release = Signs()
+    release = SignRelease()
     assert np.array_equal(release.unpack(release.pack(values), values.shape[1]), np.sign(values))
 
 
 @given(slopes, st.integers(0, 2**32))
 def test_one_bit_says_the_sign_and_a_coin_where_there_is_none(values: np.ndarray, seed: int) -> None:
     coins = np.random.default_rng(seed).random(values.shape) < 0.5
-    release = Signs(bits=1)
+    release = SignRelease(bits=1)
     read = release.unpack(release.pack(values, coins), values.shape[1])
     assert np.array_equal(read, np.where(values == 0.0, np.where(coins, 1.0, -1.0), np.sign(values)))
 
 
 def test_one_bit_without_coins_refuses_a_zero() -> None:
     with pytest.raises(BadInput, match="one bit cannot say 0"):
-        Signs(bits=1).pack(np.array([[1.0, 0.0]]))
+        SignRelease(bits=1).pack(np.array([[1.0, 0.0]]))
 
 
 def test_gradients_are_32_bit_little_endian() -> None:
-    payload = Gradient().pack(np.array([[1.0, -2.0]]))
+    payload = GradientRelease().pack(np.array([[1.0, -2.0]]))
     assert payload.tobytes() == b"\x00\x00\x80\x3f\x00\x00\x00\xc0"
-    assert Gradient().unpack(payload, 2).tolist() == [[1.0, -2.0]]
+    assert GradientRelease().unpack(payload, 2).tolist() == [[1.0, -2.0]]
 
 
 @given(slopes)
 def test_the_majority_is_a_vote_of_those_who_have_a_sign(values: np.ndarray) -> None:
     signs = np.sign(values)
-    for k, found in enumerate(direction(Signs(), signs)):
+    for k, found in enumerate(direction(SignRelease(), signs)):
         votes = Counter(signs[:, k].tolist())
         assert found == np.sign(votes[1.0] - votes[-1.0])
 
@@ -68,7 +70,7 @@ def test_the_majority_is_a_vote_of_those_who_have_a_sign(values: np.ndarray) -> 
 @given(slopes)
 def test_read_literally_zero_is_a_sign_too(values: np.ndarray) -> None:
     signs = np.sign(values)
-    for k, found in enumerate(direction(Signs(zeros="vote"), signs)):
+    for k, found in enumerate(direction(SignRelease(zeros="vote"), signs)):
         votes = Counter(signs[:, k].tolist())
         if votes[0.0] > max(votes[1.0], votes[-1.0]):
             assert found == 0.0
@@ -78,15 +80,17 @@ def test_read_literally_zero_is_a_sign_too(values: np.ndarray) -> None:
 
 def test_the_direction_of_gradients_is_their_mean() -> None:
     values = np.array([[1.0, -4.0], [2.0, 0.0]])
-    assert direction(Gradient(), values).tolist() == [1.5, -2.0]
+    assert direction(GradientRelease(), values).tolist() == [1.5, -2.0]
 
 
 def test_what_nobody_packs_is_not_a_number() -> None:
-    assert np.isnan(Signs().unpack(np.array([[0b11000000]], np.uint8), 1)).all()
+    assert np.isnan(SignRelease().unpack(np.array([[0b11000000]], np.uint8), 1)).all()
     with pytest.raises(BadInput, match="must have 6 bytes"):
-        Signs().unpack(np.zeros((1, 5), np.uint8), 22)
+        SignRelease().unpack(np.zeros((1, 5), np.uint8), 22)
 
 
-@pytest.mark.parametrize("release", [Gradient(), Signs(), Signs(bits=1, zeros="vote")], ids=str)
+@pytest.mark.parametrize(
+    "release", [GradientRelease(), SignRelease(), SignRelease(bits=1, zeros="vote")], ids=str
+)
 def test_a_release_prints_as_its_spec(release: Release) -> None:
     assert RELEASES.parse(str(release)) == release

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorank.errors import BadInput
-from quorank.tuning.optimisers import OPTIMISERS, SUITED, Rprop
+from quorank.tuning.coordinator import OPTIMISER_DEFAULTS, OPTIMISERS, Rprop
 
 gradient = st.sampled_from([-3.0, -0.001, 0.0, 1e-12, 2.0])
 
@@ -51,9 +51,9 @@ def test_it_finds_the_least_of_an_absolute_value() -> None:
     assert np.allclose(theta, [1.0, 2.0], atol=1e-2)
 
 
-@pytest.mark.parametrize("word", SUITED)
+@pytest.mark.parametrize("word", OPTIMISER_DEFAULTS)
 def test_a_word_stands_for_a_part_of_that_kind(word: str) -> None:
-    part = SUITED[word]
+    part = OPTIMISER_DEFAULTS[word]
     assert part.kind == word and OPTIMISERS.parse(str(part)) == part
 
 

@@ -12,18 +12,19 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from quorank.errors import BadInput
-from quorank.tuning.heuristics.url_bar import Typed
-from quorank.tuning.studies.analysis import analyse, client_means, mann_whitney
-from quorank.tuning.studies.arms import Study
-from quorank.tuning.studies.collected import read_collected, read_pilot, write_collected
-from quorank.tuning.studies.mann_whitney import (
+from quorank.tuning.studies.address_bar import TypedSearches
+from quorank.tuning.studies.analysis import (
+    analyse,
+    client_means,
     common_language,
-    difference,
     hodges_lehmann,
+    kth_difference,
+    mann_whitney,
     rank_biserial,
     u_and_ties,
     z_score,
 )
+from quorank.tuning.studies.study import Study, read_collected, read_pilot, write_collected
 
 SAMPLE = st.lists(st.integers(-3, 3).map(float) | st.floats(-5, 5, width=16), min_size=1, max_size=12)
 
@@ -49,7 +50,7 @@ def test_u_and_effect_sizes_by_counting_pairs(a: list[float], b: list[float]) ->
 def test_every_difference_is_found_in_its_order(a: list[float], b: list[float]) -> None:
     x, y = np.sort(a), np.sort(b)
     every = np.sort((x[:, None] - y[None, :]).ravel())
-    assert [difference(x, y, k + 1) for k in range(len(every))] == every.tolist()
+    assert [kth_difference(x, y, k + 1) for k in range(len(every))] == every.tolist()
     assert hodges_lehmann(a, b).estimate == pytest.approx(float(np.median(every)), abs=1e-12)
 
 
@@ -69,17 +70,19 @@ def test_large_samples_need_no_list_of_pairs() -> None:
     assert shift.low < 0.5 < shift.high and shift.high - shift.low < 0.03
 
 
-def sample(random: np.random.Generator, clients: int, first: int, lower: float = 0.0) -> Typed:
+def sample(random: np.random.Generator, clients: int, first: int, lower: float = 0.0) -> TypedSearches:
     """Clients with a habit of their own and ⌈Exp(12)⌉ searches each."""
     each = np.ceil(random.exponential(12, clients)).astype(int).clip(1)
     client = np.repeat(np.arange(first, first + clients), each)
     habit = np.repeat(random.normal(6 - lower, 2, clients), each)
     characters = np.maximum(1, np.rint(habit + random.normal(0, 2, len(client)))).astype(np.int32)
-    return Typed(client, characters, random.integers(0, 3, len(client)).astype(np.int32))
+    return TypedSearches(client, characters, random.integers(0, 3, len(client)).astype(np.int32))
 
 
 def test_client_means_by_hand() -> None:
-    typed = Typed(np.array([7, 3, 7, 7]), np.array([1, 5, 2, 6], np.int32), np.array([0, 1, 0, 3], np.int32))
+    typed = TypedSearches(
+        np.array([7, 3, 7, 7]), np.array([1, 5, 2, 6], np.int32), np.array([0, 1, 0, 3], np.int32)
+    )
     assert client_means(typed, "characters").tolist() == [5.0, 3.0]
     assert client_means(typed, "rank").tolist() == [1.0, 1.0]
 
@@ -134,10 +137,12 @@ def test_an_arm_without_searches_is_refused() -> None:
         analyse(Study(), {"treatment": sample(random, 5, 0), "control": sample(random, 5, 9)})
 
 
-def arms_of(study: Study, clients: int) -> dict[str, Typed]:
+def arms_of(study: Study, clients: int) -> dict[str, TypedSearches]:
     arms = np.array(study.assign_all(f"person-{n}" for n in range(clients)))
     typed = sample(np.random.default_rng(2), clients, 0)
-    return {arm: Typed(*(column[arms[typed.client] == arm] for column in typed)) for arm in study.arms}
+    return {
+        arm: TypedSearches(*(column[arms[typed.client] == arm] for column in typed)) for arm in study.arms
+    }
 
 
 def test_a_file_of_searches_is_read_back(tmp_path: Path) -> None:

@@ -9,11 +9,11 @@ import pytest
 from scipy import stats
 
 from quorank.errors import BadInput
-from quorank.tuning.traffic import DAY, TRAFFICS, DayNight, Flat, Traffic, arrivals
+from quorank.tuning.simulation import DAY, TRAFFICS, DayNight, Flat, Traffic, arrival_times
 
 
 def times(traffic: Traffic, seed: int, blocks: int) -> np.ndarray:
-    return np.concatenate(list(itertools.islice(arrivals(traffic, seed), blocks)))
+    return np.concatenate(list(itertools.islice(arrival_times(traffic, seed), blocks)))
 
 
 @pytest.mark.parametrize(

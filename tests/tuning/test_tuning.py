@@ -9,36 +9,35 @@ import pytest
 
 from quorank.errors import BadInput
 from quorank.tuning.closing import Count, Stable, Time
+from quorank.tuning.coordinator import OPTIMISER_DEFAULTS
 from quorank.tuning.heuristics.constraints import violations
 from quorank.tuning.heuristics.mail import AGES, FOLDERS, MAIL
-from quorank.tuning.histories.worlds import WORLDS, world
-from quorank.tuning.optimisers import SUITED
-from quorank.tuning.releases import Signs
-from quorank.tuning.searches import part
-from quorank.tuning.simulation import Tuning, same_loss, simulate, updates_to
-from quorank.tuning.traffic import DayNight
+from quorank.tuning.histories.people import SCENARIOS, find_scenario
+from quorank.tuning.releases import SignRelease
+from quorank.tuning.searches import slice_searches
+from quorank.tuning.simulation import DayNight, Tuning, last_loss_bound, simulate_tuning, updates_until
 
 
 @pytest.mark.parametrize("name", ["frecency", "mail"])
 def test_random_weights_become_as_good_as_the_true_ones(name: str) -> None:
-    course = simulate(Tuning(name, start="random", held_out=4000))
+    course = simulate_tuning(Tuning(name, start="random", held_out=4000))
     assert course.accuracy[0] < 0.9 * course.true_accuracy
     assert course.accuracy[-1] >= 0.99 * course.true_accuracy
     assert course.violations == 0 and len(course.weights) == 49
-    heuristic = WORLDS[name].heuristic
+    heuristic = SCENARIOS[name].heuristic
     for before, after in zip(course.weights[:-1], course.weights[1:], strict=True):
         assert violations(heuristic, after, before) == []
 
 
 @pytest.mark.parametrize("name", ["frecency", "mail"])
 def test_shipped_weights_that_are_right_stay_right(name: str) -> None:
-    course = simulate(Tuning(name, held_out=4000, seed=2))
+    course = simulate_tuning(Tuning(name, held_out=4000, seed=2))
     assert course.accuracy[0] == course.true_accuracy
     assert course.worst_drop() <= 0.01
 
 
 def test_where_people_follow_other_weights_the_product_gets_better() -> None:
-    course = simulate(Tuning(people="others", held_out=4000, seed=3))
+    course = simulate_tuning(Tuning(people="others", held_out=4000, seed=3))
     assert course.accuracy[-1] > 1.1 * course.accuracy[0]
     assert course.accuracy[-1] >= 0.98 * course.true_accuracy
     assert course.worst_drop() <= 0.01
@@ -46,19 +45,21 @@ def test_where_people_follow_other_weights_the_product_gets_better() -> None:
 
 def test_a_tuning_can_be_repeated() -> None:
     tuning = Tuning(start="random", iterations=4, held_out=200, closing=Stable(), traffic=DayNight())
-    one, other = simulate(tuning), simulate(tuning)
+    one, other = simulate_tuning(tuning), simulate_tuning(tuning)
     assert np.array_equal(one.weights, other.weights) and one.hours == other.hours
     assert one.models == other.models
 
 
 def test_signs_alone_also_find_the_way() -> None:
-    course = simulate(Tuning(start="random", release=Signs(), held_out=2000))
+    course = simulate_tuning(Tuning(start="random", release=SignRelease(), held_out=2000))
     assert course.accuracy[-1] >= 0.97 * course.true_accuracy
 
 
-@pytest.mark.parametrize("word", SUITED)
+@pytest.mark.parametrize("word", OPTIMISER_DEFAULTS)
 def test_every_optimiser_lowers_the_loss_and_breaks_nothing(word: str) -> None:
-    course = simulate(Tuning(start="random", optimiser=SUITED[word], iterations=15, held_out=1000))
+    course = simulate_tuning(
+        Tuning(start="random", optimiser=OPTIMISER_DEFAULTS[word], iterations=15, held_out=1000)
+    )
     assert course.loss[-1] < 0.7 * course.loss[0]
     assert course.violations == 0
 
@@ -68,19 +69,19 @@ def test_stable_iterations_need_fewer_updates_than_half_hours() -> None:
     for seed in (1, 2, 3):
         common = Tuning(start="random", seed=seed, traffic=DayNight(), held_out=2000)
         half_hours = replace(common, closing=Time())
-        fixed = simulate(half_hours)
-        loss = same_loss(half_hours, fixed)
+        fixed = simulate_tuning(half_hours)
+        loss = last_loss_bound(half_hours, fixed)
         assert fixed.loss[-1] < loss < 1.5 * fixed.loss[-1]
         budget = sum(fixed.updates)
-        course = simulate(replace(common, closing=Stable(), iterations=999, budget=budget, until=loss))
+        course = simulate_tuning(replace(common, closing=Stable(), iterations=999, budget=budget, until=loss))
         assert sum(course.updates) <= budget + Stable().most
-        shares.append(updates_to(course, loss) / updates_to(fixed, loss))
+        shares.append(updates_until(course, loss) / updates_until(fixed, loss))
     assert np.median(shares) <= 0.7
 
 
 def test_late_and_duplicate_updates_are_dropped_and_counted() -> None:
     tuning = Tuning(start="random", iterations=20, held_out=1000, late=0.2, duplicates=0.1)
-    course, plain = simulate(tuning), simulate(replace(tuning, late=0.0, duplicates=0.0))
+    course, plain = simulate_tuning(tuning), simulate_tuning(replace(tuning, late=0.0, duplicates=0.0))
     assert course.updates[1:] == [400] * 20 and course.receipt.counted == 8000 and plain.receipt.late == 0
     sent = 8000 / 0.8
     assert course.receipt.late == pytest.approx(0.2 * sent, abs=5 * np.sqrt(sent * 0.16) + 100)
@@ -91,16 +92,16 @@ def test_late_and_duplicate_updates_are_dropped_and_counted() -> None:
 
 def test_iterations_close_as_configured() -> None:
     common = {"iterations": 3, "held_out": 50}
-    assert simulate(Tuning(closing=Count(37), **common)).updates[1:] == [37, 37, 37]
-    course = simulate(Tuning(closing=Time(600.0), **common))
+    assert simulate_tuning(Tuning(closing=Count(37), **common)).updates[1:] == [37, 37, 37]
+    course = simulate_tuning(Tuning(closing=Time(600.0), **common))
     assert course.hours == pytest.approx([0.0, 1 / 6, 1 / 3, 1 / 2])
     assert sum(course.updates) == course.receipt.counted == course.gradients
     assert 300 < sum(course.updates) < 500  # 800 an hour, for half an hour
-    assert all(50 <= n <= 400 for n in simulate(Tuning(closing=Stable(), **common)).updates[1:])
+    assert all(50 <= n <= 400 for n in simulate_tuning(Tuning(closing=Stable(), **common)).updates[1:])
 
 
 def test_mail_by_hand() -> None:
-    items = world("mail").show(1, 5, 0)
+    items = find_scenario("mail").show(1, 5, 0)
     weights = np.arange(1.0, 13.0)
     scores = MAIL.score(weights[None, :], items)[0]
     for x in range(items.offsets[-1]):
@@ -111,17 +112,17 @@ def test_mail_by_hand() -> None:
     assert len(weights) == len(AGES) + len(FOLDERS) + 3 == len(MAIL.weights)
 
 
-@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize("name", SCENARIOS)
 def test_any_part_of_a_world_can_be_made_alone(name: str) -> None:
-    here = world(name)
+    here = find_scenario(name)
     whole = here.searches(9, 40, 100, here.heuristic.shipped)
     some = here.searches(9, 7, 120, here.heuristic.shipped)
-    for one, other in zip(some, part(whole, 20, 27), strict=True):
+    for one, other in zip(some, slice_searches(whole, 20, 27), strict=True):
         assert np.array_equal(one, other)
 
 
 def test_people_take_what_their_weights_say() -> None:
-    here = world("mail")
+    here = find_scenario("mail")
     items = here.searches(4, 200, 0, here.heuristic.shipped, 0.0)
     scores = here.heuristic.score(here.heuristic.shipped[None, :], items)[0]
     for q in range(200):
@@ -133,13 +134,13 @@ def test_people_take_what_their_weights_say() -> None:
     ("fields", "words"),
     [
         ({"heuristic": "frequency"}, "did you mean 'frecency'"),
-        ({"start": "zero"}, "start must be"),
+        ({"start": "zero"}, "start: must be random or shipped"),
         ({"iterations": 0}, "iterations"),
         ({"margin": -1.0}, "margin"),
         ({"sigma": float("nan")}, "sigma"),
         ({"held_out": 0}, "held_out"),
         ({"loss": "hinge"}, "relative or published"),
-        ({"late": 1.0}, "late must be a share"),
+        ({"late": 1.0}, "late: must be at least 0 and below 1"),
         ({"budget": 0}, "budget"),
     ],
 )

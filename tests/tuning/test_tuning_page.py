@@ -27,4 +27,4 @@ def test_the_afternoon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert names["loss"] == pytest.approx([loss(10, 4, 3)])
     slopes = [loss(10.01, 4, 3) - loss(9.99, 4, 3), loss(10, 4.01, 3) - loss(10, 3.99, 3)]
     assert names["slopes"][0, :2] == pytest.approx(np.array(slopes) / 0.02)  # type: ignore[index]
-    assert names["protocol"].release.unpack(names["update"].payload, 3).tolist() == [[-1.0, 1.0, 1.0]]  # type: ignore[attr-defined]
+    assert names["coordinator"].release.unpack(names["update"].payload, 3).tolist() == [[-1.0, 1.0, 1.0]]  # type: ignore[attr-defined]

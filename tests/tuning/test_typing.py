@@ -11,12 +11,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorank.errors import BadInput
-from quorank.tuning.heuristics.firefox import aged
+from quorank.tuning.heuristics.firefox import with_ages
 from quorank.tuning.heuristics.frecency import FRECENCY
-from quorank.tuning.heuristics.url_bar import DECAY, Ranker, decayed, frecency_ranker, observe, type_out
-from quorank.tuning.histories.generated import Candidates, HistorySetting
-from quorank.tuning.histories.invented import VOCABULARY, WORDS, vocabulary
-from quorank.tuning.histories.people import People, Persons, Wanted, persons, read_people, wanted
+from quorank.tuning.histories.generated import HistorySetting, Suggestions
+from quorank.tuning.histories.people import (
+    VOCABULARY,
+    WORDS,
+    People,
+    Persons,
+    PersonSearches,
+    draw_searches,
+    generate_persons,
+    read_people,
+    vocabulary,
+)
+from quorank.tuning.studies.address_bar import (
+    DECAY,
+    PageRanker,
+    decayed,
+    frecency_ranker,
+    observe_typing,
+    simulate_typing,
+)
 
 SMALL = People(pages=30.0, spread=10.0, searches=5.0)
 
@@ -26,7 +42,7 @@ def one_person(texts: list[str]) -> Persons:
     n = len(texts)
     letters = np.frombuffer("".join(texts).encode(), np.uint8)
     ends = np.cumsum([0, *map(len, texts)])
-    none = Candidates(np.array([0, n]), *(np.empty(0) for _ in range(5)))
+    none = Suggestions(np.array([0, n]), *(np.empty(0) for _ in range(5)))
     return Persons(0, none, np.zeros(n), np.zeros(n), letters, ends)
 
 
@@ -59,22 +75,22 @@ def test_typing_is_what_a_letter_by_letter_search_says(data: st.DataObject, text
     start = data.draw(st.sampled_from(starts))
     looks, shown, anywhere = data.draw(st.tuples(st.integers(1, 4), st.integers(1, 3), st.booleans()))
     group = one_person(texts)
-    search = Wanted(
+    search = PersonSearches(
         np.array([0]), np.array([page]), np.array([int(group.texts[page]) + start]), np.array([looks])
     )
     people = People(shown=shown, match="substring" if anywhere else "prefix")
-    typed = type_out(group, search, np.array(scores), people)
+    typed = simulate_typing(group, search, np.array(scores), people)
     expected = by_hand(texts, scores, page, start, looks, shown, anywhere)
     assert (int(typed.characters[0]), int(typed.rank[0])) == expected
 
 
 def test_made_up_people_type_as_by_hand() -> None:
-    group = persons(4, 10, 3, SMALL)
-    searches = wanted(4, group, SMALL)
+    group = generate_persons(4, 10, 3, SMALL)
+    searches = draw_searches(4, group, SMALL)
     ranker = frecency_ranker(FRECENCY.shipped, DECAY)
     scores = ranker.scores(group)
-    typed = type_out(group, searches, scores, SMALL)
-    offsets = group.candidates.offsets
+    typed = simulate_typing(group, searches, scores, SMALL)
+    offsets = group.suggestions.offsets
     for s in range(len(searches.page)):
         q = int(searches.client[s]) - 10
         low, high = int(offsets[q]), int(offsets[q + 1])
@@ -88,35 +104,35 @@ def test_made_up_people_type_as_by_hand() -> None:
 
 
 def test_people_are_the_same_alone() -> None:
-    many, alone = persons(1, 0, 6, SMALL), persons(1, 4, 2, SMALL)
-    low = int(many.candidates.offsets[4])
+    many, alone = generate_persons(1, 0, 6, SMALL), generate_persons(1, 4, 2, SMALL)
+    low = int(many.suggestions.offsets[4])
     assert np.array_equal(many.truth[low:], alone.truth) and np.array_equal(many.idle[low:], alone.idle)
     assert np.array_equal(many.letters[many.texts[low] :], alone.letters)
     rankers = {"a": frecency_ranker(FRECENCY.shipped)}
-    all_ = observe(1, 0, 600, SMALL, rankers)["a"]
-    part = observe(1, 300, 300, SMALL, rankers)["a"]
+    all_ = observe_typing(1, 0, 600, SMALL, rankers)["a"]
+    part = observe_typing(1, 300, 300, SMALL, rankers)["a"]
     late = all_.client >= 300
     assert all(np.array_equal(x[late], y) for x, y in zip(all_, part, strict=True))
 
 
 def test_days_since_the_last_visit_are_the_least_age() -> None:
-    group = persons(2, 5, 4, SMALL)
-    ages = aged(2, group.candidates, first=5)
-    there = np.arange(10)[None, :] < group.candidates.sampled[:, None]
+    group = generate_persons(2, 5, 4, SMALL)
+    ages = with_ages(2, group.suggestions, first=5)
+    there = np.arange(10)[None, :] < group.suggestions.sampled[:, None]
     assert np.allclose(np.where(there, ages.age, np.inf).min(axis=1), group.idle, rtol=1e-6)
 
 
 def test_the_truth_is_frecency_by_the_taste_of_the_population_where_nobody_differs() -> None:
     same = replace(SMALL, own=0.0)
-    group = persons(3, 0, 5, same)
-    expected = FRECENCY.score(np.array([same.taste]), group.candidates)[0]
+    group = generate_persons(3, 0, 5, same)
+    expected = FRECENCY.score(np.array([same.taste]), group.suggestions)[0]
     assert np.allclose(group.truth, expected)
 
 
 def test_wanted_pages_follow_the_true_score() -> None:
     people = People(pages=4.0, spread=0.0, searches=200_000.0, sharpness=0.7)
-    group = persons(6, 1, 1, people)
-    searches = wanted(6, group, people)
+    group = generate_persons(6, 1, 1, people)
+    searches = draw_searches(6, group, people)
     assert len(searches.page) > 20_000
     p = group.truth**0.7 / (group.truth**0.7).sum()
     assert_follows(searches.page[:20_000].tolist(), dict(enumerate(p.tolist())))
@@ -127,7 +143,7 @@ def test_wanted_pages_follow_the_true_score() -> None:
 def test_words_follow_zipf_and_pages_have_four() -> None:
     words, ends = vocabulary(1)
     assert len(ends) == VOCABULARY
-    group = persons(1, 0, 200, People(pages=100.0, spread=0.0))
+    group = generate_persons(1, 0, 200, People(pages=100.0, spread=0.0))
     texts = [bytes(group.letters[a:b]).decode() for a, b in zip(group.texts, group.texts[1:], strict=False)]
     assert {text.count(" ") for text in texts} == {WORDS - 1}
     first = bytes(words[: ends[0]]).decode()
@@ -141,7 +157,7 @@ def test_words_follow_zipf_and_pages_have_four() -> None:
 
 def test_decay_by_hand() -> None:
     assert decayed(np.array([8.0, 8.0, 8.0]), np.array([0.9, 1.0, 3.5]), 0.5).tolist() == [8.0, 4.0, 1.0]
-    group = persons(1, 0, 2, SMALL)
+    group = generate_persons(1, 0, 2, SMALL)
     plain, with_decay = frecency_ranker(FRECENCY.shipped), frecency_ranker(FRECENCY.shipped, DECAY)
     expected = plain.scores(group) * 0.975 ** np.floor(group.idle)
     assert np.allclose(with_decay.scores(group), expected)
@@ -154,20 +170,22 @@ def test_a_better_heuristic_types_less() -> None:
     rankers = {
         "shipped": frecency_ranker(FRECENCY.shipped),
         "own": own,
-        "upside down": Ranker(lambda candidates: -own.score(candidates)),
+        "upside down": PageRanker(lambda suggestions: -own.score(suggestions)),
     }
-    means = {name: typed.characters.mean() for name, typed in observe(1, 0, 1500, people, rankers).items()}
+    means = {
+        name: typed.characters.mean() for name, typed in observe_typing(1, 0, 1500, people, rankers).items()
+    }
     assert means["own"] < means["shipped"] - 0.2 and means["shipped"] < means["upside down"] - 0.5
 
 
 def test_reading_more_suggestions_and_matching_anywhere() -> None:
-    group = persons(1, 0, 300, SMALL)
-    searches = wanted(1, group, SMALL)
+    group = generate_persons(1, 0, 300, SMALL)
+    searches = draw_searches(1, group, SMALL)
     scores = frecency_ranker(FRECENCY.shipped).scores(group)
-    few, many = (type_out(group, searches, scores, replace(SMALL, shown=shown)) for shown in (1, 4))
+    few, many = (simulate_typing(group, searches, scores, replace(SMALL, shown=shown)) for shown in (1, 4))
     assert (many.characters <= few.characters).all() and (many.characters < few.characters).any()
-    anywhere = type_out(group, searches, scores, replace(SMALL, match="substring"))
-    beginning = type_out(group, searches, scores, SMALL)
+    anywhere = simulate_typing(group, searches, scores, replace(SMALL, match="substring"))
+    beginning = simulate_typing(group, searches, scores, SMALL)
     assert (anywhere.characters >= beginning.characters).all()
 
 
@@ -175,7 +193,7 @@ def test_reading_more_suggestions_and_matching_anywhere() -> None:
     ("fields", "words"),
     [
         ({"pages": 1}, "pages"),
-        ({"taste": [1.0]}, "taste must be 9"),
+        ({"taste": [1.0]}, "taste: must be 9"),
         ({"shown": 0}, "shown"),
         ({"by_name": 2.0}, "by_name"),
         ({"sharpness": -1.0}, "sharpness"),
@@ -186,7 +204,7 @@ def test_reading_more_suggestions_and_matching_anywhere() -> None:
         ({"match": "fuzzy"}, "match"),
         ({"page": 3}, "unknown key 'page'"),
         ({"history": {"visits": -1.0}}, "visits"),
-        ({"history": 3}, "history must be a table"),
+        ({"history": 3}, "history: must be a table"),
     ],
 )
 def test_bad_people_are_refused(fields: dict[str, object], words: str) -> None:
@@ -198,6 +216,6 @@ def test_people_are_read_from_a_table() -> None:
     people = read_people({"pages": 20, "history": {"habit": 0.25}}, "here")
     assert people == People(pages=20.0, history=HistorySetting(habit=0.25))
     with pytest.raises(BadInput, match="decay"):
-        Ranker(lambda c: c.visits.astype(float), decay=1.0)
+        PageRanker(lambda c: c.visits.astype(float), decay=1.0)
     with pytest.raises(BadInput, match="as many scores"):
-        Ranker(lambda c: np.zeros(1)).scores(persons(1, 0, 1, SMALL))
+        PageRanker(lambda c: np.zeros(1)).scores(generate_persons(1, 0, 1, SMALL))

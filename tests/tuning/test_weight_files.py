@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from quorank.errors import BadInput
 from quorank.tuning.heuristics.frecency import FRECENCY
 from quorank.tuning.heuristics.mail import MAIL
-from quorank.tuning.models import Model, file_name, newest, read_model, write_model
+from quorank.tuning.models import Model, model_file_name, read_model, write_model
 
 MODEL = Model(
     "frecency",
@@ -29,7 +29,7 @@ MODEL = Model(
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    return write_model(MODEL, tmp_path / file_name(7))
+    return write_model(MODEL, tmp_path / model_file_name(7))
 
 
 def test_a_file_is_read_back_to_the_last_bit(file: Path) -> None:
@@ -69,12 +69,6 @@ def test_half_a_file_is_refused(file: Path, length: int) -> None:
         read_model(file)
 
 
-def test_an_older_version_is_refused(file: Path) -> None:
-    assert read_model(file, newer_than=6).version == 7
-    with pytest.raises(BadInput, match="version 7 is not newer than version 7"):
-        read_model(file, newer_than=7)
-
-
 def test_weights_of_another_heuristic_or_outside_of_the_constraints(file: Path, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="heuristic 'frecency'; expected those of 'mail'"):
         read_model(file, MAIL)
@@ -99,11 +93,3 @@ def test_other_files(tmp_path: Path) -> None:
     (tmp_path / "m.json").write_text(json.dumps(content))
     with pytest.raises(BadInput, match="damaged file of weights"):
         read_model(tmp_path / "m.json")
-
-
-def test_the_newest_version_of_a_folder(tmp_path: Path) -> None:
-    assert newest(tmp_path) is None
-    for version in (3, 12, 9):
-        write_model(Model("frecency", version, MODEL.weights), tmp_path / file_name(version))
-    found = newest(tmp_path)
-    assert found is not None and read_model(found).version == 12

@@ -24,19 +24,17 @@ from quorank.errors import require, require_range
 from quorank.reproduce.drawing import Chart, Series
 from quorank.reproduce.studies.study import Sheet, StudyFinding, StudyRequest, StudyResults
 from quorank.tuning.closing import Count
-from quorank.tuning.coordinator import Protocol, Updates
-from quorank.tuning.differences import gradients
+from quorank.tuning.coordinator import TuningCoordinator, Updates
 from quorank.tuning.heuristics.frecency import FRECENCY
-from quorank.tuning.heuristics.url_bar import DECAY, decayed, frecency_ranker
-from quorank.tuning.histories.generated import Candidates, choose, generate
-from quorank.tuning.histories.people import People, idle_days
-from quorank.tuning.histories.worlds import WORLDS
-from quorank.tuning.loss import firsts, losses
+from quorank.tuning.histories.generated import Suggestions, draw_choices, generate_suggestions
+from quorank.tuning.histories.people import SCENARIOS, People, idle_days
+from quorank.tuning.loss import firsts, gradients, losses
+from quorank.tuning.studies.address_bar import DECAY, decayed, frecency_ranker
 from quorank.tuning.studies.analysis import Analysis, analyse
-from quorank.tuning.studies.arms import ARMS, Study
-from quorank.tuning.studies.rehearsal import one_study, product, real_arms
+from quorank.tuning.studies.rehearsal import observe_study, searches_by_arm, shipped_ranker
+from quorank.tuning.studies.study import ARMS, Study
 
-MARGIN = WORLDS["frecency"].margin
+MARGIN = SCENARIOS["frecency"].margin
 ROLLING = 5  # iterations in the average of figure 4
 FACTORS = (1.0, 0.5, 0.1)
 _CONTROLS, _SCALED = 2**30, 2**31  # first search numbers of the controls, and of the scaled weights
@@ -55,14 +53,14 @@ class FirefoxTuning:
     agreement: list[float] = field(default_factory=list)  # share of weights whose sign a sample gets right
 
 
-def generate_searches(seed: int, first: int, count: int, people: People) -> tuple[Candidates, Doubles]:
+def generate_searches(seed: int, first: int, count: int, people: People) -> tuple[Suggestions, Doubles]:
     """Return searches with what these people chose, and (candidates,) days since each suggestion's last visit."""
-    shown = generate(seed, count, first=first, setting=people.history)
+    shown = generate_suggestions(seed, count, first=first, setting=people.history)
     truth = np.ascontiguousarray(FRECENCY.score(np.array([people.taste]), shown)[0])
-    return choose(seed, shown, truth, first=first), idle_days(seed, shown, first=first)
+    return draw_choices(seed, shown, truth, first=first), idle_days(seed, shown, first=first)
 
 
-def loss_and_accuracy(scores: Doubles, items: Candidates) -> tuple[float, float]:
+def loss_and_accuracy(scores: Doubles, items: Suggestions) -> tuple[float, float]:
     """Return the mean loss of these scores (candidates,), and how often the chosen suggestion stands first."""
     exact = np.ascontiguousarray(scores)
     loss = losses(exact[None, :], items, MARGIN)
@@ -83,7 +81,7 @@ def tune_weights(
 
     If `samples` is not 0, each iteration's update is also estimated `samples` times from `sample` of the searches.
     """
-    protocol = Protocol(FRECENCY, closing=Count(updates), per_client=2**31)
+    protocol = TuningCoordinator(FRECENCY, closing=Count(updates), per_client=2**31)
     state, tuning = protocol.start(), FirefoxTuning()
     for iteration in range(iterations):
         items, _ = generate_searches(seed, iteration * updates, updates, people)
@@ -116,7 +114,7 @@ def _report_controls(tuning: FirefoxTuning, seed: int, iteration: int, count: in
         tuning.accuracy[arm].append(accuracy)
 
 
-def _shipped(items: Candidates) -> Doubles:
+def _shipped(items: Suggestions) -> Doubles:
     return np.asarray(FRECENCY.score(FRECENCY.shipped[None, :], items)[0], dtype=np.float64)
 
 
@@ -312,10 +310,10 @@ def _evaluate(seed: int, tuning: FirefoxTuning, clients: int) -> Analysis:
     """Analyse searches of new people, each in one arm: with the tuned weights or with the shipped ones."""
     study = Study("firefox")
     rankers = {
-        "treatment": frecency_ranker(tuning.weights[-1]), "control": product(),
+        "treatment": frecency_ranker(tuning.weights[-1]), "control": shipped_ranker(),
         "no-decay": frecency_ranker(FRECENCY.shipped),
     }  # fmt: skip
-    return analyse(study, real_arms(study, one_study(seed, study, People(), rankers, 0, clients)))
+    return analyse(study, searches_by_arm(study, observe_study(seed, study, People(), rankers, 0, clients)))
 
 
 def arm_results(found: list[Analysis], tunings: list[FirefoxTuning]) -> StudyResults:

@@ -1,4 +1,4 @@
-"""Weights that are allowed, and the nearest of them to weights that are not.
+"""Projection onto the allowed weights, violations of the constraints, and random allowed weights.
 
 Hartmann et al. 2019, §5.6: bounds, the order of weights, and a bounded change per iteration are safeguards that hold
 whatever the gradients say. The allowed set is a polyhedron; the projection onto it is exact: least-distance programming
@@ -21,17 +21,25 @@ SWEEPS = 50  # of the sampler of random weights; the chains of orders are short
 
 
 def project(heuristic: Heuristic, wanted: Doubles, before: Doubles | None = None) -> Doubles:
-    """The allowed weights nearest to `wanted`; with `before`, allowed also means at most a step from those.
+    """Return the allowed weights nearest to `wanted`; with `before`, allowed also means at most a step from those.
 
     Distances are Euclidean, each weight counted in its own steps: the unit of a weight does not matter.
     """
     count = len(heuristic.weights)
     if wanted.shape != (count,) or not np.isfinite(wanted).all():
-        raise BadInput(f"heuristic {heuristic.name} has {count} weights, all finite; got {wanted}")
+        raise BadInput(
+            "weights.malformed",
+            f"there are {count} weights, all finite; got {wanted}",
+            f"heuristic {heuristic.name}",
+        )
     lower, upper = heuristic.lower, heuristic.upper
     if before is not None:
         broken = violations(heuristic, before)
-        require(not broken, f"an iteration must start from weights that are allowed: {'; '.join(broken)}")
+        require(
+            not broken,
+            "weights.not-allowed",
+            f"an iteration must start from weights that are allowed: {'; '.join(broken)}",
+        )
         least, most = reachable(heuristic, before)
         lower, upper = np.maximum(lower, least), np.minimum(upper, most)
     lower, upper = heuristic.tighten(lower, upper)
@@ -42,7 +50,7 @@ def project(heuristic: Heuristic, wanted: Doubles, before: Doubles | None = None
 
 
 def reachable(heuristic: Heuristic, before: Doubles) -> tuple[Doubles, Doubles]:
-    """The least and the greatest doubles whose distance from `before`, as computed, is at most a step."""
+    """Return the least and the greatest doubles (weights,) whose distance from `before`, as computed, is at most a step."""
     steps = heuristic.steps(before)
     least, most = before - steps, before + steps
     while (over := before - least > steps).any():
@@ -53,7 +61,7 @@ def reachable(heuristic: Heuristic, before: Doubles) -> tuple[Doubles, Doubles]:
 
 
 def violations(heuristic: Heuristic, weights: Doubles, before: Doubles | None = None) -> list[str]:
-    """Every constraint that `weights` break, in words; none if they are allowed."""
+    """Return a sentence for every constraint that `weights` break; none if they are allowed."""
     found = []
     steps = None if before is None else heuristic.steps(before)
     for k, weight in enumerate(heuristic.weights):
@@ -72,10 +80,10 @@ def violations(heuristic: Heuristic, weights: Doubles, before: Doubles | None = 
 
 
 def random_weights(heuristic: Heuristic, seed: int, which: int = 0) -> Doubles:
-    """Allowed weights, drawn evenly from all that are allowed by a Gibbs sampler.
+    """Draw weights uniformly from all that are allowed, by a Gibbs sampler.
 
-    Each weight in turn is drawn evenly between what its bounds and the orders leave it beside the others. A weight with
-    a `share` is drawn evenly on the scale on which its steps are equal: as likely below a tenth of its range as above.
+    Each weight in turn is drawn uniformly between what its bounds and the orders leave it beside the others. A weight with
+    a `share` is drawn uniformly on the scale on which its steps are equal: as likely below a tenth of its range as above.
     """
     lower, upper = heuristic.bounds
     d = len(lower)
@@ -94,12 +102,12 @@ def random_weights(heuristic: Heuristic, seed: int, which: int = 0) -> Doubles:
                 low = max(low, weights[j] + by)
             for j, by in over[k]:
                 high = min(high, weights[j] - by)
-            weights[k] = between(weight, low, max(low, high), row[k])
+            weights[k] = interpolate_steps(weight, low, max(low, high), row[k])
     return project(heuristic, np.array(weights))
 
 
-def between(weight: Weight, low: float, high: float, u: float) -> float:
-    """The value that a share u of the way from `low` to `high` leads to, in iterations of whole steps.
+def interpolate_steps(weight: Weight, low: float, high: float, u: float) -> float:
+    """Return the value at the share u of the way from `low` to `high`, measured in iterations of whole steps.
 
     A value w ≥ 0 moves by max(step, share · w): evenly up to step/share, from there on by the logarithm.
     """
@@ -123,7 +131,7 @@ def _in_order(heuristic: Heuristic, weights: Doubles) -> bool:
 
 
 def _nearest(heuristic: Heuristic, wanted: Doubles, lower: Doubles, upper: Doubles, unit: Doubles) -> Doubles:
-    """arg min ‖x − wanted‖ with lower ≤ x ≤ upper and the orders, by least-distance programming.
+    """Return arg min ‖x − wanted‖ with lower ≤ x ≤ upper and the orders, by least-distance programming.
 
     With z = x − wanted the constraints are G·z ≥ h. The residual r of min ‖(Gᵀ; hᵀ)·u − (0; 1)‖ over u ≥ 0 gives
     z = −r/r_last (Lawson and Hanson's LDP). Weights are counted in `unit`, their steps.
@@ -149,7 +157,7 @@ def _nearest(heuristic: Heuristic, wanted: Doubles, lower: Doubles, upper: Doubl
 
 
 def _as_doubles(heuristic: Heuristic, near: Doubles, lower: Doubles, upper: Doubles) -> Doubles:
-    """Bounds that agree with the orders, then each smaller weight at most its greater one: nothing else can break."""
+    """Return `near` with rounding removed: within the bounds, and each smaller weight at most its greater one."""
     allowed = np.clip(near, lower, upper)
     for _ in range(len(allowed)):
         if _in_order(heuristic, allowed):

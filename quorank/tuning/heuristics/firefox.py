@@ -1,4 +1,4 @@
-"""Frecency with the 22 weights that the Firefox study tuned.
+"""Frecency with the 22 weights of the Firefox study.
 
 Hartmann et al. 2019 show a simplified formula in §4. The study's public server code starts from 22 preferences of
 `places.frecency.*`: four bucket cut-offs in days (4, 14, 31, 90), five bucket weights (100, 70, 50, 30, 10) and
@@ -29,7 +29,7 @@ from quorank.arrays import Booleans, Doubles, Floats, Int8s, Int32s, Integers
 from quorank.compiled import kernel
 from quorank.draws import Purpose, key_of, uniform_pair
 from quorank.tuning.heuristics.heuristic import Heuristic, Order, Weight
-from quorank.tuning.histories.generated import RECENCY_DAYS, TYPES, Candidates
+from quorank.tuning.histories.generated import BUCKET_LIMITS, RECENCY_DAYS, TYPES, Suggestions
 
 CUTS = 4
 BUCKETS = 5
@@ -45,11 +45,10 @@ UNVISITED_TYPED = _PLACE["unvisited-typed"]
 WEIGHTS = CUTS + BUCKETS + len(_BONUSES)
 PLACES = np.array([_PLACE[kind] for kind in TYPES], np.int64)
 """Where the bonus of each visit type stands among the 22 weights."""
-OLDEST_DAYS = 365.0
 
 
-class Aged(NamedTuple):
-    """Suggestions with the age of each visit instead of its bucket."""
+class AgedSuggestions(NamedTuple):
+    """Suggestions with the age of each visit instead of its recency bucket."""
 
     offsets: Integers
     visits: Int32s
@@ -73,15 +72,16 @@ def _fill_ages(key: Any, first: int, offsets: Any, recency: Int8s, limits: Doubl
                     age[x, v] = low + u * (high - low)
 
 
-def aged(seed: int, candidates: Candidates, *, first: int = 0) -> Aged:
-    """Generated suggestions with ages drawn evenly within their buckets; a page with a bookmark visit is bookmarked."""
-    limits = np.array([0.0, *RECENCY_DAYS, OLDEST_DAYS])
-    age = np.zeros(candidates.recency.shape, np.float32)
-    _fill_ages(key_of(seed, Purpose.HISTORY), first, candidates.offsets, candidates.recency, limits, age)
-    marked = np.asarray((candidates.type == TYPES.index("bookmark")).any(axis=1), dtype=np.bool_)
-    bonus = PLACES[np.maximum(candidates.type, 0)].astype(np.int8)
-    return Aged(
-        candidates.offsets, candidates.visits, candidates.sampled, age, bonus, marked, candidates.chosen
+def with_ages(seed: int, suggestions: Suggestions, *, first: int = 0) -> AgedSuggestions:
+    """Return suggestions with ages drawn uniformly within their buckets; a page with a bookmark visit is bookmarked."""
+    age = np.zeros(suggestions.recency.shape, np.float32)
+    _fill_ages(
+        key_of(seed, Purpose.HISTORY), first, suggestions.offsets, suggestions.recency, BUCKET_LIMITS, age
+    )
+    marked = np.asarray((suggestions.type == TYPES.index("bookmark")).any(axis=1), dtype=np.bool_)
+    bonus = PLACES[np.maximum(suggestions.type, 0)].astype(np.int8)
+    return AgedSuggestions(
+        suggestions.offsets, suggestions.visits, suggestions.sampled, age, bonus, marked, suggestions.chosen
     )
 
 
@@ -138,9 +138,9 @@ def _probe(
     bookmarked: Any,
     out: Doubles,
 ) -> None:
-    """out (items, 2·22 + 1): one look at the visits gives the slope in each weight.
+    """out (items, 2·22 + 1): one pass over the visits gives the slope in each weight.
 
-    Moving a cut-off is no matter of slopes: it changes what the visits between its two places are worth.
+    The score is a staircase in a cut-off: moving it changes the bucket of the visits between its two places.
     """
     up, down = np.empty(WEIGHTS), np.empty(WEIGHTS)  # what each weight adds to the points when it is moved
     slope = np.empty(WEIGHTS)
@@ -177,16 +177,16 @@ def _probe(
         out[x, 2 * WEIGHTS] = total * scale
 
 
-def score(weights: Doubles, items: Aged) -> Doubles:
-    """Frecency (m, items) under m weight vectors of 22."""
+def score(weights: Doubles, items: AgedSuggestions) -> Doubles:
+    """Compute frecency (m, items) under m vectors of 22 weights."""
     out = np.empty((len(items.visits), len(weights)))
     rows = np.ascontiguousarray(weights)
     _scores(rows, items.visits, items.sampled, items.age, items.bonus, items.bookmarked, out)
     return out.T
 
 
-def probe(weights: Doubles, below: Doubles, above: Doubles, items: Aged) -> Doubles:
-    """Frecency (45, items) at the places of finite differences."""
+def probe(weights: Doubles, below: Doubles, above: Doubles, items: AgedSuggestions) -> Doubles:
+    """Compute frecency (45, items) at the weight vectors of the finite differences."""
     out = np.empty((len(items.visits), 2 * WEIGHTS + 1))
     own = np.array(weights)  # a cut-off is moved in it for a moment
     _probe(own, below, above, items.visits, items.sampled, items.age, items.bonus, items.bookmarked, out)

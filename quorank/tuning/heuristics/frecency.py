@@ -1,11 +1,11 @@
-"""Frecency, the score by which Firefox ordered suggestions from the history (Hartmann et al. 2019, §4).
+"""Frecency, the score by which Firefox ordered suggestions from the browsing history (Hartmann et al. 2019, §4).
 
     visit(v)    = recency(v) · type(v)
     frecency(x) = |S_x| / |T_x| · Σ_{v ∈ T_x} visit(v)
 
 Five weights for how long ago a visit was, four for how it came about: nine in all, every constant of the formulas.
 The score is linear in each single weight, so a weight moved by ε moves the score by ε times a slope, and all 2·9 + 1
-places of finite differences cost one look at the visits.
+weight vectors of the finite differences cost one pass over the visits.
 
 The bounds and steps are ours: the paper gives none but w ≥ 0 and the order of the recency weights (§5.6). A step is a
 tenth of the largest shipped weight of its kind.
@@ -21,7 +21,7 @@ import numpy as np
 from quorank.arrays import Doubles, Int8s
 from quorank.compiled import kernel
 from quorank.tuning.heuristics.heuristic import Heuristic, Order, Weight
-from quorank.tuning.histories.generated import Candidates
+from quorank.tuning.histories.generated import Suggestions
 
 BUCKETS = 5
 KINDS = 4  # of visits that have a weight of their own: link, typed, bookmark, and all others
@@ -78,15 +78,15 @@ def _probe(
         out[x, 2 * WEIGHTS] = total * scale
 
 
-def score(weights: Doubles, items: Candidates) -> Doubles:
-    """Frecency (m, items) under m weight vectors."""
+def score(weights: Doubles, items: Suggestions) -> Doubles:
+    """Compute frecency (m, items) under m weight vectors."""
     out = np.empty((len(items.visits), len(weights)))
     _scores(np.ascontiguousarray(weights), items.visits, items.sampled, items.recency, items.type, out)
     return out.T
 
 
-def probe(weights: Doubles, below: Doubles, above: Doubles, items: Candidates) -> Doubles:
-    """Frecency (19, items) at the places of finite differences."""
+def probe(weights: Doubles, below: Doubles, above: Doubles, items: Suggestions) -> Doubles:
+    """Compute frecency (19, items) at the weight vectors of the finite differences."""
     out = np.empty((len(items.visits), 2 * WEIGHTS + 1))
     _probe(weights, below, above, items.visits, items.sampled, items.recency, items.type, out)
     return out.T

@@ -1,4 +1,4 @@
-"""A scoring function with named weights, as a product ships it, and what may be done to the weights.
+"""Heuristics: a scoring function with named weights, as a product ships it, and the constraints on the weights.
 
 Hartmann et al. 2019 (§4, §5.4 and §5.6): the function is a black box that can be evaluated with other weights; bounds,
 the order of weights and the largest change per iteration are declared beside them, and hold whatever is learned.
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from quorank.arrays import Doubles
-from quorank.errors import BadInput, require
+from quorank.errors import BadInput, require, require_range
 
 Score = Callable[[Doubles, Any], Doubles]
 """score(weights (m, weights), items) → scores (m, items): m weight vectors at once."""
@@ -28,7 +28,7 @@ Probe = Callable[[Doubles, Doubles, Doubles, Any], Doubles]
 class Weight:
     """One constant of a heuristic. `step` is the most by which it may change in one iteration.
 
-    With `share`, a larger value may change by that share of itself, and the finite differences reach as much further.
+    With `share`, a larger value may change by that share of itself, and ε of the finite differences grows as much.
     """
 
     name: str
@@ -40,46 +40,41 @@ class Weight:
     share: float = 0.0
 
     def __post_init__(self) -> None:
+        where = f"weight {self.name}"
         require(
             -math.inf < self.lower <= self.shipped <= self.upper < math.inf,
-            f"weight {self.name}: expected lower ≤ shipped ≤ upper, got {self.lower}, {self.shipped}, {self.upper}",
+            "value.out-of-range",
+            f"expected lower ≤ shipped ≤ upper, got {self.lower}, {self.shipped}, {self.upper}",
+            where,
         )
-        require(0.0 < self.step < math.inf, f"weight {self.name}: step must be above 0, got {self.step}")
-        require(
-            self.reach is None or 0.0 < self.reach < math.inf,
-            f"weight {self.name}: reach must be above 0, got {self.reach}",
-        )
-        require(
-            0.0 <= self.share < 1.0,
-            f"weight {self.name}: share must be at least 0 and below 1, got {self.share}",
-        )
+        require_range(f"{where}: step", self.step, above=0.0)
+        require_range(f"{where}: reach", self.epsilon, above=0.0)
+        require_range(f"{where}: share", self.share, least=0.0, below=1.0)
 
     @property
     def epsilon(self) -> float:
-        """ε: how far the finite differences look in each direction, for a value that may change by `step`."""
+        """ε of the finite differences for a value that may change by `step`."""
         return self.step / 100.0 if self.reach is None else self.reach
 
 
 @dataclass(frozen=True)
 class Order:
-    """The weight `smaller` never exceeds the weight `greater` − `by`."""
+    """Constraint: the weight `smaller` never exceeds the weight `greater` − `by`."""
 
     greater: str
     smaller: str
     by: float = 0.0
 
     def __post_init__(self) -> None:
-        require(
-            0.0 <= self.by < math.inf, f"order of {self.greater} and {self.smaller}: by must be at least 0"
-        )
+        require_range(f"order of {self.greater} and {self.smaller}: by", self.by, least=0.0)
 
 
 @dataclass(frozen=True, eq=False)
 class Heuristic:
-    """A black-box score and its weights.
+    """A black-box score, its weights, and the orders among them.
 
-    `score` is all that is needed. A heuristic that can share work between the places of finite differences may bring
-    that as `probe`; it must give the same scores.
+    `score` is all that is needed. A heuristic that can share work between the 2·d + 1 weight vectors of the finite
+    differences may bring that as `probe`; it must give the same scores.
     """
 
     name: str
@@ -90,22 +85,22 @@ class Heuristic:
 
     def __post_init__(self) -> None:
         names = self.names
-        require(names, f"heuristic {self.name}: at least one weight is needed")
-        require(len(set(names)) == len(names), f"heuristic {self.name}: two weights have the same name")
+        self._require(names, "at least one weight is needed")
+        self._require(len(set(names)) == len(names), "two weights have the same name")
         for order in self.orders:
             for name in (order.greater, order.smaller):
-                require(name in names, f"heuristic {self.name}: an order names the unknown weight {name!r}")
+                self._require(name in names, f"an order names the unknown weight {name!r}")
         lower, upper = self.bounds
-        require(
-            bool(np.all(lower <= upper)),
-            f"heuristic {self.name}: no weights satisfy its bounds and orders together",
-        )
+        self._require(np.all(lower <= upper), "no weights satisfy its bounds and orders together")
         shipped = self.shipped
         for order, (greater, smaller) in zip(self.orders, self.pairs, strict=True):
-            require(
+            self._require(
                 shipped[smaller] <= shipped[greater] - order.by,
-                f"heuristic {self.name}: the shipped {order.smaller} is above {order.greater} − {order.by:g}",
+                f"the shipped {order.smaller} is above {order.greater} − {order.by:g}",
             )
+
+    def _require(self, condition: object, sentence: str) -> None:
+        require(condition, "heuristic.malformed", sentence, f"heuristic {self.name}")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -130,28 +125,28 @@ class Heuristic:
         return step, share, epsilon
 
     def steps(self, weights: Doubles) -> Doubles:
-        """The most by which each weight may change in one iteration that begins with these."""
+        """Return the most (weights,) by which each weight may change in one iteration that begins with these."""
         step, share, _ = self._steps
         return np.maximum(step, share * np.abs(weights))
 
     def reach(self, weights: Doubles) -> Doubles:
-        """ε of each weight around these."""
+        """Return ε (weights,) of the finite differences around these weights."""
         step, _, epsilon = self._steps
         return np.asarray(epsilon * self.steps(weights) / step, dtype=np.float64)
 
     @cached_property
     def pairs(self) -> tuple[tuple[int, int], ...]:
-        """(greater, smaller) of every order, as places in the weight vector."""
+        """(greater, smaller) of every order, as indices into the weight vector."""
         place = {name: k for k, name in enumerate(self.names)}
         return tuple((place[order.greater], place[order.smaller]) for order in self.orders)
 
     @cached_property
     def bounds(self) -> tuple[Doubles, Doubles]:
-        """The bounds, tightened by the orders: within them every weight can take every value."""
+        """Bounds (lower, upper) tightened by the orders: within them every weight can take every value."""
         return self.tighten(self.lower, self.upper)
 
     def tighten(self, lower: Doubles, upper: Doubles) -> tuple[Doubles, Doubles]:
-        """What `lower` ≤ w ≤ `upper` and the orders say of each weight alone."""
+        """Return the bounds of each weight that follow from `lower` ≤ w ≤ `upper` and the orders."""
         lower, upper = np.array(lower), np.array(upper)
         for _ in range(len(self.weights) + 1):
             before = lower.copy(), upper.copy()
@@ -160,22 +155,28 @@ class Heuristic:
                 lower[greater] = max(lower[greater], _least_above(lower[smaller], order.by))
             if np.array_equal(before[0], lower) and np.array_equal(before[1], upper):
                 return lower, upper
-        raise BadInput(f"heuristic {self.name}: its orders go round in a circle; take one of them away")
+        raise BadInput(
+            "heuristic.malformed",
+            "its orders go round in a circle; take one of them away",
+            f"heuristic {self.name}",
+        )
 
     def vector(self, values: Mapping[str, float]) -> Doubles:
-        """The weight vector of named values; every weight must be named, and no other."""
+        """Return the weight vector of named values; every weight must be named, and no other."""
         unknown = sorted(set(values) - set(self.names))
         missing = [name for name in self.names if name not in values]
-        require(not unknown, f"heuristic {self.name} has no weight {', '.join(unknown)}")
-        require(not missing, f"heuristic {self.name}: a value is missing for {', '.join(missing)}")
+        where = f"heuristic {self.name}"
+        require(not unknown, "weights.unknown", f"there is no weight {', '.join(unknown)}", where)
+        require(not missing, "weights.missing", f"a value is missing for {', '.join(missing)}", where)
         return np.array([float(values[name]) for name in self.names])
 
     def named(self, weights: Doubles) -> dict[str, float]:
+        """Return the values of a weight vector by name."""
         return {name: float(value) for name, value in zip(self.names, weights, strict=True)}
 
 
 def _least_above(smaller: float, by: float) -> float:
-    """The least double g with smaller ≤ g − by, as doubles are subtracted."""
+    """Return the least double g with smaller ≤ g − by, as doubles are subtracted."""
     greater = smaller + by
     while greater - by < smaller:
         greater = math.nextafter(greater, math.inf)
@@ -185,10 +186,10 @@ def _least_above(smaller: float, by: float) -> float:
 
 
 def one_by_one(names: Sequence[str], function: Callable[[Any, dict[str, float]], float]) -> Score:
-    """A score from a plain function of one item and named weights: any code will do, one call per item and vector.
+    """Return a score made of a plain function of one item and named weights, called once per item and weight vector.
 
-    Items are then a `Listed`. Some thousand times slower than a compiled score, and fast enough on the device of a
-    person, where one search is scored.
+    Items are then a `Listed`. Some thousand times slower than a compiled score, and fast enough on a device, where one
+    search is scored.
     """
     words = tuple(names)
 

@@ -1,9 +1,9 @@
-"""Mail search by recency, folder and sender: a heuristic that has nothing to do with browsers.
+"""Mail search by recency, folder and sender: an example of a heuristic that is not a browser's.
 
     score(x) = age(x) + folder(x) + sender · log₂(1 + messages exchanged) + answered + flagged
 
 It is a sum, not a product as frecency is, and written in NumPy alone: any vectorised code is a heuristic. The weights
-are made up, as is the mail that people search in the generator below: the example shows the form, not a product.
+and the generated mail are made up: the example shows the form, not a product.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import numpy as np
 from quorank.arrays import Booleans, Doubles, Int8s, Int32s, Integers
 from quorank.compiled import kernel
 from quorank.draws import Purpose, key_of, uniform_pair
-from quorank.errors import require
 from quorank.tuning.heuristics.heuristic import Heuristic, Order, Weight
 
 AGES = ("day", "week", "month", "year", "older")
@@ -27,7 +26,7 @@ _FEWEST, _MOST = 3, 18  # hits of a search
 
 
 class Mails(NamedTuple):
-    """The hits of many searches, columnar."""
+    """Hits of many searches, in columns."""
 
     offsets: Integers
     age: Int8s  # index into AGES
@@ -65,10 +64,7 @@ def _sizes(key: Any, first: int, out: Any) -> None:
 
 
 def generate_mails(seed: int, searches: int, *, first: int = 0) -> Mails:
-    """The hits of searches `first` to `first + searches` of the world `seed`; nothing is chosen yet."""
-    require(
-        searches >= 0 and 0 <= first < 2**62, f"expected searches ≥ 0 from 0 on, got {searches} from {first}"
-    )
+    """Generate the hits of searches `first` to `first + searches` under a seed; nothing is chosen yet."""
     key = key_of(seed, Purpose.HISTORY)
     offsets = np.zeros(searches + 1, np.int64)
     _sizes(key, first, offsets[1:])
@@ -81,7 +77,7 @@ def generate_mails(seed: int, searches: int, *, first: int = 0) -> Mails:
 
 
 def score(weights: Doubles, items: Mails) -> Doubles:
-    """The score (m, items) of every mail under m weight vectors."""
+    """Compute the score (m, items) of every mail under m weight vectors."""
     folders = weights[:, len(AGES) : len(AGES) + len(FOLDERS)]
     sender, answered, flagged = weights[:, -3, None], weights[:, -2, None], weights[:, -1, None]
     known = np.log2(1.0 + items.exchanged)

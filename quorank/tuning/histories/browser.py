@@ -1,4 +1,4 @@
-"""The history of one person, read from a browser on the person's own machine, and the searches in it.
+"""Browsing history of one person, and the searches in it that can be learned from.
 
 A history does not say what was typed into the address bar, only that a page was visited by typing. A search that can
 be learned from is such a visit to a page that was known already (§5.1 of Hartmann et al. 2019: what a person selects
@@ -18,11 +18,11 @@ import numpy.typing as npt
 
 from quorank.arrays import Booleans, Doubles, Int8s, Int32s, Integers
 from quorank.compiled import kernel
-from quorank.tuning.histories.generated import LAST, TYPES, Candidates, bucket
+from quorank.tuning.histories.generated import LAST, TYPES, Suggestions, recency_bucket
 
 DAY = 86400.0  # seconds
 LETTERS = 2
-"""Letters of a site's name that stand for what was typed, where nobody remembers it."""
+"""Letters of a site's name that stand for what was typed, where that is not recorded."""
 
 _LINK, _TYPED, _BOOKMARK = (TYPES.index(name) for name in ("link", "typed", "bookmark"))
 _SCHEME = re.compile(r"^[a-z][a-z0-9+.-]*:(//)?(www\.)?")
@@ -40,9 +40,7 @@ class History:
     page: Integers  # (visits,): which page was visited
     time: Doubles  # (visits,): seconds since 1970
     type: Int8s  # (visits,): index into TYPES
-    typed: dict[int, str] = field(
-        default_factory=dict
-    )  # what was typed most often to get to a page, where known
+    typed: dict[int, str] = field(default_factory=dict)  # page → what was typed most often to reach it
     skipped: int = 0  # visits left out: of an unknown kind, or to no page
 
     @cached_property
@@ -52,7 +50,7 @@ class History:
         return order, np.searchsorted(self.page[order], np.arange(len(self.urls) + 1)).astype(np.int64)
 
     def counts(self) -> dict[str, object]:
-        """What may be said about a history without saying what is in it."""
+        """Return the figures that may be printed: none says which pages are in the history."""
         times = self.time
         return {
             "pages": len(self.urls),
@@ -68,14 +66,14 @@ class History:
         }
 
 
-def history(
+def build_history(
     pages: list[tuple[int, str, str, bool]],
     visits: list[tuple[int, float, int]],
     bookmarked: set[int],
     typed: dict[int, str] | None = None,
     skipped: int = 0,
 ) -> History:
-    """A history from a browser's rows: pages (id, url, title, hidden), visits (page id, seconds, type)."""
+    """Build a history from a browser's rows: pages (id, url, title, hidden), visits (page id, seconds, type)."""
     number = {page[0]: i for i, page in enumerate(pages)}
     known = [visit for visit in visits if visit[0] in number and 0 <= visit[2] < len(TYPES)]
     page = np.array([number[visit[0]] for visit in known], np.int64)
@@ -95,14 +93,14 @@ def history(
     )
 
 
-def words_of(url: str, title: str) -> str:
-    """What a search is matched against: the words of the address without its scheme, then those of the title."""
+def page_words(url: str, title: str) -> str:
+    """Return what a search is matched against: the words of the address without its scheme, then of the title."""
     address = _SCHEME.sub("", url.lower())
     return f"{_BREAK.sub(' ', address).strip()} {_BREAK.sub(' ', title.lower()).strip()}".strip()
 
 
-def candidates_at(history: History, pages: npt.ArrayLike, time: float) -> Candidates:
-    """One block of suggestions: these pages as they stood just before `time`; without a visit so far, no visits.
+def suggestions_at(history: History, pages: npt.ArrayLike, time: float) -> Suggestions:
+    """Return one block of suggestions: these pages as they stood just before `time`; nothing is chosen.
 
     A link to a bookmarked page counts as visited by its bookmark: §4 asks whether "the URL is bookmarked".
     """
@@ -110,12 +108,12 @@ def candidates_at(history: History, pages: npt.ArrayLike, time: float) -> Candid
     return _blocks(history, [wanted], [time])._replace(chosen=np.array([-1], np.int64))
 
 
-def searches(history: History, *, shown: int = 10) -> Candidates:
-    """All searches of a history that can be learned from, each with the chosen page and at least one other.
+def extract_searches(history: History, *, shown: int = 10) -> Suggestions:
+    """Return all searches of a history that can be learned from, each with the chosen page and at least one other.
 
     Of more than `shown` pages that match, those visited last stand for what was shown. The chosen page is the first.
     """
-    texts = [words_of(url, title) for url, title in zip(history.urls, history.titles, strict=True)]
+    texts = [page_words(url, title) for url, title in zip(history.urls, history.titles, strict=True)]
     padded = [f" {text}" for text in texts]
     suggested = np.flatnonzero(~history.hidden).tolist()
     matching: dict[str, Integers] = {}
@@ -141,8 +139,8 @@ def searches(history: History, *, shown: int = 10) -> Candidates:
     return _blocks(history, blocks, times)
 
 
-def _blocks(history: History, blocks: list[Integers], times: list[float]) -> Candidates:
-    """Suggestions of many moments, the first of each chosen."""
+def _blocks(history: History, blocks: list[Integers], times: list[float]) -> Suggestions:
+    """Return the suggestions of many moments, the first of each chosen."""
     sizes = np.array([len(block) for block in blocks], np.int64)
     offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes)))
     pages = np.concatenate([np.empty(0, np.int64), *blocks])
@@ -154,8 +152,8 @@ def _blocks(history: History, blocks: list[Integers], times: list[float]) -> Can
         pages, moments, *history.by_page, history.time, history.type, history.bookmarked, visits, sampled, days, type_
     )  # fmt: skip
     there = type_ >= 0
-    recency[there] = bucket(days[there])
-    return Candidates(offsets, visits, sampled, recency, type_, np.zeros(len(blocks), np.int64))
+    recency[there] = recency_bucket(days[there])
+    return Suggestions(offsets, visits, sampled, recency, type_, np.zeros(len(blocks), np.int64))
 
 
 @kernel

@@ -1,8 +1,8 @@
-"""Suggestions shown to many clients, and made-up histories behind them (Hartmann et al. 2019, §6.1).
+"""Generator of suggestions from made-up browsing histories (Hartmann et al. 2019, §6.1).
 
 A search shows a block of pages, each with the number of its visits and, of the last ten, how long ago and in which way
-the page was visited: all that frecency (§4) looks at. The generator follows §6.1, which draws frequency, recency and
-type independently of each other, and says too little to be repeated without a reading:
+the page was visited: all inputs of frecency (§4). The generator follows §6.1, which draws frequency, recency and
+type independently of each other, and leaves the following open:
 
 - "an exponential distribution with λ = 7": a rate of 7 would leave nearly every page without a visit, so 7 is the
   mean, and a page has ⌈Exp(mean 7)⌉ visits, at least one (7.51 on average).
@@ -12,9 +12,9 @@ type independently of each other, and says too little to be repeated without a r
   kept within `fewest` and `most`, since one suggestion alone teaches nothing.
 - a person takes the suggestion with the highest true score after adding noise with μ = 0, σ² = 30. That is the
   variance: σ = √30 ≈ 5.5 points. A first visit by a link today is worth 120, so such people hardly err; σ is a
-  parameter of `choose`.
+  parameter of `draw_choices`.
 
-Every draw has an address, (seed, search, suggestion, visit), so any part of a world can be made alone.
+Every draw has an address, (seed, search, suggestion, visit), so any range of searches can be generated alone.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ import numpy.typing as npt
 from quorank.arrays import Doubles, Int8s, Int32s, Integers, Uint64s
 from quorank.compiled import kernel
 from quorank.draws import Purpose, key_of, uniform_pair
-from quorank.errors import require
+from quorank.errors import require, require_range
+from quorank.tuning.searches import Items
 
 TYPES = (
     "link", "typed", "bookmark", "embed", "redirect-permanent", "redirect-temporary", "download",
@@ -40,21 +41,22 @@ TYPES = (
 RECENCY_DAYS = (4.0, 14.0, 31.0, 90.0)
 """Where the buckets of §4 end: bucket 0 is the past four days, bucket 4 what is older than ninety."""
 
+BUCKET_LIMITS = np.array([0.0, *RECENCY_DAYS, 365.0])
+"""Days between which the ages of each bucket's visits are drawn."""
+
 LAST = 10
-"""|T_x| is at most this: frecency looks at the last ten visits."""
+"""Most visits of |T_x|: frecency uses the last ten."""
 
 SIGMA = math.sqrt(30.0)
 """σ of the noise on a person's choice, from the paper's σ² = 30."""
 
 _LOW = 0xFFFFFFFF
 _HABIT = 5  # round of the address of a page's usual draws
-_PAIRS = (
-    LAST + 1
-)  # of uniform draws that a suggestion may use: one for its visits, one for each of the last ten
+_PAIRS = LAST + 1  # pairs of uniform draws of a suggestion: one for its visits, one for each of the last ten
 
 
-class Candidates(NamedTuple):
-    """Suggestions shown to many clients, columnar: one block of items per search."""
+class Suggestions(NamedTuple):
+    """Suggestions shown to many clients, in columns: one block of items per search."""
 
     offsets: Integers  # (searches + 1,): items of search q are offsets[q] to offsets[q + 1]
     visits: Int32s  # (items,): |S_x|, visits in all
@@ -66,7 +68,7 @@ class Candidates(NamedTuple):
 
 @dataclass(frozen=True)
 class HistorySetting:
-    """What §6.1 leaves open, with the shares of recency buckets and visit types."""
+    """Parameters of the generator: frequency, recency and type of visits, and the number of suggestions."""
 
     visits: float = 7.0  # λ, read as the mean of the exponential distribution
     recency: tuple[float, ...] = (0.30, 0.25, 0.20, 0.15, 0.10)  # share of each bucket, newest first
@@ -78,29 +80,24 @@ class HistorySetting:
     most: int = 20
 
     def __post_init__(self) -> None:
-        require(
-            0 < self.visits < 1e6, f"visits must lie between 0 and a million on average, got {self.visits}"
-        )
+        require_range("visits", self.visits, above=0, below=1e6)
         _check_shares("recency", self.recency, len(RECENCY_DAYS) + 1)
         _check_shares("types", self.types, len(TYPES))
-        require(0 <= self.habit <= 1, f"habit must be a share, got {self.habit}")
+        require_range("habit", self.habit, least=0, most=1)
         require(
             1 <= self.fewest <= self.most <= 10_000,
+            "value.out-of-range",
             f"fewest and most suggestions must be 1 ≤ fewest ≤ most ≤ 10000, got {self.fewest} and {self.most}",
         )
-        require(
-            math.isfinite(self.suggestions) and 0 <= self.spread < math.inf,
-            f"suggestions and spread must be finite numbers, got {self.suggestions} and {self.spread}",
-        )
+        require_range("suggestions", self.suggestions)
+        require_range("spread", self.spread, least=0)
 
 
-def generate(
+def generate_suggestions(
     seed: int, searches: int, *, first: int = 0, setting: HistorySetting | None = None
-) -> Candidates:
-    """The suggestions of searches `first` to `first + searches` of the world `seed`; nothing is chosen yet."""
+) -> Suggestions:
+    """Generate the suggestions of searches `first` to `first + searches` under a seed; nothing is chosen yet."""
     setting = setting or HistorySetting()
-    require(searches >= 0, f"searches must be 0 or more, got {searches}")
-    require(0 <= first < 2**62, f"first must be a search number from 0 to 2^62 − 1, got {first}")
     key = key_of(seed, Purpose.HISTORY)
     offsets = np.zeros(searches + 1, np.int64)
     _block_sizes(key, first, setting.suggestions, setting.spread, setting.fewest, setting.most, offsets[1:])
@@ -112,47 +109,30 @@ def generate(
         key, first, offsets, setting.visits, setting.habit, _limits(setting.recency), _limits(setting.types),
         visits, sampled, recency, type_,
     )  # fmt: skip
-    return Candidates(offsets, visits, sampled, recency, type_, np.full(searches, -1, np.int64))
+    return Suggestions(offsets, visits, sampled, recency, type_, np.full(searches, -1, np.int64))
 
 
-def choose(
-    seed: int, candidates: Candidates, scores: Doubles, *, sigma: float = SIGMA, first: int = 0
-) -> Candidates:
-    """What people choose: in every search the highest of true score + N(0, σ²), of equal ones the first.
+def draw_choices(seed: int, items: Items, scores: Doubles, *, sigma: float = SIGMA, first: int = 0) -> Items:
+    """Return the items with what people choose: in every search the highest true score + N(0, σ²).
 
-    scores: (items,), the true score of each suggestion; first: the number of the first search, as in `generate`.
+    items: of any kind that has `offsets` and `chosen`; scores: (items,), the true score of each; first: the number of
+    the first search, as in `generate_suggestions`. Of equal ones the first is chosen.
     """
+    count = int(items.offsets[-1])
     require(
-        scores.shape == candidates.visits.shape,
-        f"{len(candidates.visits)} suggestions need as many scores, got an array of {scores.shape}",
+        scores.shape == (count,),
+        "score.wrong-shape",
+        f"{count} suggestions need as many scores, got an array of {scores.shape}",
     )
-    require(0 <= sigma < math.inf, f"sigma must be 0 or more, got {sigma}")
-    require(0 <= first < 2**62, f"first must be a search number from 0 to 2^62 − 1, got {first}")
-    chosen = np.empty(len(candidates.offsets) - 1, np.int64)
+    chosen = np.empty(len(items.offsets) - 1, np.int64)
     exact = np.ascontiguousarray(scores, dtype=np.float64)
-    _choose(key_of(seed, Purpose.CHOICE), first, candidates.offsets, exact, sigma, chosen)
-    return candidates._replace(chosen=chosen)
+    _choose(key_of(seed, Purpose.CHOICE), first, items.offsets, exact, sigma, chosen)
+    made: Items = items._replace(chosen=chosen)
+    return made
 
 
-def take(candidates: Candidates, searches: npt.ArrayLike) -> Candidates:
-    """The named searches alone, in the given order: a client's own, or a part held out."""
-    which = np.asarray(searches, dtype=np.int64)
-    sizes = np.diff(candidates.offsets)[which]
-    offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes)))
-    within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], sizes)
-    rows = np.repeat(candidates.offsets[which], sizes) + within
-    return Candidates(
-        offsets,
-        candidates.visits[rows],
-        candidates.sampled[rows],
-        candidates.recency[rows],
-        candidates.type[rows],
-        candidates.chosen[which],
-    )
-
-
-def bucket(days: npt.ArrayLike) -> Int8s:
-    """The recency bucket of visits so many days ago (§4): "in the past 4 days" includes the fourth."""
+def recency_bucket(days: npt.ArrayLike) -> Int8s:
+    """Return the recency bucket of visits so many days ago (§4): "in the past 4 days" includes the fourth."""
     return np.searchsorted(np.array(RECENCY_DAYS), np.asarray(days), side="left").astype(np.int8)
 
 
@@ -160,12 +140,14 @@ def _check_shares(name: str, shares: tuple[float, ...], most: int) -> None:
     fits = 1 <= len(shares) <= most and all(0 <= share <= 1 for share in shares)
     require(
         fits and abs(math.fsum(shares) - 1) < 1e-9,
-        f"{name} must be at most {most} shares that add up to 1, got {list(shares)}",
+        "value.out-of-range",
+        f"must be at most {most} shares that add up to 1, got {list(shares)}",
+        name,
     )
 
 
 def _limits(shares: tuple[float, ...]) -> Doubles:
-    """Cumulative shares; the last one that is not 0 reaches to the end in spite of rounding."""
+    """Return the cumulative shares; the last one that is not 0 is exactly 1 in spite of rounding."""
     limits = np.cumsum(np.array(shares, dtype=np.float64))
     limits[np.flatnonzero(shares)[-1] :] = 1.0
     return limits
@@ -173,7 +155,7 @@ def _limits(shares: tuple[float, ...]) -> Doubles:
 
 @kernel
 def which_share(u: float, limits: Doubles) -> int:
-    """The index of the share into which u of [0, 1) falls."""
+    """Return the index of the share into which u of [0, 1) falls."""
     i = 0
     while u >= limits[i]:
         i += 1
@@ -182,7 +164,7 @@ def which_share(u: float, limits: Doubles) -> int:
 
 @kernel
 def visits_of(u: float, mean: float) -> int:
-    """⌈Exp(mean)⌉ by inversion, at least 1."""
+    """Draw ⌈Exp(mean)⌉ by inversion, at least 1."""
     return max(1, math.ceil(-mean * math.log(1.0 - u)))
 
 

@@ -1,9 +1,16 @@
-"""Made-up people who search their history: pages with addresses and titles, a taste of their own, wanted pages.
+"""Simulated people: what they are shown and choose, and persons who type what they want into an address bar.
 
-A person's pages are a block of the generator of Hartmann et al. 2019, §6.1 (`histories`); each has an address and a
-title made of invented words. What a person wants follows a taste: frecency (§4) with weights of the person's own,
-scattered around those of the whole population. A heuristic that knows these weights shows wanted pages earlier, so
-fewer letters are typed. Nothing of this is in the paper, whose two figures of typing come from real people.
+A scenario is a heuristic with a generator of what its people see (Hartmann et al. 2019, §6.1): they take the item with
+the highest true score after noise. The true weights are the shipped ones as in the paper, or others: where they are the
+shipped ones there is nothing to find, and a simulation can only show that nothing breaks.
+
+A person has a history of pages from the generator of §6.1 (`generated`), and each page has an address and a title.
+Wanted pages follow the person's taste: frecency (§4) with weights scattered around those of the whole population. A
+heuristic that knows these weights shows wanted pages earlier, so fewer letters are typed. Nothing of this is in the
+paper, whose two figures of typing come from real people.
+
+The text of a page is the name of its site and three words of its title. Words are made of syllables and used as often as
+Zipf's law says, one over their rank, so sites and words recur among the pages of a person, and beginnings are shared.
 
 Every draw has an address, so a person is the same alone or among a million, under every heuristic.
 """
@@ -11,96 +18,140 @@ Every draw has an address, so a person is the same alone or among a million, und
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from quorank.arrays import Bytes, Doubles, Int8s, Int32s, Integers, Uint64s
 from quorank.compiled import kernel
-from quorank.draws import Purpose, key_of, uniform_pair
-from quorank.errors import require
-from quorank.parts import read_fields
-from quorank.tuning.heuristics.frecency import BUCKETS, KINDS, WEIGHTS
-from quorank.tuning.histories.generated import RECENCY_DAYS, Candidates, HistorySetting, generate, visits_of
-from quorank.tuning.histories.invented import SPACE, WORDS, page_texts
+from quorank.draws import Purpose, key_of, uniform_pair, uniforms
+from quorank.errors import BadInput, require, require_range
+from quorank.parts import read_fields, suggest
+from quorank.tuning.heuristics.firefox import FIREFOX, with_ages
+from quorank.tuning.heuristics.frecency import BUCKETS, FRECENCY, KINDS, WEIGHTS
+from quorank.tuning.heuristics.heuristic import Heuristic
+from quorank.tuning.heuristics.mail import MAIL, generate_mails
+from quorank.tuning.histories.generated import (
+    BUCKET_LIMITS,
+    SIGMA,
+    HistorySetting,
+    Suggestions,
+    draw_choices,
+    generate_suggestions,
+    visits_of,
+)
 
-OLDEST_DAYS = 365.0
-_AGES, _TASTE = 1, 4  # rounds of Purpose.HISTORY; 0 are the visits, 2 and 3 the words, 5 the habits
+SPACE = 32
+WORDS = 4  # of a page: the site's name and three of its title
+VOCABULARY = 600
+_CONSONANTS, _VOWELS = "strnlcmpdbgfhvwkzjqx", "eaoiu"
+_AGES, _TEXT, _WORD, _TASTE = 1, 2, 3, 4  # rounds of Purpose.HISTORY; 0 are the visits, 5 the habits
 _WANTED, _SEARCHES = 1, 2  # rounds of Purpose.CHOICE
+
+ShowItems = Callable[[int, int, int], Any]
+"""show(seed, searches, first) → items of these searches, nothing chosen."""
+
+
+@dataclass(frozen=True, eq=False)
+class Scenario:
+    """Heuristic with a generator of what its people see, and the margins that suit its loss."""
+
+    heuristic: Heuristic
+    show: ShowItems
+    margin: float  # Δ that suits the size of its scores
+    share: float = 0.2  # δ, the margin of the relative loss
+
+    def searches(self, seed: int, count: int, first: int, truth: Doubles, sigma: float = SIGMA) -> Any:
+        """Return searches `first` to `first + count` of people who follow the weights `truth`."""
+        items = self.show(seed, count, first)
+        scores = np.ascontiguousarray(self.heuristic.score(truth[None, :], items)[0])
+        return draw_choices(seed, items, scores, sigma=sigma, first=first)
+
+
+def _show_pages(seed: int, count: int, first: int) -> Suggestions:
+    return generate_suggestions(seed, count, first=first)
+
+
+SCENARIOS = {
+    "frecency": Scenario(FRECENCY, _show_pages, 30.0),
+    "mail": Scenario(MAIL, lambda seed, count, first: generate_mails(seed, count, first=first), 5.0),
+    "firefox": Scenario(
+        FIREFOX,
+        lambda seed, count, first: with_ages(seed, _show_pages(seed, count, first), first=first),
+        30.0,
+    ),
+}
+
+
+def find_scenario(name: str) -> Scenario:
+    """Return the scenario of a heuristic by its name."""
+    if name not in SCENARIOS:
+        raise BadInput(
+            "heuristic.unknown",
+            f"unknown heuristic {name!r}{suggest(name, SCENARIOS)}; known: {', '.join(SCENARIOS)}",
+        )
+    return SCENARIOS[name]
 
 
 @dataclass(frozen=True)
 class People:
-    """A population: how much it remembers, what it wants, and how it looks at suggestions."""
+    """Parameters of a population: its histories, what it wants, and how it reads suggestions."""
 
     pages: float = 150.0  # in a person's history, on average
     spread: float = 60.0  # standard deviation of that
-    searches: float = (
-        12.0  # of a person in a study, on average; the paper's evaluation had 3,674,063 of 306,200
-    )
-    taste: tuple[float, ...] = (
-        100.0,
-        90.0,
-        80.0,
-        70.0,
-        60.0,
-        0.1,
-        5.0,
-        5.0,
-        0.0,
-    )  # the population's true weights
+    searches: float = 12.0  # of a person, on average; the paper's evaluation had 3,674,063 of 306,200
+    # the population's true weights of frecency
+    taste: tuple[float, ...] = (100.0, 90.0, 80.0, 70.0, 60.0, 0.1, 5.0, 5.0, 0.0)
     own: float = 0.3  # standard deviation of the logarithm of a person's weights around these
     sharpness: float = 1.3  # a page is wanted in proportion to its true score to this power
-    looks_after: float = (
-        1.5  # letters typed before the first look, beyond the first, of a person in the middle
-    )
+    looks_after: float = 1.5  # letters beyond the first before a person looks up; median over persons
     pace: float = 0.7  # standard deviation of the logarithm of that between persons
     shown: int = 2  # suggestions that a person reads
     by_name: float = 0.8  # share of searches by the site's name; the others begin at a word of the title
     match: Literal["prefix", "substring"] = "prefix"  # letters match the beginning of a word, or anywhere
-    history: HistorySetting = field(
-        default_factory=lambda: HistorySetting(habit=0.8)
-    )  # frequency, recency and types of visits
+    # frequency, recency and types of visits
+    history: HistorySetting = field(default_factory=lambda: HistorySetting(habit=0.8))
 
     def __post_init__(self) -> None:
-        require(2 <= self.pages <= 10_000, f"pages must be 2 to 10000 on average, got {self.pages}")
-        require(0 <= self.spread < math.inf, f"spread must be 0 or more, got {self.spread}")
-        require(0 < self.searches <= 1e6, f"searches must be above 0, got {self.searches}")
+        require_range("pages", self.pages, least=2, most=10_000)
+        require_range("spread", self.spread, least=0)
+        require_range("searches", self.searches, above=0, most=1e6)
         require(
             len(self.taste) == WEIGHTS and all(0 <= w < math.inf for w in self.taste) and any(self.taste),
-            f"taste must be {WEIGHTS} weights of frecency, none below 0, got {list(self.taste)}",
+            "value.out-of-range",
+            f"must be {WEIGHTS} weights of frecency, none below 0, got {list(self.taste)}",
+            "taste",
         )
-        require(0 <= self.own <= 5, f"own must lie between 0 and 5, got {self.own}")
-        require(0 <= self.sharpness <= 20, f"sharpness must lie between 0 and 20, got {self.sharpness}")
-        require(
-            0 <= self.looks_after <= 100, f"looks_after must lie between 0 and 100, got {self.looks_after}"
-        )
-        require(0 <= self.pace <= 5, f"pace must lie between 0 and 5, got {self.pace}")
-        require(self.shown >= 1, f"shown must be at least 1, got {self.shown}")
-        require(0 <= self.by_name <= 1, f"by_name must be a share, got {self.by_name}")
+        require_range("own", self.own, least=0, most=5)
+        require_range("sharpness", self.sharpness, least=0, most=20)
+        require_range("looks_after", self.looks_after, least=0, most=100)
+        require_range("pace", self.pace, least=0, most=5)
+        require_range("shown", self.shown, least=1)
+        require_range("by_name", self.by_name, least=0, most=1)
 
     @property
     def setting(self) -> HistorySetting:
-        """The generator's setting whose blocks are whole histories."""
+        """Setting of the generator whose blocks are whole histories."""
         h = self.history
         return HistorySetting(h.visits, h.recency, h.types, h.habit, self.pages, self.spread, 2, 10_000)
 
 
 class Persons(NamedTuple):
-    """The histories of persons `first`, `first + 1`, …: one block of pages each."""
+    """Histories of persons `first`, `first + 1`, …: one block of pages each."""
 
     first: int
-    candidates: Candidates
+    suggestions: Suggestions
     idle: Doubles  # (pages,): days since the last visit
     truth: Doubles  # (pages,): the score by the person's own taste
     letters: Bytes  # the words of all pages, a space between two words
     texts: Integers  # (pages + 1,): where each page's words begin
 
 
-class Wanted(NamedTuple):
-    """Searches: who, which page, from which of its letters on, and after how many letters they look up."""
+class PersonSearches(NamedTuple):
+    """Searches of persons: who, which page, from which of its letters on, and after how many letters they look up."""
 
     client: Integers
     page: Integers  # counted over all pages of `Persons`
@@ -109,49 +160,50 @@ class Wanted(NamedTuple):
 
 
 def read_people(table: Mapping[str, Any], where: str) -> People:
-    """The table [people] of a study's file; `history` is a table within it."""
+    """Read the table [people] of a study's file; `history` is a table within it."""
     fields = dict(table)
     inner = fields.pop("history", None)
     people = read_fields(People, fields, where)  # type: ignore[type-var]
     if inner is None:
         return people
-    require(isinstance(inner, Mapping), f"{where}.history must be a table, got {inner!r}")
+    require(
+        isinstance(inner, Mapping), "value.wrong-type", f"must be a table, got {inner!r}", f"{where}.history"
+    )
     return replace(people, history=read_fields(HistorySetting, inner, f"{where}.history"))  # type: ignore[type-var]
 
 
-def persons(seed: int, first: int, count: int, people: People) -> Persons:
-    """Persons `first` to `first + count` of the population `seed`."""
-    require(first >= 0 and first + count <= 2**32, f"persons are numbered 0 to 2^32 − 1, got {first} and on")
-    candidates = generate(seed, count, first=first, setting=people.setting)
+def generate_persons(seed: int, first: int, count: int, people: People) -> Persons:
+    """Generate persons `first` to `first + count` of a population under a seed."""
+    require_range("first", first, least=0, most=2**32 - count)
+    suggestions = generate_suggestions(seed, count, first=first, setting=people.setting)
     key = key_of(seed, Purpose.HISTORY)
-    idle, truth = idle_days(seed, candidates, first=first), np.empty(len(candidates.visits))
+    idle, truth = idle_days(seed, suggestions, first=first), np.empty(len(suggestions.visits))
     _truth(
-        key, first, candidates.offsets, candidates.visits, candidates.sampled, candidates.recency, candidates.type,
+        key, first, suggestions.offsets, suggestions.visits, suggestions.sampled, suggestions.recency, suggestions.type,
         np.array(people.taste), people.own, truth,
     )  # fmt: skip
-    letters, texts = page_texts(seed, first, candidates.offsets)
-    return Persons(first, candidates, idle, truth, letters, texts)
+    letters, texts = page_texts(seed, first, suggestions.offsets)
+    return Persons(first, suggestions, idle, truth, letters, texts)
 
 
-def idle_days(seed: int, candidates: Candidates, *, first: int = 0) -> Doubles:
-    """Days since the last visit of each generated page; `first` as in `generate`."""
-    idle = np.empty(len(candidates.visits))
-    limits = np.array([0.0, *RECENCY_DAYS, OLDEST_DAYS])
+def idle_days(seed: int, suggestions: Suggestions, *, first: int = 0) -> Doubles:
+    """Draw the days since the last visit (pages,) of each generated page; `first` as in `generate_suggestions`."""
+    idle = np.empty(len(suggestions.visits))
     key = key_of(seed, Purpose.HISTORY)
-    _idle(key, first, candidates.offsets, candidates.sampled, candidates.recency, limits, idle)
+    _idle(key, first, suggestions.offsets, suggestions.sampled, suggestions.recency, BUCKET_LIMITS, idle)
     return idle
 
 
-def wanted(seed: int, group: Persons, people: People) -> Wanted:
-    """All searches of these persons: ⌈Exp(mean)⌉ each."""
+def draw_searches(seed: int, group: Persons, people: People) -> PersonSearches:
+    """Draw all searches of these persons: ⌈Exp(mean)⌉ each."""
     key = key_of(seed, Purpose.CHOICE)
-    count = len(group.candidates.offsets) - 1
+    count = len(group.suggestions.offsets) - 1
     each = np.empty(count, np.int64)
     _how_many(key, group.first, people.searches, each)
     total = int(each.sum())
-    found = Wanted(*(np.empty(total, np.int64) for _ in range(4)))
+    found = PersonSearches(*(np.empty(total, np.int64) for _ in range(4)))
     _want(
-        key, group.first, each, group.candidates.offsets, group.truth, people.sharpness, group.letters, group.texts,
+        key, group.first, each, group.suggestions.offsets, group.truth, people.sharpness, group.letters, group.texts,
         people.by_name, people.looks_after, people.pace, *found,
     )  # fmt: skip
     return found
@@ -167,7 +219,7 @@ def _idle(
     limits: Doubles,
     idle: Doubles,
 ) -> None:
-    """Days since the newest of a page's visits, each drawn evenly within its bucket."""
+    """Days since the newest of a page's visits, each drawn uniformly within its bucket."""
     for q in range(len(offsets) - 1):
         for x in range(offsets[q], offsets[q + 1]):
             newest = BUCKETS - 1
@@ -254,3 +306,79 @@ def _want(
                 start[at] += 1
             looks[at] = 1 + int(-mean * math.log(1.0 - w))
             at += 1
+
+
+def page_texts(seed: int, first: int, offsets: Integers) -> tuple[Bytes, Integers]:
+    """Return the letters of all pages of persons `first`, `first + 1`, …, and where each page begins (pages + 1,).
+
+    offsets: (persons + 1,), the pages of each person.
+    """
+    key = key_of(seed, Purpose.HISTORY)
+    words, ends = vocabulary(seed)
+    texts = np.zeros(int(offsets[-1]) + 1, np.int64)
+    _lengths(key, first, offsets, ends, texts[1:])
+    np.cumsum(texts, out=texts)
+    letters = np.empty(int(texts[-1]), np.uint8)
+    _write(key, first, offsets, words, ends, texts, letters)
+    return letters, texts
+
+
+@lru_cache(maxsize=4)
+def vocabulary(seed: int) -> tuple[Bytes, Integers]:
+    """Return the letters of a population's invented words, the commonest first, and where each word ends."""
+    draws = uniforms(seed, Purpose.HISTORY, VOCABULARY * 12, round_=_WORD).reshape(VOCABULARY, 12)
+    words = []
+    for row in draws:
+        syllables = 2 + int(row[0] * 2.5)
+        pairs = row[1 : 1 + 2 * syllables].reshape(-1, 2) ** (1.5, 1.0)  # some consonants are commoner
+        words.append("".join(_CONSONANTS[int(c * 20)] + _VOWELS[int(v * 5)] for c, v in pairs))
+    ends = np.cumsum([len(word) for word in words], dtype=np.int64)
+    return np.frombuffer("".join(words).encode(), np.uint8), ends
+
+
+@kernel
+def _word(u: float, count: int) -> int:
+    """Draw a word whose frequency falls as one over its rank: Zipf's law, by inversion of 1/x."""
+    return min(int(math.exp(u * math.log(count + 1.0))) - 1, count - 1)
+
+
+@kernel
+def _words_of(key: Uint64s, client: int, page: int, count: int, out: Integers) -> None:
+    for pair in range(WORDS // 2):
+        u, v = uniform_pair(key, page * (WORDS // 2) + pair, client, 0, _TEXT)
+        out[2 * pair], out[2 * pair + 1] = _word(u, count), _word(v, count)
+
+
+@kernel
+def _lengths(key: Uint64s, first: int, offsets: Integers, ends: Integers, lengths: Integers) -> None:
+    chosen = np.empty(WORDS, np.int64)
+    for q in range(len(offsets) - 1):
+        for x in range(offsets[q], offsets[q + 1]):
+            _words_of(key, first + q, x - offsets[q], len(ends), chosen)
+            lengths[x] = WORDS - 1
+            for word in chosen:
+                lengths[x] += ends[word] - (ends[word - 1] if word > 0 else 0)
+
+
+@kernel
+def _write(
+    key: Uint64s,
+    first: int,
+    offsets: Integers,
+    words: Bytes,
+    ends: Integers,
+    texts: Integers,
+    letters: Bytes,
+) -> None:
+    chosen = np.empty(WORDS, np.int64)
+    for q in range(len(offsets) - 1):
+        for x in range(offsets[q], offsets[q + 1]):
+            _words_of(key, first + q, x - offsets[q], len(ends), chosen)
+            at = texts[x]
+            for j in range(WORDS):
+                if j > 0:
+                    letters[at] = SPACE
+                    at += 1
+                for i in range(ends[chosen[j] - 1] if chosen[j] > 0 else 0, ends[chosen[j]]):
+                    letters[at] = words[i]
+                    at += 1

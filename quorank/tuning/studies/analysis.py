@@ -1,7 +1,13 @@
-"""What a study found: every pair of arms in every metric (Hartmann et al. 2019, §6.2 and §6.3).
+"""Analysis of a study: every pair of arms compared in every metric (Hartmann et al. 2019, §6.2 and §6.3).
 
 The Mann-Whitney U test compares two arms, Bonferroni's correction holds the chance of any false finding in the whole
 study at α, and effect sizes say how large a difference is, which p-values of large studies do not.
+
+Mann and Whitney (Ann. Math. Stat. 1947) count the pairs in which a value of the first sample is above one of the
+second, ties as half: U. Dividing by all pairs gives the common-language effect size, P(a > b) + P(a = b)/2 (McGraw and
+Wong 1992; Vargha and Delaney 2000); twice that minus one is the rank-biserial correlation (Wendt 1972). The shift is the
+median of all differences (Hodges and Lehmann 1963), and its interval lies between two of them (Lehmann 1975). Pairs
+are counted, never listed: a study has thousands of millions.
 
 The unit is the client, not the search: a client's searches are averaged first. Searches of one person resemble each
 other, so n searches tell less than n independent ones; a test that pools them believes in a certainty that is not
@@ -11,23 +17,24 @@ a hundred people. The paper does not say which unit its p-values have. `pooled_p
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from quorank.arrays import Doubles
+from quorank.compiled import kernel
 from quorank.errors import require
 from quorank.metrics.significance import bonferroni
-from quorank.tuning.heuristics.url_bar import Typed
-from quorank.tuning.studies.arms import Study
-from quorank.tuning.studies.mann_whitney import Shift, common_language, hodges_lehmann, rank_biserial
+from quorank.tuning.studies.address_bar import TypedSearches
+from quorank.tuning.studies.study import Study
 
 
 @dataclass(frozen=True)
 class Arm:
-    """One arm's clients and their means; `deviation` is that between clients."""
+    """Clients and searches of an arm, with its means; `deviation` is that between clients."""
 
     clients: int
     searches: int
@@ -37,8 +44,8 @@ class Arm:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """One arm against another in one metric; negative differences are falls from `baseline` to `arm`."""
+class ArmComparison:
+    """Comparison of two arms in one metric; negative differences are falls from `baseline` to `arm`."""
 
     metric: str
     arm: str
@@ -58,31 +65,31 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Analysis:
-    """The whole study."""
+    """Arms and comparisons of a whole study."""
 
     study: str
     alpha: float
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[ArmComparison, ...]
     arms: dict[str, Arm]
 
-    def of(self, metric: str, arm: str, baseline: str) -> Comparison:
-        """One of the comparisons."""
+    def of(self, metric: str, arm: str, baseline: str) -> ArmComparison:
+        """Return the comparison of two arms in one metric."""
         return next(c for c in self.comparisons if (c.metric, c.arm, c.baseline) == (metric, arm, baseline))
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the fields for JSON."""
         return asdict(self) | {"corrected_alpha": self.alpha / len(self.comparisons)}
 
 
-def client_means(typed: Typed, metric: str) -> Doubles:
-    """The mean of each client's searches."""
+def client_means(typed: TypedSearches, metric: str) -> Doubles:
+    """Compute the mean of each client's searches (clients,)."""
     _, numbers, counts = np.unique(typed.client, return_inverse=True, return_counts=True)
     sums = np.bincount(numbers, np.asarray(getattr(typed, metric), np.float64), len(counts))
     return np.asarray(sums / counts, dtype=np.float64)
 
 
 def mann_whitney(a: Doubles, b: Doubles) -> tuple[float, float]:
-    """U of a and its two-sided p: scipy's, exact for small samples without ties, else with correction for ties."""
+    """Compute U of a and its two-sided p: scipy's, exact for small samples without ties, else corrected for ties."""
     from scipy.stats import mannwhitneyu
 
     found = mannwhitneyu(a, b, alternative="two-sided")
@@ -90,12 +97,14 @@ def mann_whitney(a: Doubles, b: Doubles) -> tuple[float, float]:
     return float(found.statistic), 1.0 if np.isnan(p) else p  # no spread at all
 
 
-def analyse(study: Study, collected: Mapping[str, Typed]) -> Analysis:
-    """All comparisons of a study from the searches of each arm."""
+def analyse(study: Study, collected: Mapping[str, TypedSearches]) -> Analysis:
+    """Compare all arms of a study from the searches of each."""
     for arm in study.arms:
         require(
             arm in collected and len(collected[arm].client) > 0,
-            f"study {study.name}: arm {arm!r} has no searches, so nothing can be compared with it",
+            "study.empty-arm",
+            f"arm {arm!r} has no searches, so nothing can be compared with it",
+            f"study {study.name}",
         )
     means = {
         arm: {metric: client_means(collected[arm], metric) for metric in study.metrics} for arm in study.arms
@@ -119,13 +128,19 @@ def analyse(study: Study, collected: Mapping[str, Typed]) -> Analysis:
 
 
 def _compare(
-    study: Study, metric: str, arm: str, baseline: str, a: Doubles, b: Doubles, collected: Mapping[str, Typed]
-) -> Comparison:
+    study: Study,
+    metric: str,
+    arm: str,
+    baseline: str,
+    a: Doubles,
+    b: Doubles,
+    collected: Mapping[str, TypedSearches],
+) -> ArmComparison:
     u, p = mann_whitney(a, b)
     corrected = bonferroni(p, study.comparisons)
     shift: Shift = hodges_lehmann(a, b, 1.0 - study.corrected_alpha)
     singles = [np.asarray(getattr(collected[name], metric), np.float64) for name in (arm, baseline)]
-    return Comparison(
+    return ArmComparison(
         metric,
         arm,
         baseline,
@@ -139,3 +154,101 @@ def _compare(
         *shift,
         mann_whitney(*singles)[1],
     )
+
+
+class Shift(NamedTuple):
+    """The median of all differences a − b, and its interval."""
+
+    estimate: float
+    low: float
+    high: float
+
+
+def common_language(u: float, n_a: int, n_b: int) -> float:
+    """Compute P(a > b) + P(a = b)/2 = U / (n_a · n_b)."""
+    return u / (n_a * n_b)
+
+
+def rank_biserial(u: float, n_a: int, n_b: int) -> float:
+    """Compute r = 2U / (n_a · n_b) − 1: from −1, where every a is below every b, to 1."""
+    return 2.0 * u / (n_a * n_b) - 1.0
+
+
+def hodges_lehmann(a: Doubles, b: Doubles, confidence: float = 0.95) -> Shift:
+    """Compute the shift of a against b: the median of all a_i − b_j, with the interval that inverts the test.
+
+    The interval's ends are the differences number C and n_a·n_b + 1 − C in order, with
+    C = n_a·n_b/2 − z·√(n_a·n_b·(n_a + n_b + 1)/12), rounded down.
+    """
+    x, y = np.sort(a), np.sort(b)
+    from scipy.special import ndtri
+
+    pairs = len(x) * len(y)
+    z = float(ndtri(0.5 + confidence / 2))
+    c = max(1, math.floor(pairs / 2 - z * math.sqrt(pairs * (len(x) + len(y) + 1) / 12.0)))
+    middle = (kth_difference(x, y, (pairs + 1) // 2) + kth_difference(x, y, pairs // 2 + 1)) / 2
+    return Shift(middle, kth_difference(x, y, c), kth_difference(x, y, pairs + 1 - c))
+
+
+def kth_difference(x: Doubles, y: Doubles, k: int) -> float:
+    """Return the k-th smallest of all x_i − y_j (k from 1), of two sorted samples, by bisection."""
+    low, high = x[0] - y[-1], x[-1] - y[0]
+    while low < high:  # the least value with at least k differences at or below it
+        middle = low + (high - low) / 2
+        if middle >= high:
+            middle = low
+        count, largest, next_one = _at_most(x, y, middle)
+        if count >= k:
+            high = largest
+        else:
+            low = next_one
+    return float(low)
+
+
+@kernel
+def _at_most(x: Doubles, y: Doubles, limit: float) -> Any:
+    """How many x_i − y_j ≤ limit, the largest of them, and the smallest above."""
+    count, j = 0, len(y)
+    largest, next_one = -np.inf, np.inf
+    for i in range(len(x)):
+        while j > 0 and x[i] - y[j - 1] <= limit:
+            j -= 1
+        # y[j:] are at or within the limit for x[i]; a larger x needs a larger y
+        while j < len(y) and x[i] - y[j] > limit:
+            j += 1
+        count += len(y) - j
+        if j < len(y):
+            largest = max(largest, x[i] - y[j])
+        if j > 0:
+            next_one = min(next_one, x[i] - y[j - 1])
+    return count, largest, next_one
+
+
+@kernel
+def u_and_ties(x: Doubles, y: Doubles) -> Any:
+    """Compute U of the first of two sorted samples, and Σ (t³ − t) over groups of t equal values."""
+    u, ties = 0.0, 0.0
+    i = j = 0
+    while i < len(x) or j < len(y):
+        value = x[i] if j == len(y) or (i < len(x) and x[i] <= y[j]) else y[j]
+        mine = theirs = 0
+        while i < len(x) and x[i] == value:
+            mine += 1
+            i += 1
+        while j < len(y) and y[j] == value:
+            theirs += 1
+            j += 1
+        u += mine * (j - theirs + 0.5 * theirs)
+        t = float(mine + theirs)
+        ties += t * t * t - t
+    return u, ties
+
+
+@kernel
+def z_score(u: float, ties: float, n: int, m: int) -> float:
+    """(|U − nm/2| − 1/2) / √(nm/12 · (N + 1 − Σ(t³ − t)/(N(N − 1)))): normal for large samples, 0 without spread."""
+    total = float(n + m)
+    variance = n * m / 12.0 * (total + 1.0 - ties / (total * (total - 1.0)))
+    if variance <= 0.0:
+        return 0.0
+    return (abs(u - n * m / 2.0) - 0.5) / math.sqrt(variance)

@@ -1,22 +1,22 @@
-"""How many clients a study needs: power by simulation (Hartmann et al. 2019, §6.2).
+"""Planning of a study: the clients that it needs, by simulated power (Hartmann et al. 2019, §6.2).
 
 A pilot gives the distribution of clients' means. Studies are drawn from it: the controls as they are, the treatment
 with the effect that must not be missed, both analysed with the Mann-Whitney U test at the corrected α. The smallest
-study that rejects often enough is the plan. An effect is laid on a client's mean x in one of two ways: as a `shift`,
+study that rejects often enough is the plan. An effect changes a client's mean x in one of two ways: as a `shift`,
 x − δ, or in `proportion`, a + (x − a)·(1 − δ/(mean − a)) with a the least possible value. Nobody types fewer letters than
 one, so a fall of the mean by half a letter falls mostly on those who type much; the difference between the two plans
 shows how much the assumption matters.
 
-Draws are addressed by (study, arm, client), so a larger study contains the smaller one and the search for the smallest
-is not led astray by fresh noise.
+Draws are addressed by (study, arm, client), so a larger study contains the smaller one, and the search for the smallest
+compares sizes on the same draws.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -24,9 +24,9 @@ import numpy.typing as npt
 from quorank.arrays import Doubles, Uint64s
 from quorank.compiled import kernel
 from quorank.draws import Purpose, key_of, uniform_pair
-from quorank.errors import require
-from quorank.tuning.studies.arms import Study
-from quorank.tuning.studies.mann_whitney import u_and_ties, z_score
+from quorank.errors import require, require_range
+from quorank.tuning.studies.analysis import u_and_ties, z_score
+from quorank.tuning.studies.study import Study
 
 Shape = Literal["proportion", "shift"]
 LEAST = {"characters": 1.0, "rank": 0.0}
@@ -38,7 +38,7 @@ MOST_DRAWS = 200_000_000  # clients drawn for one size: larger studies are simul
 
 @dataclass(frozen=True)
 class Plan:
-    """The size of a study."""
+    """Size of a study, with the power that was simulated for it."""
 
     metric: str
     effect: float
@@ -55,26 +55,24 @@ class Plan:
     pilot_mean: float
     pilot_deviation: float
 
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def with_effect(pilot: Doubles, effect: float, shape: Shape, least: float) -> Doubles:
-    """The pilot's values with their mean lowered by `effect`."""
+    """Return the pilot's values (clients,) with their mean lowered by `effect`."""
     if shape == "shift":
         return pilot - effect
     room = float(pilot.mean()) - least
     require(
         0 < effect < room,
+        "study.effect-too-large",
         f"an effect of {effect:g} cannot be had: the pilot's mean is only {room:g} above the least value {least:g}",
     )
     return least + (pilot - least) * (1.0 - effect / room)
 
 
-def rejections(
+def count_rejections(
     treated: Doubles, pilot: Doubles, n: int, m: int, alpha: float, *, seed: int, simulations: int
 ) -> int:
-    """How many of `simulations` studies with n treated and m control clients reject at α, two-sided."""
+    """Count the studies, of `simulations` with n treated and m control clients, that reject at α, two-sided."""
     from scipy.special import ndtri
 
     critical = float(-ndtri(alpha / 2))
@@ -82,7 +80,7 @@ def rejections(
 
 
 def proportion_interval(count: int, total: int) -> tuple[float, float]:
-    """The 95 % interval of Clopper and Pearson (Biometrika 1934) of a share."""
+    """Compute the 95 % interval of Clopper and Pearson (Biometrika 1934) of a share."""
     from scipy.special import betaincinv
 
     low = float(betaincinv(count, total - count + 1, 0.025)) if count else 0.0
@@ -90,8 +88,8 @@ def proportion_interval(count: int, total: int) -> tuple[float, float]:
     return low, high
 
 
-def noether(larger: float, share: float, alpha: float, power: float) -> float:
-    """Clients of two arms, (z_{1−α/2} + z_power)² / (12·c·(1 − c)·(P − 1/2)²) (Noether, JASA 1987): a first guess.
+def noether_clients(larger: float, share: float, alpha: float, power: float) -> float:
+    """Compute the clients of two arms, (z_{1−α/2} + z_power)² / (12·c·(1 − c)·(P − 1/2)²) (Noether, JASA 1987).
 
     larger: P, the chance that a value of the one arm is above one of the other; share: c, of the first arm.
     """
@@ -102,45 +100,49 @@ def noether(larger: float, share: float, alpha: float, power: float) -> float:
     return math.inf if away == 0 else z * z / (12.0 * share * (1.0 - share) * away)
 
 
-def sizes(study: Study, clients: int) -> dict[str, int]:
-    """Clients of each arm, rounded up so that none is short."""
+def arm_sizes(study: Study, clients: int) -> dict[str, int]:
+    """Return the clients of each arm, rounded up."""
     return {arm: max(1, math.ceil(share * clients - 1e-9)) for arm, share in study.arms.items()}
 
 
-def plan(
+def plan_study(
     study: Study, pilot: npt.ArrayLike, *, seed: int = 1, simulations: int = 2000, shape: Shape = "proportion"
 ) -> Plan:
-    """The fewest clients with which the study's first arm is told from each other arm with the wanted power.
+    """Find the fewest clients with which the study's first arm differs from each other arm with the wanted power.
 
     pilot: the means of clients in the study's metric, as they are without a treatment.
     """
     values = np.asarray(pilot, dtype=np.float64)
     require(
         values.ndim == 1 and len(values) >= 20 and bool(np.isfinite(values).all()),
+        "pilot.too-small",
         f"a pilot needs the means of at least 20 clients, got {values.size}",
     )
     require(
-        float(values.std()) > 0, "all clients of the pilot have the same mean: nothing can be planned from it"
+        float(values.std()) > 0,
+        "pilot.no-spread",
+        "all clients of the pilot have the same mean: nothing can be planned from it",
     )
-    require(simulations >= 100, f"simulations must be at least 100, got {simulations}")
+    require_range("simulations", simulations, least=100)
     treated = with_effect(values, study.effect, shape, LEAST[study.metric])
     first, *others = study.arms
     smallest = min(others, key=lambda arm: study.arms[arm])
 
     share = study.arms[first] / (study.arms[first] + study.arms[smallest])
     u, _ = u_and_ties(np.sort(treated), np.sort(values))
-    guess = noether(u / len(values) ** 2, share, study.corrected_alpha, study.power)
+    guess = noether_clients(u / len(values) ** 2, share, study.corrected_alpha, study.power)
     guess /= study.arms[first] + study.arms[smallest]
     require(
         guess < MOST_CLIENTS,
+        "study.effect-too-small",
         f"an effect of {study.effect:g} would need more than {MOST_CLIENTS:,} clients; plan for a larger one",
     )
     times = min(simulations, max(100, int(MOST_DRAWS / guess)))
 
     @cache
     def rejected(clients: int) -> int:
-        n = sizes(study, clients)
-        return rejections(
+        n = arm_sizes(study, clients)
+        return count_rejections(
             treated, values, n[first], n[smallest], study.corrected_alpha, seed=seed, simulations=times
         )
 
@@ -155,7 +157,7 @@ def plan(
         middle = (low + high) // 2
         low, high = (low, middle) if rejected(middle) >= wanted else (middle, high)
     count = rejected(high)
-    each = sizes(study, high)
+    each = arm_sizes(study, high)
     return Plan(
         study.metric,
         study.effect,

@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 
 from quorank.errors import BadInput
 from quorank.tuning.closing import CLOSINGS, Closing, Count, Estimate, Stable, Time
-from quorank.tuning.coordinator import Protocol, Updates, pseudonym
+from quorank.tuning.coordinator import Rprop, TuningCoordinator, Updates, pseudonym
 from quorank.tuning.heuristics.frecency import FRECENCY
 from quorank.tuning.models import read_model, write_model
-from quorank.tuning.optimisers import Rprop
-from quorank.tuning.releases import Gradient, Signs
+from quorank.tuning.releases import GradientRelease, SignRelease
 
 D = len(FRECENCY.weights)
 
@@ -34,7 +33,11 @@ def updates(
     clients = np.full(n, client) if isinstance(client, int) else np.array(client)
     numbers = np.arange(n) if number is None else np.broadcast_to(number, n)
     return Updates(
-        np.full(n, version), clients.astype(np.uint64), numbers, Gradient().pack(slopes), np.full(n, 2.5)
+        np.full(n, version),
+        clients.astype(np.uint64),
+        numbers,
+        GradientRelease().pack(slopes),
+        np.full(n, 2.5),
     )
 
 
@@ -54,7 +57,7 @@ def test_running_sums_are_the_mean_and_its_standard_error() -> None:
 
 
 def test_duplicates_late_and_impossible_updates() -> None:
-    protocol = Protocol(FRECENCY, closing=Count(4), per_client=3)
+    protocol = TuningCoordinator(FRECENCY, closing=Count(4), per_client=3)
     state = protocol.start()
     slopes = random_slopes(2, 4)
     state, receipt = protocol.receive(state, updates(slopes, number=[0, 1, 1, 2]))
@@ -81,7 +84,7 @@ def test_duplicates_late_and_impossible_updates() -> None:
 
 
 def test_late_updates_count_where_that_is_configured_but_never_twice() -> None:
-    protocol = Protocol(FRECENCY, late=1)
+    protocol = TuningCoordinator(FRECENCY, late=1)
     state = protocol.start()
     one = updates(random_slopes(3, 1), client=5, number=0)
     state, _ = protocol.receive(state, one)
@@ -100,7 +103,7 @@ def test_late_updates_count_where_that_is_configured_but_never_twice() -> None:
 def test_the_order_of_arrival_and_the_split_into_messages_do_not_matter(seed: int) -> None:
     random = np.random.default_rng(seed)
     slopes = random.integers(-8, 9, (30, D)).astype(np.float64)  # sums of whole numbers are exact
-    protocol = Protocol(FRECENCY)
+    protocol = TuningCoordinator(FRECENCY)
     both = []
     for order in (np.arange(30), random.permutation(30)):
         state = protocol.start()
@@ -111,7 +114,7 @@ def test_the_order_of_arrival_and_the_split_into_messages_do_not_matter(seed: in
 
 
 def test_no_update_is_kept() -> None:
-    protocol = Protocol(FRECENCY)
+    protocol = TuningCoordinator(FRECENCY)
     state, _ = protocol.receive(protocol.start(), updates(random_slopes(6, 3), client=[1, 2, 3]))
     before = len(pickle.dumps(state))
     state, _ = protocol.receive(state, updates(random_slopes(7, 500), client=list(range(10, 510))))
@@ -122,7 +125,7 @@ def test_no_update_is_kept() -> None:
 
 
 def test_a_step_is_the_optimisers_in_declared_steps() -> None:
-    protocol = Protocol(FRECENCY, Rprop(initial=0.5), Count(2), sure=0.0)
+    protocol = TuningCoordinator(FRECENCY, Rprop(initial=0.5), Count(2), sure=0.0)
     slopes = np.tile([0.0, 0, 0, -1, 0, 1, 0, 0, 0], (2, 1)).astype(float)
     state, _ = protocol.receive(protocol.start(), updates(slopes))
     assert protocol.closes(state, 0.0)
@@ -135,9 +138,9 @@ def test_what_is_not_known_is_not_moved() -> None:
     slopes = np.zeros((4, D))
     slopes[:, 5] = [1.0, 1.1, 0.9, 1.0]  # known
     slopes[:, 6] = [5.0, -4.0, 4.0, -4.0]  # mean 0.25, standard error 2.46
-    for release, column in ((Gradient(), slopes), (Signs(), slopes)):
+    for release, column in ((GradientRelease(), slopes), (SignRelease(), slopes)):
         payload = release.pack(column)
-        protocol = Protocol(FRECENCY, release=release, sure=1.0)
+        protocol = TuningCoordinator(FRECENCY, release=release, sure=1.0)
         message = updates(column)._replace(payload=payload)
         state, _ = protocol.receive(protocol.start(), message)
         state, _ = protocol.advance(state, 0.0)
@@ -167,7 +170,7 @@ def test_stable_closes_when_a_sign_is_known() -> None:
 
     error = noise.std(ddof=1) / np.sqrt(n)  # about 0.1
     known, unknown, silent = 2.1 * error + noise, 1.9 * error + noise, np.zeros(n)
-    assert stable.settled(estimate(known, unknown, silent)).tolist() == [True, False, False]
+    assert stable.known_signs(estimate(known, unknown, silent)).tolist() == [True, False, False]
     assert stable.closes(estimate(known, unknown), 0.0)
     assert not stable.closes(estimate(unknown, silent), 1e9)
     assert replace(stable, most=n).closes(estimate(unknown, silent), 0.0)
@@ -178,7 +181,7 @@ def test_what_is_undecided_takes_its_sums_along() -> None:
     values = random_slopes(4, 40)
     first = Estimate.empty(D).add(values, np.ones(40))
     undecided = np.arange(D) % 2 == 0
-    left = first.left(undecided, 0.5)
+    left = first.carry_over(undecided, 0.5)
     assert left.count == 0 and left.loss == 0.0 and not left.seen[~undecided].any()
     both = left.add(values[:10], np.ones(10))
     assert both.count == 10 and both.seen.tolist() == np.where(undecided, 30.0, 10.0).tolist()
@@ -193,7 +196,7 @@ def test_the_error_of_kept_sums_is_not_understated() -> None:
     draws = np.random.default_rng(1).normal(0.3, 2.0, (3, 40, 2000))
     estimate = Estimate.empty(2000)
     for values in draws:
-        estimate = estimate.left(np.ones(2000, np.bool_), 0.9).add(values, np.zeros(40))
+        estimate = estimate.carry_over(np.ones(2000, np.bool_), 0.9).add(values, np.zeros(40))
     real, said = estimate.mean().std(), np.sqrt((estimate.standard_error() ** 2).mean())
     assert 0.9 * said < real <= 1.03 * said
 
@@ -203,7 +206,7 @@ def test_kept_evidence_moves_a_weight_that_single_iterations_do_not() -> None:
     slopes[:, 5] = [1.0, 0.0, 0.0, 0.0]  # one of four: exactly one standard error from 0
     moved = {}
     for keep in (0.0, 0.9):
-        protocol = Protocol(FRECENCY, sure=1.8, keep=keep)
+        protocol = TuningCoordinator(FRECENCY, sure=1.8, keep=keep)
         state = protocol.start()
         for turn in range(8):
             state, _ = protocol.receive(state, updates(slopes, version=turn, number=[0, 1, 2, 3]))
@@ -214,17 +217,17 @@ def test_kept_evidence_moves_a_weight_that_single_iterations_do_not() -> None:
 
 def test_by_default_two_weights_move_by_chance() -> None:
     values = np.random.default_rng(3).normal(size=(400, 500, D))
-    protocol = Protocol(FRECENCY)
+    protocol = TuningCoordinator(FRECENCY)
     moves = [
         np.sum(np.abs(e.mean()) >= protocol.threshold * e.standard_error())
         for e in (Estimate.empty(D).add(v, np.zeros(500)) for v in values)
     ]
     assert np.mean(moves) == pytest.approx(2.0, abs=5 * np.std(moves) / 20)
-    assert Protocol(FRECENCY, sure=0.0).threshold == 0.0
+    assert TuningCoordinator(FRECENCY, sure=0.0).threshold == 0.0
 
 
 def test_a_coordinator_goes_on_from_a_file(tmp_path: Path) -> None:
-    protocol = Protocol(FRECENCY)
+    protocol = TuningCoordinator(FRECENCY)
     state = protocol.start()
     for turn in range(6):
         state, _ = protocol.receive(state, updates(random_slopes(turn, 9), version=turn))
@@ -239,7 +242,7 @@ def test_a_coordinator_goes_on_from_a_file(tmp_path: Path) -> None:
         after.append(protocol.advance(one, 0.0)[1])
     assert after[0] == after[1]
     with pytest.raises(BadInput, match="go on with that optimiser"):
-        Protocol(FRECENCY, Rprop(initial=0.1)).resume(model)
+        TuningCoordinator(FRECENCY, Rprop(initial=0.1)).resume(model)
 
 
 def test_pseudonyms_change_with_the_version() -> None:
@@ -253,12 +256,12 @@ def test_pseudonyms_change_with_the_version() -> None:
 
 def test_refusals() -> None:
     with pytest.raises(BadInput, match="no updates yet"):
-        Protocol(FRECENCY).advance(Protocol(FRECENCY).start(), 0.0)
+        TuningCoordinator(FRECENCY).advance(TuningCoordinator(FRECENCY).start(), 0.0)
     with pytest.raises(BadInput, match="not allowed"):
-        Protocol(FRECENCY).start(FRECENCY.shipped[::-1])
+        TuningCoordinator(FRECENCY).start(FRECENCY.shipped[::-1])
     with pytest.raises(BadInput, match="must have 36 bytes"):
         message = updates(random_slopes(1, 1))._replace(payload=np.zeros((1, 3), np.uint8))
-        Protocol(FRECENCY).receive(Protocol(FRECENCY).start(), message)
+        TuningCoordinator(FRECENCY).receive(TuningCoordinator(FRECENCY).start(), message)
     for bad in (
         lambda: Count(0),
         lambda: Time(0.0),

@@ -1,9 +1,9 @@
-"""How much is typed until the wanted page appears, and where it stands then (Hartmann et al. 2019, §6.2).
+"""Simulator of typing into an address bar: characters typed and rank selected (Hartmann et al. 2019, §6.2).
 
-The two figures of the study: the characters typed before a suggestion is selected, and its rank, counted from 0.
+The two metrics of the study are the characters typed before a suggestion is selected, and its rank, counted from 0.
 Pages that match what has been typed so far are ranked by a score. A person types letter by letter what they remember of
 the wanted page, looks up after a few letters and then after each, and takes the page as soon as it is among the
-first `shown`; who has typed all of it looks through the whole list.
+first `shown`; who has typed all of it reads the whole list.
 
 A longer text never matches more pages, so a single pass over the pages that score higher is enough: the longest
 beginning that each of them matches says for how long it stands above the wanted page.
@@ -19,19 +19,25 @@ import numpy as np
 
 from quorank.arrays import Doubles, Int32s, Integers
 from quorank.compiled import kernel
-from quorank.errors import require
+from quorank.errors import require, require_range
 from quorank.tuning.heuristics.frecency import FRECENCY
-from quorank.tuning.histories.generated import Candidates
-from quorank.tuning.histories.invented import SPACE
-from quorank.tuning.histories.people import People, Persons, Wanted, persons, wanted
+from quorank.tuning.histories.generated import Suggestions
+from quorank.tuning.histories.people import (
+    SPACE,
+    People,
+    Persons,
+    PersonSearches,
+    draw_searches,
+    generate_persons,
+)
 
 CHUNK = 256  # persons at once: their pages stay in memory for a moment only
 DECAY = 0.025
 """Firefox multiplied every score by 0.975 once a day; the paper says "a few percentage"."""
 
 
-class Typed(NamedTuple):
-    """The two figures of every search, and whose search it was."""
+class TypedSearches(NamedTuple):
+    """Searches with the client, the characters typed and the rank selected, one entry each."""
 
     client: Integers
     characters: Int32s
@@ -39,71 +45,67 @@ class Typed(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Ranker:
-    """A score of pages; with `decay`, it has lost that share every day since the page's last visit, when it was made."""
+class PageRanker:
+    """Ranker of pages by a score that, with `decay`, loses that share every day since the last visit."""
 
-    score: Callable[[Candidates], Doubles]
+    score: Callable[[Suggestions], Doubles]
     decay: float = 0.0
 
     def __post_init__(self) -> None:
-        require(0 <= self.decay < 1, f"decay must be a share below 1, got {self.decay}")
+        require_range("decay", self.decay, least=0, below=1)
 
     def scores(self, group: Persons) -> Doubles:
-        """The scores of all pages of these persons."""
-        scores = np.asarray(self.score(group.candidates), dtype=np.float64)
+        """Return the scores (pages,) of all pages of these persons."""
+        scores = np.asarray(self.score(group.suggestions), dtype=np.float64)
         require(
             scores.shape == group.idle.shape,
+            "score.wrong-shape",
             f"{len(group.idle)} pages need as many scores, got an array of {scores.shape}",
         )
         return decayed(scores, group.idle, self.decay)
 
 
 def decayed(scores: Doubles, idle: Doubles, decay: float) -> Doubles:
-    """score · (1 − decay)^⌊days since the last visit⌋."""
+    """Return score · (1 − decay)^⌊days since the last visit⌋ (pages,)."""
     return scores * (1.0 - decay) ** np.floor(idle)
 
 
-def frecency_ranker(weights: Doubles, decay: float = 0.0) -> Ranker:
-    """Frecency (§4) with these weights."""
+def frecency_ranker(weights: Doubles, decay: float = 0.0) -> PageRanker:
+    """Return the ranker of frecency (§4) with these weights."""
     row = np.ascontiguousarray(weights, dtype=np.float64)[None, :]
-    return Ranker(lambda candidates: FRECENCY.score(row, candidates)[0], decay)
+    return PageRanker(lambda suggestions: FRECENCY.score(row, suggestions)[0], decay)
 
 
-def type_out(group: Persons, searches: Wanted, scores: Doubles, people: People) -> Typed:
-    """What these searches come to when pages are ranked by `scores`."""
+def simulate_typing(
+    group: Persons, searches: PersonSearches, scores: Doubles, people: People
+) -> TypedSearches:
+    """Simulate these searches with pages ranked by `scores` (pages,)."""
     characters, rank = np.empty(len(searches.page), np.int32), np.empty(len(searches.page), np.int32)
-    _type_out(
-        group.first, group.candidates.offsets, np.ascontiguousarray(scores), group.letters, group.texts, *searches,
+    _simulate_typing(
+        group.first, group.suggestions.offsets, np.ascontiguousarray(scores), group.letters, group.texts, *searches,
         people.shown, people.match == "substring", characters, rank,
     )  # fmt: skip
-    return Typed(searches.client, characters, rank)
+    return TypedSearches(searches.client, characters, rank)
 
 
-def observe(
-    seed: int, first: int, count: int, people: People, rankers: Mapping[str, Ranker]
-) -> dict[str, Typed]:
-    """The same persons with the same searches under each ranker, by name."""
-    found: dict[str, list[Typed]] = {name: [] for name in rankers}
+def observe_typing(
+    seed: int, first: int, count: int, people: People, rankers: Mapping[str, PageRanker]
+) -> dict[str, TypedSearches]:
+    """Simulate the same searches of persons `first` to `first + count` under each ranker, by name."""
+    found: dict[str, list[TypedSearches]] = {name: [] for name in rankers}
     for start in range(first, first + count, CHUNK):
-        group = persons(seed, start, min(CHUNK, first + count - start), people)
-        searches = wanted(seed, group, people)
+        group = generate_persons(seed, start, min(CHUNK, first + count - start), people)
+        searches = draw_searches(seed, group, people)
         for name, ranker in rankers.items():
-            found[name].append(type_out(group, searches, ranker.scores(group), people))
-    return {name: joined(parts) for name, parts in found.items()}
-
-
-def joined(parts: list[Typed]) -> Typed:
-    """Searches one after the other."""
-    return Typed(
-        np.concatenate([np.empty(0, np.int64), *(part.client for part in parts)]),
-        np.concatenate([np.empty(0, np.int32), *(part.characters for part in parts)]),
-        np.concatenate([np.empty(0, np.int32), *(part.rank for part in parts)]),
-    )
+            found[name].append(simulate_typing(group, searches, ranker.scores(group), people))
+    return {
+        name: TypedSearches(*map(np.concatenate, zip(*parts, strict=True))) for name, parts in found.items()
+    }
 
 
 @kernel
 def longest_match(letters: Any, begin: int, end: int, start: int, length: int, anywhere: bool) -> int:
-    """The longest beginning of letters[start : start + length] found in letters[begin : end].
+    """Return the length of the longest beginning of letters[start : start + length] found in letters[begin : end].
 
     It must begin where a word does unless `anywhere`.
     """
@@ -121,7 +123,7 @@ def longest_match(letters: Any, begin: int, end: int, start: int, length: int, a
 
 
 @kernel
-def _type_out(
+def _simulate_typing(
     first: int,
     offsets: Integers,
     scores: Doubles,

@@ -1,22 +1,24 @@
-"""Firefox histories: what is read, that nothing is touched, and what is said about files that cannot be used."""
+"""Histories of Firefox and Chromium: what is read, that nothing is touched, and what is said about unusable files."""
 
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import sqlite3
+import stat
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
-from browser_files import make_places
+from browser_files import make_chromium, make_places
 
 from quorank.errors import BadInput
-from quorank.tuning.histories.browser import candidates_at, searches, words_of
-from quorank.tuning.histories.firefox import read_places
+from quorank.tuning.histories import profiles
+from quorank.tuning.histories.browser import History, extract_searches, page_words, suggestions_at
 from quorank.tuning.histories.generated import TYPES
-from quorank.tuning.histories.profiles import read_history
-from quorank.tuning.histories.sqlite_copy import with_log
+from quorank.tuning.histories.profiles import read_bookmarks, read_history, transition_type
 
 DAY = 86_400_000_000  # microseconds
 NOW = 1_700_000_000_000_000
@@ -39,13 +41,17 @@ VISITS = [
 ]
 
 
+def read_file(file: Path) -> History:
+    return read_history(file)[1]
+
+
 @pytest.fixture
 def places(tmp_path: Path) -> Path:
     return make_places(tmp_path / "places.sqlite", PAGES, VISITS, bookmarks=[2], inputs=[(1, "al", 2.0)])
 
 
 def test_pages_visits_bookmarks_and_input_history(places: Path) -> None:
-    history = read_places(places)
+    history = read_file(places)
     assert history.urls == tuple(url for _, url, _ in PAGES[:3])
     assert history.titles == ("About wool", "Mountain roses", "")
     assert history.bookmarked.tolist() == [False, True, False]
@@ -59,41 +65,41 @@ def test_pages_visits_bookmarks_and_input_history(places: Path) -> None:
 
 
 def test_suggestions_at_a_moment_see_only_what_was_before(places: Path) -> None:
-    history = read_places(places)
-    block = candidates_at(history, [0, 1, 2], NOW / 1e6 - 2 * 86400)
+    history = read_file(places)
+    block = suggestions_at(history, [0, 1, 2], NOW / 1e6 - 2 * 86400)
     assert block.visits.tolist() == [2, 1, 1] and block.sampled.tolist() == [2, 1, 1]
     assert block.recency[0, :3].tolist() == [2, 4, -1]  # 18 and 98 days before, the newest first
     assert block.type[0, :3].tolist() == [1, 0, -1]
     assert TYPES[block.type[1, 0]] == "bookmark", "a link to a bookmarked page"
-    later = candidates_at(history, [0], NOW / 1e6)
+    later = suggestions_at(history, [0], NOW / 1e6)
     assert later.visits.tolist() == [3] and later.recency[0, 0] == 0
 
 
 def test_the_one_search_of_this_history(places: Path) -> None:
     """Typed again on day −2, when alpenrose.ch was known and also matches "al"; on day −20 nothing else was."""
-    found = searches(read_places(places))
+    found = extract_searches(read_file(places))
     assert found.offsets.tolist() == [0, 2] and found.chosen.tolist() == [0]
     assert found.visits.tolist() == [2, 1]
 
 
 def test_only_the_last_ten_visits_are_sampled(tmp_path: Path) -> None:
     visits = [(1, NOW - d * DAY, 2 if d < 5 else 1) for d in range(1, 31)]
-    history = read_places(make_places(tmp_path / "p", [(1, "http://a.example/", "")], visits))
-    block = candidates_at(history, [0], NOW / 1e6)
+    history = read_file(make_places(tmp_path / "p", [(1, "http://a.example/", "")], visits))
+    block = suggestions_at(history, [0], NOW / 1e6)
     assert block.visits.tolist() == [30] and block.sampled.tolist() == [10]
     assert block.recency[0].tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 1, 1]
     assert block.type[0].tolist() == [1] * 4 + [0] * 6
 
 
 def test_words_of_an_address() -> None:
-    assert words_of("https://www.Example.org/a_b?q=1", "Hello, World") == "example org a b q 1 hello world"
-    assert words_of("about:config", "") == "config"
+    assert page_words("https://www.Example.org/a_b?q=1", "Hello, World") == "example org a b q 1 hello world"
+    assert page_words("about:config", "") == "config"
 
 
 def test_reading_touches_nothing(places: Path) -> None:
     places.chmod(0o400)
     before = (places.read_bytes(), places.stat().st_mtime_ns, sorted(places.parent.iterdir()))
-    read_places(places)
+    read_file(places)
     assert (places.read_bytes(), places.stat().st_mtime_ns, sorted(places.parent.iterdir())) == before
 
 
@@ -113,15 +119,15 @@ def test_a_running_browser_is_no_obstacle_and_its_newest_visits_count(places: Pa
     with pytest.raises(sqlite3.OperationalError, match="locked"):
         sqlite3.connect(f"file:{places}?mode=ro", uri=True, timeout=0).execute("SELECT * FROM moz_places")
     names = sorted(places.parent.iterdir())
-    assert len(read_places(places).urls) == 303
+    assert len(read_file(places).urls) == 303
     assert sorted(places.parent.iterdir()) == names
     if mode == "wal":
         browser.execute("INSERT INTO moz_places (url) VALUES ('https://unfinished.example/')")
-        assert len(read_places(places).urls) == 303, "a transaction that is not committed does not count"
+        assert len(read_file(places).urls) == 303, "a transaction that is not committed does not count"
     browser.close()
 
 
-def test_a_log_that_is_torn_counts_up_to_the_tear(places: Path) -> None:
+def test_a_log_that_is_torn_counts_up_to_the_tear(places: Path, tmp_path: Path) -> None:
     writer = sqlite3.connect(places)
     writer.execute("PRAGMA journal_mode = wal")
     writer.execute("PRAGMA wal_autocheckpoint = 0")
@@ -135,43 +141,99 @@ def test_a_log_that_is_torn_counts_up_to_the_tear(places: Path) -> None:
     writer.close()
 
     def pages(torn: bytes) -> int:
-        memory = sqlite3.connect(":memory:")
-        memory.deserialize(with_log(content, torn))
-        return int(memory.execute("SELECT count(*) FROM moz_places").fetchone()[0])
+        (tmp_path / "torn").write_bytes(content)
+        (tmp_path / "torn-wal").write_bytes(torn)
+        return len(read_file(tmp_path / "torn").urls)
 
-    assert pages(whole) == 7 and pages(b"") == 4
-    assert pages(whole[: lengths[0]]) == 5 and pages(whole[: lengths[1] + 100]) == 6
+    assert pages(whole) == 6 and pages(b"") == 3
+    assert pages(whole[: lengths[0]]) == 4 and pages(whole[: lengths[1] + 100]) == 5
     flipped = bytearray(whole)
     flipped[lengths[0] + 500] ^= 1
-    assert pages(bytes(flipped)) == 5
-    assert pages(b"\0" * 5000) == 4 and pages(whole[:20]) == 4
+    assert pages(bytes(flipped)) == 4
+    assert pages(b"\0" * 5000) == 3 and pages(whole[:20]) == 3
 
 
-def test_a_journal_of_an_unfinished_write_is_waited_for(places: Path) -> None:
+def test_the_copy_is_private_and_does_not_stay(
+    places: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    modes = []
+    load = profiles._load
+
+    def watched(copy: Path) -> sqlite3.Connection:
+        assert copy.parent.parent == temporary
+        modes.append(stat.S_IMODE(copy.parent.stat().st_mode))
+        return load(copy)
+
+    monkeypatch.setattr(profiles, "_load", watched)
+    read_file(places)
+    assert modes == [0o700] and list(temporary.iterdir()) == []
+
+
+@pytest.mark.parametrize("writes", [1, 99])
+def test_a_copy_taken_during_a_write_is_taken_again(
+    places: Path, monkeypatch: pytest.MonkeyPatch, writes: int
+) -> None:
+    """The browser adds a page while the file is copied: once, or each time."""
+    copy, done = profiles._copy_files, []
+
+    def copy_while_written(path: Path, to: Path) -> bytes:
+        found = copy(path, to)
+        if len(done) < writes:
+            done.append(path)
+            connection = sqlite3.connect(path)
+            connection.execute(
+                "INSERT INTO moz_places (url) VALUES (?)", (f"https://{len(done)}.example/" * 99,)
+            )
+            connection.commit()
+            connection.close()
+        return found
+
+    monkeypatch.setattr(profiles, "_copy_files", copy_while_written)
+    monkeypatch.setattr(profiles, "WAIT", 0.0)
+    if writes == 1:
+        assert len(read_file(places).urls) == 4
+    else:
+        with pytest.raises(BadInput, match="writing to this file") as refused:
+            read_file(places)
+        assert refused.value.code == "file.busy" and len(done) == profiles.TRIES
+
+
+def test_a_journal_of_an_unfinished_write_is_waited_for(
+    places: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(profiles, "WAIT", 0.0)
     journal = places.with_name(places.name + "-journal")
     journal.write_bytes(bytes.fromhex("d9d505f920a163d7") + bytes(504))
     with pytest.raises(BadInput, match="writing to this file"):
-        read_places(places)
+        read_file(places)
     journal.write_bytes(bytes(512))  # a finished one, kept for the next time
-    assert len(read_places(places).urls) == 3
+    assert len(read_file(places).urls) == 3
 
 
-def test_what_cannot_be_used_is_one_sentence(tmp_path: Path, places: Path) -> None:
-    for content, words in (
-        (b"", "not an SQLite database"),
-        (b"hello", "not an SQLite database"),
-        (places.read_bytes()[:5000], "damaged"),
-        (places.read_bytes()[:100] + os.urandom(20000), "damaged"),
+def test_what_cannot_be_used_is_one_sentence(
+    tmp_path: Path, places: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(profiles, "WAIT", 0.0)
+    for content, words, code in (
+        (b"", "not an SQLite database", "database.wrong-format"),
+        (b"hello", "not an SQLite database", "database.wrong-format"),
+        (places.read_bytes()[:5000], "damaged", "file.damaged"),
+        (places.read_bytes()[:100] + os.urandom(20000), "damaged", "file.damaged"),
     ):
         file = tmp_path / "bad.sqlite"
         file.write_bytes(content)
         with pytest.raises(BadInput, match=words) as refused:
-            read_places(file)
-        assert str(file) in str(refused.value) and "\n" not in str(refused.value)
+            read_file(file)
+        assert refused.value.code == code and refused.value.where == str(file)
+        assert "\n" not in str(refused.value)
     with pytest.raises(BadInput, match="no such file"):
-        read_places(tmp_path / "missing")
+        read_file(tmp_path / "missing")
+    os.mkfifo(tmp_path / "pipe")
     with pytest.raises(BadInput, match="not a file"):
-        read_places(tmp_path)
+        read_file(tmp_path / "pipe")
     empty = tmp_path / "home"
     empty.mkdir()
     with pytest.raises(BadInput, match=r"no places\.sqlite and no History"):
@@ -191,7 +253,7 @@ def test_another_schema_is_named(places: Path, statement: str, words: str) -> No
     connection.commit()
     connection.close()
     with pytest.raises(BadInput, match=words):
-        read_places(places)
+        read_file(places)
 
 
 def test_a_database_of_something_else(tmp_path: Path) -> None:
@@ -209,7 +271,7 @@ def test_broken_letters_and_odd_types_are_read(tmp_path: Path) -> None:
     connection.execute("UPDATE moz_places SET title = CAST(x'ff41' AS TEXT)")
     connection.commit()
     connection.close()
-    assert read_places(file).titles == ("\ufffdA",)
+    assert read_file(file).titles == ("\ufffdA",)
 
 
 def test_a_profile_folder(places: Path) -> None:
@@ -226,12 +288,65 @@ def real_file() -> Path:
 def test_a_real_file(tmp_path: Path) -> None:
     file = tmp_path / "places.sqlite"
     file.write_bytes(gzip.decompress(real_file().read_bytes()))
-    history = read_places(file)
+    history = read_file(file)
     counts = history.counts()
     assert (counts["pages"], counts["visits"], counts["skipped"]) == (156, 188, 0)
     connection = sqlite3.connect(f"file:{file}?mode=ro&immutable=1", uri=True)
     by_page = dict(connection.execute("SELECT place_id, count(*) FROM moz_historyvisits GROUP BY 1"))
-    block = candidates_at(history, np.arange(156), history.time[-1] + 1)
+    block = suggestions_at(history, np.arange(156), history.time[-1] + 1)
     assert sorted(block.visits[block.visits > 0].tolist()) == sorted(by_page.values())
-    found = searches(history)
+    found = extract_searches(history)
     assert len(found.chosen) >= 1 and (np.diff(found.offsets) >= 2).all()
+
+
+CHROMIUM_PAGES = [(1, "https://a.example/", "A"), (2, "https://b.example/", "B")]
+FIRST = 13_344_473_600_000_000  # microseconds from 1601 to 1,700,000,000 seconds after 1970
+SIGNED = {
+    0xA0000000 - 2**32: "redirect-temporary",
+    0x30000001: "typed",
+}  # server redirect; typed, start and end
+
+
+@pytest.mark.parametrize(
+    ("transition", "kind"),
+    [
+        (0, "link"), (1, "typed"), (2, "bookmark"), (3, "embed"), (4, "framed-link"), (5, "link"), (6, "link"),
+        (7, "link"), (8, "reload"), (9, "typed"), (10, "link"), (11, None), (0x30000002, "bookmark"),
+        (0x40000000, "redirect-temporary"), *SIGNED.items(),
+    ],
+)  # fmt: skip
+def test_transitions(transition: int, kind: str | None) -> None:
+    assert transition_type(transition) == kind
+
+
+def test_pages_and_visits_of_chromium(tmp_path: Path) -> None:
+    visits = [(2, FIRST + 10, 0), (1, FIRST, 0x30000001), (1, FIRST + 20, 11), (5, FIRST, 0)]
+    file = make_chromium(tmp_path / "History", CHROMIUM_PAGES, visits)
+    tree = {
+        "roots": {
+            "bookmark_bar": {"children": [{"type": "folder", "children": [{"url": CHROMIUM_PAGES[1][1]}]}]}
+        }
+    }
+    (tmp_path / "Bookmarks").write_text(json.dumps(tree))
+    history = read_file(file)
+    assert history.page.tolist() == [0, 1] and history.time.tolist() == [1.7e9, 1.7e9 + 1e-5]
+    assert [TYPES[t] for t in history.type] == ["typed", "link"]
+    assert history.skipped == 2 and history.bookmarked.tolist() == [False, True]
+    assert read_history(tmp_path)[0] == "chromium"
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"roots": 3}', "[" * 100_000])
+def test_bookmarks_that_cannot_be_read_are_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / "Bookmarks").write_text(text)
+    assert read_bookmarks(tmp_path / "Bookmarks") == set()
+    assert read_bookmarks(tmp_path / "missing") == set()
+
+
+def test_another_schema_of_chromium_is_named(tmp_path: Path) -> None:
+    file = make_chromium(tmp_path / "History", CHROMIUM_PAGES, [])
+    connection = sqlite3.connect(file)
+    connection.execute("ALTER TABLE visits DROP COLUMN transition")
+    connection.commit()
+    connection.close()
+    with pytest.raises(BadInput, match="no column transition"):
+        read_file(file)
