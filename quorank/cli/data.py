@@ -1,4 +1,4 @@
-"""`quorank data`: what data there is, what it holds, and how to get more."""
+"""quorank data: list, describe, generate, import and fetch collections."""
 
 from __future__ import annotations
 
@@ -22,12 +22,17 @@ def list_(as_json: Json = False) -> None:
 
     from quorank.data.collections import PUBLIC
     from quorank.data.library import imported
-    from quorank.data.synthetic import WORLDS
+    from quorank.data.synthetic import SHAPES
 
     generated = [
-        {"name": f"synthetic:{name}", "features": world.n_features, "grades": len(world.cuts) + 1}
-        | {"training_queries": world.queries, "most_training_queries": world.most}
-        for name, world in WORLDS.items()
+        {
+            "name": f"synthetic:{name}",
+            "features": shape.n_features,
+            "grades": len(shape.cuts) + 1,
+            "training_queries": shape.queries,
+            "most_training_queries": shape.most,
+        }
+        for name, shape in SHAPES.items()
     ]
     known = [asdict(entry) for entry in imported().values()]
     public = [asdict(entry) for entry in PUBLIC.values()]
@@ -88,10 +93,10 @@ def stats(
 ) -> None:
     """Describe a collection: queries, documents, labels and features of each split."""
     from quorank.data import DataSource, load
-    from quorank.data.stats import describe
+    from quorank.data.ranking import describe_collection
 
     chosen = DataSource(source, fold=fold, normalize=normalize, queries=queries, seed=seed)
-    found = describe(load(chosen)) | {"fold": fold, "normalize": normalize}
+    found = describe_collection(load(chosen)) | {"fold": fold, "normalize": normalize}
     if as_json:
         _print_json(found)
         return
@@ -145,9 +150,9 @@ def import_(
     ] = None,
 ) -> None:
     """Give a collection that you already have a name, after reading all of it into the cache."""
-    from quorank.data.library import import_path
+    from quorank.data.importing import import_collection
 
-    _imported(import_path(path, name, _say))
+    _imported(import_collection(path, name, _say))
 
 
 @app.command()
@@ -158,10 +163,10 @@ def fetch(
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from quorank.data.collections import public
-    from quorank.data.fetch import fetch as fetch_collection
+    from quorank.data.collections import public_collection
+    from quorank.data.fetch import fetch_collection
 
-    entry = public(name)
+    entry = public_collection(name)
     if not entry.address:
         fetch_collection(entry.name)  # refuses, and says what to do instead
     _say(f"{entry.name}: {entry.size}; licence: {entry.licence} ({entry.page})")

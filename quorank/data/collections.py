@@ -1,4 +1,4 @@
-"""The public collections: where they are, how large, what they hold, and what one has to agree to.
+"""Manifest of the public collections: address, size, checksum, what they hold, and the licence to agree to.
 
 Sizes in bytes and SHA-256 sums are those that TensorFlow Datasets records for the archives of its `mslr_web`
 and `istella` builders; sizes with "about" are what the collection's own page says. Where no sum is known
@@ -20,8 +20,8 @@ _SHARES = "https://api.onedrive.com/v1.0/shares/"
 
 
 @dataclass(frozen=True)
-class Public:
-    """One public collection."""
+class PublicCollection:
+    """Entry of the manifest."""
 
     name: str
     page: str
@@ -40,7 +40,7 @@ class Public:
 PUBLIC = {
     entry.name: entry
     for entry in (
-        Public(
+        PublicCollection(
             name="mq2007",
             page=_LETOR,
             features=46,
@@ -51,7 +51,7 @@ PUBLIC = {
             size="about 65 MB",
             archive="MQ2007.rar",
         ),
-        Public(
+        PublicCollection(
             name="mq2008",
             page=_LETOR,
             features=46,
@@ -62,7 +62,7 @@ PUBLIC = {
             size="about 15 MB",
             archive="MQ2008.rar",
         ),
-        Public(
+        PublicCollection(
             name="mslr-web10k",
             page=_MSLR,
             features=136,
@@ -76,7 +76,7 @@ PUBLIC = {
             bytes=1_234_144_912,
             sha256="2902142ea33f18c59414f654212de5063033b707d5c3939556124b1120d3a0ba",
         ),
-        Public(
+        PublicCollection(
             name="mslr-web30k",
             page=_MSLR,
             features=136,
@@ -90,7 +90,7 @@ PUBLIC = {
             bytes=3_849_406_307,
             sha256="08cb7977e1d5cbdeb57a9a2537a0923dbca6d46a76db9a6afc69e043c85341ae",
         ),
-        Public(
+        PublicCollection(
             name="yahoo",
             page="https://webscope.sandbox.yahoo.com/catalog.php?datatype=c",
             features=700,
@@ -101,7 +101,7 @@ PUBLIC = {
             size="about 421 MB",
             archive="dataset.tgz",
         ),
-        Public(
+        PublicCollection(
             name="istella-s",
             page="http://quickrank.isti.cnr.it/istella-dataset/",
             features=220,
@@ -119,12 +119,13 @@ PUBLIC = {
 }
 
 
-def public(name: str) -> Public:
-    """The entry of that name, upper or lower case."""
+def public_collection(name: str) -> PublicCollection:
+    """Return the entry of that name, upper or lower case."""
     entry = PUBLIC.get(name.lower())
     if entry is None:
         raise BadInput(
+            "collection.unknown",
             f"there is no public collection {name!r}{suggest(name.lower(), PUBLIC)}; "
-            f"known: {', '.join(PUBLIC)}"
+            f"known: {', '.join(PUBLIC)}",
         )
     return entry

@@ -22,7 +22,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from quorank.data.source import INTENTS, count_folds, find_files, folder_of
+from quorank.data.layout import count_folds, find_files
+from quorank.data.library import folder_of
+from quorank.data.source import INTENTS
 from quorank.errors import BadInput, require
 from quorank.experiments.documents import Document, put, read_document
 from quorank.experiments.experiment import SECTIONS, Experiment

@@ -1,4 +1,4 @@
-"""The sixteen features of a (query, document) pair: eight for the body, eight for the title.
+"""Features of a (query, document) pair: eight for the body, eight for the title.
 
 They are those of Wang et al. 2021 ("An efficient approach for cross-silo federated learning to rank", §VI-A): length,
 TF, IDF, TF-IDF, BM25, LMIR.ABS, LMIR.DIR, LMIR.JM, each summed over the terms of the query; the last three are log
@@ -19,10 +19,8 @@ import numpy.typing as npt
 
 from quorank.arrays import Doubles
 from quorank.compiled import kernel
-from quorank.errors import require
-from quorank.parts import Family
+from quorank.errors import require, require_range
 from quorank.text import formulas
-from quorank.text.field_statistics import FieldStatistics
 from quorank.text.formulas import (
     absolute_discounting,
     bm25_published,
@@ -41,9 +39,76 @@ _IDF = {
 }
 
 
+@dataclass(frozen=True, eq=False)
+class FieldStatistics:
+    """Statistics of one field (body or title) of a set of documents, for the terms of one query.
+
+    A party's own numbers are exact. Those of several parties add up, and estimates from sketches may stand for counts,
+    so none needs to be whole: it need only be a finite number.
+    """
+
+    documents: float  # N
+    document_frequency: Doubles  # (terms,) documents that hold the term
+    collection_frequency: Doubles  # (terms,) occurrences of the term in all documents
+    collection_length: float  # |C|, occurrences of all terms
+    # Σ_d |d|_u, the numbers of distinct terms, added up over the documents; None where it is not known
+    distinct_total: float | None = field(default=None)
+
+    def __post_init__(self) -> None:
+        for name in ("document_frequency", "collection_frequency"):
+            values = np.ascontiguousarray(getattr(self, name), dtype=np.float64)
+            require(
+                values.ndim == 1,
+                "field-statistics.malformed",
+                f"expected one number a query term, got the shape {values.shape}",
+                name,
+            )
+            _require_finite(values, name)
+            object.__setattr__(self, name, values)
+        require(
+            len(self.document_frequency) == len(self.collection_frequency),
+            "field-statistics.malformed",
+            f"document and collection frequencies of {len(self.document_frequency)} and "
+            f"{len(self.collection_frequency)} terms; expected the same terms",
+        )
+        for name in ("documents", "collection_length", "distinct_total"):
+            value = getattr(self, name)
+            if value is not None:
+                require_range(name, value, least=0.0)
+
+    @property
+    def mean_length(self) -> float:
+        """Terms of a document on average."""
+        return self.collection_length / self.documents if self.documents > 0 else 0.0
+
+    def likely_distinct(self, lengths: Doubles) -> Doubles:
+        """Estimate |d|_u for documents of which only the length is known: the share that all have on average."""
+        if self.distinct_total is None or self.collection_length <= 0:
+            return lengths
+        return np.asarray(lengths * min(self.distinct_total / self.collection_length, 1.0))
+
+
+def pooled(*parties: FieldStatistics) -> FieldStatistics:
+    """Add up the statistics of all parties' documents for the same terms (the sums in IDF, §III)."""
+    require(
+        len({len(party.document_frequency) for party in parties}) == 1,
+        "field-statistics.malformed",
+        "statistics of no party or of different terms cannot be put together; expected those of one query's terms",
+    )
+    distinct = [party.distinct_total for party in parties]
+    known = [total for total in distinct if total is not None]
+    return FieldStatistics(
+        documents=sum(party.documents for party in parties),
+        document_frequency=np.sum([party.document_frequency for party in parties], axis=0),
+        collection_frequency=np.sum([party.collection_frequency for party in parties], axis=0),
+        collection_length=sum(party.collection_length for party in parties),
+        distinct_total=sum(known) if len(known) == len(distinct) else None,
+    )
+
+
 @dataclass(frozen=True)
 class Features:
-    """The parameters of the features.
+    """Parameters of the features.
 
     IDF over the `matched` terms sums over the terms that the document holds; over all terms of the `query` it is the
     same for all documents of a query, as in LETOR 4.0, and then cannot order them. A fractional count below 1 counts
@@ -62,39 +127,24 @@ class Features:
     idf_over: Literal["matched", "query"] = "matched"
 
     def __post_init__(self) -> None:
-        for name, low, high in (
-            ("k1", 0.0, 1e6),
-            ("mu", 0.0, 1e12),
-            ("lambda_", 0.0, 1.0),
-            ("delta", 0.0, 1.0),
-        ):
+        for name, most in (("k1", 1e6), ("mu", 1e12), ("lambda_", 1.0), ("delta", 1.0)):
+            require_range(name, getattr(self, name), above=0.0, most=most)
+        require_range("b", self.b, least=0.0, most=1.0)
+        choices = {"bm25": ("robertson", "published"), "idf": tuple(_IDF), "idf_over": ("matched", "query")}
+        for name, known in choices.items():
             value = getattr(self, name)
-            require(low < value <= high, f"{name} must be above {low:g} and at most {high:g}, got {value}")
-        require(0.0 <= self.b <= 1.0, f"b must lie between 0 and 1, got {self.b}")
-        require(
-            self.bm25 in ("robertson", "published"), f"bm25 must be robertson or published, got {self.bm25!r}"
-        )
-        require(self.idf in _IDF, f"idf must be one of {', '.join(_IDF)}, got {self.idf!r}")
-        require(
-            self.idf_over in ("matched", "query"), f"idf_over must be matched or query, got {self.idf_over!r}"
-        )
-
-    @classmethod
-    def published(cls) -> Features:
-        """BM25 and IDF as the paper writes them."""
-        return cls(bm25="published", idf="published")
+            require(
+                value in known, "value.unknown", f"must be one of {', '.join(known)}, got {value!r}", name
+            )
 
     def inverse_document_frequency(self, statistics: FieldStatistics) -> Doubles:
-        """(terms,) the chosen IDF of each term."""
+        """Return (terms,) the chosen IDF of each term."""
         return _IDF[self.idf](statistics.documents, statistics.document_frequency)
-
-
-FEATURES: Family[Features] = Family("feature set", Features)
 
 
 @dataclass(frozen=True, eq=False)
 class FieldCounts:
-    """What is known about one field of some documents, for the terms of one query."""
+    """Counts and lengths of one field of some documents, for the terms of one query."""
 
     counts: npt.ArrayLike  # (pairs, terms) occurrences of each term in each document, exact or estimated
     lengths: npt.ArrayLike  # (pairs,)
@@ -110,7 +160,7 @@ def field_features(
     features: Features | None = None,
     distinct: npt.ArrayLike | None = None,
 ) -> Doubles:
-    """(pairs, 8) the features of one field, in the order of FIELD_FEATURES.
+    """Compute (pairs, 8) the features of one field, in the order of FIELD_FEATURES.
 
     A term that stands twice in a query has two columns. Without `distinct`, LMIR.ABS takes the number of distinct terms
     that documents of this length are likely to have (`FieldStatistics.likely_distinct`).
@@ -121,12 +171,17 @@ def field_features(
     terms = len(statistics.document_frequency)
     require(
         counted.ndim == 2 and counted.shape == (len(length), terms),
-        f"counts: expected one row for each of {len(length)} documents and one column for each of {terms} terms, "
+        "features.malformed",
+        f"expected one row for each of {len(length)} documents and one column for each of {terms} terms, "
         f"got the shape {counted.shape}",
+        "counts",
     )
-    require(np.isfinite(counted).all(), "counts: expected finite numbers")
+    _require_finite(counted, "counts")
     require(
-        np.isfinite(length).all() and (length >= 0.0).all(), "lengths: expected finite numbers, at least 0"
+        np.isfinite(length).all() and (length >= 0.0).all(),
+        "features.not-finite",
+        "expected finite numbers, at least 0",
+        "lengths",
     )
     if distinct is None:
         unique = statistics.likely_distinct(length)
@@ -134,7 +189,9 @@ def field_features(
         unique = np.ascontiguousarray(distinct, dtype=np.float64)
         require(
             unique.shape == length.shape and np.isfinite(unique).all(),
-            f"distinct: expected a finite number for each of {len(length)} documents",
+            "features.malformed",
+            f"expected a finite number for each of {len(length)} documents",
+            "distinct",
         )
     out = np.zeros((len(length), len(FIELD_FEATURES)))
     published = formulas.idf_published(statistics.documents, statistics.document_frequency)
@@ -155,16 +212,21 @@ def field_features(
 
 
 def pair_features(body: FieldCounts, title: FieldCounts, features: Features | None = None) -> Doubles:
-    """(pairs, 16) body then title, in the order of FEATURE_NAMES; both fields must hold the same documents."""
+    """Compute (pairs, 16) body then title, in the order of FEATURE_NAMES; both fields must hold the same documents."""
     both = [
         field_features(part.counts, part.lengths, part.statistics, features, part.distinct)
         for part in (body, title)
     ]
     require(
         len(both[0]) == len(both[1]),
+        "features.malformed",
         f"{len(both[0])} bodies and {len(both[1])} titles; expected the same documents",
     )
     return np.hstack(both)
+
+
+def _require_finite(values: Doubles, name: str) -> None:
+    require(np.isfinite(values).all(), "features.not-finite", "expected finite numbers", name)
 
 
 @kernel

@@ -1,4 +1,4 @@
-"""The equations behind the features, for one term and one document: one equation is one function.
+"""Equations of the features, for one term and one document: one equation is one function.
 
 Symbols: c, the count of the term in the document; L, the document's length; |d|_u, its distinct terms; N, documents;
 df, documents with the term; p(t|C), the term's share of all text. TF, IDF and BM25 as published are those of Wang et

@@ -58,7 +58,6 @@ def test_what_is_read(folder) -> None:
     assert found.labels.shape == (4, 23) and found.labels.dtype == np.int8
     assert found.labels[:, :4].T.tolist() == [[1, 0, 0, 1], [0, 1, 0, 1], [0, 0, 1, 1], [0, 0, 0, 1]]
     assert found.labels[:, 8:11].T.tolist() == [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0]]
-    assert read_intents(folder, intents=5).labels.shape == (5, 23)
 
 
 def test_features_are_normalised_within_queries_by_default(folder) -> None:
@@ -142,9 +141,9 @@ def test_a_broken_table_is_refused_by_line(folder, line, new, sentence) -> None:
 
 
 def test_other_broken_folders(folder, tmp_path) -> None:
-    with pytest.raises(BadInput, match=r"nowhere is no folder; expected one with fold1.txt to fold5.txt"):
+    with pytest.raises(BadInput, match=r"nowhere: is no folder; expected one with fold1.txt to fold5.txt"):
         read_intents(tmp_path / "nowhere")
-    with pytest.raises(BadInput, match="fold must be from 1 to 5, got 6"):
+    with pytest.raises(BadInput, match="fold: must be at least 1 and at most 5, got 6"):
         intent_collection(folder, fold=6)
     for fold in (3, 4):
         bad = folder / f"fold{fold}.txt"
@@ -195,7 +194,7 @@ def test_intents_that_do_not_fit_the_documents(labels, sentence) -> None:
     with pytest.raises(BadInput, match=sentence):
         Intents(data, labels, np.ones(1, np.int64))
     good = np.ones((4, 3), np.int8)
-    with pytest.raises(BadInput, match=f"made: test: .*{sentence}|made: test: {sentence}"):
+    with pytest.raises(BadInput, match=f"made: test: .*{sentence}"):
         IntentCollection("made", data, data, train_intents=good, test_intents=labels)
 
 

@@ -13,23 +13,23 @@ from hypothesis import strategies as st
 from rank_bm25 import BM25Okapi
 
 from quorank.errors import BadInput
-from quorank.parts import to_table
+from quorank.parts import Family, to_table
 from quorank.text import (
     FEATURE_NAMES,
-    FEATURES,
-    FIELD_FEATURES,
     Document,
     Features,
     FieldCounts,
     FieldStatistics,
     IndexedDocuments,
     Tokeniser,
-    field_features,
     pair_features,
     pooled,
 )
+from quorank.text.features import FIELD_FEATURES, field_features
 
 WORDS = Tokeniser("none")
+FAMILY = Family("feature set", Features)
+PUBLISHED = Features(bm25="published", idf="published")
 QUERIES = [["word3"], ["word0", "word17", "word150"], ["word5", "word5", "word9"], ["word1", "nowhere"]]
 LENGTH, TF, IDF, TF_IDF, BM25, ABS, DIR, JM = range(8)
 
@@ -133,7 +133,7 @@ def test_values_by_hand() -> None:
 
 def test_bm25_as_published() -> None:
     indexed = IndexedDocuments.build([Document("1", "", "red fox red"), Document("2", "", "dog")], WORDS)
-    value = indexed.features(["red"], [0], Features.published())[0, BM25]
+    value = indexed.features(["red"], [0], PUBLISHED)[0, BM25]
     assert value == pytest.approx(log(2 / 1) * (2 / 3) * 2.2 / (2 / 3 + 1.2))
 
 
@@ -166,7 +166,7 @@ NUMBERS = st.floats(-50, 500, allow_nan=False)
     st.lists(st.tuples(NUMBERS, NUMBERS, st.integers(0, 300)), min_size=1, max_size=6),
     st.tuples(NUMBERS, NUMBERS, NUMBERS, NUMBERS),
     st.integers(0, 100),
-    st.sampled_from([Features(), Features.published(), Features(idf="robertson", b=0.0, idf_over="query")]),
+    st.sampled_from([Features(), PUBLISHED, Features(idf="robertson", b=0.0, idf_over="query")]),
     st.booleans(),
 )
 def test_any_estimates_give_finite_features(pairs, frequencies, documents, part, distinct) -> None:
@@ -258,12 +258,10 @@ def test_wrong_shapes_are_refused() -> None:
         pooled(statistics, FieldStatistics(3, [1.0, 1.0], [2.0, 2.0], 12.0))
 
 
-@pytest.mark.parametrize(
-    "part", [Features(), Features.published(), Features(k1=2.0, lambda_=0.5, idf_over="query")]
-)
+@pytest.mark.parametrize("part", [Features(), PUBLISHED, Features(k1=2.0, lambda_=0.5, idf_over="query")])
 def test_a_feature_set_prints_and_reads_back(part) -> None:
-    assert FEATURES.parse(str(part)) == part
-    assert FEATURES.read(to_table(part), "features") == part
+    assert FAMILY.parse(str(part)) == part
+    assert FAMILY.read(to_table(part), "features") == part
 
 
 @pytest.mark.parametrize(
@@ -273,6 +271,6 @@ def test_a_feature_set_prints_and_reads_back(part) -> None:
 )  # fmt: skip
 def test_bad_parameters_are_refused(table) -> None:
     with pytest.raises(BadInput, match=r"^features"):
-        FEATURES.read(table, "features")
+        FAMILY.read(table, "features")
     with pytest.raises(BadInput, match=next(iter(table))):
         Features(**table)
