@@ -52,15 +52,14 @@ def load_generated(name: str, queries: int | None, seed: int, normalize: str) ->
     folder = cache_folder(None)
     key = f"{name}-{number}-{seed}-{synthetic.GENERATOR_VERSION}.{FORMAT_VERSION}-{normalize}"
     files = [folder / f"{key}-{split}.arrow" for split in ("train", "test", "validation")]
-    kept = [_read(file) for file in files]
-    if kept[0] is None or kept[1] is None or kept[2] is None:
+    kept = [data for file in files if (data := _read(file)) is not None]
+    if len(kept) < len(files):
         made = synthetic.generate(name, number, seed)
-        for place, split in enumerate((made.train, made.test, made.validation)):
-            assert split is not None
-            kept[place] = data = _normalized(split, normalize)
-            _write(files[place], data)
-    assert kept[0] is not None and kept[1] is not None
-    return Collection(f"synthetic:{name}", kept[0], kept[1], kept[2])
+        splits = [split for split in (made.train, made.test, made.validation) if split is not None]
+        kept = [_normalized(split, normalize) for split in splits]
+        for file, data in zip(files, kept, strict=True):
+            _write(file, data)
+    return Collection(f"synthetic:{name}", *kept)
 
 
 def cache_folder(beside: Path | None) -> Path:

@@ -27,6 +27,7 @@ TABLE = "intent_labels.tsv"
 INTENTS = 4
 """Intents of a query that are read, as in the thesis; the further ones of the table have few relevant documents."""
 _FIRST = ("fold", "qid", "docid", "graded")
+_EXPECTED = f"fold1.txt to fold5.txt and {TABLE}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,9 +37,6 @@ class Intents:
     data: RankingData  # with the graded labels
     labels: Int8s  # (intents, rows) 1 is relevant
     fold: Integers  # (queries,) from 1
-
-    def __post_init__(self) -> None:
-        _check("intents", self.data, self.labels)
 
     def complete(self) -> Intents:
         """Return the queries that have a relevant document for every intent."""
@@ -63,18 +61,6 @@ class IntentCollection(Collection):
     train_intents: Int8s = field(kw_only=True)  # (intents, rows) 1 is relevant
     test_intents: Int8s = field(kw_only=True)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check(f"{self.name}: train", self.train, self.train_intents)
-        _check(f"{self.name}: test", self.test, self.test_intents)
-        require(
-            len(self.train_intents) == len(self.test_intents),
-            "intents.splits-differ",
-            f"both splits must have the same intents, train has {len(self.train_intents)} and test "
-            f"{len(self.test_intents)}",
-            self.name,
-        )
-
 
 def intent_collection(
     folder: Path, fold: int | None = None, normalize: Literal["query", "none"] = "query"
@@ -85,23 +71,15 @@ def intent_collection(
     and are tested on another as in `quorank.data.layout`.
     """
     intents = read_intents(folder, normalize).complete()
-    require(
-        intents.data.n_queries,
-        "intents.no-queries",
-        f"has no query with a relevant document for each of {INTENTS} intents",
-        f"{folder}",
-    )
+    sentence = f"has no query with a relevant document for each of {INTENTS} intents"
+    require(intents.data.n_queries, "intents.no-queries", sentence, f"{folder}")
     train = test = intents
     if fold is not None:
         require_range("fold", fold, least=1, most=FOLDS)
         turn = (intents.fold - fold) % FOLDS
         train, test = intents.select(turn < FOLDS - 2), intents.select(turn == FOLDS - 1)
-        require(
-            train.data.n_queries and test.data.n_queries,
-            "intents.no-queries",
-            f"fold {fold} is left without training or test queries that answer {INTENTS} intents",
-            f"{folder}",
-        )
+        sentence = f"fold {fold} is left without training or test queries that answer {INTENTS} intents"
+        require(train.data.n_queries and test.data.n_queries, "intents.no-queries", sentence, f"{folder}")
     return IntentCollection(
         f"intents:{folder}", train.data, test.data, train_intents=train.labels, test_intents=test.labels
     )
@@ -110,21 +88,13 @@ def intent_collection(
 def read_intents(folder: Path, normalize: Literal["query", "none"] = "query") -> Intents:
     """Read all queries of a folder with their first four intents; BadInput names the file and the line."""
     folder = Path(folder)
-    require(
-        folder.is_dir(),
-        "file.missing",
-        f"is no folder; expected one with fold1.txt to fold5.txt and {TABLE}",
-        f"{folder}",
-    )
+    sentence = f"is no folder; expected one with {_EXPECTED}"
+    require(folder.is_dir(), "file.missing", sentence, f"{folder}")
     parts = [load_letor(_find(folder, f"fold{fold}.txt"), normalize) for fold in range(1, FOLDS + 1)]
     data = join_parts(parts)
     fold = np.repeat(np.arange(1, FOLDS + 1), [part.n_queries for part in parts]).astype(np.int64)
-    require(
-        data.document_ids is not None,
-        "intents.no-document-ids",
-        "has fold files without document ids; expected a comment `#docid = …` behind each row",
-        f"{folder}",
-    )
+    sentence = "has fold files without document ids; expected a comment `#docid = …` behind each row"
+    require(data.document_ids is not None, "intents.no-document-ids", sentence, f"{folder}")
     return Intents(data, _read_table(_find(folder, TABLE), data, fold), fold)
 
 
@@ -132,11 +102,7 @@ def _find(folder: Path, name: str) -> Path:
     for path in (folder / name, folder / f"{name}.gz"):
         if path.exists():
             return path
-    raise BadInput(
-        "file.missing",
-        f"has no {name} or {name}.gz; expected fold1.txt to fold5.txt and {TABLE}",
-        f"{folder}",
-    )
+    raise BadInput("file.missing", f"has no {name} or {name}.gz; expected {_EXPECTED}", f"{folder}")
 
 
 def _read_table(path: Path, data: RankingData, fold: Integers) -> Int8s:
@@ -148,56 +114,38 @@ def _read_table(path: Path, data: RankingData, fold: Integers) -> Int8s:
     header = lines[0].split("\t") if lines else []
     wanted = [*_FIRST, *(f"i{i}" for i in range(max(INTENTS, len(header) - len(_FIRST))))]
 
-    def expect(condition: object, line: int, code: str, sentence: str) -> None:
-        require(condition, code, sentence, f"{path}:{line}")
+    def expect(condition: object, line: int, sentence: str) -> None:
+        require(condition, "intents.malformed", sentence, f"{path}:{line}")
 
-    expect(
-        header == wanted,
-        1,
-        "intents.malformed",
-        f"found the header {' '.join(header)!r}, expected {' '.join(wanted)!r} with tabs between",
-    )
+    found = f"found the header {' '.join(header)!r}"
+    expect(header == wanted, 1, f"{found}, expected {' '.join(wanted)!r} with tabs between")
     rows = _rows_by_name(data, fold)
     labels = np.full((INTENTS, data.n_rows), -1, dtype=np.int8)
     for number, line in enumerate(lines[1:], 2):
         cells = line.split("\t")
         if cells == [""]:
             continue
+        found = f"found {len(cells)} columns"
         expect(
             len(cells) == len(header),
             number,
-            "intents.malformed",
-            f"found {len(cells)} columns, expected the {len(header)} of the header, with tabs between",
+            f"{found}, expected the {len(header)} of the header, with tabs between",
         )
         for name, cell in zip(header[4:], cells[4:], strict=True):
-            expect(
-                cell in ("0", "1"), number, "intents.malformed", f"found {name} = {cell!r}, expected 0 or 1"
-            )
-        document = f"document {cells[2]!r} of query {cells[1]!r}"
-        row = rows.get((cells[0], cells[1], cells[2]), -1)
-        expect(
-            row >= 0,
-            number,
-            "intents.unknown-document",
-            f"found {document}, which fold {cells[0]} does not have",
-        )
-        expect(labels[0, row] < 0, number, "intents.judged-twice", f"{document} is judged twice")
-        expect(
-            cells[3] == str(data.labels[row]),
-            number,
-            "intents.labels-differ",
-            f"found graded label {cells[3]!r}, but the document has label {data.labels[row]} in fold {cells[0]}",
-        )
+            expect(cell in ("0", "1"), number, f"found {name} = {cell!r}, expected 0 or 1")
+        of_fold, query, name, graded = cells[:4]
+        document, row = f"document {name!r} of query {query!r}", rows.get((of_fold, query, name), -1)
+        expect(row >= 0, number, f"found {document}, which fold {of_fold} does not have")
+        expect(labels[0, row] < 0, number, f"{document} is judged twice")
+        has = f"the document has label {data.labels[row]} in fold {of_fold}"
+        expect(graded == str(data.labels[row]), number, f"found graded label {graded!r}, but {has}")
         labels[:, row] = [int(cell) for cell in cells[4 : 4 + INTENTS]]
     missing = np.flatnonzero(labels[0] < 0)
     if len(missing):
         (of_fold, query, name), _ = next(item for item in rows.items() if item[1] == missing[0])
-        raise BadInput(
-            "intents.not-judged",
-            f"has no judgement for {len(missing)} of {data.n_rows} rows; the first is document {name!r} of "
-            f"query {query!r} in fold {of_fold}",
-            f"{path}",
-        )
+        first = f"the first is document {name!r} of query {query!r} in fold {of_fold}"
+        sentence = f"has no judgement for {len(missing)} of {data.n_rows} rows; {first}"
+        raise BadInput("intents.not-judged", sentence, f"{path}")
     return labels
 
 
@@ -216,19 +164,3 @@ def _rows_by_name(data: RankingData, fold: Integers) -> dict[tuple[str, str, str
         )
         rows[name] = row
     return rows
-
-
-def _check(where: str, data: RankingData, labels: Int8s) -> None:
-    require(
-        labels.ndim == 2 and labels.shape[1] == data.n_rows and labels.dtype == np.int8 and len(labels) >= 1,
-        "intents.malformed",
-        f"intents must be int8, one row per intent and one column for each of {data.n_rows} documents, got "
-        f"{labels.shape}",
-        where,
-    )
-    require(
-        not labels.size or (labels.min() >= 0 and labels.max() <= 1),
-        "intents.malformed",
-        "intents must be judged 0 or 1",
-        where,
-    )

@@ -9,28 +9,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from quorank.errors import BadInput, require, require_range
 
 FOLDS = 5
-SPLITS = {
-    "train": ("train",),
-    "validation": ("vali", "valid", "validation"),
-    "test": ("test",),
-}
+SPLITS = {"train": ("train",), "validation": ("vali", "valid", "validation"), "test": ("test",)}
 ENDINGS = (".txt", ".txt.gz")
 _FOLD = re.compile(r"fold\d+")
 
 
-@dataclass(frozen=True)
-class SplitFiles:
-    """Files of one collection and fold; several files of a split are read one behind the other."""
-
-    train: tuple[Path, ...]
-    validation: tuple[Path, ...]  # may be empty
-    test: tuple[Path, ...]
+SplitFiles = dict[str, tuple[Path, ...]]
+"""Files of each split; several are read one behind the other, and validation may have none."""
 
 
 def has_layout(folder: Path) -> bool:
@@ -86,9 +76,8 @@ def _entries(folder: Path) -> dict[str, Path]:
     try:
         return {entry.name.lower(): entry for entry in sorted(folder.iterdir())}
     except OSError as error:
-        raise BadInput(
-            "file.unreadable", f"cannot be read as a folder: {error.strerror}", f"{folder}"
-        ) from None
+        sentence = f"cannot be read as a folder: {error.strerror}"
+        raise BadInput("file.unreadable", sentence, f"{folder}") from None
 
 
 def _listing(entries: dict[str, Path]) -> str:
@@ -105,26 +94,17 @@ def _split_files(folder: Path, entries: dict[str, Path], prefix: str = "") -> Sp
     found = {split: _first(entries, [prefix + stem for stem in stems]) for split, stems in SPLITS.items()}
     for split in ("train", "test"):
         name = prefix + split
-        require(
-            found[split],
-            "file.missing",
-            f"has no {name}.txt or {name}.txt.gz; it holds {_listing(entries)}",
-            f"{folder}",
-        )
-    paths = {split: (path,) if path else () for split, path in found.items()}
-    return SplitFiles(paths["train"], paths["validation"], paths["test"])
+        sentence = f"has no {name}.txt or {name}.txt.gz; it holds {_listing(entries)}"
+        require(found[split], "file.missing", sentence, f"{folder}")
+    return {split: (path,) if path else () for split, path in found.items()}
 
 
 def _part_files(folder: Path, part: str, found: Sequence[Path | None], fold: int) -> SplitFiles:
     """Fold i trains on parts i, i+1, i+2, validates on i+3 and tests on i+4, counted round (LETOR 4.0)."""
     name = "S" if part == "s" else part
     for i, path in enumerate(found, 1):
-        require(
-            path,
-            "file.missing",
-            f"has no {name}{i}.txt or {name}{i}.txt.gz; five parts {name}1 to {name}5 are needed",
-            f"{folder}",
-        )
+        sentence = f"has no {name}{i}.txt or {name}{i}.txt.gz; five parts {name}1 to {name}5 are needed"
+        require(path, "file.missing", sentence, f"{folder}")
     parts = [path for path in found if path]
     turned = [parts[(fold - 1 + k) % FOLDS] for k in range(FOLDS)]
-    return SplitFiles(tuple(turned[:3]), (turned[3],), (turned[4],))
+    return {"train": tuple(turned[:3]), "validation": (turned[3],), "test": (turned[4],)}

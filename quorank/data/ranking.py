@@ -35,26 +35,17 @@ class RankingData:
 
     def __post_init__(self) -> None:
         rows, stride = self.padded.shape
-        rules = (
-            (
-                self.padded.dtype == np.float32 and self.padded.flags.c_contiguous,
-                "features must be float32 in C order",
-            ),
-            (
-                stride % LANES == 0 and stride >= self.n_features,
-                f"row stride {stride} must be a multiple of {LANES}",
-            ),
-            (
-                self.labels.shape == (rows,) and self.labels.dtype == np.int8,
-                "labels must be int8, one per row",
-            ),
-            (
-                self.offsets[0] == 0 and self.offsets[-1] == rows,
-                "query offsets must run from 0 to the row count",
-            ),
-            (len(self.query_ids) == len(self.offsets) - 1, "there must be one query id per query"),
-        )
-        for holds, sentence in rules:
+        rules = {
+            "features must be float32 in C order": self.padded.dtype == np.float32
+            and self.padded.flags.c_contiguous,
+            f"row stride {stride} must be a multiple of {LANES}": stride % LANES == 0
+            and stride >= self.n_features,
+            "labels must be int8, one per row": self.labels.shape == (rows,) and self.labels.dtype == np.int8,
+            "query offsets must run from 0 to the row count": self.offsets[0] == 0
+            and self.offsets[-1] == rows,
+            "there must be one query id per query": len(self.query_ids) == len(self.offsets) - 1,
+        }
+        for sentence, holds in rules.items():
             require(holds, "ranking-data.malformed", sentence)
 
     @classmethod
@@ -70,14 +61,8 @@ class RankingData:
         dense = np.asarray(features, dtype=np.float32)
         offsets_ = np.ascontiguousarray(offsets, dtype=np.int64)
         ids = query_ids if query_ids is not None else [str(q) for q in range(len(offsets_) - 1)]
-        return cls(
-            pad(dense),
-            np.ascontiguousarray(labels, dtype=np.int8),
-            offsets_,
-            dense.shape[1],
-            ids,
-            document_ids,
-        )
+        labels_ = np.ascontiguousarray(labels, dtype=np.int8)
+        return cls(pad(dense), labels_, offsets_, dense.shape[1], ids, document_ids)
 
     @property
     def features(self) -> Floats:
@@ -147,14 +132,13 @@ class Collection:
 
     def __post_init__(self) -> None:
         for split in (self.test, self.validation):
-            if split is not None:
-                require(
-                    split.n_features == self.train.n_features,
-                    "collection.features-differ",
-                    f"all splits must have the same features, "
-                    f"train has {self.train.n_features} and another split {split.n_features}",
-                    self.name,
-                )
+            require(
+                split is None or split.n_features == self.train.n_features,
+                "collection.features-differ",
+                f"all splits must have the same features, train has {self.train.n_features} and another split "
+                f"{split and split.n_features}",
+                self.name,
+            )
 
     def resident(self) -> Collection:
         """Return the same collection in the process's own memory (see `RankingData.resident`)."""

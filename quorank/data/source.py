@@ -66,10 +66,9 @@ def load(source: DataSource) -> Collection:
         return join_parts([load_letor(path, source.normalize) for path in paths])
 
     files = find_files(folder_of(name), source.fold)
-    train, test = read(files.train), read(files.test)
-    validation = read(files.validation) if files.validation else None
-    width = max(s.n_features for s in (train, test, validation) if s is not None)
-    return Collection(name, widen(train, width), widen(test, width), validation and widen(validation, width))
+    splits = {split: read(paths) for split, paths in files.items() if paths}
+    width = max(data.n_features for data in splits.values())
+    return Collection(name, **{split: widen(data, width) for split, data in splits.items()})
 
 
 def stamps_of(source: DataSource) -> tuple[object, ...]:
@@ -82,5 +81,5 @@ def stamps_of(source: DataSource) -> tuple[object, ...]:
         paths = sorted(path for path in entries if path.is_file())
     else:
         files = find_files(folder_of(name), source.fold)
-        paths = [path.resolve() for path in (*files.train, *files.validation, *files.test)]
+        paths = [path.resolve() for of_split in files.values() for path in of_split]
     return tuple((path, path.stat().st_size, path.stat().st_mtime_ns) for path in paths)

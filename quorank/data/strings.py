@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, overload
+from typing import Any
 
 from quorank.arrays import Bytes, Integers
 
@@ -17,24 +17,16 @@ class Strings(Sequence[str]):
     def __len__(self) -> int:
         return len(self.array)
 
-    @overload
-    def __getitem__(self, place: int) -> str: ...
-    @overload
-    def __getitem__(self, place: slice) -> Strings: ...
-    def __getitem__(self, place: int | slice) -> str | Strings:
+    def __getitem__(self, place: Any) -> Any:
         if isinstance(place, slice):
             return Strings(self.array[place])
         if not -len(self) <= place < len(self):
             raise IndexError(f"{place} of {len(self)} strings")
-        text: str = self.array[int(place) % len(self)].as_py()
-        return text
+        return self.array[int(place) % len(self)].as_py()
 
     def __iter__(self) -> Iterator[str]:
         for start in range(0, len(self), 4096):
             yield from self.array[start : start + 4096].to_pylist()
-
-    def __repr__(self) -> str:
-        return f"Strings({len(self)})"
 
 
 def strings_from_bytes(data: Bytes, offsets: Integers) -> Strings:

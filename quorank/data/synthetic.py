@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from quorank.arrays import Booleans, Doubles, Int8s, Integers
 from quorank.data.ranking import Collection, RankingData, stride_of
-from quorank.errors import BadInput, require
+from quorank.errors import BadInput, require_range
 from quorank.parts import suggest
 
 GENERATOR_VERSION = 1
@@ -130,16 +130,8 @@ def training_queries(name: str, queries: int | None, seed: int) -> int:
     """Return the number of training queries, the shape's own where `queries` is None; BadInput for too many."""
     shape = shape_of(name)
     n = shape.queries if queries is None else queries
-    require(
-        1 <= n <= shape.most,
-        "value.out-of-range",
-        f"synthetic:{name} has 1 to {shape.most} training queries, got queries = {n}",
-    )
-    require(
-        0 <= seed < 2**63,
-        "value.out-of-range",
-        f"the seed of synthetic:{name} must be from 0 to 2^63 - 1, got {seed}",
-    )
+    require_range("queries", n, least=1, most=shape.most)
+    require_range("seed", seed, least=0, below=2**63)
     return n
 
 

@@ -2,11 +2,19 @@
 
 They are those of Wang et al. 2021 ("An efficient approach for cross-silo federated learning to rank", §VI-A): length,
 TF, IDF, TF-IDF, BM25, LMIR.ABS, LMIR.DIR, LMIR.JM, each summed over the terms of the query; the last three are log
-likelihoods of the query, as in LETOR 4.0. The equations stand in `formulas`.
+likelihoods of the query, as in LETOR 4.0.
 
-All are computed from numbers alone: counts of the query's terms, lengths, and statistics of the field. So another
-party's estimates may stand for counts. An estimate below 0 is taken as 0, one above the document's length as that
-length; fractions are taken as they are.
+One equation is one function, for one term and one document. Symbols: c, the count of the term in the document; L, the
+document's length; |d|_u, its distinct terms; N, documents; df, documents with the term; p(t|C), the term's share of all
+text. TF, IDF and BM25 as published are those of Wang et al. 2021, §III; Robertson's BM25 is that of Robertson and
+Zaragoza 2009 ("The probabilistic relevance framework"); the language models are those of Zhai and Lafferty 2001 ("A
+study of smoothing methods for language models"), which LETOR uses. A term that no document holds has an IDF and a
+p(t|C) as if it occurred half a time: no logarithm of zero, and less than any term that does occur. A document without
+text says nothing of its own, so its language model is p(·|C).
+
+All features are computed from numbers alone: counts of the query's terms, lengths, and statistics of the field. So
+another party's estimates may stand for counts. An estimate below 0 is taken as 0, one above the document's length as
+that length; fractions are taken as they are.
 """
 
 from __future__ import annotations
@@ -20,23 +28,85 @@ import numpy.typing as npt
 from quorank.arrays import Doubles
 from quorank.compiled import kernel
 from quorank.errors import require, require_range
-from quorank.text import formulas
-from quorank.text.formulas import (
-    absolute_discounting,
-    bm25_published,
-    bm25_robertson,
-    dirichlet,
-    jelinek_mercer,
-    term_frequency,
-)
 
 FIELD_FEATURES = ("length", "TF", "IDF", "TF-IDF", "BM25", "LMIR.ABS", "LMIR.DIR", "LMIR.JM")
 FEATURE_NAMES = tuple(f"{name} of {part}" for part in ("body", "title") for name in FIELD_FEATURES)
+HALF = 0.5
+"""Occurrences that stand for none."""
+
+
+def idf_published(documents: float, frequency: Doubles) -> Doubles:
+    """Compute log(N / df), §III; 0 for a term of every document."""
+    if documents <= 0:
+        return np.zeros(len(frequency))
+    return np.log(max(documents, HALF) / np.clip(frequency, HALF, max(documents, HALF)))
+
+
+def idf_robertson(documents: float, frequency: Doubles) -> Doubles:
+    """Compute log((N − df + ½) / (df + ½)); negative for a term of more than half of the documents."""
+    df = np.clip(frequency, 0.0, documents)
+    return np.log((documents - df + HALF) / (df + HALF))
+
+
+def idf_smoothed(documents: float, frequency: Doubles) -> Doubles:
+    """Compute log(1 + (N − df + ½) / (df + ½)): Robertson's, never negative, as in Lucene."""
+    df = np.clip(frequency, 0.0, documents)
+    return np.log1p((documents - df + HALF) / (df + HALF))
+
+
 _IDF = {
-    "smoothed": formulas.idf_smoothed,
-    "published": formulas.idf_published,
-    "robertson": formulas.idf_robertson,
+    "smoothed": idf_smoothed,
+    "published": idf_published,
+    "robertson": idf_robertson,
 }
+
+
+def background(collection_length: float, frequency: Doubles) -> Doubles:
+    """Compute p(t|C) = cf / |C|, at least half an occurrence and at most 1."""
+    if collection_length <= 0:
+        return np.ones(len(frequency))
+    return np.clip(np.maximum(frequency, HALF) / collection_length, 0.0, 1.0)
+
+
+@kernel
+def term_frequency(count: float, length: float) -> float:
+    """Compute TF(t, d) = c / L, definition 2."""
+    return count / length if length > 0.0 else 0.0
+
+
+@kernel
+def bm25_published(frequency: float, k1: float) -> float:
+    """Compute TF·(k1 + 1) / (TF + k1), §III: of the relative frequency, without normalisation by length."""
+    return frequency * (k1 + 1.0) / (frequency + k1)
+
+
+@kernel
+def bm25_robertson(count: float, length: float, mean_length: float, k1: float, b: float) -> float:
+    """Compute c·(k1 + 1) / (c + k1·(1 − b + b·L/mean L))."""
+    relative = length / mean_length if mean_length > 0.0 else 1.0
+    return count * (k1 + 1.0) / (count + k1 * (1.0 - b + b * relative)) if count > 0.0 else 0.0
+
+
+@kernel
+def absolute_discounting(count: float, length: float, distinct: float, p: float, delta: float) -> float:
+    """Compute p(t|d) = max(c − δ, 0)/L + δ·|d|_u/L·p(t|C); at most 1, which estimates might exceed."""
+    if length <= 0.0:
+        return p
+    return min((max(count - delta, 0.0) + delta * distinct * p) / length, 1.0)
+
+
+@kernel
+def dirichlet(count: float, length: float, p: float, mu: float) -> float:
+    """Compute p(t|d) = (c + μ·p(t|C)) / (L + μ)."""
+    return (count + mu * p) / (length + mu)
+
+
+@kernel
+def jelinek_mercer(count: float, length: float, p: float, lambda_: float) -> float:
+    """Compute p(t|d) = (1 − λ)·c/L + λ·p(t|C)."""
+    if length <= 0.0:
+        return p
+    return (1.0 - lambda_) * count / length + lambda_ * p
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,12 +200,6 @@ class Features:
         for name, most in (("k1", 1e6), ("mu", 1e12), ("lambda_", 1.0), ("delta", 1.0)):
             require_range(name, getattr(self, name), above=0.0, most=most)
         require_range("b", self.b, least=0.0, most=1.0)
-        choices = {"bm25": ("robertson", "published"), "idf": tuple(_IDF), "idf_over": ("matched", "query")}
-        for name, known in choices.items():
-            value = getattr(self, name)
-            require(
-                value in known, "value.unknown", f"must be one of {', '.join(known)}, got {value!r}", name
-            )
 
     def inverse_document_frequency(self, statistics: FieldStatistics) -> Doubles:
         """Return (terms,) the chosen IDF of each term."""
@@ -194,14 +258,14 @@ def field_features(
             "distinct",
         )
     out = np.zeros((len(length), len(FIELD_FEATURES)))
-    published = formulas.idf_published(statistics.documents, statistics.document_frequency)
+    published = idf_published(statistics.documents, statistics.document_frequency)
     _field_features(
         counted,
         length,
         np.clip(unique, 0.0, length),
         part.inverse_document_frequency(statistics),
         published,
-        formulas.background(statistics.collection_length, statistics.collection_frequency),
+        background(statistics.collection_length, statistics.collection_frequency),
         statistics.mean_length,
         part.bm25 == "published",
         part.idf_over == "query",

@@ -20,8 +20,7 @@ from quorank.arrays import Booleans, Bytes, Doubles, Int32s, Integers, Uint64s
 from quorank.compiled import kernel
 from quorank.errors import require, require_range
 from quorank.text.collection import Document, refuse_twice
-from quorank.text.features import Features, FieldCounts, FieldStatistics, pair_features
-from quorank.text.formulas import bm25_robertson
+from quorank.text.features import Features, FieldCounts, FieldStatistics, bm25_robertson, pair_features
 from quorank.text.tokens import Tokeniser, normalised_words
 
 FieldName = Literal["body", "title"]
@@ -55,9 +54,6 @@ class Index:
     @classmethod
     def build(cls, documents: Iterable[Document], tokeniser: Tokeniser, field: FieldName = "body") -> Index:
         """Count the terms of one field. The texts are taken in blocks: only counts are kept."""
-        require(
-            field in ("body", "title"), "value.unknown", f"expected 'body' or 'title', got {field!r}", "field"
-        )
         counter = _Counter(tokeniser)
         texts: list[bytes] = []
         size = 0

@@ -18,7 +18,6 @@ from functools import cache
 from typing import Any, ClassVar, Literal
 
 from quorank.errors import BadInput
-from quorank.parts import suggest
 
 Stemming = Literal[
     "none", "english", "porter", "arabic", "danish", "dutch", "finnish", "french", "german", "hungarian", "italian",
@@ -76,18 +75,6 @@ class Tokeniser:
 
     stop_words: Literal["english", "none"] = "english"
     stemming: Stemming = "none"
-
-    def __post_init__(self) -> None:
-        for name, value, known in (
-            ("stop_words", self.stop_words, _STOP_WORDS),
-            ("stemming", self.stemming, _STEMMINGS),
-        ):
-            if value not in known:
-                raise BadInput(
-                    "value.unknown",
-                    f"expected one of {', '.join(known)}, got {value!r}{suggest(value, known)}",
-                    name,
-                )
 
     def tokenise(self, text: str) -> list[str]:
         """Return the terms of a text in their order, repeated as they are."""

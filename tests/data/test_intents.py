@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from quorank.data import RankingData
-from quorank.data.intents import IntentCollection, Intents, intent_collection, read_intents
+from quorank.data.intents import IntentCollection, intent_collection, read_intents
 from quorank.data.partition import Preferences
 from quorank.errors import BadInput
 
@@ -177,32 +176,6 @@ def test_documents_without_names_are_refused(folder) -> None:
         path.write_text("\n".join(line.split(" #")[0] for line in path.read_text().splitlines()) + "\n")
     with pytest.raises(BadInput, match="fold files without document ids"):
         read_intents(folder)
-
-
-@pytest.mark.parametrize(
-    ("labels", "sentence"),
-    [
-        (np.zeros((4, 2), np.int8), "one column for each of 3 documents, got \\(4, 2\\)"),
-        (np.zeros((0, 3), np.int8), "one row per intent"),
-        (np.zeros((4, 3), np.int64), "intents must be int8"),
-        (np.full((4, 3), 2, np.int8), "intents must be judged 0 or 1"),
-        (np.full((4, 3), -1, np.int8), "intents must be judged 0 or 1"),
-    ],
-)
-def test_intents_that_do_not_fit_the_documents(labels, sentence) -> None:
-    data = RankingData.from_arrays(np.eye(3), [0, 1, 0], [0, 3])
-    with pytest.raises(BadInput, match=sentence):
-        Intents(data, labels, np.ones(1, np.int64))
-    good = np.ones((4, 3), np.int8)
-    with pytest.raises(BadInput, match=f"made: test: .*{sentence}"):
-        IntentCollection("made", data, data, train_intents=good, test_intents=labels)
-
-
-def test_both_splits_have_the_same_intents() -> None:
-    data = RankingData.from_arrays(np.eye(3), [0, 1, 0], [0, 3])
-    three, four = (np.ones((n, 3), np.int8) for n in (3, 4))
-    with pytest.raises(BadInput, match="train has 4 and test 3"):
-        IntentCollection("made", data, data, train_intents=four, test_intents=three)
 
 
 @pytest.fixture(scope="module")

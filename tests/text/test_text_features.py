@@ -272,5 +272,3 @@ def test_a_feature_set_prints_and_reads_back(part) -> None:
 def test_bad_parameters_are_refused(table) -> None:
     with pytest.raises(BadInput, match=r"^features"):
         FAMILY.read(table, "features")
-    with pytest.raises(BadInput, match=next(iter(table))):
-        Features(**table)

@@ -75,10 +75,7 @@ def read_letor(path: Path) -> RankingData:
 
 def read_bytes(path: Path) -> Bytes:
     """Return the text of a plain or gzipped file, mapped or unpacked."""
-
-    def refused(code: str, sentence: str) -> BadInput:
-        return BadInput(code, sentence, f"{path}")
-
+    expected = "expected a LETOR text file, plain or .gz"
     try:
         with path.open("rb") as file:
             zipped = file.read(2) == b"\x1f\x8b"
@@ -87,23 +84,21 @@ def read_bytes(path: Path) -> Bytes:
                 return np.empty(0, np.uint8)
             if not zipped:
                 if path.suffix == ".gz":
-                    sentence = "is not a gzip file although its name ends in .gz; expected gzipped text"
-                    raise refused("file.damaged", sentence)
+                    raise gzip.BadGzipFile("not gzip data, although its name ends in .gz")
                 return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
             file.seek(0)
             return np.frombuffer(gzip.decompress(file.read()), np.uint8)
     except FileNotFoundError:
-        sentence = "does not exist; expected a LETOR text file, plain or .gz"
-        raise refused("file.missing", sentence) from None
+        raise BadInput("file.missing", f"does not exist; {expected}", f"{path}") from None
     except IsADirectoryError:
-        sentence = "is a folder; expected a LETOR text file, plain or .gz"
-        raise refused("file.unreadable", sentence) from None
+        raise BadInput("file.unreadable", f"is a folder; {expected}", f"{path}") from None
     except EOFError:
-        raise refused("file.damaged", "is cut off: the gzip data ends before its end mark") from None
+        sentence = "is cut off: the gzip data ends before its end mark"
+        raise BadInput("file.damaged", sentence, f"{path}") from None
     except (gzip.BadGzipFile, zlib.error) as error:
-        raise refused("file.damaged", f"is corrupt gzip data ({error}); expected gzipped text") from None
+        raise BadInput("file.damaged", f"is corrupt gzip data ({error}); {expected}", f"{path}") from None
     except OSError as error:
-        raise refused("file.unreadable", f"cannot be read: {error.strerror}") from None
+        raise BadInput("file.unreadable", f"cannot be read: {error.strerror}", f"{path}") from None
 
 
 @dataclass(frozen=True)
@@ -297,27 +292,18 @@ def _describe(text: Bytes, code: int, position: int) -> tuple[str, str]:
     token = re.split(r"[\s#]", rest, maxsplit=1)[0]
     shown = "'" + "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in token[:40])
     shown += "…'" if len(token) > 40 else "'"
+    whole, indices = f"from 0 to {kernel.HIGHEST_LABEL}", f"from 1 to {kernel.HIGHEST_INDEX}"
+    behind = shown if token else "nothing"
     return {
-        kernel.LABEL: (
-            "letor.bad-label",
-            f"found label {shown}, expected a whole number from 0 to {kernel.HIGHEST_LABEL}",
-        ),
-        kernel.NO_QUERY: (
-            "letor.no-query",
-            f"found {shown if token else 'nothing'} behind the label, expected qid:ID",
-        ),
+        kernel.LABEL: ("letor.bad-label", f"found label {shown}, expected a whole number {whole}"),
+        kernel.NO_QUERY: ("letor.no-query", f"found {behind} behind the label, expected qid:ID"),
         kernel.EMPTY_QUERY: ("letor.no-query", "found 'qid:' without an id, expected qid:ID"),
         kernel.FEATURE: ("letor.bad-feature", f"found {shown}, expected a feature as index:value"),
-        kernel.INDEX: (
-            "letor.bad-index",
-            f"found {shown}, expected a feature index from 1 to {kernel.HIGHEST_INDEX}",
-        ),
+        kernel.INDEX: ("letor.bad-index", f"found {shown}, expected a feature index {indices}"),
         kernel.VALUE: (
-            "letor.not-a-number",
-            f"found {shown}, expected a finite float32 number behind the colon",
+            "letor.not-a-number", f"found {shown}, expected a finite float32 number behind the colon",
         ),
         kernel.DUPLICATE: (
-            "letor.index-twice",
-            f"found {shown} whose index stands twice in the row, expected each feature once",
+            "letor.index-twice", f"found {shown} whose index stands twice in the row, expected each feature once",
         ),
-    }[code]
+    }[code]  # fmt: skip

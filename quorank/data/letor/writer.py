@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import re
-from collections.abc import Iterator
+from itertools import chain, repeat
 from pathlib import Path
 from typing import IO
 
@@ -63,31 +63,19 @@ def _check(data: RankingData, path: Path) -> None:
 def _write(data: RankingData, file: IO[bytes] | gzip.GzipFile) -> None:
     text = io.TextIOWrapper(file, encoding="utf-8", newline="\n", write_through=False)
     row_format = "%s qid:%s " + " ".join(f"{f}:%s" for f in range(1, data.n_features + 1)) + "%s\n"
-    queries, documents = _query_of_each_row(data), _comments(data)
+    queries = chain.from_iterable(map(repeat, data.query_ids, np.diff(data.offsets).tolist()))
+    names = repeat("") if data.document_ids is None else data.document_ids
+    comments = (f" #docid = {name}" if name else "" for name in names)
     for first in range(0, data.n_rows, _ROWS):
         block = data.features[first : first + _ROWS]
         numbers = shortest_texts(block).reshape(block.shape).tolist()
         labels = data.labels[first : first + _ROWS].tolist()
         text.writelines(
-            row_format % (label, next(queries), *row, next(documents))
+            row_format % (label, next(queries), *row, next(comments))
             for label, row in zip(labels, numbers, strict=True)
         )
     text.flush()
     text.detach()
-
-
-def _query_of_each_row(data: RankingData) -> Iterator[str]:
-    for name, documents in zip(data.query_ids, np.diff(data.offsets).tolist(), strict=True):
-        for _ in range(documents):
-            yield name
-
-
-def _comments(data: RankingData) -> Iterator[str]:
-    if data.document_ids is None:
-        while True:
-            yield ""
-    for name in data.document_ids:
-        yield f" #docid = {name}" if name else ""
 
 
 def shortest_texts(values: Floats) -> npt.NDArray[np.object_]:

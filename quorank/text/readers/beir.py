@@ -16,7 +16,7 @@ from typing import Any
 
 from quorank.errors import BadInput, require
 from quorank.text.collection import Document, Query, TextCollection, refuse_twice
-from quorank.text.readers.decoding import decode, read_bytes
+from quorank.text.readers.decoding import bad_line, decode, read_bytes
 from quorank.text.readers.qrels import judgements_of, parse_judgements
 
 CORPUS, QUERIES = "corpus.jsonl", "queries.jsonl"
@@ -99,12 +99,9 @@ def _documents(where: str, content: bytes) -> tuple[Document, ...]:
         id_, text = _first(record, _ID), _first(record, _TEXT)
         title = record.get("title") or ""
         if id_ is None or text is None or not isinstance(title, str):
-            raise BadInput(
-                "beir.malformed",
-                'expected {"_id": …, "title": …, "text": …} with texts, '
-                f"got the keys {', '.join(record) or 'none'}",
-                f"{where}, line {number}",
-            )
+            keys = f"got the keys {', '.join(record) or 'none'}"
+            expected = 'expected {"_id": …, "title": …, "text": …} with texts'
+            raise bad_line(where, number, "beir.malformed", f"{expected}, {keys}")
         found.append(Document(id_, title, text))
         lines.append(number)
     require(found, "beir.empty", "holds no document; expected a JSON object a line", where)
@@ -117,9 +114,7 @@ def _queries(where: str, content: bytes) -> tuple[Query, ...]:
     for number, record in _lines(where, content):
         id_, text = _first(record, _ID), _first(record, _TEXT)
         if id_ is None or text is None:
-            raise BadInput(
-                "beir.malformed", 'expected {"_id": …, "text": …} with texts', f"{where}, line {number}"
-            )
+            raise bad_line(where, number, "beir.malformed", 'expected {"_id": …, "text": …} with texts')
         found.append(Query(id_, text))
         lines.append(number)
     refuse_twice(where, "query", (query.id for query in found), lines)
@@ -141,8 +136,8 @@ def _lines(where: str, content: bytes) -> Iterator[tuple[int, dict[str, Any]]]:
                 record = json.loads(decode(line))
             except (ValueError, RecursionError) as error:
                 sentence = f"expected a JSON object ({error})"
-                raise BadInput("beir.malformed", sentence, f"{where}, line {number}") from None
+                raise bad_line(where, number, "beir.malformed", sentence) from None
             if not isinstance(record, dict):
                 sentence = f"expected a JSON object, got {line[:40]!r}"
-                raise BadInput("beir.malformed", sentence, f"{where}, line {number}")
+                raise bad_line(where, number, "beir.malformed", sentence)
             yield number, record

@@ -56,6 +56,11 @@ def line_of(text: str, place: int) -> int:
     return text.count("\n", 0, place) + 1
 
 
+def bad_line(where: object, line: int, code: str, sentence: str) -> BadInput:
+    """Return the error for a line of a file."""
+    return BadInput(code, sentence, f"{where}, line {line}")
+
+
 def strip_tags(text: str) -> str:
     """Replace SGML tags by spaces and entities by their characters."""
     return html.unescape(_TAG.sub(" ", text)).strip()

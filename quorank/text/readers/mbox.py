@@ -15,21 +15,16 @@ from email.message import Message
 from html.parser import HTMLParser
 from pathlib import Path
 
-from quorank.errors import require
 from quorank.text.collection import Document, TextCollection
-from quorank.text.readers.decoding import decode, is_gzipped, read_bytes
+from quorank.text.readers.decoding import bad_line, decode, is_gzipped, read_bytes
 
 MARK = b"From "
 
 
 def read_mbox(path: Path) -> TextCollection:
     """Read the messages of a mailbox, plain or gzipped."""
-    require(
-        read_bytes(path, len(MARK)) == MARK,
-        "mbox.malformed",
-        "expected `From …`, as in mbox",
-        f"{path}, line 1",
-    )
+    if read_bytes(path, len(MARK)) != MARK:
+        raise bad_line(path, 1, "mbox.malformed", "expected `From …`, as in mbox")
     if is_gzipped(path):
         with tempfile.TemporaryDirectory() as folder:
             unpacked = Path(folder) / "mbox"

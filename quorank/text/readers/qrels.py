@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from quorank.errors import BadInput
 from quorank.text.collection import Document, Query
+from quorank.text.readers.decoding import bad_line
 
 Judgements = dict[str, dict[str, int]]
 HIGHEST = 127
@@ -32,9 +33,8 @@ def parse_judgements(text: str, where: str, grade_of: Callable[[int], int] | Non
     if rows and rows[0][1][0].lower() in ("query-id", "qid", "query_id"):
         del rows[0]
     if not rows:
-        raise BadInput(
-            "qrels.empty", "holds no judgement; expected lines like `query 0 document grade`", where
-        )
+        sentence = "holds no judgement; expected lines like `query 0 document grade`"
+        raise BadInput("qrels.empty", sentence, where)
     width = len(rows[0][1])
     if width not in (3, 4):
         raise _malformed(where, *rows[0])
@@ -43,22 +43,16 @@ def parse_judgements(text: str, where: str, grade_of: Callable[[int], int] | Non
             raise _malformed(where, number, row)
     listing = width == 4 and any(row[1] not in ("0", "Q0") for _, row in rows)
     if listing and any(_number(where, n, row, row[3]) != 0 for n, row in rows):
-        raise BadInput(
-            "qrels.malformed",
-            "expected `query 0 document grade` or `query document 0 0`",
-            f"{where}, line {rows[0][0]}",
-        )
+        sentence = "expected `query 0 document grade` or `query document 0 0`"
+        raise bad_line(where, rows[0][0], "qrels.malformed", sentence)
     found = []
     for number, row in rows:
         document = row[2] if width == 4 and not listing else row[1]
         code = 1 if listing else _number(where, number, row, row[-1])
         grade = code if grade_of is None or listing else grade_of(code)
         if grade > HIGHEST:
-            raise BadInput(
-                "qrels.grade-too-high",
-                f"grade {grade} found; expected at most {HIGHEST}",
-                f"{where}, line {number}",
-            )
+            sentence = f"grade {grade} found; expected at most {HIGHEST}"
+            raise bad_line(where, number, "qrels.grade-too-high", sentence)
         found.append(Judgement(row[0], document, max(grade, 0)))
     return found
 
@@ -87,8 +81,5 @@ def _number(where: str, number: int, row: list[str], word: str) -> int:
 
 
 def _malformed(where: str, number: int, row: list[str]) -> BadInput:
-    return BadInput(
-        "qrels.malformed",
-        f"expected `query 0 document grade` or `query document grade`, got {' '.join(row)!r:.80}",
-        f"{where}, line {number}",
-    )
+    sentence = f"expected `query 0 document grade` or `query document grade`, got {' '.join(row)!r:.80}"
+    return bad_line(where, number, "qrels.malformed", sentence)

@@ -10,9 +10,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from quorank.errors import BadInput
 from quorank.text.collection import Document, TextCollection
-from quorank.text.readers.decoding import leading_title, line_of, read_text, strip_tags
+from quorank.text.readers.decoding import bad_line, leading_title, line_of, read_text, strip_tags
 
 MARKS = (b"<!doctype lewis", b"<reuters")
 _FLAGS = re.DOTALL | re.IGNORECASE
@@ -32,18 +31,12 @@ def read_reuters(files: Sequence[Path], name: str) -> TextCollection:
         for story in _STORY.finditer(text):
             number = _NUMBER.search(story[1])
             if number is None:
-                raise BadInput(
-                    "reuters.no-number",
-                    'this story has no number; expected <REUTERS NEWID="…">',
-                    f"{path}, line {line_of(text, story.start())}",
-                )
+                line, sentence = line_of(text, story.start()), "this story has no number"
+                raise bad_line(path, line, "reuters.no-number", f'{sentence}; expected <REUTERS NEWID="…">')
             found.append(_document(number[1], story[2]))
         if len(found) == before:
-            raise BadInput(
-                "reuters.empty",
-                "expected <REUTERS …> … </REUTERS>, and found no such story",
-                f"{path}, line 1",
-            )
+            sentence = "expected <REUTERS …> … </REUTERS>, and found no such story"
+            raise bad_line(path, 1, "reuters.empty", sentence)
     return TextCollection(name, tuple(found))
 
 

@@ -16,12 +16,12 @@ taken to count.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
 
-from quorank.errors import BadInput, require
+from quorank.errors import require
 from quorank.text.collection import Document, Query, TextCollection, refuse_twice
-from quorank.text.readers.decoding import leading_title, line_of, read_text
+from quorank.text.readers.decoding import bad_line, leading_title, read_text
 from quorank.text.readers.qrels import Judgements, judgements_of, parse_judgements
 
 MARK = b".I "
@@ -74,26 +74,19 @@ def _records(path: Path) -> list[tuple[str, dict[str, str]]]:
     text = read_text(path)
     starts = list(_RECORD.finditer(text))
     if not starts or text[: starts[0].start()].strip():
-        raise BadInput("smart.malformed", "expected a record that begins with `.I number`", f"{path}, line 1")
-    found = []
-    for at, start in enumerate(starts):
-        end = starts[at + 1].start() if at + 1 < len(starts) else len(text)
+        raise bad_line(path, 1, "smart.malformed", "expected a record that begins with `.I number`")
+    found, lines, line, place = [], [], 1, 0
+    for start, following in zip_longest(starts, starts[1:]):
+        line += text.count("\n", place, start.start())
+        place = start.start()
+        lines.append(line)
+        end = following.start() if following else len(text)
         pieces = _FIELD.split(text[start.end() : end])
         if pieces[0].strip():
-            line = line_of(text, start.end()) + 1
-            raise BadInput("smart.malformed", "expected a field like .T or .W", f"{path}, line {line}")
+            raise bad_line(path, line + 1, "smart.malformed", "expected a field like .T or .W")
         fields: dict[str, str] = {}
         for letter, content in zip(pieces[1::2], pieces[2::2], strict=True):
             fields[letter] = f"{fields[letter]}\n{content}" if letter in fields else content.strip("\n")
         found.append((start[1].lstrip("0") or "0", fields))
-    refuse_twice(str(path), "record", (id_ for id_, _ in found), _lines(text, starts))
+    refuse_twice(str(path), "record", (id_ for id_, _ in found), lines)
     return found
-
-
-def _lines(text: str, starts: list[re.Match[str]]) -> Iterator[int]:
-    """Yield the line of each record, counted as they are asked for."""
-    line, place = 1, 0
-    for start in starts:
-        line += text.count("\n", place, start.start())
-        place = start.start()
-        yield line

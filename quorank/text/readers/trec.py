@@ -11,9 +11,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from quorank.errors import BadInput
 from quorank.text.collection import Document, Query, TextCollection, refuse_twice
-from quorank.text.readers.decoding import leading_title, line_of, read_text, strip_tags
+from quorank.text.readers.decoding import bad_line, leading_title, line_of, read_text, strip_tags
 from quorank.text.readers.qrels import Judgements, judgements_of, parse_judgements
 
 DOCUMENT_MARK, TOPIC_MARK = b"<doc>", b"<top>"
@@ -46,11 +45,8 @@ def _documents(path: Path) -> tuple[Document, ...]:
     for inside, line in _elements(path, _DOCUMENT, "doc"):
         number = _NUMBER.search(inside)
         if number is None:
-            raise BadInput(
-                "trec.no-number",
-                "this document has no number; expected <DOCNO>…</DOCNO>",
-                f"{path}, line {line}",
-            )
+            sentence = "this document has no number; expected <DOCNO>…</DOCNO>"
+            raise bad_line(path, line, "trec.no-number", sentence)
         text = inside[: number.start()] + inside[number.end() :]
         title = _TITLE.search(text)
         body = strip_tags(text)
@@ -66,9 +62,7 @@ def _queries(path: Path) -> tuple[Query, ...]:
     for inside, line in _elements(path, _TOPIC, "top"):
         number, title = _TOPIC_NUMBER.search(inside), _TOPIC_TITLE.search(inside)
         if number is None or title is None or not title[1].strip():
-            raise BadInput(
-                "trec.malformed", "expected a topic with <num> and <title>", f"{path}, line {line}"
-            )
+            raise bad_line(path, line, "trec.malformed", "expected a topic with <num> and <title>")
         found.append(Query(number[1], " ".join(html.unescape(title[1]).split())))
         lines.append(line)
     refuse_twice(str(path), "query", (query.id for query in found), lines)
@@ -83,18 +77,12 @@ def _elements(path: Path, pattern: re.Pattern[str], tag: str) -> list[tuple[str,
         between = text[place : match.start()]
         line += between.count("\n")
         if between.strip():
-            raise BadInput(
-                "trec.malformed",
-                f"expected <{tag}>, got {between.strip()[:40]!r}",
-                f"{path}, line {line_of(text, place)}",
-            )
+            sentence = f"expected <{tag}>, got {between.strip()[:40]!r}"
+            raise bad_line(path, line_of(text, place), "trec.malformed", sentence)
         found.append((match[1], line))
         line += match[0].count("\n")
         place = match.end()
     if text[place:].strip() or not found:
-        raise BadInput(
-            "trec.malformed",
-            f"expected <{tag}> … </{tag}>, and found no such element here",
-            f"{path}, line {line}",
-        )
+        sentence = f"expected <{tag}> … </{tag}>, and found no such element here"
+        raise bad_line(path, line, "trec.malformed", sentence)
     return found
