@@ -36,14 +36,14 @@ class DataSource:
         require(
             self.source,
             "source.empty",
-            "is empty; expected synthetic:mq2007, a folder or an imported name",
+            "the data source is empty; expected synthetic:mq2007, a folder or an imported name",
             "source",
         )
         require_range("fold", self.fold, least=0 if self.source.startswith(INTENTS) else 1, most=FOLDS)
         require(
             self.fold == 1 or not self.source.startswith(SYNTHETIC),
             "fold.missing",
-            f"{self.source} has one fold, got {self.fold}; another seed gives other data",
+            f"{self.source} has one fold, got fold = {self.fold}; another seed gives other data",
             "fold",
         )
 

@@ -84,7 +84,7 @@ def read_bytes(path: Path) -> Bytes:
                 return np.empty(0, np.uint8)
             if not zipped:
                 if path.suffix == ".gz":
-                    raise gzip.BadGzipFile("not gzip data, although its name ends in .gz")
+                    raise gzip.BadGzipFile("not a gzip file although its name ends in .gz")
                 return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
             file.seek(0)
             return np.frombuffer(gzip.decompress(file.read()), np.uint8)
