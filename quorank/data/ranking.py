@@ -35,18 +35,17 @@ class RankingData:
 
     def __post_init__(self) -> None:
         rows, stride = self.padded.shape
-        rules = {
-            "features must be float32 in C order": self.padded.dtype == np.float32
-            and self.padded.flags.c_contiguous,
-            f"row stride {stride} must be a multiple of {LANES}": stride % LANES == 0
-            and stride >= self.n_features,
-            "labels must be int8, one per row": self.labels.shape == (rows,) and self.labels.dtype == np.int8,
-            "query offsets must run from 0 to the row count": self.offsets[0] == 0
-            and self.offsets[-1] == rows,
-            "there must be one query id per query": len(self.query_ids) == len(self.offsets) - 1,
-        }
-        for sentence, holds in rules.items():
-            require(holds, "ranking-data.malformed", sentence)
+        code = "ranking-data.malformed"
+        floats = self.padded.dtype == np.float32 and self.padded.flags.c_contiguous
+        require(floats, code, "features must be float32 in C order")
+        whole = stride % LANES == 0 and stride >= self.n_features
+        require(whole, code, f"row stride {stride} must be a multiple of {LANES}")
+        labelled = self.labels.shape == (rows,) and self.labels.dtype == np.int8
+        require(labelled, code, "labels must be int8, one per row")
+        covered = self.offsets[0] == 0 and self.offsets[-1] == rows
+        require(covered, code, "query offsets must run from 0 to the row count")
+        named = len(self.query_ids) == len(self.offsets) - 1
+        require(named, code, "there must be one query id per query")
 
     @classmethod
     def from_arrays(

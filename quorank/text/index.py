@@ -170,10 +170,6 @@ class IndexedDocuments:
         refuse_twice("documents", "document", ids)
         return cls(ids, Index.build(documents, part, "body"), Index.build(documents, part, "title"))
 
-    @property
-    def tokeniser(self) -> Tokeniser:
-        return self.body.tokeniser
-
     @cached_property
     def rows(self) -> dict[str, int]:
         """Document id → row."""

@@ -56,7 +56,6 @@ ENGLISH_STOP_WORDS = frozenset(
 """Function words of English and, because an apostrophe divides a word, the pieces that contractions leave."""
 
 _STOP_WORDS = {"none": frozenset[str](), "english": ENGLISH_STOP_WORDS}
-_STEMMINGS = Stemming.__args__  # type: ignore[attr-defined]
 _REMEMBERED = 1 << 20  # distinct words whose terms are kept; then the memory starts anew
 
 _LOWERED = bytes(i if i > 127 else ord(chr(i).lower()) if chr(i).isalnum() else 32 for i in range(256))

@@ -222,8 +222,8 @@ def test_a_malformed_line_is_named(line, found):
     path = write(f"# head\n{GOOD}\n{line}\n{GOOD}")
     with pytest.raises(BadInput) as refusal:
         read_letor(path)
-    assert str(refusal.value).startswith(f"{path}:4: ")
-    assert found in str(refusal.value)
+    assert refusal.value.where == f"{path}:4" and refusal.value.code.startswith("letor.")
+    assert found in refusal.value.sentence
     assert "\n" not in str(refusal.value)
 
 

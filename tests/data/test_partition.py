@@ -48,7 +48,6 @@ TWINS = [
 @pytest.mark.parametrize("part", [*KINDS, *TWINS], ids=str)
 def test_every_partition_gives_each_client_something_to_search(tiny_graded, part) -> None:
     shares = part.split(tiny_graded, 23, 5, 7)
-    assert shares.clients == 23
     for column in (shares.group, shares.click_model, shares.interactions):
         assert column.shape == (23,) and column.dtype == np.int64
     groups = len(shares.first_query)

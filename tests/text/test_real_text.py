@@ -40,7 +40,7 @@ def test_cranfield_judgements_belong_to_their_queries(real_text) -> None:
     indexed = IndexedDocuments.build(found.documents, Tokeniser())
     precision = []
     for query in found.queries:
-        best = indexed.best(indexed.tokeniser.tokenise(query.text), 10)
+        best = indexed.best(indexed.body.tokeniser.tokenise(query.text), 10)
         grades = found.judgements[query.id]
         precision.append(np.mean([grades.get(indexed.ids[row], 0) > 0 for row in best]))
     assert np.mean(precision) > 0.2

@@ -45,10 +45,6 @@ class Shares:
             f"client {empty[0] if len(empty) else ''} is left without a single query; take fewer clients or more data",
         )
 
-    @property
-    def clients(self) -> int:
-        return len(self.group)
-
 
 def equal_shares(
     collection: Collection, clients: int, interactions: int, counts: tuple[int, ...] | None = None
