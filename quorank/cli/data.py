@@ -22,7 +22,7 @@ def list_(as_json: Json = False) -> None:
     from dataclasses import asdict
 
     from quorank.data.collections import PUBLIC
-    from quorank.data.library import imported
+    from quorank.data.library import imported_collections
     from quorank.data.synthetic import SHAPES
 
     generated = [
@@ -35,7 +35,7 @@ def list_(as_json: Json = False) -> None:
         }
         for name, shape in SHAPES.items()
     ]
-    known, public = list(imported().values()), list(PUBLIC.values())
+    known, public = list(imported_collections().values()), list(PUBLIC.values())
     if as_json:
         tables = {
             "imported": [asdict(entry) for entry in known],

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from quorank.data.collections import PublicCollection, public_collection
 from quorank.data.importing import import_collection, unpack_archive
-from quorank.data.library import Imported, library_folder
+from quorank.data.library import ImportedCollection, library_folder
 from quorank.errors import BadInput, require
 
 Progress = Callable[[int, int | None], None]
@@ -23,7 +23,7 @@ _PATIENCE = 60.0  # seconds without a byte
 
 def fetch_collection(
     name: str, progress: Progress | None = None, report: Callable[[str], None] | None = None
-) -> Imported:
+) -> ImportedCollection:
     """Download a public collection into the library and import it under its name."""
     entry = public_collection(name)
     require(

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from quorank.data.layout import FOLDS, count_folds, find_files, has_layout
-from quorank.data.library import Imported, library_folder, register_collection
+from quorank.data.library import ImportedCollection, library_folder, register_collection
 from quorank.data.source import DataSource, load
 from quorank.errors import BadInput, require
 
@@ -25,7 +25,7 @@ _DEPTH = 3
 
 def import_collection(
     path: Path, name: str | None = None, report: Callable[[str], None] | None = None
-) -> Imported:
+) -> ImportedCollection:
     """Give the collection in a folder or an archive a name, after reading every fold of it into the cache."""
     path = Path(path).expanduser()
     require(
@@ -58,7 +58,7 @@ def import_collection(
         first = first or collection
     assert first is not None
     splits = [split for split in (first.train, first.test, first.validation) if split is not None]
-    entry = Imported(
+    entry = ImportedCollection(
         known_as,
         str(folder),
         folds,

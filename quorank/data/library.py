@@ -14,7 +14,7 @@ from quorank.parts import suggest
 
 
 @dataclass(frozen=True)
-class Imported:
+class ImportedCollection:
     """Entry of the library: a name, its folder, and what lies there."""
 
     name: str
@@ -43,7 +43,7 @@ def library_folder(name: str) -> Path:
     return folder
 
 
-def register_collection(entry: Imported) -> None:
+def register_collection(entry: ImportedCollection) -> None:
     """Write an entry, in place of an earlier one of its name."""
     try:
         text = json.dumps(asdict(entry), indent=1) + "\n"
@@ -57,12 +57,12 @@ def _unwritable(error: OSError) -> BadInput:
     return BadInput("file.unwritable", sentence, f"{library_home()}")
 
 
-def imported() -> dict[str, Imported]:
+def imported_collections() -> dict[str, ImportedCollection]:
     """Return all entries by name."""
     entries = {}
     for file in sorted((library_home() / "registry").glob("*.json")):
         try:
-            entry = Imported(**json.loads(file.read_text(encoding="utf-8")))
+            entry = ImportedCollection(**json.loads(file.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):
             continue  # a damaged entry must not hide the sound ones; importing again repairs it
         entries[entry.name] = entry
@@ -80,7 +80,7 @@ def folder_of(source: str) -> Path:
         "is a file; expected the folder that holds train.txt and test.txt",
         source,
     )
-    known = imported()
+    known = imported_collections()
     if source in known:
         path = Path(known[source].path)
         require(

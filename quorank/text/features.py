@@ -217,21 +217,15 @@ class FieldCounts:
     distinct: npt.ArrayLike | None = field(default=None)
 
 
-def field_features(
-    counts: npt.ArrayLike,
-    lengths: npt.ArrayLike,
-    statistics: FieldStatistics,
-    features: Features | None = None,
-    distinct: npt.ArrayLike | None = None,
-) -> Doubles:
+def field_features(known: FieldCounts, features: Features | None = None) -> Doubles:
     """Compute (pairs, 8) the features of one field, in the order of FIELD_FEATURES.
 
-    A term that stands twice in a query has two columns. Without `distinct`, LMIR.ABS takes the number of distinct terms
-    that documents of this length are likely to have (`FieldStatistics.likely_distinct`).
+    A term that stands twice in a query has two columns. Without `known.distinct`, LMIR.ABS takes the number of distinct
+    terms that documents of this length are likely to have (`FieldStatistics.likely_distinct`).
     """
-    part = features or Features()
-    counted = np.ascontiguousarray(counts, dtype=np.float64)
-    length = np.ascontiguousarray(lengths, dtype=np.float64)
+    part, statistics = features or Features(), known.statistics
+    counted = np.ascontiguousarray(known.counts, dtype=np.float64)
+    length = np.ascontiguousarray(known.lengths, dtype=np.float64)
     terms = len(statistics.document_frequency)
     require(
         counted.ndim == 2 and counted.shape == (len(length), terms),
@@ -247,10 +241,10 @@ def field_features(
         "expected finite numbers, at least 0",
         "lengths",
     )
-    if distinct is None:
+    if known.distinct is None:
         unique = statistics.likely_distinct(length)
     else:
-        unique = np.ascontiguousarray(distinct, dtype=np.float64)
+        unique = np.ascontiguousarray(known.distinct, dtype=np.float64)
         require(
             unique.shape == length.shape and np.isfinite(unique).all(),
             "features.malformed",
@@ -277,10 +271,7 @@ def field_features(
 
 def pair_features(body: FieldCounts, title: FieldCounts, features: Features | None = None) -> Doubles:
     """Compute (pairs, 16) body then title, in the order of FEATURE_NAMES; both fields must hold the same documents."""
-    both = [
-        field_features(part.counts, part.lengths, part.statistics, features, part.distinct)
-        for part in (body, title)
-    ]
+    both = [field_features(part, features) for part in (body, title)]
     require(
         len(both[0]) == len(both[1]),
         "features.malformed",

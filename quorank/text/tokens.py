@@ -174,4 +174,4 @@ def _stemmer(language: str) -> Any:
             'or use stemming = "none"',
             "stemming",
         ) from None
-    return library.Stemmer(language, 0)  # 0: it need not remember, the terms are remembered here
+    return library.Stemmer(language, 0)  # 0: no cache of its own, `_Terms` is one

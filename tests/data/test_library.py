@@ -16,7 +16,7 @@ from quorank.data import DataSource, collections, load
 from quorank.data.collections import PUBLIC, PublicCollection
 from quorank.data.fetch import fetch_collection
 from quorank.data.importing import import_collection, unpack_archive
-from quorank.data.library import imported, library_home
+from quorank.data.library import imported_collections, library_home
 from quorank.errors import BadInput
 
 FILES = {
@@ -60,7 +60,7 @@ def test_an_imported_name_is_a_source(tmp_path):
     assert (entry.folds, entry.features, entry.queries, entry.rows) == (5, 1, 2, 4)
     assert entry.path == str(tmp_path / "mine" / "Top")
     assert list(load(DataSource("shop", fold=3)).test.query_ids) == ["3test"]
-    assert imported() == {"shop": entry}
+    assert imported_collections() == {"shop": entry}
     assert import_collection(tmp_path / "mine" / "Top").name == "Top"
 
 
@@ -81,7 +81,7 @@ def test_what_does_not_load_is_not_registered(tmp_path):
     (folder / "Top" / "Fold4" / "test.txt").unlink()
     with pytest.raises(BadInput, match=r"Fold4: has no test.txt"):
         import_collection(folder, "c")
-    assert imported() == {}
+    assert imported_collections() == {}
 
 
 def test_names_and_paths_that_cannot_be(tmp_path):
@@ -102,7 +102,7 @@ def test_names_and_paths_that_cannot_be(tmp_path):
 def test_a_damaged_entry_does_not_hide_the_others(tmp_path):
     import_collection(lay(tmp_path / "c"), "good")
     (library_home() / "registry" / "bad.json").write_text("{")
-    assert list(imported()) == ["good"]
+    assert list(imported_collections()) == ["good"]
 
 
 def test_a_collection_that_was_moved_away(tmp_path):
@@ -201,11 +201,11 @@ def test_a_download_that_breaks_off_is_continued(shelf):
     handler.break_after = 700
     with pytest.raises(BadInput, match="run the same command again"):
         fetch_collection("toy")
-    assert imported() == {}
+    assert imported_collections() == {}
     assert (library_home() / "downloads" / "toy.zip.part").stat().st_size == 700
     fetch_collection("toy")
     assert handler.ranges == [None, "bytes=700-"]
-    assert list(imported()) == ["toy"]
+    assert list(imported_collections()) == ["toy"]
 
 
 def test_a_wrong_archive_is_removed(shelf):
@@ -216,7 +216,7 @@ def test_a_wrong_archive_is_removed(shelf):
     offer(bytes=5)
     with pytest.raises(BadInput, match=f"has {len(handler.content)} bytes, expected 5"):
         fetch_collection("toy")
-    assert list((library_home() / "downloads").iterdir()) == [] and imported() == {}
+    assert list((library_home() / "downloads").iterdir()) == [] and imported_collections() == {}
 
 
 def test_addresses_that_do_not_answer(shelf, monkeypatch):
