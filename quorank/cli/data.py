@@ -1,8 +1,9 @@
-"""`quorank data`: what data there is, what it holds, and how to get more."""
+"""quorank data: list, describe, generate, import and fetch collections."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -21,56 +22,61 @@ def list_(as_json: Json = False) -> None:
     from dataclasses import asdict
 
     from quorank.data.collections import PUBLIC
-    from quorank.data.library import imported
-    from quorank.data.synthetic import WORLDS
+    from quorank.data.library import imported_collections
+    from quorank.data.synthetic import SHAPES
 
     generated = [
-        {"name": f"synthetic:{name}", "features": world.n_features, "grades": len(world.cuts) + 1}
-        | {"training_queries": world.queries, "most_training_queries": world.most}
-        for name, world in WORLDS.items()
+        {
+            "name": f"synthetic:{name}",
+            "features": shape.n_features,
+            "grades": len(shape.cuts) + 1,
+            "training_queries": shape.queries,
+            "most_training_queries": shape.most,
+        }
+        for name, shape in SHAPES.items()
     ]
-    known = [asdict(entry) for entry in imported().values()]
-    public = [asdict(entry) for entry in PUBLIC.values()]
+    known, public = list(imported_collections().values()), list(PUBLIC.values())
     if as_json:
-        _print_json({"generated": generated, "imported": known, "public": public})
+        tables = {
+            "imported": [asdict(entry) for entry in known],
+            "public": [asdict(entry) for entry in public],
+        }
+        _print_json({"generated": generated, **tables})
         return
     _table(
         "Generated, ready to use",
-        ["source", "features", "grades", "training queries"],
-        [
-            [
-                g["name"],
-                g["features"],
-                g["grades"],
-                f"{g['training_queries']:,}, up to {g['most_training_queries']:,}",
-            ]
-            for g in generated
-        ],
+        {
+            "source": [g["name"] for g in generated],
+            "features": [g["features"] for g in generated],
+            "grades": [g["grades"] for g in generated],
+            "training queries": [
+                f"{g['training_queries']:,}, up to {g['most_training_queries']:,}" for g in generated
+            ],
+        },
     )
     _table(
         "Imported, ready to use" if known else "Imported: none yet",
-        ["source", "folds", "features", "queries", "rows", "folder"],
-        [
-            [k["name"], k["folds"], k["features"], f"{k['queries']:,}", f"{k['rows']:,}", k["path"]]
-            for k in known
-        ],
+        {
+            "source": [k.name for k in known],
+            "folds": [k.folds for k in known],
+            "features": [k.features for k in known],
+            "queries": [f"{k.queries:,}" for k in known],
+            "rows": [f"{k.rows:,}" for k in known],
+            "folder": [k.path for k in known],
+        },
     )
     _table(
         "Public collections",
-        ["name", "features", "grades", "queries", "archive", "command"],
-        [
-            [
-                p["name"],
-                p["features"],
-                p["grades"],
-                p["queries"],
-                p["size"],
-                "fetch" if p["address"] else "import",
-            ]
-            for p in public
-        ],
+        {
+            "name": [p.name for p in public],
+            "features": [p.features for p in public],
+            "grades": [p.grades for p in public],
+            "queries": [p.queries for p in public],
+            "archive": [p.size for p in public],
+            "command": ["fetch" if p.address else "import" for p in public],
+        },
     )
-    _say("Pages:\n" + "\n".join(dict.fromkeys(f"  {p['page']}" for p in public)))
+    _say("Pages:\n" + "\n".join(dict.fromkeys(f"  {p.page}" for p in public)))
 
 
 @app.command()
@@ -88,30 +94,28 @@ def stats(
 ) -> None:
     """Describe a collection: queries, documents, labels and features of each split."""
     from quorank.data import DataSource, load
-    from quorank.data.stats import describe
+    from quorank.data.ranking import describe_collection
 
     chosen = DataSource(source, fold=fold, normalize=normalize, queries=queries, seed=seed)
-    found = describe(load(chosen)) | {"fold": fold, "normalize": normalize}
+    found = describe_collection(load(chosen)) | {"fold": fold, "normalize": normalize}
     if as_json:
         _print_json(found)
         return
     splits: dict[str, dict[str, Any]] = found["splits"]
     grades = sorted({grade for split in splits.values() for grade in split["labels"]}, key=int)
-    rows = [
-        ["queries", *(f"{s['queries']:,}" for s in splits.values())],
-        ["rows", *(f"{s['rows']:,}" for s in splits.values())],
-        ["documents per query", *(_range(s["documents_per_query"]) for s in splits.values())],
-        *(
-            [f"label {grade}", *(_share(s["labels"].get(grade, 0), s["rows"]) for s in splits.values())]
-            for grade in grades
-        ),
-        [
-            "queries without relevant",
-            *(_share(s["queries_without_relevant"], s["queries"]) for s in splits.values()),
-        ],
-        ["constant features", *(str(len(s["constant_features"])) for s in splits.values())],
-    ]
-    _table(f"{found['name']}, fold {fold}, {found['features']} features", ["", *splits], rows)
+    header = ["queries", "rows", "documents per query", *(f"label {grade}" for grade in grades)]
+    columns = {"": [*header, "queries without relevant", "constant features"]}
+    for name, split in splits.items():
+        documents = split["documents_per_query"]
+        columns[name] = [
+            f"{split['queries']:,}",
+            f"{split['rows']:,}",
+            f"{documents['min']} / {documents['mean']:.1f} / {documents['max']}",
+            *(_share(split["labels"].get(grade, 0), split["rows"]) for grade in grades),
+            _share(split["queries_without_relevant"], split["queries"]),
+            str(len(split["constant_features"])),
+        ]
+    _table(f"{found['name']}, fold {fold}, {found['features']} features", columns)
 
 
 @app.command()
@@ -145,9 +149,9 @@ def import_(
     ] = None,
 ) -> None:
     """Give a collection that you already have a name, after reading all of it into the cache."""
-    from quorank.data.library import import_path
+    from quorank.data.importing import import_collection
 
-    _imported(import_path(path, name, _say))
+    _imported(import_collection(path, name, _say))
 
 
 @app.command()
@@ -158,10 +162,10 @@ def fetch(
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from quorank.data.collections import public
-    from quorank.data.fetch import fetch as fetch_collection
+    from quorank.data.collections import public_collection
+    from quorank.data.fetch import fetch_collection
 
-    entry = public(name)
+    entry = public_collection(name)
     if not entry.address:
         fetch_collection(entry.name)  # refuses, and says what to do instead
     _say(f"{entry.name}: {entry.size}; licence: {entry.licence} ({entry.page})")
@@ -185,19 +189,16 @@ def _share(count: int, total: int) -> str:
     return f"{count:,} ({100 * count / total:.1f} %)"
 
 
-def _range(documents: dict[str, float]) -> str:
-    return f"{documents['min']} / {documents['mean']:.1f} / {documents['max']}"
-
-
-def _table(title: str, header: list[str], rows: list[list[Any]]) -> None:
+def _table(title: str, columns: Mapping[str, Sequence[object]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    rows = list(zip(*columns.values(), strict=True))
     table = Table(title=title, title_justify="left", title_style="bold", show_header=bool(rows))
-    for number, column in enumerate(header):
+    for number, column in enumerate(columns):
         table.add_column(column, overflow="fold", justify="left" if number == 0 else "default")
     for row in rows:
-        table.add_row(*(str(cell) for cell in row))
+        table.add_row(*map(str, row))
     Console().print(table if rows else title, "", sep="\n" if rows else "")
 
 

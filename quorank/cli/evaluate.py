@@ -1,4 +1,4 @@
-"""quorank evaluate: how good a ranker is on a collection."""
+"""quorank evaluate: nDCG, MaxRR and ERR of a ranker on a collection."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Annotated
 
 import typer
 
-from quorank.errors import BadInput
+from quorank.errors import require
+
+SPLITS = ("train", "validation", "test")
 
 
 def evaluate(
@@ -34,21 +36,33 @@ def evaluate(
     from quorank.metrics.evaluator import Evaluator
     from quorank.rankers.ranker_file import read_ranker
 
-    if split not in ("train", "validation", "test"):
-        raise BadInput(f"--split {split}: expected train, validation or test")
-    if no_relevant not in ("skip", "zero"):
-        raise BadInput(f"--no-relevant {no_relevant}: expected skip or zero")
+    choices = {"--split": (split, SPLITS), "--no-relevant": (no_relevant, ("skip", "zero"))}
+    for option, (value, known) in choices.items():
+        expected = f"expected {', '.join(known[:-1])} or {known[-1]}"
+        require(value in known, "option.unknown-value", expected, f"{option} {value}")
     saved = read_ranker(ranker)
     collection = load(DataSource(data, fold=fold, normalize=saved.normalize))
     chosen = getattr(collection, split)
-    if chosen is None:
-        raise BadInput(f"{data}: this collection has no validation split; use --split test")
-    if chosen.n_features != saved.n_features:
-        raise BadInput(f"{ranker} ranks by {saved.n_features} features, but {data} has {chosen.n_features}")
+    require(
+        chosen is not None,
+        "collection.no-split",
+        "this collection has no validation split; use --split test",
+        data,
+    )
+    require(
+        chosen.n_features == saved.n_features,
+        "ranker.features-differ",
+        f"ranks by {saved.n_features} features, but {data} has {chosen.n_features}",
+        f"{ranker}",
+    )
     evaluator = Evaluator(chosen, saved.ranker, k, no_relevant, threads)  # type: ignore[arg-type]
     counted = evaluator.counted()
-    if not counted.any():
-        raise BadInput(f"{data}: no query of the {split} split has a relevant document; nothing to judge")
+    require(
+        counted.any(),
+        "collection.nothing-relevant",
+        f"no query of the {split} split has a relevant document; nothing to judge",
+        data,
+    )
     ndcg, reciprocal = (values[0][counted] for values in evaluator.per_query([saved.theta]))
     err = evaluator.err(saved.theta)[counted]
     figures = {

@@ -1,4 +1,4 @@
-"""Ranking data: queries, their candidate documents' features, labels; readers, caches, generators."""
+"""Ranking data: queries, features and labels of their candidate documents; readers, cache, generators, partitions."""
 
 from quorank.data.letor.reader import read_letor
 from quorank.data.letor.writer import write_letor

@@ -1,7 +1,7 @@
-"""Parsed data kept in Arrow files, mapped into memory when it is asked for again.
+"""Cache of parsed and generated data: Arrow files that are mapped into memory when they are asked for again.
 
-A file is kept under the digest of its content, so that a copy elsewhere is recognised and a changed file is
-not. To spare reading it all for that, a record says which digest the path had at a size and a time of change,
+A file is kept under the digest of its content, so that a copy elsewhere is recognised and a changed file is read anew.
+To spare reading all of it for the digest, a record holds the digest that the path had at a size and a time of change,
 as git's index does; it is not believed where the change is so recent that another could bear the same time.
 """
 
@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quorank.arrays import Floats
+from quorank.data import synthetic
 from quorank.data.letor.reader import READER_VERSION, read_letor
 from quorank.data.ranking import Collection, RankingData
 from quorank.data.strings import Strings, to_arrow
@@ -32,40 +33,37 @@ _PART = 1 << 23
 
 
 def load_letor(path: Path, normalize: str) -> RankingData:
-    """`read_letor` and normalisation through the cache."""
+    """Read and normalise a LETOR file through the cache."""
     if not path.is_file():
         return read_letor(path)  # says what is wrong with it
     folder, before = cache_folder(path.parent), path.stat()
     key = f"{_digest(path, before, folder)}-{READER_VERSION}.{FORMAT_VERSION}-{normalize}"
-    data = read(folder / f"{key}.arrow")
+    data = _read(folder / f"{key}.arrow")
     if data is None:
         data = _normalized(read_letor(path), normalize)
         if _stamp(path.stat()) == _stamp(before):
-            write(folder / f"{key}.arrow", data)
+            _write(folder / f"{key}.arrow", data)
     return data
 
 
 def load_generated(name: str, queries: int | None, seed: int, normalize: str) -> Collection:
-    """`generate` and normalisation through the cache."""
-    from quorank.data.synthetic import GENERATOR_VERSION, check, generate
-
-    number = check(name, queries, seed)
+    """Generate and normalise a synthetic collection through the cache."""
+    number = synthetic.training_queries(name, queries, seed)
     folder = cache_folder(None)
-    key = f"{name}-{number}-{seed}-{GENERATOR_VERSION}.{FORMAT_VERSION}-{normalize}"
+    key = f"{name}-{number}-{seed}-{synthetic.GENERATOR_VERSION}.{FORMAT_VERSION}-{normalize}"
     files = [folder / f"{key}-{split}.arrow" for split in ("train", "test", "validation")]
-    kept = [read(file) for file in files]
-    if kept[0] is None or kept[1] is None or kept[2] is None:
-        made = generate(name, number, seed)
-        for place, split in enumerate((made.train, made.test, made.validation)):
-            assert split is not None
-            kept[place] = data = _normalized(split, normalize)
-            write(files[place], data)
-    assert kept[0] is not None and kept[1] is not None
-    return Collection(f"synthetic:{name}", kept[0], kept[1], kept[2])
+    kept = [data for file in files if (data := _read(file)) is not None]
+    if len(kept) < len(files):
+        made = synthetic.generate(name, number, seed)
+        splits = [split for split in (made.train, made.test, made.validation) if split is not None]
+        kept = [_normalized(split, normalize) for split in splits]
+        for file, data in zip(files, kept, strict=True):
+            _write(file, data)
+    return Collection(f"synthetic:{name}", *kept)
 
 
 def cache_folder(beside: Path | None) -> Path:
-    """QUORANK_CACHE; or `.quorank` beside the data where that can be written; or the user's cache folder."""
+    """Return QUORANK_CACHE; or `.quorank` beside the data where that can be written; or the user's cache folder."""
     chosen = bool(os.environ.get("QUORANK_CACHE"))
     # the mode too, because to root everything is writable
     if not chosen and beside is not None and os.access(beside, os.W_OK) and beside.stat().st_mode & 0o222:
@@ -73,8 +71,8 @@ def cache_folder(beside: Path | None) -> Path:
     return cache_root()
 
 
-def read(file: Path) -> RankingData | None:
-    """The data in a cache file, mapped; None where there is no sound one."""
+def _read(file: Path) -> RankingData | None:
+    """Map the data of a cache file; None where there is no sound one."""
     import pyarrow as pa
 
     try:
@@ -109,7 +107,7 @@ def _view(mapped: mmap.mmap, whole: Any, buffer: Any, kind: Any, count: int) -> 
     return np.frombuffer(mapped, kind, count, buffer.address - whole.address)
 
 
-def write(file: Path, data: RankingData) -> None:
+def _write(file: Path, data: RankingData) -> None:
     """Write whole or not at all; a folder that cannot be written only costs the next start its time."""
     import pyarrow as pa
 
@@ -145,7 +143,7 @@ def _stamp(stat: os.stat_result) -> list[int]:
 
 
 def _digest(path: Path, stat: os.stat_result, folder: Path) -> str:
-    """The digest of the content, from the record where that can be believed."""
+    """Return the digest of the content, from the record where that can be believed."""
     name = str(path.resolve())
     record = folder / f"{_hash(name.encode())[:24]}.json"
     with suppress(OSError, ValueError, KeyError, TypeError):
@@ -162,7 +160,7 @@ def _digest(path: Path, stat: os.stat_result, folder: Path) -> str:
 
 
 def content_digest(path: Path) -> str:
-    """BLAKE2b over the BLAKE2b digests of parts of 8 MiB, which threads compute side by side."""
+    """Compute BLAKE2b over the BLAKE2b digests of parts of 8 MiB, which threads compute side by side."""
     size = path.stat().st_size
 
     def digest(start: int) -> bytes:

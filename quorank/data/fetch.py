@@ -1,4 +1,4 @@
-"""Public collections fetched by name: download, check, unpack, import."""
+"""Download of a public collection by its name: fetch, check, unpack, import."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Callable
 from http.client import HTTPException
 from pathlib import Path
 
-from quorank.data.archive import unpack
-from quorank.data.collections import Public, public
-from quorank.data.library import Imported, home, import_path
+from quorank.data.collections import PublicCollection, public_collection
+from quorank.data.importing import import_collection, unpack_archive
+from quorank.data.library import ImportedCollection, library_folder
 from quorank.errors import BadInput, require
 
 Progress = Callable[[int, int | None], None]
@@ -21,31 +21,28 @@ _BLOCK = 1 << 20
 _PATIENCE = 60.0  # seconds without a byte
 
 
-def fetch(
+def fetch_collection(
     name: str, progress: Progress | None = None, report: Callable[[str], None] | None = None
-) -> Imported:
+) -> ImportedCollection:
     """Download a public collection into the library and import it under its name."""
-    entry = public(name)
+    entry = public_collection(name)
     require(
         entry.address,
+        "collection.needs-agreement",
         f"{entry.name} cannot be fetched without you ({entry.licence}): get {entry.archive} from "
         f"{entry.page}, unpack it, then run `quorank data import PATH --name {entry.name}`",
     )
-    archive = home() / "downloads" / entry.archive
-    try:
-        archive.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInput(f"{home()} cannot be written: {error.strerror}; set QUORANK_HOME") from None
-    download(entry, archive, progress)
+    archive = library_folder("downloads") / entry.archive
+    _download(entry, archive, progress)
     if report:
         report(f"unpacking {entry.archive}")
-    folder = unpack(archive, home() / "collections" / entry.name)
-    imported = import_path(folder, entry.name, report)
+    folder = unpack_archive(archive, library_folder("collections") / entry.name)
+    imported = import_collection(folder, entry.name, report)
     archive.unlink()
     return imported
 
 
-def download(entry: Public, archive: Path, progress: Progress | None = None) -> None:
+def _download(entry: PublicCollection, archive: Path, progress: Progress | None) -> None:
     """Bring the archive; what an earlier attempt left behind is continued where the server can do that."""
     if not archive.exists():
         part = archive.with_name(archive.name + ".part")
@@ -56,7 +53,7 @@ def download(entry: Public, archive: Path, progress: Progress | None = None) -> 
         _verify(entry, archive)
 
 
-def _transfer(entry: Public, part: Path, progress: Progress | None) -> None:
+def _transfer(entry: PublicCollection, part: Path, progress: Progress | None) -> None:
     assert entry.address is not None
     have = part.stat().st_size if part.exists() else 0
     if have and have == entry.bytes:
@@ -78,20 +75,24 @@ def _transfer(entry: Public, part: Path, progress: Progress | None) -> None:
         if error.code == 416:
             part.unlink(missing_ok=True)
         raise BadInput(
-            f"{entry.name}: {entry.address} answers {error.code}; get it from {entry.page}"
+            "download.refused", f"{entry.address} answers {error.code}; get it from {entry.page}", entry.name
         ) from None
     except (OSError, HTTPException) as error:
         raise BadInput(
-            f"{entry.name}: the download from {entry.address} broke off after {have} bytes "
-            f"({getattr(error, 'reason', error)}); run the same command again to continue"
+            "download.cut-off",
+            f"the download from {entry.address} broke off after {have} bytes "
+            f"({getattr(error, 'reason', error)}); run the same command again to continue",
+            entry.name,
         ) from None
     require(
         total is None or have == total,
-        f"{entry.name}: the download ended after {have} of {total} bytes; run the same command again",
+        "download.cut-off",
+        f"the download ended after {have} of {total} bytes; run the same command again",
+        entry.name,
     )
 
 
-def _verify(entry: Public, file: Path) -> None:
+def _verify(entry: PublicCollection, file: Path) -> None:
     size = file.stat().st_size
     wrong = ""
     if entry.bytes is not None and size != entry.bytes:
@@ -103,4 +104,4 @@ def _verify(entry: Public, file: Path) -> None:
             wrong = f"has the SHA-256 sum {found}, expected {entry.sha256}"
     if wrong:
         file.unlink()  # continuing a wrong file would stay wrong
-        raise BadInput(f"{entry.name}: the archive {wrong}; it was removed, see {entry.page}")
+        raise BadInput("file.damaged", f"the archive {wrong}; it was removed, see {entry.page}", entry.name)

@@ -1,4 +1,4 @@
-"""Collections with judgements per intent, in the layout of the TREC Web Track features (clueweb09-intents).
+"""Reader of collections with judgements per intent, in the layout of the TREC Web Track features (clueweb09-intents).
 
 A folder holds fold1.txt to fold5.txt (LETOR text with document ids) and intent_labels.tsv, each plain or gzipped. The
 table has the header `fold qid docid graded i0 i1 …`, separated by tabs, and one line for each row of the folds: the
@@ -10,24 +10,24 @@ are therefore made from the intents.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
-from quorank.arrays import Int8s, Integers
+from quorank.arrays import Booleans, Int8s, Integers
 from quorank.data.cache import load_letor
+from quorank.data.layout import FOLDS
 from quorank.data.letor.reader import read_bytes
-from quorank.data.ranking import Collection, RankingData, documents_of
-from quorank.data.source import FOLDS, join
-from quorank.errors import BadInput, require
+from quorank.data.ranking import Collection, RankingData, join_parts
+from quorank.errors import BadInput, require, require_range
 
 TABLE = "intent_labels.tsv"
 INTENTS = 4
-"""Intents of a query that the thesis uses; the further ones of the table have few relevant documents."""
+"""Intents of a query that are read, as in the thesis; the further ones of the table have few relevant documents."""
 _FIRST = ("fold", "qid", "docid", "graded")
+_EXPECTED = f"fold1.txt to fold5.txt and {TABLE}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,28 +38,19 @@ class Intents:
     labels: Int8s  # (intents, rows) 1 is relevant
     fold: Integers  # (queries,) from 1
 
-    def __post_init__(self) -> None:
-        _check("intents", self.data, self.labels)
-
     def complete(self) -> Intents:
-        """Only the queries that have a relevant document for every intent."""
-        sizes = np.diff(self.data.offsets)
-        query = np.repeat(np.arange(self.data.n_queries), sizes)
+        """Return the queries that have a relevant document for every intent."""
+        query = self.data.query_of_rows()
         found = [np.bincount(query, labels, self.data.n_queries) > 0 for labels in self.labels]
-        return self.only(np.all(found, axis=0))
+        return self.select(np.all(found, axis=0))
 
-    def only(self, wanted: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> Intents:
-        """Some of the queries."""
+    def select(self, wanted: Booleans) -> Intents:
+        """Return the `wanted` (queries,) queries."""
         data, sizes = self.data, np.diff(self.data.offsets)
         rows = np.flatnonzero(np.repeat(wanted, sizes)).astype(np.int64)
-        kept = replace(
-            data,
-            padded=data.padded[rows],
-            labels=data.labels[rows],
-            offsets=np.append(0, np.cumsum(sizes[wanted])).astype(np.int64),
-            query_ids=[name for name, keep in zip(data.query_ids, wanted, strict=True) if keep],
-            document_ids=documents_of(data, rows),
-        )
+        offsets = np.append(0, np.cumsum(sizes[wanted]))
+        names = [name for name, keep in zip(data.query_ids, wanted, strict=True) if keep]
+        kept = data.select_rows(rows, offsets, names)
         return Intents(kept, np.ascontiguousarray(self.labels[:, rows]), self.fold[wanted])
 
 
@@ -70,144 +61,106 @@ class IntentCollection(Collection):
     train_intents: Int8s = field(kw_only=True)  # (intents, rows) 1 is relevant
     test_intents: Int8s = field(kw_only=True)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check(f"{self.name}: train", self.train, self.train_intents)
-        _check(f"{self.name}: test", self.test, self.test_intents)
-        require(
-            len(self.train_intents) == len(self.test_intents),
-            f"{self.name}: both splits must have the same intents, train has {len(self.train_intents)} and test "
-            f"{len(self.test_intents)}",
-        )
-
 
 def intent_collection(
     folder: Path, fold: int | None = None, normalize: Literal["query", "none"] = "query"
 ) -> IntentCollection:
-    """The queries of a folder that have a relevant document for each of the four intents.
+    """Read the queries of a folder that have a relevant document for each of the four intents.
 
     Without a fold, rankers are tested on the training queries, as the thesis does; with one, they train on three parts
-    and are tested on another as in `quorank.data.source`.
+    and are tested on another as in `quorank.data.layout`.
     """
-    intents = read_intents(folder, normalize=normalize).complete()
-    require(
-        intents.data.n_queries,
-        f"{folder} has no query with a relevant document for each of {INTENTS} intents",
-    )
+    intents = read_intents(folder, normalize).complete()
+    sentence = f"has no query with a relevant document for each of {INTENTS} intents"
+    require(intents.data.n_queries, "intents.no-queries", sentence, f"{folder}")
     train = test = intents
     if fold is not None:
-        require(1 <= fold <= FOLDS, f"fold must be from 1 to {FOLDS}, got {fold}")
+        require_range("fold", fold, least=1, most=FOLDS)
         turn = (intents.fold - fold) % FOLDS
-        train, test = intents.only(turn < FOLDS - 2), intents.only(turn == FOLDS - 1)
-        require(
-            train.data.n_queries and test.data.n_queries,
-            f"{folder}: fold {fold} is left without training or test queries that answer {INTENTS} intents",
-        )
+        train, test = intents.select(turn < FOLDS - 2), intents.select(turn == FOLDS - 1)
+        sentence = f"fold {fold} is left without training or test queries that answer {INTENTS} intents"
+        require(train.data.n_queries and test.data.n_queries, "intents.no-queries", sentence, f"{folder}")
     return IntentCollection(
         f"intents:{folder}", train.data, test.data, train_intents=train.labels, test_intents=test.labels
     )
 
 
-def read_intents(
-    folder: Path, intents: int = INTENTS, normalize: Literal["query", "none"] = "query"
-) -> Intents:
-    """All queries of a folder with their first `intents` intents; BadInput names the file and the line."""
+def read_intents(folder: Path, normalize: Literal["query", "none"] = "query") -> Intents:
+    """Read all queries of a folder with their first four intents; BadInput names the file and the line."""
     folder = Path(folder)
-    require(folder.is_dir(), f"{folder} is no folder; expected one with fold1.txt to fold5.txt and {TABLE}")
+    sentence = f"is no folder; expected one with {_EXPECTED}"
+    require(folder.is_dir(), "file.missing", sentence, f"{folder}")
     parts = [load_letor(_find(folder, f"fold{fold}.txt"), normalize) for fold in range(1, FOLDS + 1)]
-    data = join(parts)
+    data = join_parts(parts)
     fold = np.repeat(np.arange(1, FOLDS + 1), [part.n_queries for part in parts]).astype(np.int64)
-    require(
-        data.document_ids is not None,
-        f"{folder} has fold files without document ids; expected a comment `#docid = …` behind each row",
-    )
-    table = _find(folder, TABLE)
-    return Intents(data, _read_table(table, intents, data, fold), fold)
+    sentence = "has fold files without document ids; expected a comment `#docid = …` behind each row"
+    require(data.document_ids is not None, "intents.no-document-ids", sentence, f"{folder}")
+    return Intents(data, _read_table(_find(folder, TABLE), data, fold), fold)
 
 
 def _find(folder: Path, name: str) -> Path:
     for path in (folder / name, folder / f"{name}.gz"):
         if path.exists():
             return path
-    raise BadInput(f"{folder} has no {name} or {name}.gz; expected fold1.txt to fold5.txt and {TABLE}")
+    raise BadInput("file.missing", f"has no {name} or {name}.gz; expected {_EXPECTED}", f"{folder}")
 
 
-def _read_table(path: Path, intents: int, data: RankingData, fold: Integers) -> Int8s:
+def _read_table(path: Path, data: RankingData, fold: Integers) -> Int8s:
     try:
         lines = bytes(read_bytes(path)).decode("utf-8").splitlines()
     except UnicodeDecodeError:
-        raise BadInput(
-            f"{path} is not UTF-8 text; expected a table with columns {', '.join(_FIRST)}, i0, …"
-        ) from None
+        sentence = f"is not UTF-8 text; expected a table with columns {', '.join(_FIRST)}, i0, …"
+        raise BadInput("file.unreadable", sentence, f"{path}") from None
     header = lines[0].split("\t") if lines else []
-    wanted = [*_FIRST, *(f"i{i}" for i in range(max(intents, len(header) - len(_FIRST))))]
-    require(
-        header == wanted,
-        f"{path}:1: found the header {' '.join(header)!r}, expected {' '.join(wanted)!r} with tabs between",
-    )
+    wanted = [*_FIRST, *(f"i{i}" for i in range(max(INTENTS, len(header) - len(_FIRST))))]
+
+    def expect(condition: object, line: int, sentence: str) -> None:
+        require(condition, "intents.malformed", sentence, f"{path}:{line}")
+
+    found = f"found the header {' '.join(header)!r}"
+    expect(header == wanted, 1, f"{found}, expected {' '.join(wanted)!r} with tabs between")
     rows = _rows_by_name(data, fold)
-    labels = np.full((intents, data.n_rows), -1, dtype=np.int8)
+    labels = np.full((INTENTS, data.n_rows), -1, dtype=np.int8)
     for number, line in enumerate(lines[1:], 2):
         cells = line.split("\t")
         if cells == [""]:
             continue
-        _check_cells(f"{path}:{number}", cells, header)
-        row = rows.get((cells[0], cells[1], cells[2]))
-        if row is None:
-            raise BadInput(
-                f"{path}:{number}: found document {cells[2]!r} of query {cells[1]!r}, which fold {cells[0]} does not have"
-            )
-        require(
-            labels[0, row] < 0,
-            f"{path}:{number}: document {cells[2]!r} of query {cells[1]!r} is judged twice",
+        found = f"found {len(cells)} columns"
+        expect(
+            len(cells) == len(header),
+            number,
+            f"{found}, expected the {len(header)} of the header, with tabs between",
         )
-        require(
-            cells[3] == str(data.labels[row]),
-            f"{path}:{number}: found graded label {cells[3]!r}, but the document has label {data.labels[row]} in "
-            f"fold {cells[0]}",
-        )
-        labels[:, row] = [int(cell) for cell in cells[4 : 4 + intents]]
+        for name, cell in zip(header[4:], cells[4:], strict=True):
+            expect(cell in ("0", "1"), number, f"found {name} = {cell!r}, expected 0 or 1")
+        of_fold, query, name, graded = cells[:4]
+        document, row = f"document {name!r} of query {query!r}", rows.get((of_fold, query, name), -1)
+        expect(row >= 0, number, f"found {document}, which fold {of_fold} does not have")
+        expect(labels[0, row] < 0, number, f"{document} is judged twice")
+        has = f"the document has label {data.labels[row]} in fold {of_fold}"
+        expect(graded == str(data.labels[row]), number, f"found graded label {graded!r}, but {has}")
+        labels[:, row] = [int(cell) for cell in cells[4 : 4 + INTENTS]]
     missing = np.flatnonzero(labels[0] < 0)
     if len(missing):
-        (of_fold, query, document), _ = next(item for item in rows.items() if item[1] == missing[0])
-        raise BadInput(
-            f"{path} has no judgement for {len(missing)} of {data.n_rows} rows; the first is document {document!r} of "
-            f"query {query!r} in fold {of_fold}"
-        )
+        (of_fold, query, name), _ = next(item for item in rows.items() if item[1] == missing[0])
+        first = f"the first is document {name!r} of query {query!r} in fold {of_fold}"
+        sentence = f"has no judgement for {len(missing)} of {data.n_rows} rows; {first}"
+        raise BadInput("intents.not-judged", sentence, f"{path}")
     return labels
 
 
 def _rows_by_name(data: RankingData, fold: Integers) -> dict[tuple[str, str, str], int]:
     assert data.document_ids is not None
-    of_row = np.repeat(np.arange(data.n_queries), np.diff(data.offsets)).tolist()
     queries, folds = list(data.query_ids), [str(f) for f in fold]
     rows: dict[tuple[str, str, str], int] = {}
-    for row, (query, document) in enumerate(zip(of_row, data.document_ids, strict=True)):
+    for row, (query, document) in enumerate(
+        zip(data.query_of_rows().tolist(), data.document_ids, strict=True)
+    ):
         name = (folds[query], queries[query], document)
         require(
             name not in rows,
+            "intents.document-twice",
             f"fold {name[0]} holds document {document!r} twice for query {name[1]!r}; expected it once",
         )
         rows[name] = row
     return rows
-
-
-def _check_cells(where: str, cells: Sequence[str], header: Sequence[str]) -> None:
-    require(
-        len(cells) == len(header),
-        f"{where}: found {len(cells)} columns, expected the {len(header)} of the header, with tabs between",
-    )
-    for name, cell in zip(header[4:], cells[4:], strict=True):
-        require(cell in ("0", "1"), f"{where}: found {name} = {cell!r}, expected 0 or 1")
-
-
-def _check(where: str, data: RankingData, labels: Int8s) -> None:
-    require(
-        labels.ndim == 2 and labels.shape[1] == data.n_rows and labels.dtype == np.int8 and len(labels) >= 1,
-        f"{where}: intents must be int8, one row per intent and one column for each of {data.n_rows} documents, got "
-        f"{labels.shape}",
-    )
-    require(
-        not labels.size or (labels.min() >= 0 and labels.max() <= 1),
-        f"{where}: intents must be judged 0 or 1",
-    )

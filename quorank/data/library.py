@@ -1,25 +1,21 @@
-"""The collections a person has: a name for each folder that was imported or fetched."""
+"""Library of a person's collections: a name for each folder that was imported or fetched."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from quorank.data.source import FOLDS, DataSource, count_folds, find_files, has_layout, load
+from quorank.data.collections import PUBLIC
 from quorank.errors import BadInput, require
 from quorank.files import write_whole
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_DEPTH = 3
+from quorank.parts import suggest
 
 
 @dataclass(frozen=True)
-class Imported:
-    """An entry of the registry."""
+class ImportedCollection:
+    """Entry of the library: a name, its folder, and what lies there."""
 
     name: str
     path: str
@@ -29,84 +25,79 @@ class Imported:
     rows: int
 
 
-def home() -> Path:
-    """Where collections and their names are kept: QUORANK_HOME, or the user's data folder."""
+def library_home() -> Path:
+    """Return where collections and their names are kept: QUORANK_HOME, or the user's data folder."""
     chosen = os.environ.get("QUORANK_HOME")
     if chosen:
         return Path(chosen).expanduser()
     return Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share").expanduser() / "quorank"
 
 
-def imported() -> dict[str, Imported]:
-    """All names that stand for a collection."""
+def library_folder(name: str) -> Path:
+    """Make a folder of the library and return it."""
+    folder = library_home() / name
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unwritable(error) from None
+    return folder
+
+
+def register_collection(entry: ImportedCollection) -> None:
+    """Write an entry, in place of an earlier one of its name."""
+    try:
+        text = json.dumps(asdict(entry), indent=1) + "\n"
+        write_whole(library_folder("registry") / f"{entry.name}.json", text)
+    except OSError as error:
+        raise _unwritable(error) from None
+
+
+def _unwritable(error: OSError) -> BadInput:
+    sentence = f"cannot be written: {error.strerror}; set QUORANK_HOME"
+    return BadInput("file.unwritable", sentence, f"{library_home()}")
+
+
+def imported_collections() -> dict[str, ImportedCollection]:
+    """Return all entries by name."""
     entries = {}
-    for file in sorted((home() / "registry").glob("*.json")):
+    for file in sorted((library_home() / "registry").glob("*.json")):
         try:
-            entry = Imported(**json.loads(file.read_text(encoding="utf-8")))
+            entry = ImportedCollection(**json.loads(file.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):
             continue  # a damaged entry must not hide the sound ones; importing again repairs it
         entries[entry.name] = entry
     return entries
 
 
-def import_path(path: Path, name: str | None = None, report: Callable[[str], None] | None = None) -> Imported:
-    """Give the collection in a folder or an archive a name, after reading every fold of it into the cache."""
-    from quorank.data.archive import is_archive, unpack
-
-    path = Path(path).expanduser()
-    require(path.exists(), f"there is no {path}; expected a folder or an archive that holds a collection")
-    known_as = (
-        name or re.sub(r"(\.tar)?\.\w+$", "", path.name) if path.is_file() else name or path.resolve().name
-    )
+def folder_of(source: str) -> Path:
+    """Return the folder that a source names: a path first, then a name of the library."""
+    path = Path(source).expanduser()
+    if path.is_dir():
+        return path
     require(
-        _NAME.fullmatch(known_as),
-        f"{known_as!r} cannot name a collection; expected letters, digits, dots, dashes and underscores",
+        not path.exists(),
+        "source.not-a-folder",
+        "is a file; expected the folder that holds train.txt and test.txt",
+        source,
     )
-    if path.is_file():
+    known = imported_collections()
+    if source in known:
+        path = Path(known[source].path)
         require(
-            is_archive(path), f"{path} is a file; expected a folder, a .zip or a .tar.gz with a collection"
+            path.is_dir(),
+            "source.gone",
+            f"the imported collection {source!r} was at {path}, which is gone; import it again",
         )
-        path = unpack(path, home() / "collections" / known_as)
-    folder = locate(path).resolve()
-    folds = count_folds(folder)
-    first = None
-    for fold in range(1, folds + 1):
-        if report:
-            report(f"reading fold {fold} of {folds}")
-        collection = load(DataSource(str(folder), fold=fold))
-        first = first or collection
-    assert first is not None
-    splits = [split for split in (first.train, first.test, first.validation) if split is not None]
-    entry = Imported(
-        known_as,
-        str(folder),
-        folds,
-        first.train.n_features,
-        sum(split.n_queries for split in splits),
-        sum(split.n_rows for split in splits),
+        return path
+    name = source.lower()
+    require(
+        name not in PUBLIC,
+        "source.not-fetched",
+        f"is not here yet; run `quorank data fetch {name}` or `quorank data import PATH`",
+        source,
     )
-    try:
-        (home() / "registry").mkdir(parents=True, exist_ok=True)
-        write_whole(home() / "registry" / f"{known_as}.json", json.dumps(asdict(entry), indent=1) + "\n")
-    except OSError as error:
-        raise BadInput(f"{home()} cannot be written: {error.strerror}; set QUORANK_HOME") from None
-    return entry
-
-
-def locate(folder: Path) -> Path:
-    """The folder itself, or the one folder inside it, that holds a collection: archives nest."""
-    level = [folder]
-    for _ in range(_DEPTH):
-        found = [entry for entry in level if has_layout(entry)]
-        if len(found) > 1:
-            listed = ", ".join(str(entry.relative_to(folder)) for entry in found[:FOLDS])
-            raise BadInput(
-                f"{folder} holds several collections ({listed}); expected the folder of one of them"
-            )
-        if found:
-            folder = found[0]
-            break
-        level = [entry for parent in level for entry in sorted(parent.iterdir()) if entry.is_dir()]
-    for fold in range(1, count_folds(folder) + 1):
-        find_files(folder, fold)
-    return folder
+    raise BadInput(
+        "source.unknown",
+        f"there is no folder and no imported collection {source!r}{suggest(source, [*known, *PUBLIC])}; "
+        f"imported: {', '.join(known) or 'none'}",
+    )

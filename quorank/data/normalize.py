@@ -37,7 +37,7 @@ def _normalize(padded: Floats, offsets: Integers, n_features: int) -> Any:
 
 
 def normalize_queries(data: RankingData) -> RankingData:
-    """(x - min) / (max - min) per query and feature; the data given is left as it is."""
+    """Return (x - min) / (max - min) per query and feature; the data given is left as it is."""
     padded = data.padded.copy()
     _normalize(padded, data.offsets, data.n_features)
     return replace(data, padded=padded)

@@ -1,16 +1,17 @@
-"""Ranking data in columns: queries, their candidate documents' features, labels."""
+"""Ranking data in columns: features and labels of the candidate documents of each query; collections of such data."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from quorank.arrays import Floats, Int8s, Integers
-from quorank.data.strings import Strings, take
-from quorank.errors import require
+from quorank.data.strings import Strings, concatenate_strings, select_strings
+from quorank.errors import BadInput, require
 
 LANES = 8
 """Rows are padded with zeros to a multiple of this many float32, so that kernels read whole vectors."""
@@ -34,22 +35,17 @@ class RankingData:
 
     def __post_init__(self) -> None:
         rows, stride = self.padded.shape
-        require(
-            self.padded.dtype == np.float32 and self.padded.flags.c_contiguous,
-            "features must be float32 in C order",
-        )
-        require(
-            stride % LANES == 0 and stride >= self.n_features,
-            f"row stride {stride} must be a multiple of {LANES}",
-        )
-        require(
-            self.labels.shape == (rows,) and self.labels.dtype == np.int8, "labels must be int8, one per row"
-        )
-        require(
-            self.offsets[0] == 0 and self.offsets[-1] == rows,
-            "query offsets must run from 0 to the row count",
-        )
-        require(len(self.query_ids) == len(self.offsets) - 1, "there must be one query id per query")
+        code = "ranking-data.malformed"
+        floats = self.padded.dtype == np.float32 and self.padded.flags.c_contiguous
+        require(floats, code, "features must be float32 in C order")
+        whole = stride % LANES == 0 and stride >= self.n_features
+        require(whole, code, f"row stride {stride} must be a multiple of {LANES}")
+        labelled = self.labels.shape == (rows,) and self.labels.dtype == np.int8
+        require(labelled, code, "labels must be int8, one per row")
+        covered = self.offsets[0] == 0 and self.offsets[-1] == rows
+        require(covered, code, "query offsets must run from 0 to the row count")
+        named = len(self.query_ids) == len(self.offsets) - 1
+        require(named, code, "there must be one query id per query")
 
     @classmethod
     def from_arrays(
@@ -64,14 +60,8 @@ class RankingData:
         dense = np.asarray(features, dtype=np.float32)
         offsets_ = np.ascontiguousarray(offsets, dtype=np.int64)
         ids = query_ids if query_ids is not None else [str(q) for q in range(len(offsets_) - 1)]
-        return cls(
-            pad(dense),
-            np.ascontiguousarray(labels, dtype=np.int8),
-            offsets_,
-            dense.shape[1],
-            ids,
-            document_ids,
-        )
+        labels_ = np.ascontiguousarray(labels, dtype=np.int8)
+        return cls(pad(dense), labels_, offsets_, dense.shape[1], ids, document_ids)
 
     @property
     def features(self) -> Floats:
@@ -96,7 +86,7 @@ class RankingData:
         return int(self.labels.max(initial=0))
 
     def resident(self) -> RankingData:
-        """The same data with its features in the process's own memory.
+        """Return the same data with its features in the process's own memory.
 
         A cache file is mapped in small pages, and lists drawn at random cost a page walk each: copying them once pays
         for itself within the first rounds.
@@ -116,7 +106,28 @@ class RankingData:
         return replace(self, padded=pad(dense), n_features=dense.shape[1])
 
     def rows_of(self, query: int) -> slice:
+        """Return the rows of a query."""
         return slice(int(self.offsets[query]), int(self.offsets[query + 1]))
+
+    def query_of_rows(self) -> Integers:
+        """(rows,) the query of each row."""
+        return np.repeat(np.arange(self.n_queries, dtype=np.int64), np.diff(self.offsets))
+
+    def select_rows(self, rows: Integers, offsets: Integers, query_ids: Sequence[str]) -> RankingData:
+        """Return these rows in this order, in lists that `offsets` (lists + 1,) divides."""
+        documents = self.document_ids
+        if isinstance(documents, Strings):
+            documents = select_strings(documents, rows)
+        elif documents is not None:
+            documents = [documents[row] for row in rows.tolist()]
+        return replace(
+            self,
+            padded=self.padded[rows],
+            labels=self.labels[rows],
+            offsets=offsets.astype(np.int64),
+            query_ids=query_ids,
+            document_ids=documents,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,15 +141,16 @@ class Collection:
 
     def __post_init__(self) -> None:
         for split in (self.test, self.validation):
-            if split is not None:
-                require(
-                    split.n_features == self.train.n_features,
-                    f"{self.name}: all splits must have the same features, "
-                    f"train has {self.train.n_features} and another split {split.n_features}",
-                )
+            require(
+                split is None or split.n_features == self.train.n_features,
+                "collection.features-differ",
+                f"all splits must have the same features, train has {self.train.n_features} and another split "
+                f"{split and split.n_features}",
+                self.name,
+            )
 
     def resident(self) -> Collection:
-        """The same collection in the process's own memory (see `RankingData.resident`)."""
+        """Return the same collection in the process's own memory (see `RankingData.resident`)."""
         return replace(self, train=self.train.resident(), test=self.test.resident())
 
     @property
@@ -146,22 +158,92 @@ class Collection:
         """3 for labels 0..2 and 5 for labels 0..4: the two scales for which click models are published."""
         splits = [s for s in (self.train, self.test, self.validation) if s is not None]
         highest = max(s.max_label for s in splits)
-        require(highest <= 4, f"{self.name}: label {highest} found; labels 0..2 or 0..4 are supported")
+        require(
+            highest <= 4,
+            "collection.label-too-high",
+            f"label {highest} found; labels 0..2 or 0..4 are supported",
+            self.name,
+        )
         return 3 if highest <= 2 else 5
 
 
+def stride_of(n_features: int) -> int:
+    """Return the length of a padded row."""
+    return -(-n_features // LANES) * LANES
+
+
 def pad(features: Floats) -> Floats:
-    """(rows, n) → (rows, stride) with zeros behind the n-th column."""
+    """Pad (rows, n) to (rows, stride) with zeros behind the n-th column."""
     rows, n = features.shape
-    stride = -(-n // LANES) * LANES
-    out = np.zeros((rows, stride), dtype=np.float32)
+    out = np.zeros((rows, stride_of(n)), dtype=np.float32)
     out[:, :n] = features
     return out
 
 
-def documents_of(data: RankingData, rows: Integers) -> Sequence[str] | None:
-    """The document ids of some rows."""
-    documents = data.document_ids
-    if documents is None or isinstance(documents, Strings):
-        return documents and take(documents, rows)
-    return [documents[row] for row in rows.tolist()]
+def widen(data: RankingData, n_features: int) -> RankingData:
+    """Return the same data with more features, all 0: a sparse file does not say how many there are."""
+    if stride_of(n_features) == data.padded.shape[1]:
+        return data if n_features == data.n_features else replace(data, n_features=n_features)
+    padded = np.zeros((data.n_rows, stride_of(n_features)), np.float32)
+    padded[:, : data.n_features] = data.features
+    return replace(data, padded=padded, n_features=n_features)
+
+
+def join_parts(parts: Sequence[RankingData]) -> RankingData:
+    """Join several files into one split; a query that stands in two of them is refused: its list is one list."""
+    if len(parts) == 1:
+        return parts[0]
+    width = max(part.n_features for part in parts)
+    wide = [widen(part, width) for part in parts]
+    names = [name for part in parts for name in part.query_ids]
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise BadInput(
+                "collection.query-twice",
+                f"query {name} stands in two of the parts that make up one split; expected whole queries",
+            )
+        seen.add(name)
+    starts = np.cumsum([0] + [part.n_rows for part in parts])
+    offsets = [part.offsets[:-1] + start for part, start in zip(parts, starts, strict=False)]
+    documents = None
+    if any(part.document_ids is not None for part in parts):
+        documents = concatenate_strings([part.document_ids or [""] * part.n_rows for part in parts])
+    return RankingData(
+        np.concatenate([part.padded for part in wide]),
+        np.concatenate([part.labels for part in parts]),
+        np.concatenate([*offsets, starts[-1:]]).astype(np.int64),
+        width,
+        names,
+        documents,
+    )
+
+
+def describe_collection(collection: Collection) -> dict[str, Any]:
+    """Return the numbers of each split as `quorank data stats --json` prints them."""
+    splits = {"train": collection.train, "validation": collection.validation, "test": collection.test}
+    return {
+        "name": collection.name,
+        "features": collection.train.n_features,
+        "splits": {name: _describe_split(split) for name, split in splits.items() if split is not None},
+    }
+
+
+def _describe_split(data: RankingData) -> dict[str, Any]:
+    lengths = np.diff(data.offsets)
+    grades, counts = np.unique(data.labels, return_counts=True)
+    best = np.maximum.reduceat(data.labels, data.offsets[:-1])
+    constant = data.features.min(axis=0) == data.features.max(axis=0)
+    return {
+        "queries": data.n_queries,
+        "rows": data.n_rows,
+        "documents_per_query": {
+            "min": int(lengths.min()),
+            "mean": round(float(lengths.mean()), 2),
+            "max": int(lengths.max()),
+        },
+        "labels": {str(grade): int(count) for grade, count in zip(grades, counts, strict=True)},
+        "queries_without_relevant": int(np.count_nonzero(best == 0)),
+        "constant_features": (np.flatnonzero(constant) + 1).tolist(),
+        "document_ids": data.document_ids is not None,
+    }

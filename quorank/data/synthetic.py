@@ -1,4 +1,4 @@
-"""Generated collections shaped like MQ2007 and MSLR, for work without anybody's data.
+"""Generator of collections shaped like MQ2007 and MSLR, for work without anybody's data.
 
 Each document of a query has a few hidden qualities: how well it is on topic, how well each of its five fields
 (body, anchor, title, address, whole) matches, its authority, length, spam and interest. The features are
@@ -21,14 +21,14 @@ import numpy as np
 import numpy.typing as npt
 
 from quorank.arrays import Booleans, Doubles, Int8s, Integers
-from quorank.data.ranking import LANES, Collection, RankingData
-from quorank.errors import BadInput, require
+from quorank.data.ranking import Collection, RankingData, stride_of
+from quorank.errors import BadInput, require_range
 from quorank.parts import suggest
 
 GENERATOR_VERSION = 1
 """Part of every cache key: raise it when the same seed gives other data."""
 
-Floats = npt.NDArray[np.floating]
+Reals = npt.NDArray[np.floating]
 
 FIELDS = 5  # body, anchor, title, address, whole document
 _ABSENT = (0.02, 0.55, 0.25, 0.7, 0.01)  # how often a field has none of the query's words
@@ -37,8 +37,8 @@ _BLOCK = 128  # queries
 
 
 @dataclass(frozen=True)
-class World:
-    """What makes one generated collection."""
+class SyntheticShape:
+    """Sizes, features and grades of one generated collection."""
 
     number: int  # in the address of each draw
     statistics: tuple[str, ...]  # of each field
@@ -60,8 +60,8 @@ class World:
 
 
 _TF = ("sum", "min", "max", "mean", "variance")
-WORLDS = {
-    "mq2007": World(
+SHAPES = {
+    "mq2007": SyntheticShape(
         number=1,
         statistics=("tf sum", "idf", "tfidf sum", "length", "bm25", "lm abs", "lm dir", "lm jm"),
         page=("pagerank", "inlinks", "outlinks", "slashes", "address length", "children"),
@@ -76,7 +76,7 @@ WORLDS = {
         noise=0.7,
         cuts=(0.0, 1.82),
     ),
-    "mslr": World(
+    "mslr": SyntheticShape(
         number=2,
         statistics=(
             *("covered", "ratio", "length", "idf"),
@@ -104,98 +104,98 @@ WORLDS = {
 
 
 def generate(name: str, queries: int | None = None, seed: int = 1) -> Collection:
-    """The collection `synthetic:name` with this many training queries, raw features."""
-    world = world_of(name)
-    train = check(name, queries, seed)
+    """Generate the collection `synthetic:name` with this many training queries, raw features."""
+    shape = shape_of(name)
+    train = training_queries(name, queries, seed)
     held = max(1, round(train / 3))
     splits, first = [], 1
     for split, n in enumerate((train, held, held)):
-        splits.append(_split(world, n, seed, split, first))
+        splits.append(_split(shape, n, seed, split, first))
         first += n
     return Collection(f"synthetic:{name}", splits[0], splits[2], splits[1])
 
 
-def world_of(name: str) -> World:
-    if name not in WORLDS:
-        known = ", ".join(f"synthetic:{known}" for known in WORLDS)
+def shape_of(name: str) -> SyntheticShape:
+    """Return the shape of `synthetic:name`."""
+    if name not in SHAPES:
+        known = ", ".join(f"synthetic:{known}" for known in SHAPES)
         raise BadInput(
-            f"there is no generated collection 'synthetic:{name}'{suggest(name, WORLDS)}; known: {known}"
+            "source.unknown",
+            f"there is no generated collection 'synthetic:{name}'{suggest(name, SHAPES)}; known: {known}",
         )
-    return WORLDS[name]
+    return SHAPES[name]
 
 
-def check(name: str, queries: int | None, seed: int) -> int:
-    """The number of training queries, or BadInput."""
-    world = world_of(name)
-    n = world.queries if queries is None else queries
-    require(
-        1 <= n <= world.most, f"synthetic:{name} has 1 to {world.most} training queries, got queries = {n}"
-    )
-    require(0 <= seed < 2**63, f"the seed of synthetic:{name} must be from 0 to 2^63 - 1, got {seed}")
+def training_queries(name: str, queries: int | None, seed: int) -> int:
+    """Return the number of training queries, the shape's own where `queries` is None; BadInput for too many."""
+    shape = shape_of(name)
+    n = shape.queries if queries is None else queries
+    require_range("queries", n, least=1, most=shape.most)
+    require_range("seed", seed, least=0, below=2**63)
     return n
 
 
-def _split(world: World, queries: int, seed: int, split: int, first_id: int) -> RankingData:
-    lengths = _lengths(world, queries, seed, split)
+def _split(shape: SyntheticShape, queries: int, seed: int, split: int, first_id: int) -> RankingData:
+    lengths = _lengths(shape, queries, seed, split)
     offsets = np.concatenate(([0], np.cumsum(lengths)))
-    padded = np.zeros((int(offsets[-1]), -(-world.n_features // LANES) * LANES), np.float32)
+    padded = np.zeros((int(offsets[-1]), stride_of(shape.n_features)), np.float32)
     labels = np.zeros(len(padded), np.int8)
 
     def fill(block: int) -> None:
         sizes = lengths[block * _BLOCK : (block + 1) * _BLOCK]
         rows = slice(int(offsets[block * _BLOCK]), int(offsets[block * _BLOCK + len(sizes)]))
-        draws = _draws(world, seed, split, block + 1)
-        _fill(world, draws, sizes, padded[rows, : world.n_features], labels[rows])
+        draws = _draws(shape, seed, split, block + 1)
+        _fill(shape, draws, sizes, padded[rows, : shape.n_features], labels[rows])
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(fill, range(-(-queries // _BLOCK))))
     names = [str(first_id + q) for q in range(queries)]
-    return RankingData(padded, labels, offsets.astype(np.int64), world.n_features, names)
+    return RankingData(padded, labels, offsets.astype(np.int64), shape.n_features, names)
 
 
-def _draws(world: World, seed: int, split: int, block: int) -> np.random.Generator:
-    address = (world.number << 48) | (split << 40) | block
+def _draws(shape: SyntheticShape, seed: int, split: int, block: int) -> np.random.Generator:
+    address = (shape.number << 48) | (split << 40) | block
     return np.random.Generator(np.random.Philox(key=np.array([seed, address], np.uint64)))
 
 
-def _lengths(world: World, queries: int, seed: int, split: int) -> Integers:
+def _lengths(shape: SyntheticShape, queries: int, seed: int, split: int) -> Integers:
     """Documents of each query: log-normal between the shortest and the longest list of the original."""
-    normal = _draws(world, seed, split, 0).standard_normal(queries)
-    lengths = np.exp(np.log(world.documents) - world.spread**2 / 2 + world.spread * normal)
-    clipped: Integers = np.clip(np.rint(lengths), world.shortest, world.longest).astype(np.int64)
+    normal = _draws(shape, seed, split, 0).standard_normal(queries)
+    lengths = np.exp(np.log(shape.documents) - shape.spread**2 / 2 + shape.spread * normal)
+    clipped: Integers = np.clip(np.rint(lengths), shape.shortest, shape.longest).astype(np.int64)
     return clipped
 
 
 @dataclass(frozen=True)
 class _Documents:
-    """The hidden qualities of a block of documents, each (rows,) or (fields, rows)."""
+    """Hidden qualities of a block of documents, each (rows,) or (fields, rows)."""
 
-    terms: Floats  # words of the query, the same in all its rows
-    rarity: Floats  # of the query's words
-    topic: Floats
-    match: Floats  # by field
+    terms: Reals  # words of the query, the same in all its rows
+    rarity: Reals  # of the query's words
+    topic: Reals
+    match: Reals  # by field
     present: Booleans  # by field
-    length: Floats  # by field, logarithmic
-    authority: Floats
-    spam: Floats
-    interest: Floats
+    length: Reals  # by field, logarithmic
+    authority: Reals
+    spam: Reals
+    interest: Reals
 
 
 def _fill(
-    world: World,
+    shape: SyntheticShape,
     draws: np.random.Generator,
     sizes: Integers,
-    out: Floats,
+    out: Reals,
     labels: Int8s,
 ) -> None:
-    def per_query(values: Doubles) -> Floats:
+    def per_query(values: Doubles) -> Reals:
         return np.repeat(values.astype(np.float32), sizes)
 
-    def normal(*shape: int) -> Floats:
-        return draws.standard_normal(shape, dtype=np.float32)
+    def normal(*size: int) -> Reals:
+        return draws.standard_normal(size, dtype=np.float32)
 
     n, rows = len(sizes), len(labels)
-    shift = per_query(world.shift * draws.standard_normal(n) - 6.0 * (draws.random(n) < world.hopeless))
+    shift = per_query(shape.shift * draws.standard_normal(n) - 6.0 * (draws.random(n) < shape.hopeless))
     terms = per_query(1.0 + np.minimum(draws.poisson(1.6, n), 6))
     rarity = per_query(3.0 + 4.0 * draws.random(n))
     topic = normal(rows)
@@ -207,20 +207,20 @@ def _fill(
     length = np.array(_LENGTH, np.float32)[:, None] + np.float32(0.8) * normal(FIELDS, rows)
     documents = _Documents(terms, rarity, topic, match, present, length, authority, spam, interest)
 
-    relevance = _relevance(documents) + shift + np.float32(world.noise) * normal(rows)
-    labels[:] = np.searchsorted(np.array(world.cuts, np.float32), relevance)
+    relevance = _relevance(documents) + shift + np.float32(shape.noise) * normal(rows)
+    labels[:] = np.searchsorted(np.array(shape.cuts, np.float32), relevance)
 
     column = 0
-    for statistic in world.statistics:
+    for statistic in shape.statistics:
         for field in range(FIELDS):
             out[:, column] = _field_statistic(statistic, field, documents, normal(rows))
             column += 1
-    for name in world.page:
+    for name in shape.page:
         out[:, column] = _PAGE[name](documents, normal(rows))
         column += 1
 
 
-def _relevance(d: _Documents) -> Floats:
+def _relevance(d: _Documents) -> Reals:
     """Topic and fields, and what a sum of features cannot say: authority only helps pages that are on topic,
     one good field is enough, short and very long documents are worse, and spam undoes the rest."""
     titled = np.where(d.present[2], d.match[2], -1.0)
@@ -229,19 +229,19 @@ def _relevance(d: _Documents) -> Floats:
     mix = 0.6 * d.topic + 0.2 * d.match[0] + 0.5 * np.maximum(titled, anchored)
     mix += 1.2 * (d.authority - 0.3) * (on_topic - 0.25) - 0.9 * (d.length[0] - 6.2) ** 2
     mix -= 0.9 * np.maximum(d.spam - 0.3, 0.0) * (0.5 + on_topic)
-    result: Floats = (mix + 0.5 * d.interest * on_topic).astype(np.float32)
+    result: Reals = (mix + 0.5 * d.interest * on_topic).astype(np.float32)
     return result
 
 
-def _field_statistic(statistic: str, field: int, d: _Documents, noise: Floats) -> Floats:
+def _field_statistic(statistic: str, field: int, d: _Documents, noise: Reals) -> Reals:
     kind, _, part = statistic.partition(" ")
     there, match, length = d.present[field], d.match[field], np.exp(d.length[field])
     view = match + _NOISE[kind] * noise
     if kind == "idf":
-        rarity: Floats = d.rarity * (1 + field / 4)
+        rarity: Reals = d.rarity * (1 + field / 4)
         return rarity
     if kind == "length":
-        length_: Floats = np.floor(length * np.where(there, 1, 0.5))
+        length_: Reals = np.floor(length * np.where(there, 1, 0.5))
         return length_
     if kind in ("covered", "ratio", "boolean"):
         covered = np.where(there, np.ceil(d.terms / (1 + np.exp(-1.5 * view - 1))), 0)
@@ -259,7 +259,7 @@ def _field_statistic(statistic: str, field: int, d: _Documents, noise: Floats) -
         if part == "variance":
             count = count * count / 4
         scale = 1 / np.maximum(length, 1) if kind == "density" else d.rarity if kind == "tfidf" else 1
-        result: Floats = count * scale
+        result: Reals = count * scale
         return result
     if kind == "bm25":
         return np.where(there, d.rarity * d.terms * np.log1p(np.exp(view + 0.5)), 0)
@@ -271,14 +271,14 @@ def _field_statistic(statistic: str, field: int, d: _Documents, noise: Floats) -
 
 _NOISE = dict(idf=0.0, length=0.0, covered=0.6, ratio=0.6, boolean=0.6, tf=0.7, density=0.8, tfidf=0.8)  # noqa: C408
 _NOISE |= {"bm25": 0.35, "vector": 0.8, "lm": 0.5}
-_SHARE: dict[str, Callable[[Floats], Floats]] = {
+_SHARE: dict[str, Callable[[Reals], Reals]] = {
     "sum": lambda terms: terms,
     "min": lambda terms: 1 / terms,
     "max": lambda terms: np.sqrt(terms),
     "mean": lambda terms: np.ones_like(terms),
     "variance": lambda terms: np.sqrt(terms) / 2,
 }
-_PAGE: dict[str, Callable[[_Documents, Floats], Floats]] = {
+_PAGE: dict[str, Callable[[_Documents, Reals], Reals]] = {
     "pagerank": lambda d, noise: np.floor(np.exp(9 + 1.2 * d.authority + 0.6 * noise)),
     "siterank": lambda d, noise: np.floor(np.exp(10 + 0.6 * d.authority + 0.9 * noise)),
     "inlinks": lambda d, noise: np.floor(np.exp(1.5 * d.authority + 1.2 * noise)),

@@ -24,7 +24,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from quorank.data.source import INTENTS, count_folds, find_files, folder_of
+from quorank.data.layout import count_folds, find_files
+from quorank.data.library import folder_of
+from quorank.data.source import INTENTS
 from quorank.errors import BadInput, require, require_range
 from quorank.experiments.documents import Document, put, read_document
 from quorank.experiments.experiment import SECTIONS, Experiment

@@ -1,4 +1,4 @@
-"""A text collection: documents, queries, and which documents answer which query."""
+"""Text collection: documents, queries, and which documents answer which query."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from quorank.errors import BadInput
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A text that may be found. Where a layout has no titles, the reader says what stands for one."""
+    """A text that may be found. Where a format has no titles, its reader says what stands for one."""
 
     id: str
     title: str
@@ -32,7 +32,7 @@ class Query:
 
 
 @dataclass(frozen=True)
-class Collection:
+class TextCollection:
     """Documents and queries in the order of their files. A collection may have no queries and no judgements."""
 
     name: str
@@ -40,20 +40,14 @@ class Collection:
     queries: tuple[Query, ...] = field(default=(), repr=False)
     # query id → document id → grade; 0 is judged and not relevant, higher is better
     judgements: Mapping[str, Mapping[str, int]] = field(default_factory=dict, repr=False)
-    notes: tuple[str, ...] = ()  # what its reader left out or found odd, each a sentence
 
     def __post_init__(self) -> None:
         refuse_twice(self.name, "document", (document.id for document in self.documents))
         refuse_twice(self.name, "query", (query.id for query in self.queries))
 
-    @property
-    def empty_documents(self) -> tuple[str, ...]:
-        """Ids of the documents without any text."""
-        return tuple(document.id for document in self.documents if document.is_empty)
-
-    def without_empty(self) -> Collection:
-        """The collection without documents that hold no text, and without judgements of them."""
-        empty = set(self.empty_documents)
+    def without_empty(self) -> TextCollection:
+        """Return the collection without documents that hold no text, and without judgements of them."""
+        empty = {document.id for document in self.documents if document.is_empty}
         if not empty:
             return self
         left = {
@@ -71,17 +65,9 @@ def refuse_twice(where: str, what: str, ids: Iterable[str], lines: Iterable[int]
     seen: set[str] = set()
     for id_, line in zip(ids, repeat(0) if lines is None else lines, strict=False):
         if id_ in seen:
-            place = f"{where}, line {line}" if line else where
             raise BadInput(
-                f"{place}: the {what} id {id_!r} stands twice; expected a different id for each {what}"
+                "text.id-twice",
+                f"the {what} id {id_!r} stands twice; expected a different id for each {what}",
+                f"{where}, line {line}" if line else where,
             )
         seen.add(id_)
-
-
-def empty_note(documents: Iterable[Document]) -> tuple[str, ...]:
-    """The sentence about documents without text, if there are any."""
-    empty = [document.id for document in documents if document.is_empty]
-    if not empty:
-        return ()
-    named = ", ".join(empty[:5]) + (", …" if len(empty) > 5 else "")
-    return (f"{len(empty)} documents hold no text: {named}",)

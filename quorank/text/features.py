@@ -1,12 +1,20 @@
-"""The sixteen features of a (query, document) pair: eight for the body, eight for the title.
+"""Features of a (query, document) pair: eight for the body, eight for the title.
 
 They are those of Wang et al. 2021 ("An efficient approach for cross-silo federated learning to rank", §VI-A): length,
 TF, IDF, TF-IDF, BM25, LMIR.ABS, LMIR.DIR, LMIR.JM, each summed over the terms of the query; the last three are log
-likelihoods of the query, as in LETOR 4.0. The equations stand in `formulas`.
+likelihoods of the query, as in LETOR 4.0.
 
-All are computed from numbers alone: counts of the query's terms, lengths, and statistics of the field. So another
-party's estimates may stand for counts. An estimate below 0 is taken as 0, one above the document's length as that
-length; fractions are taken as they are.
+One equation is one function, for one term and one document. Symbols: c, the count of the term in the document; L, the
+document's length; |d|_u, its distinct terms; N, documents; df, documents with the term; p(t|C), the term's share of all
+text. TF, IDF and BM25 as published are those of Wang et al. 2021, §III; Robertson's BM25 is that of Robertson and
+Zaragoza 2009 ("The probabilistic relevance framework"); the language models are those of Zhai and Lafferty 2001 ("A
+study of smoothing methods for language models"), which LETOR uses. A term that no document holds has an IDF and a
+p(t|C) as if it occurred half a time: no logarithm of zero, and less than any term that does occur. A document without
+text says nothing of its own, so its language model is p(·|C).
+
+All features are computed from numbers alone: counts of the query's terms, lengths, and statistics of the field. So
+another party's estimates may stand for counts. An estimate below 0 is taken as 0, one above the document's length as
+that length; fractions are taken as they are.
 """
 
 from __future__ import annotations
@@ -19,31 +27,158 @@ import numpy.typing as npt
 
 from quorank.arrays import Doubles
 from quorank.compiled import kernel
-from quorank.errors import require
-from quorank.parts import Family
-from quorank.text import formulas
-from quorank.text.field_statistics import FieldStatistics
-from quorank.text.formulas import (
-    absolute_discounting,
-    bm25_published,
-    bm25_robertson,
-    dirichlet,
-    jelinek_mercer,
-    term_frequency,
-)
+from quorank.errors import require, require_range
 
 FIELD_FEATURES = ("length", "TF", "IDF", "TF-IDF", "BM25", "LMIR.ABS", "LMIR.DIR", "LMIR.JM")
 FEATURE_NAMES = tuple(f"{name} of {part}" for part in ("body", "title") for name in FIELD_FEATURES)
+HALF = 0.5
+"""Occurrences that stand for none."""
+
+
+def idf_published(documents: float, frequency: Doubles) -> Doubles:
+    """Compute log(N / df), §III; 0 for a term of every document."""
+    if documents <= 0:
+        return np.zeros(len(frequency))
+    return np.log(max(documents, HALF) / np.clip(frequency, HALF, max(documents, HALF)))
+
+
+def idf_robertson(documents: float, frequency: Doubles) -> Doubles:
+    """Compute log((N − df + ½) / (df + ½)); negative for a term of more than half of the documents."""
+    df = np.clip(frequency, 0.0, documents)
+    return np.log((documents - df + HALF) / (df + HALF))
+
+
+def idf_smoothed(documents: float, frequency: Doubles) -> Doubles:
+    """Compute log(1 + (N − df + ½) / (df + ½)): Robertson's, never negative, as in Lucene."""
+    df = np.clip(frequency, 0.0, documents)
+    return np.log1p((documents - df + HALF) / (df + HALF))
+
+
 _IDF = {
-    "smoothed": formulas.idf_smoothed,
-    "published": formulas.idf_published,
-    "robertson": formulas.idf_robertson,
+    "smoothed": idf_smoothed,
+    "published": idf_published,
+    "robertson": idf_robertson,
 }
+
+
+def background(collection_length: float, frequency: Doubles) -> Doubles:
+    """Compute p(t|C) = cf / |C|, at least half an occurrence and at most 1."""
+    if collection_length <= 0:
+        return np.ones(len(frequency))
+    return np.clip(np.maximum(frequency, HALF) / collection_length, 0.0, 1.0)
+
+
+@kernel
+def term_frequency(count: float, length: float) -> float:
+    """Compute TF(t, d) = c / L, definition 2."""
+    return count / length if length > 0.0 else 0.0
+
+
+@kernel
+def bm25_published(frequency: float, k1: float) -> float:
+    """Compute TF·(k1 + 1) / (TF + k1), §III: of the relative frequency, without normalisation by length."""
+    return frequency * (k1 + 1.0) / (frequency + k1)
+
+
+@kernel
+def bm25_robertson(count: float, length: float, mean_length: float, k1: float, b: float) -> float:
+    """Compute c·(k1 + 1) / (c + k1·(1 − b + b·L/mean L))."""
+    relative = length / mean_length if mean_length > 0.0 else 1.0
+    return count * (k1 + 1.0) / (count + k1 * (1.0 - b + b * relative)) if count > 0.0 else 0.0
+
+
+@kernel
+def absolute_discounting(count: float, length: float, distinct: float, p: float, delta: float) -> float:
+    """Compute p(t|d) = max(c − δ, 0)/L + δ·|d|_u/L·p(t|C); at most 1, which estimates might exceed."""
+    if length <= 0.0:
+        return p
+    return min((max(count - delta, 0.0) + delta * distinct * p) / length, 1.0)
+
+
+@kernel
+def dirichlet(count: float, length: float, p: float, mu: float) -> float:
+    """Compute p(t|d) = (c + μ·p(t|C)) / (L + μ)."""
+    return (count + mu * p) / (length + mu)
+
+
+@kernel
+def jelinek_mercer(count: float, length: float, p: float, lambda_: float) -> float:
+    """Compute p(t|d) = (1 − λ)·c/L + λ·p(t|C)."""
+    if length <= 0.0:
+        return p
+    return (1.0 - lambda_) * count / length + lambda_ * p
+
+
+@dataclass(frozen=True, eq=False)
+class FieldStatistics:
+    """Statistics of one field (body or title) of a set of documents, for the terms of one query.
+
+    A party's own numbers are exact. Those of several parties add up, and estimates from sketches may stand for counts,
+    so none needs to be whole: it need only be a finite number.
+    """
+
+    documents: float  # N
+    document_frequency: Doubles  # (terms,) documents that hold the term
+    collection_frequency: Doubles  # (terms,) occurrences of the term in all documents
+    collection_length: float  # |C|, occurrences of all terms
+    # Σ_d |d|_u, the numbers of distinct terms, added up over the documents; None where it is not known
+    distinct_total: float | None = field(default=None)
+
+    def __post_init__(self) -> None:
+        for name in ("document_frequency", "collection_frequency"):
+            values = np.ascontiguousarray(getattr(self, name), dtype=np.float64)
+            require(
+                values.ndim == 1,
+                "field-statistics.malformed",
+                f"expected one number a query term, got the shape {values.shape}",
+                name,
+            )
+            _require_finite(values, name)
+            object.__setattr__(self, name, values)
+        require(
+            len(self.document_frequency) == len(self.collection_frequency),
+            "field-statistics.malformed",
+            f"document and collection frequencies of {len(self.document_frequency)} and "
+            f"{len(self.collection_frequency)} terms; expected the same terms",
+        )
+        for name in ("documents", "collection_length", "distinct_total"):
+            value = getattr(self, name)
+            if value is not None:
+                require_range(name, value, least=0.0)
+
+    @property
+    def mean_length(self) -> float:
+        """Terms of a document on average."""
+        return self.collection_length / self.documents if self.documents > 0 else 0.0
+
+    def likely_distinct(self, lengths: Doubles) -> Doubles:
+        """Estimate |d|_u for documents of which only the length is known: the share that all have on average."""
+        if self.distinct_total is None or self.collection_length <= 0:
+            return lengths
+        return np.asarray(lengths * min(self.distinct_total / self.collection_length, 1.0))
+
+
+def pooled(*parties: FieldStatistics) -> FieldStatistics:
+    """Add up the statistics of all parties' documents for the same terms (the sums in IDF, §III)."""
+    require(
+        len({len(party.document_frequency) for party in parties}) == 1,
+        "field-statistics.malformed",
+        "statistics of no party or of different terms cannot be put together; expected those of one query's terms",
+    )
+    distinct = [party.distinct_total for party in parties]
+    known = [total for total in distinct if total is not None]
+    return FieldStatistics(
+        documents=sum(party.documents for party in parties),
+        document_frequency=np.sum([party.document_frequency for party in parties], axis=0),
+        collection_frequency=np.sum([party.collection_frequency for party in parties], axis=0),
+        collection_length=sum(party.collection_length for party in parties),
+        distinct_total=sum(known) if len(known) == len(distinct) else None,
+    )
 
 
 @dataclass(frozen=True)
 class Features:
-    """The parameters of the features.
+    """Parameters of the features.
 
     IDF over the `matched` terms sums over the terms that the document holds; over all terms of the `query` it is the
     same for all documents of a query, as in LETOR 4.0, and then cannot order them. A fractional count below 1 counts
@@ -62,39 +197,18 @@ class Features:
     idf_over: Literal["matched", "query"] = "matched"
 
     def __post_init__(self) -> None:
-        for name, low, high in (
-            ("k1", 0.0, 1e6),
-            ("mu", 0.0, 1e12),
-            ("lambda_", 0.0, 1.0),
-            ("delta", 0.0, 1.0),
-        ):
-            value = getattr(self, name)
-            require(low < value <= high, f"{name} must be above {low:g} and at most {high:g}, got {value}")
-        require(0.0 <= self.b <= 1.0, f"b must lie between 0 and 1, got {self.b}")
-        require(
-            self.bm25 in ("robertson", "published"), f"bm25 must be robertson or published, got {self.bm25!r}"
-        )
-        require(self.idf in _IDF, f"idf must be one of {', '.join(_IDF)}, got {self.idf!r}")
-        require(
-            self.idf_over in ("matched", "query"), f"idf_over must be matched or query, got {self.idf_over!r}"
-        )
-
-    @classmethod
-    def published(cls) -> Features:
-        """BM25 and IDF as the paper writes them."""
-        return cls(bm25="published", idf="published")
+        for name, most in (("k1", 1e6), ("mu", 1e12), ("lambda_", 1.0), ("delta", 1.0)):
+            require_range(name, getattr(self, name), above=0.0, most=most)
+        require_range("b", self.b, least=0.0, most=1.0)
 
     def inverse_document_frequency(self, statistics: FieldStatistics) -> Doubles:
-        """(terms,) the chosen IDF of each term."""
+        """Return (terms,) the chosen IDF of each term."""
         return _IDF[self.idf](statistics.documents, statistics.document_frequency)
-
-
-FEATURES: Family[Features] = Family("feature set", Features)
 
 
 @dataclass(frozen=True, eq=False)
 class FieldCounts:
-    """What is known about one field of some documents, for the terms of one query."""
+    """Counts and lengths of one field of some documents, for the terms of one query."""
 
     counts: npt.ArrayLike  # (pairs, terms) occurrences of each term in each document, exact or estimated
     lengths: npt.ArrayLike  # (pairs,)
@@ -103,48 +217,49 @@ class FieldCounts:
     distinct: npt.ArrayLike | None = field(default=None)
 
 
-def field_features(
-    counts: npt.ArrayLike,
-    lengths: npt.ArrayLike,
-    statistics: FieldStatistics,
-    features: Features | None = None,
-    distinct: npt.ArrayLike | None = None,
-) -> Doubles:
-    """(pairs, 8) the features of one field, in the order of FIELD_FEATURES.
+def field_features(known: FieldCounts, features: Features | None = None) -> Doubles:
+    """Compute (pairs, 8) the features of one field, in the order of FIELD_FEATURES.
 
-    A term that stands twice in a query has two columns. Without `distinct`, LMIR.ABS takes the number of distinct terms
-    that documents of this length are likely to have (`FieldStatistics.likely_distinct`).
+    A term that stands twice in a query has two columns. Without `known.distinct`, LMIR.ABS takes the number of distinct
+    terms that documents of this length are likely to have (`FieldStatistics.likely_distinct`).
     """
-    part = features or Features()
-    counted = np.ascontiguousarray(counts, dtype=np.float64)
-    length = np.ascontiguousarray(lengths, dtype=np.float64)
+    part, statistics = features or Features(), known.statistics
+    counted = np.ascontiguousarray(known.counts, dtype=np.float64)
+    length = np.ascontiguousarray(known.lengths, dtype=np.float64)
     terms = len(statistics.document_frequency)
     require(
         counted.ndim == 2 and counted.shape == (len(length), terms),
-        f"counts: expected one row for each of {len(length)} documents and one column for each of {terms} terms, "
+        "features.malformed",
+        f"expected one row for each of {len(length)} documents and one column for each of {terms} terms, "
         f"got the shape {counted.shape}",
+        "counts",
     )
-    require(np.isfinite(counted).all(), "counts: expected finite numbers")
+    _require_finite(counted, "counts")
     require(
-        np.isfinite(length).all() and (length >= 0.0).all(), "lengths: expected finite numbers, at least 0"
+        np.isfinite(length).all() and (length >= 0.0).all(),
+        "features.not-finite",
+        "expected finite numbers, at least 0",
+        "lengths",
     )
-    if distinct is None:
+    if known.distinct is None:
         unique = statistics.likely_distinct(length)
     else:
-        unique = np.ascontiguousarray(distinct, dtype=np.float64)
+        unique = np.ascontiguousarray(known.distinct, dtype=np.float64)
         require(
             unique.shape == length.shape and np.isfinite(unique).all(),
-            f"distinct: expected a finite number for each of {len(length)} documents",
+            "features.malformed",
+            f"expected a finite number for each of {len(length)} documents",
+            "distinct",
         )
     out = np.zeros((len(length), len(FIELD_FEATURES)))
-    published = formulas.idf_published(statistics.documents, statistics.document_frequency)
+    published = idf_published(statistics.documents, statistics.document_frequency)
     _field_features(
         counted,
         length,
         np.clip(unique, 0.0, length),
         part.inverse_document_frequency(statistics),
         published,
-        formulas.background(statistics.collection_length, statistics.collection_frequency),
+        background(statistics.collection_length, statistics.collection_frequency),
         statistics.mean_length,
         part.bm25 == "published",
         part.idf_over == "query",
@@ -155,16 +270,18 @@ def field_features(
 
 
 def pair_features(body: FieldCounts, title: FieldCounts, features: Features | None = None) -> Doubles:
-    """(pairs, 16) body then title, in the order of FEATURE_NAMES; both fields must hold the same documents."""
-    both = [
-        field_features(part.counts, part.lengths, part.statistics, features, part.distinct)
-        for part in (body, title)
-    ]
+    """Compute (pairs, 16) body then title, in the order of FEATURE_NAMES; both fields must hold the same documents."""
+    both = [field_features(part, features) for part in (body, title)]
     require(
         len(both[0]) == len(both[1]),
+        "features.malformed",
         f"{len(both[0])} bodies and {len(both[1])} titles; expected the same documents",
     )
     return np.hstack(both)
+
+
+def _require_finite(values: Doubles, name: str) -> None:
+    require(np.isfinite(values).all(), "features.not-finite", "expected finite numbers", name)
 
 
 @kernel

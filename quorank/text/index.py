@@ -1,7 +1,8 @@
-"""What a party knows about one field of its documents, in columns.
+"""Index of documents: how often each term occurs in each field of each document, in columns.
 
-The same counts lie there twice: by document (terms ascending), for features, and by term (documents ascending), for
-posting lists and the exact top K of a term.
+`Index` holds one field. The same counts lie there twice: by document (terms ascending), for features, and by term
+(documents ascending), for posting lists and the exact top K of a term. `IndexedDocuments` holds body and title of a
+party's documents, and computes its own features and its own best documents exactly.
 """
 
 from __future__ import annotations
@@ -9,29 +10,32 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from itertools import pairwise
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from quorank.arrays import Doubles, Int32s, Integers
+from quorank.arrays import Booleans, Bytes, Doubles, Int32s, Integers, Uint64s
 from quorank.compiled import kernel
-from quorank.errors import require
-from quorank.text.collection import Document
-from quorank.text.field_statistics import FieldStatistics
-from quorank.text.scanning import Words
-from quorank.text.tokens import Tokeniser, spaced
+from quorank.errors import require, require_range
+from quorank.text.collection import Document, refuse_twice
+from quorank.text.features import Features, FieldCounts, FieldStatistics, bm25_robertson, pair_features
+from quorank.text.tokens import Tokeniser, normalised_words
 
 FieldName = Literal["body", "title"]
 
 _BLOCK = 1 << 20  # bytes of text that are counted at once
 UNSEEN = -1
 """The id of a term that no document holds."""
+_BASIS, _PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)  # of the hash FNV-1a
+_32 = np.uint64(32)
+_SPACE, _END_OF_TEXT = 32, 10
 
 
 @dataclass(frozen=True, eq=False)
 class Index:
-    """Counts of one field. Terms are numbered in the order of first sight, documents in their given order."""
+    """Term counts of one field. Terms are numbered in the order of first sight, documents in their given order."""
 
     tokeniser: Tokeniser
     vocabulary: list[str] = field(repr=False)  # term id → term
@@ -50,12 +54,11 @@ class Index:
     @classmethod
     def build(cls, documents: Iterable[Document], tokeniser: Tokeniser, field: FieldName = "body") -> Index:
         """Count the terms of one field. The texts are taken in blocks: only counts are kept."""
-        require(field in ("body", "title"), f"field: expected 'body' or 'title', got {field!r}")
         counter = _Counter(tokeniser)
         texts: list[bytes] = []
         size = 0
         for document in documents:
-            texts.append(spaced(document.body if field == "body" else document.title))
+            texts.append(normalised_words(document.body if field == "body" else document.title))
             size += len(texts[-1])
             if size >= _BLOCK:
                 counter.add(texts)
@@ -67,10 +70,6 @@ class Index:
     @property
     def n_documents(self) -> int:
         return len(self.lengths)
-
-    @property
-    def n_terms(self) -> int:
-        return len(self.vocabulary)
 
     @cached_property
     def document_frequency(self) -> Integers:
@@ -91,15 +90,17 @@ class Index:
         return self.collection_length / self.n_documents if self.n_documents else 0.0
 
     def term_ids(self, terms: Sequence[str]) -> Int32s:
-        """Ids of terms as the tokeniser gives them, in their order, UNSEEN for one that no document holds."""
+        """Return the ids of terms as the tokeniser gives them, UNSEEN for one that no document holds."""
         return np.array([self.ids.get(term, UNSEEN) for term in terms], dtype=np.int32)
 
     def counts_of(self, documents: npt.ArrayLike, terms: Int32s) -> Doubles:
-        """(documents, terms) how often each document holds each term."""
+        """Count (documents, terms) how often each document holds each term."""
         rows = np.ascontiguousarray(documents, dtype=np.int64)
         require(
             rows.ndim == 1 and (not len(rows) or (rows.min() >= 0 and rows.max() < self.n_documents)),
-            f"documents: expected numbers from 0 to {self.n_documents - 1}",
+            "value.out-of-range",
+            f"expected numbers from 0 to {self.n_documents - 1}",
+            "documents",
         )
         wanted = self._checked(terms)
         out = np.zeros((len(rows), len(wanted)))
@@ -107,7 +108,7 @@ class Index:
         return out
 
     def statistics(self, terms: Int32s) -> FieldStatistics:
-        """The numbers that features need, for these terms."""
+        """Return the statistics that features need, for these terms."""
         wanted = self._checked(terms)
         seen = wanted >= 0
         frequencies = np.zeros((2, len(wanted)))
@@ -122,7 +123,7 @@ class Index:
         )
 
     def postings(self, term: int) -> tuple[Int32s, Int32s]:
-        """The documents that hold a term, ascending, and how often each does."""
+        """Return the documents that hold a term, ascending, and how often each does."""
         if term == UNSEEN:
             return self.posting_documents[:0], self.posting_counts[:0]
         self._checked(np.array([term], dtype=np.int32))
@@ -130,7 +131,7 @@ class Index:
         return self.posting_documents[part], self.posting_counts[part]
 
     def top(self, term: int, k: int) -> tuple[Int32s, Int32s]:
-        """Exact reverse top K: the k documents with most occurrences of a term; of equal ones the earlier."""
+        """Return the exact reverse top K: the k documents with most occurrences of a term; of equal ones the earlier."""
         documents, counts = self.postings(term)
         if len(counts) > k > 0:
             limit = np.partition(counts, len(counts) - k)[len(counts) - k]
@@ -145,21 +146,84 @@ class Index:
         wanted = np.ascontiguousarray(terms, dtype=np.int32)
         require(
             wanted.ndim == 1
-            and (not len(wanted) or (wanted.min() >= UNSEEN and wanted.max() < self.n_terms)),
-            f"terms: expected ids from {UNSEEN} to {self.n_terms - 1}",
+            and (not len(wanted) or (wanted.min() >= UNSEEN and wanted.max() < len(self.vocabulary))),
+            "value.out-of-range",
+            f"expected ids from {UNSEEN} to {len(self.vocabulary) - 1}",
+            "terms",
         )
         return wanted
 
 
+@dataclass(frozen=True, eq=False)
+class IndexedDocuments:
+    """Body and title of one party's documents: row d of each index is document ids[d]."""
+
+    ids: tuple[str, ...] = field(repr=False)
+    body: Index
+    title: Index
+
+    @classmethod
+    def build(cls, documents: Sequence[Document], tokeniser: Tokeniser | None = None) -> IndexedDocuments:
+        """Count body and title of all documents; an id that stands twice is refused."""
+        part = tokeniser or Tokeniser()
+        ids = tuple(document.id for document in documents)
+        refuse_twice("documents", "document", ids)
+        return cls(ids, Index.build(documents, part, "body"), Index.build(documents, part, "title"))
+
+    @cached_property
+    def rows(self) -> dict[str, int]:
+        """Document id → row."""
+        return {id_: row for row, id_ in enumerate(self.ids)}
+
+    def statistics(self, terms: Sequence[str]) -> tuple[FieldStatistics, FieldStatistics]:
+        """Return the statistics of body and of title, for the terms of a query."""
+        body, title = (index.statistics(index.term_ids(terms)) for index in (self.body, self.title))
+        return body, title
+
+    def features(
+        self,
+        terms: Sequence[str],
+        rows: npt.ArrayLike,
+        features: Features | None = None,
+        statistics: tuple[FieldStatistics, FieldStatistics] | None = None,
+    ) -> Doubles:
+        """Compute (rows, 16) exact features of these documents; `statistics` may be those of several parties together."""
+        chosen = np.ascontiguousarray(rows, dtype=np.int64)
+        body, title = statistics or self.statistics(terms)
+
+        def counted(index: Index, part: FieldStatistics) -> FieldCounts:
+            counts = index.counts_of(chosen, index.term_ids(terms))
+            return FieldCounts(counts, index.lengths[chosen], part, index.distinct[chosen])
+
+        return pair_features(counted(self.body, body), counted(self.title, title), features)
+
+    def best(self, terms: Sequence[str], depth: int, features: Features | None = None) -> Integers:
+        """Return the rows of at most `depth` documents with the highest BM25 of the body, best first.
+
+        Only documents that hold a term count; of equal ones the earlier comes first.
+        """
+        require_range("depth", depth, least=1)
+        part = features or Features()
+        body = self.body
+        term_ids = body.term_ids(terms)
+        idf = part.inverse_document_frequency(body.statistics(term_ids))
+        scores = np.zeros(body.n_documents)
+        touched = np.zeros(body.n_documents, dtype=bool)
+        for term, weight in zip(term_ids, idf, strict=True):
+            postings = body.postings(int(term))
+            _add_bm25(*postings, body.lengths, body.mean_length, weight, part.k1, part.b, scores, touched)
+        found = np.flatnonzero(touched)
+        return found[np.argsort(-scores[found], kind="stable")[:depth]]
+
+
 class _Counter:
-    """Gathers counts block by block."""
+    """Counts of an index under construction, gathered block by block."""
 
     def __init__(self, tokeniser: Tokeniser) -> None:
         self.tokeniser = tokeniser
         self.words = Words()
-        self.term_of = np.empty(
-            0, dtype=np.int32
-        )  # number of a word → id of its term, UNSEEN if it is left out
+        # number of a word → id of its term, UNSEEN if it is left out
+        self.term_of = np.empty(0, dtype=np.int32)
         self.vocabulary: list[str] = []
         self.ids: dict[str, int] = {}
         self.blocks: list[tuple[Int32s, Int32s, Integers, Integers]] = []
@@ -210,7 +274,7 @@ def _count(
     distinct: Integers,
     lengths: Integers,
 ) -> int:
-    """Terms of each document in the order of first sight, and how often; returns how many there are."""
+    """Count the terms of each document in the order of first sight; return how many there are."""
     used = 0
     for d in range(len(offsets) - 1):
         first = used
@@ -236,7 +300,7 @@ def _count(
 def _transposed(
     offsets: Integers, columns: Int32s, counts: Int32s, n_columns: int
 ) -> tuple[Integers, Int32s, Int32s]:
-    """The same sparse matrix by column: rows ascending within each column."""
+    """Return the same sparse matrix by column: rows ascending within each column."""
     turned_offsets = np.zeros(n_columns + 1, dtype=np.int64)
     for i in range(len(columns)):
         turned_offsets[columns[i] + 1] += 1
@@ -269,3 +333,154 @@ def _look_up(
                     high = middle
             if low < last and terms[low] == wanted[k]:
                 out[r, k] = counts[low]
+
+
+@kernel
+def _add_bm25(
+    documents: Int32s,
+    counts: Int32s,
+    lengths: Integers,
+    mean_length: float,
+    idf: float,
+    k1: float,
+    b: float,
+    scores: Doubles,
+    found: Booleans,
+) -> None:
+    for i in range(len(documents)):
+        d = documents[i]
+        scores[d] += idf * bm25_robertson(float(counts[i]), float(lengths[d]), mean_length, k1, b)
+        found[d] = True
+
+
+class Words:
+    """Numbers for the words of many texts, in the order of first sight: a compiled pass over bytes with a hash table.
+
+    A Python dictionary would hash and compare a new string object for each occurrence; here a string is made once for
+    each distinct word.
+    """
+
+    def __init__(self) -> None:
+        self._slots = np.full(1 << 14, -1, dtype=np.int32)
+        self._hashes = np.empty(1 << 13, dtype=np.uint64)
+        # word i lies in _letters[_ends[i] : _ends[i + 1]]
+        self._ends = np.zeros((1 << 13) + 1, dtype=np.int64)
+        self._letters = np.empty(1 << 17, dtype=np.uint8)
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def words(self, first: int) -> list[str]:
+        """Return the words from number `first` on."""
+        ends = self._ends[first : self._count + 1]
+        if len(ends) < 2:
+            return []
+        text = self._letters[ends[0] : ends[-1]].tobytes()
+        places = (ends - ends[0]).tolist()
+        return [text[a:b].decode() for a, b in pairwise(places)]
+
+    def scan(self, texts: list[bytes]) -> tuple[Int32s, Integers]:
+        """Return the numbers of all words, and where each text's begin; words are divided by spaces."""
+        block = np.frombuffer(b"\n".join(texts), dtype=np.uint8)
+        numbers = np.empty(len(block) // 2 + 1, dtype=np.int32)
+        offsets = np.zeros(len(texts) + 1, dtype=np.int64)
+        state = np.array([0, 0, 0, self._count], dtype=np.int64)
+        while not _scan(block, self._slots, self._hashes, self._ends, self._letters, state, numbers, offsets):
+            self._count = int(state[3])
+            self._grow(len(block))
+        self._count = int(state[3])
+        return numbers[: state[1]], offsets
+
+    def _grow(self, longest: int) -> None:
+        """Double the room for what has run out; `longest` bounds the letters of the next word."""
+        capacity = len(self._hashes)
+        used = int(self._ends[self._count])
+        if used + longest > len(self._letters):
+            self._letters = _longer(self._letters, 2 * (used + longest))
+        if self._count == capacity:
+            self._hashes = _longer(self._hashes, 2 * capacity)
+            self._ends = _longer(self._ends, 2 * capacity + 1)
+            self._slots = np.full(4 * capacity, -1, dtype=np.int32)
+            _refill(self._slots, self._hashes, self._count)
+
+
+def _longer(array: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
+    grown = np.empty(size, dtype=array.dtype)
+    grown[: len(array)] = array
+    return grown
+
+
+@kernel
+def _place(hash_: Any, mask: Any) -> Any:
+    return (hash_ ^ (hash_ >> _32)) & mask
+
+
+@kernel
+def _refill(slots: Int32s, hashes: Uint64s, count: int) -> None:
+    mask = np.uint64(len(slots) - 1)
+    for word in range(count):
+        at = _place(hashes[word], mask)
+        while slots[at] >= 0:
+            at = (at + np.uint64(1)) & mask
+        slots[at] = word
+
+
+@kernel
+def _scan(
+    block: Bytes,
+    slots: Int32s,
+    hashes: Uint64s,
+    ends: Integers,
+    letters: Bytes,
+    state: Integers,
+    numbers: Int32s,
+    offsets: Integers,
+) -> bool:
+    """Go on from `state` (byte, words read, texts read, words known); False when a table is full."""
+    byte_at, read, text, known = state[0], state[1], state[2], state[3]
+    mask = np.uint64(len(slots) - 1)
+    first = -1
+    hash_ = _BASIS
+    for i in range(byte_at, len(block) + 1):
+        byte = block[i] if i < len(block) else np.uint8(_END_OF_TEXT)
+        if byte > _SPACE:
+            if first < 0:
+                first, hash_ = i, _BASIS
+            hash_ = (hash_ ^ np.uint64(byte)) * _PRIME
+            continue
+        if first >= 0:
+            size = i - first
+            at = _place(hash_, mask)
+            while True:
+                word = slots[at]
+                if word < 0:
+                    start = ends[known]
+                    if known == len(hashes) or start + size > len(letters):
+                        state[0], state[1], state[2], state[3] = first, read, text, known
+                        return False
+                    slots[at] = known
+                    hashes[known] = hash_
+                    for j in range(size):
+                        letters[start + j] = block[first + j]
+                    ends[known + 1] = start + size
+                    word = known
+                    known += 1
+                    break
+                if hashes[word] == hash_ and ends[word + 1] - ends[word] == size:
+                    same = True
+                    for j in range(size):
+                        if letters[ends[word] + j] != block[first + j]:
+                            same = False
+                            break
+                    if same:
+                        break
+                at = (at + np.uint64(1)) & mask
+            numbers[read] = word
+            read += 1
+            first = -1
+        if byte == _END_OF_TEXT:
+            text += 1
+            offsets[text] = read
+    state[0], state[1], state[2], state[3] = len(block) + 1, read, text, known
+    return True

@@ -1,4 +1,4 @@
-"""From text to terms.
+"""Tokeniser: from text to terms.
 
 A text is brought to Unicode's compatibility form (NFKC) and case-folded. A word is a run of letters, digits and the
 marks that belong to them, of any script; everything else divides words, also apostrophes and hyphens. Scripts that
@@ -18,8 +18,6 @@ from functools import cache
 from typing import Any, ClassVar, Literal
 
 from quorank.errors import BadInput
-from quorank.parts import Family, suggest
-from quorank.text.stop_words import ENGLISH
 
 Stemming = Literal[
     "none", "english", "porter", "arabic", "danish", "dutch", "finnish", "french", "german", "hungarian", "italian",
@@ -28,8 +26,36 @@ Stemming = Literal[
 LONGEST = 64
 """Characters of the longest word."""
 
-_STOP_WORDS = {"none": frozenset[str](), "english": ENGLISH}
-_STEMMINGS = Stemming.__args__  # type: ignore[attr-defined]
+_ARTICLES_AND_POINTERS = "a an the this that these those such same"
+_PRONOUNS = (
+    "i me my mine myself we us our ours ourselves you your yours yourself yourselves he him his himself she her hers "
+    "herself it its itself they them their theirs themselves one ones who whom whose which what whatever whichever "
+    "whoever somebody someone something anybody anyone anything nobody nothing everybody everyone everything"
+)
+_VERBS = (
+    "am is are was were be been being have has had having do does did doing done can could may might must shall "
+    "should will would ought"
+)
+_PREPOSITIONS = (
+    "about above across after against along among amongst around as at before behind below beneath beside besides "
+    "between beyond by despite down during except for from in inside into of off on onto out outside over per since "
+    "through throughout till to toward towards under until up upon via with within without"
+)
+_JOINING = "and but or nor so yet if then else because although though while whereas whether unless than"
+_ADVERBS = (
+    "again ago all almost already also always any anyhow anyway both each either ever every few further furthermore "
+    "hence here how however indeed just less many meanwhile more moreover most much neither never nevertheless no "
+    "none not now often once only other others otherwise own perhaps quite rather several some sometimes still "
+    "there thereby therefore thus together too very well when whenever where whereby wherein wherever why"
+)
+_PIECES = "s t d m ll re ve don doesn didn isn aren wasn weren hasn haven hadn won wouldn shouldn couldn ain"
+
+ENGLISH_STOP_WORDS = frozenset(
+    " ".join((_ARTICLES_AND_POINTERS, _PRONOUNS, _VERBS, _PREPOSITIONS, _JOINING, _ADVERBS, _PIECES)).split()
+)
+"""Function words of English and, because an apostrophe divides a word, the pieces that contractions leave."""
+
+_STOP_WORDS = {"none": frozenset[str](), "english": ENGLISH_STOP_WORDS}
 _REMEMBERED = 1 << 20  # distinct words whose terms are kept; then the memory starts anew
 
 _LOWERED = bytes(i if i > 127 else ord(chr(i).lower()) if chr(i).isalnum() else 32 for i in range(256))
@@ -42,38 +68,25 @@ _ALONE = re.compile(r"([\u3041-\u3096\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00
 
 @dataclass(frozen=True)
 class Tokeniser:
-    """What counts as a term of a document and of a query: every party of a federation must use the same."""
+    """Rule for what counts as a term of a document and of a query: every party of a federation must use the same."""
 
     kind: ClassVar[str] = "words"
 
     stop_words: Literal["english", "none"] = "english"
     stemming: Stemming = "none"
 
-    def __post_init__(self) -> None:
-        for name, value, known in (
-            ("stop_words", self.stop_words, _STOP_WORDS),
-            ("stemming", self.stemming, _STEMMINGS),
-        ):
-            if value not in known:
-                raise BadInput(
-                    f"{name}: expected one of {', '.join(known)}, got {value!r}{suggest(value, known)}"
-                )
-
     def tokenise(self, text: str) -> list[str]:
-        """The terms of a text in their order, repeated as they are."""
+        """Return the terms of a text in their order, repeated as they are."""
         terms = _terms(self)
-        return [term for term in map(terms.__getitem__, spaced(text).decode().split()) if term]
+        return [term for term in map(terms.__getitem__, normalised_words(text).decode().split()) if term]
 
     def terms(self, words: list[str]) -> list[str]:
-        """The term of each word as `spaced` gives it; empty for a word that is left out."""
+        """Return the term of each word as `normalised_words` gives it; empty for a word that is left out."""
         return list(map(_terms(self).__getitem__, words))
 
 
-TOKENISERS: Family[Tokeniser] = Family("tokeniser", Tokeniser)
-
-
-def spaced(text: str) -> bytes:
-    """The words of a text in UTF-8, normalised and case-folded, with nothing but spaces between them.
+def normalised_words(text: str) -> bytes:
+    """Return the words of a text in UTF-8, normalised and case-folded, with nothing but spaces between them.
 
     What divides words is decided before and after normalisation: a trade mark sign is no "tm".
     """
@@ -85,18 +98,18 @@ def spaced(text: str) -> bytes:
     for character in set(encoded.translate(None, _ASCII).decode()):
         instead = _instead(character)
         if instead is None:
-            return _spaced_whole(text)
+            return _normalised_whole(text)
         if instead != character:
             changed[character] = instead
     if len(changed) > _FEW:
-        return _spaced_whole(text)
+        return _normalised_whole(text)
     for character, instead in changed.items():
         text = text.replace(character, instead)
     return text.encode().translate(_LOWERED)
 
 
-def _spaced_whole(text: str) -> bytes:
-    """`spaced` for a text whose characters cannot be folded one by one."""
+def _normalised_whole(text: str) -> bytes:
+    """`normalised_words` for a text whose characters cannot be folded one by one."""
     text = _divided(_INVISIBLE.sub("", text))
     text = _divided(_folded(text))
     return _ALONE.sub(r" \1 ", text).encode().translate(_LOWERED)
@@ -112,7 +125,7 @@ def _divided(text: str) -> str:
 
 @cache
 def _instead(character: str) -> str | None:
-    """What stands for a character in any text; None where that depends on its neighbours (marks, Hangul letters)."""
+    """Return what stands for a character in any text; None where that depends on its neighbours (marks, Hangul letters)."""
     if _INVISIBLE.match(character):
         return ""
     instead = _divided(_folded(character)) if _is_of_word(character) else " "
@@ -126,7 +139,7 @@ def _is_of_word(character: str) -> bool:
 
 
 class _Terms(dict[str, str]):
-    """Word → term, worked out on first sight."""
+    """Cache of word → term, filled on first sight."""
 
     def __init__(self, tokeniser: Tokeniser) -> None:
         super().__init__()
@@ -156,7 +169,9 @@ def _stemmer(language: str) -> Any:
         library = importlib.import_module("Stemmer")
     except ImportError:
         raise BadInput(
-            f"stemming: {language!r} needs PyStemmer, which is not installed; install quorank[text], "
-            'or use stemming = "none"'
+            "package.missing",
+            f"{language!r} needs PyStemmer, which is not installed; install quorank[text], "
+            'or use stemming = "none"',
+            "stemming",
         ) from None
-    return library.Stemmer(language, 0)  # 0: it need not remember, the terms are remembered here
+    return library.Stemmer(language, 0)  # 0: no cache of its own, `_Terms` is one

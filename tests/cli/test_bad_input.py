@@ -57,7 +57,7 @@ EXPERIMENTS: dict[str, tuple[str, list[str]]] = {
         '[federation]\nclients = 20\nparticipation = { kind = "sampled", cohort = 21 }\n',
         ["bad.toml line", "cohort of 21", "20 clients"],
     ),
-    "ninth fold": ("[data]\nfold = 9\n", ["bad.toml line 2", "fold", "from 1 to 5", "got 9"]),
+    "ninth fold": ("[data]\nfold = 9\n", ["bad.toml line 2", "fold", "at least 1 and at most 5", "got 9"]),
     "second fold of generated data": ("[data]\nfold = 2\n", ["bad.toml line 2", "one fold", "fold = 2"]),
     "unknown generator": ('[data]\nsource = "synthetic:mq"\n', ["synthetic:mq'", "synthetic:mq2007"]),
     "unknown collection": ('[data]\nsource = "nowhere"\n', ["'nowhere'", "no folder"]),

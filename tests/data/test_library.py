@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from quorank.data import DataSource, collections, load
-from quorank.data.archive import unpack
-from quorank.data.collections import PUBLIC, Public
-from quorank.data.fetch import fetch
-from quorank.data.library import home, import_path, imported
+from quorank.data.collections import PUBLIC, PublicCollection
+from quorank.data.fetch import fetch_collection
+from quorank.data.importing import import_collection, unpack_archive
+from quorank.data.library import imported_collections, library_home
 from quorank.errors import BadInput
 
 FILES = {
@@ -56,20 +56,20 @@ def lay(folder: Path, files=FILES) -> Path:
 
 
 def test_an_imported_name_is_a_source(tmp_path):
-    entry = import_path(lay(tmp_path / "mine"), "shop")
+    entry = import_collection(lay(tmp_path / "mine"), "shop")
     assert (entry.folds, entry.features, entry.queries, entry.rows) == (5, 1, 2, 4)
     assert entry.path == str(tmp_path / "mine" / "Top")
     assert list(load(DataSource("shop", fold=3)).test.query_ids) == ["3test"]
-    assert imported() == {"shop": entry}
-    assert import_path(tmp_path / "mine" / "Top").name == "Top"
+    assert imported_collections() == {"shop": entry}
+    assert import_collection(tmp_path / "mine" / "Top").name == "Top"
 
 
 @pytest.mark.parametrize(("pack", "name"), [(as_zip, "c.zip"), (as_tar, "c.tar.gz")])
 def test_an_archive_is_unpacked_into_the_library(tmp_path, pack, name):
     (tmp_path / name).write_bytes(pack())
-    entry = import_path(tmp_path / name)
+    entry = import_collection(tmp_path / name)
     assert entry.name == "c"
-    assert Path(entry.path) == home() / "collections" / "c" / "Top"
+    assert Path(entry.path) == library_home() / "collections" / "c" / "Top"
     assert list(load(DataSource("c", fold=5)).train.query_ids) == ["5train"]
 
 
@@ -77,36 +77,36 @@ def test_what_does_not_load_is_not_registered(tmp_path):
     folder = lay(tmp_path / "c")
     (folder / "Top" / "Fold4" / "test.txt").write_text("1 qid:1 1:x\n")
     with pytest.raises(BadInput, match=r"Fold4/test.txt:1: found '1:x'"):
-        import_path(folder, "c")
+        import_collection(folder, "c")
     (folder / "Top" / "Fold4" / "test.txt").unlink()
-    with pytest.raises(BadInput, match=r"Fold4 has no test.txt"):
-        import_path(folder, "c")
-    assert imported() == {}
+    with pytest.raises(BadInput, match=r"Fold4: has no test.txt"):
+        import_collection(folder, "c")
+    assert imported_collections() == {}
 
 
 def test_names_and_paths_that_cannot_be(tmp_path):
     folder = lay(tmp_path / "c")
     for name in ("a/b", "synthetic:x", "..", " "):
         with pytest.raises(BadInput, match="cannot name a collection"):
-            import_path(folder, name)
+            import_collection(folder, name)
     with pytest.raises(BadInput, match="there is no"):
-        import_path(tmp_path / "none")
+        import_collection(tmp_path / "none")
     with pytest.raises(BadInput, match="is a file; expected a folder"):
-        import_path(folder / "Top" / "Fold1" / "train.txt", "x")
+        import_collection(folder / "Top" / "Fold1" / "train.txt", "x")
     with pytest.raises(BadInput, match="holds several collections"):
         lay(tmp_path / "two" / "a")
         lay(tmp_path / "two" / "b")
-        import_path(tmp_path / "two")
+        import_collection(tmp_path / "two")
 
 
 def test_a_damaged_entry_does_not_hide_the_others(tmp_path):
-    import_path(lay(tmp_path / "c"), "good")
-    (home() / "registry" / "bad.json").write_text("{")
-    assert list(imported()) == ["good"]
+    import_collection(lay(tmp_path / "c"), "good")
+    (library_home() / "registry" / "bad.json").write_text("{")
+    assert list(imported_collections()) == ["good"]
 
 
 def test_a_collection_that_was_moved_away(tmp_path):
-    import_path(lay(tmp_path / "c"), "moved")
+    import_collection(lay(tmp_path / "c"), "moved")
     (tmp_path / "c").rename(tmp_path / "d")
     with pytest.raises(BadInput, match="which is gone; import it again"):
         load(DataSource("moved"))
@@ -130,7 +130,7 @@ def test_bad_archives_leave_nothing(tmp_path, name, content, sentence):
     box.mkdir()
     (tmp_path / name).write_bytes(content)
     with pytest.raises(BadInput, match=sentence):
-        unpack(tmp_path / name, box / "into")
+        unpack_archive(tmp_path / name, box / "into")
     assert list(box.iterdir()) == []
     assert not (tmp_path / "evil.txt").exists()
 
@@ -164,7 +164,7 @@ def shelf(monkeypatch):
     threading.Thread(target=server.serve_forever, daemon=True).start()
 
     def offer(path="/archive", **fields):
-        entry = Public(
+        entry = PublicCollection(
             name="toy",
             page="the page",
             features=1,
@@ -188,11 +188,11 @@ def test_fetch(shelf):
     handler, offer = shelf
     offer(bytes=len(handler.content), sha256=hashlib.sha256(handler.content).hexdigest())
     seen = []
-    entry = fetch("Toy", lambda have, total: seen.append((have, total)))
+    entry = fetch_collection("Toy", lambda have, total: seen.append((have, total)))
     assert seen[-1] == (len(handler.content), len(handler.content))
     assert entry.name == "toy" and entry.folds == 5
     assert list(load(DataSource("toy", fold=2)).train.query_ids) == ["2train"]
-    assert list((home() / "downloads").iterdir()) == []
+    assert list((library_home() / "downloads").iterdir()) == []
 
 
 def test_a_download_that_breaks_off_is_continued(shelf):
@@ -200,42 +200,42 @@ def test_a_download_that_breaks_off_is_continued(shelf):
     offer(bytes=len(handler.content), sha256=hashlib.sha256(handler.content).hexdigest())
     handler.break_after = 700
     with pytest.raises(BadInput, match="run the same command again"):
-        fetch("toy")
-    assert imported() == {}
-    assert (home() / "downloads" / "toy.zip.part").stat().st_size == 700
-    fetch("toy")
+        fetch_collection("toy")
+    assert imported_collections() == {}
+    assert (library_home() / "downloads" / "toy.zip.part").stat().st_size == 700
+    fetch_collection("toy")
     assert handler.ranges == [None, "bytes=700-"]
-    assert list(imported()) == ["toy"]
+    assert list(imported_collections()) == ["toy"]
 
 
 def test_a_wrong_archive_is_removed(shelf):
     handler, offer = shelf
     offer(sha256="0" * 64)
     with pytest.raises(BadInput, match=r"has the SHA-256 sum .*, expected 0000"):
-        fetch("toy")
+        fetch_collection("toy")
     offer(bytes=5)
     with pytest.raises(BadInput, match=f"has {len(handler.content)} bytes, expected 5"):
-        fetch("toy")
-    assert list((home() / "downloads").iterdir()) == [] and imported() == {}
+        fetch_collection("toy")
+    assert list((library_home() / "downloads").iterdir()) == [] and imported_collections() == {}
 
 
 def test_addresses_that_do_not_answer(shelf, monkeypatch):
     _, offer = shelf
     offer(path="/gone")
     with pytest.raises(BadInput, match="answers 404; get it from the page"):
-        fetch("toy")
+        fetch_collection("toy")
     silent = replace(collections.PUBLIC["toy"], address="http://127.0.0.1:9/")
     monkeypatch.setitem(collections.PUBLIC, "toy", silent)
     with pytest.raises(BadInput, match="broke off after 0 bytes"):
-        fetch("toy")
+        fetch_collection("toy")
 
 
 @pytest.mark.parametrize("name", ["mq2007", "MQ2008", "yahoo"])
 def test_what_needs_an_agreement_says_what_to_do(name):
     with pytest.raises(BadInput, match=rf"then run `quorank data import PATH --name {name.lower()}`"):
-        fetch(name)
+        fetch_collection(name)
     with pytest.raises(BadInput, match="did you mean 'mslr-web10k'"):
-        fetch("mslr-web-10k")
+        fetch_collection("mslr-web-10k")
 
 
 def test_the_manifest_is_complete():
@@ -247,5 +247,5 @@ def test_the_manifest_is_complete():
 
 
 def test_the_registry_is_plain_json(tmp_path):
-    import_path(lay(tmp_path / "c"), "shop")
-    assert json.loads((home() / "registry" / "shop.json").read_text())["folds"] == 5
+    import_collection(lay(tmp_path / "c"), "shop")
+    assert json.loads((library_home() / "registry" / "shop.json").read_text())["folds"] == 5

@@ -48,7 +48,6 @@ TWINS = [
 @pytest.mark.parametrize("part", [*KINDS, *TWINS], ids=str)
 def test_every_partition_gives_each_client_something_to_search(tiny_graded, part) -> None:
     shares = part.split(tiny_graded, 23, 5, 7)
-    assert shares.clients == 23
     for column in (shares.group, shares.click_model, shares.interactions):
         assert column.shape == (23,) and column.dtype == np.int64
     groups = len(shares.first_query)
@@ -187,10 +186,12 @@ def test_shared_queries_are_whole_everybodys_and_the_rest_has_one_owner(
 
 def test_any_query_is_shared_equally_often_and_a_share_of_zero_changes_nothing() -> None:
     collection = numbered([3] * 5, [0, 1, 0] * 5)
-    chosen = [np.flatnonzero(LabelSplit(shared=0.4).common(collection.train, seed)) for seed in range(1000)]
+    chosen = [
+        np.flatnonzero(LabelSplit(shared=0.4).common_queries(collection.train, seed)) for seed in range(1000)
+    ]
     assert {len(queries) for queries in chosen} == {2}
     assert_follows([int(q) for queries in chosen for q in queries], dict.fromkeys(range(5), 0.2))
-    assert not LabelSplit().common(collection.train, 1).any()
+    assert not LabelSplit().common_queries(collection.train, 1).any()
 
 
 def test_more_copies_of_shared_lists_than_memory_are_refused(tiny_graded, monkeypatch) -> None:
@@ -236,28 +237,31 @@ def test_clients_search_more_or_less(tiny_collection) -> None:
 @pytest.mark.parametrize(
     ("table", "sentence"),
     [
-        ({"kind": "preferences", "overlap": 1.1}, "overlap must lie between 0 and 1, got 1.1"),
-        ({"kind": "preferences", "overlap": -0.1}, "overlap must lie between 0 and 1"),
-        ({"kind": "preferences", "overlap": float("nan")}, "overlap must lie between 0 and 1"),
-        ({"kind": "preferences", "preferences": 1}, "preferences must be between 2 and 1000, got 1"),
-        ({"kind": "preferences", "noise": -1.0}, "noise must be 0 or more"),
-        ({"kind": "preferences", "quantity": []}, "quantity must list the interactions of clients"),
-        ({"kind": "labels", "per_client": 0}, "per_client must be between 1 and 127, got 0"),
+        ({"kind": "preferences", "overlap": 1.1}, "overlap: must be at least 0 and at most 1, got 1.1"),
+        ({"kind": "preferences", "overlap": -0.1}, "overlap: must be at least 0 and at most 1"),
+        ({"kind": "preferences", "overlap": float("nan")}, "overlap: must be at least 0 and at most 1"),
+        (
+            {"kind": "preferences", "preferences": 1},
+            "preferences: must be at least 2 and at most 1000, got 1",
+        ),
+        ({"kind": "preferences", "noise": -1.0}, "noise: must be at least 0 and below"),
+        ({"kind": "preferences", "quantity": []}, "quantity: must list the interactions of clients"),
+        ({"kind": "labels", "per_client": 0}, "per_client: must be at least 1 and at most 127, got 0"),
         ({"kind": "labels", "quantity": [1, 0]}, "each at least 1, got \\[1, 0\\]"),
-        ({"kind": "labels", "shared": 1.0}, "shared must be at least 0 and below 1, got 1.0"),
+        ({"kind": "labels", "shared": 1.0}, "shared: must be at least 0 and below 1, got 1.0"),
         (
             {"kind": "preferences", "shared": 0.1},
-            "they differ in what they find relevant, which cannot be shared",
+            'with kind = "preferences" every client holds all documents already',
         ),
-        ({"kind": "clicks", "shared": 0.1}, "they differ in how they search, which cannot be shared"),
+        ({"kind": "clicks", "shared": 0.1}, 'with kind = "clicks" every client holds all documents already'),
         (
             {"kind": "quantity", "shared": 0.1},
             'partition.shared: with kind = "quantity" every client holds all',
         ),
-        ({"shared": 0.1}, 'nothing left to share; sharing is for kind = "labels"'),
+        ({"shared": 0.1}, 'all documents already; sharing is for kind = "labels"'),
         ({"kind": "halves", "shared": 0.1}, "unknown partition 'halves'"),
         ({"kind": "clicks", "model": "lazy"}, "expected one of 'cascade', 'position'"),
-        ({"kind": "quantity", "counts": [-1]}, "counts must list the interactions of clients"),
+        ({"kind": "quantity", "counts": [-1]}, "counts: must list the interactions of clients"),
         ({"kind": "even", "iid": True}, "unknown key 'iid'"),
         ({"kind": "halves"}, "unknown partition 'halves'"),
     ],

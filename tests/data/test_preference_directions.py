@@ -10,7 +10,12 @@ from hypothesis.extra import numpy as arrays
 
 from quorank.data import Collection, RankingData
 from quorank.data.normalize import normalize_queries
-from quorank.data.partition.directions import directions, preference_labels, share_out, shared_part
+from quorank.data.partition.preferences import (
+    preference_directions,
+    preference_labels,
+    share_out,
+    shared_part,
+)
 from quorank.data.synthetic import generate
 from quorank.errors import BadInput
 
@@ -44,7 +49,7 @@ def test_the_shared_part_of_known_overlaps() -> None:
 def test_directions_say_what_kind_and_not_whether_relevant(generated) -> None:
     """On relevant documents they have mean 0 and are uncorrelated with variance 1."""
     train = generated.train
-    found = centred(train)[train.labels > 0] @ directions(train, 4, 1).T
+    found = centred(train)[train.labels > 0] @ preference_directions(train, 4, 1).T
     assert np.abs(found.mean(axis=0)).max() < 1e-6
     assert np.cov(found.T, bias=True) == pytest.approx(np.eye(4), abs=0.02)
 
@@ -58,14 +63,14 @@ def test_directions_lie_in_the_space_of_the_strongest_components(generated) -> N
     toward = (mean[used] / scale[used]) / np.linalg.norm(mean[used] / scale[used])
     without = standard - np.outer(standard @ toward, toward)
     strongest = np.linalg.svd(without, full_matrices=False)[2][:4]
-    weights = directions(train, 4, 1)
+    weights = preference_directions(train, 4, 1)
     assert not weights[:, ~used].any()
     space = np.linalg.qr((weights[:, used] * scale[used]).T)[0]
     assert np.linalg.svd(strongest @ space)[1].min() > 0.99  # cosine of the largest angle between the spaces
 
 
 def test_other_seeds_give_other_directions(generated) -> None:
-    one, two = (directions(generated.train, 4, seed) for seed in (1, 2))
+    one, two = (preference_directions(generated.train, 4, seed) for seed in (1, 2))
     cosine = (one / np.linalg.norm(one, axis=1)[:, None]) @ (two / np.linalg.norm(two, axis=1)[:, None]).T
     assert np.abs(cosine).max() < 0.999
 
@@ -74,7 +79,7 @@ def test_other_seeds_give_other_directions(generated) -> None:
 def test_few_features_are_enough(features, preferences) -> None:
     random = np.random.default_rng(features)
     data = RankingData.from_arrays(random.random((40, features)), random.integers(0, 3, 40), [0, 20, 40])
-    weights = directions(data, preferences, 1)
+    weights = preference_directions(data, preferences, 1)
     assert weights.shape == (preferences, features) and np.isfinite(weights).all()
     labels = preference_labels(data, weights, 0.0, 0.5, 1)
     assert np.array_equal(labels.max(axis=0), data.labels)
@@ -84,7 +89,7 @@ def test_nothing_relevant_is_refused() -> None:
     with pytest.raises(
         BadInput, match="preferences divide relevant documents, and the training data have none"
     ):
-        directions(RankingData.from_arrays(np.eye(3), [0, 0, 0], [0, 3]), 2, 1)
+        preference_directions(RankingData.from_arrays(np.eye(3), [0, 0, 0], [0, 3]), 2, 1)
 
 
 def slow_share_out(fit) -> list[int]:
@@ -133,7 +138,7 @@ def test_preferences_can_be_learned_and_conflict(generated) -> None:
     """A linear ranker for one preference serves it on unseen queries, and the others no better than chance;
     the more noise, the less of that."""
     train, test = generated.train, generated.test
-    weights = directions(train, 4, 1)
+    weights = preference_directions(train, 4, 1)
     advantage = []
     for noise in (0.0, 1.0, 100.0):
         of_train, of_test = (preference_labels(data, weights, 0.0, noise, 1) for data in (train, test))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from quorank.data import DataSource, load
-from quorank.data.library import import_path
+from quorank.data.importing import import_collection
 from quorank.errors import BadInput
 from quorank.parts import Family, to_table
 
@@ -132,12 +132,12 @@ def test_sentences(tmp_path):
 
 @pytest.mark.parametrize("fold", [0, 6, -1])
 def test_folds_run_from_1_to_5(fold):
-    with pytest.raises(BadInput, match=f"fold must be from 1 to 5, got {fold}"):
+    with pytest.raises(BadInput, match=f"fold: must be at least 1 and at most 5, got {fold}"):
         DataSource(fold=fold)
 
 
 def test_unknown_names(tmp_path):
-    import_path(put(tmp_path / "c", train_txt=text([1]), test_txt=text([2])), "my-shop")
+    import_collection(put(tmp_path / "c", train_txt=text([1]), test_txt=text([2])), "my-shop")
     assert "'synthetic:mq2008' (did you mean 'mq2007'?)" in refused(DataSource("synthetic:mq2008"))
     assert "did you mean 'my-shop'?" in refused(DataSource("myshop"))
     assert "run `quorank data fetch mslr-web10k`" in refused(DataSource("MSLR-WEB10K"))

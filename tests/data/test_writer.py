@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from quorank.data import RankingData, read_letor, write_letor
-from quorank.data.letor.writer import shortest
+from quorank.data.letor.writer import shortest_texts
 from quorank.errors import BadInput
 
 number = st.floats(width=32, allow_nan=False, allow_infinity=False)
@@ -61,7 +61,7 @@ def test_the_text_is_short_and_the_file_the_same_each_time(tmp_path):
 def test_many_bit_patterns_survive():
     patterns = np.random.default_rng(1).integers(0, 2**32, 300_000, dtype=np.uint32).view(np.float32)
     patterns = patterns[np.isfinite(patterns)]
-    back = np.array([np.float32(float(text)) for text in shortest(patterns)])
+    back = np.array([np.float32(float(text)) for text in shortest_texts(patterns)])
     assert np.array_equal(back.view(np.int32), patterns.view(np.int32))
 
 

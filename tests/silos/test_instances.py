@@ -24,7 +24,7 @@ from quorank.silos.learning.instances import (
 )
 from quorank.silos.learning.labels import ReferenceRank, reference_scores
 from quorank.silos.learning.shared_statistics import share_statistics
-from quorank.text import Collection, Document, Features, Query, QueryRows, Tokeniser
+from quorank.text import Document, Features, Query, QueryRows, TextCollection, Tokeniser
 
 SMALL = Generator(parties=3, documents=120, queries=20, body=40, vocabulary=1500, topics=9, topic_terms=40)
 PARTIES = generated_holdings(SMALL, seed=4)
@@ -38,7 +38,7 @@ def text_of(index, row: int) -> Counter:
     )
 
 
-def little_collection(documents: int = 40, queries: int = 12) -> Collection:
+def little_collection(documents: int = 40, queries: int = 12) -> TextCollection:
     words = [f"w{i}" for i in range(12)]
     random = np.random.default_rng(3)
     made = tuple(
@@ -49,7 +49,7 @@ def little_collection(documents: int = 40, queries: int = 12) -> Collection:
     judged = {
         q.id: {f"d{d}": int(g) for d, g in enumerate(random.integers(0, 5, documents)) if g} for q in asked
     }
-    return Collection("little", made, asked, judged)
+    return TextCollection("little", made, asked, judged)
 
 
 def test_a_generated_index_is_that_of_its_words() -> None:

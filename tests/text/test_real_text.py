@@ -10,9 +10,7 @@ from quorank.text import (
     Features,
     IndexedDocuments,
     Tokeniser,
-    collection_rows,
     read_collection,
-    to_ranking_data,
 )
 
 
@@ -31,8 +29,9 @@ def test_counts_are_those_of_the_collections(real_text, name, documents, queries
     assert (found.name, len(found.documents), len(found.queries)) == (name, documents, queries)
     assert len(found.judgements) == judged
     assert {grade for of_query in found.judgements.values() for grade in of_query.values()} == grades
-    assert found.empty_documents == (("471", "995") if name == "cranfield" else ())
-    assert sum(not document.title for document in found.documents) == len(found.empty_documents)
+    empty = [document.id for document in found.documents if document.is_empty]
+    assert empty == (["471", "995"] if name == "cranfield" else [])
+    assert sum(not document.title for document in found.documents) == len(empty)
 
 
 def test_cranfield_judgements_belong_to_their_queries(real_text) -> None:
@@ -41,7 +40,7 @@ def test_cranfield_judgements_belong_to_their_queries(real_text) -> None:
     indexed = IndexedDocuments.build(found.documents, Tokeniser())
     precision = []
     for query in found.queries:
-        best = indexed.best(indexed.tokeniser.tokenise(query.text), 10)
+        best = indexed.best(indexed.body.tokeniser.tokenise(query.text), 10)
         grades = found.judgements[query.id]
         precision.append(np.mean([grades.get(indexed.ids[row], 0) > 0 for row in best]))
     assert np.mean(precision) > 0.2
@@ -58,13 +57,3 @@ def test_bm25_on_real_text(real_text) -> None:
         expected = sum(theirs.get_scores([term]) for term in terms)
         ours = indexed.features(terms, np.arange(len(indexed.ids)), Features(idf="published"))[:, 4]
         assert ours == pytest.approx(expected, abs=1e-6)
-
-
-def test_real_ranking_data(real_text) -> None:
-    found = read_collection(real_text / "med")
-    data = to_ranking_data(
-        collection_rows(found, IndexedDocuments.build(found.documents, Tokeniser("english", "english")))
-    )
-    assert (data.n_queries, data.n_features, data.max_label) == (30, 16, 1)
-    assert int(data.labels.sum()) == 696
-    assert (data.features.min(), data.features.max()) == (0.0, 1.0)

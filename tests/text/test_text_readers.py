@@ -9,8 +9,8 @@ import zipfile
 import pytest
 
 from quorank.errors import BadInput
-from quorank.text import Collection, Document, Query, read_collection
-from quorank.text.readers.plain import leading_title
+from quorank.text import Document, Query, TextCollection, read_collection
+from quorank.text.readers.decoding import leading_title
 from quorank.text.readers.smart import cranfield_grade
 
 SMART = """.I 1
@@ -50,8 +50,7 @@ def test_smart_records(tmp_path) -> None:
     assert found.name == tmp_path.name
     assert found.documents[0] == Document("1", "Slip stream of a wing .", "slip stream .\n  the body")
     assert found.documents[1] == Document("2", "Plates", "about\nplates")
-    assert found.empty_documents == ("3",)
-    assert found.notes == ("1 documents hold no text: 3",)
+    assert found.documents[2] == Document("3", "", "")
     # judgements count queries in file order, because the numbers 1 and 2 are no .I of the queries
     assert found.queries == (Query("1", "what about wings ?"), Query("2", "plates and heat"))
     assert found.judgements == {"1": {"1": 3, "2": 0}, "2": {"2": 4}}
@@ -65,7 +64,6 @@ def test_judgements_that_name_the_queries_numbers(tmp_path) -> None:
     found = read_collection(smart_folder(tmp_path, "4 0 1 1\n9 0 2 1\n9 0 77 1\n", "x.rel"))
     assert [query.id for query in found.queries] == ["4", "9"]
     assert found.judgements == {"4": {"1": 1}, "9": {"2": 1}}
-    assert "1 of 3 judgements name a query or document that is not there" in found.notes[1]
 
 
 def test_a_pair_judged_twice_has_its_higher_grade(tmp_path) -> None:
@@ -149,7 +147,6 @@ def test_beir_folder(tmp_path) -> None:
     assert found.documents == (Document("a", "T", "text a"), Document("2", "", "ü"), Document("c", "", ""))
     assert found.queries == (Query("q", "find a"), Query("r", "other"))
     assert found.judgements == {"q": {"a": 3, "2": 0}, "r": {"2": 2}}
-    assert found.empty_documents == ("c",)
 
 
 def test_beir_zip_with_graded_judgements_beside_it(tmp_path) -> None:
@@ -260,15 +257,15 @@ def test_two_files_of_documents_are_refused(tmp_path) -> None:
 def test_an_id_that_stands_twice_is_refused_in_any_collection() -> None:
     document = Document("a", "", "x")
     with pytest.raises(BadInput, match="mine: the document id 'a' stands twice"):
-        Collection("mine", (document, document))
+        TextCollection("mine", (document, document))
     with pytest.raises(BadInput, match="mine: the query id 'q' stands twice"):
-        Collection("mine", (document,), (Query("q", "x"), Query("q", "y")))
+        TextCollection("mine", (document,), (Query("q", "x"), Query("q", "y")))
 
 
 def test_a_collection_without_its_empty_documents() -> None:
     documents = (Document("a", "", "x"), Document("b", " ", "\n"))
     judgements = {"q": {"a": 1, "b": 1}, "r": {"b": 1}}
-    found = Collection("mine", documents, (Query("q", "x"), Query("r", "y")), judgements).without_empty()
+    found = TextCollection("mine", documents, (Query("q", "x"), Query("r", "y")), judgements).without_empty()
     assert [document.id for document in found.documents] == ["a"]
     assert found.judgements == {"q": {"a": 1}}
     assert found.without_empty() is found

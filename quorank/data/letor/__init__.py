@@ -1,0 +1,1 @@
+"""LETOR (SVMlight) text: the reader, its compiled kernel, and the writer."""

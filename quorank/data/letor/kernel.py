@@ -1,9 +1,9 @@
-"""The compiled half of the LETOR reader: one pass over the bytes of whole lines, straight into the features.
+"""Compiled parser of LETOR lines: one pass over the bytes of whole lines, straight into the features.
 
 A number of at most 18 digits is read as mantissa / 10^k. Where the mantissa is at most 2^53 and k at most 22,
 both are exact doubles and the quotient is the correctly rounded one, equal to Python's `float`. Others are
 computed to within a few units in the last place, which settles the float32 unless it lies on a rounding boundary;
-what is then unsettled, or no plain number, is a "hard token" that `letor.py` hands to `float`.
+what is then unsettled, or no plain number, is a "hard token" that `reader.py` hands to Python's `float`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _token_end(text: Bytes, p: int) -> int:
 
 @kernel
 def _settle(text: Bytes, start: int, end: int) -> tuple[bool, float]:
-    """Any decimal number to within 2^-50: (is its float32 settled, value)."""
+    """Read any decimal number to within 2^-50: (is its float32 settled, value)."""
     p = start
     negative = text[p] == _MINUS
     if negative or text[p] == _PLUS:
@@ -99,7 +99,7 @@ def _settle(text: Bytes, start: int, end: int) -> tuple[bool, float]:
 
 @kernel
 def _repeated(text: Bytes, p: int, seen: Integers, mark: int) -> int:
-    """Where, from the first feature at p on, an index stands for the second time; -1 if nowhere."""
+    """Return where, from the first feature at p on, an index stands for the second time; -1 if nowhere."""
     while True:
         while _is_space(text[p]):
             p += 1
@@ -117,7 +117,7 @@ def _repeated(text: Bytes, p: int, seen: Integers, mark: int) -> int:
 
 @kernel
 def _document(text: Bytes, p: int) -> tuple[int, int]:
-    """The span of X in a comment `#docid = X …`, p behind the hash; an empty span if there is none."""
+    """Return the span of X in a comment `#docid = X …`, p behind the hash; an empty span if there is none."""
     while _is_space(text[p]):
         p += 1
     for c in (100, 111, 99, 105, 100):  # docid
@@ -139,7 +139,7 @@ def _document(text: Bytes, p: int) -> tuple[int, int]:
 
 @kernel
 def _label(text: Bytes, p: int) -> tuple[int, int]:
-    """(label or -1, where it ends); 2.0 is a whole number too."""
+    """Read a label: (label or -1, where it ends); 2.0 is a whole number too."""
     start = p
     if text[p] == _PLUS:
         p += 1
@@ -170,6 +170,7 @@ def parse_lines(
     counts: Integers,  # (6,) out
     seen: Integers,  # (HIGHEST_INDEX + 1,) zeros
 ) -> Any:
+    """Parse whole lines into rows; malformed lines and hard numbers are listed, not raised."""
     stride = padded.shape[1]
     p, size = 0, text.size
     line, row, n_runs, n_hard, n_bad, widest, named = 0, 0, 0, 0, 0, 0, 0

@@ -1,4 +1,4 @@
-"""Ranking data in LETOR (SVMlight) text: `label qid:ID index:value … # comment`, plain or gzipped.
+"""Reader of ranking data in LETOR (SVMlight) text: `label qid:ID index:value … # comment`, plain or gzipped.
 
 What is read: labels are whole numbers from 0 to 127; a query id is any token; feature indices run from 1, in
 any order, and a feature that a row leaves out is 0; `nan` is read as 0, as published code does; a finite
@@ -26,19 +26,19 @@ from typing import Any
 import numpy as np
 
 from quorank.arrays import Bytes, Floats, Int8s, Integers
-from quorank.data.letor.lines import Parsed, refuse_malformed
-from quorank.data.ranking import LANES, RankingData
-from quorank.data.strings import Strings, from_bytes, take
+from quorank.data.ranking import RankingData, stride_of
+from quorank.data.strings import Strings, select_strings, strings_from_bytes
 from quorank.errors import BadInput
 
 READER_VERSION = 1
 """Part of every cache key: raise it when the same text is read differently."""
 
-SHAPE = "lines like `2 qid:10 1:0.5 2:3`"
+_SHAPE = "lines like `2 qid:10 1:0.5 2:3`"
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _NAN = re.compile(r"[+-]?nan", re.IGNORECASE)
 _LARGEST = float(np.finfo(np.float32).max)
 _HEAD, _CHUNK = 1 << 16, 1 << 21
+_LISTED = 5  # malformed lines behind the first
 
 
 def read_letor(path: Path) -> RankingData:
@@ -46,7 +46,7 @@ def read_letor(path: Path) -> RankingData:
     path = Path(path)
     text = read_bytes(path)
     if not text.size:
-        raise BadInput(f"{path} is empty; expected {SHAPE}")
+        raise BadInput("letor.empty", f"is empty; expected {_SHAPE}", f"{path}")
     chunks = _chunks(text)
     workers = min(len(chunks), os.cpu_count() or 1)
     with ThreadPoolExecutor(workers) as pool:
@@ -58,21 +58,24 @@ def read_letor(path: Path) -> RankingData:
             table = _Table.empty(int(first_lines[-1]), width, path)
             places = [int(place) for place in first_lines[:-1]]
             parsed = list(run(_parse, chunks, [table] * len(chunks), places))
-            refuse_malformed(path, chunks, parsed, places)
+            _refuse_malformed(path, chunks, parsed, places)
             widest = max(chunk.widest for chunk in parsed)
             if widest <= table.padded.shape[1]:
                 break
             width = widest  # a sparse file: its first rows did not name the highest feature
     rows = _close_gaps(table, parsed, places)
     if rows == 0:
-        raise BadInput(f"{path} holds no rows, only comments and blank lines; expected {SHAPE}")
+        sentence = f"holds no rows, only comments and blank lines; expected {_SHAPE}"
+        raise BadInput("letor.empty", sentence, f"{path}")
     if widest == 0:
-        raise BadInput(f"{path} holds no features in its {rows} rows; expected {SHAPE}")
+        sentence = f"holds no features in its {rows} rows; expected {_SHAPE}"
+        raise BadInput("letor.no-features", sentence, f"{path}")
     return _group(path, table, rows, widest, chunks, parsed)
 
 
 def read_bytes(path: Path) -> Bytes:
-    """The text of a plain or gzipped file, mapped or unpacked."""
+    """Return the text of a plain or gzipped file, mapped or unpacked."""
+    expected = "expected a LETOR text file, plain or .gz"
     try:
         with path.open("rb") as file:
             zipped = file.read(2) == b"\x1f\x8b"
@@ -81,27 +84,26 @@ def read_bytes(path: Path) -> Bytes:
                 return np.empty(0, np.uint8)
             if not zipped:
                 if path.suffix == ".gz":
-                    raise BadInput(
-                        f"{path} is not a gzip file although its name ends in .gz; expected gzipped text"
-                    )
+                    raise gzip.BadGzipFile("not a gzip file although its name ends in .gz")
                 return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
             file.seek(0)
             return np.frombuffer(gzip.decompress(file.read()), np.uint8)
     except FileNotFoundError:
-        raise BadInput(f"{path} does not exist; expected a LETOR text file, plain or .gz") from None
+        raise BadInput("file.missing", f"does not exist; {expected}", f"{path}") from None
     except IsADirectoryError:
-        raise BadInput(f"{path} is a folder; expected a LETOR text file, plain or .gz") from None
+        raise BadInput("file.unreadable", f"is a folder; {expected}", f"{path}") from None
     except EOFError:
-        raise BadInput(f"{path} is cut off: the gzip data ends before its end mark") from None
+        sentence = "is cut off: the gzip data ends before its end mark"
+        raise BadInput("file.damaged", sentence, f"{path}") from None
     except (gzip.BadGzipFile, zlib.error) as error:
-        raise BadInput(f"{path} is corrupt gzip data ({error}); expected gzipped text") from None
+        raise BadInput("file.damaged", f"is corrupt gzip data ({error}); {expected}", f"{path}") from None
     except OSError as error:
-        raise BadInput(f"{path} cannot be read: {error.strerror}") from None
+        raise BadInput("file.unreadable", f"cannot be read: {error.strerror}", f"{path}") from None
 
 
 @dataclass(frozen=True)
 class _Table:
-    """A row for every line of the file; lines without data leave gaps that are closed afterwards."""
+    """Rows for all lines of the file; lines without data leave gaps that are closed afterwards."""
 
     padded: Floats
     labels: Int8s
@@ -109,15 +111,27 @@ class _Table:
     @classmethod
     def empty(cls, rows: int, width: int, path: Path | None = None) -> _Table:
         try:
-            return cls(np.zeros((rows, -(-width // LANES) * LANES), np.float32), np.zeros(rows, np.int8))
+            return cls(np.zeros((rows, stride_of(width)), np.float32), np.zeros(rows, np.int8))
         except MemoryError:
-            raise BadInput(
-                f"{path} needs {rows} rows of {width} features, more than the memory holds"
-            ) from None
+            sentence = f"needs {rows} rows of {width} features, more than the memory holds"
+            raise BadInput("letor.too-large", sentence, f"{path}") from None
+
+
+@dataclass(frozen=True)
+class _Parsed:
+    """Result of parsing one chunk of lines; positions and lines are counted from its beginning."""
+
+    rows: int
+    runs: Integers  # (runs, 3) first row, span of the query id
+    documents: Integers  # (rows,) where the document id of each row ends in `names`
+    names: Bytes
+    bad: Integers  # (some, 3) line, what is wrong, position
+    n_bad: int
+    widest: int
 
 
 def _chunks(text: Bytes) -> list[Bytes]:
-    """The text in pieces of whole lines; the last line gets its newline if it has none."""
+    """Divide the text into pieces of whole lines; the last line gets its newline if it has none."""
     start = 3 if bytes(text[:3]) == b"\xef\xbb\xbf" else 0
     size = min(_CHUNK, max(_HEAD, text.size // 4))
     pieces = []
@@ -147,7 +161,7 @@ def _count_lines(text: Bytes) -> int:
     return int(np.count_nonzero(text == 10))
 
 
-def _parse(text: Bytes, table: _Table, place: int) -> Parsed:
+def _parse(text: Bytes, table: _Table, place: int) -> _Parsed:
     """Parse a chunk into the table from row `place` on."""
     from quorank.data.letor import kernel
 
@@ -157,15 +171,14 @@ def _parse(text: Bytes, table: _Table, place: int) -> Parsed:
         padded, labels = np.zeros((lines, 0), np.float32), np.zeros(lines, np.int8)
     runs, documents = np.empty((lines, 3), np.int64), np.empty(lines, np.int64)
     names = np.empty(text.size, np.uint8)
-    hard = np.empty(
-        (text.size // 3 + 1, 5), np.int64
-    )  # the shortest feature is `1:x`; untouched pages cost nothing
+    # the shortest feature is `1:x`; untouched pages cost nothing
+    hard = np.empty((text.size // 3 + 1, 5), np.int64)
     bad, counts = np.empty((1000, 3), np.int64), np.zeros(6, np.int64)
     seen = np.zeros(kernel.HIGHEST_INDEX + 1, np.int64)
     kernel.parse_lines(text, padded, labels, runs, documents, names, hard, bad, counts, seen)
     rows, n_runs, n_hard, n_bad, widest, named = (int(count) for count in counts)
     unsettled = _settle_hard(text, padded, hard[:n_hard])
-    return Parsed(
+    return _Parsed(
         rows,
         runs[:n_runs].copy(),
         documents[:rows],
@@ -191,8 +204,8 @@ def _settle_hard(text: Bytes, padded: Floats, hard: Integers) -> Integers:
     return np.array(list(malformed.values()), np.int64).reshape(-1, 3)
 
 
-def _close_gaps(table: _Table, parsed: list[Parsed], places: list[int]) -> int:
-    """Move the rows of each chunk behind those of the one before; the number of rows."""
+def _close_gaps(table: _Table, parsed: list[_Parsed], places: list[int]) -> int:
+    """Move the rows of each chunk behind those of the one before; return the number of rows."""
     row = 0
     for chunk, place in zip(parsed, places, strict=True):
         if row != place:
@@ -203,7 +216,7 @@ def _close_gaps(table: _Table, parsed: list[Parsed], places: list[int]) -> int:
 
 
 def _group(
-    path: Path, table: _Table, rows: int, n_features: int, chunks: list[Bytes], parsed: list[Parsed]
+    path: Path, table: _Table, rows: int, n_features: int, chunks: list[Bytes], parsed: list[_Parsed]
 ) -> RankingData:
     """Bring the rows of each query together, queries in order of first appearance."""
     places: dict[bytes, int] = {}
@@ -223,21 +236,74 @@ def _group(
     if np.any(np.diff(of_run) < 0):
         order = np.argsort(np.repeat(of_run, sizes), kind="stable")
         padded, labels = padded[order], labels[order]
-        documents = documents and take(documents, order)
+        documents = documents and select_strings(documents, order)
     try:
         names = [name.decode("utf-8") for name in places]
     except UnicodeDecodeError as error:
-        raise BadInput(f"{path} holds the query id {error.object!r}; expected UTF-8 text") from None
+        sentence = f"holds the query id {error.object!r}; expected UTF-8 text"
+        raise BadInput("letor.not-utf-8", sentence, f"{path}") from None
     return RankingData(padded, labels, offsets, n_features, names, documents)
 
 
-def _documents(path: Path, parsed: Sequence[Parsed]) -> Strings | None:
+def _documents(path: Path, parsed: Sequence[_Parsed]) -> Strings | None:
     data = np.concatenate([chunk.names for chunk in parsed])
     if not data.size:
         return None
     starts = np.cumsum([0] + [chunk.names.size for chunk in parsed])
     ends = [chunk.documents + start for chunk, start in zip(parsed, starts, strict=False)]
     try:
-        return from_bytes(data, np.concatenate([starts[:1], *ends]))
+        return strings_from_bytes(data, np.concatenate([starts[:1], *ends]))
     except UnicodeDecodeError:
-        raise BadInput(f"{path} holds a document id that is not UTF-8 text") from None
+        sentence = "holds a document id that is not UTF-8 text"
+        raise BadInput("letor.not-utf-8", sentence, f"{path}") from None
+
+
+def _refuse_malformed(
+    path: Path, chunks: Sequence[Bytes], parsed: Sequence[_Parsed], places: Sequence[int]
+) -> None:
+    """Raise BadInput for the first malformed line, with the numbers of the next ones."""
+    total = sum(chunk.n_bad for chunk in parsed)
+    if not total:
+        return
+    found = [
+        (place + line + 1, code, position, text)
+        for text, chunk, place in zip(chunks, parsed, places, strict=True)
+        for line, code, position in chunk.bad.tolist()
+    ]
+    found.sort(key=lambda bad: bad[0])
+    line, code, position, text = found[0]
+    more = ""
+    if total > 1:
+        listed = ", ".join(str(bad[0]) for bad in found[1 : 1 + _LISTED])
+        listed += ", …" if total - 1 > _LISTED else ""
+        more = f"; and {total - 1} more malformed line{'s' if total > 2 else ''}: {listed}"
+    kind, sentence = _describe(text, code, position)
+    raise BadInput(kind, sentence + more, f"{path}:{line}")
+
+
+def _describe(text: Bytes, code: int, position: int) -> tuple[str, str]:
+    """Return the code and the sentence of what the kernel found wrong with a line."""
+    from quorank.data.letor import kernel
+
+    if code == kernel.VALUE:  # the position is behind the colon, but the index belongs to what is shown
+        while position > 0 and text[position - 1] not in b" \t\r\n\v\f":
+            position -= 1
+    rest = bytes(text[position : position + 80]).decode("utf-8", "backslashreplace")
+    token = re.split(r"[\s#]", rest, maxsplit=1)[0]
+    shown = "'" + "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in token[:40])
+    shown += "…'" if len(token) > 40 else "'"
+    whole, indices = f"from 0 to {kernel.HIGHEST_LABEL}", f"from 1 to {kernel.HIGHEST_INDEX}"
+    behind = shown if token else "nothing"
+    return {
+        kernel.LABEL: ("letor.bad-label", f"found label {shown}, expected a whole number {whole}"),
+        kernel.NO_QUERY: ("letor.no-query", f"found {behind} behind the label, expected qid:ID"),
+        kernel.EMPTY_QUERY: ("letor.no-query", "found 'qid:' without an id, expected qid:ID"),
+        kernel.FEATURE: ("letor.bad-feature", f"found {shown}, expected a feature as index:value"),
+        kernel.INDEX: ("letor.bad-index", f"found {shown}, expected a feature index {indices}"),
+        kernel.VALUE: (
+            "letor.not-a-number", f"found {shown}, expected a finite float32 number behind the colon",
+        ),
+        kernel.DUPLICATE: (
+            "letor.index-twice", f"found {shown} whose index stands twice in the row, expected each feature once",
+        ),
+    }[code]  # fmt: skip

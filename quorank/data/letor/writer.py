@@ -1,11 +1,11 @@
-"""Ranking data written as LETOR text that reads back to the same bits."""
+"""Writer of ranking data as LETOR text that reads back to the same bits."""
 
 from __future__ import annotations
 
 import gzip
 import io
 import re
-from collections.abc import Iterator
+from itertools import chain, repeat
 from pathlib import Path
 from typing import IO
 
@@ -40,59 +40,46 @@ def write_letor(data: RankingData, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         atomically(path, save)
     except OSError as error:
-        raise BadInput(f"{path} cannot be written: {error.strerror}") from None
+        raise BadInput("file.unwritable", f"cannot be written: {error.strerror}", f"{path}") from None
 
 
 def _check(data: RankingData, path: Path) -> None:
-    require(data.n_features > 0 and data.n_rows > 0, f"{path}: there are no rows or no features to write")
-    require(np.all(np.diff(data.offsets) > 0), f"{path}: a query without documents cannot be written")
-    require(
-        data.labels.min() >= 0, f"{path}: label {data.labels.min()} cannot be written; expected 0 or more"
-    )
-    require(np.isfinite(data.features).all(), f"{path}: a feature is not finite; expected finite numbers")
+    def expect(condition: object, sentence: str) -> None:
+        require(condition, "letor.cannot-say", sentence, f"{path}")
+
+    expect(data.n_features > 0 and data.n_rows > 0, "there are no rows or no features to write")
+    expect(np.all(np.diff(data.offsets) > 0), "a query without documents cannot be written")
+    expect(data.labels.min() >= 0, f"label {data.labels.min()} cannot be written; expected 0 or more")
+    expect(np.isfinite(data.features).all(), "a feature is not finite; expected finite numbers")
     seen = set()
     for name in data.query_ids:
-        require(
-            name and not _BREAKS_ID.search(name), f"{path}: query id {name!r} is not one word without '#'"
-        )
-        require(name not in seen, f"{path}: query id {name!r} stands for two queries")
+        expect(name and not _BREAKS_ID.search(name), f"query id {name!r} is not one word without '#'")
+        expect(name not in seen, f"query id {name!r} stands for two queries")
         seen.add(name)
     for name in data.document_ids or ():
-        require(not _BREAKS_NAME.search(name), f"{path}: document id {name!r} is not one word")
+        expect(not _BREAKS_NAME.search(name), f"document id {name!r} is not one word")
 
 
 def _write(data: RankingData, file: IO[bytes] | gzip.GzipFile) -> None:
     text = io.TextIOWrapper(file, encoding="utf-8", newline="\n", write_through=False)
     row_format = "%s qid:%s " + " ".join(f"{f}:%s" for f in range(1, data.n_features + 1)) + "%s\n"
-    queries, documents = _query_of_each_row(data), _comments(data)
+    queries = chain.from_iterable(map(repeat, data.query_ids, np.diff(data.offsets).tolist()))
+    names = repeat("") if data.document_ids is None else data.document_ids
+    comments = (f" #docid = {name}" if name else "" for name in names)
     for first in range(0, data.n_rows, _ROWS):
         block = data.features[first : first + _ROWS]
-        numbers = shortest(block).reshape(block.shape).tolist()
+        numbers = shortest_texts(block).reshape(block.shape).tolist()
         labels = data.labels[first : first + _ROWS].tolist()
         text.writelines(
-            row_format % (label, next(queries), *row, next(documents))
+            row_format % (label, next(queries), *row, next(comments))
             for label, row in zip(labels, numbers, strict=True)
         )
     text.flush()
     text.detach()
 
 
-def _query_of_each_row(data: RankingData) -> Iterator[str]:
-    for name, documents in zip(data.query_ids, np.diff(data.offsets).tolist(), strict=True):
-        for _ in range(documents):
-            yield name
-
-
-def _comments(data: RankingData) -> Iterator[str]:
-    if data.document_ids is None:
-        while True:
-            yield ""
-    for name in data.document_ids:
-        yield f" #docid = {name}" if name else ""
-
-
-def shortest(values: Floats) -> npt.NDArray[np.object_]:
-    """The shortest text of each number that reads back to the same float32 by way of a double."""
+def shortest_texts(values: Floats) -> npt.NDArray[np.object_]:
+    """Return the shortest text of each number that reads back to the same float32 by way of a double."""
     import pyarrow as pa
 
     flat = np.ascontiguousarray(values, dtype=np.float32).reshape(-1)

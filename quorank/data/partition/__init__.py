@@ -1,6 +1,6 @@
-"""Partitions: how data, preferences, clicks and searching differ among clients (thesis chapter 4).
+"""Partitions: how data, preferences, clicks and interactions differ among clients (thesis chapter 4).
 
-`even` changes nothing. Type 1 is `preferences` (preferences.py), type 2 `labels` (label_split.py), type 3 `clicks`,
+`even` changes nothing. Type 1 is `preferences` (preferences.py), type 2 `labels` (labels.py), type 3 `clicks`,
 type 4 `quantity`; type 4 can be mixed into types 1, 2 and 3 by their field `quantity`. `iid = true` makes a
 partition's twin: the same clients with data that do not differ among them, each with the experiment's interactions.
 Where clients hold documents of their own, in `labels`, a share of the data can be common to all (`shared`).
@@ -16,7 +16,7 @@ import numpy as np
 
 from quorank.data.partition.labels import LabelSplit
 from quorank.data.partition.preferences import Preferences
-from quorank.data.partition.shares import ANY_CLICK_MODEL, ClickSpec, Shares, check_counts, shared
+from quorank.data.partition.shares import ANY_CLICK_MODEL, ClickSpec, Shares, check_counts, equal_shares
 from quorank.data.ranking import Collection
 from quorank.errors import require
 from quorank.parts import Family
@@ -27,14 +27,15 @@ ETAS = (0.0, 0.5, 1.0, 1.5, 2.0)  # η of the position-based users, thesis §4.5
 
 @dataclass(frozen=True)
 class Even:
-    """Every client searches the whole training set like every other."""
+    """No difference: every client searches the whole training set with the experiment's own users."""
 
     kind: ClassVar[str] = "even"
     iid: ClassVar[bool] = True
     quantity: ClassVar[tuple[int, ...] | None] = None
 
     def split(self, collection: Collection, clients: int, interactions: int, seed: int) -> Shares:
-        return shared(collection, clients, interactions)
+        """Give every client the same share."""
+        return equal_shares(collection, clients, interactions)
 
 
 @dataclass(frozen=True)
@@ -57,12 +58,14 @@ class Clicks:
 
     @property
     def click_models(self) -> tuple[ClickSpec, ...]:
+        """The instantiations that clients take in turn."""
         if self.model == "cascade":
             return tuple({"kind": "cascade", "preset": preset} for preset in CASCADES)
         return tuple({"kind": "position", "eta": eta, "preset": self.preset} for eta in ETAS)
 
     def split(self, collection: Collection, clients: int, interactions: int, seed: int) -> Shares:
-        alike = shared(collection, clients, interactions, None if self.iid else self.quantity)
+        """Give every client all lists and its own click model."""
+        alike = equal_shares(collection, clients, interactions, None if self.iid else self.quantity)
         models = self.click_models
         each = np.arange(clients, dtype=np.int64) % len(models)
         chosen = np.full(clients, ANY_CLICK_MODEL, dtype=np.int64) if self.iid else each
@@ -71,7 +74,7 @@ class Clicks:
 
 @dataclass(frozen=True)
 class Quantity:
-    """Type 4 (thesis §4.5.2): clients search more or less in a round. Twin: all have the experiment's interactions."""
+    """Type 4 (thesis §4.5.2): clients have different numbers of interactions in a round. Twin: all have the same."""
 
     kind: ClassVar[str] = "quantity"
 
@@ -86,29 +89,26 @@ class Quantity:
         return self.counts
 
     def split(self, collection: Collection, clients: int, interactions: int, seed: int) -> Shares:
-        return shared(collection, clients, interactions, None if self.iid else self.counts)
+        """Give every client all lists and its own number of interactions."""
+        return equal_shares(collection, clients, interactions, None if self.iid else self.counts)
 
 
 Partition = Even | Preferences | LabelSplit | Clicks | Quantity
 
 
 class Partitions(Family[Partition]):
-    """The family of partitions; it says why data cannot be shared where clients hold all of them."""
+    """The family of partitions."""
 
     def read(self, spec: object, where: str) -> Partition:
+        """Read a partition; `shared` is refused where there is nothing to share, with a sentence that says so."""
         if isinstance(spec, Mapping) and "shared" in spec:
             kind = spec.get("kind", Even.kind)
-            differ = (
-                "in what they find relevant, which"
-                if kind == Preferences.kind
-                else "in how they search, which"
-            )
-            same = "and all search alike, so that there is nothing left to share"
             require(
-                kind == LabelSplit.kind or kind not in self.members,
-                f'{where}.shared: with kind = "{kind}" every client holds all documents already, '
-                + (same if kind == Even.kind else f"and they differ {differ} cannot be shared")
-                + f'; sharing is for kind = "{LabelSplit.kind}"',
+                kind not in (Even.kind, Preferences.kind, Clicks.kind, Quantity.kind),
+                "partition.nothing-to-share",
+                f'with kind = "{kind}" every client holds all documents already; sharing is for '
+                f'kind = "{LabelSplit.kind}"',
+                f"{where}.shared",
             )
         return super().read(spec, where)
 

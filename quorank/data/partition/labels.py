@@ -1,4 +1,4 @@
-"""Type 2: clients that hold documents of few labels only (thesis §4.4.1, after Li et al. 2022).
+"""Partition of type 2: clients hold documents of few labels only (thesis §4.4.1, after Li et al. 2022).
 
 All combinations of `per_client` labels are given to clients in random order, again and again if there are more
 clients than combinations. The documents of each label are then divided randomly and equally among the clients that
@@ -16,7 +16,7 @@ thesis does not say with whose clicks.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 from typing import ClassVar
 
@@ -28,13 +28,12 @@ from quorank.data.partition.shares import (
     Step,
     check_clients,
     check_counts,
-    draws,
-    searches,
-    shared,
-    shuffled,
+    equal_shares,
+    interactions_per_client,
+    permutation,
 )
-from quorank.data.ranking import Collection, RankingData, documents_of
-from quorank.errors import require
+from quorank.data.ranking import Collection, RankingData
+from quorank.errors import require, require_range
 
 EVERYONE = -1
 """The owner of a document that all clients hold."""
@@ -45,7 +44,7 @@ MOST_SHARED = 1 << 32
 
 @dataclass(frozen=True)
 class LabelSplit:
-    """Each client its own group. The IID twin lets every client draw from the whole training set."""
+    """Type 2: each client is its own group. The IID twin lets every client draw from the whole training set."""
 
     kind: ClassVar[str] = "labels"
 
@@ -55,29 +54,31 @@ class LabelSplit:
     shared: float = 0.0  # |G|/|D|, the share of the training queries that every client holds
 
     def __post_init__(self) -> None:
-        require(1 <= self.per_client <= 127, f"per_client must be between 1 and 127, got {self.per_client}")
-        require(0.0 <= self.shared < 1.0, f"shared must be at least 0 and below 1, got {self.shared}")
+        require_range("per_client", self.per_client, least=1, most=127)
+        require_range("shared", self.shared, least=0.0, below=1.0)
         check_counts("quantity", self.quantity)
 
     def split(self, collection: Collection, clients: int, interactions: int, seed: int) -> Shares:
+        """Divide the documents by label; the lists that all clients hold are copied to each."""
         if self.iid:
-            return shared(collection, clients, interactions)
+            return equal_shares(collection, clients, interactions)
         check_clients(clients, interactions)
         owner = self.owners(collection.train, clients, seed)
-        data, first_query, query_count = divide(collection.train, owner, clients)
+        data, first_query, query_count = divide_rows(collection.train, owner, clients)
         nothing = np.zeros(clients, dtype=np.int64)
-        searched = searches(clients, interactions, self.quantity)
+        searched = interactions_per_client(clients, interactions, self.quantity)
         each = np.arange(clients, dtype=np.int64)
         return Shares(
             data, first_query, query_count, each, nothing, (None,), searched, (collection.test,), nothing
         )
 
     def owners(self, data: RankingData, clients: int, seed: int) -> Integers:
-        """(rows,) the client that holds each document; EVERYONE where all do."""
-        common = np.repeat(self.common(data, seed), np.diff(data.offsets))
+        """Return (rows,) the client that holds each document; EVERYONE where all do."""
+        common = np.repeat(self.common_queries(data, seed), np.diff(data.offsets))
         labels = np.unique(data.labels[~common]).astype(np.int64)
         require(
             self.per_client <= len(labels),
+            "partition.too-few-labels",
             f"per_client is {self.per_client}, but the training documents have only the "
             f"{len(labels)} labels {', '.join(map(str, labels))}; take at most {len(labels)}",
         )
@@ -88,15 +89,16 @@ class LabelSplit:
             own = np.flatnonzero((held == label).any(axis=1))
             require(
                 len(own) <= len(rows),
+                "partition.too-many-clients",
                 f"{len(own)} clients own label {label}, of which there are only {len(rows)} documents, so that some "
                 "would be left without any; take fewer clients",
             )
-            order = np.argsort(draws(seed, Step.DEALING, len(rows), f"label {label}"), kind="stable")
+            order = permutation(seed, Step.DEALING, len(rows), f"label {label}")
             owner[rows[order]] = own[np.arange(len(rows)) % len(own)]
         return owner
 
-    def common(self, data: RankingData, seed: int) -> Booleans:
-        """(queries,) which ones every client holds: the nearest number to `shared` of them, at least one, at random."""
+    def common_queries(self, data: RankingData, seed: int) -> Booleans:
+        """Draw (queries,) which ones every client holds: the nearest number to `shared` of them, at least one."""
         chosen = np.zeros(data.n_queries, dtype=np.bool_)
         if self.shared == 0.0:
             return chosen
@@ -104,36 +106,39 @@ class LabelSplit:
         count = max(1, round(self.shared * len(filled)))
         require(
             count < len(filled),
+            "partition.nothing-to-divide",
             f"shared is {self.shared:g}, which leaves none of {len(filled)} training queries to divide; take a smaller "
             "share",
         )
-        chosen[filled[shuffled(seed, Step.COMMON, len(filled))[:count]]] = True
+        chosen[filled[permutation(seed, Step.COMMON, len(filled))[:count]]] = True
         return chosen
 
 
 def labels_of_clients(labels: Integers, per_client: int, clients: int, seed: int) -> Integers:
-    """(clients, per_client) the labels that each client owns."""
+    """Return (clients, per_client) the labels that each client owns."""
     possible = np.array(list(combinations(labels.tolist(), per_client)), dtype=np.int64)
     require(
         clients >= len(possible),
+        "partition.too-few-clients",
         f"{len(labels)} labels make {len(possible)} combinations of {per_client}, each of which needs a client of its "
         f"own, got {clients} clients; take at least {len(possible)}",
     )
-    order = shuffled(seed, Step.ASSIGNMENT, len(possible))
+    order = permutation(seed, Step.ASSIGNMENT, len(possible))
     chosen: Integers = possible[np.resize(order, clients)]
     return chosen
 
 
-def divide(data: RankingData, owner: Integers, owners: int) -> tuple[RankingData, Integers, Integers]:
-    """The rows of owner 0, then of owner 1, …, in candidate lists; with first query and query count of each.
+def divide_rows(data: RankingData, owner: Integers, owners: int) -> tuple[RankingData, Integers, Integers]:
+    """Return the rows of owner 0, then of owner 1, …, in candidate lists; with first query and query count of each.
 
     Rows that EVERYONE owns stand behind those of each owner. They must be whole queries.
     """
-    query = np.repeat(np.arange(data.n_queries, dtype=np.int64), np.diff(data.offsets))
+    query = data.query_of_rows()
     common, own = np.flatnonzero(owner == EVERYONE), np.flatnonzero(owner != EVERYONE)
     room = owners * len(common) * data.padded.shape[1] * data.padded.itemsize
     require(
         room <= MOST_SHARED,
+        "partition.too-large",
         f"each of {owners} clients holds its own copy of the shared lists, altogether {room / 2**30:.1f} GiB; take "
         "fewer clients or a smaller share",
     )
@@ -148,12 +153,6 @@ def divide(data: RankingData, owner: Integers, owners: int) -> tuple[RankingData
     query_count = np.bincount(by_owner[starts], minlength=owners).astype(np.int64)
     first_query = np.concatenate(([0], np.cumsum(query_count)[:-1])).astype(np.int64)
     names = list(data.query_ids)
-    divided = replace(
-        data,
-        padded=data.padded[order],
-        labels=data.labels[order],
-        offsets=np.append(starts, len(order)).astype(np.int64),
-        query_ids=[names[q] for q in by_query[starts]],
-        document_ids=documents_of(data, order),
-    )
+    offsets = np.append(starts, len(order))
+    divided = data.select_rows(order, offsets, [names[q] for q in by_query[starts]])
     return divided, first_query, query_count

@@ -1,8 +1,8 @@
-"""Type 1: clients that search for the same queries and prefer different documents (thesis §4.3.1).
+"""Partition of type 1: clients search for the same queries and prefer different documents (thesis §4.3.1).
 
 Client i has preference i mod P. A preference is a set of labels for all candidate lists: the intents of a collection
-that carries them (intents.py), numbered anew for each query by chance, because some intents have more relevant
-documents than others; or labels made from the collection's own by preference_directions.py with a chosen overlap.
+that carries them (`quorank.data.intents`), numbered anew for each query by chance, because some intents have more
+relevant documents than others; or labels generated from the collection's own with a chosen overlap.
 
 Numbered anew, an intent of one query says nothing about that of another: such preferences can be remembered for the
 queries that were trained on, and not be learned for others. Generated preferences can.
@@ -11,35 +11,56 @@ The IID twin holds a document relevant that any preference holds relevant. It ha
 preference, so any ranker, also a random one, has a higher nDCG on it: as the thesis judges its twin, part of the gap
 between IID and non-IID is this and not a matter of learning. `judged = "preferences"` judges the twin's ranker by the
 labels that judge the others.
+
+Generated preferences differ along hidden directions in feature space. Each relevant document of a query is either
+shared by all preferences or belongs to one of them. With P preferences and a share κ of shared documents, a preference
+has κ + (1 − κ)/P of the relevant documents, and the share of them that another preference has too is
+κ / (κ + (1 − κ)/P). For this to be the chosen overlap o, κ = o / (o + P(1 − o)).
+
+To whom a document belongs is not left to chance. The directions lie in the space of the strongest principal components
+of the relevant documents (features within the query, standardised), without the direction in which relevant documents
+differ from their lists: so a direction says what kind of document is preferred and nothing about whether it is
+relevant, and preferences are about equally hard to learn. In that space, brought to unit variance, the directions are
+at right angles. The documents of a query are shared out evenly: the pairs of document and preference are taken from
+the best fitting to the worst, while the document is free and the preference has not had its part. `noise` is added to
+the fit, in units of its standard deviation. All sums are taken in a fixed order, so that the same seed gives the same
+labels on any machine.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
 
-from quorank.arrays import Int8s, Integers
+from quorank.arrays import Doubles, Floats, Int8s, Integers
+from quorank.compiled import kernel
 from quorank.data.intents import IntentCollection
-from quorank.data.partition.directions import directions, preference_labels
 from quorank.data.partition.shares import (
     Shares,
     Step,
     check_clients,
     check_counts,
-    repeated,
-    searches,
-    shuffled,
-    with_labels,
+    interactions_per_client,
+    normal_draws,
+    permutation,
+    uniform_draws,
 )
 from quorank.data.ranking import Collection, RankingData
-from quorank.errors import require
+from quorank.data.strings import concatenate_strings
+from quorank.errors import require, require_range
+
+SAMPLE = 4096
+"""Relevant documents that the principal components are taken from, evenly spaced over the collection."""
+SWEEPS = 50
+"""Of the subspace iteration. Any space near the strongest components does; it need not have converged."""
 
 
 @dataclass(frozen=True)
 class Preferences:
-    """One group per preference; the twin has the same groups, all with the same merged lists."""
+    """Type 1: one group of clients per preference; the twin has the same groups, all with the same merged lists."""
 
     kind: ClassVar[str] = "preferences"
 
@@ -53,20 +74,18 @@ class Preferences:
     quantity: tuple[int, ...] | None = None  # type 4 mixed in: interactions of clients, cycling
 
     def __post_init__(self) -> None:
-        require(
-            self.overlap is None or 0.0 <= self.overlap <= 1.0,
-            f"overlap must lie between 0 and 1, got {self.overlap}",
-        )
-        require(
-            2 <= self.preferences <= 1000, f"preferences must be between 2 and 1000, got {self.preferences}"
-        )
-        require(0.0 <= self.noise < 1e6, f"noise must be 0 or more, got {self.noise}")
+        if self.overlap is not None:
+            require_range("overlap", self.overlap, least=0.0, most=1.0)
+        require_range("preferences", self.preferences, least=2, most=1000)
+        require_range("noise", self.noise, least=0.0, below=1e6)
         check_counts("quantity", self.quantity)
 
     def split(self, collection: Collection, clients: int, interactions: int, seed: int) -> Shares:
+        """Give each client the candidate lists judged by its preference."""
         check_clients(clients, interactions)
         require(
             clients >= self.preferences,
+            "partition.too-few-clients",
             f"{self.preferences} preferences need a client each, got {clients} clients; take more clients or fewer "
             "preferences",
         )
@@ -76,25 +95,26 @@ class Preferences:
         nothing = np.zeros(clients, dtype=np.int64)
         by_union = self.iid and self.judged == "union"
         return Shares(
-            _union(collection.train, train) if self.iid else repeated(collection.train, train),
+            _union(collection.train, train) if self.iid else _repeated(collection.train, train),
             0 * each if self.iid else each * queries,
             np.full(self.preferences, queries, dtype=np.int64),
             np.arange(clients, dtype=np.int64) % self.preferences,
             nothing,
             (None,),
-            searches(clients, interactions, None if self.iid else self.quantity),
+            interactions_per_client(clients, interactions, None if self.iid else self.quantity),
             (_union(collection.test, test),)
             if by_union
-            else tuple(with_labels(collection.test, labels) for labels in test),
+            else tuple(_relabelled(collection.test, labels) for labels in test),
             0 * each if by_union else each,
         )
 
     def labels(self, collection: Collection, seed: int) -> tuple[Int8s, Int8s]:
-        """(preferences, rows) of the training and of the test split."""
+        """Return the labels (preferences, rows) of the training and of the test split."""
         if self.overlap is None and isinstance(collection, IntentCollection):
             known = len(collection.train_intents)
             require(
                 self.preferences <= known,
+                "partition.too-few-intents",
                 f"{collection.name} has {known} intents for each query, got preferences = {self.preferences}; "
                 "take fewer, or choose an overlap to generate them",
             )
@@ -106,9 +126,14 @@ class Preferences:
                     (collection.test, collection.test_intents),
                 )
             )
-            require(train.any(), f"{collection.name}: no training document is relevant to any of its intents")
+            require(
+                train.any(),
+                "partition.nothing-relevant",
+                "no training document is relevant to any of its intents",
+                collection.name,
+            )
             return train, test
-        weights = directions(collection.train, self.preferences, seed)
+        weights = preference_directions(collection.train, self.preferences, seed)
         train, test = (
             preference_labels(data, weights, self.overlap or 0.0, self.noise, seed)
             for data in (collection.train, collection.test)
@@ -117,15 +142,219 @@ class Preferences:
 
 
 def shuffle_intents(data: RankingData, intents: Int8s, seed: int) -> Int8s:
-    """The same judgements with the intents of each query in an order of its own (thesis §4.3.1)."""
+    """Return the judgements (intents, rows) with the intents of each query in an order of its own (thesis §4.3.1)."""
     out = np.empty_like(intents)
     for q, name in enumerate(data.query_ids):
         rows: slice = data.rows_of(q)
-        order: Integers = shuffled(seed, Step.INTENTS, len(intents), name)
+        order: Integers = permutation(seed, Step.INTENTS, len(intents), name)
         out[:, rows] = intents[order, rows]
     return out
 
 
 def _union(data: RankingData, labels: Int8s) -> RankingData:
     """A document is as relevant as to the preference to which it is most relevant."""
-    return with_labels(data, labels.max(axis=0))
+    return _relabelled(data, labels.max(axis=0))
+
+
+def _relabelled(data: RankingData, labels: Int8s) -> RankingData:
+    return replace(data, labels=np.ascontiguousarray(labels, dtype=np.int8))
+
+
+def _repeated(data: RankingData, labels: Int8s) -> RankingData:
+    """Return the same lists once for each row of `labels` (times, rows), judged by it."""
+    times = len(labels)
+    starts = np.arange(times, dtype=np.int64)[:, None] * data.n_rows
+    documents = data.document_ids
+    return RankingData(
+        np.tile(data.padded, (times, 1)),
+        np.ascontiguousarray(labels.reshape(-1), dtype=np.int8),
+        np.append((data.offsets[:-1] + starts).reshape(-1), np.int64(times * data.n_rows)),
+        data.n_features,
+        list(data.query_ids) * times,
+        None if documents is None else concatenate_strings([documents] * times),
+    )
+
+
+def shared_part(overlap: float, preferences: int) -> float:
+    """Return κ = o / (o + P(1 − o)), the share of relevant documents that all preferences have."""
+    return overlap / (overlap + preferences * (1.0 - overlap))
+
+
+@kernel
+def _list_mean(padded: Floats, start: int, stop: int, mean: Doubles) -> None:
+    mean[:] = 0.0
+    for row in range(start, stop):
+        for f in range(len(mean)):
+            mean[f] += padded[row, f]
+    for f in range(len(mean)):
+        mean[f] /= max(stop - start, 1)
+
+
+@kernel
+def _moments(
+    padded: Floats, labels: Int8s, offsets: Integers, every: int, shift: Doubles, covariance: Doubles
+) -> None:
+    """Mean and covariance of (relevant document − mean of its list), of every `every`-th relevant document."""
+    n = len(shift)
+    mean, away = np.empty(n), np.empty(n)
+    shift[:] = 0.0
+    covariance[:, :] = 0.0
+    seen, count = 0, 0
+    for q in range(len(offsets) - 1):
+        _list_mean(padded, offsets[q], offsets[q + 1], mean)
+        for row in range(offsets[q], offsets[q + 1]):
+            if labels[row] <= 0:
+                continue
+            seen += 1
+            if seen % every != 0:
+                continue
+            count += 1
+            for f in range(n):
+                away[f] = padded[row, f] - mean[f]
+                shift[f] += away[f]
+            for f in range(n):
+                for g in range(f + 1):
+                    covariance[f, g] += away[f] * away[g]
+    for f in range(n):
+        shift[f] /= max(count, 1)
+    for f in range(n):
+        for g in range(f + 1):
+            covariance[f, g] = covariance[f, g] / max(count, 1) - shift[f] * shift[g]
+            covariance[g, f] = covariance[f, g]
+
+
+@kernel
+def _make_orthonormal(vectors: Doubles) -> None:
+    """Gram-Schmidt, row by row; a row without a part of its own becomes 0."""
+    n = vectors.shape[1]
+    for i in range(len(vectors)):
+        before = 0.0
+        for f in range(n):
+            before += vectors[i, f] * vectors[i, f]
+        for _ in range(2):  # twice, because once leaves rounding errors
+            for j in range(i):
+                product = 0.0
+                for f in range(n):
+                    product += vectors[i, f] * vectors[j, f]
+                for f in range(n):
+                    vectors[i, f] -= product * vectors[j, f]
+        norm = 0.0
+        for f in range(n):
+            norm += vectors[i, f] * vectors[i, f]
+        own = norm > 1e-18 * before
+        for f in range(n):
+            vectors[i, f] = vectors[i, f] / math.sqrt(norm) if own else 0.0
+
+
+@kernel
+def _strongest(covariance: Doubles, vectors: Doubles, sweeps: int) -> Doubles:
+    """Turn rows 1… into the strongest components at right angles to row 0; their standard deviations."""
+    n = len(covariance)
+    product = np.empty(n)
+    deviation = np.zeros(len(vectors))
+    for sweep in range(sweeps + 1):
+        _make_orthonormal(vectors)
+        for i in range(1, len(vectors)):
+            total = 0.0
+            for f in range(n):
+                product[f] = 0.0
+                for g in range(n):
+                    product[f] += covariance[f, g] * vectors[i, g]
+                total += vectors[i, f] * product[f]
+            deviation[i] = math.sqrt(max(total, 0.0))
+            if sweep < sweeps:
+                for f in range(n):
+                    vectors[i, f] = product[f]
+    return deviation
+
+
+@kernel
+def _combine(turned: Doubles, components: Doubles, deviation: Doubles, scale: Doubles, out: Doubles) -> None:
+    """out = turned · (components / deviation) / scale, where 0 / 0 is 0."""
+    for p in range(len(out)):
+        for f in range(len(scale)):
+            out[p, f] = 0.0
+            for m in range(len(components)):
+                if deviation[m] > 1e-6 and scale[f] > 0.0:
+                    out[p, f] += turned[p, m] * components[m, f] / deviation[m] / scale[f]
+
+
+def preference_directions(data: RankingData, preferences: int, seed: int) -> Doubles:
+    """Return (preferences, features): what each preference favours, for features minus their mean over the list."""
+    n = data.n_features
+    relevant = int(np.count_nonzero(data.labels > 0))
+    require(
+        relevant,
+        "partition.nothing-relevant",
+        "preferences divide relevant documents, and the training data have none",
+    )
+    shift, covariance = np.empty(n), np.empty((n, n))
+    _moments(data.padded, data.labels, data.offsets, -(-relevant // SAMPLE), shift, covariance)
+    scale = np.sqrt(np.maximum(np.diag(covariance), 0.0))
+    inverse = np.divide(1.0, scale, out=np.zeros(n), where=scale > 0.0)
+    components = min(preferences, max(n - 1, 1))
+    vectors = np.empty((1 + components, n))
+    vectors[0] = shift * inverse
+    vectors[1:] = normal_draws(seed, Step.DIRECTIONS, components * n).reshape(components, n)
+    deviation = _strongest(covariance * inverse[:, None] * inverse[None, :], vectors, SWEEPS)
+    turned = normal_draws(seed, Step.DIRECTIONS, preferences * components, "turn")
+    turned = np.ascontiguousarray(turned.reshape(preferences, components))
+    _make_orthonormal(turned[: min(preferences, components)])
+    out = np.empty((preferences, n))
+    _combine(turned, vectors[1:], deviation[1:], scale, out)
+    return out
+
+
+@kernel
+def _fit(padded: Floats, rows: Integers, mean: Doubles, weights: Doubles, fit: Doubles) -> None:
+    """Add to the noise in `fit` (documents, preferences) what the directions say."""
+    for i in range(len(rows)):
+        for p in range(len(weights)):
+            for f in range(len(mean)):
+                fit[i, p] += weights[p, f] * (padded[rows[i], f] - mean[f])
+
+
+@kernel
+def _share_out(best_first: Integers, preferences: int, owner: Integers) -> None:
+    """Take pairs (document · preferences + preference) in order while the parts stay even: they differ by one at most."""
+    had = np.zeros(preferences, dtype=np.int64)
+    part, more = len(owner) // preferences, len(owner) % preferences
+    owner[:] = -1
+    for pair in best_first:
+        i, p = pair // preferences, pair % preferences
+        if owner[i] >= 0 or had[p] > part or (had[p] == part and more == 0):
+            continue
+        if had[p] == part:
+            more -= 1
+        had[p] += 1
+        owner[i] = p
+
+
+def share_out(fit: Doubles) -> Integers:
+    """Return (documents,) the preference that each document belongs to, for its fit to each (documents, preferences)."""
+    owner = np.empty(len(fit), dtype=np.int64)
+    _share_out(np.argsort(-fit.reshape(-1), kind="stable"), fit.shape[1], owner)
+    return owner
+
+
+def preference_labels(data: RankingData, weights: Doubles, overlap: float, noise: float, seed: int) -> Int8s:
+    """Return (preferences, rows): a document's own label for the preferences that it is relevant to, else 0."""
+    preferences = len(weights)
+    labels = np.zeros((preferences, data.n_rows), dtype=np.int8)
+    part = shared_part(overlap, preferences)
+    mean = np.empty(data.n_features)
+    for q, name in enumerate(data.query_ids):
+        start, stop = int(data.offsets[q]), int(data.offsets[q + 1])
+        relevant = start + np.flatnonzero(data.labels[start:stop] > 0)
+        if not len(relevant):
+            continue
+        drawn = uniform_draws(seed, Step.SHARED, 1 + len(relevant), name)
+        count = int(part * len(relevant) + drawn[0])  # rounded at random, so that its mean is right
+        order = np.argsort(drawn[1:], kind="stable")
+        rows = relevant[np.sort(order[count:])]
+        fit = noise * normal_draws(seed, Step.NOISE, len(rows) * preferences, name).reshape(-1, preferences)
+        _list_mean(data.padded, start, stop, mean)
+        _fit(data.padded, rows, mean, weights, fit)
+        labels[:, relevant[order[:count]]] = data.labels[relevant[order[:count]]]
+        labels[share_out(fit), rows] = data.labels[rows]
+    return labels

@@ -1,20 +1,19 @@
-"""What a partition makes of a collection: which queries, labels, users and how much searching each client has."""
+"""Shares of a federation's clients: the queries, labels, users and number of interactions that each client has."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 from zlib import crc32
 
 import numpy as np
 
-from quorank.arrays import Doubles, Int8s, Integers
+from quorank.arrays import Doubles, Integers
 from quorank.data.ranking import Collection, RankingData
-from quorank.data.strings import concatenate
 from quorank.draws import Purpose, normals, uniforms
-from quorank.errors import require
+from quorank.errors import require, require_range
 
 ClickSpec = Mapping[str, Any]
 """A click model as a table of an experiment file; the room of users reads it."""
@@ -25,7 +24,7 @@ ANY_CLICK_MODEL = -1
 
 @dataclass(frozen=True, eq=False)
 class Shares:
-    """The training data of a federation's clients. Clients of one group draw their queries from the same lists."""
+    """Training data of a federation's clients. Clients of one group draw their queries from the same lists."""
 
     data: RankingData  # the lists of all groups, one group behind the other
     first_query: Integers  # (groups,) a group has the queries first_query .. first_query + query_count
@@ -38,71 +37,52 @@ class Shares:
     test_of_group: Integers  # (groups,) the test split that judges a group's clients
 
     def __post_init__(self) -> None:
-        require(len(self.group) >= 1, "there must be at least one client")
+        require(len(self.group) >= 1, "partition.too-few-clients", "there must be at least one client")
         empty = np.flatnonzero(self.query_count[self.group] < 1)
         require(
             not len(empty),
+            "partition.client-without-queries",
             f"client {empty[0] if len(empty) else ''} is left without a single query; take fewer clients or more data",
         )
 
-    @property
-    def clients(self) -> int:
-        return len(self.group)
 
-
-def shared(
+def equal_shares(
     collection: Collection, clients: int, interactions: int, counts: tuple[int, ...] | None = None
 ) -> Shares:
-    """All clients search all training data with the experiment's own users; `counts` are as in `searches`."""
+    """Give all clients all training data and the experiment's own users; `counts` as in `interactions_per_client`."""
     check_clients(clients, interactions)
     nobody = np.zeros(clients, dtype=np.int64)
     one = np.zeros(1, dtype=np.int64)
     queries = np.array([collection.train.n_queries], dtype=np.int64)
-    searched = searches(clients, interactions, counts)
+    searched = interactions_per_client(clients, interactions, counts)
     return Shares(collection.train, one, queries, nobody, nobody, (None,), searched, (collection.test,), one)
 
 
 def check_clients(clients: int, interactions: int) -> None:
-    require(clients >= 1, f"there must be at least one client, got {clients}")
-    require(interactions >= 1, f"interactions must be at least 1, got {interactions}")
+    """Refuse a federation without clients or interactions."""
+    require(clients >= 1, "partition.too-few-clients", f"there must be at least one client, got {clients}")
+    require_range("interactions", interactions, least=1)
 
 
-def searches(clients: int, interactions: int, counts: tuple[int, ...] | None) -> Integers:
-    """Interactions of each client in a round: all alike, or type 4 (thesis §4.5.2), cycling through `counts`."""
+def interactions_per_client(clients: int, interactions: int, counts: tuple[int, ...] | None) -> Integers:
+    """Return (clients,) interactions in a round: all alike, or type 4 (thesis §4.5.2), cycling through `counts`."""
     if counts is None:
         return np.full(clients, interactions, dtype=np.int64)
     return np.resize(np.array(counts, dtype=np.int64), clients)
 
 
 def check_counts(name: str, counts: tuple[int, ...] | None) -> None:
+    """Refuse a list of interactions that is empty or has a number below 1."""
     require(
         counts is None or (len(counts) >= 1 and all(1 <= count < 2**31 for count in counts)),
-        f"{name} must list the interactions of clients, each at least 1, got {list(counts or ())}",
-    )
-
-
-def with_labels(data: RankingData, labels: Int8s) -> RankingData:
-    """The same lists judged otherwise."""
-    return replace(data, labels=np.ascontiguousarray(labels, dtype=np.int8))
-
-
-def repeated(data: RankingData, labels: Int8s) -> RankingData:
-    """The same lists once for each row of `labels` (times, rows), judged by it."""
-    times = len(labels)
-    starts = np.arange(times, dtype=np.int64)[:, None] * data.n_rows
-    documents = data.document_ids
-    return RankingData(
-        np.tile(data.padded, (times, 1)),
-        np.ascontiguousarray(labels.reshape(-1), dtype=np.int8),
-        np.append((data.offsets[:-1] + starts).reshape(-1), np.int64(times * data.n_rows)),
-        data.n_features,
-        list(data.query_ids) * times,
-        None if documents is None else concatenate([documents] * times),
+        "value.out-of-range",
+        f"must list the interactions of clients, each at least 1, got {list(counts or ())}",
+        name,
     )
 
 
 class Step(IntEnum):
-    """What a draw of a partition is for; the last word of its address."""
+    """Purpose of a draw within a partition: the last word of its address."""
 
     ASSIGNMENT = 1  # which client has which labels
     DEALING = 2  # which of a label's owners gets a document
@@ -113,15 +93,16 @@ class Step(IntEnum):
     COMMON = 7  # which queries all clients hold
 
 
-def draws(seed: int, step: Step, count: int, query: str = "") -> Doubles:
-    """Uniform draws for a step and a query: the same in whichever split, at whichever place the query stands."""
+def uniform_draws(seed: int, step: Step, count: int, query: str = "") -> Doubles:
+    """Draw uniforms for a step and a query: the same in whichever split, at whichever place the query stands."""
     return uniforms(seed, Purpose.PARTITION, count, client=crc32(query.encode()), interaction=int(step))
 
 
 def normal_draws(seed: int, step: Step, count: int, query: str = "") -> Doubles:
+    """Draw standard normals, addressed as in `uniform_draws`."""
     return normals(seed, Purpose.PARTITION, count, client=crc32(query.encode()), interaction=int(step))
 
 
-def shuffled(seed: int, step: Step, count: int, query: str = "") -> Integers:
-    """A permutation of 0 .. count − 1, all alike."""
-    return np.argsort(draws(seed, step, count, query), kind="stable").astype(np.int64)
+def permutation(seed: int, step: Step, count: int, query: str = "") -> Integers:
+    """Draw a permutation of 0 .. count − 1, all with the same probability."""
+    return np.argsort(uniform_draws(seed, step, count, query), kind="stable").astype(np.int64)

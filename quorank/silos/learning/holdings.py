@@ -17,7 +17,7 @@ import numpy as np
 from quorank.draws import Purpose, uniforms
 from quorank.errors import require
 from quorank.silos.generated import Generator, Terms
-from quorank.text import Collection, Index, IndexedDocuments, Tokeniser, read_collection
+from quorank.text import Index, IndexedDocuments, TextCollection, Tokeniser, read_collection
 
 Grades = Mapping[int, int]
 """Row of a document → grade; a document that is missing is not judged, or not relevant."""
@@ -104,13 +104,13 @@ def read_holdings(
 
 
 @lru_cache(maxsize=8)
-def _read(path: str) -> Collection:
+def _read(path: str) -> TextCollection:
     """A collection, read once however often it is dealt out."""
     return read_collection(path).without_empty()
 
 
 def divided(
-    collection: Collection, parties: int, seed: int = 1, tokeniser: Tokeniser | None = None
+    collection: TextCollection, parties: int, seed: int = 1, tokeniser: Tokeniser | None = None
 ) -> tuple[Holding, ...]:
     """One collection dealt out: documents and queries each go to a party by an addressed shuffle."""
     require(parties >= 1, f"there must be at least one party, got {parties}")
@@ -126,7 +126,7 @@ def divided(
 
 def holding(
     name: str,
-    collection: Collection,
+    collection: TextCollection,
     documents: Sequence[int],
     queries: Sequence[int],
     tokeniser: Tokeniser | None = None,

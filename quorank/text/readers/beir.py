@@ -1,4 +1,4 @@
-"""BEIR collections (Thakur et al. 2021): corpus.jsonl, queries.jsonl, qrels/*.tsv, in a folder or a zip file.
+"""Reader of BEIR collections (Thakur et al. 2021): corpus.jsonl, queries.jsonl, qrels/*.tsv, in a folder or a zip file.
 
 A line of corpus.jsonl is `{"_id": …, "title": …, "text": …}`; `id` may stand for `_id`, and `body` or `contents` for
 `text`. The judgements of all splits are put together. Where files `*.qrel` or `*.qrel.gz` in TREC's form lie in the
@@ -15,52 +15,47 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from quorank.errors import BadInput, require
-from quorank.text.collection import Collection, Document, Query, empty_note, refuse_twice
-from quorank.text.readers.plain import decode, read_bytes
-from quorank.text.readers.qrels import Judgements, gather, merge, parse_judgements
+from quorank.text.collection import Document, Query, TextCollection, refuse_twice
+from quorank.text.readers.decoding import bad_line, decode, read_bytes
+from quorank.text.readers.qrels import judgements_of, parse_judgements
 
 CORPUS, QUERIES = "corpus.jsonl", "queries.jsonl"
 _TEXT, _ID = ("text", "body", "contents"), ("_id", "id")
 Files = dict[str, Callable[[], bytes]]
 
 
-def read_jsonl(path: Path, name: str | None = None) -> Collection:
-    """Documents alone, from one file of JSON lines, plain or gzipped."""
-    documents = _documents(str(path), read_bytes(path))
-    return Collection(name or path.name.split(".")[0], documents, notes=empty_note(documents))
+def read_jsonl(path: Path) -> TextCollection:
+    """Read documents alone, from one file of JSON lines, plain or gzipped."""
+    return TextCollection(path.name.split(".")[0], _documents(f"{path}", read_bytes(path)))
 
 
-def read_beir(path: Path, name: str | None = None) -> Collection:
-    """A folder or a zip file with a corpus; a folder may also hold the zip file, with graded judgements beside it."""
+def read_beir(path: Path, name: str | None = None) -> TextCollection:
+    """Read a folder or a zip file with a corpus; a folder may hold the zip file, with graded judgements beside it."""
     archive = path if path.is_file() else zip_in(path)
     files = _zipped(archive) if archive else _folder(path)
     graded = sorted(path.glob("*.qrel")) + sorted(path.glob("*.qrel.gz")) if path.is_dir() else []
     where = f"{archive or path}/"
     documents = _documents(where + CORPUS, files[CORPUS]())
     queries = _queries(where + QUERIES, files[QUERIES]()) if QUERIES in files else ()
-    tables: list[tuple[str, Callable[[], bytes]]] = [
-        (where + member, content) for member, content in sorted(files.items()) if member.startswith("qrels/")
-    ]
     if graded:
-        tables = [(str(file), lambda file=file: read_bytes(file)) for file in graded]  # type: ignore[misc]
-    asked, known = {query.id for query in queries}, {document.id for document in documents}
-    judgements: Judgements = {}
-    notes = empty_note(documents)
-    for table, content in tables:
-        found, strange = gather(parse_judgements(decode(content()), table), asked, known, table)
-        merge(judgements, found)
-        notes += strange
-    return Collection(name or path.name.removesuffix(".zip"), documents, queries, judgements, notes)
+        tables = [(f"{file}", read_bytes(file)) for file in graded]
+    else:
+        members = sorted(member for member in files if member.startswith("qrels/"))
+        tables = [(where + member, files[member]()) for member in members]
+    found = [one for table, content in tables for one in parse_judgements(decode(content), table)]
+    judgements = judgements_of(found, queries, documents)
+    return TextCollection(name or path.name.removesuffix(".zip"), documents, queries, judgements)
 
 
 def zip_in(folder: Path) -> Path | None:
-    """The zip file of a folder that holds a corpus, if there is one and no unpacked corpus."""
+    """Return the zip file of a folder that holds a corpus, if there is one and no unpacked corpus."""
     if (folder / CORPUS).is_file() or (folder / f"{CORPUS}.gz").is_file():
         return None
     return next((file for file in sorted(folder.glob("*.zip")) if is_beir_zip(file)), None)
 
 
 def is_beir_zip(path: Path) -> bool:
+    """Return whether a file is a zip file with a corpus."""
     if not zipfile.is_zipfile(path):
         return False
     with zipfile.ZipFile(path) as packed:
@@ -70,10 +65,7 @@ def is_beir_zip(path: Path) -> bool:
 def _zipped(archive: Path) -> Files:
     with zipfile.ZipFile(archive) as packed:
         members = packed.namelist()
-    corpus = next((m for m in members if PurePosixPath(m).name == CORPUS), None)
-    if corpus is None:
-        raise BadInput(f"{archive}: holds no {CORPUS}; expected a collection in BEIR's layout")
-    root = corpus.removesuffix(CORPUS)
+    root = next(m for m in members if PurePosixPath(m).name == CORPUS).removesuffix(CORPUS)
 
     def reader(member: str) -> Callable[[], bytes]:
         def read() -> bytes:
@@ -81,7 +73,8 @@ def _zipped(archive: Path) -> Files:
                 with zipfile.ZipFile(archive) as packed:
                     return packed.read(member)
             except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-                raise BadInput(f"{archive}: {member} is damaged ({error}); fetch it again") from None
+                sentence = f"{member} is damaged ({error}); fetch it again"
+                raise BadInput("file.damaged", sentence, f"{archive}") from None
 
         return read
 
@@ -95,7 +88,6 @@ def _folder(folder: Path) -> Files:
 
     files = {CORPUS, f"{CORPUS}.gz", QUERIES, f"{QUERIES}.gz"}
     found = {name.removesuffix(".gz"): reader(folder / name) for name in files if (folder / name).is_file()}
-    require(CORPUS in found, f"{folder}: holds no {CORPUS}; expected a collection in BEIR's layout")
     for table in sorted(folder.glob("qrels/*.tsv*")):
         found[f"qrels/{table.name}"] = reader(table)
     return found
@@ -107,13 +99,12 @@ def _documents(where: str, content: bytes) -> tuple[Document, ...]:
         id_, text = _first(record, _ID), _first(record, _TEXT)
         title = record.get("title") or ""
         if id_ is None or text is None or not isinstance(title, str):
-            raise BadInput(
-                f'{where}, line {number}: expected {{"_id": …, "title": …, "text": …}} with texts, '
-                f"got the keys {', '.join(record) or 'none'}"
-            )
+            keys = f"got the keys {', '.join(record) or 'none'}"
+            expected = 'expected {"_id": …, "title": …, "text": …} with texts'
+            raise bad_line(where, number, "beir.malformed", f"{expected}, {keys}")
         found.append(Document(id_, title, text))
         lines.append(number)
-    require(found, f"{where}: holds no document; expected a JSON object a line")
+    require(found, "beir.empty", "holds no document; expected a JSON object a line", where)
     refuse_twice(where, "document", (document.id for document in found), lines)
     return tuple(found)
 
@@ -123,7 +114,7 @@ def _queries(where: str, content: bytes) -> tuple[Query, ...]:
     for number, record in _lines(where, content):
         id_, text = _first(record, _ID), _first(record, _TEXT)
         if id_ is None or text is None:
-            raise BadInput(f'{where}, line {number}: expected {{"_id": …, "text": …}} with texts')
+            raise bad_line(where, number, "beir.malformed", 'expected {"_id": …, "text": …} with texts')
         found.append(Query(id_, text))
         lines.append(number)
     refuse_twice(where, "query", (query.id for query in found), lines)
@@ -131,7 +122,7 @@ def _queries(where: str, content: bytes) -> tuple[Query, ...]:
 
 
 def _first(record: dict[str, Any], keys: tuple[str, ...]) -> str | None:
-    """The first of the keys that is there, as text; whole numbers may stand for an id."""
+    """Return the value of the first of the keys that is there, as text; whole numbers may stand for an id."""
     value = next((record[key] for key in keys if record.get(key) is not None), None)
     if keys is _ID and isinstance(value, int) and not isinstance(value, bool):
         return str(value)
@@ -144,7 +135,9 @@ def _lines(where: str, content: bytes) -> Iterator[tuple[int, dict[str, Any]]]:
             try:
                 record = json.loads(decode(line))
             except (ValueError, RecursionError) as error:
-                raise BadInput(f"{where}, line {number}: expected a JSON object ({error})") from None
+                sentence = f"expected a JSON object ({error})"
+                raise bad_line(where, number, "beir.malformed", sentence) from None
             if not isinstance(record, dict):
-                raise BadInput(f"{where}, line {number}: expected a JSON object, got {line[:40]!r}")
+                sentence = f"expected a JSON object, got {line[:40]!r}"
+                raise bad_line(where, number, "beir.malformed", sentence)
             yield number, record

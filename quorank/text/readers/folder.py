@@ -1,4 +1,4 @@
-"""A folder of text files, also in its subfolders: the file's name is the id, its first line the title.
+"""Reader of a folder of text files, also in its subfolders: the file's name is the id, its first line the title.
 
 Files `.txt` and `.md` count; where a folder has none of them, files without an extension do. The body is the whole
 text, because a first line need not be a title. In Markdown the signs of a heading are not part of the title.
@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from quorank.errors import BadInput, require
-from quorank.text.collection import Collection, Document, empty_note
-from quorank.text.readers.plain import decode, read_bytes
+from quorank.errors import BadInput
+from quorank.text.collection import Document, TextCollection
+from quorank.text.readers.decoding import decode, read_bytes
 
 SUFFIXES = (".txt", ".md")
 _HEAD = 8192
 
 
 def text_files(folder: Path) -> list[Path]:
-    """The files that `read_folder` reads, in the order of their names; hidden ones do not count."""
+    """Return the files that `read_folder` reads, in the order of their names; hidden ones do not count."""
     files = sorted(
         file
         for file in folder.rglob("*")
@@ -27,18 +27,19 @@ def text_files(folder: Path) -> list[Path]:
     return named or [file for file in files if not file.suffix or file.suffix[1:].isdigit()]
 
 
-def read_folder(folder: Path, name: str | None = None) -> Collection:
-    """A document a file; a file without text is kept as an empty document and named in the notes."""
-    files = text_files(folder)
-    require(files, f"{folder}: holds no text file; expected files that end in {' or '.join(SUFFIXES)}")
-    documents = tuple(_document(folder, file) for file in files)
-    return Collection(name or folder.name, documents, notes=empty_note(documents))
+def read_folder(folder: Path, name: str) -> TextCollection:
+    """Read a document a file; a file without text is kept as an empty document."""
+    return TextCollection(name, tuple(_document(folder, file) for file in text_files(folder)))
 
 
 def _document(folder: Path, file: Path) -> Document:
     content = read_bytes(file)
     if b"\0" in content[:_HEAD]:
-        raise BadInput(f"{file}: this is not text; expected a file of text, or move it out of {folder}")
+        raise BadInput(
+            "text.not-text",
+            f"this is not text; expected a file of text, or move it out of {folder}",
+            f"{file}",
+        )
     body = decode(content).strip()
     title = body.split("\n", 1)[0].strip()
     if file.suffix.lower() == ".md":

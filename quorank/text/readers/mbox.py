@@ -1,4 +1,4 @@
-"""A mailbox in the mbox format: a message is a document, its subject the title, its text parts the body.
+"""Reader of a mailbox in the mbox format: a message is a document, its subject the title, its text parts the body.
 
 The id is the Message-ID, or the message's place in the file where it has none. A message that lies in the mailbox
 twice is read once. Attachments are left out; of a message in plain text and in HTML the plain text is taken. A wrong or
@@ -15,46 +15,37 @@ from email.message import Message
 from html.parser import HTMLParser
 from pathlib import Path
 
-from quorank.errors import require
-from quorank.text.collection import Collection, Document, empty_note
-from quorank.text.readers.plain import decode, is_gzipped, read_bytes
+from quorank.text.collection import Document, TextCollection
+from quorank.text.readers.decoding import bad_line, decode, is_gzipped, read_bytes
 
 MARK = b"From "
 
 
-def read_mbox(path: Path, name: str | None = None) -> Collection:
-    """The messages of a mailbox, plain or gzipped."""
-    require(
-        path.is_file() and read_bytes(path, len(MARK)) == MARK,
-        f"{path}, line 1: expected `From …`, as in mbox",
-    )
+def read_mbox(path: Path) -> TextCollection:
+    """Read the messages of a mailbox, plain or gzipped."""
+    if read_bytes(path, len(MARK)) != MARK:
+        raise bad_line(path, 1, "mbox.malformed", "expected `From …`, as in mbox")
     if is_gzipped(path):
         with tempfile.TemporaryDirectory() as folder:
             unpacked = Path(folder) / "mbox"
             unpacked.write_bytes(read_bytes(path))
-            documents, copies = _messages(unpacked)
+            documents = _messages(unpacked)
     else:
-        documents, copies = _messages(path)
-    notes = empty_note(documents)
-    if copies:
-        notes += (f"{path}: {copies} messages lie there more than once and were read once",)
-    return Collection(name or path.name.split(".")[0], documents, notes=notes)
+        documents = _messages(path)
+    return TextCollection(path.name.split(".")[0], documents)
 
 
-def _messages(path: Path) -> tuple[tuple[Document, ...], int]:
+def _messages(path: Path) -> tuple[Document, ...]:
     found: dict[str, Document] = {}
-    copies = 0
     box = mailbox.mbox(path, create=False)
     try:
         for place, message in enumerate(box, 1):
             id_ = _header(message, "Message-ID").strip("<> \t") or f"message-{place}"
-            if id_ in found:
-                copies += 1
-            else:
+            if id_ not in found:
                 found[id_] = Document(id_, _header(message, "Subject"), _body(message))
     finally:
         box.close()
-    return tuple(found.values()), copies
+    return tuple(found.values())
 
 
 def _header(message: Message, name: str) -> str:
@@ -97,7 +88,7 @@ def _text(part: Message) -> str:
 
 
 class _Text(HTMLParser):
-    """The text of a page without scripts and styles."""
+    """Parser that gathers the text of a page without scripts and styles."""
 
     def __init__(self) -> None:
         super().__init__()

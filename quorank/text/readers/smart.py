@@ -1,7 +1,7 @@
-"""SMART collections (Cranfield, CISI, MED): records that begin with `.I number` and hold fields `.T .A .B .W .X`.
+"""Reader of SMART collections (Cranfield, CISI, MED): records that begin with `.I number` and hold fields `.T .A .B .W .X`.
 
 Title and body are the fields .T and .W; in Cranfield the body repeats the title. A collection without .T, as MED, has
-its titles at the beginning of the body (see `plain.leading_title`). A query is its .T and .W. Numbers lose leading
+its titles at the beginning of the body (see `decoding.leading_title`). A query is its .T and .W. Numbers lose leading
 zeros. A field that stands twice in a record is joined.
 
 Cranfield's judgements need care. Their codes run from 1, a complete answer, to 4, of minimum interest, and 5 would be
@@ -16,13 +16,13 @@ taken to count.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
 
-from quorank.errors import BadInput, require
-from quorank.text.collection import Collection, Document, Query, empty_note, refuse_twice
-from quorank.text.readers.plain import leading_title, line_of, read_text
-from quorank.text.readers.qrels import gather, parse_judgements
+from quorank.errors import require
+from quorank.text.collection import Document, Query, TextCollection, refuse_twice
+from quorank.text.readers.decoding import bad_line, leading_title, read_text
+from quorank.text.readers.qrels import Judgements, judgements_of, parse_judgements
 
 MARK = b".I "
 _RECORD = re.compile(r"^\.I[ \t]+(\S+)[ \t]*$", re.MULTILINE)
@@ -31,14 +31,14 @@ _CRANFIELD_WORST = 5
 
 
 def cranfield_grade(code: int) -> int:
-    """1, 2, 3, 4, 5 → 4, 3, 2, 1, 0, and -1 → 0."""
+    """Turn Cranfield's codes into grades: 1, 2, 3, 4, 5 → 4, 3, 2, 1, 0, and -1 → 0."""
     return _CRANFIELD_WORST - code if 1 <= code <= _CRANFIELD_WORST else 0
 
 
 def read_smart(
     documents: Path, queries: Path | None = None, judgements: Path | None = None, name: str | None = None
-) -> Collection:
-    """A collection from its three files, of which the last two may be missing."""
+) -> TextCollection:
+    """Read a collection from its three files, of which the last two may be missing."""
     records = _records(documents)
     titled = any("T" in fields for _, fields in records)
     texts = tuple(
@@ -50,23 +50,22 @@ def read_smart(
         for id_, fields in records
     )
     asked = _queries(queries) if queries else ()
-    notes = empty_note(texts)
-    if not (queries and judgements):
-        return Collection(name or documents.stem, texts, asked, {}, notes)
-    where = str(judgements)
-    is_cranfield = judgements.name.lower().startswith("cran")
-    found = parse_judgements(read_text(judgements), where, cranfield_grade if is_cranfield else None)
-    if not {judgement.query for judgement in found} <= {query.id for query in asked}:
-        asked = tuple(Query(str(place), query.text) for place, query in enumerate(asked, 1))
-    graded, strange = gather(found, {q.id for q in asked}, {d.id for d in texts}, where)
-    return Collection(name or documents.stem, texts, asked, graded, notes + strange)
+    graded: Judgements = {}
+    if queries and judgements:
+        is_cranfield = judgements.name.lower().startswith("cran")
+        grade_of = cranfield_grade if is_cranfield else None
+        found = parse_judgements(read_text(judgements), f"{judgements}", grade_of)
+        if not {judgement.query for judgement in found} <= {query.id for query in asked}:
+            asked = tuple(Query(str(place), query.text) for place, query in enumerate(asked, 1))
+        graded = judgements_of(found, asked, texts)
+    return TextCollection(name or documents.stem, texts, asked, graded)
 
 
 def _queries(path: Path) -> tuple[Query, ...]:
     found = []
     for id_, fields in _records(path):
         text = " ".join(f"{fields.get('T', '')} {fields.get('W', '')}".split())
-        require(text, f"{path}: query {id_} holds no text; expected a field .W")
+        require(text, "smart.empty-query", f"query {id_} holds no text; expected a field .W", f"{path}")
         found.append(Query(id_, text))
     return tuple(found)
 
@@ -75,25 +74,19 @@ def _records(path: Path) -> list[tuple[str, dict[str, str]]]:
     text = read_text(path)
     starts = list(_RECORD.finditer(text))
     if not starts or text[: starts[0].start()].strip():
-        raise BadInput(f"{path}, line 1: expected a record that begins with `.I number`")
-    found = []
-    for at, start in enumerate(starts):
-        end = starts[at + 1].start() if at + 1 < len(starts) else len(text)
+        raise bad_line(path, 1, "smart.malformed", "expected a record that begins with `.I number`")
+    found, lines, line, place = [], [], 1, 0
+    for start, following in zip_longest(starts, starts[1:]):
+        line += text.count("\n", place, start.start())
+        place = start.start()
+        lines.append(line)
+        end = following.start() if following else len(text)
         pieces = _FIELD.split(text[start.end() : end])
         if pieces[0].strip():
-            raise BadInput(f"{path}, line {line_of(text, start.end()) + 1}: expected a field like .T or .W")
+            raise bad_line(path, line + 1, "smart.malformed", "expected a field like .T or .W")
         fields: dict[str, str] = {}
         for letter, content in zip(pieces[1::2], pieces[2::2], strict=True):
             fields[letter] = f"{fields[letter]}\n{content}" if letter in fields else content.strip("\n")
         found.append((start[1].lstrip("0") or "0", fields))
-    refuse_twice(str(path), "record", (id_ for id_, _ in found), _lines(text, starts))
+    refuse_twice(str(path), "record", (id_ for id_, _ in found), lines)
     return found
-
-
-def _lines(text: str, starts: list[re.Match[str]]) -> Iterator[int]:
-    """The line of each record, counted as they are asked for."""
-    line, place = 1, 0
-    for start in starts:
-        line += text.count("\n", place, start.start())
-        place = start.start()
-        yield line

@@ -1,0 +1,110 @@
+"""Layouts of a folder of LETOR files: which files make up the splits of a fold.
+
+Four layouts are known: train.txt, vali.txt and test.txt; five parts S1.txt to S5.txt or fold1.txt to fold5.txt that
+take turns; folders Fold1 to Fold5 with train, vali and test each; and Yahoo's set1.train.txt, set2.train.txt and so on.
+Each file may be gzipped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from quorank.errors import BadInput, require, require_range
+
+FOLDS = 5
+SPLITS = {"train": ("train",), "validation": ("vali", "valid", "validation"), "test": ("test",)}
+ENDINGS = (".txt", ".txt.gz")
+_FOLD = re.compile(r"fold\d+")
+
+
+SplitFiles = dict[str, tuple[Path, ...]]
+"""Files of each split; several are read one behind the other, and validation may have none."""
+
+
+def has_layout(folder: Path) -> bool:
+    """Return whether a folder is laid out like a collection, complete or not."""
+    entries = _entries(folder)
+    parts = [f"{part}{i}" for part in ("s", "fold") for i in range(1, FOLDS + 1)]
+    return (
+        count_folds(folder) < FOLDS
+        or _first(entries, parts) is not None
+        or any(_FOLD.fullmatch(name) and entry.is_dir() for name, entry in entries.items())
+    )
+
+
+def count_folds(folder: Path) -> int:
+    """Return how many folds a folder has by its layout; whether their files are all there is for `find_files`."""
+    entries = _entries(folder)
+    if _first(entries, SPLITS["train"]):
+        return 1
+    if any(_first(entries, (f"set{i}.train",)) for i in (1, 2)):
+        return 2
+    return FOLDS
+
+
+def find_files(folder: Path, fold: int) -> SplitFiles:
+    """Return the files of a fold, whichever of the known layouts the folder has; BadInput says what is missing."""
+    entries = _entries(folder)
+    folds = count_folds(folder)
+    if folds < FOLDS:
+        has = "one fold" if folds == 1 else f"{folds} folds"
+        require(1 <= fold <= folds, "fold.missing", f"has {has}, got fold = {fold}", f"{folder}")
+        return _split_files(folder, entries, "" if folds == 1 else f"set{fold}.")
+    require_range("fold", fold, least=1, most=FOLDS)
+    for part in ("s", "fold"):
+        found = [_first(entries, (f"{part}{i}",)) for i in range(1, FOLDS + 1)]
+        if any(found):
+            return _part_files(folder, part, found, fold)
+    present = sorted(int(name[4:]) for name in entries if _FOLD.fullmatch(name))
+    if present:
+        chosen = entries.get(f"fold{fold}")
+        if chosen is None:
+            listed = ", ".join(f"Fold{i}" for i in present)
+            raise BadInput("fold.missing", f"has no Fold{fold}; it has {listed}", f"{folder}")
+        return _split_files(chosen, _entries(chosen))
+    raise BadInput(
+        "folder.no-collection",
+        "holds no collection: expected train.txt and test.txt (or .txt.gz), folders Fold1 to Fold5, or parts "
+        f"S1.txt to S5.txt, found {_listing(entries)}",
+        f"{folder}",
+    )
+
+
+def _entries(folder: Path) -> dict[str, Path]:
+    try:
+        return {entry.name.lower(): entry for entry in sorted(folder.iterdir())}
+    except OSError as error:
+        sentence = f"cannot be read as a folder: {error.strerror}"
+        raise BadInput("file.unreadable", sentence, f"{folder}") from None
+
+
+def _listing(entries: dict[str, Path]) -> str:
+    names = sorted(entry.name for entry in entries.values() if entry.name != ".quorank")
+    return ", ".join(names[:8]) + (", …" if len(names) > 8 else "") if names else "nothing"
+
+
+def _first(entries: dict[str, Path], stems: Sequence[str]) -> Path | None:
+    names = (stem + ending for stem in stems for ending in ENDINGS)
+    return next((entries[name] for name in names if name in entries), None)
+
+
+def _split_files(folder: Path, entries: dict[str, Path], prefix: str = "") -> SplitFiles:
+    found = {split: _first(entries, [prefix + stem for stem in stems]) for split, stems in SPLITS.items()}
+    for split in ("train", "test"):
+        name = prefix + split
+        sentence = f"has no {name}.txt or {name}.txt.gz; it holds {_listing(entries)}"
+        require(found[split], "file.missing", sentence, f"{folder}")
+    return {split: (path,) if path else () for split, path in found.items()}
+
+
+def _part_files(folder: Path, part: str, found: Sequence[Path | None], fold: int) -> SplitFiles:
+    """Fold i trains on parts i, i+1, i+2, validates on i+3 and tests on i+4, counted round (LETOR 4.0)."""
+    name = "S" if part == "s" else part
+    for i, path in enumerate(found, 1):
+        sentence = f"has no {name}{i}.txt or {name}{i}.txt.gz; five parts {name}1 to {name}5 are needed"
+        require(path, "file.missing", sentence, f"{folder}")
+    parts = [path for path in found if path]
+    turned = [parts[(fold - 1 + k) % FOLDS] for k in range(FOLDS)]
+    return {"train": tuple(turned[:3]), "validation": (turned[3],), "test": (turned[4],)}
