@@ -9,7 +9,7 @@ import numpy as np
 
 from quorank.arrays import Doubles, Integers
 from quorank.data import Collection
-from quorank.data.partition import Even, Shares
+from quorank.data.partition import Shares
 from quorank.experiments.experiment import Experiment
 from quorank.federation import Federation, State
 from quorank.learning import Simulation
@@ -30,7 +30,7 @@ class Scene:
     def shares(self) -> Shares | None:
         """How the partition divides the collection; None where all clients are alike."""
         experiment, federation = self.experiment, self.experiment.federation
-        if isinstance(experiment.partition, Even):
+        if not experiment.partition.divides:
             return None
         return experiment.partition.split(
             self.collection, federation.clients, federation.interactions, experiment.seed

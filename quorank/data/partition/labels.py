@@ -24,6 +24,7 @@ import numpy as np
 
 from quorank.arrays import Booleans, Integers
 from quorank.data.partition.shares import (
+    Partition,
     Shares,
     Step,
     check_clients,
@@ -43,7 +44,7 @@ MOST_SHARED = 1 << 32
 
 
 @dataclass(frozen=True)
-class LabelSplit:
+class LabelSplit(Partition):
     """Type 2: each client is its own group. The IID twin lets every client draw from the whole training set."""
 
     kind: ClassVar[str] = "labels"

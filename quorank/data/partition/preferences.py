@@ -39,6 +39,7 @@ from quorank.arrays import Doubles, Floats, Int8s, Integers
 from quorank.compiled import kernel
 from quorank.data.intents import IntentCollection
 from quorank.data.partition.shares import (
+    Partition,
     Shares,
     Step,
     check_clients,
@@ -59,7 +60,7 @@ SWEEPS = 50
 
 
 @dataclass(frozen=True)
-class Preferences:
+class Preferences(Partition):
     """Type 1: one group of clients per preference; the twin has the same groups, all with the same merged lists."""
 
     kind: ClassVar[str] = "preferences"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Any, ClassVar
 from zlib import crc32
 
 import numpy as np
@@ -44,6 +45,18 @@ class Shares:
             "partition.client-without-queries",
             f"client {empty[0] if len(empty) else ''} is left without a single query; take fewer clients or more data",
         )
+
+
+@dataclass(frozen=True)
+class Partition(ABC):
+    """How the clients of a federation differ."""
+
+    kind: ClassVar[str]
+    divides: ClassVar[bool] = True  # False: all clients are alike, and no shares need to be made
+
+    @abstractmethod
+    def split(self, collection: Collection, clients: int, interactions: int, seed: int) -> Shares:
+        """Return the share of each client in a collection, and how it searches and clicks."""
 
 
 def equal_shares(
