@@ -75,8 +75,8 @@ def require_range(
 
 
 def _in_words(bound: float) -> str:
-    """2147483648 as 2^31, 10000000 as 10,000,000, 0.05 as 0.05."""
+    """Write 2147483648 as 2^31, 10000000 as 10,000,000, 0.05 as 0.05."""
     whole = isinstance(bound, int)
     if whole and bound >= 2**20 and math.log2(bound).is_integer():
         return f"2^{int(math.log2(bound))}"
-    return f"{bound:,}" if whole else f"{bound:g}"
+    return (f"{bound:,}" if bound >= 1_000_000 else str(bound)) if whole else f"{bound:g}"
