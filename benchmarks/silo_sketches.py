@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from quorank.silos.sketch.cover import (
-    Field,
+    CountedField,
     Truth,
     build,
     build_naive,
@@ -50,7 +50,7 @@ PROPORTIONS = (
 )  # z, w, and some z1
 
 
-def parties(arguments: argparse.Namespace) -> Iterator[tuple[str, Field, np.ndarray]]:
+def parties(arguments: argparse.Namespace) -> Iterator[tuple[str, CountedField, np.ndarray]]:
     """Name, counts and query terms of each party."""
     from quorank.text import Document, Index, Tokeniser, read_collection
 
@@ -105,7 +105,7 @@ def main_table(arguments: argparse.Namespace) -> None:
                  of["literal"][group], *[""] * 5)  # fmt: skip
 
 
-def asked(arguments: argparse.Namespace, field: Field, queries: np.ndarray, k: int = 150):  # type: ignore[no-untyped-def]
+def asked(arguments: argparse.Namespace, field: CountedField, queries: np.ndarray, k: int = 150):  # type: ignore[no-untyped-def]
     """A function from what answers queries to its mean cover."""
     truth = Truth(field)
     groups = truth.sample(arguments.terms, 1, queries)
@@ -208,7 +208,7 @@ def removal(arguments: argparse.Namespace) -> None:
         stays[::10] = False
         lengths = np.diff(field.offsets)
         of = np.repeat(stays, lengths)
-        left = Field(
+        left = CountedField(
             np.concatenate(([0], np.cumsum(lengths[stays]))),
             field.terms[of],
             field.counts[of],

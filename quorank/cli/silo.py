@@ -61,21 +61,21 @@ def demo(
     hold the terms of its queries; what they answer becomes training data.
     """
     from quorank.silos.learning.augmented import Augment
-    from quorank.silos.learning.comparison import Setting
+    from quorank.silos.learning.comparison import SiloSetting
     from quorank.silos.learning.labels import LABELS
     from quorank.silos.learning.training import TRAININGS
-    from quorank.silos.learning.trial import Source, run_trial, summarise
-    from quorank.silos.protocol.exchange import Protocol
+    from quorank.silos.learning.trial import PartySource, run_trial, summarise
+    from quorank.silos.protocol.exchange import SiloProtocol
 
-    source = Source(tuple(str(path) for path in collection or ()), parties)
-    setting = Setting(
+    source = PartySource(tuple(str(path) for path in collection or ()), parties)
+    setting = SiloSetting(
         labels=LABELS.read(labels, "--labels"),
         labelled=(labelled,),
         asked=25,
         augment=Augment.recommended() if instances == "recommended" else Augment.published(),
         training=TRAININGS.read(training, "--training"),
     )
-    protocol = Protocol(perturbation, epsilon)
+    protocol = SiloProtocol(perturbation, epsilon)
     if not json:
         _introduce(collection, parties, labelled)
     results = []

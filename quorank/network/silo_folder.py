@@ -25,7 +25,7 @@ from quorank.network.silo_lessons import tells
 from quorank.network.silo_secrets import kept_identity
 from quorank.silos.generated import Generator
 from quorank.silos.learning.holdings import Holding, generated_holdings, holding
-from quorank.silos.protocol.keys import Identity
+from quorank.silos.protocol.keys import PartyIdentity
 from quorank.text import read_collection
 
 SOURCE, PINS, CONSENT, STATE, LOCK = "source.json", "pins.json", "consent.json", "state.json", "lock"
@@ -175,7 +175,7 @@ class PartyFolder:
         with contextlib.suppress(OSError):
             self._write(STATE, {"at": time.time(), **known})
 
-    def identity(self) -> Identity:
+    def identity(self) -> PartyIdentity:
         """The party's lasting key, made when it is first asked for."""
         session = self.path / SESSION
         session.mkdir(mode=0o700, exist_ok=True)

@@ -31,8 +31,8 @@ from quorank.silos.learning.cross_features import FIELDS
 from quorank.silos.learning.holdings import Holding
 from quorank.silos.learning.shared_statistics import COLUMNS, ROWS, party_vector
 from quorank.silos.protocol.budget import Budget, BudgetLedger
-from quorank.silos.protocol.exchange import sketched
-from quorank.silos.protocol.keys import Entropy, Identity, derive
+from quorank.silos.protocol.exchange import build_sketches
+from quorank.silos.protocol.keys import Entropy, PartyIdentity, derive
 from quorank.silos.protocol.messages import Envelope, Kind
 from quorank.silos.protocol.owner import Owner
 from quorank.silos.protocol.perturbation import AtBuild
@@ -58,7 +58,7 @@ class Member:
         name: str,
         terms: SiloTerms,
         holding: Holding,
-        identity: Identity,
+        identity: PartyIdentity,
         *,
         pins: Mapping[str, bytes] | None = None,
         entropy: Entropy,
@@ -179,7 +179,7 @@ class Member:
             try:
                 structure = load(path, hashing)
             except BadInput:  # not there, damaged, or of another run: it is built to the same bits
-                served = sketched(hashing, name, index, self.terms.protocol, streams)
+                served = build_sketches(hashing, name, index, self.terms.protocol, streams)
                 save(served.structure, path)
             else:
                 served = ServedTopK(structure, noise if isinstance(noise, AtBuild) else None)

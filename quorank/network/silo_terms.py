@@ -18,11 +18,11 @@ from typing import Any
 from quorank.errors import BadInput, require
 from quorank.parts import read_fields, suggest, to_table
 from quorank.silos.learning.augmented import Augment
-from quorank.silos.learning.comparison import Setting
+from quorank.silos.learning.comparison import SiloSetting
 from quorank.silos.learning.instances import Lists
 from quorank.silos.learning.labels import LABELS, Judged
 from quorank.silos.learning.training import TRAININGS, Descent
-from quorank.silos.protocol.exchange import Protocol
+from quorank.silos.protocol.exchange import SiloProtocol
 from quorank.silos.protocol.group import Group
 from quorank.silos.sketch.shape import Shape
 from quorank.text import Features
@@ -37,8 +37,8 @@ class SiloTerms:
 
     run: str
     parties: tuple[str, ...]  # in the group's order
-    protocol: Protocol
-    setting: Setting
+    protocol: SiloProtocol
+    setting: SiloSetting
     seed: int | None = None  # of a rehearsal
 
     def __post_init__(self) -> None:
@@ -131,19 +131,19 @@ class SiloTerms:
             raise BadInput(f"terms: {error}") from None
 
 
-def read_protocol(table: object, where: str = "protocol") -> Protocol:
+def read_protocol(table: object, where: str = "protocol") -> SiloProtocol:
     """A protocol from its table."""
-    fields = _fields(table, where, Protocol.kind)
+    fields = _fields(table, where, SiloProtocol.kind)
     shape = fields.pop("shape", None)
-    found = read_fields(Protocol, fields, where)
+    found = read_fields(SiloProtocol, fields, where)
     if shape is None:
         return found
     place = f"{where}.shape"
     return replace(found, shape=read_fields(Shape, _fields(shape, place, Shape.kind), place))
 
 
-def read_setting(table: object, where: str = "setting") -> Setting:
-    """A setting from its table; what is missing is as in `Setting()`."""
+def read_setting(table: object, where: str = "setting") -> SiloSetting:
+    """A setting from its table; what is missing is as in `SiloSetting()`."""
     fields = _fields(table, where, None)
     values: dict[str, Any] = {}
     for name, family in (("labels", LABELS), ("training", TRAININGS)):
@@ -159,7 +159,7 @@ def read_setting(table: object, where: str = "setting") -> Setting:
             f"{where}.{name}: unknown key {name!r}{suggest(name, _NUMBERS)}; known: {', '.join(_NUMBERS)}, labels, "
             "training, lists, augment, features",
         )
-    return replace(read_fields(Setting, fields, where), **values)  # type: ignore[type-var]
+    return replace(read_fields(SiloSetting, fields, where), **values)  # type: ignore[type-var]
 
 
 def _fields(table: object, where: str, kind: str | None) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Generated documents and queries for several parties, straight as arrays of term numbers.
 
-Terms follow Zipf's law. A topic is a Zipf distribution over some of the rarer terms; a document mixes two topics with
+TermCounts follow Zipf's law. A topic is a Zipf distribution over some of the rarer terms; a document mixes two topics with
 words that everybody uses, and repeats itself as text does (with probability `repeat` a word is one that stood in the
 document before: Simon's process, Biometrika 1955). Topics are dealt to the parties as their own subjects, and `overlap`
 says how much of its text a party draws from all topics alike. A query is about one topic and made of its terms;
@@ -25,7 +25,7 @@ TOPICS, QUERIES = 1, 2  # rounds of the addresses of topics and queries; documen
 SYLLABLES = [c + v for c in "bdfgklmnprstvz" for v in "aeiou"]
 
 
-class Terms(NamedTuple):
+class TermCounts(NamedTuple):
     """One field of many documents: document d has terms[offsets[d] : offsets[d + 1]], so many times each."""
 
     offsets: Integers
@@ -37,8 +37,8 @@ class Terms(NamedTuple):
 class GeneratedParty:
     """What one party holds, as numbers."""
 
-    title: Terms
-    body: Terms
+    title: TermCounts
+    body: TermCounts
     main: Integers  # (documents,) the topic with the larger share
     second: Integers
     share: Doubles  # (documents,) of the main topic among the words about a topic
@@ -126,12 +126,12 @@ class Generator:
             written = write(
                 key, number, field, lengths, main, second, share, about, self.repeat, table, *common, *own
             )  # fmt: skip
-            fields.append(Terms(*written))
+            fields.append(TermCounts(*written))
         queries, about_topics = self._queries(seed, number, table)
         return GeneratedParty(fields[0], fields[1], main, second, share, queries, about_topics)
 
     def _queries(self, seed: int, number: int, table: Int32s) -> tuple[tuple[Integers, ...], Integers]:
-        """Terms of a topic, the frequent ones rather: without replacement, with the topic's own weights."""
+        """TermCounts of a topic, the frequent ones rather: without replacement, with the topic's own weights."""
         weights = zipf(self.topic_terms, 0.8)
         terms, topics = [], np.empty(self.queries, dtype=np.int64)
         for query in range(self.queries):

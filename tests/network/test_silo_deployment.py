@@ -46,10 +46,10 @@ from quorank.network.transport import BUSY, Failure, Memory
 from quorank.network.worker import ANSWER_WORD, SENT, ask
 from quorank.rankers.ranker_file import read_ranker
 from quorank.silos.learning.augmented import Augment
-from quorank.silos.learning.comparison import Setting
+from quorank.silos.learning.comparison import SiloSetting
 from quorank.silos.learning.training import Averaging, RoundRobin
 from quorank.silos.learning.trial import joint_ranker
-from quorank.silos.protocol.exchange import Protocol
+from quorank.silos.protocol.exchange import SiloProtocol
 
 NAMES = ("north", "south", "west")
 SMALL = """\
@@ -120,11 +120,11 @@ def test_an_experiment_file_says_what_the_group_settles() -> None:
     found = group(SMALL)
     assert (found.run, found.parties, found.seed) == ("spring", NAMES, 3)
     assert found.setting.labelled == (2,) and found.setting.asked == 4
-    assert found.protocol == Protocol("published", k=10)
+    assert found.protocol == SiloProtocol("published", k=10)
     assert found.setting.training == RoundRobin(turns=3, steps=5)
     assert found.setting.augment == Augment(take=10, negatives=5, weights=(1.0,))
     plain = group('[silo]\nparties = ["a", "b"]\n')
-    assert plain.seed is None and plain.protocol == Protocol() and plain.setting == Setting()
+    assert plain.seed is None and plain.protocol == SiloProtocol() and plain.setting == SiloSetting()
     other = group(
         'augment = "published"\n[silo]\nparties = ["a", "b"]\nrun = "x"\n[training]\nkind = "averaging"\n'
     )
@@ -178,7 +178,7 @@ def test_the_shipped_file_holds_the_defaults() -> None:
     assert file is not None
     found = read_group(read_document(file), "silo-group")
     assert found.parties == NAMES and found.seed is None
-    assert found.protocol == Protocol() and found.setting == Setting()
+    assert found.protocol == SiloProtocol() and found.setting == SiloSetting()
 
 
 # the coordinator's folder

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from quorank.errors import BadInput
 from quorank.silos.sketch.cover import (
-    Field,
+    CountedField,
     Truth,
     covered,
     generated_field,
@@ -28,7 +28,7 @@ DATA = Path(os.environ.get("QUORANK_DATA") or Path(__file__).parents[3] / "share
 
 
 @pytest.fixture(scope="module")
-def small() -> tuple[Field, np.ndarray]:
+def small() -> tuple[CountedField, np.ndarray]:
     return generated_field(documents=400, length=120, vocabulary=3000)
 
 
@@ -88,13 +88,13 @@ def test_the_figures_of_a_bench(small) -> None:
 
 
 def test_documents_without_a_term_are_left_out() -> None:
-    field = Field(
+    field = CountedField(
         np.array([0, 0, 2, 2, 3]), np.array([0, 1, 1], np.int32), np.array([1, 2, 3], np.int32), ["a", "b"]
     )
     assert without_empty(field).offsets.tolist() == [0, 2, 3]
     assert measure(field, k=2, terms=2)["documents"] == 2
     with pytest.raises(BadInput, match="no documents"):
-        measure(Field(np.array([0, 0]), field.terms[:0], field.counts[:0], ["a"]))
+        measure(CountedField(np.array([0, 0]), field.terms[:0], field.counts[:0], ["a"]))
 
 
 @pytest.mark.skipif(not (DATA / "cranfield").is_dir(), reason=f"no collections in {DATA} (QUORANK_DATA)")

@@ -13,11 +13,11 @@ from quorank.errors import BadInput
 from quorank.silos.generated import Generator
 from quorank.silos.learning.augmented import Augment, augmented_instances
 from quorank.silos.learning.cross_features import ExactAnswers, cross_features, find_candidates
-from quorank.silos.learning.holdings import divided, generated_holdings, three_grades
+from quorank.silos.learning.holdings import deal_collection, generated_holdings, to_three_grades
 from quorank.silos.learning.instances import (
     Lists,
     exact_statistics,
-    judged_badly,
+    with_label_noise,
     local_instances,
     own_rows,
     split,
@@ -69,7 +69,7 @@ def test_a_generated_index_is_that_of_its_words() -> None:
 
 def test_a_collection_is_dealt_out_once_and_whole() -> None:
     collection = little_collection()
-    parties = divided(collection, 4, seed=2, tokeniser=PLAIN)
+    parties = deal_collection(collection, 4, seed=2, tokeniser=PLAIN)
     dealt = [id_ for party in parties for id_ in party.documents.ids]
     assert sorted(dealt) == sorted(d.id for d in collection.documents)
     assert sorted(q for party in parties for q in party.query_ids) == sorted(q.id for q in collection.queries)
@@ -77,22 +77,22 @@ def test_a_collection_is_dealt_out_once_and_whole() -> None:
     for party in parties:
         for query, grades in zip(party.query_ids, party.grades, strict=True):
             expected = {
-                party.documents.rows[d]: three_grades(g, 4)
+                party.documents.rows[d]: to_three_grades(g, 4)
                 for d, g in collection.judgements[query].items()
                 if d in party.documents.rows
             }
             assert grades == expected
-    other = divided(collection, 4, seed=3, tokeniser=PLAIN)
+    other = deal_collection(collection, 4, seed=3, tokeniser=PLAIN)
     assert [p.documents.ids for p in parties] != [p.documents.ids for p in other]
     with pytest.raises(BadInput, match="too few for 13 parties"):
-        divided(collection, 13)
+        deal_collection(collection, 13)
 
 
 def test_longer_scales_become_three_grades() -> None:
-    assert [three_grades(g, 4) for g in range(5)] == [0, 1, 1, 2, 2]
-    assert [three_grades(g, 2) for g in range(3)] == [0, 1, 2]
-    assert [three_grades(g, 1) for g in range(2)] == [0, 1]
-    assert [three_grades(g, 3) for g in range(4)] == [0, 1, 2, 2]
+    assert [to_three_grades(g, 4) for g in range(5)] == [0, 1, 1, 2, 2]
+    assert [to_three_grades(g, 2) for g in range(3)] == [0, 1, 2]
+    assert [to_three_grades(g, 1) for g in range(2)] == [0, 1]
+    assert [to_three_grades(g, 3) for g in range(4)] == [0, 1, 2, 2]
 
 
 def test_reference_labels_are_ranks_of_the_query_likelihood() -> None:
@@ -166,8 +166,8 @@ def test_own_lists_hold_all_that_is_relevant_with_exact_features() -> None:
 def test_bad_labels_are_other_labels_of_the_list_at_the_asked_rate() -> None:
     labels = np.array([0] * 4000 + [1] * 4000 + [2] * 2000)
     rows = [QueryRows("q", [str(i) for i in range(10_000)], np.zeros((10_000, 2)), labels)]
-    assert np.array_equal(judged_badly(rows, 0.0, 1, 0)[0].labels, labels)
-    changed = np.asarray(judged_badly(rows, 0.5, 1, 0)[0].labels)
+    assert np.array_equal(with_label_noise(rows, 0.0, 1, 0)[0].labels, labels)
+    changed = np.asarray(with_label_noise(rows, 0.5, 1, 0)[0].labels)
     same = 0.5 + 0.5 * (0.4**2 + 0.4**2 + 0.2**2)
     assert (changed == labels).mean() == pytest.approx(same, abs=0.02)
     assert np.bincount(changed) / 10_000 == pytest.approx([0.4, 0.4, 0.2], abs=0.02)

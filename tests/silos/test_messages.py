@@ -25,7 +25,7 @@ from quorank.silos.protocol.questions import (
     most_vectors,
 )
 from quorank.silos.protocol.relay import Relay
-from quorank.silos.protocol.sealed import WINDOW, Channel
+from quorank.silos.protocol.sealed import WINDOW, SealedChannel
 from quorank.silos.sketch.ranking_cells import Cells
 
 FIELDS = (SMALL, Field("title", 3, 16, 5))
@@ -278,9 +278,9 @@ def test_random_bytes_never_do_more_than_be_refused(raw, kind) -> None:
 # ---------------------------------------------------------------- sealed lines
 
 
-def line() -> tuple[Channel, Channel]:
+def line() -> tuple[SealedChannel, SealedChannel]:
     secret = bytes(range(32))
-    return Channel(secret, "alpha", "beta"), Channel(secret, "beta", "alpha")
+    return SealedChannel(secret, "alpha", "beta"), SealedChannel(secret, "beta", "alpha")
 
 
 def test_a_line_carries_both_ways_and_in_any_order() -> None:
@@ -331,7 +331,7 @@ def test_an_envelope_sent_back_to_its_sender_does_not_open() -> None:
 def test_another_key_does_not_open() -> None:
     alpha, _ = line()
     with pytest.raises(BadInput, match="sealed with another key"):
-        Channel(bytes(32), "beta", "alpha").open(alpha.seal(Kind.ASK, b"text"))
+        SealedChannel(bytes(32), "beta", "alpha").open(alpha.seal(Kind.ASK, b"text"))
 
 
 def test_a_text_that_is_too_large_is_not_sealed(monkeypatch) -> None:

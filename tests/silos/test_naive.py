@@ -48,11 +48,11 @@ def test_algorithm_3(documents, data, sketch: Literal["count", "count-min"], k: 
                 columns, signs = hashing.places(list(document))
                 counts = list(document.values())
                 if sketch == "count":
-                    cells = count_sketch.cells(count_sketch.table(columns, signs, counts, 7), places[0])
-                    wanted[number] = float(count_sketch.estimate(cells, sides[0]))
+                    cells = count_sketch.sketch_cells(count_sketch.count_sketch_table(columns, signs, counts, 7), places[0])
+                    wanted[number] = float(count_sketch.count_sketch_estimate(cells, sides[0]))
                 else:
-                    cells = count_sketch.cells(count_min.table(columns, counts, 7), places[0])
-                    wanted[number] = float(count_min.estimate(cells))
+                    cells = count_sketch.sketch_cells(count_min.count_min_table(columns, counts, 7), places[0])
+                    wanted[number] = float(count_min.count_min_estimate(cells))
             ids, estimates = fast.top(term, k)
             assert [wanted[int(i)] for i in ids] == list(estimates)
             assert list(estimates) == sorted(wanted.values(), reverse=True)[:k]

@@ -14,7 +14,7 @@ from scipy import stats
 
 from quorank.draws import Purpose, uniforms
 from quorank.errors import BadInput
-from quorank.silos.protocol.obfuscation import FreshDecoys, KeyedBlocks, Plainly, owner_guess
+from quorank.silos.protocol.obfuscation import FreshDecoys, KeyedBlocks, NoObfuscation, owner_guess
 from quorank.silos.sketch.hashing import Hashing
 
 KEY = bytes(range(32))
@@ -44,7 +44,7 @@ def is_true_to_the_term(hidden, term, hashing) -> bool:
 @pytest.mark.parametrize("hashing", [PUBLISHED, NARROW])
 def test_real_rows_hold_the_columns_of_the_term(hashing) -> None:
     parts = [
-        Plainly(),
+        NoObfuscation(),
         FreshDecoys(WORDS, 3, seed=1),
         FreshDecoys(WORDS, 3),
         blocks(3, 2),

@@ -25,7 +25,7 @@ from quorank.errors import BadInput
 from quorank.silos.protocol.budget import Budget, BudgetLedger
 from quorank.silos.protocol.discrete_laplace import AddressedStream
 from quorank.silos.protocol.group import Field
-from quorank.silos.protocol.keys import Identity
+from quorank.silos.protocol.keys import PartyIdentity
 from quorank.silos.protocol.messages import Envelope, Kind
 from quorank.silos.protocol.obfuscation import FreshDecoys, KeyedBlocks
 from quorank.silos.protocol.party import Party
@@ -224,7 +224,7 @@ def test_a_party_with_another_key_than_pinned_is_refused() -> None:
     group = group_of(("alpha", "beta"))
     pins = {name: identity(name).public for name in group.parties}
     alpha = Party(identity("alpha"), group, pins=pins)
-    impostor = Party(Identity("beta"), group)
+    impostor = Party(PartyIdentity("beta"), group)
     with pytest.raises(BadInput, match="another key than the one pinned"):
         alpha.receive(impostor.hello()[0])
     deliver_pair(alpha, Party(identity("beta"), group, pins=pins))

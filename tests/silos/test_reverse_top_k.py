@@ -43,8 +43,8 @@ def table_of(shape: Shape, document: dict[str, int]):
     columns, signs = shape.hashing(KEY).places(list(document))
     counts = list(document.values())
     if shape.sketch == "count":
-        return count_sketch.table(columns, signs, counts, shape.columns)
-    return count_min.table(columns, counts, shape.columns)
+        return count_sketch.count_sketch_table(columns, signs, counts, shape.columns)
+    return count_min.count_min_table(columns, counts, shape.columns)
 
 
 def played(shape: Shape, steps, data, others=()):

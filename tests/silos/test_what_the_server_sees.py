@@ -19,7 +19,7 @@ from quorank.silos.protocol.messages import Envelope, Hello, Kind
 from quorank.silos.protocol.obfuscation import KeyedBlocks
 from quorank.silos.protocol.party import Party
 from quorank.silos.protocol.relay import deliver
-from quorank.silos.protocol.sealed import Channel
+from quorank.silos.protocol.sealed import SealedChannel
 from quorank.silos.protocol.serving import ServedTopK
 from quorank.silos.sketch.reverse_top_k import ReverseTopK, Shape
 
@@ -70,9 +70,9 @@ def documents_of(name: str) -> dict[int, dict[str, int]]:
 def record(monkeypatch) -> Recorded:
     """Hello, contributions, catalogues, questions of each to each, and a refusal."""
     texts: list[bytes] = []
-    seal = Channel.seal
+    seal = SealedChannel.seal
     monkeypatch.setattr(
-        Channel, "seal", lambda self, kind, text: texts.append(text) or seal(self, kind, text)
+        SealedChannel, "seal", lambda self, kind, text: texts.append(text) or seal(self, kind, text)
     )
     seen: list[bytes] = []
     parties = parties_of(

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from quorank.silos.protocol.group import Field, Group
-from quorank.silos.protocol.keys import Identity
+from quorank.silos.protocol.keys import PartyIdentity
 from quorank.silos.protocol.party import Party
 from quorank.silos.protocol.relay import Relay, deliver
-from quorank.silos.sketch.count_sketch import table
+from quorank.silos.sketch.count_sketch import count_sketch_table
 from quorank.silos.sketch.hashing import Hashing
 from quorank.silos.sketch.ranking_cells import Cells
 
@@ -24,9 +24,9 @@ def seeded(name: object) -> Callable[[int], bytes]:
     return random.Random(repr(name)).randbytes
 
 
-def identity(name: str) -> Identity:
+def identity(name: str) -> PartyIdentity:
     """The same identity in every run."""
-    return Identity(name, seeded(("identity", name))(32))
+    return PartyIdentity(name, seeded(("identity", name))(32))
 
 
 class AllTables:
@@ -39,7 +39,7 @@ class AllTables:
         self.tables = {}
         for number, counts in documents.items():
             columns, signs = hashing.places(list(counts))
-            self.tables[number] = table(columns, signs, list(counts.values()), hashing.columns)
+            self.tables[number] = count_sketch_table(columns, signs, list(counts.values()), hashing.columns)
 
     @property
     def fingerprint(self) -> str:

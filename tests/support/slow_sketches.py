@@ -43,9 +43,9 @@ class SlowReverseTopK:
     def add(self, document: int, terms: list[str], counts: list[int]) -> None:
         columns, signs = self.hashing.places(terms)
         if self.shape.sketch == "count":
-            table = count_sketch.table(columns, signs, counts, self.shape.columns)
+            table = count_sketch.count_sketch_table(columns, signs, counts, self.shape.columns)
         else:
-            table = count_min.table(columns, counts, self.shape.columns)
+            table = count_min.count_min_table(columns, counts, self.shape.columns)
         cells = len(self.all_cells())
         more = min(len(terms) * self.shape.rows, cells)
         if not self.literal and self.shape.entries < cells * self.limit:

@@ -14,21 +14,21 @@ from quorank.reproduce.studies.silos import INSTANCES, source_of
 from quorank.reproduce.studies.study import Asked, Chart, Line, Measured, Sheet, Verdict
 from quorank.silos.learning.comparison import (
     MEASURES,
-    Outcome,
-    Repeated,
-    Setting,
+    ComparisonOutcome,
+    RepeatedComparison,
+    SiloSetting,
     augment,
-    compare,
-    judge,
-    prepare,
+    compare_methods,
+    evaluate_rankers,
+    prepare_parties,
     train_together,
     verdict,
 )
 from quorank.silos.learning.holdings import Holding
-from quorank.silos.learning.instances import Instances, joined
+from quorank.silos.learning.instances import Instances, join_instances
 from quorank.silos.learning.labels import LABELS
-from quorank.silos.learning.trial import answers_for, statistics_of
-from quorank.silos.protocol.exchange import Protocol
+from quorank.silos.learning.trial import collect_answers, sum_statistics
+from quorank.silos.protocol.exchange import SiloProtocol
 
 
 @dataclass(frozen=True)
@@ -50,20 +50,20 @@ class SiloSweep:
     def __post_init__(self) -> None:
         require(self.parties >= 2, f"parties must be at least 2, got {self.parties}")
         for epsilon in (*self.epsilons, *self.strict):
-            Protocol("published", epsilon)
+            SiloProtocol("published", epsilon)
 
     def measure(self, asked: Asked) -> Measured:
         source = source_of(asked, self.parties, self.documents)
-        protocols = [Protocol("none")]
-        protocols += [Protocol("published", epsilon) for epsilon in self.epsilons]
-        protocols += [Protocol("strict", epsilon) for epsilon in self.strict]
-        setting = Setting(
+        protocols = [SiloProtocol("none")]
+        protocols += [SiloProtocol("published", epsilon) for epsilon in self.epsilons]
+        protocols += [SiloProtocol("strict", epsilon) for epsilon in self.strict]
+        setting = SiloSetting(
             labels=LABELS.read(self.labels, "labels"),
             labelled=(self.labelled,),
             asked=self.asked,
             augment=INSTANCES[self.instances](),
         )
-        budget: dict[Protocol, list[Outcome]] = {protocol: [] for protocol in protocols}
+        budget: dict[SiloProtocol, list[ComparisonOutcome]] = {protocol: [] for protocol in protocols}
         number: dict[int, list[dict[str, float]]] = {n: [] for n in range(1, self.parties + 1)}
         total, done = asked.repetitions * (len(protocols) + 1), 0
         for repetition in range(asked.repetitions):
@@ -74,21 +74,21 @@ class SiloSweep:
                 asked.progress(
                     done, total, f"trial {repetition + 1}, {protocol.perturbation} ε = {protocol.epsilon:g}"
                 )
-                base = prepare(parties, setting, seed, statistics_of(parties, protocol, seed))
-                answers, _ = answers_for(base, protocol)
-                budget[protocol].append(compare(base, augment(base, answers)))
+                base = prepare_parties(parties, setting, seed, sum_statistics(parties, protocol, seed))
+                answers, _ = collect_answers(base, protocol)
+                budget[protocol].append(compare_methods(base, augment(base, answers)))
                 done += 1
             asked.progress(done, total, f"trial {repetition + 1}, numbers of parties")
             for n, figures in by_parties(everyone, setting, seed).items():
                 number[n].append(figures)
             done += 1
         asked.progress(total, total, "done")
-        return self._measured({p: Repeated(o) for p, o in budget.items()}, number)
+        return self._measured({p: RepeatedComparison(o) for p, o in budget.items()}, number)
 
     def _measured(
-        self, budget: dict[Protocol, Repeated], number: dict[int, list[dict[str, float]]]
+        self, budget: dict[SiloProtocol, RepeatedComparison], number: dict[int, list[dict[str, float]]]
     ) -> Measured:
-        plain = budget[Protocol("none")]
+        plain = budget[SiloProtocol("none")]
         lines = [_flat("no noise", plain, self.epsilons + self.strict)]
         for name in ("published", "strict"):
             chosen = [p for p in budget if p.perturbation == name]
@@ -140,8 +140,8 @@ class SiloSweep:
             {"budget": {f"{p.perturbation} {p.epsilon:g}": r.as_dict() for p, r in budget.items()}},
         )
 
-    def _budget_verdicts(self, budget: dict[Protocol, Repeated]) -> list[Verdict]:
-        plain = budget[Protocol("none")].values("cs-f-ltr")
+    def _budget_verdicts(self, budget: dict[SiloProtocol, RepeatedComparison]) -> list[Verdict]:
+        plain = budget[SiloProtocol("none")].values("cs-f-ltr")
         chosen = [p for p in budget if p.perturbation == "published"]
         tests = corrected([paired_t(budget[p].values("cs-f-ltr"), plain) for p in chosen])
         seen = "; ".join(f"ε = {p.epsilon:g}: {verdict(t)}" for p, t in zip(chosen, tests, strict=True))
@@ -161,19 +161,19 @@ class SiloSweep:
         return out
 
 
-def by_parties(parties: Sequence[Holding], setting: Setting, seed: int) -> dict[int, dict[str, float]]:
+def by_parties(parties: Sequence[Holding], setting: SiloSetting, seed: int) -> dict[int, dict[str, float]]:
     """CS-F-LTR among the first n parties, judged on the test lists of all of them; one party alone is Local."""
-    whole = prepare(parties, setting, seed)
+    whole = prepare_parties(parties, setting, seed)
     rankers = [setting.training.train(whole.own[:1], seed)]
     for n in range(2, len(parties) + 1):
         few = replace(whole, parties=whole.parties[:n], own=whole.own[:n], splits=whole.splits[:n])
-        answers, _ = answers_for(few, None)
+        answers, _ = collect_answers(few, None)
         rankers.append(train_together(few, augment(few, answers), range(n))[1])
-    tests = joined([Instances(test, np.ones(test.n_rows)) for test in whole.tests]).data
-    return dict(enumerate(judge(tests, rankers), start=1))
+    tests = join_instances([Instances(test, np.ones(test.n_rows)) for test in whole.tests]).data
+    return dict(enumerate(evaluate_rankers(tests, rankers), start=1))
 
 
-def _flat(name: str, repeated: Repeated, epsilons: Sequence[float], method: str = "cs-f-ltr") -> Line:
+def _flat(name: str, repeated: RepeatedComparison, epsilons: Sequence[float], method: str = "cs-f-ltr") -> Line:
     ends = [min(epsilons), max(epsilons)]
     return Line(name, ends, [repeated.mean(method)] * 2)
 

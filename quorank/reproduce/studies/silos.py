@@ -16,19 +16,19 @@ from quorank.silos.learning.augmented import Augment
 from quorank.silos.learning.comparison import (
     MEASURES,
     METHODS,
-    Outcome,
-    Prepared,
-    Repeated,
-    Setting,
+    ComparisonOutcome,
+    PreparedParties,
+    RepeatedComparison,
+    SiloSetting,
     augment,
-    compare,
-    prepare,
+    compare_methods,
+    prepare_parties,
     verdict,
 )
 from quorank.silos.learning.labels import LABELS
 from quorank.silos.learning.training import TRAININGS
-from quorank.silos.learning.trial import Source, answers_for, statistics_of
-from quorank.silos.protocol.exchange import Protocol
+from quorank.silos.learning.trial import PartySource, collect_answers, sum_statistics
+from quorank.silos.protocol.exchange import SiloProtocol
 
 TITLES = {"local": "Local", "local+": "Local+", "global": "Global", "cs-f-ltr": "CS-F-LTR"}
 INSTANCES = {"recommended": Augment.recommended, "published": Augment.published}
@@ -60,39 +60,39 @@ class SiloTable:
 
     def __post_init__(self) -> None:
         require(self.labels and self.instances, "labels and instances need at least one value each")
-        Source(parties=self.parties, generator=Generator(documents=self.documents))
-        Setting(labelled=(self.labelled,), noise=self.noise, asked=self.asked)
-        Protocol(self.perturbation, self.epsilon)
+        PartySource(parties=self.parties, generator=Generator(documents=self.documents))
+        SiloSetting(labelled=(self.labelled,), noise=self.noise, asked=self.asked)
+        SiloProtocol(self.perturbation, self.epsilon)
 
     def measure(self, asked: Asked) -> Measured:
         source = source_of(asked, self.parties, self.documents)
-        protocol = Protocol(self.perturbation, self.epsilon)
-        found: dict[tuple[str, str], list[Outcome]] = {}
+        protocol = SiloProtocol(self.perturbation, self.epsilon)
+        found: dict[tuple[str, str], list[ComparisonOutcome]] = {}
         names: tuple[str, ...] = ()
         total, done = asked.repetitions * len(self.labels), 0
         for repetition in range(asked.repetitions):
             seed = self.seed + repetition
             parties = source.holdings(seed)
             names = tuple(party.name for party in parties)
-            statistics = statistics_of(parties, protocol, seed)
+            statistics = sum_statistics(parties, protocol, seed)
             for label in self.labels:
                 asked.progress(done, total, f"trial {repetition + 1}, labels: {LABEL_TITLES[label]}")
-                setting = Setting(
+                setting = SiloSetting(
                     labels=LABELS.read(label, "labels"),
                     labelled=(self.labelled,),
                     noise=self.noise,
                     asked=self.asked,
                     training=TRAININGS.read(self.training, "training"),
                 )
-                base = prepare(parties, setting, seed, statistics)
-                answers, _ = answers_for(base, protocol)
+                base = prepare_parties(parties, setting, seed, statistics)
+                answers, _ = collect_answers(base, protocol)
                 for name in self.instances:
                     variant = with_instances(base, INSTANCES[name]())
-                    outcome = compare(variant, augment(variant, answers))
+                    outcome = compare_methods(variant, augment(variant, answers))
                     found.setdefault((label, name), []).append(outcome)
                 done += 1
         asked.progress(total, total, "done")
-        repeated = {key: Repeated(outcomes) for key, outcomes in found.items()}
+        repeated = {key: RepeatedComparison(outcomes) for key, outcomes in found.items()}
         return Measured(
             (),
             tuple(_sheet(repeated[key], key, names) for key in repeated),
@@ -106,7 +106,7 @@ class SiloTable:
             {f"{label}, {name}": r.as_dict() for (label, name), r in repeated.items()},
         )
 
-    def _verdicts(self, repeated: Repeated, key: tuple[str, str]) -> list[Verdict]:
+    def _verdicts(self, repeated: RepeatedComparison, key: tuple[str, str]) -> list[Verdict]:
         where = f"{LABEL_TITLES[key[0]]}, instances {key[1]}"
         tests = repeated.against()
         significant = [d.corrected_p is not None and d.corrected_p < 0.05 for d in tests.values()]
@@ -122,7 +122,7 @@ class SiloTable:
             out.append(self._fairness(repeated, where, good, bad))
         return out
 
-    def _fairness(self, repeated: Repeated, where: str, good: Sequence[int], bad: Sequence[int]) -> Verdict:
+    def _fairness(self, repeated: RepeatedComparison, where: str, good: Sequence[int], bad: Sequence[int]) -> Verdict:
         """Gains over Local on all test lists, of parties with good and with bad labels."""
         gains = [
             [o.table["cs-f-ltr"]["ndcg@10"] - o.by_party["local"][p]["ndcg@10"] for p in range(self.parties)]
@@ -139,18 +139,18 @@ class SiloTable:
         return Verdict(f"parties with labels of low quality gain most ({where})", holds, seen + told)
 
 
-def source_of(asked: Asked, parties: int, documents: int) -> Source:
+def source_of(asked: Asked, parties: int, documents: int) -> PartySource:
     """The person's own collection, dealt out, or generated parties."""
     collections = (asked.data,) if asked.data else ()
-    return Source(collections, parties, Generator(documents=documents))
+    return PartySource(collections, parties, Generator(documents=documents))
 
 
-def with_instances(base: Prepared, chosen: Augment) -> Prepared:
+def with_instances(base: PreparedParties, chosen: Augment) -> PreparedParties:
     """The same trial with other augmented instances."""
     return replace(base, setting=replace(base.setting, augment=chosen))
 
 
-def _sheet(repeated: Repeated, key: tuple[str, str], names: Sequence[str]) -> Sheet:
+def _sheet(repeated: RepeatedComparison, key: tuple[str, str], names: Sequence[str]) -> Sheet:
     rows: list[tuple[str, ...]] = []
 
     def row(name: str, figures: dict[str, float]) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from quorank.errors import require
 from quorank.reproduce.studies.study import Asked, Chart, Line, Measured, Sheet, Verdict
 from quorank.silos.sketch.cover import (
-    Field,
+    CountedField,
     Truth,
     build,
     build_naive,
@@ -74,7 +74,7 @@ class SketchCurves:
         asked.progress(total, total, "done")
         return _measured(sweeps, found)
 
-    def _field(self, asked: Asked, seed: int) -> tuple[Field, Any]:
+    def _field(self, asked: Asked, seed: int) -> tuple[CountedField, Any]:
         if not asked.data:
             return generated_field(self.documents, self.length, seed=seed)
         from quorank.text import UNSEEN, Index, Tokeniser, read_collection
@@ -87,7 +87,7 @@ class SketchCurves:
 
 
 def _measure(
-    field: Field, truth: Truth, groups: Any, setting: dict[str, Any], known: Known
+    field: CountedField, truth: Truth, groups: Any, setting: dict[str, Any], known: Known
 ) -> dict[str, dict[str, float]]:
     """Cover, milliseconds and bytes of each way; what a way does not depend on is not measured again."""
     k = int(setting["K"])

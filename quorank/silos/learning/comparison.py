@@ -26,18 +26,18 @@ from quorank.silos.learning.holdings import Grades, Holding
 from quorank.silos.learning.instances import (
     Instances,
     Lists,
-    Split,
+    QuerySplit,
     Statistics,
     exact_statistics,
-    joined,
-    judged_badly,
+    join_instances,
+    with_label_noise,
     local_instances,
     own_rows,
     split,
 )
 from quorank.silos.learning.labels import Judged, ReferenceRank
 from quorank.silos.learning.training import RoundRobin, Training
-from quorank.silos.learning.validation import best_weight, weighed
+from quorank.silos.learning.validation import best_weight, weigh_augmented
 from quorank.text import Features, QueryRows
 
 Figures = dict[str, float]
@@ -48,7 +48,7 @@ FOLDS = 5
 
 
 @dataclass(frozen=True)
-class Setting:
+class SiloSetting:
     """What is compared."""
 
     labels: Judged | ReferenceRank = field(default_factory=Judged)
@@ -70,12 +70,12 @@ class Setting:
         require(self.asked >= 1 and self.tested >= 1, "asked and tested must be at least 1")
         require(0.0 < self.test_share < 1.0, "test_share must lie between 0 and 1")
 
-    def divide(self, grades: Sequence[Grades], seed: int, number: int) -> Split:
+    def divide(self, grades: Sequence[Grades], seed: int, number: int) -> QuerySplit:
         """Which queries of party `number` are for what."""
         labelled = self.labelled[number % len(self.labelled)]
         return split(grades, labelled, self.test_share, seed, number)
 
-    def asks(self, parts: Split) -> tuple[int, ...]:
+    def asks(self, parts: QuerySplit) -> tuple[int, ...]:
         """The queries of a party that the others are asked about."""
         if self.augment.queries == "labelled":
             return parts.labelled[: self.asked]
@@ -85,7 +85,7 @@ class Setting:
         self,
         party: Holding,
         grades: Sequence[Grades],
-        parts: Split,
+        parts: QuerySplit,
         statistics: Statistics,
         seed: int,
         number: int,
@@ -96,19 +96,19 @@ class Setting:
             return own_rows(party, queries, grades, self.lists, statistics, self.features, seed, number)
 
         noise = self.noise[number % len(self.noise)]
-        own = local_instances(judged_badly(rows(parts.labelled), noise, seed, number))
+        own = local_instances(with_label_noise(rows(parts.labelled), noise, seed, number))
         return own, local_instances(rows(parts.test[: self.tested])).data
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
+class PreparedParties:
     """Everything before anything is asked: splits, own instances and test lists."""
 
     parties: tuple[Holding, ...]
-    setting: Setting
+    setting: SiloSetting
     seed: int
     grades: list[list[Grades]] = field(repr=False)
-    splits: list[Split] = field(repr=False)
+    splits: list[QuerySplit] = field(repr=False)
     statistics: Statistics = field(repr=False)
     own: list[Instances] = field(repr=False)
     tests: list[RankingData] = field(repr=False)
@@ -123,7 +123,7 @@ class Prepared:
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class ComparisonOutcome:
     """A comparison with one seed."""
 
     table: dict[str, Figures]  # method → measure; of Local and Local+ the mean over the parties
@@ -137,10 +137,10 @@ class Outcome:
     test_queries: int
 
 
-def prepare(
-    parties: Sequence[Holding], setting: Setting, seed: int, statistics: Statistics | None = None
-) -> Prepared:
-    """Split every party's queries, and make its own instances and test lists."""
+def prepare_parties(
+    parties: Sequence[Holding], setting: SiloSetting, seed: int, statistics: Statistics | None = None
+) -> PreparedParties:
+    """QuerySplit every party's queries, and make its own instances and test lists."""
     grades = setting.labels.grades(parties)
     known = statistics or exact_statistics(parties)
     splits, own, tests = [], [], []
@@ -149,10 +149,10 @@ def prepare(
         instances, test = setting.instances(party, grades[p], splits[-1], known, seed, p)
         own.append(instances)
         tests.append(test)
-    return Prepared(tuple(parties), setting, seed, grades, splits, known, own, tests)
+    return PreparedParties(tuple(parties), setting, seed, grades, splits, known, own, tests)
 
 
-def augment(prepared: Prepared, answers: Answers) -> list[Instances]:
+def augment(prepared: PreparedParties, answers: Answers) -> list[Instances]:
     """The augmented instances of every party, from what the others answered."""
     setting = prepared.setting
     return [
@@ -170,8 +170,8 @@ def augment(prepared: Prepared, answers: Answers) -> list[Instances]:
     ]
 
 
-def compare(prepared: Prepared, augmented: Sequence[Instances]) -> Outcome:
-    """Train the four methods and judge them."""
+def compare_methods(prepared: PreparedParties, augmented: Sequence[Instances]) -> ComparisonOutcome:
+    """Train the four methods and evaluate_rankers them."""
     setting, own = prepared.setting, prepared.own
 
     def train(*instances: Instances) -> Doubles:
@@ -186,8 +186,8 @@ def compare(prepared: Prepared, augmented: Sequence[Instances]) -> Outcome:
         "global": [train(*own)],
         "cs-f-ltr": [jointly[1]],
     }
-    together = joined([Instances(test, np.ones(test.n_rows)) for test in prepared.tests]).data
-    judged = {method: judge(together, thetas) for method, thetas in rankers.items()}
+    together = join_instances([Instances(test, np.ones(test.n_rows)) for test in prepared.tests]).data
+    judged = {method: evaluate_rankers(together, thetas) for method, thetas in rankers.items()}
     table = {m: {k: float(np.mean([row[k] for row in rows])) for k in MEASURES} for m, rows in judged.items()}
     own_tests = {
         method: [
@@ -196,11 +196,11 @@ def compare(prepared: Prepared, augmented: Sequence[Instances]) -> Outcome:
         ]
         for method, thetas in rankers.items()
     }
-    return Outcome(
+    return ComparisonOutcome(
         table,
         {method: judged[method] for method in ("local", "local+")},
         own_tests,
-        judge(together, [_bm25(together.n_features)])[0],
+        evaluate_rankers(together, [_bm25(together.n_features)])[0],
         {"local+": [weight for weight, _ in alone], "cs-f-ltr": [jointly[0]]},
         {"own": [part.n_rows for part in own], "augmented": [part.n_rows for part in augmented]},
         together.n_queries,
@@ -213,7 +213,7 @@ def terms_of(party: Holding, queries: Sequence[int]) -> tuple[str, ...]:
 
 
 def train_together(
-    prepared: Prepared, augmented: Sequence[Instances], chosen: Sequence[int]
+    prepared: PreparedParties, augmented: Sequence[Instances], chosen: Sequence[int]
 ) -> tuple[float | None, Doubles]:
     """The ranker of some parties on own and augmented instances, at the weight that is best for them, and the weight."""
     setting, own = prepared.setting, [prepared.own[p] for p in chosen]
@@ -222,7 +222,7 @@ def train_together(
     weight = weights[0] if weights else None
     if len(weights) > 1:
         weight = best_weight(setting.training, own, found, weights, FOLDS, prepared.seed)
-    parts = [weighed(o, f, weight) for o, f in zip(own, found, strict=True)]
+    parts = [weigh_augmented(o, f, weight) for o, f in zip(own, found, strict=True)]
     return weight, setting.training.train(parts, prepared.seed)
 
 
@@ -232,7 +232,7 @@ def _bm25(n_features: int) -> Doubles:
     return theta
 
 
-def judge(test: RankingData, thetas: Sequence[Doubles]) -> list[Figures]:
+def evaluate_rankers(test: RankingData, thetas: Sequence[Doubles]) -> list[Figures]:
     """ERR, nDCG@10 and nDCG of each ranker; queries without a relevant document are left out, of which there are none."""
     ten, whole = Evaluator(test, Linear(), k=10), Evaluator(test, Linear(), k=max(test.longest, 10))
     counted = whole.counted()
@@ -244,10 +244,10 @@ def judge(test: RankingData, thetas: Sequence[Doubles]) -> list[Figures]:
 
 
 @dataclass(frozen=True, eq=False)
-class Repeated:
+class RepeatedComparison:
     """Comparisons with several seeds."""
 
-    outcomes: list[Outcome]
+    outcomes: list[ComparisonOutcome]
 
     def values(self, method: str, measure: str = "ndcg@10") -> Doubles:
         """(seeds,) a figure of a method."""

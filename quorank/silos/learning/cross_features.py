@@ -22,7 +22,7 @@ FIELDS = ("body", "title")
 
 
 @dataclass(frozen=True, eq=False)
-class Answer:
+class TopDocuments:
     """Reverse top-K for one term in one field: documents of the owner, and how often they are thought to hold it."""
 
     documents: Integers = field(repr=False)
@@ -32,7 +32,7 @@ class Answer:
 class Answers(Protocol):
     """Where answers come from: an owner's exact counts, or a session of the protocol."""
 
-    def answer(self, asker: int, owner: int, field: str, term: str) -> Answer: ...
+    def answer(self, asker: int, owner: int, field: str, term: str) -> TopDocuments: ...
 
     def lengths(self, owner: int, field: str) -> Integers: ...
 
@@ -44,10 +44,10 @@ class ExactAnswers:
     parties: Sequence[Holding]
     k: int = 150  # K
 
-    def answer(self, asker: int, owner: int, field: str, term: str) -> Answer:
+    def answer(self, asker: int, owner: int, field: str, term: str) -> TopDocuments:
         index = getattr(self.parties[owner].documents, field)
         documents, counts = index.top(int(index.term_ids([term])[0]), self.k)
-        return Answer(documents.astype(np.int64), counts.astype(np.float64))
+        return TopDocuments(documents.astype(np.int64), counts.astype(np.float64))
 
     def lengths(self, owner: int, field: str) -> Integers:
         return np.asarray(getattr(self.parties[owner].documents, field).lengths)

@@ -16,7 +16,7 @@ import numpy as np
 
 from quorank.draws import Purpose, uniforms
 from quorank.errors import require
-from quorank.silos.generated import Generator, Terms
+from quorank.silos.generated import Generator, TermCounts
 from quorank.text import Collection, Index, IndexedDocuments, Tokeniser, read_collection
 
 Grades = Mapping[int, int]
@@ -60,11 +60,11 @@ def generated_holdings(generator: Generator, seed: int = 1) -> tuple[Holding, ..
             grades.append(dict(zip(rows.tolist(), graded[rows].tolist(), strict=True)))
         queries = tuple(tuple(words[term] for term in terms) for terms in made.queries)
         names = tuple(f"{number}-q{q}" for q in range(generator.queries))
-        found.append(Holding(letter(number), documents, names, queries, tuple(grades)))
+        found.append(Holding(party_letter(number), documents, names, queries, tuple(grades)))
     return tuple(found)
 
 
-def index_of(made: Terms, words: list[str], numbers: dict[str, int]) -> Index:
+def index_of(made: TermCounts, words: list[str], numbers: dict[str, int]) -> Index:
     """The columns of a generated field, without any text in between."""
     documents = np.repeat(np.arange(len(made.offsets) - 1, dtype=np.int32), np.diff(made.offsets))
     by_term = np.argsort(made.terms, kind="stable")
@@ -93,7 +93,7 @@ def read_holdings(
     require(len(paths) >= 1, "name at least one collection")
     collections = [_read(str(path)) for path in paths]
     if len(collections) == 1:
-        return divided(collections[0], parties, seed, tokeniser)
+        return deal_collection(collections[0], parties, seed, tokeniser)
     names = [collection.name for collection in collections]
     require(
         len(set(names)) == len(names), f"two collections have the same name: {', '.join(names)}; rename one"
@@ -109,7 +109,7 @@ def _read(path: str) -> Collection:
     return read_collection(path).without_empty()
 
 
-def divided(
+def deal_collection(
     collection: Collection, parties: int, seed: int = 1, tokeniser: Tokeniser | None = None
 ) -> tuple[Holding, ...]:
     """One collection dealt out: documents and queries each go to a party by an addressed shuffle."""
@@ -121,7 +121,7 @@ def divided(
     )
     documents = _deal(len(collection.documents), parties, seed, DOCUMENT_DEAL)
     queries = _deal(len(collection.queries), parties, seed, QUERY_DEAL)
-    return tuple(holding(letter(p), collection, documents[p], queries[p], tokeniser) for p in range(parties))
+    return tuple(holding(party_letter(p), collection, documents[p], queries[p], tokeniser) for p in range(parties))
 
 
 def holding(
@@ -147,16 +147,16 @@ def holding(
         ids.append(query.id)
         terms.append(words)
         own = ((indexed.rows[d], grade) for d, grade in judged.items() if d in indexed.rows)
-        grades.append({row: three_grades(grade, highest) for row, grade in own})
+        grades.append({row: to_three_grades(grade, highest) for row, grade in own})
     return Holding(name, indexed, tuple(ids), tuple(terms), tuple(grades))
 
 
-def three_grades(grade: int, highest: int) -> int:
+def to_three_grades(grade: int, highest: int) -> int:
     """A grade on the paper's scale 0, 1, 2: of longer scales the upper half is 2, the lower 1; 0 stays 0."""
     return min(grade, 1 + (2 * grade > highest)) if highest > 2 else grade
 
 
-def letter(number: int) -> str:
+def party_letter(number: int) -> str:
     """A, B, …, Z, then P26 and so on."""
     return chr(ord("A") + number) if number < 26 else f"P{number}"
 

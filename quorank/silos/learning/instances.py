@@ -64,7 +64,7 @@ class Lists:
 
 
 @dataclass(frozen=True, eq=False)
-class Split:
+class QuerySplit:
     """Which queries of a party are for what."""
 
     labelled: tuple[int, ...]
@@ -72,7 +72,7 @@ class Split:
     test: tuple[int, ...]
 
 
-def split(grades: Sequence[Grades], labelled: int, test_share: float, seed: int, number: int) -> Split:
+def split(grades: Sequence[Grades], labelled: int, test_share: float, seed: int, number: int) -> QuerySplit:
     """A shuffle of the party's queries: the test's share of those that have an answer, then as many labelled ones.
 
     A query without a relevant document of the party's own judges nothing and teaches nothing: it is silent.
@@ -87,7 +87,7 @@ def split(grades: Sequence[Grades], labelled: int, test_share: float, seed: int,
     cut = min(max(1, round(test_share * len(answered))), len(answered) - 1)
     chosen = answered[cut : cut + labelled]
     taken = {*answered[:cut], *chosen}
-    return Split(tuple(chosen), tuple(q for q in order if q not in taken), tuple(answered[:cut]))
+    return QuerySplit(tuple(chosen), tuple(q for q in order if q not in taken), tuple(answered[:cut]))
 
 
 def exact_statistics(parties: Sequence[Holding]) -> Statistics:
@@ -122,7 +122,7 @@ def own_rows(
     return found
 
 
-def judged_badly(rows: Sequence[QueryRows], noise: float, seed: int, number: int) -> list[QueryRows]:
+def with_label_noise(rows: Sequence[QueryRows], noise: float, seed: int, number: int) -> list[QueryRows]:
     """Labels of low quality: with probability `noise` a document has the label of another one of its list."""
     require(0.0 <= noise <= 1.0, f"noise must be from 0 to 1, got {noise}")
     found = []
@@ -144,7 +144,7 @@ def local_instances(rows: Sequence[QueryRows]) -> Instances:
     return Instances(data, np.ones(data.n_rows))
 
 
-def joined(parts: Sequence[Instances]) -> Instances:
+def join_instances(parts: Sequence[Instances]) -> Instances:
     """The lists of several sources, one behind the other."""
     kept = [part for part in parts if part.n_rows] or list(parts[:1])
     starts = np.cumsum([0, *(part.n_rows for part in kept)])

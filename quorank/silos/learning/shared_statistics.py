@@ -103,7 +103,7 @@ def read_total(
     return SharedStatistics(hashing, by_field, bytes_sent, epsilon)
 
 
-def addressed(seed: int, party: int) -> Streams:
+def seeded_statistics_noise(seed: int, party: int) -> Streams:
     """The noise of a simulated party's tables."""
     return lambda field: AddressedStream(seed, round_=STATISTICS, client=party, interaction=field)
 
@@ -121,7 +121,7 @@ def share_statistics(
     """Every party's tables, with noise where there is a budget, added up by a secure sum."""
     hashing = Hashing(key, rows, columns)
     vectors = {
-        p: party_vector(party, hashing, epsilon, addressed(seed, p)) for p, party in enumerate(parties)
+        p: party_vector(party, hashing, epsilon, seeded_statistics_noise(seed, p)) for p, party in enumerate(parties)
     }
     if len(parties) < 2:
         return read_total(vectors[0], hashing, epsilon)

@@ -2,7 +2,7 @@
 
 `RoundRobin` is CS-F-LTR §III.B *as published*: "a simple round-robin distributed SGD". `Averaging` lets all parties
 learn from the same parameters and takes the mean of their updates, weighted by their instances (McMahan et al. 2017).
-`Clicks` is the house's pairwise learner in the house's simulator: every party is a client whose users search its lists
+`ClickTraining` is the house's pairwise learner in the house's simulator: every party is a client whose users search its lists
 and click on what is labelled relevant; PDGD learns from the clicks and the updates are averaged.
 """
 
@@ -22,7 +22,7 @@ from quorank.learning.pointwise import Pointwise, cumulated
 from quorank.learning.simulation import Who
 from quorank.parts import Family
 from quorank.rankers import Linear
-from quorank.silos.learning.instances import HIGHEST, Instances, joined
+from quorank.silos.learning.instances import HIGHEST, Instances, join_instances
 from quorank.users import Cascade
 
 
@@ -90,7 +90,7 @@ class Descent:
 
     def train(self, parties: Sequence[Instances], seed: int = 1) -> Doubles:
         """The weights of a linear ranker, all parties in one process."""
-        present = [Learnable(own) for own in with_instances(parties)]
+        present = [Learnable(own) for own in parties_with_instances(parties)]
         theta = self.initial(present[0].instances.data.n_features)
         for turn in range(self.length):
             players = self.players(turn, len(present))
@@ -167,7 +167,7 @@ class Averaging(Descent):
 
 
 @dataclass(frozen=True)
-class Clicks:
+class ClickTraining:
     """PDGD on simulated clicks in the parties' lists, averaged by the simulator: a pairwise learner."""
 
     kind: ClassVar[str] = "clicks"
@@ -184,8 +184,8 @@ class Clicks:
 
     def train(self, parties: Sequence[Instances], seed: int = 1) -> Doubles:
         """The weights of a linear ranker. Weights of instances do not matter here: a list is clicked or not."""
-        present = with_instances(parties)
-        together = joined(present).data
+        present = parties_with_instances(parties)
+        together = join_instances(present).data
         counts = np.array([own.data.n_queries for own in present])
         numbers = np.arange(len(present))
         users = Cascade(preset=self.preset)
@@ -202,11 +202,11 @@ class Clicks:
         return np.asarray(federation.ranker(state))
 
 
-Training = RoundRobin | Averaging | Clicks
-TRAININGS: Family[Training] = Family("training", RoundRobin, Averaging, Clicks)
+Training = RoundRobin | Averaging | ClickTraining
+TRAININGS: Family[Training] = Family("training", RoundRobin, Averaging, ClickTraining)
 
 
-def with_instances(parties: Sequence[Instances]) -> list[Instances]:
+def parties_with_instances(parties: Sequence[Instances]) -> list[Instances]:
     """The parties that have something to learn from."""
     present = [own for own in parties if own.n_rows]
     require(present, "no party has an instance to learn from")

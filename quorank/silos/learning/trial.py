@@ -15,24 +15,24 @@ from quorank.silos.generated import Generator
 from quorank.silos.learning.comparison import (
     METHODS,
     Figures,
-    Outcome,
-    Prepared,
-    Repeated,
-    Setting,
+    ComparisonOutcome,
+    PreparedParties,
+    RepeatedComparison,
+    SiloSetting,
     augment,
-    compare,
-    prepare,
+    compare_methods,
+    prepare_parties,
     train_together,
 )
 from quorank.silos.learning.cross_features import FIELDS, Answers, ExactAnswers
 from quorank.silos.learning.holdings import Holding, generated_holdings, read_holdings
 from quorank.silos.learning.shared_statistics import SharedStatistics, share_statistics
-from quorank.silos.protocol.exchange import Exchanged, Progress, Protocol, exchange, secret
+from quorank.silos.protocol.exchange import ExchangedAnswers, Progress, SiloProtocol, exchange, seeded_secret
 from quorank.text import Tokeniser
 
 
 @dataclass(frozen=True)
-class Source:
+class PartySource:
     """Where the parties come from: collections on disk, or the generator."""
 
     collections: tuple[str, ...] = ()
@@ -51,11 +51,11 @@ class Source:
 
 
 @dataclass(frozen=True, eq=False)
-class Result:
+class TrialResult:
     """What came out of a trial."""
 
     names: tuple[str, ...]
-    outcome: Outcome
+    outcome: ComparisonOutcome
     cover: dict[str, float]  # of the true top-K, by field
     wire: dict[str, Any]
     spent: dict[str, Any]
@@ -63,12 +63,12 @@ class Result:
 
 
 def run_trial(
-    source: Source,
-    setting: Setting,
-    protocol: Protocol | None,
+    source: PartySource,
+    setting: SiloSetting,
+    protocol: SiloProtocol | None,
     seed: int,
     progress: Progress | None = None,
-) -> Result:
+) -> TrialResult:
     """All of it with one seed. Without a protocol, answers and statistics are exact, and nothing is counted."""
     say = progress or (lambda done, total, what: None)
     clock = {}
@@ -77,14 +77,14 @@ def run_trial(
     parties = source.holdings(seed)
     clock["parties"] = time.perf_counter() - start
     say(1, 4, "adding up statistics")
-    shared = None if protocol is None else statistics_of(parties, protocol, seed)
-    prepared = prepare(parties, setting, seed, shared)
+    shared = None if protocol is None else sum_statistics(parties, protocol, seed)
+    prepared = prepare_parties(parties, setting, seed, shared)
     clock["own instances"] = time.perf_counter() - start - sum(clock.values())
     say(2, 4, "asking each other")
-    answers, heard = answers_for(prepared, protocol)
+    answers, heard = collect_answers(prepared, protocol)
     clock["asking"] = time.perf_counter() - start - sum(clock.values())
     say(3, 4, "learning")
-    outcome = compare(prepared, augment(prepared, answers))
+    outcome = compare_methods(prepared, augment(prepared, answers))
     clock["learning"] = time.perf_counter() - start - sum(clock.values())
     say(4, 4, "done")
     wire = {} if heard is None else dict(heard.wire)
@@ -92,30 +92,30 @@ def run_trial(
     if shared is not None:
         wire["statistics_bytes"] = round(shared.bytes_sent * len(parties))
         spent["statistics_epsilon"] = shared.epsilon
-    return Result(
+    return TrialResult(
         tuple(party.name for party in parties),
         outcome,
-        cover(prepared, answers, protocol.k if protocol else ExactAnswers.k),
+        mean_cover_by_field(prepared, answers, protocol.k if protocol else ExactAnswers.k),
         wire,
         spent,
         clock,
     )
 
 
-def joint_ranker(parties: Sequence[Holding], setting: Setting, protocol: Protocol, seed: int) -> Doubles:
+def joint_ranker(parties: Sequence[Holding], setting: SiloSetting, protocol: SiloProtocol, seed: int) -> Doubles:
     """The CS-F-LTR ranker alone: what the same parties come to over a network, to the last bit."""
-    prepared = prepare(parties, setting, seed, statistics_of(parties, protocol, seed))
-    answers, _ = answers_for(prepared, protocol)
+    prepared = prepare_parties(parties, setting, seed, sum_statistics(parties, protocol, seed))
+    answers, _ = collect_answers(prepared, protocol)
     return train_together(prepared, augment(prepared, answers), range(len(parties)))[1]
 
 
-def statistics_of(parties: Sequence[Holding], protocol: Protocol, seed: int) -> SharedStatistics:
+def sum_statistics(parties: Sequence[Holding], protocol: SiloProtocol, seed: int) -> SharedStatistics:
     """The sums over all parties."""
-    key = secret(seed, "statistics")
+    key = seeded_secret(seed, "statistics")
     return share_statistics(parties, key, epsilon=protocol.statistics_epsilon, seed=seed)
 
 
-def answers_for(prepared: Prepared, protocol: Protocol | None) -> tuple[Answers, Exchanged | None]:
+def collect_answers(prepared: PreparedParties, protocol: SiloProtocol | None) -> tuple[Answers, ExchangedAnswers | None]:
     """Exact answers, or those of a session."""
     if protocol is None:
         return ExactAnswers(prepared.parties), None
@@ -124,7 +124,7 @@ def answers_for(prepared: Prepared, protocol: Protocol | None) -> tuple[Answers,
     return heard, heard
 
 
-def cover(prepared: Prepared, answers: Answers, k: int) -> dict[str, float]:
+def mean_cover_by_field(prepared: PreparedParties, answers: Answers, k: int) -> dict[str, float]:
     """The share of the true top-K that answers name, by field, over all questions that have an answer.
 
     A document counts if it holds the term at least as often as the K-th best does; where fewer than K hold it at all,
@@ -149,9 +149,9 @@ def cover(prepared: Prepared, answers: Answers, k: int) -> dict[str, float]:
     return {name: float(np.mean(shares)) if shares else 0.0 for name, shares in found.items()}
 
 
-def summarise(results: Sequence[Result]) -> dict[str, Any]:
+def summarise(results: Sequence[TrialResult]) -> dict[str, Any]:
     """Means over trials, tests, and of the first trial what crossed the wire."""
-    repeated = Repeated([result.outcome for result in results])
+    repeated = RepeatedComparison([result.outcome for result in results])
     first = results[0]
     return {
         "table": {

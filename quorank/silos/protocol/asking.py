@@ -58,7 +58,7 @@ class Question:
         ]
 
 
-class Asking:
+class Asker:
     """Makes questions of a group's fields."""
 
     def __init__(

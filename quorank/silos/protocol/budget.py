@@ -45,7 +45,7 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class Release:
+class AnswerRelease:
     """What is released when questions are answered: named, with its ε, for each question or once for all of them."""
 
     name: str
@@ -117,7 +117,7 @@ class BudgetLedger:
         )
         self._again = self._charges - charges
 
-    def charge(self, asker: str, questions: int, release: Release) -> None:
+    def charge(self, asker: str, questions: int, release: AnswerRelease) -> None:
         """Count questions that are about to be answered, or refuse; when this returns, the file says so."""
         require(
             isinstance(questions, int) and questions >= 1,

@@ -16,14 +16,14 @@ import numpy as np
 
 from quorank.arrays import Integers
 from quorank.errors import require
-from quorank.silos.learning.cross_features import FIELDS, Answer
+from quorank.silos.learning.cross_features import FIELDS, TopDocuments
 from quorank.silos.learning.holdings import Holding
 from quorank.silos.protocol.budget import Budget
 from quorank.silos.protocol.discrete_laplace import AddressedStream, Stream
 from quorank.silos.protocol.group import Field, Group
-from quorank.silos.protocol.keys import Identity
+from quorank.silos.protocol.keys import PartyIdentity
 from quorank.silos.protocol.messages import Kind
-from quorank.silos.protocol.obfuscation import KeyedBlocks, Obfuscation, Plainly
+from quorank.silos.protocol.obfuscation import KeyedBlocks, Obfuscation, NoObfuscation
 from quorank.silos.protocol.party import Answered, Party
 from quorank.silos.protocol.perturbation import AtBuild, Exact, OneSample, Perturbation
 from quorank.silos.protocol.questions import Catalogue
@@ -39,7 +39,7 @@ Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True)
-class Protocol:
+class SiloProtocol:
     """How parties answer each other."""
 
     kind: ClassVar[str] = "protocol"
@@ -83,10 +83,10 @@ class Protocol:
 
 
 @dataclass(frozen=True, eq=False)
-class Exchanged:
+class ExchangedAnswers:
     """What every party heard, and what it cost: the answers of a session."""
 
-    found: dict[tuple[int, int, str, str], Answer] = field(repr=False)  # (asker, owner, field, term)
+    found: dict[tuple[int, int, str, str], TopDocuments] = field(repr=False)  # (asker, owner, field, term)
     told: dict[tuple[int, str], Integers] = field(
         repr=False
     )  # (owner, field) → lengths as the others were told them
@@ -94,7 +94,7 @@ class Exchanged:
     wire: dict[str, Any]
     spent: dict[str, Any]
 
-    def answer(self, asker: int, owner: int, field: str, term: str) -> Answer:
+    def answer(self, asker: int, owner: int, field: str, term: str) -> TopDocuments:
         return self.found[asker, owner, field, term]
 
     def lengths(self, owner: int, field: str) -> Integers:
@@ -104,13 +104,13 @@ class Exchanged:
 def exchange(
     holdings: Sequence[Holding],
     terms: Sequence[Sequence[str]],
-    protocol: Protocol,
+    protocol: SiloProtocol,
     seed: int = 1,
     progress: Progress | None = None,
-) -> Exchanged:
+) -> ExchangedAnswers:
     """Let party i ask all others about terms[i], in both fields."""
     require(len(holdings) >= 2, f"a session needs two parties or more, got {len(holdings)}")
-    parties, relay = meet(holdings, protocol, seed)
+    parties, relay = start_session(holdings, protocol, seed)
     numbers = {name: number for number, name in enumerate(parties)}
     say = progress or (lambda done, total, what: None)
     steps = 2 * len(parties)
@@ -118,12 +118,12 @@ def exchange(
         say(p, steps, f"{holdings[p].name} builds its sketches")
         for field_name in FIELDS:
             index = getattr(holdings[p].documents, field_name)
-            streams = addressed(seed, field_name, p)
-            party.serve(field_name, sketched(party.hashing(field_name), field_name, index, protocol, streams))
+            streams = seeded_sketch_noise(seed, field_name, p)
+            party.serve(field_name, build_sketches(party.hashing(field_name), field_name, index, protocol, streams))
             held = np.flatnonzero(index.lengths > 0)
             deliver(relay, parties, party.describe(field_name, held.tolist(), index.lengths[held].tolist()))
         assert name == party.name
-    found: dict[tuple[int, int, str, str], Answer] = {}
+    found: dict[tuple[int, int, str, str], TopDocuments] = {}
     for asker, (name, party) in enumerate(parties.items()):
         say(len(parties) + asker, steps, f"{holdings[asker].name} asks the others")
         for other in party.group.others(name):
@@ -133,29 +133,29 @@ def exchange(
                 for envelope in asked:
                     for heard in party.answers(envelope) or []:
                         key = (asker, numbers[other], field_name, heard.term)
-                        found[key] = best_of(heard, protocol.k, protocol.shape_of(field_name))
+                        found[key] = read_top_documents(heard, protocol.k, protocol.shape_of(field_name))
     say(steps, steps, "done")
     told = {
         (numbers[owner], name): lengths
         for party in parties.values()
         for owner in party.group.others(party.name)
-        for name, lengths in told_lengths({f: party.catalogues[owner, f] for f in FIELDS}).items()
+        for name, lengths in announced_lengths({f: party.catalogues[owner, f] for f in FIELDS}).items()
     }
     hashing_key = next(iter(parties.values())).hashing_key
-    return Exchanged(found, told, hashing_key, _wire(relay, terms), _spent(parties, protocol))
+    return ExchangedAnswers(found, told, hashing_key, _wire(relay, terms), _spent(parties, protocol))
 
 
-def meet(holdings: Sequence[Holding], protocol: Protocol, seed: int) -> tuple[dict[str, Party], Relay]:
+def start_session(holdings: Sequence[Holding], protocol: SiloProtocol, seed: int) -> tuple[dict[str, Party], Relay]:
     """Parties with an agreed key."""
     names = [f"party-{number}" for number in range(len(holdings))]
     group = protocol.group(names)
     parties = {}
     for name, holding in zip(names, holdings, strict=True):
         parties[name] = Party(
-            Identity(name, secret(seed, f"identity {name}")),
+            PartyIdentity(name, seeded_secret(seed, f"identity {name}")),
             group,
-            hashing_key=secret(seed, "hashing"),
-            obfuscation=obfuscation(holding, protocol, secret(seed, f"obfuscation {name}")),
+            hashing_key=seeded_secret(seed, "hashing"),
+            obfuscation=make_obfuscation(holding, protocol, seeded_secret(seed, f"obfuscation {name}")),
             perturbation=protocol.noise(),
             budget=Budget(protocol.questions),
             seed=seed,
@@ -165,8 +165,8 @@ def meet(holdings: Sequence[Holding], protocol: Protocol, seed: int) -> tuple[di
     return parties, relay
 
 
-def sketched(
-    hashing: Hashing, name: str, index: Index, protocol: Protocol, streams: Callable[[int], Stream]
+def build_sketches(
+    hashing: Hashing, name: str, index: Index, protocol: SiloProtocol, streams: Callable[[int], Stream]
 ) -> ServedTopK:
     """The sketches of a field's documents, with noise where it belongs into the sketches."""
     noise = protocol.noise()
@@ -184,28 +184,28 @@ def sketched(
     return served
 
 
-def addressed(seed: int, name: str, number: int) -> Callable[[int], Stream]:
+def seeded_sketch_noise(seed: int, name: str, number: int) -> Callable[[int], Stream]:
     """The noise in a simulated party's sketches, by document."""
     built = SKETCHES + FIELDS.index(name)
     return lambda document: AddressedStream(seed, round_=built, client=number, interaction=document)
 
 
-def best_of(heard: Answered, k: int, shape: Shape) -> Answer:
+def read_top_documents(heard: Answered, k: int, shape: Shape) -> TopDocuments:
     """Algorithm 5 on what came back; documents that are thought not to hold the term are left out."""
     documents, estimates = rank(heard.cells, heard.signs, heard.rows, k, shape)
     real = estimates > 0.0
-    return Answer(documents[real].astype(np.int64), estimates[real])
+    return TopDocuments(documents[real].astype(np.int64), estimates[real])
 
 
-def secret(seed: int, purpose: str) -> bytes:
+def seeded_secret(seed: int, purpose: str) -> bytes:
     """32 bytes for a simulation: the same for the same seed, and so no secret at all."""
     return hashlib.blake2b(f"{seed} {purpose}".encode(), digest_size=32, person=b"quorank seeded").digest()
 
 
-def obfuscation(holding: Holding, protocol: Protocol, key: bytes) -> Obfuscation:
+def make_obfuscation(holding: Holding, protocol: SiloProtocol, key: bytes) -> Obfuscation:
     """How a party hides what it asks: among terms of its own documents and queries, under a key of its own."""
     if protocol.among == 1:
-        return Plainly()
+        return NoObfuscation()
     rows = protocol.shape_of(FIELDS[0]).rows
     index = holding.documents.body
     asked = dict.fromkeys(term for query in holding.queries for term in query)
@@ -217,7 +217,7 @@ def obfuscation(holding: Holding, protocol: Protocol, key: bytes) -> Obfuscation
     )
 
 
-def told_lengths(catalogues: Mapping[str, Catalogue]) -> dict[str, Integers]:
+def announced_lengths(catalogues: Mapping[str, Catalogue]) -> dict[str, Integers]:
     """Field → lengths as one owner told them; 0 for a document that it did not name, whose field is empty.
 
     Its documents end with the last one that any field names: nothing else was told.
@@ -243,7 +243,7 @@ def _wire(relay: Relay, terms: Sequence[Sequence[str]]) -> dict[str, Any]:
     }
 
 
-def _spent(parties: dict[str, Party], protocol: Protocol) -> dict[str, Any]:
+def _spent(parties: dict[str, Party], protocol: SiloProtocol) -> dict[str, Any]:
     """What owners have answered, the busiest pair of asker and owner."""
     pairs = [(party.ledger, asker) for party in parties.values() for asker in party.group.others(party.name)]
     accounts = [(ledger.questions(asker), ledger.epsilon(asker)) for ledger, asker in pairs]

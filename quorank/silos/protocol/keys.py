@@ -36,7 +36,7 @@ SEALED_CONTRIBUTION = KEY + 16
 _NONCE = bytes(12)  # every contribution key seals once
 
 
-class Identity:
+class PartyIdentity:
     """A party's name and its lasting key."""
 
     def __init__(self, name: str, private: bytes | None = None) -> None:
@@ -50,7 +50,7 @@ class Identity:
 
     @property
     def private(self) -> bytes:
-        """The secret bytes, for keeping in a safe place; `Identity(name, private)` is the same identity."""
+        """The secret bytes, for keeping in a safe place; `PartyIdentity(name, private)` is the same identity."""
         return self._key.private_bytes_raw()
 
     def agree(self, public: bytes, whose: str) -> bytes:
@@ -58,7 +58,7 @@ class Identity:
         return agree(self._key, public, whose)
 
     def __repr__(self) -> str:
-        return f"Identity({self.name!r}, public {self.public.hex()[:16]}…)"
+        return f"PartyIdentity({self.name!r}, public {self.public.hex()[:16]}…)"
 
 
 def agree(private: X25519PrivateKey, public: bytes, whose: str) -> bytes:
@@ -90,7 +90,7 @@ def checksum(hashing_key: bytes) -> str:
 
 
 @dataclass(frozen=True)
-class Agreed:
+class AgreedKeys:
     """What a finished agreement leaves with each party: the same keys, and one secret with each other party."""
 
     hashing_key: bytes = field(
@@ -109,7 +109,7 @@ class Agreement:
 
     def __init__(
         self,
-        identity: Identity,
+        identity: PartyIdentity,
         group: Group,
         pins: Mapping[str, bytes] | None = None,
         *,
@@ -220,14 +220,14 @@ class Agreement:
         )
         self._contributions[sender] = contribution
 
-    def result(self) -> Agreed:
+    def result(self) -> AgreedKeys:
         """The keys that all contributions give."""
         require(self.is_complete, "the key is agreed when all contributions are there; wait for the others")
         transcript = self.transcript()
         everyone = b"".join(self._contributions[name] for name in self.group.parties)
         group_key = derive(everyone, "group key", transcript)
         digits = int.from_bytes(derive(group_key, "fingerprint")[:16], "little") % 10**12
-        return Agreed(
+        return AgreedKeys(
             self._kept or derive(group_key, "hashing key"),
             {
                 other: derive(self._pair(other) + group_key, "pair", transcript)

@@ -66,7 +66,7 @@ class Envelope:
     @classmethod
     def from_bytes(cls, raw: bytes) -> Envelope:
         """The envelope from its bytes."""
-        reader = Reader(raw, "an envelope")
+        reader = MessageReader(raw, "an envelope")
         magic, version, kind, number = reader.take(_HEAD)
         reader.check(magic == _MAGIC, "starts with other bytes than QP")
         check_version(version, "an envelope")
@@ -95,7 +95,7 @@ class Hello:
     @classmethod
     def from_bytes(cls, raw: bytes, sender: str) -> Hello:
         """The hello from its bytes; only settings in their canonical form are read."""
-        reader = Reader(raw, f"the hello of {sender}")
+        reader = MessageReader(raw, f"the hello of {sender}")
         check_version(reader.bytes(1)[0], f"the hello of {sender}")
         identity, ephemeral, committed = reader.bytes(KEY), reader.bytes(KEY), reader.bytes(KEY)
         text = reader.bytes(len(raw) - reader.at)
@@ -142,7 +142,7 @@ def _named(name: str) -> bytes:
     return bytes([len(encoded)]) + encoded
 
 
-class Reader:
+class MessageReader:
     """Takes bytes apart from the front; every step says what is missing."""
 
     def __init__(self, raw: bytes, words: str) -> None:

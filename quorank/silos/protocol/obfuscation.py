@@ -73,7 +73,7 @@ class Obfuscation(Protocol):
 
 
 @dataclass(frozen=True)
-class Plainly:
+class NoObfuscation:
     """All rows are the term's: the best estimate, and the owner reads the term with the help of a dictionary."""
 
     def vectors(self, rows: int) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 
 from quorank.arrays import Int32s, Integers
 from quorank.errors import BadInput, require
-from quorank.silos.protocol.budget import BudgetLedger, Release
+from quorank.silos.protocol.budget import BudgetLedger, AnswerRelease
 from quorank.silos.protocol.discrete_laplace import Stream
 from quorank.silos.protocol.group import Group
 from quorank.silos.protocol.messages import Kind
@@ -129,7 +129,7 @@ class Owner:
                 f"the answer would not fit into an envelope; ask for {most:,} vectors",
             )
             once = self.perturbation.at_build
-            release = Release(
+            release = AnswerRelease(
                 f"{field} {self.perturbation.kind} {build if once else ''}".strip(),
                 self.perturbation.spends(1),
                 once,
@@ -155,7 +155,7 @@ class Owner:
                 price = part.spends(1)
             else:
                 price = part.lengths_again(rows) if self.ledger.released(asker, name) else 0.0
-            self.ledger.charge(asker, 1, Release(name, price))
+            self.ledger.charge(asker, 1, AnswerRelease(name, price))
 
     def _perturbed(self, cells: Cells, stream: Stream) -> Cells:
         ids, values = cells.documents.astype(np.int64), cells.values.astype(np.int64)

@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quorank.errors import BadInput, require
-from quorank.silos.protocol.asking import Answered, Asking, Question
+from quorank.silos.protocol.asking import Answered, Asker, Question
 from quorank.silos.protocol.budget import Budget, BudgetLedger
 from quorank.silos.protocol.discrete_laplace import AddressedStream, SystemStream
 from quorank.silos.protocol.group import Group
-from quorank.silos.protocol.keys import Entropy, Identity
+from quorank.silos.protocol.keys import Entropy, PartyIdentity
 from quorank.silos.protocol.messages import Envelope, Kind
-from quorank.silos.protocol.obfuscation import Obfuscation, Plainly
+from quorank.silos.protocol.obfuscation import Obfuscation, NoObfuscation
 from quorank.silos.protocol.owner import Owner, Served, Streams
 from quorank.silos.protocol.perturbation import Exact, Perturbation
 from quorank.silos.protocol.questions import Catalogue, Refuse
@@ -50,7 +50,7 @@ class Party:
 
     def __init__(
         self,
-        identity: Identity,
+        identity: PartyIdentity,
         group: Group,
         *,
         pins: Mapping[str, bytes] | None = None,
@@ -64,9 +64,9 @@ class Party:
     ) -> None:
         self.name, self.group = identity.name, group
         self.session = Session(identity, group, pins, hashing_key=hashing_key, entropy=entropy)
-        self.asking = Asking(group, obfuscation or Plainly(), self.hashing)
+        self.asking = Asker(group, obfuscation or NoObfuscation(), self.hashing)
         book = BudgetLedger(identity.name, budget, ledger)
-        self.owner = Owner(group, perturbation or Exact(), book, addressed(group, identity.name, seed))
+        self.owner = Owner(group, perturbation or Exact(), book, answer_noise(group, identity.name, seed))
         self.catalogues: dict[tuple[str, str], Catalogue] = {}  # (owner, field) → its documents
         self._asked: dict[tuple[str, int], _Asked] = {}
 
@@ -192,7 +192,7 @@ class Party:
         return state
 
 
-def addressed(group: Group, owner: str, seed: int | None) -> Streams:
+def answer_noise(group: Group, owner: str, seed: int | None) -> Streams:
     """Where noise comes from: the system, or addresses that do not depend on the order in which questions come."""
     if seed is None:
         system = SystemStream()

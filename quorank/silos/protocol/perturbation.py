@@ -27,7 +27,7 @@ import numpy as np
 from quorank.arrays import Int32s, Integers
 from quorank.parts import Family
 from quorank.silos.protocol.discrete_laplace import Stream, draw, scale_for
-from quorank.silos.sketch.count_sketch import MOST
+from quorank.silos.sketch.count_sketch import MOST_OCCURRENCES
 
 UNIT = "one occurrence of one term in one document"
 
@@ -141,7 +141,7 @@ class AtBuild:
     def table(self, table: Int32s, stream: Stream) -> Int32s:
         """A document's (z, w) sketch with noise in every cell, also where nothing was counted."""
         noise = draw(stream, scale_for(len(table) + 1, self.epsilon), table.size)
-        noisy = np.clip(table + noise.reshape(table.shape), -MOST, MOST)
+        noisy = np.clip(table + noise.reshape(table.shape), -MOST_OCCURRENCES, MOST_OCCURRENCES)
         return np.asarray(noisy, dtype=np.int32)
 
     def answer(self, ids: Integers, values: Integers, rows: int, stream: Stream) -> Integers:

@@ -17,7 +17,7 @@ from quorank.arrays import Int32s, Integers
 from quorank.compiled import kernel
 from quorank.errors import require
 from quorank.silos.protocol.group import Field
-from quorank.silos.protocol.messages import MOST_BYTES, Reader
+from quorank.silos.protocol.messages import MOST_BYTES, MessageReader
 from quorank.silos.protocol.sealed import TAG
 from quorank.silos.sketch.ranking_cells import Cells
 
@@ -44,7 +44,7 @@ class Ask:
     @classmethod
     def from_bytes(cls, raw: bytes, sender: str, fields: Sequence[Field]) -> Ask:
         """The question; columns must be of the field's sketch."""
-        reader = Reader(raw, f"the question of {sender}")
+        reader = MessageReader(raw, f"the question of {sender}")
         index, rows, count = reader.take(_ASK)
         reader.check(index < len(fields), f"is about field number {index}, and there are {len(fields)}")
         field = fields[index]
@@ -90,7 +90,7 @@ class Answer:
     @classmethod
     def from_bytes(cls, raw: bytes, sender: str, vectors: int, field: Field) -> Answer:
         """The cells; as many vectors as were asked, no more documents than agreed, none twice in a cell."""
-        reader = Reader(raw, f"the answer of {sender}")
+        reader = MessageReader(raw, f"the answer of {sender}")
         asked, count, rows, width = reader.take(_ANSWER)
         reader.check(count == vectors, f"holds {count} vectors where {vectors} were asked")
         reader.check(rows == field.rows, f"has {rows} rows where sketches have {field.rows}")
@@ -134,7 +134,7 @@ class Refuse:
     @classmethod
     def from_bytes(cls, raw: bytes, sender: str) -> Refuse:
         """The reason; it is shown to people, so nothing but printable text is read."""
-        reader = Reader(raw, f"the refusal of {sender}")
+        reader = MessageReader(raw, f"the refusal of {sender}")
         asked, length = reader.take(_REFUSE)
         reader.check(length <= MOST_REASON, f"gives a reason of {length} bytes")
         text = reader.bytes(length).decode(errors="replace")
@@ -159,7 +159,7 @@ class Catalogue:
     @classmethod
     def from_bytes(cls, raw: bytes, sender: str, fields: Sequence[Field]) -> Catalogue:
         """The catalogue; no document twice."""
-        reader = Reader(raw, f"the catalogue of {sender}")
+        reader = MessageReader(raw, f"the catalogue of {sender}")
         index, count = reader.take(_CATALOGUE)
         reader.check(index < len(fields), f"is about field number {index}, and there are {len(fields)}")
         ids = np.frombuffer(reader.bytes(4 * count), dtype="<u4")

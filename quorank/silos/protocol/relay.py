@@ -18,7 +18,7 @@ _HEADER = 1024  # more than a head can take
 
 
 @dataclass
-class Traffic:
+class RelayTraffic:
     """What passed on one way."""
 
     envelopes: int = 0
@@ -32,7 +32,7 @@ class Relay:
         self.parties = tuple(check_name(name) for name in parties)
         require(len(set(self.parties)) == len(self.parties), "a party stands twice in the relay's list")
         self.most_bytes = most_bytes
-        self.traffic: dict[tuple[str, str, Kind], Traffic] = {}
+        self.traffic: dict[tuple[str, str, Kind], RelayTraffic] = {}
 
     def pass_on(self, raw: bytes, sender: str | None = None) -> tuple[str, bytes]:
         """The receiver of an envelope, and its bytes as they came; `sender` is who the transport says it is from."""
@@ -51,14 +51,14 @@ class Relay:
             f"{sender} sent an envelope in the name of {envelope.sender}; it is not relayed",
         )
         require(envelope.sender != envelope.receiver, f"{envelope.sender} wrote to itself; it is not relayed")
-        way = self.traffic.setdefault((envelope.sender, envelope.receiver, envelope.kind), Traffic())
+        way = self.traffic.setdefault((envelope.sender, envelope.receiver, envelope.kind), RelayTraffic())
         way.envelopes += 1
         way.bytes += len(raw)
         return envelope.receiver, raw
 
-    def total(self) -> Traffic:
+    def total(self) -> RelayTraffic:
         """All that passed."""
-        return Traffic(
+        return RelayTraffic(
             sum(way.envelopes for way in self.traffic.values()),
             sum(way.bytes for way in self.traffic.values()),
         )

@@ -18,7 +18,7 @@ WINDOW = 1024
 TAG = 16
 
 
-class Channel:
+class SealedChannel:
     """One party's end of its line with another; `sent` and `received` go on with a line that was kept."""
 
     def __init__(self, secret: bytes, me: str, other: str, sent: int = 0, received: int = 0) -> None:

@@ -11,7 +11,7 @@ from quorank.arrays import Int32s
 from quorank.errors import require
 from quorank.silos.protocol.discrete_laplace import Stream, SystemStream
 from quorank.silos.protocol.perturbation import AtBuild
-from quorank.silos.sketch.count_sketch import checked_counts, table
+from quorank.silos.sketch.count_sketch import checked_counts, count_sketch_table
 from quorank.silos.sketch.hashing import Places
 from quorank.silos.sketch.naive import Naive
 from quorank.silos.sketch.ranking_cells import Cells
@@ -62,7 +62,7 @@ class ServedTopK:
         require(len(set(terms)) == len(terms), f"document {document}: a term stands twice; add up its counts")
         columns, signs = self._places.of(terms)
         sides = signs if self.structure.shape.sketch == "count" else np.ones_like(signs)
-        exact = table(columns, sides, checked_counts(counts, len(terms)), self.structure.shape.columns)
+        exact = count_sketch_table(columns, sides, checked_counts(counts, len(terms)), self.structure.shape.columns)
         require(
             document not in self.structure,
             f"document {document} is already in this sketch; remove it before adding it anew",

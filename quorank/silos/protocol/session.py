@@ -12,9 +12,9 @@ from collections.abc import Mapping
 
 from quorank.errors import BadInput, require
 from quorank.silos.protocol.group import Group
-from quorank.silos.protocol.keys import Agreed, Agreement, Entropy, Identity, derive
+from quorank.silos.protocol.keys import AgreedKeys, Agreement, Entropy, PartyIdentity, derive
 from quorank.silos.protocol.messages import Envelope, Hello, Kind
-from quorank.silos.protocol.sealed import Channel
+from quorank.silos.protocol.sealed import SealedChannel
 from quorank.silos.sketch.hashing import Hashing
 
 MOST_HELD = 64
@@ -29,7 +29,7 @@ class Session:
 
     def __init__(
         self,
-        identity: Identity,
+        identity: PartyIdentity,
         group: Group,
         pins: Mapping[str, bytes] | None = None,
         *,
@@ -39,8 +39,8 @@ class Session:
         self.name, self.group = identity.name, group
         self.dropped: list[str] = []
         self._agreement = Agreement(identity, group, pins, hashing_key=hashing_key, entropy=entropy)
-        self._agreed: Agreed | None = None
-        self._channels: dict[str, Channel] = {}
+        self._agreed: AgreedKeys | None = None
+        self._channels: dict[str, SealedChannel] = {}
         self._hashings: dict[str, Hashing] = {}
         self._held: dict[str, list[Envelope]] = {}
 
@@ -57,11 +57,11 @@ class Session:
         return self._agreed is not None
 
     @property
-    def keys(self) -> Agreed:
+    def keys(self) -> AgreedKeys:
         """The agreed keys, or a refusal."""
         return self.check_agreed()
 
-    def check_agreed(self) -> Agreed:
+    def check_agreed(self) -> AgreedKeys:
         """Refuse what needs keys as long as there are none."""
         if self._agreed is None:
             raise BadInput(
@@ -142,7 +142,7 @@ class Session:
             self._agreement.receive_contribution(sender, envelope.body)
             if self._agreement.is_complete:
                 self._agreed = self._agreement.result()
-                self._channels = {o: Channel(s, self.name, o) for o, s in self._agreed.pairs.items()}
+                self._channels = {o: SealedChannel(s, self.name, o) for o, s in self._agreed.pairs.items()}
             return [], []
         return [], [(envelope, self._channels[sender].open(envelope))]
 

@@ -13,11 +13,11 @@ from quorank.arrays import Doubles, Int32s
 from quorank.silos.sketch import count_sketch
 
 
-def table(columns: Int32s, counts: npt.ArrayLike, width: int) -> Int32s:
+def count_min_table(columns: Int32s, counts: npt.ArrayLike, width: int) -> Int32s:
     """The (z, w) sketch of a document from its terms' (terms, z) columns and their counts."""
-    return count_sketch.table(columns, np.ones(columns.shape, dtype=np.int8), counts, width)
+    return count_sketch.count_sketch_table(columns, np.ones(columns.shape, dtype=np.int8), counts, width)
 
 
-def estimate(values: npt.ArrayLike) -> Doubles:
+def count_min_estimate(values: npt.ArrayLike) -> Doubles:
     """min_a C(a, h_a(t)), for (…, z) cells."""
     return np.asarray(np.min(np.asarray(values), axis=-1), dtype=np.float64)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from quorank.arrays import Doubles, Int8s, Int32s, Integers
 from quorank.errors import require
 
-MOST = 2**30 - 1
+MOST_OCCURRENCES = 2**30 - 1
 """The most occurrences of all terms in one document; a cell can then hold them with either sign."""
 
 
@@ -26,13 +26,13 @@ def checked_counts(counts: npt.ArrayLike, terms: int) -> Integers:
         f"a document with {terms} terms needs as many whole numbers as counts, got an array {given.shape} of {given.dtype}",
     )
     require(
-        terms == 0 or (given.min() >= 1 and int(given.sum(dtype=np.uint64)) <= MOST),
-        f"counts of a document's terms must be 1 or more and at most {MOST:,} together",
+        terms == 0 or (given.min() >= 1 and int(given.sum(dtype=np.uint64)) <= MOST_OCCURRENCES),
+        f"counts of a document's terms must be 1 or more and at most {MOST_OCCURRENCES:,} together",
     )
     return given.astype(np.int64)
 
 
-def table(columns: Int32s, signs: Int8s, counts: npt.ArrayLike, width: int) -> Int32s:
+def count_sketch_table(columns: Int32s, signs: Int8s, counts: npt.ArrayLike, width: int) -> Int32s:
     """Eq. 2: the (z, w) sketch of a document from its terms' (terms, z) places and their counts."""
     occurrences = checked_counts(counts, len(columns))
     rows = columns.shape[1]
@@ -42,11 +42,11 @@ def table(columns: Int32s, signs: Int8s, counts: npt.ArrayLike, width: int) -> I
     return out
 
 
-def cells(sketch: Int32s, columns: Int32s) -> Int32s:
+def sketch_cells(sketch: Int32s, columns: Int32s) -> Int32s:
     """C(a, h_a(t)) of each row, for the (z,) columns of one term."""
     return sketch[np.arange(len(sketch)), columns]
 
 
-def estimate(values: npt.ArrayLike, signs: npt.ArrayLike) -> Doubles:
+def count_sketch_estimate(values: npt.ArrayLike, signs: npt.ArrayLike) -> Doubles:
     """Eq. 3 with the sign: median_a g_a(t)·C(a, h_a(t)), for (…, z) cells and (z,) signs."""
     return np.asarray(np.median(np.asarray(values) * np.asarray(signs), axis=-1), dtype=np.float64)

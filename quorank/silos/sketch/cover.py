@@ -32,8 +32,8 @@ KEY = bytes(range(32))
 RARE = 5  # documents that a term of the second group has at least
 
 
-class Counted(Protocol):
-    """One field of a party's documents, counted: `quorank.text.Index`, or `Field`."""
+class CountedTerms(Protocol):
+    """One field of a party's documents, counted: `quorank.text.Index`, or `CountedField`."""
 
     @property
     def offsets(self) -> Integers: ...
@@ -45,7 +45,7 @@ class Counted(Protocol):
     def vocabulary(self) -> list[str]: ...
 
 
-class Field(NamedTuple):
+class CountedField(NamedTuple):
     """Documents as numbers: document i has terms[j], counts[j] times each, offsets[i] ≤ j < offsets[i + 1]."""
 
     offsets: Integers
@@ -54,29 +54,29 @@ class Field(NamedTuple):
     vocabulary: list[str]
 
 
-def without_empty(field: Counted) -> Field:
+def without_empty(field: CountedTerms) -> CountedField:
     """The same field without documents that hold no term: no sketch can find these."""
     lengths = np.diff(field.offsets)
     offsets = np.concatenate(([0], np.cumsum(lengths[lengths > 0]))).astype(np.int64)
-    return Field(offsets, field.terms, field.counts, field.vocabulary)
+    return CountedField(offsets, field.terms, field.counts, field.vocabulary)
 
 
 def generated_field(
     documents: int = 36_400, length: int = 1_000, vocabulary: int = 50_000, seed: int = 1
-) -> tuple[Field, Integers]:
+) -> tuple[CountedField, Integers]:
     """One party of generated documents with the paper's sizes, and the terms of a hundred queries."""
     from quorank.silos.generated import Generator
 
     generator = Generator(parties=1, documents=documents, queries=100, body=length, vocabulary=vocabulary)
     party = generator.party(0, seed)
-    field = Field(party.body.offsets, party.body.terms, party.body.counts, generator.words())
+    field = CountedField(party.body.offsets, party.body.terms, party.body.counts, generator.words())
     return field, np.unique(np.concatenate(party.queries))
 
 
 class Truth:
     """Exact counts, by term."""
 
-    def __init__(self, field: Counted) -> None:
+    def __init__(self, field: CountedTerms) -> None:
         self.documents = len(field.offsets) - 1
         owner = np.repeat(np.arange(self.documents, dtype=np.int32), np.diff(field.offsets))
         order = np.argsort(field.terms, kind="stable")
@@ -147,9 +147,9 @@ def milliseconds(top: Top, terms: Sequence[str], k: int) -> float:
     return 1e3 * float(np.median(times))
 
 
-def build(field: Counted, shape: Shape, key: bytes = KEY) -> tuple[ReverseTopK, float]:
+def build(field: CountedTerms, shape: Shape, key: bytes = KEY) -> tuple[ReverseTopK, float]:
     """A party's RTK-Sketch, and how many seconds of one core it took with compiled code at hand."""
-    few = Field(
+    few = CountedField(
         field.offsets[:2], field.terms[: field.offsets[1]], field.counts[: field.offsets[1]], field.vocabulary
     )
     ReverseTopK(shape.hashing(key), shape).add_many(few.offsets, few.terms, few.counts, few.vocabulary)
@@ -159,7 +159,7 @@ def build(field: Counted, shape: Shape, key: bytes = KEY) -> tuple[ReverseTopK, 
     return sketch, time.thread_time() - start
 
 
-def build_naive(field: Counted, shape: Shape, key: bytes = KEY) -> Naive:
+def build_naive(field: CountedTerms, shape: Shape, key: bytes = KEY) -> Naive:
     """NAIVE with the same z and w; int16 counters where the longest document allows."""
     longest = int(np.add.reduceat(field.counts.astype(np.int64), field.offsets[:-1]).max())
     counter = np.int16 if longest < 2**15 else np.int32
@@ -169,7 +169,7 @@ def build_naive(field: Counted, shape: Shape, key: bytes = KEY) -> Naive:
 
 
 def measure(
-    party: Counted,
+    party: CountedTerms,
     queries: Integers | None = None,
     *,
     k: int = 150,

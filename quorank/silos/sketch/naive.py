@@ -116,7 +116,7 @@ class Naive:
         """The estimated count of a term in each document (eq. 3, or the minimum)."""
         columns, signs = self._places.of([term])
         cells = self.cells(columns[0])
-        return count_sketch.estimate(cells, signs[0]) if self.sketch == "count" else count_min.estimate(cells)
+        return count_sketch.count_sketch_estimate(cells, signs[0]) if self.sketch == "count" else count_min.count_min_estimate(cells)
 
     def top(self, term: str, k: int) -> tuple[Integers, Doubles]:
         """Algorithm 3: the k documents with the largest estimates, largest first; of equal ones the earlier slot."""

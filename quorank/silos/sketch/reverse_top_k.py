@@ -35,7 +35,7 @@ import numpy.typing as npt
 from quorank.arrays import Doubles, Int8s, Int32s, Integers
 from quorank.errors import BadInput, require
 from quorank.silos.sketch.cell_kernel import SPARE
-from quorank.silos.sketch.count_sketch import MOST, checked_counts
+from quorank.silos.sketch.count_sketch import MOST_OCCURRENCES, checked_counts
 from quorank.silos.sketch.entry_pool import EntryPool
 from quorank.silos.sketch.hashing import Hashing, Places
 from quorank.silos.sketch.ranking_cells import Cells, checked, rank_literal, rank_recommended
@@ -139,8 +139,8 @@ class ReverseTopK:
         )
         largest = np.add.reduceat(occurrences.astype(np.int64), bounds[:-1]).max()
         require(
-            occurrences.min() >= 1 and largest <= MOST,
-            f"counts must be 1 or more, at most {MOST:,} a document",
+            occurrences.min() >= 1 and largest <= MOST_OCCURRENCES,
+            f"counts must be 1 or more, at most {MOST_OCCURRENCES:,} a document",
         )
         columns, signs = self.hashing.places(vocabulary)
         self._add(columns, signs, bounds, words, occurrences, numbers)
@@ -150,9 +150,9 @@ class ReverseTopK:
         cells = np.ascontiguousarray(table, dtype=np.int32)
         require(
             cells.shape == (self.shape.rows, self.shape.columns)
-            and int(cells.min()) >= -MOST
-            and int(cells.max()) <= MOST,
-            f"a sketch must have {self.shape.rows} rows and {self.shape.columns:,} columns of numbers within ±{MOST:,}, "
+            and int(cells.min()) >= -MOST_OCCURRENCES
+            and int(cells.max()) <= MOST_OCCURRENCES,
+            f"a sketch must have {self.shape.rows} rows and {self.shape.columns:,} columns of numbers within ±{MOST_OCCURRENCES:,}, "
             f"got {cells.shape}",
         )
         documents = self._new_documents([document])
