@@ -60,12 +60,11 @@ def demo(
     server that sees neither terms nor documents, which of their documents
     hold the terms of its queries; what they answer becomes training data.
     """
-    from quorank.silos.learning.augmented import Augment
-    from quorank.silos.learning.comparison import SiloSetting
-    from quorank.silos.learning.labels import LABELS
+    from quorank.silos.learning.augmentation import Augment
+    from quorank.silos.learning.comparison import PartySource, SiloSetting, run_trial, summarise
+    from quorank.silos.learning.exchange import SiloProtocol
+    from quorank.silos.learning.instances import LABELS
     from quorank.silos.learning.training import TRAININGS
-    from quorank.silos.learning.trial import PartySource, run_trial, summarise
-    from quorank.silos.protocol.exchange import SiloProtocol
 
     source = PartySource(tuple(str(path) for path in collection or ()), parties)
     setting = SiloSetting(
@@ -114,7 +113,7 @@ def bench(
 
     Several collections are taken together as one party.
     """
-    from quorank.silos.sketch.cover import generated_field, measure
+    from quorank.silos.sketch.cover import generated_field, measure_sketches
 
     say = _progress("bench")
     if collection:
@@ -126,7 +125,7 @@ def bench(
         field, queries = generated_field(documents, length, seed=seed)
         what = f"generated, {length:,} terms each"
     say(1, 2, f"measuring {len(field.offsets) - 1:,} documents")
-    figures = {"what": what} | measure(field, queries, k=k, seed=seed)
+    figures = {"what": what} | measure_sketches(field, queries, k=k, seed=seed)
     if json:
         print(json_.dumps(figures, allow_nan=False))
         return

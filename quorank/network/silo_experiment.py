@@ -15,12 +15,11 @@ from quorank.errors import BadInput, require
 from quorank.experiments.documents import Document
 from quorank.network.silo_terms import SiloTerms, read_protocol
 from quorank.parts import read_fields, suggest, to_table
-from quorank.silos.learning.augmented import Augment
+from quorank.silos.learning.augmentation import Augment
 from quorank.silos.learning.comparison import SiloSetting
-from quorank.silos.learning.instances import Lists
-from quorank.silos.learning.labels import LABELS
+from quorank.silos.learning.exchange import SiloProtocol
+from quorank.silos.learning.instances import LABELS, Lists
 from quorank.silos.learning.training import TRAININGS
-from quorank.silos.protocol.exchange import SiloProtocol
 from quorank.text import Features
 
 SECTIONS = ("silo", "protocol", "augment", "training", "lists", "features")

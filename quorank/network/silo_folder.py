@@ -24,7 +24,7 @@ from quorank.network.silo_bundle import FILE, SiloBundle, read_identities
 from quorank.network.silo_lessons import tells
 from quorank.network.silo_secrets import kept_identity
 from quorank.silos.generated import Generator
-from quorank.silos.learning.holdings import Holding, generated_holdings, holding
+from quorank.silos.learning.holdings import Holding, generated_holdings, make_holding
 from quorank.silos.protocol.keys import PartyIdentity
 from quorank.text import read_collection
 
@@ -51,7 +51,7 @@ class Source:
         """All that the party has."""
         if self.collection is not None:
             found = read_collection(self.collection).without_empty()
-            return holding(name, found, range(len(found.documents)), range(len(found.queries)))
+            return make_holding(name, found, range(len(found.documents)), range(len(found.queries)))
         assert self.generated is not None
         require(
             0 <= self.generated < parties,

@@ -19,15 +19,13 @@ from quorank.network.silo_messages import read, table_of, whole_numbers
 from quorank.network.silo_secrets import Secrets
 from quorank.network.silo_store import SiloStore
 from quorank.network.silo_terms import SiloTerms
-from quorank.silos.learning.augmented import augmented_instances
-from quorank.silos.learning.comparison import terms_of
-from quorank.silos.learning.cross_features import FIELDS, TopDocuments
-from quorank.silos.learning.holdings import Holding
+from quorank.silos.learning.augmentation import TopDocuments, augmented_instances
+from quorank.silos.learning.exchange import announced_lengths, make_obfuscation, read_top_documents
+from quorank.silos.learning.holdings import FIELDS, Holding
 from quorank.silos.learning.instances import QuerySplit
 from quorank.silos.learning.shared_statistics import read_total, vector_length
-from quorank.silos.protocol.asking import Asker, Question
-from quorank.silos.protocol.exchange import read_top_documents, make_obfuscation, announced_lengths
-from quorank.silos.protocol.questions import Catalogue
+from quorank.silos.protocol.asker import Asker, Question
+from quorank.silos.protocol.messages import Catalogue
 from quorank.silos.protocol.session import Session
 from quorank.silos.sketch.hashing import Hashing
 
@@ -61,7 +59,7 @@ class Hearing:
     @cached_property
     def batches(self) -> list[tuple[str, tuple[str, ...]]]:
         """(field, terms) of each envelope that every other party is asked with, in order."""
-        asked = terms_of(self.holding, self.terms.setting.asks(self._split))
+        asked = self.holding.terms_of(self.terms.setting.asks(self._split))
         return [(name, batch) for name in FIELDS for batch in self._asking.batches(asked, name)]
 
     def question(self, batch: int) -> Question:

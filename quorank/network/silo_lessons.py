@@ -18,7 +18,7 @@ from quorank.network.silo_terms import SiloTerms
 from quorank.silos.learning.comparison import FOLDS, Figures, evaluate_rankers
 from quorank.silos.learning.instances import Instances
 from quorank.silos.learning.training import Learnable
-from quorank.silos.learning.validation import split_fold, held_out_ndcg, tally_gains, weigh_augmented
+from quorank.silos.learning.validation import held_out_ndcg, split_fold, tally_gains, weigh_augmented
 
 VALIDATION, FINAL = 0, 1
 _NOT_AGREED = "the coordinator asks to learn what was not agreed"

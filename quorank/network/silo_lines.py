@@ -8,8 +8,7 @@ from __future__ import annotations
 from quorank.errors import require
 from quorank.network.silo_store import SiloStore
 from quorank.silos.protocol.messages import Envelope, Kind
-from quorank.silos.protocol.sealed import SealedChannel
-from quorank.silos.protocol.session import Session
+from quorank.silos.protocol.session import SealedChannel, Session
 
 _LINES = "lines"
 

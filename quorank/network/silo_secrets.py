@@ -3,7 +3,7 @@
 Noise is drawn from a secret by what it is for: the document of a sketch, the field of a table, the columns of a question.
 The same question is so answered with the same cells, whoever asks and however often, also after a restart; fresh noise
 would be averaged away by asking again. In a rehearsal all of it follows from the seed, as in one process
-(`quorank.silos.protocol.exchange`), and nothing is secret but the seals.
+(`quorank.silos.learning.exchange`), and nothing is secret but the seals.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from quorank.errors import BadInput, require
 from quorank.files import atomically
 from quorank.network.silo_store import SiloStore
 from quorank.network.silo_terms import SiloTerms
+from quorank.silos.learning.exchange import seeded_secret, seeded_sketch_noise
 from quorank.silos.learning.shared_statistics import seeded_statistics_noise
 from quorank.silos.protocol.discrete_laplace import Stream, SystemStream
-from quorank.silos.protocol.exchange import seeded_sketch_noise
-from quorank.silos.protocol.exchange import seeded_secret
 from quorank.silos.protocol.keys import Entropy, PartyIdentity, derive
 from quorank.silos.protocol.messages import KEY
 from quorank.silos.protocol.owner import ByQuestion, Streams

@@ -13,18 +13,17 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 from quorank.errors import BadInput, require
 from quorank.parts import read_fields, suggest, to_table
-from quorank.silos.learning.augmented import Augment
+from quorank.silos.learning.augmentation import Augment
 from quorank.silos.learning.comparison import SiloSetting
-from quorank.silos.learning.instances import Lists
-from quorank.silos.learning.labels import LABELS, Judged
+from quorank.silos.learning.exchange import SiloProtocol
+from quorank.silos.learning.instances import LABELS, Lists
 from quorank.silos.learning.training import TRAININGS, Descent
-from quorank.silos.protocol.exchange import SiloProtocol
 from quorank.silos.protocol.group import Group
-from quorank.silos.sketch.shape import Shape
+from quorank.silos.sketch.reverse_top_k import Shape
 from quorank.text import Features
 
 VERSION = 1
@@ -48,11 +47,11 @@ class SiloTerms:
         )
         self.group()
         require(
-            isinstance(self.setting.training, Descent),
+            self.setting.training.runs_in_turns,
             "setting.training: clicks are simulated in one process; over a network train with round-robin or averaging",
         )
         require(
-            isinstance(self.setting.labels, Judged),
+            not self.setting.labels.needs_all_documents,
             "setting.labels: a reference rank over all parties' documents is known to nobody; take judged",
         )
         require(
@@ -67,8 +66,7 @@ class SiloTerms:
     @property
     def training(self) -> Descent:
         """How the ranker is trained."""
-        assert isinstance(self.setting.training, Descent)
-        return self.setting.training
+        return cast(Descent, self.setting.training)
 
     def number(self, party: str) -> int:
         """The place of a party in the group."""

@@ -22,6 +22,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from flower_runs import TOKEN, running
+from joint_ranker import joint_ranker
 from typer.testing import CliRunner
 
 from quorank.cli.silo import app
@@ -45,11 +46,10 @@ from quorank.network.silo_service import SiloService, ranker_bytes
 from quorank.network.transport import BUSY, Failure, Memory
 from quorank.network.worker import ANSWER_WORD, SENT, ask
 from quorank.rankers.ranker_file import read_ranker
-from quorank.silos.learning.augmented import Augment
+from quorank.silos.learning.augmentation import Augment
 from quorank.silos.learning.comparison import SiloSetting
+from quorank.silos.learning.exchange import SiloProtocol
 from quorank.silos.learning.training import Averaging, RoundRobin
-from quorank.silos.learning.trial import joint_ranker
-from quorank.silos.protocol.exchange import SiloProtocol
 
 NAMES = ("north", "south", "west")
 SMALL = """\

@@ -37,12 +37,11 @@ from quorank.network.silo_server import SiloServer
 from quorank.network.silo_store import SiloStore
 from quorank.network.silo_terms import SiloTerms
 from quorank.network.transport import Arrival
-from quorank.silos.learning.comparison import SiloSetting
-from quorank.silos.learning.labels import ReferenceRank
+from quorank.silos.learning.comparison import SiloSetting, collect_answers, prepare_parties, sum_statistics
+from quorank.silos.learning.exchange import SiloProtocol
+from quorank.silos.learning.instances import ReferenceRank
 from quorank.silos.learning.training import Averaging, ClickTraining, RoundRobin
-from quorank.silos.learning.trial import collect_answers, prepare_parties, sum_statistics
-from quorank.silos.protocol.budget import BudgetLedger, AnswerRelease
-from quorank.silos.protocol.exchange import SiloProtocol
+from quorank.silos.protocol.budget import AnswerRelease, BudgetLedger
 from quorank.silos.protocol.messages import Envelope, Kind
 
 

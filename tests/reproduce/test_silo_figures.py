@@ -15,7 +15,7 @@ from quorank.reproduce.studies.silos import SiloTable
 from quorank.reproduce.studies.sketches import SketchCurves
 from quorank.reproduce.studies.study import Asked
 from quorank.silos.generated import Generator
-from quorank.silos.learning.augmented import Augment
+from quorank.silos.learning.augmentation import Augment
 from quorank.silos.learning.comparison import SiloSetting
 from quorank.silos.learning.holdings import generated_holdings
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quorank.errors import BadInput
-from quorank.silos.protocol.budget import Budget, BudgetLedger, AnswerRelease
+from quorank.silos.protocol.budget import AnswerRelease, Budget, BudgetLedger
 
 EACH = AnswerRelease("body each-answer", 0.5)
 ONCE = AnswerRelease("body at-build 1", 0.5, once=True)

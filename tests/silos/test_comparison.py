@@ -11,23 +11,25 @@ from scipy import stats
 from quorank.errors import BadInput
 from quorank.metrics.lists import err, ndcg
 from quorank.silos.generated import Generator
-from quorank.silos.learning.augmented import Augment
+from quorank.silos.learning.augmentation import Augment, ExactAnswers
 from quorank.silos.learning.comparison import (
     METHODS,
+    PartySource,
     RepeatedComparison,
     SiloSetting,
-    augment,
+    augment_parties,
     compare_methods,
     evaluate_rankers,
+    mean_cover_by_field,
     prepare_parties,
+    run_trial,
+    summarise,
     verdict,
 )
-from quorank.silos.learning.cross_features import ExactAnswers
+from quorank.silos.learning.exchange import SiloProtocol, exchange_answers
 from quorank.silos.learning.holdings import generated_holdings
 from quorank.silos.learning.training import RoundRobin
-from quorank.silos.learning.trial import PartySource, mean_cover_by_field, run_trial, summarise
-from quorank.silos.protocol.exchange import SiloProtocol, exchange
-from quorank.silos.sketch.shape import Shape
+from quorank.silos.sketch.reverse_top_k import Shape
 
 SMALL = Generator(parties=3, documents=150, queries=16, body=50, vocabulary=1500, topics=9, topic_terms=40)
 QUICK = SiloSetting(
@@ -45,7 +47,7 @@ TERMS = [PREPARED.terms(p) for p in range(3)]
 
 def test_a_session_without_noise_answers_as_exact_counts_do() -> None:
     """The sketch is wide enough for these documents: nearly all of the true top 20 come back with true counts."""
-    heard = exchange(PARTIES, TERMS, SiloProtocol("none", k=20, shape=SHAPE), seed=2)
+    heard = exchange_answers(PARTIES, TERMS, SiloProtocol("none", k=20, shape=SHAPE), seed=2)
     assert mean_cover_by_field(PREPARED, heard, 20)["body"] > 0.97
     agreed = []
     for asker in range(3):
@@ -62,8 +64,8 @@ def test_a_session_without_noise_answers_as_exact_counts_do() -> None:
 
 
 def test_hiding_terms_changes_the_price_and_not_the_answer() -> None:
-    plain = exchange(PARTIES, TERMS, SiloProtocol("none", k=20, among=1, shape=SHAPE), seed=2)
-    hidden = exchange(PARTIES, TERMS, SiloProtocol("none", k=20, among=3, shape=SHAPE), seed=2)
+    plain = exchange_answers(PARTIES, TERMS, SiloProtocol("none", k=20, among=1, shape=SHAPE), seed=2)
+    hidden = exchange_answers(PARTIES, TERMS, SiloProtocol("none", k=20, among=3, shape=SHAPE), seed=2)
     for key, answer in plain.found.items():
         assert answer.documents.tolist() == hidden.found[key].documents.tolist()
     assert hidden.spent["questions"] == 3 * plain.spent["questions"]
@@ -76,9 +78,9 @@ def test_noise_costs_cover_and_is_the_seeds() -> None:
     covers = {}
     for kind in ("none", "published", "strict"):
         protocol = SiloProtocol(kind, 0.5, k=20, among=1, shape=replace(SHAPE, columns=64, entries=50_000))
-        heard = exchange(PARTIES, TERMS, protocol, seed=2)
+        heard = exchange_answers(PARTIES, TERMS, protocol, seed=2)
         covers[kind] = mean_cover_by_field(PREPARED, heard, 20)["body"]
-        again = exchange(PARTIES, TERMS, protocol, seed=2)
+        again = exchange_answers(PARTIES, TERMS, protocol, seed=2)
         key = (0, 1, "body", TERMS[0][0])
         assert heard.found[key].counts.tolist() == again.found[key].counts.tolist()
         if kind == "strict":
@@ -90,7 +92,7 @@ def test_noise_costs_cover_and_is_the_seeds() -> None:
 
 def test_an_owner_that_was_asked_enough_refuses() -> None:
     with pytest.raises(BadInput, match="gives no answer"):
-        exchange(PARTIES, TERMS, SiloProtocol("none", k=20, shape=SHAPE, questions=5), seed=2)
+        exchange_answers(PARTIES, TERMS, SiloProtocol("none", k=20, shape=SHAPE, questions=5), seed=2)
 
 
 def test_cover_counts_ties_and_short_lists_fairly() -> None:
@@ -129,7 +131,7 @@ def test_no_test_query_is_ever_trained_on_or_asked() -> None:
 
 def test_the_four_methods_are_what_they_are_called() -> None:
     """With nothing augmented, Local+ is Local and CS-F-LTR is Global; one party alone is all of them."""
-    found = augment(PREPARED, ExactAnswers(PARTIES, 20))
+    found = augment_parties(PREPARED, ExactAnswers(PARTIES, 20))
     outcome = compare_methods(PREPARED, found)
     nothing = replace(PREPARED, setting=replace(QUICK, augment=Augment(weights=(0.0,))))
     bare = compare_methods(nothing, found)
@@ -137,7 +139,7 @@ def test_the_four_methods_are_what_they_are_called() -> None:
     assert bare.table["cs-f-ltr"] == bare.table["global"] == outcome.table["global"]
     assert outcome.table["cs-f-ltr"] != outcome.table["global"]
     one = replace(PREPARED, parties=PARTIES[:1], own=PREPARED.own[:1], splits=PREPARED.splits[:1])
-    alone = compare_methods(one, augment(one, ExactAnswers(PARTIES[:1], 20)))
+    alone = compare_methods(one, augment_parties(one, ExactAnswers(PARTIES[:1], 20)))
     assert alone.table["local"] == alone.table["cs-f-ltr"] == alone.table["global"]
     rows = outcome.by_party["local"]
     mean = np.mean([row["ndcg@10"] for row in rows])
@@ -170,7 +172,9 @@ def test_a_trial_repeats_and_sums_up() -> None:
 
 
 def test_differences_in_words() -> None:
-    repeated = RepeatedComparison([compare_methods(PREPARED, augment(PREPARED, ExactAnswers(PARTIES, 20)))])
+    repeated = RepeatedComparison(
+        [compare_methods(PREPARED, augment_parties(PREPARED, ExactAnswers(PARTIES, 20)))]
+    )
     assert "not tested" in verdict(repeated.against()["local"])
 
 

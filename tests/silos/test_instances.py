@@ -11,18 +11,24 @@ from hypothesis import strategies as st
 
 from quorank.errors import BadInput
 from quorank.silos.generated import Generator
-from quorank.silos.learning.augmented import Augment, augmented_instances
-from quorank.silos.learning.cross_features import ExactAnswers, cross_features, find_candidates
+from quorank.silos.learning.augmentation import (
+    Augment,
+    ExactAnswers,
+    augmented_instances,
+    cross_features,
+    find_candidates,
+)
 from quorank.silos.learning.holdings import deal_collection, generated_holdings, to_three_grades
 from quorank.silos.learning.instances import (
     Lists,
+    ReferenceRank,
     exact_statistics,
-    with_label_noise,
     local_instances,
     own_rows,
+    reference_scores,
     split,
+    with_label_noise,
 )
-from quorank.silos.learning.labels import ReferenceRank, reference_scores
 from quorank.silos.learning.shared_statistics import share_statistics
 from quorank.text import Collection, Document, Features, Query, QueryRows, Tokeniser
 

@@ -100,7 +100,7 @@ def test_the_server_would_need_a_private_key_to_open_a_contribution() -> None:
     from cryptography.exceptions import InvalidTag
     from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-    from quorank.silos.protocol.messages import canonical
+    from quorank.silos.protocol.messages import canonical_settings
 
     parties = agreements()
     greet(parties)
@@ -116,7 +116,7 @@ def test_the_server_would_need_a_private_key_to_open_a_contribution() -> None:
     ]
 
     def opened(secrets: list[bytes]) -> bytes:
-        pair = derive(b"".join(secrets), "pair secret", canonical(alpha.hello.settings))
+        pair = derive(b"".join(secrets), "pair secret", canonical_settings(alpha.hello.settings))
         key = derive(pair, "contribution", transcript, b"alpha", b"beta")
         return ChaCha20Poly1305(key).decrypt(bytes(12), sealed, transcript)
 

@@ -14,19 +14,23 @@ from quorank.errors import BadInput
 from quorank.silos.protocol import messages
 from quorank.silos.protocol.group import Field, Group
 from quorank.silos.protocol.keys import Agreement
-from quorank.silos.protocol.messages import MOST_BYTES, VERSION, Envelope, Hello, Kind
-from quorank.silos.protocol.questions import (
+from quorank.silos.protocol.messages import (
+    MOST_BYTES,
+    VERSION,
     Answer,
     Ask,
     Catalogue,
+    Envelope,
+    Hello,
+    Kind,
     Refuse,
     answer_bytes,
     has_repeats,
     most_vectors,
 )
 from quorank.silos.protocol.relay import Relay
-from quorank.silos.protocol.sealed import WINDOW, SealedChannel
-from quorank.silos.sketch.ranking_cells import Cells
+from quorank.silos.protocol.session import WINDOW, SealedChannel
+from quorank.silos.sketch.ranking import Cells
 
 FIELDS = (SMALL, Field("title", 3, 16, 5))
 NAME = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", fullmatch=True)
@@ -336,7 +340,7 @@ def test_another_key_does_not_open() -> None:
 
 def test_a_text_that_is_too_large_is_not_sealed(monkeypatch) -> None:
     alpha, _ = line()
-    monkeypatch.setattr("quorank.silos.protocol.sealed.MOST_BYTES", 100)
+    monkeypatch.setattr("quorank.silos.protocol.session.MOST_BYTES", 100)
     alpha.seal(Kind.ASK, bytes(84))
     with pytest.raises(BadInput, match="fewer terms"):
         alpha.seal(Kind.ASK, bytes(85))

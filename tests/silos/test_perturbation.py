@@ -19,7 +19,7 @@ from quorank.silos.protocol.discrete_laplace import (
     SystemStream,
     below,
     deviation,
-    draw,
+    draw_noise,
     probability,
     scale_for,
     true_with_exponential,
@@ -50,7 +50,7 @@ def neighbours(extra: str = EXTRA, hashing=HASHING) -> tuple[np.ndarray, np.ndar
 @pytest.mark.parametrize("stream", ["addressed", "system"])
 def test_draws_follow_the_discrete_laplace_distribution(scale, stream, monkeypatch) -> None:
     monkeypatch.setattr("secrets.token_bytes", lambda count: bytes(count))  # a chance that is taken once
-    sample = draw(AddressedStream(4) if stream == "addressed" else SystemStream(), scale, 40_000)
+    sample = draw_noise(AddressedStream(4) if stream == "addressed" else SystemStream(), scale, 40_000)
     edge = math.ceil(12 * scale)
     folded = np.clip(sample, -edge - 1, edge + 1)
     expected = {k: probability(k, float(scale)) for k in range(-edge, edge + 1)}
@@ -87,27 +87,27 @@ def test_whole_numbers_below_n_are_uniform_and_exponential_coins_are_right() -> 
 
 def test_running_out_of_words_changes_nothing(monkeypatch) -> None:
     """A draw that is cut short goes on with the same words: otherwise long draws, large numbers, would be rarer."""
-    whole = draw(AddressedStream(6), Fraction(7), 500)
+    whole = draw_noise(AddressedStream(6), Fraction(7), 500)
     monkeypatch.setattr("quorank.silos.protocol.discrete_laplace._WORDS_EACH", 0)
 
     class Drops(AddressedStream):
         def words(self, count):
             return super().words(4)  # four words at a time, where a draw takes eight or so
 
-    assert np.array_equal(draw(Drops(6), Fraction(7), 500), whole)
+    assert np.array_equal(draw_noise(Drops(6), Fraction(7), 500), whole)
 
 
 def test_addressed_draws_are_repeatable_and_differ_by_address() -> None:
     scale = Fraction(60)
-    one = draw(AddressedStream(1, client=2), scale, 50)
-    assert np.array_equal(one, draw(AddressedStream(1, client=2), scale, 50))
+    one = draw_noise(AddressedStream(1, client=2), scale, 50)
+    assert np.array_equal(one, draw_noise(AddressedStream(1, client=2), scale, 50))
     for other in (
         AddressedStream(2, client=2),
         AddressedStream(1, client=3),
         AddressedStream(1, client=2, round_=1),
     ):
-        assert np.mean(draw(other, scale, 50) == one) < 0.2
-    assert np.mean(draw(SystemStream(), scale, 50) == draw(SystemStream(), scale, 50)) < 0.2
+        assert np.mean(draw_noise(other, scale, 50) == one) < 0.2
+    assert np.mean(draw_noise(SystemStream(), scale, 50) == draw_noise(SystemStream(), scale, 50)) < 0.2
 
 
 @pytest.mark.parametrize("epsilon", [0, -1, float("nan"), float("inf"), 1e-7, "0.5"])
@@ -196,7 +196,7 @@ def test_a_sample_shared_over_questions_bares_the_differences_of_medians() -> No
     """One Ñ for a document for good, against averaging: then already two medians tell the neighbours apart."""
     told = []
     for sketched in neighbours():
-        shared = int(draw(AddressedStream(8, interaction=len(told)), Fraction(2), 1)[0])
+        shared = int(draw_noise(AddressedStream(8, interaction=len(told)), Fraction(2), 1)[0])
         medians = []
         for term in (EXTRA, "tide"):
             columns, signs = HASHING.places([term])
@@ -212,7 +212,7 @@ def test_fresh_samples_wash_out_when_the_same_question_is_repeated() -> None:
     means = [
         np.mean(
             [
-                np.median(signs[0] * t[np.arange(5), columns[0]]) + draw(stream, Fraction(2), 1)[0]
+                np.median(signs[0] * t[np.arange(5), columns[0]]) + draw_noise(stream, Fraction(2), 1)[0]
                 for _ in range(900)
             ]
         )

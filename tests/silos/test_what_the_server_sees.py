@@ -13,14 +13,14 @@ from scipy import stats
 from silo_parties import NAMES, identity, meet, parties_of, seeded
 
 from quorank.errors import BadInput
+from quorank.silos.protocol.asker import KeyedBlocks
 from quorank.silos.protocol.budget import Budget
 from quorank.silos.protocol.group import Field, Group
 from quorank.silos.protocol.messages import Envelope, Hello, Kind
-from quorank.silos.protocol.obfuscation import KeyedBlocks
+from quorank.silos.protocol.owner import ServedTopK
 from quorank.silos.protocol.party import Party
 from quorank.silos.protocol.relay import deliver
-from quorank.silos.protocol.sealed import SealedChannel
-from quorank.silos.protocol.serving import ServedTopK
+from quorank.silos.protocol.session import SealedChannel
 from quorank.silos.sketch.reverse_top_k import ReverseTopK, Shape
 
 WORDS = tuple(
@@ -217,7 +217,7 @@ def test_the_same_looks_see_a_session_without_seals(monkeypatch) -> None:
         def decrypt(self, nonce, body, head) -> bytes:
             return body[:-16]
 
-    monkeypatch.setattr("quorank.silos.protocol.sealed.ChaCha20Poly1305", Open)
+    monkeypatch.setattr("quorank.silos.protocol.session.ChaCha20Poly1305", Open)
     monkeypatch.setattr("quorank.silos.protocol.keys.ChaCha20Poly1305", Open)
     bare = record(monkeypatch)
     assert len(documents_in(bare.all, every_document())) == len(every_document())

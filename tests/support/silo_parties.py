@@ -13,7 +13,7 @@ from quorank.silos.protocol.party import Party
 from quorank.silos.protocol.relay import Relay, deliver
 from quorank.silos.sketch.count_sketch import count_sketch_table
 from quorank.silos.sketch.hashing import Hashing
-from quorank.silos.sketch.ranking_cells import Cells
+from quorank.silos.sketch.ranking import Cells
 
 NAMES = ("alpha", "beta", "gamma", "delta")
 SMALL = Field("body", rows=6, columns=40, entries=30)
@@ -32,10 +32,10 @@ def identity(name: str) -> PartyIdentity:
 class AllTables:
     """One dense sketch per document, kept in a dictionary: every row of an answer names every document."""
 
-    fixed_documents = True
+    names_all_documents = True
 
-    def __init__(self, hashing: Hashing, documents: Mapping[int, Mapping[str, int]], at_build: bool = False):
-        self.hashing, self.at_build = hashing, at_build
+    def __init__(self, hashing: Hashing, documents: Mapping[int, Mapping[str, int]], has_noise: bool = False):
+        self.hashing, self.has_noise = hashing, has_noise
         self.tables = {}
         for number, counts in documents.items():
             columns, signs = hashing.places(list(counts))
@@ -63,7 +63,7 @@ class AllTables:
 class HeapTables(AllTables):
     """The same, but an answer names only the three documents with the largest values of each row."""
 
-    fixed_documents = False
+    names_all_documents = False
 
     def cells(self, columns: np.ndarray) -> Cells:
         z, whole = self.hashing.rows, super().cells(columns)

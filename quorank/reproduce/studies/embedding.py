@@ -18,10 +18,16 @@ from quorank.draws import Purpose, uniforms
 from quorank.errors import require
 from quorank.reproduce.studies.silos import source_of
 from quorank.reproduce.studies.study import Asked, Chart, Line, Measured, Sheet, Verdict
+from quorank.silos.learning.exchange import seeded_secret
 from quorank.silos.learning.holdings import Holding
 from quorank.silos.learning.instances import Lists, exact_statistics
-from quorank.silos.protocol.exchange import seeded_secret
-from quorank.silos.sketch import count_min, count_sketch
+from quorank.silos.sketch.count_sketch import (
+    count_min_estimate,
+    count_min_table,
+    count_sketch_estimate,
+    count_sketch_table,
+    sketch_cells,
+)
 from quorank.silos.sketch.hashing import Hashing
 from quorank.text import FieldCounts, Index, pair_features
 
@@ -163,12 +169,12 @@ class Estimates:
         asked, sides = self.hashing.places(terms)
         real = slice(0, strategy.real)
         if strategy.sketch == "count-min":
-            table = count_min.count_min_table(self.columns[words], counts, strategy.columns)
-            return np.array([count_min.count_min_estimate(count_sketch.sketch_cells(table, at)[real]) for at in asked])
-        table = count_sketch.count_sketch_table(self.columns[words], self.signs[words], counts, strategy.columns)
+            table = count_min_table(self.columns[words], counts, strategy.columns)
+            return np.array([count_min_estimate(sketch_cells(table, at)[real]) for at in asked])
+        table = count_sketch_table(self.columns[words], self.signs[words], counts, strategy.columns)
         return np.array(
             [
-                count_sketch.count_sketch_estimate(count_sketch.sketch_cells(table, at)[real], side[real])
+                count_sketch_estimate(sketch_cells(table, at)[real], side[real])
                 for at, side in zip(asked, sides, strict=True)
             ]
         )

@@ -17,18 +17,18 @@ from quorank.silos.learning.comparison import (
     ComparisonOutcome,
     RepeatedComparison,
     SiloSetting,
-    augment,
+    augment_parties,
+    collect_answers,
     compare_methods,
     evaluate_rankers,
     prepare_parties,
+    sum_statistics,
     train_together,
     verdict,
 )
+from quorank.silos.learning.exchange import SiloProtocol
 from quorank.silos.learning.holdings import Holding
-from quorank.silos.learning.instances import Instances, join_instances
-from quorank.silos.learning.labels import LABELS
-from quorank.silos.learning.trial import collect_answers, sum_statistics
-from quorank.silos.protocol.exchange import SiloProtocol
+from quorank.silos.learning.instances import LABELS, Instances, join_instances
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class SiloSweep:
                 )
                 base = prepare_parties(parties, setting, seed, sum_statistics(parties, protocol, seed))
                 answers, _ = collect_answers(base, protocol)
-                budget[protocol].append(compare_methods(base, augment(base, answers)))
+                budget[protocol].append(compare_methods(base, augment_parties(base, answers)))
                 done += 1
             asked.progress(done, total, f"trial {repetition + 1}, numbers of parties")
             for n, figures in by_parties(everyone, setting, seed).items():
@@ -168,12 +168,14 @@ def by_parties(parties: Sequence[Holding], setting: SiloSetting, seed: int) -> d
     for n in range(2, len(parties) + 1):
         few = replace(whole, parties=whole.parties[:n], own=whole.own[:n], splits=whole.splits[:n])
         answers, _ = collect_answers(few, None)
-        rankers.append(train_together(few, augment(few, answers), range(n))[1])
+        rankers.append(train_together(few, augment_parties(few, answers), range(n))[1])
     tests = join_instances([Instances(test, np.ones(test.n_rows)) for test in whole.tests]).data
     return dict(enumerate(evaluate_rankers(tests, rankers), start=1))
 
 
-def _flat(name: str, repeated: RepeatedComparison, epsilons: Sequence[float], method: str = "cs-f-ltr") -> Line:
+def _flat(
+    name: str, repeated: RepeatedComparison, epsilons: Sequence[float], method: str = "cs-f-ltr"
+) -> Line:
     ends = [min(epsilons), max(epsilons)]
     return Line(name, ends, [repeated.mean(method)] * 2)
 

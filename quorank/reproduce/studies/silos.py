@@ -12,23 +12,25 @@ from quorank.errors import require
 from quorank.metrics.significance import paired_t
 from quorank.reproduce.studies.study import Asked, Measured, Sheet, Verdict
 from quorank.silos.generated import Generator
-from quorank.silos.learning.augmented import Augment
+from quorank.silos.learning.augmentation import Augment
 from quorank.silos.learning.comparison import (
     MEASURES,
     METHODS,
     ComparisonOutcome,
+    PartySource,
     PreparedParties,
     RepeatedComparison,
     SiloSetting,
-    augment,
+    augment_parties,
+    collect_answers,
     compare_methods,
     prepare_parties,
+    sum_statistics,
     verdict,
 )
-from quorank.silos.learning.labels import LABELS
+from quorank.silos.learning.exchange import SiloProtocol
+from quorank.silos.learning.instances import LABELS
 from quorank.silos.learning.training import TRAININGS
-from quorank.silos.learning.trial import PartySource, collect_answers, sum_statistics
-from quorank.silos.protocol.exchange import SiloProtocol
 
 TITLES = {"local": "Local", "local+": "Local+", "global": "Global", "cs-f-ltr": "CS-F-LTR"}
 INSTANCES = {"recommended": Augment.recommended, "published": Augment.published}
@@ -88,7 +90,7 @@ class SiloTable:
                 answers, _ = collect_answers(base, protocol)
                 for name in self.instances:
                     variant = with_instances(base, INSTANCES[name]())
-                    outcome = compare_methods(variant, augment(variant, answers))
+                    outcome = compare_methods(variant, augment_parties(variant, answers))
                     found.setdefault((label, name), []).append(outcome)
                 done += 1
         asked.progress(total, total, "done")
@@ -122,7 +124,9 @@ class SiloTable:
             out.append(self._fairness(repeated, where, good, bad))
         return out
 
-    def _fairness(self, repeated: RepeatedComparison, where: str, good: Sequence[int], bad: Sequence[int]) -> Verdict:
+    def _fairness(
+        self, repeated: RepeatedComparison, where: str, good: Sequence[int], bad: Sequence[int]
+    ) -> Verdict:
         """Gains over Local on all test lists, of parties with good and with bad labels."""
         gains = [
             [o.table["cs-f-ltr"]["ndcg@10"] - o.by_party["local"][p]["ndcg@10"] for p in range(self.parties)]

@@ -12,14 +12,14 @@ from quorank.reproduce.studies.study import Asked, Chart, Line, Measured, Sheet,
 from quorank.silos.sketch.cover import (
     CountedField,
     Truth,
-    build,
     build_naive,
     generated_field,
     mean_cover,
-    milliseconds,
+    query_milliseconds,
+    timed_build,
     without_empty,
 )
-from quorank.silos.sketch.shape import Shape
+from quorank.silos.sketch.reverse_top_k import Shape
 
 PUBLISHED = {"α": 5.0, "β": 0.1, "K": 150, "w": 200, "z": 30}
 WAYS = ("literal", "recommended", "NAIVE")
@@ -104,11 +104,11 @@ def _measure(
             made: Any = build_naive(field, literal)
             memory = len(made) * literal.rows * literal.columns * 4
         else:
-            made, _ = build(field, literal if key[0] == "literal" else ours)
+            made, _ = timed_build(field, literal if key[0] == "literal" else ours)
             memory = made.memory_bytes
         known[key] = {
             "cover": mean_cover(made.top, truth, groups, field.vocabulary, k)["all"],
-            "milliseconds": milliseconds(made.top, asked, k),
+            "milliseconds": query_milliseconds(made.top, asked, k),
             "bytes": float(memory),
         }
         del made

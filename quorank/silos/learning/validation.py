@@ -1,4 +1,4 @@
-"""How much augmented instances should count, found by the parties themselves.
+"""Cross-validated weight of augmented instances, found by the parties themselves.
 
 Whether labels by rank help depends on how good a party's own labels are, which nobody knows beforehand. So the
 labelled queries are cut into folds; each fold is ranked by rankers trained without it, once for each weight, and the
@@ -22,7 +22,7 @@ from quorank.silos.learning.training import Training
 
 
 def weigh_augmented(own: Instances, found: Instances, weight: float | None) -> Instances:
-    """Own and augmented instances together; all augmented ones weigh `weight` times as much as all own ones.
+    """Join own and augmented instances; all augmented ones weigh `weight` times as much as all own ones.
 
     None counts every instance alike.
     """
@@ -33,7 +33,7 @@ def weigh_augmented(own: Instances, found: Instances, weight: float | None) -> I
 
 
 def select_lists(instances: Instances, queries: Integers) -> Instances:
-    """Some lists of an instance set."""
+    """Return some lists of an instance set."""
     data = instances.data
     rows = [np.arange(data.offsets[q], data.offsets[q + 1]) for q in queries]
     chosen = np.concatenate(rows) if rows else np.empty(0, dtype=np.int64)
@@ -48,7 +48,7 @@ def select_lists(instances: Instances, queries: Integers) -> Instances:
 
 
 class Tally(NamedTuple):
-    """What a party tells of its held-out lists: how many, and for each weight Σ g and Σ g² over them.
+    """What a party tells of its held-out lists: their number, and for each weight Σ g and Σ g² over them.
 
     g is a list's nDCG@10 with that weight minus its nDCG@10 with the first one.
     """
@@ -59,20 +59,20 @@ class Tally(NamedTuple):
 
 
 def split_fold(own: Instances, fold: int, folds: int) -> tuple[Instances, Instances]:
-    """A party's lists without a fold, which train, and those of the fold, which judge."""
+    """Return a party's lists without a fold, which train, and those of the fold, which validate."""
     numbers = np.arange(own.data.n_queries)
     held = numbers % folds == fold
     return select_lists(own, np.flatnonzero(~held)), select_lists(own, np.flatnonzero(held))
 
 
 def tally_gains(scores: Doubles) -> Tally:
-    """(weights, lists) nDCG@10 → what the party tells of them."""
+    """Compute what a party tells of its (weights, lists) nDCG@10."""
     gains = scores - scores[:1]
     return Tally(scores.shape[1], gains.sum(axis=1), (gains * gains).sum(axis=1))
 
 
 def held_out_ndcg(held: Sequence[Instances], thetas: Sequence[Sequence[Doubles]]) -> Doubles:
-    """(weights, lists) nDCG@10 of a party's held-out lists of each fold, by that fold's rankers of every weight.
+    """Compute the (weights, lists) nDCG@10 of a party's held-out lists of each fold, by that fold's rankers of every weight.
 
     thetas[fold][weight]; lists without a relevant document are left out.
     """
@@ -85,7 +85,7 @@ def held_out_ndcg(held: Sequence[Instances], thetas: Sequence[Sequence[Doubles]]
 
 
 def choose_weight(weights: Sequence[float], tallies: Sequence[Tally]) -> float:
-    """The weight with the largest mean gain over all parties' lists.
+    """Return the weight with the largest mean gain over all parties' lists.
 
     The first weight is kept unless another one is better by more than the standard error of their difference: a few
     lists tell little, and a choice by chance costs more than a weight that is not quite the best.
@@ -108,7 +108,7 @@ def best_weight(
     folds: int,
     seed: int,
 ) -> float:
-    """The weight whose rankers order held-out lists best, of all parties and folds together."""
+    """Return the weight whose rankers order held-out lists best, of all parties and folds together."""
     thetas: list[list[Doubles]] = []
     held: list[list[Instances]] = [[] for _ in own]
     for fold in range(folds):
@@ -126,6 +126,6 @@ def best_weight(
 
 
 def _ndcg(data: RankingData, theta: Doubles) -> list[float]:
-    """nDCG@10 of each list that has a relevant document."""
+    """Compute the nDCG@10 of each list that has a relevant document."""
     evaluator = Evaluator(data, Linear())
     return list(evaluator.per_query([theta])[0][0][evaluator.counted()].tolist())
