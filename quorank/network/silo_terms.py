@@ -66,7 +66,7 @@ class SiloTerms:
     @property
     def training(self) -> Descent:
         """How the ranker is trained."""
-        return cast(Descent, self.setting.training)
+        return cast("Descent", self.setting.training)
 
     def number(self, party: str) -> int:
         """The place of a party in the group."""

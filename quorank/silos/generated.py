@@ -51,7 +51,7 @@ class GeneratedParty:
     query_topics: Integers
 
     def grades(self, topic: int, strong: float, weak: float) -> Int8s:
-        """Return (documents,) grades: 2 where the topic's share is at least `strong`, 1 where it is at least `weak`, else 0."""
+        """Return (documents,) grades: 2 where the topic's share is at least `strong`, 1 where at least `weak`, else 0."""
         has = np.where(self.main == topic, self.share, 0.0)
         has = has + np.where(self.second == topic, 1.0 - self.share, 0.0)
         return ((has >= strong).astype(np.int8) + (has >= weak)).astype(np.int8)
@@ -84,14 +84,24 @@ class Generator:
         for name in ("parties", "documents", "body", "title", "topics", "query_terms"):
             require_range(name, getattr(self, name), least=1)
         require_range("queries", self.queries, least=0)
-        require_range("topic_terms", self.topic_terms, least=2 * self.query_terms)
-        require_range("vocabulary", self.vocabulary, least=2 * self.topic_terms)
+        for name, half in (("topic_terms", "query_terms"), ("vocabulary", "topic_terms")):
+            least, given = 2 * getattr(self, half), getattr(self, name)
+            require(
+                given >= least,
+                "value.out-of-range",
+                f"must be at least twice {half}, {least}, got {given}",
+                name,
+            )
         require_range("exponent", self.exponent, above=0.0, below=5.0)
         for name in ("about", "about_title", "overlap"):
             require_range(name, getattr(self, name), least=0.0, most=1.0)
         require_range("repeat", self.repeat, least=0.0, below=1.0)
-        require_range("strong", self.strong, above=0.0, most=1.0)
-        require_range("weak", self.weak, above=0.0, most=self.strong)
+        require(
+            0.0 < self.weak <= self.strong <= 1.0,
+            "value.out-of-range",
+            "expected 0 < weak ≤ strong ≤ 1",
+            "weak",
+        )
 
     def words(self) -> list[str]:
         """Return the vocabulary as letters: pronounceable, all different, frequent ones short."""

@@ -184,12 +184,12 @@ def test_differences_in_words() -> None:
         (lambda: SiloSetting(labelled=()), "labelled"),
         (lambda: SiloSetting(noise=(1.5,)), "noise"),
         (lambda: SiloSetting(test_share=1.0), "test_share"),
-        (lambda: Augment(take=0), "take must be at least 1"),
+        (lambda: Augment(take=0), "take: must be at least 1"),
         (lambda: Augment(highly=0.9, relevant=0.5), "highly ≤ relevant"),
-        (lambda: Augment(weights=(-1.0,)), "weights must be 0 or more"),
-        (lambda: SiloProtocol(k=0), "k must be at least 1"),
-        (lambda: SiloProtocol(epsilon=0.0), "epsilon must be"),
-        (lambda: PartySource(parties=1), "at least two parties"),
+        (lambda: Augment(weights=(-1.0,)), "weights: must be 0 or more"),
+        (lambda: SiloProtocol(k=0), "k: must be at least 1"),
+        (lambda: SiloProtocol(epsilon=0.0), "epsilon: must be"),
+        (lambda: PartySource(parties=1), "parties: must be at least 2"),
     ],
 )
 def test_settings_that_cannot_be(make, words: str) -> None:

@@ -108,12 +108,12 @@ def test_words_are_different_and_letters_only() -> None:
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"documents": 0}, "documents must be at least 1"),
-        ({"queries": -1}, "queries must be 0 or more"),
-        ({"overlap": 1.5}, "overlap must be from 0 to 1"),
-        ({"repeat": 1.0}, "repeat must be at least 0 and below 1"),
-        ({"vocabulary": 100}, "vocabulary must be at least twice"),
-        ({"topic_terms": 4}, "topic_terms must be at least twice"),
+        ({"documents": 0}, "documents: must be at least 1"),
+        ({"queries": -1}, "queries: must be at least 0"),
+        ({"overlap": 1.5}, "overlap: must be at least 0 and at most 1"),
+        ({"repeat": 1.0}, "repeat: must be at least 0 and below 1"),
+        ({"vocabulary": 100}, "vocabulary: must be at least twice"),
+        ({"topic_terms": 4}, "topic_terms: must be at least twice"),
         ({"weak": 0.9}, "weak ≤ strong"),
     ],
 )

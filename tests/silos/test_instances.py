@@ -26,7 +26,7 @@ from quorank.silos.learning.instances import (
     local_instances,
     own_rows,
     reference_scores,
-    split,
+    split_queries,
     with_label_noise,
 )
 from quorank.silos.learning.shared_statistics import share_statistics
@@ -136,7 +136,7 @@ def test_published_cuts_for_the_published_size() -> None:
 @given(st.integers(1, 9), st.floats(0.1, 0.9), st.integers(0, 50))
 def test_a_split_uses_every_query_once(labelled: int, share: float, seed: int) -> None:
     grades = [{0: 1} if q % 3 else {0: 0} for q in range(30)]
-    parts = split(grades, labelled, share, seed, 1)
+    parts = split_queries(grades, labelled, share, seed, 1)
     assert sorted(parts.labelled + parts.silent + parts.test) == list(range(30))
     assert all(q % 3 for q in parts.labelled + parts.test)
     assert len(parts.test) == min(max(1, round(share * 20)), 19)
@@ -145,7 +145,7 @@ def test_a_split_uses_every_query_once(labelled: int, share: float, seed: int) -
 
 def test_a_party_without_answered_queries_is_refused() -> None:
     with pytest.raises(BadInput, match="expected at least 2"):
-        split([{0: 0}, {1: 1}], 3, 0.5, 1, 0)
+        split_queries([{0: 0}, {1: 1}], 3, 0.5, 1, 0)
 
 
 def test_own_lists_hold_all_that_is_relevant_with_exact_features() -> None:

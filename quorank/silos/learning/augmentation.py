@@ -139,8 +139,12 @@ class Augment:
 
     def __post_init__(self) -> None:
         require_range("take", self.take, least=1)
-        require_range("relevant", self.relevant, least=0.0, most=1.0)
-        require_range("highly", self.highly, least=0.0, most=self.relevant)
+        require(
+            0.0 <= self.highly <= self.relevant <= 1.0,
+            "value.out-of-range",
+            "expected 0 ≤ highly ≤ relevant ≤ 1",
+            "highly",
+        )
         require_range("negatives", self.negatives, least=0)
         require(
             all(0.0 <= weight < math.inf for weight in self.weights),

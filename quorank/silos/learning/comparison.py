@@ -246,7 +246,7 @@ def _bm25(n_features: int) -> Doubles:
 
 
 def evaluate_rankers(test: RankingData, thetas: Sequence[Doubles]) -> list[Figures]:
-    """Compute ERR, nDCG@10 and nDCG of each ranker; queries without a relevant document are left out, of which there are none."""
+    """Compute ERR, nDCG@10 and nDCG of each ranker; queries without a relevant document are left out."""
     ten, whole = Evaluator(test, Linear(), k=10), Evaluator(test, Linear(), k=max(test.longest, 10))
     counted = whole.counted()
     first, last = ten.means(thetas)[0], whole.means(thetas)[0]

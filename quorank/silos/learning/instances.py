@@ -233,7 +233,7 @@ LABELS: Family[Labels] = Family("labels", Judged, ReferenceRank)
 
 
 def reference_scores(parties: Sequence[Holding], terms: Sequence[str], mu: float) -> Doubles:
-    """Compute Σ_t log((c(t, d) + μ·p(t)) / (L(d) + μ)) over title and body of every party's documents; −∞ where none matches."""
+    """Compute Σ_t log((c(t, d) + μ·p(t)) / (L(d) + μ)) over title and body of all documents; −∞ where no term matches."""
     lengths, counts = [], []
     for party in parties:
         fields = (party.documents.body, party.documents.title)

@@ -57,7 +57,7 @@ class SharedStatistics:
         return FieldStatistics(documents, held, occurrences, length, distinct)
 
     def _look_up(self, name: str, terms: list[str]) -> None:
-        """Read terms from the Count-Min tables: the smallest of the rows; with noise, which the smallest would pick, their median."""
+        """Read terms from the Count-Min tables: the smallest row or, with noise, whose errors a minimum picks, the median."""
         z, w = self.hashing.rows, self.hashing.columns
         columns, _ = self.hashing.places(terms)
         tables = self.totals[name][:-SCALARS].reshape(2, z, w)
@@ -80,7 +80,7 @@ def party_totals(index: Index, hashing: Hashing) -> Integers:
 
 
 def party_vector(party: Holding, hashing: Hashing, epsilon: float | None, streams: Streams) -> Uint32s:
-    """Return what one party puts into the sum, modulo 2^32: the tables of all fields, with noise where there is a budget."""
+    """Return what one party puts into the sum, modulo 2^32: the tables of all fields, with noise if there is a budget."""
     parts = [party_totals(getattr(party.documents, name), hashing) for name in FIELDS]
     if epsilon is not None:
         for number, totals in enumerate(parts):

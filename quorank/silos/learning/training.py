@@ -136,7 +136,7 @@ class RoundRobin(Descent):
 
 @dataclass(frozen=True)
 class Averaging(Descent):
-    """Federated averaging: each round every party takes some steps from the same parameters, and their updates are averaged."""
+    """Federated averaging: each round all parties take some steps from the same parameters; their updates are averaged."""
 
     kind: ClassVar[str] = "averaging"
 

@@ -72,7 +72,7 @@ def tally_gains(scores: Doubles) -> Tally:
 
 
 def held_out_ndcg(held: Sequence[Instances], thetas: Sequence[Sequence[Doubles]]) -> Doubles:
-    """Compute the (weights, lists) nDCG@10 of a party's held-out lists of each fold, by that fold's rankers of every weight.
+    """Compute the (weights, lists) nDCG@10 of a party's held-out lists, each by its fold's rankers of every weight.
 
     thetas[fold][weight]; lists without a relevant document are left out.
     """

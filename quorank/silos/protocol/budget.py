@@ -146,8 +146,8 @@ class BudgetLedger:
             require(
                 after.millionths <= math.floor(Fraction(str(limit.epsilon)) * MILLIONTH),
                 "silo-budget.spent",
-                f"{self.owner} spends ε = {limit.epsilon:g} on {asker}, {before.millionths / MILLIONTH:g} is spent and this "
-                f"would make {after.millionths / MILLIONTH:g}; ask {self.owner} for a larger budget",
+                f"{self.owner} spends ε = {limit.epsilon:g} on {asker}, {before.millionths / MILLIONTH:g} is spent and "
+                f"this would make {after.millionths / MILLIONTH:g}; ask {self.owner} for a larger budget",
             )
         self._save(self._charges + 1, self._accounts | {check_name(asker): after})
 

@@ -111,7 +111,7 @@ def _fill(key: Uint64s, block: int, round_: int, client: int, interaction: int, 
 
 @kernel
 def below(words: Uint32s, at: int, n: int) -> Any:
-    """Draw a number from 0 to n − 1, each alike (Lemire 2019), and where the words continue; past their end if they ran out."""
+    """Draw from 0, …, n − 1, each alike (Lemire 2019), and where the words continue: past their end if they ran out."""
     wide = np.uint64(n)
     while at < len(words):
         product = np.uint64(words[at]) * wide

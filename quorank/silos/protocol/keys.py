@@ -74,7 +74,7 @@ def agree(private: X25519PrivateKey, public: bytes, whose: str) -> bytes:
 
 
 def derive(secret: bytes, purpose: str, *context: bytes) -> bytes:
-    """Derive 32 bytes by HKDF-SHA256; every part of the context is preceded by its length, so that nothing runs together."""
+    """Derive 32 bytes by HKDF-SHA256; a length precedes every part of the context, so that nothing runs together."""
     info = f"quorank silo {VERSION} {purpose}".encode()
     for part in context:
         info += len(part).to_bytes(4, "little") + part

@@ -105,7 +105,7 @@ class Party:
         self.owner.serve(field, served, build, self.hashing(field).fingerprint())
 
     def describe(self, field: str, documents: Sequence[int], lengths: Sequence[int]) -> list[Envelope]:
-        """Return catalogues for every other party: its documents and their lengths, perturbed as cells are; once in a session."""
+        """Return a catalogue for every other party, once in a session: documents and lengths, perturbed as cells are."""
         others = tuple(self.session.keys.pairs)
         text = self.owner.catalogue(field, documents, lengths, others)
         return [self.session.seal(other, Kind.CATALOGUE, text) for other in others]
@@ -194,7 +194,7 @@ class Party:
 
 
 def answer_noise(group: Group, owner: str, seed: int | None) -> Streams:
-    """Return the source of an owner's noise: the system or, with a seed, addresses that do not depend on the order of questions."""
+    """Return the source of an owner's noise: the system or, with a seed, addresses that ignore the order of questions."""
     if seed is None:
         system = SystemStream()
         return lambda asker, number: system

@@ -75,7 +75,7 @@ class Hashing:
         return columns, signs
 
     def fingerprint(self) -> str:
-        """Return 128 bits as hex that depend on version, key, z and w, tell nothing of the key, and may be compared in clear."""
+        """Return 128 bits, as hex, of version, key, z and w that tell nothing of the key and may be compared in clear."""
         stated = f"{VERSION} {self.rows} {self.columns}".encode()
         return hashlib.blake2b(stated, key=self.key, digest_size=16, person=b"quorank print").hexdigest()
 

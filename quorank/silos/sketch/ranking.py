@@ -54,7 +54,7 @@ def rank_recommended(
 def rank_literal(
     cells: Cells, signs: Int32s, rows: Integers, k: int, beta: float, smallest: bool
 ) -> tuple[Int32s, Doubles]:
-    """Return the k largest medians (or minima) over the cells where a document stands, if these are enough (algorithm 5)."""
+    """Return the k largest medians (or minima) over the cells where a document stands, if they are enough (algorithm 5)."""
     documents, values = _by_document(*cells, signs, rows)
     estimates = _present_only(values, beta * len(rows), smallest)
     candidates = np.flatnonzero(~np.isnan(estimates))

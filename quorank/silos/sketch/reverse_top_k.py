@@ -243,7 +243,7 @@ class ReverseTopK:
         self._n -= len(set(documents))
 
     def cells(self, columns: npt.ArrayLike) -> Cells:
-        """Return what the owner sends for the (z,) columns of one query: the cell of each row. No term or sign is needed."""
+        """Return what the owner sends for the (z,) columns of one query: the cell of each row, without any term or sign."""
         chosen = np.ascontiguousarray(columns, dtype=np.int32)
         require(
             chosen.shape == (self.shape.rows,) and chosen.min() >= 0 and chosen.max() < self.shape.columns,
