@@ -1,4 +1,4 @@
-"""`quorank silo`: several organisations, each with documents and queries it may not show, build one ranker."""
+"""`quorank silo`: learning across organisations that may not show their documents and queries."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def bench(
 
 
 def _together(collections: list[Path]) -> tuple[Any, Any]:
-    """The bodies of all collections as one party's, and the terms of all queries."""
+    """Index the bodies of all collections as one party's, and return the terms of all queries."""
     import numpy as np
 
     from quorank.text import UNSEEN, Index, Tokeniser, read_collection
@@ -157,7 +157,7 @@ def _introduce(collection: list[Path] | None, parties: int, labelled: int) -> No
 
 
 def _progress(title: str) -> Callable[[int, int, str], None]:
-    """A line on stderr for each step, not more often than twice a second."""
+    """Return a function that prints a line on stderr for each step, at most twice a second."""
     shown = 0.0
 
     def say(done: int, total: int, what: str) -> None:

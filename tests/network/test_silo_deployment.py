@@ -151,7 +151,7 @@ def test_an_experiment_file_says_what_the_group_settles() -> None:
             '[silo]\nparties = ["a", "b"]\n[training]\nkind = "sgd"\n',
             "line 4: training.kind: unknown training",
         ),
-        ('[silo]\nparties = ["a", "b"]\n[augment]\ntake = 0\n', "line 4: augment: take must be"),
+        ('[silo]\nparties = ["a", "b"]\n[augment]\ntake = 0\n', "take: must be at least 1"),
         ('augment = "mine"\n[silo]\nparties = ["a", "b"]\n', "line 1: augment: expected recommended"),
         ('[silo]\nparties = ["a", "b"]\n[data]\nsource = "x"\n', "line 3: data: unknown section"),
         (

@@ -541,13 +541,13 @@ def test_an_arrival_is_only_ever_its_own_nodes_party(group_of) -> None:
 
 
 def test_long_work_is_waited_for_outside_of_answers(group_of, monkeypatch) -> None:
-    built = silo_member.sketched
+    built = silo_member.build_sketches
 
     def slow(*arguments):
         time.sleep(0.1)
         return built(*arguments)
 
-    monkeypatch.setattr(silo_member, "sketched", slow)
+    monkeypatch.setattr(silo_member, "build_sketches", slow)
     monkeypatch.setattr(silo_party, "WAIT", 0.02)
     group = group_of(terms_of("none"))
     declined, longest = 0, 0.0

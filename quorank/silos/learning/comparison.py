@@ -426,13 +426,10 @@ def mean_cover_by_field(prepared: PreparedParties, answers: Answers, k: int) -> 
 
 def summarise(results: Sequence[TrialResult]) -> dict[str, Any]:
     """Summarise trials: means, tests, and of the first trial what crossed the wire."""
-    repeated = RepeatedComparison([result.outcome for result in results])
+    figures = RepeatedComparison([result.outcome for result in results]).as_dict()
     first = results[0]
     return {
-        "table": {
-            method: {key: repeated.mean(method, key) for key in first.outcome.table[method]}
-            for method in METHODS
-        },
+        "table": figures["mean"],
         "baseline": {"bm25": _means([result.outcome.bm25 for result in results])},
         "parties": {
             name: {
@@ -450,8 +447,8 @@ def summarise(results: Sequence[TrialResult]) -> dict[str, Any]:
             for method in METHODS
         },
         "weights": [result.outcome.weights for result in results],
-        "significance": repeated.as_dict()["cs-f-ltr minus"],
-        "deviation": repeated.as_dict()["deviation"],
+        "significance": figures["cs-f-ltr minus"],
+        "deviation": figures["deviation"],
         "cover": {name: float(np.mean([r.cover[name] for r in results])) for name in FIELDS},
         "wire": first.wire,
         "privacy": first.spent,

@@ -57,7 +57,7 @@ class SharedStatistics:
         return FieldStatistics(documents, held, occurrences, length, distinct)
 
     def _look_up(self, name: str, terms: list[str]) -> None:
-        """Read terms from the Count-Min tables: the smallest row or, with noise, whose errors a minimum picks, the median."""
+        """Read terms from the Count-Min tables: the smallest row; with noise, which a minimum would pick, the median."""
         z, w = self.hashing.rows, self.hashing.columns
         columns, _ = self.hashing.places(terms)
         tables = self.totals[name][:-SCALARS].reshape(2, z, w)

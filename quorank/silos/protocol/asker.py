@@ -34,13 +34,7 @@ STRATUM = 64
 """Blocks are shuffled among the terms of this many blocks, which stand next to each other in the vocabulary."""
 
 
-class TermHashing(Protocol):
-    """Hash functions as an obfuscation needs them: a `Hashing`, or one with a memory."""
-
-    @property
-    def rows(self) -> int: ...
-
-    def places(self, terms: Sequence[str]) -> tuple[Int32s, Int8s]: ...
+TermHashing = Hashing | RememberedPlaces
 
 
 @dataclass(frozen=True)

@@ -60,8 +60,8 @@ class Perturbation:
         return 0.0
 
     def statement(self, questions: int) -> dict[str, Any]:
-        """Return what is promised after so many questions."""
-        raise NotImplementedError
+        """Return what is promised after so many questions: here nothing."""
+        return self._statement(None, "cells are released as they are")
 
     def _statement(self, epsilon: float | None, horizon: str) -> dict[str, Any]:
         return {
@@ -79,10 +79,6 @@ class Exact(Perturbation):
     """No noise: cells are released as they are."""
 
     kind: ClassVar[str] = "exact"
-
-    def statement(self, questions: int) -> dict[str, Any]:
-        """Return that nothing is promised."""
-        return self._statement(None, "cells are released as they are")
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,25 +24,13 @@ from quorank.errors import require
 from quorank.silos.generated import Generator
 from quorank.silos.sketch.naive import Naive
 from quorank.silos.sketch.reverse_top_k import ReverseTopK, Shape
+from quorank.text import Index
 
 Top = Callable[[str, int], tuple[npt.NDArray[Any], Doubles]]
 
 KEY = bytes(range(32))
 """Key of measurements: they repeat, and it is no secret."""
 RARE = 5  # documents that a term of the second group has at least
-
-
-class CountedDocuments(Protocol):
-    """Term counts of one field of a party's documents: a `quorank.text.Index`, or a `CountedField`."""
-
-    @property
-    def offsets(self) -> Integers: ...
-    @property
-    def terms(self) -> Int32s: ...
-    @property
-    def counts(self) -> Int32s: ...
-    @property
-    def vocabulary(self) -> list[str]: ...
 
 
 class CountedField(NamedTuple):
@@ -52,6 +40,10 @@ class CountedField(NamedTuple):
     terms: Int32s
     counts: Int32s
     vocabulary: list[str]
+
+
+CountedDocuments = CountedField | Index
+"""Term counts of one field of a party's documents."""
 
 
 def without_empty(field: CountedDocuments) -> CountedField:
