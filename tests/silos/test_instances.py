@@ -245,7 +245,7 @@ def test_augmented_instances_come_from_every_other_party() -> None:
 
 def test_shared_statistics_are_the_sums_over_all_parties() -> None:
     """Wide tables make collisions rare: most terms are exact, and none is below the truth."""
-    shared, exact = share_statistics(PARTIES, bytes(32), columns=1 << 14), exact_statistics(PARTIES)
+    shared, exact = share_statistics(PARTIES, bytes(32)), exact_statistics(PARTIES)
     terms = PARTIES[0].documents.body.vocabulary[:300]
     for found, true in zip(shared(terms), exact(terms), strict=True):
         assert (found.document_frequency >= true.document_frequency).all()
@@ -259,7 +259,7 @@ def test_shared_statistics_are_the_sums_over_all_parties() -> None:
 
 def test_statistics_with_noise_are_near_the_sums() -> None:
     shared, exact = (
-        share_statistics(PARTIES, bytes(32), epsilon=2.0, columns=1 << 12, seed=3),
+        share_statistics(PARTIES, bytes(32), epsilon=2.0, seed=3),
         exact_statistics(PARTIES),
     )
     terms = PARTIES[0].documents.body.vocabulary[:300]

@@ -369,8 +369,9 @@ def test_the_relay_hands_on_what_it_got_and_counts() -> None:
         (b"anything", None, "cannot be read"),
     ],
 )
-def test_the_relay_refuses_strangers_and_large_envelopes(raw, sender, words) -> None:
-    relay = Relay(["alpha", "beta"], most_bytes=200)
+def test_the_relay_refuses_strangers_and_large_envelopes(raw, sender, words, monkeypatch) -> None:
+    monkeypatch.setattr("quorank.silos.protocol.relay.MOST_RELAYED", 200)
+    relay = Relay(["alpha", "beta"])
     with pytest.raises(BadInput, match=words):
         relay.pass_on(raw, sender)
     assert not relay.traffic

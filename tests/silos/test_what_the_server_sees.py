@@ -263,6 +263,6 @@ def test_the_same_question_never_looks_the_same(session) -> None:
 
 def test_the_relay_keeps_counts_and_nothing_else(session) -> None:
     kept = vars(session.relay)
-    assert set(kept) == {"parties", "most_bytes", "traffic"}
+    assert set(kept) == {"parties", "traffic"}
     assert sum(way.bytes for way in kept["traffic"].values()) == sum(map(len, session.seen))
     assert len(kept["traffic"]) == 12 * len(Kind)

@@ -50,7 +50,10 @@ class TopDocuments:
 
 
 class Answers(Protocol):
-    """Source of reverse top-K answers: the owners' exact counts, or a session of the protocol."""
+    """Source of reverse top-K answers: the owners' exact counts, or a session of the protocol.
+
+    `answer` is one owner's answer to one asker about a term; `lengths` are those of all the owner's documents.
+    """
 
     def answer(self, asker: int, owner: int, field: str, term: str) -> TopDocuments: ...
 
@@ -65,11 +68,13 @@ class ExactAnswers:
     k: int = 150  # K
 
     def answer(self, asker: int, owner: int, field: str, term: str) -> TopDocuments:
+        """Return the K documents with the largest counts."""
         index = getattr(self.parties[owner].documents, field)
         documents, counts = index.top(int(index.term_ids([term])[0]), self.k)
         return TopDocuments(documents.astype(np.int64), counts.astype(np.float64))
 
     def lengths(self, owner: int, field: str) -> Integers:
+        """Return the (documents,) true lengths."""
         return np.asarray(getattr(self.parties[owner].documents, field).lengths)
 
 

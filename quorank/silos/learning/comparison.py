@@ -124,7 +124,6 @@ class PreparedParties:
     parties: tuple[Holding, ...]
     setting: SiloSetting
     seed: int
-    grades: list[list[Grades]] = field(repr=False)
     splits: list[QuerySplit] = field(repr=False)
     statistics: Statistics = field(repr=False)
     own: list[Instances] = field(repr=False)
@@ -166,7 +165,7 @@ def prepare_parties(
         instances, test = setting.instances(party, grades[p], splits[-1], known, seed, p)
         own.append(instances)
         tests.append(test)
-    return PreparedParties(tuple(parties), setting, seed, grades, splits, known, own, tests)
+    return PreparedParties(tuple(parties), setting, seed, splits, known, own, tests)
 
 
 def augment_parties(prepared: PreparedParties, answers: Answers) -> list[Instances]:
@@ -298,14 +297,11 @@ def verdict(difference: Difference) -> str:
     """Return a difference in words: 'above (+0.012, p = .003)'."""
     word = "alike" if difference.difference == 0 else "above" if difference.difference > 0 else "below"
     p = difference.corrected_p
-    told = (
-        "not tested"
-        if p is None or math.isnan(p)
-        else "p < .001"
-        if p < 0.001
-        else f"p = {p:.3f}".replace("0.", ".")
-    )
-    return f"{word} ({difference.difference:+.4f}, {told})"
+    if p is None or math.isnan(p):
+        tested = "not tested"
+    else:
+        tested = "p < .001" if p < 0.001 else f"p = {p:.3f}".replace("0.", ".")
+    return f"{word} ({difference.difference:+.4f}, {tested})"
 
 
 # ---------------------------------------------------------------- trials

@@ -2,7 +2,7 @@
 
 Every envelope goes through the relaying server as bytes, and every answer is what `protocol.party` makes of it, so
 what was counted here is what a network would carry. For repeatable experiments the group key and all noise are addressed
-by a seed; in earnest they come from the system.
+by a seed; a deployment draws them from the system.
 """
 
 from __future__ import annotations
@@ -90,9 +90,11 @@ class ExchangedAnswers:
     spent: dict[str, Any]
 
     def answer(self, asker: int, owner: int, field: str, term: str) -> TopDocuments:
+        """Return one owner's answer to one asker about a term."""
         return self.found[asker, owner, field, term]
 
     def lengths(self, owner: int, field: str) -> Integers:
+        """Return the (documents,) lengths that an owner announced."""
         return self.announced[owner, field]
 
 
@@ -208,9 +210,9 @@ def make_obfuscation(holding: Holding, protocol: SiloProtocol, key: bytes) -> Ob
 
 
 def announced_lengths(catalogues: Mapping[str, Catalogue]) -> dict[str, Integers]:
-    """Return field → lengths as one owner told them; 0 for a document that it did not name, whose field is empty.
+    """Return field → lengths as one owner announced them; 0 for a document that it did not name, whose field is empty.
 
-    Its documents end with the last one that any field names: nothing else was told.
+    Its documents end with the last one that any field names: nothing else is known.
     """
     count = 1 + max(int(catalogue.ids.max(initial=-1)) for catalogue in catalogues.values())
     found = {}

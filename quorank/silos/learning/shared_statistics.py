@@ -88,9 +88,9 @@ def party_vector(party: Holding, hashing: Hashing, epsilon: float | None, stream
     return np.concatenate(parts).astype(np.uint32)
 
 
-def vector_length(rows: int = ROWS, columns: int = COLUMNS) -> int:
+def vector_length() -> int:
     """Return the length of such a vector."""
-    return len(FIELDS) * (2 * rows * columns + SCALARS)
+    return len(FIELDS) * (2 * ROWS * COLUMNS + SCALARS)
 
 
 def read_total(
@@ -108,22 +108,15 @@ def seeded_statistics_noise(seed: int, party: int) -> Streams:
 
 
 def share_statistics(
-    parties: Sequence[Holding],
-    key: bytes,
-    *,
-    epsilon: float | None = None,
-    seed: int = 1,
-    rows: int = ROWS,
-    columns: int = COLUMNS,
-    session: bytes = b"statistics",
+    parties: Sequence[Holding], key: bytes, epsilon: float | None = None, seed: int = 1
 ) -> SharedStatistics:
     """Add up every party's tables, with noise where there is a budget, by a secure sum."""
-    hashing = Hashing(key, rows, columns)
+    hashing = Hashing(key, ROWS, COLUMNS)
     vectors = {
         p: party_vector(party, hashing, epsilon, seeded_statistics_noise(seed, p))
         for p, party in enumerate(parties)
     }
     if len(parties) < 2:
         return read_total(vectors[0], hashing, epsilon)
-    summed = secure_sum(vectors, round_=0, session=session)
+    summed = secure_sum(vectors, round_=0, session=b"statistics")
     return read_total(summed.total, hashing, epsilon, summed.bytes_sent)

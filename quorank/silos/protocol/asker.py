@@ -48,7 +48,7 @@ class HiddenTerm:
 
 
 class Obfuscation(Protocol):
-    """Way to hide a term: how many vectors a question takes, and the question itself."""
+    """Way to hide a term: how many vectors a question takes in a sketch of z rows, and the question itself."""
 
     def vectors(self, rows: int) -> int: ...
 

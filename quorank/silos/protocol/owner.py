@@ -22,22 +22,23 @@ from quorank.silos.sketch.reverse_top_k import ReverseTopK
 Streams = Callable[[str, int], Stream]
 """Noise of an answer by its asker and the number of the question, or of lengths by the owner and a field."""
 ByQuestion = Callable[[int, Int32s], Stream]
-"""Noise of one vector by its field and columns: whoever asks it, and however often, is told the same."""
+"""Noise of one vector by its field and columns: the same question has the same noise for every asker, every time."""
 _INT32 = np.iinfo(np.int32)
 
 
 class Served(Protocol):
-    """Sketches of one field that a party answers from."""
+    """Sketches of one field that a party answers from.
+
+    `fingerprint` is that of their hash functions, `width` the most documents in a cell of an answer; an answer may name
+    all documents, and the stored cells may have noise.
+    """
 
     @property
     def fingerprint(self) -> str: ...
-
     @property
     def width(self) -> int: ...
-
     @property
     def names_all_documents(self) -> bool: ...
-
     @property
     def has_noise(self) -> bool: ...
 
@@ -88,7 +89,7 @@ class ServedTopK:
         self.structure.add_sketch(document, self.perturbation.perturb_table(exact, self._streams(document)))
 
     def remove(self, *documents: int) -> None:
-        """Remove documents; what was told about them stays told."""
+        """Remove documents; answers that were given about them cannot be taken back."""
         self.structure.remove(*documents)
 
     def cells(self, columns: Int32s) -> Cells:
@@ -170,7 +171,7 @@ class Owner:
     def catalogue(
         self, field: str, documents: Sequence[int], lengths: Sequence[int], askers: Sequence[str]
     ) -> bytes:
-        """Return the documents of a field and their lengths as all askers are told them, once in a session."""
+        """Return the catalogue of a field for all askers, once in a session: documents and their perturbed lengths."""
         shape = self.group.field(field)
         ids, exact = np.asarray(documents, dtype=np.int64), np.asarray(lengths, dtype=np.int64)
         require(
@@ -203,8 +204,8 @@ class Owner:
         )
         self._charge_lengths(field, shape.rows, askers)
         index = self.group.fields.index(shape)
-        told = self.perturbation.perturb_lengths(exact, shape.rows, self._streams(self.ledger.owner, index))
-        self._catalogues[field] = Catalogue(index, ids.astype(np.int32), _as_int32(told))
+        noisy = self.perturbation.perturb_lengths(exact, shape.rows, self._streams(self.ledger.owner, index))
+        self._catalogues[field] = Catalogue(index, ids.astype(np.int32), _as_int32(noisy))
         return self._catalogues[field].to_bytes()
 
     def answer(self, asker: str, number: int, text: bytes) -> tuple[Kind, bytes]:

@@ -48,11 +48,11 @@ class Perturbation:
         return values
 
     def perturb_lengths(self, lengths: Integers, rows: int, stream: Stream) -> Integers:
-        """Return the lengths of documents as they are told."""
+        """Return the lengths of documents as they are announced."""
         return lengths
 
     def length_price(self, rows: int, again: bool) -> float:
-        """Return the ε of telling the lengths, for the first time or again in another session."""
+        """Return the ε of announcing the lengths, for the first time or again in another session."""
         return 0.0
 
     def spends(self, questions: int) -> float:
@@ -106,8 +106,8 @@ class OneSample(Perturbation):
 
     def statement(self, questions: int) -> dict[str, Any]:
         """Return that nothing is promised for what is sent, and beside it the paper's ε."""
-        told = "one sample for all cells hides none of their differences: the published ε covers their median only"
-        return self._statement(None, told) | {"published_epsilon": self.spends(questions)}
+        horizon = "one sample for all cells hides none of their differences: the published ε covers their median only"
+        return self._statement(None, horizon) | {"published_epsilon": self.spends(questions)}
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class EachAnswer(Perturbation):
         return self.epsilon * questions
 
     def statement(self, questions: int) -> dict[str, Any]:
-        """Return ε after so many questions; the lengths, where they are told, count as one."""
+        """Return ε after so many questions; announced lengths count as one."""
         return self._statement(self.spends(questions), f"{questions:,} questions, by adding up")
 
 
@@ -167,7 +167,7 @@ class AtBuild(Perturbation):
         return np.asarray(noisy, dtype=np.int32)
 
     def perturb_lengths(self, lengths: Integers, rows: int, stream: Stream) -> Integers:
-        """Add the noise of a cell: lengths are within ε when they are told for the first time."""
+        """Add the noise of a cell: lengths are within ε when they are announced for the first time."""
         return np.asarray(lengths + draw_noise(stream, scale_for(rows + 1, self.epsilon), len(lengths)))
 
     def length_price(self, rows: int, again: bool) -> float:

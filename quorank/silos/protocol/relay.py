@@ -15,7 +15,8 @@ from quorank.errors import require
 from quorank.silos.protocol.group import check_name
 from quorank.silos.protocol.messages import MOST_BYTES, Envelope, Kind
 
-_HEADER = 1024  # more than a head can take
+MOST_RELAYED = MOST_BYTES + 1024
+"""The largest envelope: its head takes less than 1024 bytes."""
 
 
 @dataclass
@@ -29,22 +30,21 @@ class RelayTraffic:
 class Relay:
     """Server that hands each envelope to its receiver."""
 
-    def __init__(self, parties: Sequence[str], most_bytes: int = MOST_BYTES + _HEADER) -> None:
+    def __init__(self, parties: Sequence[str]) -> None:
         self.parties = tuple(check_name(name) for name in parties)
         require(
             len(set(self.parties)) == len(self.parties),
             "silo-group.repeated-name",
             "a party stands twice in the relay's list",
         )
-        self.most_bytes = most_bytes
         self.traffic: dict[tuple[str, str, Kind], RelayTraffic] = {}
 
     def pass_on(self, raw: bytes, sender: str | None = None) -> tuple[str, bytes]:
         """Return the receiver of an envelope, and its bytes as they came; `sender` is whom the transport names."""
         require(
-            len(raw) <= self.most_bytes,
+            len(raw) <= MOST_RELAYED,
             "silo-message.too-large",
-            f"an envelope of {len(raw):,} bytes is larger than the {self.most_bytes:,} that are relayed; send less at once",
+            f"an envelope of {len(raw):,} bytes is larger than the {MOST_RELAYED:,} that are relayed; send less at once",
         )
         envelope = Envelope.from_bytes(raw)
         for name in (envelope.sender, envelope.receiver):

@@ -137,23 +137,23 @@ def query_milliseconds(top: Top, terms: Sequence[str], k: int) -> float:
     return 1e3 * float(np.median(times))
 
 
-def timed_build(field: CountedDocuments, shape: Shape, key: bytes = KEY) -> tuple[ReverseTopK, float]:
+def timed_build(field: CountedDocuments, shape: Shape) -> tuple[ReverseTopK, float]:
     """Build a party's RTK-Sketch, and measure the seconds of one core that it takes once the code is compiled."""
     few = CountedField(
         field.offsets[:2], field.terms[: field.offsets[1]], field.counts[: field.offsets[1]], field.vocabulary
     )
-    ReverseTopK(shape.hashing(key), shape).add_many(few.offsets, few.terms, few.counts, few.vocabulary)
-    sketch = ReverseTopK(shape.hashing(key), shape)
+    ReverseTopK(shape.hashing(KEY), shape).add_many(few.offsets, few.terms, few.counts, few.vocabulary)
+    sketch = ReverseTopK(shape.hashing(KEY), shape)
     start = time.thread_time()
     sketch.add_many(field.offsets, field.terms, field.counts, field.vocabulary)
     return sketch, time.thread_time() - start
 
 
-def build_naive(field: CountedDocuments, shape: Shape, key: bytes = KEY) -> Naive:
+def build_naive(field: CountedDocuments, shape: Shape) -> Naive:
     """Build NAIVE with the same z and w; int16 counters where the longest document allows."""
     longest = int(np.add.reduceat(field.counts.astype(np.int64), field.offsets[:-1]).max())
     counter = np.int16 if longest < 2**15 else np.int32
-    naive = Naive(shape.hashing(key), shape.sketch, counter)
+    naive = Naive(shape.hashing(KEY), shape.sketch, counter)
     naive.add_many(field.offsets, field.terms, field.counts, field.vocabulary)
     return naive
 
@@ -163,8 +163,6 @@ def measure_sketches(
     queries: Integers | None = None,
     *,
     k: int = 150,
-    shape: Shape | None = None,
-    published: Shape | None = None,
     terms: int = 100,
     seed: int = 1,
 ) -> dict[str, Any]:
@@ -176,7 +174,7 @@ def measure_sketches(
     """
     field = without_empty(party)
     require(len(field.offsets) > 1, "cover.no-document", "there are no documents to measure with")
-    chosen, old = shape or Shape.recommended(k), published or Shape.published(k=k)
+    chosen, old = Shape.recommended(k), Shape.published(k=k)
     truth = Truth(field)
     groups = truth.sample(terms, seed, queries)
     asked = [field.vocabulary[int(t)] for group in groups.values() for t in group]
