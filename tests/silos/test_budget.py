@@ -135,8 +135,9 @@ def test_damaged_ledgers_are_refused(tmp_path, damage) -> None:
     path = tmp_path / "budget.json"
     BudgetLedger("alpha", path=path).charge("beta", 3, EACH)
     path.write_text(damage(path.read_text()))
-    with pytest.raises(BadInput, match="damaged"):
+    with pytest.raises(BadInput, match="damaged") as refused:
         BudgetLedger("alpha", path=path)
+    assert (refused.value.code, refused.value.where) == ("silo-ledger.damaged", str(path))
 
 
 def test_entries_that_do_not_add_up_are_refused_though_the_checksum_is_right(tmp_path) -> None:
