@@ -22,14 +22,14 @@ from pathlib import Path
 import numpy as np
 
 from quorank.silos.sketch.cover import (
-    Field,
+    CountedField,
     Truth,
-    build,
     build_naive,
     generated_field,
     mean_cover,
-    measure,
-    milliseconds,
+    measure_sketches,
+    query_milliseconds,
+    timed_build,
     without_empty,
 )
 from quorank.silos.sketch.reverse_top_k import ReverseTopK, Shape, rank
@@ -50,7 +50,7 @@ PROPORTIONS = (
 )  # z, w, and some z1
 
 
-def parties(arguments: argparse.Namespace) -> Iterator[tuple[str, Field, np.ndarray]]:
+def parties(arguments: argparse.Namespace) -> Iterator[tuple[str, CountedField, np.ndarray]]:
     """Name, counts and query terms of each party."""
     from quorank.text import Document, Index, Tokeniser, read_collection
 
@@ -85,7 +85,7 @@ def main_table(arguments: argparse.Namespace) -> None:
     head("party", "documents", "NAIVE", "recommended", "of NAIVE", "literal", "entries", "memory share",
          "query ms", "NAIVE ms", "million terms/s")  # fmt: skip
     for name, field, queries in parties(arguments):
-        found = measure(field, queries, terms=arguments.terms)
+        found = measure_sketches(field, queries, terms=arguments.terms)
         line(
             name,
             f"{found['documents']:,}",
@@ -105,7 +105,7 @@ def main_table(arguments: argparse.Namespace) -> None:
                  of["literal"][group], *[""] * 5)  # fmt: skip
 
 
-def mean_cover_of(arguments: argparse.Namespace, field: Field, queries: np.ndarray, k: int = 150):  # type: ignore[no-untyped-def]
+def mean_cover_of(arguments: argparse.Namespace, field: CountedField, queries: np.ndarray, k: int = 150):  # type: ignore[no-untyped-def]
     """Return a function from a query method `top(term, k)` to its mean cover."""
     truth = Truth(field)
     groups = truth.sample(arguments.terms, 1, queries)
@@ -139,10 +139,10 @@ def causes(arguments: argparse.Namespace) -> None:
             (replace(minimum, reading="recommended"),) * 2
             + ("largest values, Count-Min", "minimum, absence bounded"),
         ):
-            sketch, _ = build(field, kept)
+            sketch, _ = timed_build(field, kept)
             line(name, "yes", keeps, ranks, cover(with_ranking(sketch, ranked)))
         for shape in (Shape(), replace(Shape(), sketch="count-min")):
-            sketch, _ = build(field, shape)
+            sketch, _ = timed_build(field, shape)
             line(
                 name,
                 f"no: {shape.rows} × {shape.columns:,}",
@@ -169,10 +169,10 @@ def curves(arguments: argparse.Namespace) -> None:
                     what,
                     value,
                     f"{entries:,}",
-                    cover(build(field, old)[0].top),
-                    cover(build(field, new)[0].top),
+                    cover(timed_build(field, old)[0].top),
+                    cover(timed_build(field, new)[0].top),
                 )
-        sketch, _ = build(field, Shape.published())
+        sketch, _ = timed_build(field, Shape.published())
         cover = mean_cover_of(arguments, field, queries)
         for beta in (0.0, 0.05, 0.1, 0.2, 0.4, 0.6):
             line(
@@ -191,7 +191,7 @@ def rows(arguments: argparse.Namespace) -> None:
         head(f"{name}: z", "w", "z1", "cover", "terms that fit the z1 rows")
         for z, w, reals in PROPORTIONS:
             shape = Shape(rows=z, columns=w)
-            sketch, _ = build(field, shape)
+            sketch, _ = timed_build(field, shape)
             places, _ = shape.hashing(bytes(range(32))).places(field.vocabulary)
             for real in reals:
                 sample = np.arange(0, len(places), max(1, len(places) // 200))
@@ -208,13 +208,13 @@ def removal(arguments: argparse.Namespace) -> None:
         stays[::10] = False
         lengths = np.diff(field.offsets)
         of = np.repeat(stays, lengths)
-        left = Field(
+        left = CountedField(
             np.concatenate(([0], np.cumsum(lengths[stays]))),
             field.terms[of],
             field.counts[of],
             field.vocabulary,
         )
-        sketch, _ = build(field, Shape())
+        sketch, _ = timed_build(field, Shape())
         before = mean_cover_of(arguments, field, queries)(sketch.top)
         start = time.perf_counter()
         for document in np.flatnonzero(~stays)[:5]:
@@ -224,7 +224,7 @@ def removal(arguments: argparse.Namespace) -> None:
         sketch.remove(*np.flatnonzero(~stays)[5:].tolist())
         at_once = time.perf_counter() - start
         number = np.cumsum(stays) - 1
-        fresh, _ = build(left, Shape())
+        fresh, _ = timed_build(left, Shape())
         cover = mean_cover_of(arguments, left, queries)
 
         def renumbered(term: str, k: int, sketch: ReverseTopK = sketch, number: np.ndarray = number):  # type: ignore[no-untyped-def]
@@ -239,9 +239,9 @@ def flat(arguments: argparse.Namespace) -> None:
     head("documents", "entries", "cell limit", "query ms", "million terms/s", "MB")
     for documents in (10_000, 100_000, 1_000_000):
         field, queries = generated_field(documents, arguments.length if arguments.length < 1000 else 100)
-        sketch, seconds = build(field, Shape())
+        sketch, seconds = timed_build(field, Shape())
         words = [field.vocabulary[int(t)] for t in queries]
-        line(f"{documents:,}", f"{sketch.stored:,}", sketch.limit, milliseconds(sketch.top, words, 150),
+        line(f"{documents:,}", f"{sketch.stored:,}", sketch.limit, query_milliseconds(sketch.top, words, 150),
              int(field.counts.sum()) / seconds / 1e6, sketch.memory_bytes / 1e6)  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""`quorank silo`: several organisations, each with documents and queries it may not show, build one ranker."""
+"""`quorank silo`: learning across organisations that may not show their documents and queries."""
 
 from __future__ import annotations
 
@@ -60,22 +60,21 @@ def demo(
     server that sees neither terms nor documents, which of their documents
     hold the terms of its queries; what they answer becomes training data.
     """
-    from quorank.silos.learning.augmented import Augment
-    from quorank.silos.learning.comparison import Setting
-    from quorank.silos.learning.labels import LABELS
+    from quorank.silos.learning.augmentation import Augment
+    from quorank.silos.learning.comparison import PartySource, SiloSetting, run_trial, summarise
+    from quorank.silos.learning.exchange import SiloProtocol
+    from quorank.silos.learning.instances import LABELS
     from quorank.silos.learning.training import TRAININGS
-    from quorank.silos.learning.trial import Source, run_trial, summarise
-    from quorank.silos.protocol.exchange import Protocol
 
-    source = Source(tuple(str(path) for path in collection or ()), parties)
-    setting = Setting(
+    source = PartySource(tuple(str(path) for path in collection or ()), parties)
+    setting = SiloSetting(
         labels=LABELS.read(labels, "--labels"),
         labelled=(labelled,),
         asked=25,
         augment=Augment.recommended() if instances == "recommended" else Augment.published(),
         training=TRAININGS.read(training, "--training"),
     )
-    protocol = Protocol(perturbation, epsilon)
+    protocol = SiloProtocol(perturbation, epsilon)
     if not json:
         _introduce(collection, parties, labelled)
     results = []
@@ -114,7 +113,7 @@ def bench(
 
     Several collections are taken together as one party.
     """
-    from quorank.silos.sketch.cover import generated_field, measure
+    from quorank.silos.sketch.cover import generated_field, measure_sketches
 
     say = _progress("bench")
     if collection:
@@ -126,7 +125,7 @@ def bench(
         field, queries = generated_field(documents, length, seed=seed)
         what = f"generated, {length:,} terms each"
     say(1, 2, f"measuring {len(field.offsets) - 1:,} documents")
-    figures = {"what": what} | measure(field, queries, k=k, seed=seed)
+    figures = {"what": what} | measure_sketches(field, queries, k=k, seed=seed)
     if json:
         print(json_.dumps(figures, allow_nan=False))
         return
@@ -134,7 +133,7 @@ def bench(
 
 
 def _together(collections: list[Path]) -> tuple[Any, Any]:
-    """The bodies of all collections as one party's, and the terms of all queries."""
+    """Index the bodies of all collections as one party's, and return the terms of all queries."""
     import numpy as np
 
     from quorank.text import UNSEEN, Index, Tokeniser, read_collection
@@ -158,7 +157,7 @@ def _introduce(collection: list[Path] | None, parties: int, labelled: int) -> No
 
 
 def _progress(title: str) -> Callable[[int, int, str], None]:
-    """A line on stderr for each step, not more often than twice a second."""
+    """Return a function that prints a line on stderr for each step, at most twice a second."""
     shown = 0.0
 
     def say(done: int, total: int, what: str) -> None:

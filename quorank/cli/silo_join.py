@@ -106,7 +106,7 @@ def _folder(data: Path, bundle: Path | None, pins: list[str]) -> PartyFolder:
 
 
 def _note_source(folder: PartyFolder, collection: Path | None, generated: int | None, documents: int) -> None:
-    from quorank.network.silo_folder import PartySource
+    from quorank.network.silo_folder import FolderSource
 
     if collection is not None:
         require(
@@ -115,7 +115,7 @@ def _note_source(folder: PartyFolder, collection: Path | None, generated: int | 
             "there is nothing here; expected a collection",
             f"--collection {collection}",
         )
-    source = PartySource(None if collection is None else str(collection.absolute()), generated, documents)
+    source = FolderSource(None if collection is None else str(collection.absolute()), generated, documents)
     folder.note_source(source)
 
 

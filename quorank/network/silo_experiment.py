@@ -15,17 +15,16 @@ from quorank.errors import BadInput, require
 from quorank.experiments.documents import Document
 from quorank.network.silo_terms import SiloTerms, read_protocol
 from quorank.parts import read_fields, suggest, to_table
-from quorank.silos.learning.augmented import Augment
-from quorank.silos.learning.comparison import Setting
-from quorank.silos.learning.instances import Lists
-from quorank.silos.learning.labels import LABELS
+from quorank.silos.learning.augmentation import Augment
+from quorank.silos.learning.comparison import SiloSetting
+from quorank.silos.learning.exchange import SiloProtocol
+from quorank.silos.learning.instances import LABELS, Lists
 from quorank.silos.learning.training import TRAININGS
-from quorank.silos.protocol.exchange import Protocol
 from quorank.text import Features
 
 SECTIONS = ("silo", "protocol", "augment", "training", "lists", "features")
 PARTS = ("labels", "lists", "augment", "training", "features")
-OWN = tuple(field.name for field in fields(Setting) if field.name not in PARTS)
+OWN = tuple(field.name for field in fields(SiloSetting) if field.name not in PARTS)
 """The keys of `[silo]` beside parties, run and labels: labelled, noise, asked, tested, test_share."""
 
 _AUGMENTS = {"recommended": Augment.recommended, "published": Augment.published}
@@ -44,7 +43,7 @@ def read_group(document: Document, run: str) -> SiloTerms:
 
 def group_of(parties: tuple[str, ...], run: str) -> SiloTerms:
     """The terms of parties that settle nothing else."""
-    return SiloTerms(run, parties, Protocol(), Setting(), None)
+    return SiloTerms(run, parties, SiloProtocol(), SiloSetting(), None)
 
 
 def _read(tables: Mapping[str, Any], run: str) -> SiloTerms:
@@ -79,7 +78,7 @@ def _read(tables: Mapping[str, Any], run: str) -> SiloTerms:
         raise error.under("silo") from None
 
 
-def _setting(tables: Mapping[str, Any], silo: dict[str, Any]) -> Setting:
+def _setting(tables: Mapping[str, Any], silo: dict[str, Any]) -> SiloSetting:
     """What a party brings and what is trained."""
     labels = LABELS.read(silo.pop("labels", "judged"), "silo.labels")
     for key in silo:
@@ -94,7 +93,7 @@ def _setting(tables: Mapping[str, Any], silo: dict[str, Any]) -> Setting:
         key: [value] if key in ("labelled", "noise") and not isinstance(value, list) else value
         for key, value in silo.items()
     }
-    plain = read_fields(Setting, several, "silo")  # type: ignore[type-var]
+    plain = read_fields(SiloSetting, several, "silo")  # type: ignore[type-var]
     return replace(
         plain,
         labels=labels,

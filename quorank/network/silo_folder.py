@@ -24,8 +24,8 @@ from quorank.network.silo_bundle import FILE, SiloBundle, read_identities
 from quorank.network.silo_lessons import tells
 from quorank.network.silo_secrets import kept_identity
 from quorank.silos.generated import Generator
-from quorank.silos.learning.holdings import Holding, generated_holdings, holding
-from quorank.silos.protocol.keys import Identity
+from quorank.silos.learning.holdings import Holding, generated_holdings, make_holding
+from quorank.silos.protocol.keys import PartyIdentity
 from quorank.text import read_collection
 
 SOURCE, PINS, CONSENT, STATE, LOCK = "source.json", "pins.json", "consent.json", "state.json", "lock"
@@ -34,7 +34,7 @@ REHEARSAL_SEED = 1
 
 
 @dataclass(frozen=True)
-class PartySource:
+class FolderSource:
     """Where a party's documents come from: a collection on disk, or the generator in a rehearsal."""
 
     collection: str | None = None  # an absolute path
@@ -52,7 +52,7 @@ class PartySource:
         """All that the party has."""
         if self.collection is not None:
             found = read_collection(self.collection).without_empty()
-            return holding(name, found, range(len(found.documents)), range(len(found.queries)))
+            return make_holding(name, found, range(len(found.documents)), range(len(found.queries)))
         assert self.generated is not None
         require(
             0 <= self.generated < parties,
@@ -119,14 +119,14 @@ class PartyFolder:
         return SiloBundle.read(self.path / FILE)
 
     @property
-    def source(self) -> PartySource:
+    def source(self) -> FolderSource:
         found = self._read(SOURCE, {})
         try:
-            return PartySource(**found)
+            return FolderSource(**found)
         except TypeError:
             raise self._damaged(SOURCE) from None
 
-    def note_source(self, source: PartySource) -> None:
+    def note_source(self, source: FolderSource) -> None:
         """Remember where the documents are; what was sketched was sketched from them, so they stay the same ones."""
         before = self._read(SOURCE, None)
         table = {
@@ -199,7 +199,7 @@ class PartyFolder:
         with contextlib.suppress(OSError):
             self._write(STATE, {"at": time.time(), **known})
 
-    def identity(self) -> Identity:
+    def identity(self) -> PartyIdentity:
         """The party's lasting key, made when it is first asked for."""
         session = self.path / SESSION
         session.mkdir(mode=0o700, exist_ok=True)

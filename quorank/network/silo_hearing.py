@@ -19,15 +19,13 @@ from quorank.network.silo_messages import read, table_of, whole_numbers
 from quorank.network.silo_secrets import Secrets
 from quorank.network.silo_store import SiloStore
 from quorank.network.silo_terms import SiloTerms
-from quorank.silos.learning.augmented import augmented_instances
-from quorank.silos.learning.comparison import terms_of
-from quorank.silos.learning.cross_features import FIELDS, Answer
-from quorank.silos.learning.holdings import Holding
-from quorank.silos.learning.instances import Split
+from quorank.silos.learning.augmentation import TopDocuments, augmented_instances
+from quorank.silos.learning.exchange import announced_lengths, make_obfuscation, read_top_documents
+from quorank.silos.learning.holdings import FIELDS, Holding
+from quorank.silos.learning.instances import QuerySplit
 from quorank.silos.learning.shared_statistics import read_total, vector_length
-from quorank.silos.protocol.asking import Asking, Question
-from quorank.silos.protocol.exchange import best_of, obfuscation, told_lengths
-from quorank.silos.protocol.questions import Catalogue
+from quorank.silos.protocol.asker import Asker, Question
+from quorank.silos.protocol.messages import Catalogue
 from quorank.silos.protocol.session import Session
 from quorank.silos.sketch.hashing import Hashing
 
@@ -48,20 +46,20 @@ class Hearing:
     ) -> None:
         self.store, self.terms, self.number, self.holding = store, terms, number, holding
         self.group, self._draws = session.group, secrets.draws
-        hidden = obfuscation(holding, terms.protocol, secrets.obfuscation_key)
-        self._asking = Asking(self.group, hidden, session.hashing)
+        hidden = make_obfuscation(holding, terms.protocol, secrets.obfuscation_key)
+        self._asking = Asker(self.group, hidden, session.hashing)
         self._questions: dict[int, Question] = {}
 
     # ------------------------------------------------------------ asking
 
     @cached_property
-    def _split(self) -> Split:
+    def _split(self) -> QuerySplit:
         return self.terms.setting.divide(list(self.holding.grades), self._draws, self.number)
 
     @cached_property
     def batches(self) -> list[tuple[str, tuple[str, ...]]]:
         """(field, terms) of each envelope that every other party is asked with, in order."""
-        asked = terms_of(self.holding, self.terms.setting.asks(self._split))
+        asked = self.holding.terms_of(self.terms.setting.asks(self._split))
         return [(name, batch) for name in FIELDS for batch in self._asking.batches(asked, name)]
 
     def question(self, batch: int) -> Question:
@@ -154,7 +152,7 @@ class Hearing:
         field = self.batches[count - 1][0]
         protocol, parts = self.terms.protocol, []
         for heard in self.question(count - 1).read(text, sender):
-            best = best_of(heard, protocol.k, protocol.shape_of(field))
+            best = read_top_documents(heard, protocol.k, protocol.shape_of(field))
             parts += [best.documents.astype("<i8").tobytes(), best.counts.astype("<f8").tobytes()]
         self.store.set_fact(f"answer {sender} {count}", frames.pack(parts))
         self.store.set_note(f"heard {sender}", count)
@@ -195,7 +193,7 @@ class _Heard:
 
     def __init__(self, hearing: Hearing) -> None:
         store, terms = hearing.store, hearing.terms
-        self._found: dict[tuple[int, str, str], Answer] = {}
+        self._found: dict[tuple[int, str, str], TopDocuments] = {}
         self._lengths: dict[tuple[int, str], Integers] = {}
         for other in hearing.group.others(terms.parties[hearing.number]):
             owner = terms.number(other)
@@ -204,14 +202,14 @@ class _Heard:
                 for at, term in enumerate(batch):
                     documents = np.frombuffer(parts[2 * at], dtype="<i8").astype(np.int64)
                     counts = np.frombuffer(parts[2 * at + 1], dtype="<f8").astype(np.float64)
-                    self._found[owner, field, term] = Answer(documents, counts)
+                    self._found[owner, field, term] = TopDocuments(documents, counts)
             told = {
                 name: Catalogue.from_bytes(
                     store.fact(f"catalogue {other} {name}") or b"", other, hearing.group.fields
                 )
                 for name in FIELDS
             }
-            self._lengths |= {(owner, name): found for name, found in told_lengths(told).items()}
+            self._lengths |= {(owner, name): found for name, found in announced_lengths(told).items()}
             named = (answer.documents for (who, _, _), answer in self._found.items() if who == owner)
             require(
                 max((int(each.max(initial=-1)) for each in named), default=-1)
@@ -220,7 +218,7 @@ class _Heard:
                 f"{other} names a document that it did not describe",
             )
 
-    def answer(self, asker: int, owner: int, field: str, term: str) -> Answer:
+    def answer(self, asker: int, owner: int, field: str, term: str) -> TopDocuments:
         """Of one owner about one term."""
         return self._found[owner, field, term]
 

@@ -15,10 +15,10 @@ from quorank.data.ranking import RankingData
 from quorank.errors import require
 from quorank.network.silo_messages import Record, doubles, read, table_of, whole_numbers, written
 from quorank.network.silo_terms import SiloTerms
-from quorank.silos.learning.comparison import FOLDS, Figures, judge
+from quorank.silos.learning.comparison import FOLDS, Figures, evaluate_rankers
 from quorank.silos.learning.instances import Instances
 from quorank.silos.learning.training import Learnable
-from quorank.silos.learning.validation import fold_of, held_scores, tally, weighed
+from quorank.silos.learning.validation import held_out_ndcg, split_fold, tally_gains, weigh_augmented
 
 VALIDATION, FINAL = 0, 1
 _NOT_AGREED = "the coordinator asks to learn what was not agreed"
@@ -33,7 +33,7 @@ class Lessons:
         self.terms, self.own, self.found, self.test, self._draws = terms, own, found, test, draws
         self.weights: Sequence[float | None] = terms.setting.augment.weights or (None,)
         self.folds = FOLDS if len(self.weights) > 1 else 0
-        self._parts = [fold_of(own, fold, FOLDS) for fold in range(self.folds)]
+        self._parts = [split_fold(own, fold, FOLDS) for fold in range(self.folds)]
         self._learnable: dict[tuple[int, int], Learnable] = {}
 
     def _model(self, stage: int, model: int) -> Learnable:
@@ -41,7 +41,7 @@ class Lessons:
         if (stage, model) not in self._learnable:
             fold, weight = divmod(model, len(self.weights))
             own = self.own if stage == FINAL else self._parts[fold][0]
-            self._learnable[stage, model] = Learnable(weighed(own, self.found, self.weights[weight]))
+            self._learnable[stage, model] = Learnable(weigh_augmented(own, self.found, self.weights[weight]))
         return self._learnable[stage, model]
 
     def rows(self) -> bytes:
@@ -94,7 +94,7 @@ class Lessons:
         )
         thetas = doubles(raw, len(folds), len(self.weights), self.own.data.n_features)
         held = [self._parts[fold][1] for fold in folds]
-        found = tally(held_scores(held, [list(of_fold) for of_fold in thetas]))
+        found = tally_gains(held_out_ndcg(held, [list(of_fold) for of_fold in thetas]))
         sums = (np.asarray(part).astype("<f8") for part in (found.gains, found.squares))
         return written(Record.TALLY, {"lists": found.lists}, *sums)
 
@@ -108,7 +108,7 @@ class Lessons:
 
     def figures(self, theta: Doubles) -> Figures:
         """How a ranker does on this party's own test lists; the party keeps that to itself."""
-        return judge(self.test, [theta])[0]
+        return evaluate_rankers(self.test, [theta])[0]
 
 
 def tells(kind: str) -> str:

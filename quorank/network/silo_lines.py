@@ -8,8 +8,7 @@ from __future__ import annotations
 from quorank.errors import require
 from quorank.network.silo_store import SiloStore
 from quorank.silos.protocol.messages import Envelope, Kind
-from quorank.silos.protocol.sealed import Channel
-from quorank.silos.protocol.session import Session
+from quorank.silos.protocol.session import SealedChannel, Session
 
 _LINES = "lines"
 
@@ -20,12 +19,12 @@ class Lines:
     def __init__(self, store: SiloStore, session: Session) -> None:
         self._store, self._session = store, session
         self._counters: dict[str, list[int]] = store.note(_LINES, {})  # other → [sent, received]
-        self._open: dict[str, Channel] = {}
+        self._open: dict[str, SealedChannel] = {}
 
-    def _line(self, other: str) -> Channel:
+    def _line(self, other: str) -> SealedChannel:
         if other not in self._open:
             keys, name = self._session.keys, self._session.name
-            self._open[other] = Channel(
+            self._open[other] = SealedChannel(
                 keys.pairs[other], name, other, *self._counters.setdefault(other, [0, 0])
             )
         return self._open[other]

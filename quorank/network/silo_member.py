@@ -27,20 +27,16 @@ from quorank.network.silo_secrets import Secrets
 from quorank.network.silo_store import SiloStore
 from quorank.network.silo_terms import SiloTerms
 from quorank.privacy.secure_sum.masks import Occasion, pair_mask
-from quorank.silos.learning.cross_features import FIELDS
-from quorank.silos.learning.holdings import Holding
+from quorank.silos.learning.exchange import build_sketches
+from quorank.silos.learning.holdings import FIELDS, Holding
 from quorank.silos.learning.shared_statistics import COLUMNS, ROWS, party_vector
 from quorank.silos.protocol.budget import Budget, BudgetLedger
-from quorank.silos.protocol.exchange import sketched
-from quorank.silos.protocol.keys import Entropy, Identity, derive
-from quorank.silos.protocol.messages import Envelope, Kind
-from quorank.silos.protocol.owner import Owner
-from quorank.silos.protocol.perturbation import AtBuild
-from quorank.silos.protocol.questions import Refuse
-from quorank.silos.protocol.serving import ServedTopK
+from quorank.silos.protocol.keys import Entropy, PartyIdentity, derive
+from quorank.silos.protocol.messages import Envelope, Kind, Refuse
+from quorank.silos.protocol.owner import Owner, ServedTopK
 from quorank.silos.protocol.session import Session
-from quorank.silos.sketch.files import load, save
 from quorank.silos.sketch.hashing import Hashing
+from quorank.silos.sketch.reverse_top_k import ReverseTopK
 
 SERVER = "the coordinator"
 LEDGER = "ledger.json"
@@ -58,7 +54,7 @@ class SiloMember:
         name: str,
         terms: SiloTerms,
         holding: Holding,
-        identity: Identity,
+        identity: PartyIdentity,
         *,
         pins: Mapping[str, bytes] | None = None,
         entropy: Entropy,
@@ -76,7 +72,7 @@ class SiloMember:
             entropy=self.secrets.session(),
         )
         for raw in frames.unpack(store.fact("agreement") or frames.pack([])):
-            self.session.take(Envelope.from_bytes(raw))
+            self.session.receive(Envelope.from_bytes(raw))
         self._lines = Lines(store, self.session)
         streams, by_question = self.secrets.of_answers()
         self.ledger = BudgetLedger(name, Budget(terms.protocol.questions), folder / LEDGER)
@@ -177,12 +173,12 @@ class SiloMember:
             path, hashing = self.folder / f"{name}.sketch", self.session.hashing(name)
             streams, index = self.secrets.of_sketches(name), getattr(self.holding.documents, name)
             try:
-                structure = load(path, hashing)
+                structure = ReverseTopK.load(path, hashing)
             except BadInput:  # not there, damaged, or of another run: it is built to the same bits
-                served = sketched(hashing, name, index, self.terms.protocol, streams)
-                save(served.structure, path)
+                served = build_sketches(hashing, name, index, self.terms.protocol, streams)
+                served.structure.save(path)
             else:
-                served = ServedTopK(structure, noise if isinstance(noise, AtBuild) else None)
+                served = ServedTopK(structure, noise)
             self.owner.serve(name, served, "1", hashing.fingerprint())
             self._served.add(name)
 
@@ -268,7 +264,7 @@ class SiloMember:
             f"{sender} is no other party of this group",
         )
         if kind in (Kind.HELLO, Kind.CONTRIBUTION):
-            out, _ = self.session.take(envelope)
+            out, _ = self.session.receive(envelope)
             require(not self.session.dropped, "silo-message.dropped", (self.session.dropped or [""])[-1])
             kept = frames.unpack(self.store.fact("agreement") or frames.pack([]))
             self.store.set_fact("agreement", frames.pack([*kept, raw]))

@@ -32,8 +32,7 @@ from quorank.network.silo_messages import SiloMessage
 from quorank.network.silo_secrets import kept_identity
 from quorank.network.silo_store import SiloStore
 from quorank.network.silo_terms import SiloTerms
-from quorank.silos.learning.cross_features import FIELDS
-from quorank.silos.learning.holdings import Holding
+from quorank.silos.learning.holdings import FIELDS, Holding
 from quorank.silos.protocol.keys import Entropy
 
 WAIT = 2.0

@@ -27,9 +27,9 @@ from quorank.network.silo_messages import (
 from quorank.network.silo_terms import SiloTerms
 from quorank.silos.learning.comparison import FOLDS
 from quorank.silos.learning.shared_statistics import vector_length
-from quorank.silos.learning.validation import Tally, chosen_weight
+from quorank.silos.learning.validation import Tally, choose_weight
 from quorank.silos.protocol.messages import Envelope, Kind
-from quorank.silos.protocol.relay import Relay, Traffic
+from quorank.silos.protocol.relay import Relay, RelayTraffic
 from quorank.text import FEATURE_NAMES
 
 Put = Callable[[int, bytes], None]
@@ -62,7 +62,7 @@ class Phases:
         self.course = None if course is None else TrainingCourse.read(terms.training, course)
         self.relay = Relay(parties)
         for sender, receiver, kind, envelopes, size in table.get("traffic", []):
-            self.relay.traffic[sender, receiver, Kind(kind)] = Traffic(envelopes, size)
+            self.relay.traffic[sender, receiver, Kind(kind)] = RelayTraffic(envelopes, size)
 
     def table(self) -> dict[str, Any]:
         """As plain values."""
@@ -155,8 +155,8 @@ class Phases:
         envelope = Envelope.from_bytes(raw)
         receiver, _ = self.relay.pass_on(raw, self.terms.parties[number])
         way = (envelope.sender, receiver)
-        counts = {kind: self.relay.traffic.get((*way, kind), Traffic()).envelopes for kind in Kind}
-        asked = self.relay.traffic.get((receiver, envelope.sender, Kind.ASK), Traffic()).envelopes
+        counts = {kind: self.relay.traffic.get((*way, kind), RelayTraffic()).envelopes for kind in Kind}
+        asked = self.relay.traffic.get((receiver, envelope.sender, Kind.ASK), RelayTraffic()).envelopes
         begun = self.phase == ASKING
         most = {
             Kind.HELLO: 1,
@@ -276,7 +276,7 @@ class Phases:
         if None in self._tallies:
             return
         tallies = [Tally(n, np.array(first), np.array(second)) for n, first, second in self._tallies]
-        self._begin_training(weights.index(chosen_weight(weights, tallies)), put)
+        self._begin_training(weights.index(choose_weight(weights, tallies)), put)
 
     def _kept(self, number: int, record: bytes, put: Put) -> None:
         require(self.phase == END and not self._said[number].get("KEPT"), "silo-message.phase", _NOT_NOW)

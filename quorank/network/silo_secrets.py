@@ -3,7 +3,7 @@
 Noise is drawn from a secret by what it is for: the document of a sketch, the field of a table, the columns of a question.
 The same question is so answered with the same cells, whoever asks and however often, also after a restart; fresh noise
 would be averaged away by asking again. In a rehearsal all of it follows from the seed, as in one process
-(`quorank.silos.protocol.exchange`), and nothing is secret but the seals.
+(`quorank.silos.learning.exchange`), and nothing is secret but the seals.
 """
 
 from __future__ import annotations
@@ -16,20 +16,19 @@ from quorank.errors import BadInput, require
 from quorank.files import atomically
 from quorank.network.silo_store import SiloStore
 from quorank.network.silo_terms import SiloTerms
-from quorank.silos.learning.shared_statistics import addressed as addressed_statistics
+from quorank.silos.learning.exchange import seeded_secret, seeded_sketch_noise
+from quorank.silos.learning.shared_statistics import seeded_statistics_noise
 from quorank.silos.protocol.discrete_laplace import Stream, SystemStream
-from quorank.silos.protocol.exchange import addressed as addressed_sketches
-from quorank.silos.protocol.exchange import secret
-from quorank.silos.protocol.keys import Entropy, Identity, derive
+from quorank.silos.protocol.keys import Entropy, PartyIdentity, derive
 from quorank.silos.protocol.messages import KEY
 from quorank.silos.protocol.owner import ByQuestion, Streams
-from quorank.silos.protocol.party import addressed as addressed_answers
+from quorank.silos.protocol.party import answer_noise
 
 IDENTITY = "identity.key"
 _SECRETS = "secrets"
 
 
-def kept_identity(folder: Path, name: str, entropy: Entropy = os.urandom) -> Identity:
+def kept_identity(folder: Path, name: str, entropy: Entropy = os.urandom) -> PartyIdentity:
     """The lasting identity of a party, made when it is first asked for; for its owner's eyes."""
     path = folder / IDENTITY
     if not path.exists():
@@ -54,7 +53,7 @@ def kept_identity(folder: Path, name: str, entropy: Entropy = os.urandom) -> Ide
         "this is no identity; restore it from a copy, or tell the others a new one",
         f"{path}",
     )
-    return Identity(name, private)
+    return PartyIdentity(name, private)
 
 
 class Secrets:
@@ -86,20 +85,20 @@ class Secrets:
     @property
     def hashing_key(self) -> bytes | None:
         """Of the sketches, in a rehearsal; in earnest the group agrees on it."""
-        return None if self.terms.seed is None else secret(self.terms.seed, "hashing")
+        return None if self.terms.seed is None else seeded_secret(self.terms.seed, "hashing")
 
     def statistics_key(self, hashing_key: bytes) -> bytes:
         """Of the tables of statistics: one that the whole group has."""
         if self.terms.seed is None:
             return derive(hashing_key, "statistics")
-        return secret(self.terms.seed, "statistics")
+        return seeded_secret(self.terms.seed, "statistics")
 
     @property
     def obfuscation_key(self) -> bytes:
         """Of the blocks in which this party hides what it asks."""
         if self.terms.seed is None:
             return self._obfuscation
-        return secret(self.terms.seed, f"obfuscation party-{self.number}")
+        return seeded_secret(self.terms.seed, f"obfuscation party-{self.number}")
 
     @property
     def draws(self) -> int:
@@ -117,19 +116,19 @@ class Secrets:
     def of_sketches(self, field: str) -> Callable[[int], Stream]:
         """The noise in a field's sketches, by document."""
         if self.terms.seed is not None:
-            return addressed_sketches(self.terms.seed, field, self.number)
+            return seeded_sketch_noise(self.terms.seed, field, self.number)
         return lambda document: self._stream("sketch noise", field.encode(), document.to_bytes(8, "little"))
 
     def of_statistics(self, field: int) -> Stream:
         """The noise in a field's tables."""
         if self.terms.seed is not None:
-            return addressed_statistics(self.terms.seed, self.number)(field)
+            return seeded_statistics_noise(self.terms.seed, self.number)(field)
         return self._stream("statistics noise", bytes([field]))
 
     def of_answers(self) -> tuple[Streams, ByQuestion | None]:
         """The noise of lengths and answers, for an `Owner`."""
         if self.terms.seed is not None:
-            return addressed_answers(self.terms.group(), self.name, self.terms.seed), None
+            return answer_noise(self.terms.group(), self.name, self.terms.seed), None
         return (
             lambda asker, number: self._stream("length noise", asker.encode(), number.to_bytes(8, "little")),
             lambda field, columns: self._stream("answer noise", bytes([field]), columns.tobytes()),

@@ -13,18 +13,17 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 from quorank.errors import BadInput, require
 from quorank.parts import read_fields, suggest, to_table
-from quorank.silos.learning.augmented import Augment
-from quorank.silos.learning.comparison import Setting
-from quorank.silos.learning.instances import Lists
-from quorank.silos.learning.labels import LABELS, Judged
+from quorank.silos.learning.augmentation import Augment
+from quorank.silos.learning.comparison import SiloSetting
+from quorank.silos.learning.exchange import SiloProtocol
+from quorank.silos.learning.instances import LABELS, Lists
 from quorank.silos.learning.training import TRAININGS, Descent
-from quorank.silos.protocol.exchange import Protocol
 from quorank.silos.protocol.group import Group
-from quorank.silos.sketch.shape import Shape
+from quorank.silos.sketch.reverse_top_k import Shape
 from quorank.text import Features
 
 VERSION = 1
@@ -37,8 +36,8 @@ class SiloTerms:
 
     run: str
     parties: tuple[str, ...]  # in the group's order
-    protocol: Protocol
-    setting: Setting
+    protocol: SiloProtocol
+    setting: SiloSetting
     seed: int | None = None  # of a rehearsal
 
     def __post_init__(self) -> None:
@@ -49,13 +48,13 @@ class SiloTerms:
         )
         self.group()
         require(
-            isinstance(self.setting.training, Descent),
+            self.setting.training.runs_in_turns,
             "option.conflict",
             "clicks are simulated in one process; over a network train with round-robin or averaging",
             "setting.training",
         )
         require(
-            isinstance(self.setting.labels, Judged),
+            not self.setting.labels.needs_all_documents,
             "option.conflict",
             "a reference rank over all parties' documents is known to nobody; take judged",
             "setting.labels",
@@ -74,8 +73,7 @@ class SiloTerms:
     @property
     def training(self) -> Descent:
         """How the ranker is trained."""
-        assert isinstance(self.setting.training, Descent)
-        return self.setting.training
+        return cast("Descent", self.setting.training)
 
     def number(self, party: str) -> int:
         """The place of a party in the group."""
@@ -152,19 +150,19 @@ class SiloTerms:
             raise error.at("terms") from None
 
 
-def read_protocol(table: object, where: str = "protocol") -> Protocol:
+def read_protocol(table: object, where: str = "protocol") -> SiloProtocol:
     """A protocol from its table."""
-    fields = _fields(table, where, Protocol.kind)
+    fields = _fields(table, where, SiloProtocol.kind)
     shape = fields.pop("shape", None)
-    found = read_fields(Protocol, fields, where)
+    found = read_fields(SiloProtocol, fields, where)
     if shape is None:
         return found
     place = f"{where}.shape"
     return replace(found, shape=read_fields(Shape, _fields(shape, place, Shape.kind), place))
 
 
-def read_setting(table: object, where: str = "setting") -> Setting:
-    """A setting from its table; what is missing is as in `Setting()`."""
+def read_setting(table: object, where: str = "setting") -> SiloSetting:
+    """A setting from its table; what is missing is as in `SiloSetting()`."""
     fields = _fields(table, where, None)
     values: dict[str, Any] = {}
     for name, family in (("labels", LABELS), ("training", TRAININGS)):
@@ -182,7 +180,7 @@ def read_setting(table: object, where: str = "setting") -> Setting:
             "training, lists, augment, features",
             f"{where}.{name}",
         )
-    return replace(read_fields(Setting, fields, where), **values)  # type: ignore[type-var]
+    return replace(read_fields(SiloSetting, fields, where), **values)  # type: ignore[type-var]
 
 
 def _fields(table: object, where: str, kind: str | None) -> dict[str, Any]:

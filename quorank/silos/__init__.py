@@ -1,1 +1,1 @@
-"""Cross-silo learning: several organisations build one ranker from documents and queries that none of them shows."""
+"""Cross-silo learning to rank (CS-F-LTR): organisations train one ranker without showing documents or queries."""

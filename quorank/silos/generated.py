@@ -1,32 +1,37 @@
-"""Generated documents and queries for several parties, straight as arrays of term numbers.
+"""Generated documents and queries for several parties, as arrays of term numbers.
 
 Terms follow Zipf's law. A topic is a Zipf distribution over some of the rarer terms; a document mixes two topics with
 words that everybody uses, and repeats itself as text does (with probability `repeat` a word is one that stood in the
 document before: Simon's process, Biometrika 1955). Topics are dealt to the parties as their own subjects, and `overlap`
-says how much of its text a party draws from all topics alike. A query is about one topic and made of its terms;
-how relevant a document is follows from the share that the topic has in it, not from any term.
+says how much of its text a party draws from all topics alike. A query is about one topic and made of its terms; how
+relevant a document is follows from the share that the topic has in it, not from any term.
 
 Draws are addressed by (seed, party, document), so a document is the same whatever else is generated.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from quorank.arrays import Doubles, Int8s, Int32s, Integers
-from quorank.draws import Purpose, key_of, uniforms
-from quorank.errors import require
-from quorank.silos.generated_kernel import alias, draw_lengths, mixtures, topic_of, write, zipf
+from quorank.arrays import Doubles, Int8s, Int32s, Integers, Uint64s
+from quorank.compiled import kernel
+from quorank.draws import Purpose, key_of, uniform_pair, uniforms
+from quorank.errors import require, require_range
 
-TOPICS, QUERIES = 1, 2  # rounds of the addresses of topics and queries; documents have higher ones
+TOPICS, QUERIES, DOCUMENTS = (
+    1,
+    2,
+    8,
+)  # rounds in the addresses of draws; the fields of documents have the next ones
 SYLLABLES = [c + v for c in "bdfgklmnprstvz" for v in "aeiou"]
 
 
-class Terms(NamedTuple):
-    """One field of many documents: document d has terms[offsets[d] : offsets[d + 1]], so many times each."""
+class TermCounts(NamedTuple):
+    """Term counts of one field of many documents: document d has terms[offsets[d] : offsets[d + 1]] and their counts."""
 
     offsets: Integers
     terms: Int32s  # ascending within a document
@@ -35,10 +40,10 @@ class Terms(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class GeneratedParty:
-    """What one party holds, as numbers."""
+    """Documents and queries of one generated party, as numbers."""
 
-    title: Terms
-    body: Terms
+    title: TermCounts
+    body: TermCounts
     main: Integers  # (documents,) the topic with the larger share
     second: Integers
     share: Doubles  # (documents,) of the main topic among the words about a topic
@@ -46,7 +51,7 @@ class GeneratedParty:
     query_topics: Integers
 
     def grades(self, topic: int, strong: float, weak: float) -> Int8s:
-        """(documents,) 2 where the topic's share is at least `strong`, 1 where it is at least `weak`, else 0."""
+        """Return (documents,) grades: 2 where the topic's share is at least `strong`, 1 where at least `weak`, else 0."""
         has = np.where(self.main == topic, self.share, 0.0)
         has = has + np.where(self.second == topic, 1.0 - self.share, 0.0)
         return ((has >= strong).astype(np.int8) + (has >= weak)).astype(np.int8)
@@ -54,7 +59,7 @@ class GeneratedParty:
 
 @dataclass(frozen=True)
 class Generator:
-    """How documents are made; lengths are means."""
+    """Parameters of the generator; lengths are means."""
 
     kind: ClassVar[str] = "generated"
 
@@ -77,31 +82,34 @@ class Generator:
 
     def __post_init__(self) -> None:
         for name in ("parties", "documents", "body", "title", "topics", "query_terms"):
-            require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}")
-        require(self.queries >= 0, f"queries must be 0 or more, got {self.queries}")
-        require(
-            self.topic_terms >= 2 * self.query_terms,
-            f"topic_terms must be at least twice query_terms, {2 * self.query_terms}, got {self.topic_terms}",
-        )
-        require(
-            self.vocabulary >= 2 * self.topic_terms,
-            f"vocabulary must be at least twice topic_terms, {2 * self.topic_terms}, got {self.vocabulary}",
-        )
-        require(0.0 < self.exponent < 5.0, f"exponent must lie between 0 and 5, got {self.exponent}")
-        for name in ("about", "about_title", "overlap"):
+            require_range(name, getattr(self, name), least=1)
+        require_range("queries", self.queries, least=0)
+        for name, half in (("topic_terms", "query_terms"), ("vocabulary", "topic_terms")):
+            least, given = 2 * getattr(self, half), getattr(self, name)
             require(
-                0.0 <= getattr(self, name) <= 1.0, f"{name} must be from 0 to 1, got {getattr(self, name)}"
+                given >= least,
+                "value.out-of-range",
+                f"must be at least twice {half}, {least}, got {given}",
+                name,
             )
-        require(0.0 <= self.repeat < 1.0, f"repeat must be at least 0 and below 1, got {self.repeat}")
-        require(0.0 < self.weak <= self.strong <= 1.0, "expected 0 < weak ≤ strong ≤ 1")
+        require_range("exponent", self.exponent, above=0.0, below=5.0)
+        for name in ("about", "about_title", "overlap"):
+            require_range(name, getattr(self, name), least=0.0, most=1.0)
+        require_range("repeat", self.repeat, least=0.0, below=1.0)
+        require(
+            0.0 < self.weak <= self.strong <= 1.0,
+            "value.out-of-range",
+            "expected 0 < weak ≤ strong ≤ 1",
+            "weak",
+        )
 
     def words(self) -> list[str]:
-        """The vocabulary as letters: pronounceable, all different, frequent ones short."""
+        """Return the vocabulary as letters: pronounceable, all different, frequent ones short."""
         base = len(SYLLABLES)
         return [_word(number, base) for number in range(self.vocabulary)]
 
     def topic_table(self, seed: int) -> Int32s:
-        """(topics, topic_terms) the terms of each topic, its most frequent first, none of the commonest hundredth."""
+        """Draw the (topics, topic_terms) terms of each topic, its most frequent first, none of the commonest hundredth."""
         commonest = self.vocabulary // 100
         out = np.empty((self.topics, self.topic_terms), dtype=np.int32)
         for topic in range(self.topics):
@@ -112,26 +120,33 @@ class Generator:
         return out
 
     def party(self, number: int, seed: int = 1, topics: Int32s | None = None) -> GeneratedParty:
-        """All that party `number` holds."""
-        require(0 <= number < self.parties, f"there are {self.parties} parties, got number {number}")
+        """Generate the documents and queries of party `number`."""
+        require(
+            0 <= number < self.parties,
+            "value.out-of-range",
+            f"there are {self.parties} parties, got number {number}",
+        )
         table = self.topic_table(seed) if topics is None else topics
         key = key_of(seed, Purpose.DOCUMENTS)
-        common, own = alias(zipf(self.vocabulary, self.exponent)), alias(zipf(self.topic_terms, 0.8))
+        common, own = (
+            alias_table(zipf(self.vocabulary, self.exponent)),
+            alias_table(zipf(self.topic_terms, 0.8)),
+        )
         main, second = np.empty((2, self.documents), dtype=np.int64)
         share = np.empty(self.documents)
-        mixtures(key, number, self.parties, self.topics, self.overlap, main, second, share)
+        draw_mixtures(key, number, self.parties, self.topics, self.overlap, main, second, share)
         fields = []
         for field, (length, about) in enumerate(((self.title, self.about_title), (self.body, self.about))):
             lengths = draw_lengths(key, number, field, self.documents, length)
-            written = write(
+            written = write_field(
                 key, number, field, lengths, main, second, share, about, self.repeat, table, *common, *own
             )  # fmt: skip
-            fields.append(Terms(*written))
+            fields.append(TermCounts(*written))
         queries, about_topics = self._queries(seed, number, table)
         return GeneratedParty(fields[0], fields[1], main, second, share, queries, about_topics)
 
     def _queries(self, seed: int, number: int, table: Int32s) -> tuple[tuple[Integers, ...], Integers]:
-        """Terms of a topic, the frequent ones rather: without replacement, with the topic's own weights."""
+        """Draw the terms and topics of queries: terms of one topic, without replacement, with the topic's own weights."""
         weights = zipf(self.topic_terms, 0.8)
         terms, topics = [], np.empty(self.queries, dtype=np.int64)
         for query in range(self.queries):
@@ -151,9 +166,154 @@ class Generator:
 
 
 def _word(number: int, base: int) -> str:
+    """Write a number in syllables."""
     number += base  # two syllables at least
     letters = ""
     while number:
         number, digit = divmod(number, base)
         letters = SYLLABLES[digit] + letters
     return letters
+
+
+def zipf(n: int, exponent: float) -> Doubles:
+    """Return n probabilities ∝ 1 / (rank + 2)^exponent (Zipf-Mandelbrot)."""
+    weights = (np.arange(n) + 3.0) ** -exponent
+    return np.asarray(weights / weights.sum())
+
+
+def alias_table(probabilities: Doubles) -> tuple[Doubles, Int32s]:
+    """Return Walker's alias table, with which a draw costs one comparison."""
+    n = len(probabilities)
+    accept, other = probabilities * n, np.arange(n, dtype=np.int32)
+    _fill_alias(accept, other)
+    return accept, other
+
+
+@kernel
+def _fill_alias(accept: Doubles, other: Int32s) -> None:
+    n = len(accept)
+    small, large = np.empty(n, dtype=np.int32), np.empty(n, dtype=np.int32)
+    n_small = n_large = 0
+    for i in range(n):
+        if accept[i] < 1.0:
+            small[n_small] = i
+            n_small += 1
+        else:
+            large[n_large] = i
+            n_large += 1
+    while n_small > 0 and n_large > 0:
+        n_small -= 1
+        less, more = small[n_small], large[n_large - 1]
+        other[less] = more
+        accept[more] -= 1.0 - accept[less]
+        if accept[more] < 1.0:
+            n_large -= 1
+            small[n_small] = more
+            n_small += 1
+    for i in range(n_small):
+        accept[small[i]] = 1.0
+    for i in range(n_large):
+        accept[large[i]] = 1.0
+
+
+@kernel
+def _pick(draw: float, accept: Doubles, other: Int32s) -> int:
+    place = draw * len(accept)
+    column = int(place)
+    return column if place - column < accept[column] else other[column]
+
+
+@kernel
+def topic_of(first: float, second: float, party: int, parties: int, topics: int, overlap: float) -> int:
+    """Draw any topic with probability `overlap`, else one of those numbered party, party + parties, …"""
+    mine = (topics - party + parties - 1) // parties
+    if first < overlap or mine < 1:
+        return int(second * topics)
+    return party + parties * int(second * mine)
+
+
+@kernel
+def draw_mixtures(
+    key: Uint64s,
+    party: int,
+    parties: int,
+    topics: int,
+    overlap: float,
+    main: Integers,
+    second: Integers,
+    share: Doubles,
+) -> None:
+    """Draw the two topics of each document, and the share of the main one."""
+    for d in range(len(main)):
+        a, b = uniform_pair(key, 0, d, party, DOCUMENTS)
+        main[d] = topic_of(a, b, party, parties, topics, overlap)
+        a, b = uniform_pair(key, 1, d, party, DOCUMENTS)
+        second[d] = topic_of(a, b, party, parties, topics, overlap)
+        a, b = uniform_pair(key, 2, d, party, DOCUMENTS)
+        share[d] = 0.5 + 0.5 * a if second[d] != main[d] else 1.0
+
+
+def draw_lengths(key: Uint64s, party: int, field: int, documents: int, mean: int) -> Integers:
+    """Draw log-normal lengths with a standard deviation of about a third, at least one term."""
+    out = np.empty(documents, dtype=np.int64)
+    _fill_lengths(key, party, field, float(mean), out)
+    return out
+
+
+@kernel
+def _fill_lengths(key: Uint64s, party: int, field: int, mean: float, out: Integers) -> None:
+    spread = 0.33
+    for d in range(len(out)):
+        a, b = uniform_pair(key, 3 + field, d, party, DOCUMENTS)
+        normal = math.sqrt(-2.0 * math.log(1.0 - a)) * math.cos(2.0 * math.pi * b)
+        out[d] = max(1, round(mean * math.exp(spread * normal - spread * spread / 2)))
+
+
+@kernel
+def write_field(
+    key: Uint64s,
+    party: int,
+    field: int,
+    lengths: Integers,
+    main: Integers,
+    second: Integers,
+    share: Doubles,
+    about: float,
+    repeat: float,
+    table: Int32s,
+    common_accept: Doubles,
+    common_other: Int32s,
+    topic_accept: Doubles,
+    topic_other: Int32s,
+) -> tuple[Integers, Int32s, Int32s]:
+    """Write the documents of a field, a word at a time, and count their terms: offsets, terms and counts."""
+    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
+    terms = np.empty(lengths.sum(), dtype=np.int32)
+    counts = np.empty(len(terms), dtype=np.int32)
+    seen = np.zeros(len(common_accept), dtype=np.int32)
+    words = np.empty(lengths.max(), dtype=np.int32)
+    at = 0
+    for d in range(len(lengths)):
+        first = at
+        for i in range(lengths[d]):
+            u, v = uniform_pair(key, i, d, party, DOCUMENTS + 1 + field)
+            if i > 0 and u < repeat:
+                term = words[int(v * i)]
+            else:
+                u = (u - repeat) / (1.0 - repeat) if i > 0 else u
+                if u >= about:
+                    term = np.int32(_pick(v, common_accept, common_other))
+                else:
+                    subject = main[d] if u < about * share[d] else second[d]
+                    term = table[subject, _pick(v, topic_accept, topic_other)]
+            words[i] = term
+            if seen[term] == 0:
+                terms[at] = term
+                at += 1
+            seen[term] += 1
+        terms[first:at].sort()
+        for i in range(first, at):
+            counts[i] = seen[terms[i]]
+            seen[terms[i]] = 0
+        offsets[d + 1] = at
+    return offsets, terms[:at].copy(), counts[:at].copy()

@@ -102,7 +102,7 @@ def test_the_bench_on_a_collection_in_words(quorank: Quorank, collection: Path) 
     ("arguments", "words"),
     [
         (("--collection", "nowhere"), "nowhere: does not exist"),
-        (("--epsilon", "0"), "epsilon must be"),
+        (("--epsilon", "0"), "epsilon: must be"),
         (("--seed", "99999999999999999999999"), "seed must be"),
     ],
 )

@@ -22,6 +22,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from flower_runs import TOKEN, running
+from joint_ranker import joint_ranker
 from typer.testing import CliRunner
 
 from quorank.cli.silo import app
@@ -35,7 +36,7 @@ from quorank.network.processes import Processes, free_ports
 from quorank.network.service_members import members
 from quorank.network.silo_bundle import SiloBundle
 from quorank.network.silo_experiment import read_group
-from quorank.network.silo_folder import PartyFolder, PartySource
+from quorank.network.silo_folder import PartyFolder, FolderSource
 from quorank.network.silo_gate import SiloGate
 from quorank.network.silo_home import SiloHome, settings_of
 from quorank.network.silo_link import take_part
@@ -45,11 +46,10 @@ from quorank.network.silo_service import SiloService, ranker_bytes
 from quorank.network.transport import BUSY, Failure, Memory
 from quorank.network.worker import ANSWER_WORD, SENT, ask
 from quorank.rankers.ranker_file import read_ranker
-from quorank.silos.learning.augmented import Augment
-from quorank.silos.learning.comparison import Setting
+from quorank.silos.learning.augmentation import Augment
+from quorank.silos.learning.comparison import SiloSetting
+from quorank.silos.learning.exchange import SiloProtocol
 from quorank.silos.learning.training import Averaging, RoundRobin
-from quorank.silos.learning.trial import joint_ranker
-from quorank.silos.protocol.exchange import Protocol
 
 NAMES = ("north", "south", "west")
 SMALL = """\
@@ -120,11 +120,11 @@ def test_an_experiment_file_says_what_the_group_settles() -> None:
     found = group(SMALL)
     assert (found.run, found.parties, found.seed) == ("spring", NAMES, 3)
     assert found.setting.labelled == (2,) and found.setting.asked == 4
-    assert found.protocol == Protocol("published", k=10)
+    assert found.protocol == SiloProtocol("published", k=10)
     assert found.setting.training == RoundRobin(turns=3, steps=5)
     assert found.setting.augment == Augment(take=10, negatives=5, weights=(1.0,))
     plain = group('[silo]\nparties = ["a", "b"]\n')
-    assert plain.seed is None and plain.protocol == Protocol() and plain.setting == Setting()
+    assert plain.seed is None and plain.protocol == SiloProtocol() and plain.setting == SiloSetting()
     other = group(
         'augment = "published"\n[silo]\nparties = ["a", "b"]\nrun = "x"\n[training]\nkind = "averaging"\n'
     )
@@ -151,7 +151,7 @@ def test_an_experiment_file_says_what_the_group_settles() -> None:
             '[silo]\nparties = ["a", "b"]\n[training]\nkind = "sgd"\n',
             "line 4: training.kind: unknown training",
         ),
-        ('[silo]\nparties = ["a", "b"]\n[augment]\ntake = 0\n', "line 4: augment: take must be"),
+        ('[silo]\nparties = ["a", "b"]\n[augment]\ntake = 0\n', "take: must be at least 1"),
         ('augment = "mine"\n[silo]\nparties = ["a", "b"]\n', "line 1: augment: expected recommended"),
         ('[silo]\nparties = ["a", "b"]\n[data]\nsource = "x"\n', "line 3: data: unknown section"),
         (
@@ -178,7 +178,7 @@ def test_the_shipped_file_holds_the_defaults() -> None:
     assert file is not None
     found = read_group(read_document(file), "silo-group")
     assert found.parties == NAMES and found.seed is None
-    assert found.protocol == Protocol() and found.setting == Setting()
+    assert found.protocol == SiloProtocol() and found.setting == SiloSetting()
 
 
 # the coordinator's folder
@@ -428,16 +428,16 @@ def test_a_folder_keeps_what_the_next_start_needs(bundle, here) -> None:
     assert mode(folder.path) == 0o700 and mode(folder.path / "invitation.json") == 0o600
     with pytest.raises(BadInput, match="--collection PATH"):
         folder.holding()
-    folder.note_source(PartySource(generated=1, documents=30))
+    folder.note_source(FolderSource(generated=1, documents=30))
     again = PartyFolder.open(here / "data")
     holding = again.holding()
     assert (holding.name, holding.n_documents) == ("north", 30)
     with pytest.raises(BadInput, match="documents are others"):
-        again.note_source(PartySource(generated=2, documents=30))
+        again.note_source(FolderSource(generated=2, documents=30))
     with pytest.raises(BadInput, match="from 0 to 2"):
-        PartySource(generated=3).holding("north", 3, None)
+        FolderSource(generated=3).holding("north", 3, None)
     with pytest.raises(BadInput, match="give the party's documents"):
-        PartySource("somewhere", 1)
+        FolderSource("somewhere", 1)
     PartyFolder.accept(here / "data", SiloBundle.read(bundle))
     other = json.loads(bundle.read_text()) | {"name": "south"}
     (here / "other.json").write_text(json.dumps(other))
@@ -650,7 +650,7 @@ def test_a_party_whose_pins_do_not_fit_says_so_and_seals_nothing(tmp_path) -> No
             tmp_path / name,
             name,
             terms,
-            PartySource(generated=number, documents=20).holding(name, 3, 3),
+            FolderSource(generated=number, documents=20).holding(name, 3, 3),
             pins=wrong if name == "north" else None,
         )
         for number, name in enumerate(NAMES)

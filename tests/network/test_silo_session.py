@@ -37,12 +37,11 @@ from quorank.network.silo_server import SiloServer
 from quorank.network.silo_store import SiloStore
 from quorank.network.silo_terms import SiloTerms
 from quorank.network.transport import Arrival
-from quorank.silos.learning.comparison import Setting
-from quorank.silos.learning.labels import ReferenceRank
-from quorank.silos.learning.training import Averaging, Clicks, RoundRobin
-from quorank.silos.learning.trial import answers_for, prepare, statistics_of
-from quorank.silos.protocol.budget import BudgetLedger, Release
-from quorank.silos.protocol.exchange import Protocol
+from quorank.silos.learning.comparison import SiloSetting, collect_answers, prepare_parties, sum_statistics
+from quorank.silos.learning.exchange import SiloProtocol
+from quorank.silos.learning.instances import ReferenceRank
+from quorank.silos.learning.training import Averaging, ClickTraining, RoundRobin
+from quorank.silos.protocol.budget import AnswerRelease, BudgetLedger
 from quorank.silos.protocol.messages import Envelope, Kind
 
 
@@ -78,8 +77,8 @@ def test_a_session_is_the_trial_in_one_process(group_of, perturbation, training)
     assert group.server.phase == "done" and group.server.refused == {}
     assert group.server.turns == (2 * terms.training.length, 2 * terms.training.length)
     assert len({party.fingerprint for party in group.parties.values()}) == 1
-    prepared = prepare(HOLDINGS, terms.setting, SEED, statistics_of(HOLDINGS, terms.protocol, SEED))
-    _, heard = answers_for(prepared, terms.protocol)
+    prepared = prepare_parties(HOLDINGS, terms.setting, SEED, sum_statistics(HOLDINGS, terms.protocol, SEED))
+    _, heard = collect_answers(prepared, terms.protocol)
     assert heard is not None
     accounts = [account for ledger in group.ledgers().values() for account in ledger.values()]
     assert sum(account["questions"] for account in accounts) == heard.spent["questions"]
@@ -187,7 +186,7 @@ def test_killed_at_every_commit_and_every_charge(group_of, monkeypatch, perturba
 
 
 def test_a_ledger_charges_work_that_is_done_again_once(tmp_path) -> None:
-    path, release = tmp_path / "ledger.json", Release("body published", 0.5)
+    path, release = tmp_path / "ledger.json", AnswerRelease("body published", 0.5)
     ledger = BudgetLedger("north", path=path)
     ledger.charge("south", 3, release)
     before = ledger.charges
@@ -269,7 +268,7 @@ def test_masks_cancel_in_the_sum_and_hide_each_table(group_of) -> None:
         for ends, piece in message.pieces:
             if piece and piece[0] == Record.MASKED and len(piece) == silo_messages.PIECE and not ends:
                 masked.append(piece)
-    shared = statistics_of(HOLDINGS, group.terms.protocol, SEED)
+    shared = sum_statistics(HOLDINGS, group.terms.protocol, SEED)
     total = np.concatenate(list(shared.totals.values())).astype(np.uint32)
     assert np.array_equal(np.frombuffer(group.server._store.fact("total") or b"", dtype=np.uint32), total)
     assert len(masked) == 3
@@ -542,13 +541,13 @@ def test_an_arrival_is_only_ever_its_own_nodes_party(group_of) -> None:
 
 
 def test_long_work_is_waited_for_outside_of_answers(group_of, monkeypatch) -> None:
-    built = silo_member.sketched
+    built = silo_member.build_sketches
 
     def slow(*arguments):
         time.sleep(0.1)
         return built(*arguments)
 
-    monkeypatch.setattr(silo_member, "sketched", slow)
+    monkeypatch.setattr(silo_member, "build_sketches", slow)
     monkeypatch.setattr(silo_party, "WAIT", 0.02)
     group = group_of(terms_of("none"))
     declined, longest = 0, 0.0
@@ -669,6 +668,6 @@ def test_terms_that_cannot_be_are_refused(change, words) -> None:
 
 
 def test_what_no_network_can_do_is_refused() -> None:
-    for setting in (Setting(training=Clicks()), Setting(labels=ReferenceRank())):
+    for setting in (SiloSetting(training=ClickTraining()), SiloSetting(labels=ReferenceRank())):
         with pytest.raises(BadInput):
-            SiloTerms("run", NAMES, Protocol(), setting)
+            SiloTerms("run", NAMES, SiloProtocol(), setting)

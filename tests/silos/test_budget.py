@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quorank.errors import BadInput
-from quorank.silos.protocol.budget import Budget, BudgetLedger, Release
+from quorank.silos.protocol.budget import AnswerRelease, Budget, BudgetLedger
 
-EACH = Release("body each-answer", 0.5)
-ONCE = Release("body at-build 1", 0.5, once=True)
+EACH = AnswerRelease("body each-answer", 0.5)
+ONCE = AnswerRelease("body at-build 1", 0.5, once=True)
 ASKERS = st.sampled_from(["beta", "gamma"])
 RELEASES = st.builds(
-    Release,
+    AnswerRelease,
     st.sampled_from(["one", "two"]),
     st.sampled_from([0.0, 0.1, 0.5, 1 / 3, 2.0]),
     st.booleans(),
@@ -31,7 +31,7 @@ def test_answers_add_up_and_a_build_counts_once() -> None:
     ledger.charge("gamma", 1000, ONCE)
     assert (ledger.questions("beta"), ledger.epsilon("beta")) == (4, 4 * 0.5)
     assert (ledger.questions("gamma"), ledger.epsilon("gamma")) == (2000, 0.5)
-    ledger.charge("gamma", 1, Release("body at-build 2", 0.5, once=True))  # built again: released again
+    ledger.charge("gamma", 1, AnswerRelease("body at-build 2", 0.5, once=True))  # built again: released again
     assert ledger.epsilon("gamma") == 2 * 0.5
     assert (ledger.questions("delta"), ledger.epsilon("delta")) == (0, 0.0)
 
@@ -42,25 +42,25 @@ def test_who_asks_too_much_is_refused_and_nothing_changes() -> None:
     with pytest.raises(BadInput, match=r"alpha spends ε = 2 on beta, 2 is spent and this would make 2\.5"):
         ledger.charge("beta", 1, EACH)
     with pytest.raises(BadInput, match="10 questions, 4 of them are answered and 7 more"):
-        ledger.charge("beta", 7, Release("exact", 0.0))
+        ledger.charge("beta", 7, AnswerRelease("exact", 0.0))
     assert (ledger.questions("beta"), ledger.epsilon("beta")) == (4, 2.0)
-    ledger.charge("beta", 6, Release("exact", 0.0))
+    ledger.charge("beta", 6, AnswerRelease("exact", 0.0))
     ledger.charge("gamma", 4, EACH)  # budgets are of each asker
 
 
 def test_ten_tenths_fit_into_one() -> None:
     ledger = BudgetLedger("alpha", Budget(epsilon=1.0))
     for _ in range(10):
-        ledger.charge("beta", 1, Release("x", 0.1))
+        ledger.charge("beta", 1, AnswerRelease("x", 0.1))
     with pytest.raises(BadInput):
-        ledger.charge("beta", 1, Release("x", 1e-6))
+        ledger.charge("beta", 1, AnswerRelease("x", 1e-6))
 
 
 @given(st.lists(st.tuples(ASKERS, st.integers(1, 50), RELEASES), max_size=12))
 def test_the_ledger_adds_up_and_never_goes_back(charges) -> None:
     """Against a sum with fractions; also after every refusal."""
     ledger = BudgetLedger("alpha", Budget(questions=100, epsilon=20.0))
-    counted: dict[str, list[tuple[int, Release]]] = {"beta": [], "gamma": []}
+    counted: dict[str, list[tuple[int, AnswerRelease]]] = {"beta": [], "gamma": []}
     for asker, questions, release in charges:
         before = {a: (ledger.questions(a), ledger.epsilon(a)) for a in counted}
         try:
@@ -135,8 +135,9 @@ def test_damaged_ledgers_are_refused(tmp_path, damage) -> None:
     path = tmp_path / "budget.json"
     BudgetLedger("alpha", path=path).charge("beta", 3, EACH)
     path.write_text(damage(path.read_text()))
-    with pytest.raises(BadInput, match="damaged"):
+    with pytest.raises(BadInput, match="damaged") as refused:
         BudgetLedger("alpha", path=path)
+    assert (refused.value.code, refused.value.where) == ("silo-ledger.damaged", str(path))
 
 
 def test_entries_that_do_not_add_up_are_refused_though_the_checksum_is_right(tmp_path) -> None:
@@ -164,10 +165,10 @@ def test_another_owners_ledger_is_refused(tmp_path) -> None:
 )
 def test_a_ledger_only_grows(questions, epsilon) -> None:
     with pytest.raises(BadInput, match="only grows"):
-        BudgetLedger("alpha").charge("beta", questions, Release("x", epsilon))
+        BudgetLedger("alpha").charge("beta", questions, AnswerRelease("x", epsilon))
 
 
 @pytest.mark.parametrize("budget", [{"questions": -1}, {"epsilon": -0.5}, {"epsilon": float("nan")}])
 def test_budgets_that_make_no_sense_are_refused(budget) -> None:
-    with pytest.raises(BadInput, match="makes no sense"):
+    with pytest.raises(BadInput, match="must be at least 0"):
         Budget(**budget)

@@ -11,26 +11,28 @@ from scipy import stats
 from quorank.errors import BadInput
 from quorank.metrics.lists import err, ndcg
 from quorank.silos.generated import Generator
-from quorank.silos.learning.augmented import Augment
+from quorank.silos.learning.augmentation import Augment, ExactAnswers
 from quorank.silos.learning.comparison import (
     METHODS,
-    Repeated,
-    Setting,
-    augment,
-    compare,
-    judge,
-    prepare,
+    PartySource,
+    RepeatedComparison,
+    SiloSetting,
+    augment_parties,
+    compare_methods,
+    evaluate_rankers,
+    mean_cover_by_field,
+    prepare_parties,
+    run_trial,
+    summarise,
     verdict,
 )
-from quorank.silos.learning.cross_features import ExactAnswers
+from quorank.silos.learning.exchange import SiloProtocol, exchange_answers
 from quorank.silos.learning.holdings import generated_holdings
 from quorank.silos.learning.training import RoundRobin
-from quorank.silos.learning.trial import Source, cover, run_trial, summarise
-from quorank.silos.protocol.exchange import Protocol, exchange
-from quorank.silos.sketch.shape import Shape
+from quorank.silos.sketch.reverse_top_k import Shape
 
 SMALL = Generator(parties=3, documents=150, queries=16, body=50, vocabulary=1500, topics=9, topic_terms=40)
-QUICK = Setting(
+QUICK = SiloSetting(
     labelled=(3,),
     asked=5,
     tested=8,
@@ -39,14 +41,14 @@ QUICK = Setting(
 )
 SHAPE = Shape(rows=2, columns=4096, capacity=200, entries=100_000)
 PARTIES = generated_holdings(SMALL, seed=2)
-PREPARED = prepare(PARTIES, QUICK, seed=2)
+PREPARED = prepare_parties(PARTIES, QUICK, seed=2)
 TERMS = [PREPARED.terms(p) for p in range(3)]
 
 
 def test_a_session_without_noise_answers_as_exact_counts_do() -> None:
     """The sketch is wide enough for these documents: nearly all of the true top 20 come back with true counts."""
-    heard = exchange(PARTIES, TERMS, Protocol("none", k=20, shape=SHAPE), seed=2)
-    assert cover(PREPARED, heard, 20)["body"] > 0.97
+    heard = exchange_answers(PARTIES, TERMS, SiloProtocol("none", k=20, shape=SHAPE), seed=2)
+    assert mean_cover_by_field(PREPARED, heard, 20)["body"] > 0.97
     agreed = []
     for asker in range(3):
         for owner in range(3):
@@ -62,8 +64,8 @@ def test_a_session_without_noise_answers_as_exact_counts_do() -> None:
 
 
 def test_hiding_terms_changes_the_price_and_not_the_answer() -> None:
-    plain = exchange(PARTIES, TERMS, Protocol("none", k=20, among=1, shape=SHAPE), seed=2)
-    hidden = exchange(PARTIES, TERMS, Protocol("none", k=20, among=3, shape=SHAPE), seed=2)
+    plain = exchange_answers(PARTIES, TERMS, SiloProtocol("none", k=20, among=1, shape=SHAPE), seed=2)
+    hidden = exchange_answers(PARTIES, TERMS, SiloProtocol("none", k=20, among=3, shape=SHAPE), seed=2)
     for key, answer in plain.found.items():
         assert answer.documents.tolist() == hidden.found[key].documents.tolist()
     assert hidden.spent["questions"] == 3 * plain.spent["questions"]
@@ -75,10 +77,10 @@ def test_hiding_terms_changes_the_price_and_not_the_answer() -> None:
 def test_noise_costs_cover_and_is_the_seeds() -> None:
     covers = {}
     for kind in ("none", "published", "strict"):
-        protocol = Protocol(kind, 0.5, k=20, among=1, shape=replace(SHAPE, columns=64, entries=50_000))
-        heard = exchange(PARTIES, TERMS, protocol, seed=2)
-        covers[kind] = cover(PREPARED, heard, 20)["body"]
-        again = exchange(PARTIES, TERMS, protocol, seed=2)
+        protocol = SiloProtocol(kind, 0.5, k=20, among=1, shape=replace(SHAPE, columns=64, entries=50_000))
+        heard = exchange_answers(PARTIES, TERMS, protocol, seed=2)
+        covers[kind] = mean_cover_by_field(PREPARED, heard, 20)["body"]
+        again = exchange_answers(PARTIES, TERMS, protocol, seed=2)
         key = (0, 1, "body", TERMS[0][0])
         assert heard.found[key].counts.tolist() == again.found[key].counts.tolist()
         if kind == "strict":
@@ -90,21 +92,21 @@ def test_noise_costs_cover_and_is_the_seeds() -> None:
 
 def test_an_owner_that_was_asked_enough_refuses() -> None:
     with pytest.raises(BadInput, match="gives no answer"):
-        exchange(PARTIES, TERMS, Protocol("none", k=20, shape=SHAPE, questions=5), seed=2)
+        exchange_answers(PARTIES, TERMS, SiloProtocol("none", k=20, shape=SHAPE, questions=5), seed=2)
 
 
 def test_cover_counts_ties_and_short_lists_fairly() -> None:
     """Exact answers cover everything, whichever of equal documents they name."""
     for k in (1, 5, 1000):
-        assert cover(PREPARED, ExactAnswers(PARTIES, k), k) == {"body": 1.0, "title": 1.0}
-    half = cover(PREPARED, ExactAnswers(PARTIES, 5), 10)["body"]
+        assert mean_cover_by_field(PREPARED, ExactAnswers(PARTIES, k), k) == {"body": 1.0, "title": 1.0}
+    half = mean_cover_by_field(PREPARED, ExactAnswers(PARTIES, 5), 10)["body"]
     assert 0.4 < half < 0.9
 
 
 def test_figures_are_those_of_the_metrics() -> None:
     test = PREPARED.tests[0]
     theta = np.random.default_rng(1).normal(size=16)
-    found = judge(test, [theta])[0]
+    found = evaluate_rankers(test, [theta])[0]
     values = {"err": [], "ndcg@10": [], "ndcg": []}
     for q in range(test.n_queries):
         rows = test.rows_of(q)
@@ -129,15 +131,15 @@ def test_no_test_query_is_ever_trained_on_or_asked() -> None:
 
 def test_the_four_methods_are_what_they_are_called() -> None:
     """With nothing augmented, Local+ is Local and CS-F-LTR is Global; one party alone is all of them."""
-    found = augment(PREPARED, ExactAnswers(PARTIES, 20))
-    outcome = compare(PREPARED, found)
+    found = augment_parties(PREPARED, ExactAnswers(PARTIES, 20))
+    outcome = compare_methods(PREPARED, found)
     nothing = replace(PREPARED, setting=replace(QUICK, augment=Augment(weights=(0.0,))))
-    bare = compare(nothing, found)
+    bare = compare_methods(nothing, found)
     assert bare.table["local+"] == bare.table["local"] == outcome.table["local"]
     assert bare.table["cs-f-ltr"] == bare.table["global"] == outcome.table["global"]
     assert outcome.table["cs-f-ltr"] != outcome.table["global"]
     one = replace(PREPARED, parties=PARTIES[:1], own=PREPARED.own[:1], splits=PREPARED.splits[:1])
-    alone = compare(one, augment(one, ExactAnswers(PARTIES[:1], 20)))
+    alone = compare_methods(one, augment_parties(one, ExactAnswers(PARTIES[:1], 20)))
     assert alone.table["local"] == alone.table["cs-f-ltr"] == alone.table["global"]
     rows = outcome.by_party["local"]
     mean = np.mean([row["ndcg@10"] for row in rows])
@@ -151,7 +153,7 @@ def test_published_instances_ask_for_labelled_queries_only() -> None:
 
 
 def test_a_trial_repeats_and_sums_up() -> None:
-    source, protocol = Source(parties=3, generator=SMALL), Protocol("published", k=20, shape=SHAPE)
+    source, protocol = PartySource(parties=3, generator=SMALL), SiloProtocol("published", k=20, shape=SHAPE)
     results = [run_trial(source, QUICK, protocol, seed) for seed in (1, 2)]
     again = run_trial(source, QUICK, protocol, 1)
     assert again.outcome.table == results[0].outcome.table
@@ -170,22 +172,24 @@ def test_a_trial_repeats_and_sums_up() -> None:
 
 
 def test_differences_in_words() -> None:
-    repeated = Repeated([compare(PREPARED, augment(PREPARED, ExactAnswers(PARTIES, 20)))])
+    repeated = RepeatedComparison(
+        [compare_methods(PREPARED, augment_parties(PREPARED, ExactAnswers(PARTIES, 20)))]
+    )
     assert "not tested" in verdict(repeated.against()["local"])
 
 
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: Setting(labelled=()), "labelled"),
-        (lambda: Setting(noise=(1.5,)), "noise"),
-        (lambda: Setting(test_share=1.0), "test_share"),
-        (lambda: Augment(take=0), "take must be at least 1"),
+        (lambda: SiloSetting(labelled=()), "labelled"),
+        (lambda: SiloSetting(noise=(1.5,)), "noise"),
+        (lambda: SiloSetting(test_share=1.0), "test_share"),
+        (lambda: Augment(take=0), "take: must be at least 1"),
         (lambda: Augment(highly=0.9, relevant=0.5), "highly ≤ relevant"),
-        (lambda: Augment(weights=(-1.0,)), "weights must be 0 or more"),
-        (lambda: Protocol(k=0), "k must be at least 1"),
-        (lambda: Protocol(epsilon=0.0), "epsilon must be"),
-        (lambda: Source(parties=1), "at least two parties"),
+        (lambda: Augment(weights=(-1.0,)), "weights: must be 0 or more"),
+        (lambda: SiloProtocol(k=0), "k: must be at least 1"),
+        (lambda: SiloProtocol(epsilon=0.0), "epsilon: must be"),
+        (lambda: PartySource(parties=1), "parties: must be at least 2"),
     ],
 )
 def test_settings_that_cannot_be(make, words: str) -> None:

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from quorank.errors import BadInput
 from quorank.silos.sketch.cover import (
-    Field,
+    CountedField,
     Truth,
-    covered,
     generated_field,
     mean_cover,
-    measure,
+    measure_sketches,
+    term_cover,
     without_empty,
 )
 from quorank.silos.sketch.naive import Naive
@@ -28,31 +28,31 @@ DATA = Path(os.environ.get("QUORANK_DATA") or Path(__file__).parents[3] / "share
 
 
 @pytest.fixture(scope="module")
-def small() -> tuple[Field, np.ndarray]:
+def small() -> tuple[CountedField, np.ndarray]:
     return generated_field(documents=400, length=120, vocabulary=3000)
 
 
 def test_cover_by_hand() -> None:
     counts = np.array([5, 0, 3, 3, 3, 1, 0], dtype=np.int32)
-    assert covered(counts, [0, 2], 2) == 1.0
-    assert covered(counts, [0, 4], 2) == 1.0, "of equal documents any will do"
-    assert covered(counts, [0, 5], 2) == 1 / 2
-    assert covered(counts, [2, 3, 4, 0], 2) == 1.0, (
+    assert term_cover(counts, [0, 2], 2) == 1.0
+    assert term_cover(counts, [0, 4], 2) == 1.0, "of equal documents any will do"
+    assert term_cover(counts, [0, 5], 2) == 1 / 2
+    assert term_cover(counts, [2, 3, 4, 0], 2) == 1.0, (
         "only the first K count, and here they reach the second count"
     )
-    assert covered(counts, [0, 2, 3, 4, 5, 1, 6], 10) == 1.0, "five documents hold the term"
-    assert covered(counts, [1, 6, 5], 10) == 1 / 5, "a document without the term never counts"
+    assert term_cover(counts, [0, 2, 3, 4, 5, 1, 6], 10) == 1.0, "five documents hold the term"
+    assert term_cover(counts, [1, 6, 5], 10) == 1 / 5, "a document without the term never counts"
     with pytest.raises(BadInput, match="nothing to cover"):
-        covered(np.zeros(4, dtype=np.int32), [1], 2)
+        term_cover(np.zeros(4, dtype=np.int32), [1], 2)
 
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=12).filter(any), st.integers(1, 12), st.data())
 def test_cover_counts_documents_at_the_kth_count_or_above(counts, k: int, data) -> None:
     order = data.draw(st.permutations(range(len(counts))))
-    share = covered(np.array(counts, dtype=np.int32), order[:k], k)
+    share = term_cover(np.array(counts, dtype=np.int32), order[:k], k)
     best = [count for count in sorted(counts, reverse=True)[:k] if count]
     assert share == sum(counts[d] >= best[-1] for d in order[:k]) / len(best)
-    assert covered(np.array(counts, dtype=np.int32), np.argsort(counts)[::-1], k) == 1.0
+    assert term_cover(np.array(counts, dtype=np.int32), np.argsort(counts)[::-1], k) == 1.0
 
 
 def test_truth_is_the_counts(small) -> None:
@@ -72,7 +72,7 @@ def test_truth_is_the_counts(small) -> None:
 
 def test_the_figures_of_a_bench(small) -> None:
     field, queries = small
-    found = measure(field, queries, k=20, terms=20)
+    found = measure_sketches(field, queries, k=20, terms=20)
     assert set(found["cover"]) == {"naive", "rtk", "literal"}
     assert found["documents"] == 400
     assert found["occurrences"] == field.counts.sum()
@@ -88,13 +88,13 @@ def test_the_figures_of_a_bench(small) -> None:
 
 
 def test_documents_without_a_term_are_left_out() -> None:
-    field = Field(
+    field = CountedField(
         np.array([0, 0, 2, 2, 3]), np.array([0, 1, 1], np.int32), np.array([1, 2, 3], np.int32), ["a", "b"]
     )
     assert without_empty(field).offsets.tolist() == [0, 2, 3]
-    assert measure(field, k=2, terms=2)["documents"] == 2
+    assert measure_sketches(field, k=2, terms=2)["documents"] == 2
     with pytest.raises(BadInput, match="no documents"):
-        measure(Field(np.array([0, 0]), field.terms[:0], field.counts[:0], ["a"]))
+        measure_sketches(CountedField(np.array([0, 0]), field.terms[:0], field.counts[:0], ["a"]))
 
 
 @pytest.mark.skipif(not (DATA / "cranfield").is_dir(), reason=f"no collections in {DATA} (QUORANK_DATA)")

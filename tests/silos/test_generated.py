@@ -9,8 +9,7 @@ import pytest
 from scipy import stats
 
 from quorank.errors import BadInput
-from quorank.silos.generated import Generator
-from quorank.silos.generated_kernel import _pick, alias, zipf
+from quorank.silos.generated import Generator, _pick, alias_table, zipf
 
 SMALL = Generator(parties=3, documents=300, queries=40, body=80, vocabulary=2000, topics=12, topic_terms=40)
 
@@ -18,7 +17,7 @@ SMALL = Generator(parties=3, documents=300, queries=40, body=80, vocabulary=2000
 def test_the_alias_table_is_the_distribution() -> None:
     """Exactly: the share of [0, 1) that leads to each outcome is its probability."""
     probabilities = zipf(50, 1.1)
-    accept, other = alias(probabilities)
+    accept, other = alias_table(probabilities)
     share = accept / 50
     for i in range(50):
         share[other[i]] += (1.0 - accept[i]) / 50
@@ -109,12 +108,12 @@ def test_words_are_different_and_letters_only() -> None:
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"documents": 0}, "documents must be at least 1"),
-        ({"queries": -1}, "queries must be 0 or more"),
-        ({"overlap": 1.5}, "overlap must be from 0 to 1"),
-        ({"repeat": 1.0}, "repeat must be at least 0 and below 1"),
-        ({"vocabulary": 100}, "vocabulary must be at least twice"),
-        ({"topic_terms": 4}, "topic_terms must be at least twice"),
+        ({"documents": 0}, "documents: must be at least 1"),
+        ({"queries": -1}, "queries: must be at least 0"),
+        ({"overlap": 1.5}, "overlap: must be at least 0 and at most 1"),
+        ({"repeat": 1.0}, "repeat: must be at least 0 and below 1"),
+        ({"vocabulary": 100}, "vocabulary: must be at least twice"),
+        ({"topic_terms": 4}, "topic_terms: must be at least twice"),
         ({"weak": 0.9}, "weak ≤ strong"),
     ],
 )

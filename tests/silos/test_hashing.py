@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from quorank.errors import BadInput
-from quorank.silos.sketch.hashing import Hashing, Places, bits_of, column_of
+from quorank.silos.sketch.hashing import Hashing, RememberedPlaces, bits_of, column_of
 
 KEY = bytes(range(32))
 TERMS = [f"term{i}" for i in range(20_000)]
@@ -98,15 +98,15 @@ def test_another_key_gives_other_places_and_another_fingerprint() -> None:
 
 def test_remembered_places_are_the_same_and_bounded() -> None:
     hashing = Hashing(KEY, 4, 50)
-    places = Places(hashing, limit=100)
+    places = RememberedPlaces(hashing, limit=100)
     for first in (0, 30, 60, 5, 90):
         terms = [*TERMS[first : first + 40], TERMS[first]]
-        found, wanted = places.of(terms), hashing.places(terms)
+        found, wanted = places.places(terms), hashing.places(terms)
         assert np.array_equal(found[0], wanted[0])
         assert np.array_equal(found[1], wanted[1])
         assert len(places) <= 100
-    assert np.array_equal(places.of(TERMS[:300])[0], hashing.places(TERMS[:300])[0])
-    assert places.of([])[0].shape == (0, 4)
+    assert np.array_equal(places.places(TERMS[:300])[0], hashing.places(TERMS[:300])[0])
+    assert places.places([])[0].shape == (0, 4)
 
 
 @pytest.mark.parametrize(

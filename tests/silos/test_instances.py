@@ -11,18 +11,24 @@ from hypothesis import strategies as st
 
 from quorank.errors import BadInput
 from quorank.silos.generated import Generator
-from quorank.silos.learning.augmented import Augment, augmented_instances
-from quorank.silos.learning.cross_features import ExactAnswers, cross_features, find_candidates
-from quorank.silos.learning.holdings import divided, generated_holdings, three_grades
+from quorank.silos.learning.augmentation import (
+    Augment,
+    ExactAnswers,
+    augmented_instances,
+    cross_features,
+    find_candidates,
+)
+from quorank.silos.learning.holdings import deal_collection, generated_holdings, to_three_grades
 from quorank.silos.learning.instances import (
     Lists,
+    ReferenceRank,
     exact_statistics,
-    judged_badly,
     local_instances,
     own_rows,
-    split,
+    reference_scores,
+    split_queries,
+    with_label_noise,
 )
-from quorank.silos.learning.labels import ReferenceRank, reference_scores
 from quorank.silos.learning.shared_statistics import share_statistics
 from quorank.text import Document, Features, Query, QueryRows, TextCollection, Tokeniser
 
@@ -69,7 +75,7 @@ def test_a_generated_index_is_that_of_its_words() -> None:
 
 def test_a_collection_is_dealt_out_once_and_whole() -> None:
     collection = little_collection()
-    parties = divided(collection, 4, seed=2, tokeniser=PLAIN)
+    parties = deal_collection(collection, 4, seed=2, tokeniser=PLAIN)
     dealt = [id_ for party in parties for id_ in party.documents.ids]
     assert sorted(dealt) == sorted(d.id for d in collection.documents)
     assert sorted(q for party in parties for q in party.query_ids) == sorted(q.id for q in collection.queries)
@@ -77,22 +83,22 @@ def test_a_collection_is_dealt_out_once_and_whole() -> None:
     for party in parties:
         for query, grades in zip(party.query_ids, party.grades, strict=True):
             expected = {
-                party.documents.rows[d]: three_grades(g, 4)
+                party.documents.rows[d]: to_three_grades(g, 4)
                 for d, g in collection.judgements[query].items()
                 if d in party.documents.rows
             }
             assert grades == expected
-    other = divided(collection, 4, seed=3, tokeniser=PLAIN)
+    other = deal_collection(collection, 4, seed=3, tokeniser=PLAIN)
     assert [p.documents.ids for p in parties] != [p.documents.ids for p in other]
     with pytest.raises(BadInput, match="too few for 13 parties"):
-        divided(collection, 13)
+        deal_collection(collection, 13)
 
 
 def test_longer_scales_become_three_grades() -> None:
-    assert [three_grades(g, 4) for g in range(5)] == [0, 1, 1, 2, 2]
-    assert [three_grades(g, 2) for g in range(3)] == [0, 1, 2]
-    assert [three_grades(g, 1) for g in range(2)] == [0, 1]
-    assert [three_grades(g, 3) for g in range(4)] == [0, 1, 2, 2]
+    assert [to_three_grades(g, 4) for g in range(5)] == [0, 1, 1, 2, 2]
+    assert [to_three_grades(g, 2) for g in range(3)] == [0, 1, 2]
+    assert [to_three_grades(g, 1) for g in range(2)] == [0, 1]
+    assert [to_three_grades(g, 3) for g in range(4)] == [0, 1, 2, 2]
 
 
 def test_reference_labels_are_ranks_of_the_query_likelihood() -> None:
@@ -130,7 +136,7 @@ def test_published_cuts_for_the_published_size() -> None:
 @given(st.integers(1, 9), st.floats(0.1, 0.9), st.integers(0, 50))
 def test_a_split_uses_every_query_once(labelled: int, share: float, seed: int) -> None:
     grades = [{0: 1} if q % 3 else {0: 0} for q in range(30)]
-    parts = split(grades, labelled, share, seed, 1)
+    parts = split_queries(grades, labelled, share, seed, 1)
     assert sorted(parts.labelled + parts.silent + parts.test) == list(range(30))
     assert all(q % 3 for q in parts.labelled + parts.test)
     assert len(parts.test) == min(max(1, round(share * 20)), 19)
@@ -139,7 +145,7 @@ def test_a_split_uses_every_query_once(labelled: int, share: float, seed: int) -
 
 def test_a_party_without_answered_queries_is_refused() -> None:
     with pytest.raises(BadInput, match="expected at least 2"):
-        split([{0: 0}, {1: 1}], 3, 0.5, 1, 0)
+        split_queries([{0: 0}, {1: 1}], 3, 0.5, 1, 0)
 
 
 def test_own_lists_hold_all_that_is_relevant_with_exact_features() -> None:
@@ -166,8 +172,8 @@ def test_own_lists_hold_all_that_is_relevant_with_exact_features() -> None:
 def test_bad_labels_are_other_labels_of_the_list_at_the_asked_rate() -> None:
     labels = np.array([0] * 4000 + [1] * 4000 + [2] * 2000)
     rows = [QueryRows("q", [str(i) for i in range(10_000)], np.zeros((10_000, 2)), labels)]
-    assert np.array_equal(judged_badly(rows, 0.0, 1, 0)[0].labels, labels)
-    changed = np.asarray(judged_badly(rows, 0.5, 1, 0)[0].labels)
+    assert np.array_equal(with_label_noise(rows, 0.0, 1, 0)[0].labels, labels)
+    changed = np.asarray(with_label_noise(rows, 0.5, 1, 0)[0].labels)
     same = 0.5 + 0.5 * (0.4**2 + 0.4**2 + 0.2**2)
     assert (changed == labels).mean() == pytest.approx(same, abs=0.02)
     assert np.bincount(changed) / 10_000 == pytest.approx([0.4, 0.4, 0.2], abs=0.02)
@@ -239,7 +245,7 @@ def test_augmented_instances_come_from_every_other_party() -> None:
 
 def test_shared_statistics_are_the_sums_over_all_parties() -> None:
     """Wide tables make collisions rare: most terms are exact, and none is below the truth."""
-    shared, exact = share_statistics(PARTIES, bytes(32), columns=1 << 14), exact_statistics(PARTIES)
+    shared, exact = share_statistics(PARTIES, bytes(32)), exact_statistics(PARTIES)
     terms = PARTIES[0].documents.body.vocabulary[:300]
     for found, true in zip(shared(terms), exact(terms), strict=True):
         assert (found.document_frequency >= true.document_frequency).all()
@@ -253,7 +259,7 @@ def test_shared_statistics_are_the_sums_over_all_parties() -> None:
 
 def test_statistics_with_noise_are_near_the_sums() -> None:
     shared, exact = (
-        share_statistics(PARTIES, bytes(32), epsilon=2.0, columns=1 << 12, seed=3),
+        share_statistics(PARTIES, bytes(32), epsilon=2.0, seed=3),
         exact_statistics(PARTIES),
     )
     terms = PARTIES[0].documents.body.vocabulary[:300]

@@ -13,7 +13,7 @@ from silo_parties import SMALL, group_of, identity, seeded
 
 from quorank.errors import BadInput
 from quorank.silos.protocol.group import Field, Group
-from quorank.silos.protocol.keys import Agreement, Identity, agree, checksum, commitment, derive
+from quorank.silos.protocol.keys import Agreement, PartyIdentity, agree, checksum, commitment, derive
 
 LOW_ORDER = [
     bytes(32),
@@ -100,7 +100,7 @@ def test_the_server_would_need_a_private_key_to_open_a_contribution() -> None:
     from cryptography.exceptions import InvalidTag
     from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-    from quorank.silos.protocol.messages import canonical
+    from quorank.silos.protocol.messages import canonical_settings
 
     parties = agreements()
     greet(parties)
@@ -116,7 +116,7 @@ def test_the_server_would_need_a_private_key_to_open_a_contribution() -> None:
     ]
 
     def opened(secrets: list[bytes]) -> bytes:
-        pair = derive(b"".join(secrets), "pair secret", canonical(alpha.hello.settings))
+        pair = derive(b"".join(secrets), "pair secret", canonical_settings(alpha.hello.settings))
         key = derive(pair, "contribution", transcript, b"alpha", b"beta")
         return ChaCha20Poly1305(key).decrypt(bytes(12), sealed, transcript)
 
@@ -132,7 +132,7 @@ def test_a_pinned_key_is_the_only_one_that_is_taken() -> None:
     greet(parties)
     contribute(parties)
     alpha = agreements(pins=pins)["alpha"]
-    swapped = dataclasses.replace(parties["beta"].hello, identity=Identity("beta").public)
+    swapped = dataclasses.replace(parties["beta"].hello, identity=PartyIdentity("beta").public)
     with pytest.raises(BadInput, match="another key than the one pinned"):
         alpha.receive_hello("beta", swapped)
     alpha.receive_hello("beta", parties["beta"].hello)  # nothing was spoilt
@@ -142,7 +142,7 @@ def in_between() -> tuple[dict[str, Agreement], dict[str, Agreement]]:
     """A server that plays beta to alpha and alpha to beta: two groups where the parties think there is one."""
     pair = group_of(("alpha", "beta"))
     real = agreements(pair)
-    false = {n: Agreement(Identity(n), pair, entropy=seeded(("server", n))) for n in pair.parties}
+    false = {n: Agreement(PartyIdentity(n), pair, entropy=seeded(("server", n))) for n in pair.parties}
     left = {"alpha": real["alpha"], "beta": false["beta"]}
     right = {"alpha": false["alpha"], "beta": real["beta"]}
     for side in (left, right):
@@ -162,7 +162,7 @@ def test_a_server_cannot_wait_for_the_others_before_it_chooses_its_contribution(
     """It could search for equal fingerprints otherwise: what it contributes must be what it committed to."""
     pair = group_of(("alpha", "beta"))
     alpha = agreements(pair)["alpha"]
-    server = Agreement(Identity("beta"), pair, entropy=seeded("server"))
+    server = Agreement(PartyIdentity("beta"), pair, entropy=seeded("server"))
     alpha.receive_hello("beta", server.hello)
     server.receive_hello("alpha", alpha.hello)
     server._contribution = bytes(32)  # chosen after it has seen alpha's
@@ -217,7 +217,7 @@ def test_any_altered_byte_is_noticed(place, change) -> None:
 def test_parties_that_were_shown_different_hellos_do_not_open_each_other() -> None:
     """The server swaps gamma's keys towards beta alone: already between alpha and beta nothing opens."""
     parties = agreements()
-    other = Agreement(Identity("gamma"), GROUP, entropy=seeded("server"))
+    other = Agreement(PartyIdentity("gamma"), GROUP, entropy=seeded("server"))
     parties["alpha"].receive_hello("beta", parties["beta"].hello)
     parties["alpha"].receive_hello("gamma", parties["gamma"].hello)
     parties["beta"].receive_hello("alpha", parties["alpha"].hello)
@@ -291,7 +291,7 @@ def test_what_cannot_be_an_agreement_is_refused() -> None:
     with pytest.raises(BadInput, match="31 bytes"):
         Agreement(identity("alpha"), GROUP, {"beta": bytes(31)})
     with pytest.raises(BadInput, match="32 bytes"):
-        Identity("alpha", b"short")
+        PartyIdentity("alpha", b"short")
     for names in (("alpha",), ("alpha", "alpha"), ("alpha", "no spaces"), ("alpha", "")):
         with pytest.raises(BadInput):
             Group(names)
@@ -308,9 +308,9 @@ def test_secrets_are_not_printed() -> None:
 
 
 def test_an_identity_is_kept_by_its_private_bytes() -> None:
-    one = Identity("alpha")
-    assert Identity("alpha", one.private).public == one.public
-    assert Identity("alpha").public != one.public
+    one = PartyIdentity("alpha")
+    assert PartyIdentity("alpha", one.private).public == one.public
+    assert PartyIdentity("alpha").public != one.public
 
 
 def test_parts_of_a_derivation_do_not_run_together() -> None:

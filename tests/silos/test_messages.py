@@ -14,19 +14,23 @@ from quorank.errors import BadInput
 from quorank.silos.protocol import messages
 from quorank.silos.protocol.group import Field, Group
 from quorank.silos.protocol.keys import Agreement
-from quorank.silos.protocol.messages import MOST_BYTES, VERSION, Envelope, Hello, Kind
-from quorank.silos.protocol.questions import (
+from quorank.silos.protocol.messages import (
+    MOST_BYTES,
+    VERSION,
     Answer,
     Ask,
     Catalogue,
+    Envelope,
+    Hello,
+    Kind,
     Refuse,
     answer_bytes,
     has_repeats,
     most_vectors,
 )
 from quorank.silos.protocol.relay import Relay
-from quorank.silos.protocol.sealed import WINDOW, Channel
-from quorank.silos.sketch.ranking_cells import Cells
+from quorank.silos.protocol.session import WINDOW, SealedChannel
+from quorank.silos.sketch.ranking import Cells
 
 FIELDS = (SMALL, Field("title", 3, 16, 5))
 NAME = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", fullmatch=True)
@@ -278,9 +282,9 @@ def test_random_bytes_never_do_more_than_be_refused(raw, kind) -> None:
 # ---------------------------------------------------------------- sealed lines
 
 
-def line() -> tuple[Channel, Channel]:
+def line() -> tuple[SealedChannel, SealedChannel]:
     secret = bytes(range(32))
-    return Channel(secret, "alpha", "beta"), Channel(secret, "beta", "alpha")
+    return SealedChannel(secret, "alpha", "beta"), SealedChannel(secret, "beta", "alpha")
 
 
 def test_a_line_carries_both_ways_and_in_any_order() -> None:
@@ -297,8 +301,9 @@ def test_replays_and_envelopes_from_long_ago_are_refused() -> None:
     for e in sent[3:]:
         beta.open(e)
     for e in (sent[0], sent[3], sent[-1]):
-        with pytest.raises(BadInput, match="a replay"):
+        with pytest.raises(BadInput) as refused:
             beta.open(e)
+        assert refused.value.code == "silo-message.replayed"
     assert len(beta._seen) <= WINDOW
 
 
@@ -330,13 +335,14 @@ def test_an_envelope_sent_back_to_its_sender_does_not_open() -> None:
 
 def test_another_key_does_not_open() -> None:
     alpha, _ = line()
-    with pytest.raises(BadInput, match="sealed with another key"):
-        Channel(bytes(32), "beta", "alpha").open(alpha.seal(Kind.ASK, b"text"))
+    with pytest.raises(BadInput, match="sealed with another key") as refused:
+        SealedChannel(bytes(32), "beta", "alpha").open(alpha.seal(Kind.ASK, b"text"))
+    assert refused.value.code == "silo-message.not-authentic"
 
 
 def test_a_text_that_is_too_large_is_not_sealed(monkeypatch) -> None:
     alpha, _ = line()
-    monkeypatch.setattr("quorank.silos.protocol.sealed.MOST_BYTES", 100)
+    monkeypatch.setattr("quorank.silos.protocol.session.MOST_BYTES", 100)
     alpha.seal(Kind.ASK, bytes(84))
     with pytest.raises(BadInput, match="fewer terms"):
         alpha.seal(Kind.ASK, bytes(85))
@@ -365,8 +371,9 @@ def test_the_relay_hands_on_what_it_got_and_counts() -> None:
         (b"anything", None, "cannot be read"),
     ],
 )
-def test_the_relay_refuses_strangers_and_large_envelopes(raw, sender, words) -> None:
-    relay = Relay(["alpha", "beta"], most_bytes=200)
+def test_the_relay_refuses_strangers_and_large_envelopes(raw, sender, words, monkeypatch) -> None:
+    monkeypatch.setattr("quorank.silos.protocol.relay.MOST_RELAYED", 200)
+    relay = Relay(["alpha", "beta"])
     with pytest.raises(BadInput, match=words):
         relay.pass_on(raw, sender)
     assert not relay.traffic

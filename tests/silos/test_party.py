@@ -7,6 +7,7 @@ import random
 
 import numpy as np
 import pytest
+from published_decoys import FreshDecoys
 from silo_parties import (
     NAMES,
     SMALL,
@@ -22,17 +23,16 @@ from silo_parties import (
 )
 
 from quorank.errors import BadInput
+from quorank.silos.protocol.asker import KeyedBlocks
 from quorank.silos.protocol.budget import Budget, BudgetLedger
 from quorank.silos.protocol.discrete_laplace import AddressedStream
 from quorank.silos.protocol.group import Field
-from quorank.silos.protocol.keys import Identity
-from quorank.silos.protocol.messages import Envelope, Kind
-from quorank.silos.protocol.obfuscation import FreshDecoys, KeyedBlocks
+from quorank.silos.protocol.keys import PartyIdentity
+from quorank.silos.protocol.messages import Ask, Envelope, Kind
+from quorank.silos.protocol.owner import ServedNaive, ServedTopK
 from quorank.silos.protocol.party import Party
 from quorank.silos.protocol.perturbation import AtBuild, EachAnswer, Exact, OneSample
-from quorank.silos.protocol.questions import Ask
 from quorank.silos.protocol.relay import deliver
-from quorank.silos.protocol.serving import ServedNaive, ServedTopK
 from quorank.silos.sketch.hashing import Hashing
 from quorank.silos.sketch.naive import Naive
 from quorank.silos.sketch.reverse_top_k import ReverseTopK, Shape, rank
@@ -118,7 +118,8 @@ def test_naive_sketches_are_served_whole() -> None:
     relay, parties = met()
     naive = Naive(parties["beta"].hashing())
     for document, counts in documents_of("beta").items():
-        naive.add(document, list(counts), list(counts.values()))
+        terms = list(counts)
+        naive.add_many([0, len(terms)], range(len(terms)), list(counts.values()), terms, [document])
     parties["beta"].serve("body", ServedNaive(naive))
     (answered,) = asked(relay, parties, "alpha", "beta", "word5")
     at_home = dict(zip(naive.documents.tolist(), naive.estimates("word5").tolist(), strict=True))
@@ -141,9 +142,9 @@ def test_fields_have_sketches_and_keys_of_their_own() -> None:
 def test_many_terms_go_into_as_many_envelopes_as_they_need(monkeypatch) -> None:
     relay, parties = met()
     serving(parties)
-    monkeypatch.setattr("quorank.silos.protocol.questions.MOST_BYTES", 5000)
+    monkeypatch.setattr("quorank.silos.protocol.messages.MOST_BYTES", 5000)
     alpha = parties["alpha"]
-    assert alpha.most_terms() == 3
+    assert alpha.asker.most_terms("body") == 3
     with pytest.raises(BadInput, match="60 terms are too many for one envelope; ask about 3 at a time"):
         alpha.ask(WORDS, "beta")
     questions = alpha.ask_many(WORDS, "beta")
@@ -224,7 +225,7 @@ def test_a_party_with_another_key_than_pinned_is_refused() -> None:
     group = group_of(("alpha", "beta"))
     pins = {name: identity(name).public for name in group.parties}
     alpha = Party(identity("alpha"), group, pins=pins)
-    impostor = Party(Identity("beta"), group)
+    impostor = Party(PartyIdentity("beta"), group)
     with pytest.raises(BadInput, match="another key than the one pinned"):
         alpha.receive(impostor.hello()[0])
     deliver_pair(alpha, Party(identity("beta"), group, pins=pins))
@@ -493,7 +494,7 @@ def test_unsound_questions_are_refused_and_cost_nothing(monkeypatch) -> None:
         assert reply.kind is Kind.REFUSE
     with pytest.raises(BadInput, match="nobody is waiting"):
         alpha.receive(reply)
-    monkeypatch.setattr("quorank.silos.protocol.questions.MOST_BYTES", 5000)
+    monkeypatch.setattr("quorank.silos.protocol.messages.MOST_BYTES", 5000)
     (reply,) = beta.receive(
         alpha.session.seal("beta", Kind.ASK, Ask(0, np.zeros((4, 6), np.int32)).to_bytes())
     )

@@ -14,18 +14,17 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from quorank.errors import BadInput
+from quorank.parts import Family
 from quorank.silos.protocol.discrete_laplace import (
     AddressedStream,
     SystemStream,
     below,
-    deviation,
-    draw,
-    probability,
+    draw_noise,
     scale_for,
     true_with_exponential,
 )
-from quorank.silos.protocol.perturbation import PERTURBATIONS, AtBuild, EachAnswer, Exact, OneSample
-from quorank.silos.sketch.count_sketch import table
+from quorank.silos.protocol.perturbation import AtBuild, EachAnswer, Exact, OneSample
+from quorank.silos.sketch.count_sketch import count_sketch_table
 from quorank.silos.sketch.hashing import Hashing
 
 HASHING = Hashing(bytes(range(32)), 5, 12)
@@ -35,12 +34,22 @@ EXTRA = "moon"
 
 def sketch(counts, hashing=HASHING) -> np.ndarray:
     columns, signs = hashing.places(list(counts))
-    return table(columns, signs, list(counts.values()), hashing.columns)
+    return count_sketch_table(columns, signs, list(counts.values()), hashing.columns)
 
 
 def neighbours(extra: str = EXTRA, hashing=HASHING) -> tuple[np.ndarray, np.ndarray]:
     """A document, and the same with one occurrence more."""
     return sketch(DOCUMENT, hashing), sketch(DOCUMENT | {extra: DOCUMENT.get(extra, 0) + 1}, hashing)
+
+
+def probability(k: int, scale: float) -> float:
+    """P(k) = (1 − q)/(1 + q)·q^|k|, q = e^(−1/scale)."""
+    return math.tanh(0.5 / scale) * math.exp(-abs(k) / scale)
+
+
+def deviation(scale: float) -> float:
+    """The standard deviation, √(2q)/(1 − q) = 1/(√2 sinh(1/(2 scale)))."""
+    return 1.0 / (math.sqrt(2.0) * math.sinh(0.5 / scale))
 
 
 # ---------------------------------------------------------------- the distribution
@@ -50,7 +59,7 @@ def neighbours(extra: str = EXTRA, hashing=HASHING) -> tuple[np.ndarray, np.ndar
 @pytest.mark.parametrize("stream", ["addressed", "system"])
 def test_draws_follow_the_discrete_laplace_distribution(scale, stream, monkeypatch) -> None:
     monkeypatch.setattr("secrets.token_bytes", lambda count: bytes(count))  # a chance that is taken once
-    sample = draw(AddressedStream(4) if stream == "addressed" else SystemStream(), scale, 40_000)
+    sample = draw_noise(AddressedStream(4) if stream == "addressed" else SystemStream(), scale, 40_000)
     edge = math.ceil(12 * scale)
     folded = np.clip(sample, -edge - 1, edge + 1)
     expected = {k: probability(k, float(scale)) for k in range(-edge, edge + 1)}
@@ -87,27 +96,27 @@ def test_whole_numbers_below_n_are_uniform_and_exponential_coins_are_right() -> 
 
 def test_running_out_of_words_changes_nothing(monkeypatch) -> None:
     """A draw that is cut short goes on with the same words: otherwise long draws, large numbers, would be rarer."""
-    whole = draw(AddressedStream(6), Fraction(7), 500)
+    whole = draw_noise(AddressedStream(6), Fraction(7), 500)
     monkeypatch.setattr("quorank.silos.protocol.discrete_laplace._WORDS_EACH", 0)
 
     class Drops(AddressedStream):
         def words(self, count):
             return super().words(4)  # four words at a time, where a draw takes eight or so
 
-    assert np.array_equal(draw(Drops(6), Fraction(7), 500), whole)
+    assert np.array_equal(draw_noise(Drops(6), Fraction(7), 500), whole)
 
 
 def test_addressed_draws_are_repeatable_and_differ_by_address() -> None:
     scale = Fraction(60)
-    one = draw(AddressedStream(1, client=2), scale, 50)
-    assert np.array_equal(one, draw(AddressedStream(1, client=2), scale, 50))
+    one = draw_noise(AddressedStream(1, client=2), scale, 50)
+    assert np.array_equal(one, draw_noise(AddressedStream(1, client=2), scale, 50))
     for other in (
         AddressedStream(2, client=2),
         AddressedStream(1, client=3),
         AddressedStream(1, client=2, round_=1),
     ):
-        assert np.mean(draw(other, scale, 50) == one) < 0.2
-    assert np.mean(draw(SystemStream(), scale, 50) == draw(SystemStream(), scale, 50)) < 0.2
+        assert np.mean(draw_noise(other, scale, 50) == one) < 0.2
+    assert np.mean(draw_noise(SystemStream(), scale, 50) == draw_noise(SystemStream(), scale, 50)) < 0.2
 
 
 @pytest.mark.parametrize("epsilon", [0, -1, float("nan"), float("inf"), 1e-7, "0.5"])
@@ -144,7 +153,7 @@ def test_one_occurrence_changes_one_cell_of_each_row_by_one(counts, extra, seed)
 def published_answer(sketched: np.ndarray, columns: np.ndarray, stream) -> np.ndarray:
     z = len(sketched)
     cells = sketched[np.arange(z), columns].astype(np.int64)
-    return OneSample(0.5).answer(np.zeros(z, np.int64), cells, z, stream)
+    return OneSample(0.5).perturb_answer(np.zeros(z, np.int64), cells, z, stream)
 
 
 def test_one_sample_leaves_all_differences_bare() -> None:
@@ -196,7 +205,7 @@ def test_a_sample_shared_over_questions_bares_the_differences_of_medians() -> No
     """One Ñ for a document for good, against averaging: then already two medians tell the neighbours apart."""
     told = []
     for sketched in neighbours():
-        shared = int(draw(AddressedStream(8, interaction=len(told)), Fraction(2), 1)[0])
+        shared = int(draw_noise(AddressedStream(8, interaction=len(told)), Fraction(2), 1)[0])
         medians = []
         for term in (EXTRA, "tide"):
             columns, signs = HASHING.places([term])
@@ -212,7 +221,7 @@ def test_fresh_samples_wash_out_when_the_same_question_is_repeated() -> None:
     means = [
         np.mean(
             [
-                np.median(signs[0] * t[np.arange(5), columns[0]]) + draw(stream, Fraction(2), 1)[0]
+                np.median(signs[0] * t[np.arange(5), columns[0]]) + draw_noise(stream, Fraction(2), 1)[0]
                 for _ in range(900)
             ]
         )
@@ -254,7 +263,7 @@ def answers(part, sketched, columns, draws: int, stream) -> np.ndarray:
     """(draws, z) released cells."""
     z = len(sketched)
     cells = np.tile(sketched[np.arange(z), columns].astype(np.int64), draws)
-    return part.answer(np.arange(len(cells)), cells, z, stream).reshape(draws, z)
+    return part.perturb_answer(np.arange(len(cells)), cells, z, stream).reshape(draws, z)
 
 
 def log_ratio_limits(one: np.ndarray, two: np.ndarray) -> tuple[float, int]:
@@ -297,7 +306,7 @@ def test_the_published_form_fails_the_same_test() -> None:
     for t in (one, two):
         cells = np.tile(t[np.arange(5), columns].astype(np.int64), 5000)
         ids = np.repeat(np.arange(5000), 5)
-        drawn.append(OneSample(0.5).answer(ids, cells, 5, stream).reshape(-1, 5)[:, :2])
+        drawn.append(OneSample(0.5).perturb_answer(ids, cells, 5, stream).reshape(-1, 5)[:, :2])
     worst, _ = log_ratio_limits(*(np.clip(d, -12, 12) for d in drawn))
     assert worst > 3.0  # claimed: 0.5
 
@@ -314,7 +323,7 @@ def test_a_noisy_table_holds_all_that_is_ever_released_within_epsilon() -> None:
 def test_every_cell_of_a_table_gets_noise_of_its_own() -> None:
     part, empty = AtBuild(1.0), np.zeros((3, 8), dtype=np.int32)
     stream = AddressedStream(12)
-    noisy = np.array([part.table(empty, stream) for _ in range(4000)])
+    noisy = np.array([part.perturb_table(empty, stream) for _ in range(4000)])
     scale = float(scale_for(4, 1.0))
     assert_mean((noisy.reshape(4000, 24) / deviation(scale)) ** 2, np.ones(24))
     assert_follows(np.clip(noisy[:, 1, 3], -1, 1).tolist(), {
@@ -334,8 +343,8 @@ def test_many_noisy_tables_of_neighbours_stay_within_the_bound() -> None:
     drawn = []
     for t, exact in ((one, length), (two, length + 1)):
         stacked = np.tile(t[:, column : column + 1], (1, 120_000)).astype(np.int32)
-        cells = part.table(stacked, stream)[0] - one[0, column]
-        lengths = part.length(np.full(120_000, exact), 1, stream) - length
+        cells = part.perturb_table(stacked, stream)[0] - one[0, column]
+        lengths = part.perturb_lengths(np.full(120_000, exact), 1, stream) - length
         drawn.append(np.clip(np.stack((cells, lengths), axis=1), -3, 4))
     worst, tested = log_ratio_limits(*drawn)
     assert tested > 50 and 0.7 < worst <= 1.0
@@ -343,7 +352,7 @@ def test_many_noisy_tables_of_neighbours_stay_within_the_bound() -> None:
 
 def test_int32_cells_do_not_wrap_around() -> None:
     most = np.full((1, 2000), 2**30 - 1, dtype=np.int32)
-    noisy = AtBuild(0.5).table(most, AddressedStream(1))
+    noisy = AtBuild(0.5).perturb_table(most, AddressedStream(1))
     assert 2**30 - 1000 < noisy.min() < noisy.max() == 2**30 - 1
 
 
@@ -352,7 +361,7 @@ def test_int32_cells_do_not_wrap_around() -> None:
 
 @pytest.mark.parametrize("part", [Exact(), OneSample(0.25), EachAnswer(2.0), AtBuild()])
 def test_parts_are_read_back_and_say_what_they_promise(part) -> None:
-    assert PERTURBATIONS.parse(str(part)) == part
+    assert Family("perturbation", type(part)).parse(str(part)) == part
     statement = part.statement(10)
     assert statement["unit"] == "one occurrence of one term in one document"
     promised = {"exact": None, "published": None, "each-answer": 20.0, "at-build": 0.5}[part.kind]
@@ -363,13 +372,15 @@ def test_parts_are_read_back_and_say_what_they_promise(part) -> None:
 def test_only_the_strict_forms_perturb_lengths() -> None:
     lengths, stream = np.arange(1, 2000), AddressedStream(3)
     for part in (Exact(), OneSample()):
-        assert part.length(lengths, 5, stream) is lengths
+        assert part.perturb_lengths(lengths, 5, stream) is lengths
     for part, sensitivity in ((EachAnswer(0.5), 1), (AtBuild(0.5), 6)):
-        noise = part.length(lengths, 5, stream) - lengths
+        noise = part.perturb_lengths(lengths, 5, stream) - lengths
         assert_mean((noise / deviation(float(scale_for(sensitivity, 0.5)))) ** 2, 1.0)
 
 
 def test_one_sample_is_shared_by_the_rows_of_a_document_and_not_by_documents() -> None:
     ids = np.tile(np.arange(300), 4)
-    noise = OneSample(0.1).answer(ids, np.zeros(1200, np.int64), 4, AddressedStream(1)).reshape(4, 300)
+    noise = (
+        OneSample(0.1).perturb_answer(ids, np.zeros(1200, np.int64), 4, AddressedStream(1)).reshape(4, 300)
+    )
     assert np.all(noise == noise[0]) and len(set(noise[0].tolist())) > 20

@@ -12,9 +12,7 @@ from slow_sketches import SlowReverseTopK
 
 from quorank.errors import BadInput
 from quorank.parts import Family
-from quorank.silos.sketch import count_min, count_sketch
-from quorank.silos.sketch.cell_kernel import select
-from quorank.silos.sketch.entries import (
+from quorank.silos.sketch.cell_pool import (
     ABSOLUTE,
     POSITIVE,
     SIGNED,
@@ -22,8 +20,10 @@ from quorank.silos.sketch.entries import (
     entry_of,
     gather,
     scatter,
+    select,
     value_of,
 )
+from quorank.silos.sketch.count_sketch import count_min_table, count_sketch_table
 from quorank.silos.sketch.reverse_top_k import Cells, ReverseTopK, Shape, rank
 
 KEY = bytes(range(32))
@@ -43,8 +43,8 @@ def table_of(shape: Shape, document: dict[str, int]):
     columns, signs = shape.hashing(KEY).places(list(document))
     counts = list(document.values())
     if shape.sketch == "count":
-        return count_sketch.table(columns, signs, counts, shape.columns)
-    return count_min.table(columns, counts, shape.columns)
+        return count_sketch_table(columns, signs, counts, shape.columns)
+    return count_min_table(columns, counts, shape.columns)
 
 
 def played(shape: Shape, steps, data, others=()):

@@ -75,8 +75,9 @@ def test_a_cut_file_is_refused(tmp_path: Path, left: int) -> None:
 def test_other_keys_versions_and_places_are_refused(tmp_path: Path) -> None:
     path = filled(SHAPES[0]).save(tmp_path / "body.rtk")
     for hashing in (Hashing(bytes(32), 2, 6), Hashing(KEY, 3, 6), Hashing(KEY, 2, 7)):
-        with pytest.raises(BadInput, match="another key"):
+        with pytest.raises(BadInput, match="another key") as refused:
             ReverseTopK.load(path, hashing)
+        assert (refused.value.code, refused.value.where) == ("sketch.other-hashing", str(path))
     with pytest.raises(BadInput, match="cannot be read"):
         ReverseTopK.load(tmp_path / "nothing.rtk", SHAPES[0].hashing(KEY))
     with pytest.raises(BadInput, match="does not exist"):

@@ -9,7 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorank.errors import BadInput
-from quorank.silos.sketch import count_min, count_sketch
+from quorank.silos.sketch.count_sketch import (
+    count_min_estimate,
+    count_min_table,
+    count_sketch_estimate,
+    count_sketch_table,
+    sketch_cells,
+)
 from quorank.silos.sketch.hashing import Hashing
 
 KEY = bytes(range(32))
@@ -26,8 +32,8 @@ def test_eq_2_occurrence_by_occurrence() -> None:
             for a in range(5):
                 signed[a, columns[i, a]] += signs[i, a]
                 plain[a, columns[i, a]] += 1
-    assert np.array_equal(count_sketch.table(columns, signs, COUNTS, 11), signed)
-    assert np.array_equal(count_min.table(columns, COUNTS, 11), plain)
+    assert np.array_equal(count_sketch_table(columns, signs, COUNTS, 11), signed)
+    assert np.array_equal(count_min_table(columns, COUNTS, 11), plain)
 
 
 def test_count_sketch_is_unbiased_over_keys_and_its_variance_is_bounded() -> None:
@@ -35,10 +41,10 @@ def test_count_sketch_is_unbiased_over_keys_and_its_variance_is_bounded() -> Non
     single, medians, unsigned = [], [], []
     for number in range(3000):
         columns, signs = Hashing(number.to_bytes(16, "little"), rows, width).places(TERMS)
-        table = count_sketch.table(columns, signs, COUNTS, width)
-        cells = count_sketch.cells(table, columns[7])
+        table = count_sketch_table(columns, signs, COUNTS, width)
+        cells = sketch_cells(table, columns[7])
         single.append(cells[0] * signs[7, 0])
-        medians.append(count_sketch.estimate(cells, signs[7]))
+        medians.append(count_sketch_estimate(cells, signs[7]))
         unsigned.append(np.median(cells))
     assert_mean(single, COUNTS[7])
     assert_mean(medians, COUNTS[7])
@@ -55,21 +61,21 @@ def test_count_sketch_is_unbiased_over_keys_and_its_variance_is_bounded() -> Non
 def test_count_min_never_underestimates(document: dict[str, int], rows: int, width: int) -> None:
     columns, _ = Hashing(KEY, rows, width).places(TERMS)
     here = [TERMS.index(term) for term in document]
-    table = count_min.table(columns[here], list(document.values()), width)
-    estimates = count_min.estimate(table[np.arange(rows), columns])
+    table = count_min_table(columns[here], list(document.values()), width)
+    estimates = count_min_estimate(table[np.arange(rows), columns])
     for term, estimate in zip(TERMS, estimates, strict=True):
         assert estimate >= document.get(term, 0)
 
 
 def test_one_term_alone_is_exact() -> None:
     columns, signs = Hashing(KEY, 4, 8).places(["alone"])
-    table = count_sketch.table(columns, signs, [9], 8)
-    assert count_sketch.estimate(count_sketch.cells(table, columns[0]), signs[0]) == 9
-    assert count_min.estimate(count_sketch.cells(count_min.table(columns, [9], 8), columns[0])) == 9
+    table = count_sketch_table(columns, signs, [9], 8)
+    assert count_sketch_estimate(sketch_cells(table, columns[0]), signs[0]) == 9
+    assert count_min_estimate(sketch_cells(count_min_table(columns, [9], 8), columns[0])) == 9
 
 
 @pytest.mark.parametrize("counts", [[1], [1, 0], [1, -1], [1.5, 1.0], [2**30, 1]])
 def test_counts_that_cannot_be(counts: list[float]) -> None:
     columns, signs = Hashing(KEY, 2, 8).places(["a", "b"])
     with pytest.raises(BadInput, match="counts"):
-        count_sketch.table(columns, signs, counts, 8)
+        count_sketch_table(columns, signs, counts, 8)

@@ -9,9 +9,9 @@ from quorank.data.ranking import RankingData
 from quorank.errors import BadInput
 from quorank.metrics.evaluator import Evaluator
 from quorank.rankers import Linear
-from quorank.silos.learning.instances import Instances, joined
-from quorank.silos.learning.training import TRAININGS, Averaging, Clicks, RoundRobin
-from quorank.silos.learning.validation import best_weight, lists_of, weighed
+from quorank.silos.learning.instances import Instances, join_instances
+from quorank.silos.learning.training import TRAININGS, Averaging, ClickTraining, RoundRobin
+from quorank.silos.learning.validation import best_weight, select_lists, weigh_augmented
 
 DIRECTION = np.array([2.0, -1.0, 0.5, 0.0])
 
@@ -37,7 +37,7 @@ def least_squares(instances: Instances) -> np.ndarray:
 def test_parties_together_end_where_all_data_would(training) -> None:
     parties = [lists(seed) for seed in range(4)]
     theta = training.train(parties, seed=2)
-    assert np.abs(theta - least_squares(joined(parties))).max() < 0.05
+    assert np.abs(theta - least_squares(join_instances(parties))).max() < 0.05
 
 
 def test_one_party_alone_is_plain_sgd() -> None:
@@ -50,21 +50,21 @@ def test_weights_decide() -> None:
     """Two sources that contradict each other: the heavier one wins, as in weighted least squares."""
     good, bad = lists(1), lists(2, flip=1.0)
     for weight in (0.2, 5.0):
-        both = weighed(good, bad, weight)
+        both = weigh_augmented(good, bad, weight)
         assert both.weights[good.n_rows :].sum() == pytest.approx(weight * good.n_rows)
         theta = RoundRobin(decay=0.0).train([both], seed=2)
         assert np.abs(theta - least_squares(both)).max() < 0.05
         assert np.sign(theta[0]) == (1 if weight < 1 else -1)
-    assert (weighed(good, bad, None).weights == 1.0).all()
-    assert weighed(good, bad, 0.0) is good
+    assert (weigh_augmented(good, bad, None).weights == 1.0).all()
+    assert weigh_augmented(good, bad, 0.0) is good
 
 
 def test_clicks_learn_the_direction() -> None:
-    theta = Clicks(rounds=60).train([lists(seed) for seed in range(3)], seed=2)
+    theta = ClickTraining(rounds=60).train([lists(seed) for seed in range(3)], seed=2)
     assert np.corrcoef(theta, DIRECTION)[0, 1] > 0.95
 
 
-@pytest.mark.parametrize("training", [RoundRobin(turns=20), Averaging(rounds=5), Clicks(rounds=5)])
+@pytest.mark.parametrize("training", [RoundRobin(turns=20), Averaging(rounds=5), ClickTraining(rounds=5)])
 def test_training_is_a_function_of_its_seed(training) -> None:
     parties = [lists(1), lists(2)]
     assert training.train(parties, 7).tobytes() == training.train(parties, 7).tobytes()
@@ -73,7 +73,7 @@ def test_training_is_a_function_of_its_seed(training) -> None:
 
 
 def test_parties_without_instances_do_not_count() -> None:
-    nothing = lists_of(lists(1), np.empty(0, dtype=np.int64))
+    nothing = select_lists(lists(1), np.empty(0, dtype=np.int64))
     own = lists(2)
     alone = RoundRobin(turns=20).train([own], 1)
     assert RoundRobin(turns=20).train([nothing, own], 1).tobytes() == alone.tobytes()
@@ -90,7 +90,9 @@ def test_validation_takes_good_instances_and_leaves_bad_ones() -> None:
     chosen = best_weight(training, few, good, (0.0, 3.0), 5, seed=1)
     test = Evaluator(lists(99, queries=100).data, Linear())
     scores = [
-        test.means([training.train([weighed(o, g, w) for o, g in zip(few, good, strict=True)], 1)])[0][0]
+        test.means([training.train([weigh_augmented(o, g, w) for o, g in zip(few, good, strict=True)], 1)])[
+            0
+        ][0]
         for w in (chosen, 0.0)
     ]
     assert scores[0] >= scores[1] - 0.01
@@ -98,14 +100,14 @@ def test_validation_takes_good_instances_and_leaves_bad_ones() -> None:
 
 def test_some_lists_of_a_set() -> None:
     own = lists(3, queries=6, length=4)
-    some = lists_of(own, np.array([1, 4]))
+    some = select_lists(own, np.array([1, 4]))
     assert some.data.n_queries == 2
     assert np.array_equal(some.data.features[:4], own.data.features[4:8])
     assert np.array_equal(some.data.labels[4:], own.data.labels[16:20])
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: RoundRobin(turns=0), lambda: Averaging(steps=0), lambda: Clicks(rounds=0)]
+    "make", [lambda: RoundRobin(turns=0), lambda: Averaging(steps=0), lambda: ClickTraining(rounds=0)]
 )
 def test_no_training_without_steps(make) -> None:
     with pytest.raises(BadInput, match="at least 1"):

@@ -13,14 +13,14 @@ from scipy import stats
 from silo_parties import NAMES, identity, meet, parties_of, seeded
 
 from quorank.errors import BadInput
+from quorank.silos.protocol.asker import KeyedBlocks
 from quorank.silos.protocol.budget import Budget
 from quorank.silos.protocol.group import Field, Group
 from quorank.silos.protocol.messages import Envelope, Hello, Kind
-from quorank.silos.protocol.obfuscation import KeyedBlocks
+from quorank.silos.protocol.owner import ServedTopK
 from quorank.silos.protocol.party import Party
 from quorank.silos.protocol.relay import deliver
-from quorank.silos.protocol.sealed import Channel
-from quorank.silos.protocol.serving import ServedTopK
+from quorank.silos.protocol.session import SealedChannel
 from quorank.silos.sketch.reverse_top_k import ReverseTopK, Shape
 
 WORDS = tuple(
@@ -70,9 +70,9 @@ def documents_of(name: str) -> dict[int, dict[str, int]]:
 def record(monkeypatch) -> Recorded:
     """Hello, contributions, catalogues, questions of each to each, and a refusal."""
     texts: list[bytes] = []
-    seal = Channel.seal
+    seal = SealedChannel.seal
     monkeypatch.setattr(
-        Channel, "seal", lambda self, kind, text: texts.append(text) or seal(self, kind, text)
+        SealedChannel, "seal", lambda self, kind, text: texts.append(text) or seal(self, kind, text)
     )
     seen: list[bytes] = []
     parties = parties_of(
@@ -217,7 +217,7 @@ def test_the_same_looks_see_a_session_without_seals(monkeypatch) -> None:
         def decrypt(self, nonce, body, head) -> bytes:
             return body[:-16]
 
-    monkeypatch.setattr("quorank.silos.protocol.sealed.ChaCha20Poly1305", Open)
+    monkeypatch.setattr("quorank.silos.protocol.session.ChaCha20Poly1305", Open)
     monkeypatch.setattr("quorank.silos.protocol.keys.ChaCha20Poly1305", Open)
     bare = record(monkeypatch)
     assert len(documents_in(bare.all, every_document())) == len(every_document())
@@ -263,6 +263,6 @@ def test_the_same_question_never_looks_the_same(session) -> None:
 
 def test_the_relay_keeps_counts_and_nothing_else(session) -> None:
     kept = vars(session.relay)
-    assert set(kept) == {"parties", "most_bytes", "traffic"}
+    assert set(kept) == {"parties", "traffic"}
     assert sum(way.bytes for way in kept["traffic"].values()) == sum(map(len, session.seen))
     assert len(kept["traffic"]) == 12 * len(Kind)

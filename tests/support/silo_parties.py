@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from quorank.silos.protocol.group import Field, Group
-from quorank.silos.protocol.keys import Identity
+from quorank.silos.protocol.keys import PartyIdentity
 from quorank.silos.protocol.party import Party
 from quorank.silos.protocol.relay import Relay, deliver
-from quorank.silos.sketch.count_sketch import table
+from quorank.silos.sketch.count_sketch import count_sketch_table
 from quorank.silos.sketch.hashing import Hashing
-from quorank.silos.sketch.ranking_cells import Cells
+from quorank.silos.sketch.ranking import Cells
 
 NAMES = ("alpha", "beta", "gamma", "delta")
 SMALL = Field("body", rows=6, columns=40, entries=30)
@@ -24,22 +24,22 @@ def seeded(name: object) -> Callable[[int], bytes]:
     return random.Random(repr(name)).randbytes
 
 
-def identity(name: str) -> Identity:
+def identity(name: str) -> PartyIdentity:
     """The same identity in every run."""
-    return Identity(name, seeded(("identity", name))(32))
+    return PartyIdentity(name, seeded(("identity", name))(32))
 
 
 class AllTables:
     """One dense sketch per document, kept in a dictionary: every row of an answer names every document."""
 
-    fixed_documents = True
+    names_all_documents = True
 
-    def __init__(self, hashing: Hashing, documents: Mapping[int, Mapping[str, int]], at_build: bool = False):
-        self.hashing, self.at_build = hashing, at_build
+    def __init__(self, hashing: Hashing, documents: Mapping[int, Mapping[str, int]], has_noise: bool = False):
+        self.hashing, self.has_noise = hashing, has_noise
         self.tables = {}
         for number, counts in documents.items():
             columns, signs = hashing.places(list(counts))
-            self.tables[number] = table(columns, signs, list(counts.values()), hashing.columns)
+            self.tables[number] = count_sketch_table(columns, signs, list(counts.values()), hashing.columns)
 
     @property
     def fingerprint(self) -> str:
@@ -63,7 +63,7 @@ class AllTables:
 class HeapTables(AllTables):
     """The same, but an answer names only the three documents with the largest values of each row."""
 
-    fixed_documents = False
+    names_all_documents = False
 
     def cells(self, columns: np.ndarray) -> Cells:
         z, whole = self.hashing.rows, super().cells(columns)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+from joint_ranker import joint_ranker
 
 from quorank.network.declined import Declined
 from quorank.network.silo_driver import SiloDriver
@@ -16,15 +17,14 @@ from quorank.network.silo_server import SiloServer
 from quorank.network.silo_terms import SiloTerms
 from quorank.network.transport import BUSY, Failure, Memory
 from quorank.silos.generated import Generator
-from quorank.silos.learning.augmented import Augment
-from quorank.silos.learning.comparison import Setting
+from quorank.silos.learning.augmentation import Augment
+from quorank.silos.learning.comparison import SiloSetting
+from quorank.silos.learning.exchange import SiloProtocol
 from quorank.silos.learning.holdings import Holding, generated_holdings
 from quorank.silos.learning.instances import Lists
 from quorank.silos.learning.training import Averaging, RoundRobin
-from quorank.silos.learning.trial import joint_ranker
 from quorank.silos.protocol.budget import BudgetLedger
-from quorank.silos.protocol.exchange import Protocol
-from quorank.silos.sketch.shape import Shape
+from quorank.silos.sketch.reverse_top_k import Shape
 from quorank.text import Index, IndexedDocuments
 
 SEED = 5
@@ -66,7 +66,7 @@ def terms_of(
     seed: int | None = SEED,
     questions: int = 1_000_000,
 ) -> SiloTerms:
-    setting = Setting(
+    setting = SiloSetting(
         labelled=(4,),
         asked=3,
         tested=5,
@@ -74,7 +74,7 @@ def terms_of(
         training=TRAININGS[training],
         augment=Augment(take=8, negatives=8, weights=weights),
     )
-    protocol = Protocol(perturbation, 0.5, k=10, shape=SHAPE, questions=questions)
+    protocol = SiloProtocol(perturbation, 0.5, k=10, shape=SHAPE, questions=questions)
     return SiloTerms("rehearsal", NAMES, protocol, setting, seed)
 
 

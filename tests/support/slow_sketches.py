@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from quorank.silos.sketch import count_min, count_sketch
-from quorank.silos.sketch.cell_kernel import POOL_SPARE, SPARE
-from quorank.silos.sketch.entries import scatter
+from quorank.silos.sketch.cell_pool import POOL_SPARE, SPARE, scatter
+from quorank.silos.sketch.count_sketch import count_min_table, count_sketch_table
 from quorank.silos.sketch.hashing import Hashing
-from quorank.silos.sketch.shape import Shape
+from quorank.silos.sketch.reverse_top_k import Shape
 
 
 class SlowCell:
@@ -43,9 +42,9 @@ class SlowReverseTopK:
     def add(self, document: int, terms: list[str], counts: list[int]) -> None:
         columns, signs = self.hashing.places(terms)
         if self.shape.sketch == "count":
-            table = count_sketch.table(columns, signs, counts, self.shape.columns)
+            table = count_sketch_table(columns, signs, counts, self.shape.columns)
         else:
-            table = count_min.table(columns, counts, self.shape.columns)
+            table = count_min_table(columns, counts, self.shape.columns)
         cells = len(self.all_cells())
         more = min(len(terms) * self.shape.rows, cells)
         if not self.literal and self.shape.entries < cells * self.limit:

@@ -19,10 +19,16 @@ from quorank.errors import require_range
 from quorank.reproduce.drawing import Chart, Series
 from quorank.reproduce.studies.silos import source_of
 from quorank.reproduce.studies.study import Sheet, StudyFinding, StudyRequest, StudyResults
+from quorank.silos.learning.exchange import seeded_secret
 from quorank.silos.learning.holdings import Holding
 from quorank.silos.learning.instances import Lists, exact_statistics
-from quorank.silos.protocol.exchange import secret
-from quorank.silos.sketch import count_min, count_sketch
+from quorank.silos.sketch.count_sketch import (
+    count_min_estimate,
+    count_min_table,
+    count_sketch_estimate,
+    count_sketch_table,
+    sketch_cells,
+)
 from quorank.silos.sketch.hashing import Hashing
 from quorank.text import FieldCounts, Index, pair_features
 
@@ -153,7 +159,7 @@ class CountEstimator:
 
     def __init__(self, index: Index, strategy: Strategy, seed: int) -> None:
         self.index, self.strategy = index, strategy
-        self.hashing = Hashing(secret(seed, "figure 5"), strategy.rows, strategy.columns)
+        self.hashing = Hashing(seeded_secret(seed, "figure 5"), strategy.rows, strategy.columns)
         self.columns, self.signs = self.hashing.places(index.vocabulary)
 
     def counts(self, document: int, terms: Sequence[str]) -> Doubles:
@@ -166,12 +172,12 @@ class CountEstimator:
         asked, sides = self.hashing.places(terms)
         real = slice(0, strategy.real)
         if strategy.sketch == "count-min":
-            table = count_min.table(self.columns[words], counts, strategy.columns)
-            return np.array([count_min.estimate(count_sketch.cells(table, at)[real]) for at in asked])
-        table = count_sketch.table(self.columns[words], self.signs[words], counts, strategy.columns)
+            table = count_min_table(self.columns[words], counts, strategy.columns)
+            return np.array([count_min_estimate(sketch_cells(table, at)[real]) for at in asked])
+        table = count_sketch_table(self.columns[words], self.signs[words], counts, strategy.columns)
         return np.array(
             [
-                count_sketch.estimate(count_sketch.cells(table, at)[real], side[real])
+                count_sketch_estimate(sketch_cells(table, at)[real], side[real])
                 for at, side in zip(asked, sides, strict=True)
             ]
         )

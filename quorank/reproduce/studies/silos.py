@@ -13,27 +13,28 @@ from quorank.metrics.significance import Difference, corrected, paired_t
 from quorank.reproduce.drawing import Chart, Series
 from quorank.reproduce.studies.study import Sheet, StudyFinding, StudyRequest, StudyResults
 from quorank.silos.generated import Generator
-from quorank.silos.learning.augmented import Augment
+from quorank.silos.learning.augmentation import Augment
 from quorank.silos.learning.comparison import (
     MEASURES,
     METHODS,
-    Outcome,
-    Prepared,
-    Repeated,
-    Setting,
-    augment,
-    compare,
-    judge,
-    prepare,
+    ComparisonOutcome,
+    PartySource,
+    PreparedParties,
+    RepeatedComparison,
+    SiloSetting,
+    augment_parties,
+    collect_answers,
+    compare_methods,
+    evaluate_rankers,
+    prepare_parties,
+    sum_statistics,
     train_together,
     verdict,
 )
+from quorank.silos.learning.exchange import SiloProtocol
 from quorank.silos.learning.holdings import Holding
-from quorank.silos.learning.instances import Instances, joined
-from quorank.silos.learning.labels import LABELS
+from quorank.silos.learning.instances import LABELS, Instances, join_instances
 from quorank.silos.learning.training import TRAININGS
-from quorank.silos.learning.trial import Source, answers_for, statistics_of
-from quorank.silos.protocol.exchange import Protocol
 
 TITLES = {"local": "Local", "local+": "Local+", "global": "Global", "cs-f-ltr": "CS-F-LTR"}
 INSTANCES = {"recommended": Augment.recommended, "published": Augment.published}
@@ -61,39 +62,39 @@ class SiloTable:
     def __post_init__(self) -> None:
         for name in ("labels", "instances"):
             require(getattr(self, name), "value.missing", "need at least one value", name)
-        Source(parties=self.parties, generator=Generator(documents=self.documents))
-        Setting(labelled=(self.labelled,), noise=self.noise, asked=self.asked)
-        Protocol(self.perturbation, self.epsilon)
+        PartySource(parties=self.parties, generator=Generator(documents=self.documents))
+        SiloSetting(labelled=(self.labelled,), noise=self.noise, asked=self.asked)
+        SiloProtocol(self.perturbation, self.epsilon)
 
     def measure(self, request: StudyRequest) -> StudyResults:
         source = source_of(request, self.parties, self.documents)
-        protocol = Protocol(self.perturbation, self.epsilon)
-        found: dict[tuple[str, str], list[Outcome]] = {}
+        protocol = SiloProtocol(self.perturbation, self.epsilon)
+        found: dict[tuple[str, str], list[ComparisonOutcome]] = {}
         names: tuple[str, ...] = ()
         total, done = request.repetitions * len(self.labels), 0
         for repetition in range(request.repetitions):
             seed = self.seed + repetition
             parties = source.holdings(seed)
             names = tuple(party.name for party in parties)
-            statistics = statistics_of(parties, protocol, seed)
+            statistics = sum_statistics(parties, protocol, seed)
             for label in self.labels:
                 request.progress(done, total, f"trial {repetition + 1}, labels: {LABEL_TITLES[label]}")
-                setting = Setting(
+                setting = SiloSetting(
                     labels=LABELS.read(label, "labels"),
                     labelled=(self.labelled,),
                     noise=self.noise,
                     asked=self.asked,
                     training=TRAININGS.read(self.training, "training"),
                 )
-                base = prepare(parties, setting, seed, statistics)
-                answers, _ = answers_for(base, protocol)
+                base = prepare_parties(parties, setting, seed, statistics)
+                answers, _ = collect_answers(base, protocol)
                 for name in self.instances:
                     variant = with_instances(base, INSTANCES[name]())
-                    outcome = compare(variant, augment(variant, answers))
+                    outcome = compare_methods(variant, augment_parties(variant, answers))
                     found.setdefault((label, name), []).append(outcome)
                 done += 1
         request.progress(total, total, "done")
-        repeated = {key: Repeated(outcomes) for key, outcomes in found.items()}
+        repeated = {key: RepeatedComparison(outcomes) for key, outcomes in found.items()}
         return StudyResults(
             (),
             tuple(_sheet(repeated[key], key, names) for key in repeated),
@@ -107,7 +108,7 @@ class SiloTable:
             {f"{label}, {name}": r.as_dict() for (label, name), r in repeated.items()},
         )
 
-    def _findings(self, repeated: Repeated, key: tuple[str, str]) -> list[StudyFinding]:
+    def _findings(self, repeated: RepeatedComparison, key: tuple[str, str]) -> list[StudyFinding]:
         where = f"{LABEL_TITLES[key[0]]}, instances {key[1]}"
         tests = repeated.against()
         signs = [_significant_sign(d) for d in tests.values()]
@@ -122,7 +123,7 @@ class SiloTable:
         return out
 
     def _fairness(
-        self, repeated: Repeated, where: str, good: Sequence[int], bad: Sequence[int]
+        self, repeated: RepeatedComparison, where: str, good: Sequence[int], bad: Sequence[int]
     ) -> StudyFinding:
         """Compare gains over Local on all test lists, of parties with good and with bad labels."""
         gains = [
@@ -142,18 +143,18 @@ def _significant_sign(test: Difference) -> bool | None:
     return None if test.corrected_p is None or test.corrected_p >= 0.05 else test.difference > 0
 
 
-def source_of(request: StudyRequest, parties: int, documents: int) -> Source:
+def source_of(request: StudyRequest, parties: int, documents: int) -> PartySource:
     """Return the user's collection divided among the parties, or generated parties."""
     collections = (request.data,) if request.data else ()
-    return Source(collections, parties, Generator(documents=documents))
+    return PartySource(collections, parties, Generator(documents=documents))
 
 
-def with_instances(base: Prepared, chosen: Augment) -> Prepared:
+def with_instances(base: PreparedParties, chosen: Augment) -> PreparedParties:
     """Return the same trial with other augmented instances."""
     return replace(base, setting=replace(base.setting, augment=chosen))
 
 
-def _sheet(repeated: Repeated, key: tuple[str, str], names: Sequence[str]) -> Sheet:
+def _sheet(repeated: RepeatedComparison, key: tuple[str, str], names: Sequence[str]) -> Sheet:
     rows: list[tuple[str, ...]] = []
 
     def row(name: str, figures: dict[str, float]) -> None:
@@ -194,20 +195,20 @@ class SiloSweep:
     def __post_init__(self) -> None:
         require_range("parties", self.parties, least=2)
         for epsilon in (*self.epsilons, *self.strict):
-            Protocol("published", epsilon)
+            SiloProtocol("published", epsilon)
 
     def measure(self, request: StudyRequest) -> StudyResults:
         source = source_of(request, self.parties, self.documents)
-        protocols = [Protocol("none")]
-        protocols += [Protocol("published", epsilon) for epsilon in self.epsilons]
-        protocols += [Protocol("strict", epsilon) for epsilon in self.strict]
-        setting = Setting(
+        protocols = [SiloProtocol("none")]
+        protocols += [SiloProtocol("published", epsilon) for epsilon in self.epsilons]
+        protocols += [SiloProtocol("strict", epsilon) for epsilon in self.strict]
+        setting = SiloSetting(
             labels=LABELS.read(self.labels, "labels"),
             labelled=(self.labelled,),
             asked=self.asked,
             augment=INSTANCES[self.instances](),
         )
-        budget: dict[Protocol, list[Outcome]] = {protocol: [] for protocol in protocols}
+        budget: dict[SiloProtocol, list[ComparisonOutcome]] = {protocol: [] for protocol in protocols}
         number: dict[int, list[dict[str, float]]] = {n: [] for n in range(1, self.parties + 1)}
         total, done = request.repetitions * (len(protocols) + 1), 0
         for repetition in range(request.repetitions):
@@ -218,21 +219,21 @@ class SiloSweep:
                 request.progress(
                     done, total, f"trial {repetition + 1}, {protocol.perturbation} ε = {protocol.epsilon:g}"
                 )
-                base = prepare(parties, setting, seed, statistics_of(parties, protocol, seed))
-                answers, _ = answers_for(base, protocol)
-                budget[protocol].append(compare(base, augment(base, answers)))
+                base = prepare_parties(parties, setting, seed, sum_statistics(parties, protocol, seed))
+                answers, _ = collect_answers(base, protocol)
+                budget[protocol].append(compare_methods(base, augment_parties(base, answers)))
                 done += 1
             request.progress(done, total, f"trial {repetition + 1}, numbers of parties")
             for n, figures in measure_by_parties(everyone, setting, seed).items():
                 number[n].append(figures)
             done += 1
         request.progress(total, total, "done")
-        return self._measured({p: Repeated(o) for p, o in budget.items()}, number)
+        return self._measured({p: RepeatedComparison(o) for p, o in budget.items()}, number)
 
     def _measured(
-        self, budget: dict[Protocol, Repeated], number: dict[int, list[dict[str, float]]]
+        self, budget: dict[SiloProtocol, RepeatedComparison], number: dict[int, list[dict[str, float]]]
     ) -> StudyResults:
-        plain = budget[Protocol("none")]
+        plain = budget[SiloProtocol("none")]
         lines = [_level("no noise", plain, self.epsilons + self.strict)]
         for name in ("published", "strict"):
             chosen = [p for p in budget if p.perturbation == name]
@@ -284,11 +285,11 @@ class SiloSweep:
             {"budget": {f"{p.perturbation} {p.epsilon:g}": r.as_dict() for p, r in budget.items()}},
         )
 
-    def _budget_findings(self, budget: dict[Protocol, Repeated]) -> list[StudyFinding]:
-        def seen(chosen: Sequence[Protocol], tests: Sequence[Difference]) -> str:
+    def _budget_findings(self, budget: dict[SiloProtocol, RepeatedComparison]) -> list[StudyFinding]:
+        def seen(chosen: Sequence[SiloProtocol], tests: Sequence[Difference]) -> str:
             return "; ".join(f"ε = {p.epsilon:g}: {verdict(t)}" for p, t in zip(chosen, tests, strict=True))
 
-        plain = budget[Protocol("none")].values("cs-f-ltr")
+        plain = budget[SiloProtocol("none")].values("cs-f-ltr")
         chosen = [p for p in budget if p.perturbation == "published"]
         tests = corrected([paired_t(budget[p].values("cs-f-ltr"), plain) for p in chosen])
         signs = [_significant_sign(t) for t in tests]
@@ -304,20 +305,22 @@ class SiloSweep:
 
 
 def measure_by_parties(
-    parties: Sequence[Holding], setting: Setting, seed: int
+    parties: Sequence[Holding], setting: SiloSetting, seed: int
 ) -> dict[int, dict[str, float]]:
     """Train CS-F-LTR among the first n parties, for each n, and judge it on the test lists of all; one alone is Local."""
-    whole = prepare(parties, setting, seed)
+    whole = prepare_parties(parties, setting, seed)
     rankers = [setting.training.train(whole.own[:1], seed)]
     for n in range(2, len(parties) + 1):
         few = replace(whole, parties=whole.parties[:n], own=whole.own[:n], splits=whole.splits[:n])
-        answers, _ = answers_for(few, None)
-        rankers.append(train_together(few, augment(few, answers), range(n))[1])
-    tests = joined([Instances(test, np.ones(test.n_rows)) for test in whole.tests]).data
-    return dict(enumerate(judge(tests, rankers), start=1))
+        answers, _ = collect_answers(few, None)
+        rankers.append(train_together(few, augment_parties(few, answers), range(n))[1])
+    tests = join_instances([Instances(test, np.ones(test.n_rows)) for test in whole.tests]).data
+    return dict(enumerate(evaluate_rankers(tests, rankers), start=1))
 
 
-def _level(name: str, repeated: Repeated, epsilons: Sequence[float], method: str = "cs-f-ltr") -> Series:
+def _level(
+    name: str, repeated: RepeatedComparison, epsilons: Sequence[float], method: str = "cs-f-ltr"
+) -> Series:
     ends = [min(epsilons), max(epsilons)]
     return Series(name, ends, [repeated.mean(method)] * 2, level=True)
 

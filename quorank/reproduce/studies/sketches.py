@@ -11,16 +11,16 @@ from quorank.errors import require_range
 from quorank.reproduce.drawing import Chart, Series
 from quorank.reproduce.studies.study import Sheet, StudyFinding, StudyRequest, StudyResults
 from quorank.silos.sketch.cover import (
-    Field,
+    CountedField,
     Truth,
-    build,
     build_naive,
     generated_field,
     mean_cover,
-    milliseconds,
+    query_milliseconds,
+    timed_build,
     without_empty,
 )
-from quorank.silos.sketch.shape import Shape
+from quorank.silos.sketch.reverse_top_k import Shape
 
 PUBLISHED = {"α": 5.0, "β": 0.1, "K": 150, "w": 200, "z": 30}
 METHODS = ("literal", "recommended", "NAIVE")
@@ -75,7 +75,7 @@ class SketchCurves:
         request.progress(total, total, "done")
         return _measured(sweeps, found)
 
-    def _field(self, request: StudyRequest, seed: int) -> tuple[Field, Any]:
+    def _field(self, request: StudyRequest, seed: int) -> tuple[CountedField, Any]:
         if not request.data:
             return generated_field(self.documents, self.length, seed=seed)
         from quorank.text import UNSEEN, Index, Tokeniser, read_collection
@@ -88,7 +88,7 @@ class SketchCurves:
 
 
 def _measure(
-    field: Field, truth: Truth, groups: Any, setting: dict[str, Any], known: Known
+    field: CountedField, truth: Truth, groups: Any, setting: dict[str, Any], known: Known
 ) -> dict[str, dict[str, float]]:
     """Cover, milliseconds and bytes of each method; what a method does not depend on is not measured again."""
     k = int(setting["K"])
@@ -105,11 +105,11 @@ def _measure(
             made: Any = build_naive(field, literal)
             memory = len(made) * literal.rows * literal.columns * 4
         else:
-            made, _ = build(field, literal if key[0] == "literal" else ours)
+            made, _ = timed_build(field, literal if key[0] == "literal" else ours)
             memory = made.memory_bytes
         known[key] = {
             "cover": mean_cover(made.top, truth, groups, field.vocabulary, k)["all"],
-            "milliseconds": milliseconds(made.top, asked, k),
+            "milliseconds": query_milliseconds(made.top, asked, k),
             "bytes": float(memory),
         }
         del made

@@ -1,0 +1,1 @@
+"""Learning across parties: what they hold, instances, exchanged answers, training, comparison."""

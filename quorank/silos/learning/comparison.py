@@ -1,45 +1,53 @@
-"""Local, Local+, Global and CS-F-LTR on the same parties (CS-F-LTR §VI.A, table I).
+"""Comparison of Local, Local+, Global and CS-F-LTR on the same parties (CS-F-LTR §VI.A, table I).
 
 Local: a party learns from its own instances. Local+: from its own and its augmented ones. Global: all parties train one
 ranker on their own instances. CS-F-LTR: all parties train one ranker on own and augmented instances. All rankers are
 judged by the same test lists of all parties, whose queries were in no training.
+
+A trial is a comparison with one seed from beginning to end: parties, shared statistics, a session of the protocol,
+instances, trained rankers.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from quorank.arrays import Doubles
 from quorank.data.ranking import RankingData
-from quorank.errors import require
+from quorank.errors import require, require_range
 from quorank.metrics.evaluator import Evaluator
 from quorank.metrics.significance import Difference, corrected, paired_t
 from quorank.rankers import Linear
-from quorank.silos.learning.augmented import BM25, Augment, augmented_instances
-from quorank.silos.learning.cross_features import Answers
-from quorank.silos.learning.holdings import Grades, Holding
+from quorank.silos.generated import Generator
+from quorank.silos.learning.augmentation import BM25, Answers, Augment, ExactAnswers, augmented_instances
+from quorank.silos.learning.exchange import ExchangedAnswers, SiloProtocol, exchange_answers, seeded_secret
+from quorank.silos.learning.holdings import FIELDS, Grades, Holding, generated_holdings, read_holdings
 from quorank.silos.learning.instances import (
     Instances,
+    Judged,
+    Labels,
     Lists,
-    Split,
+    QuerySplit,
     Statistics,
     exact_statistics,
-    joined,
-    judged_badly,
+    join_instances,
     local_instances,
     own_rows,
-    split,
+    split_queries,
+    with_label_noise,
 )
-from quorank.silos.learning.labels import Judged, ReferenceRank
+from quorank.silos.learning.shared_statistics import SharedStatistics, share_statistics
 from quorank.silos.learning.training import RoundRobin, Training
-from quorank.silos.learning.validation import best_weight, weighed
-from quorank.text import Features, QueryRows
+from quorank.silos.learning.validation import best_weight, weigh_augmented
+from quorank.text import Features, QueryRows, Tokeniser
 
+Progress = Callable[[int, int, str], None]
 Figures = dict[str, float]
 
 METHODS = ("local", "local+", "global", "cs-f-ltr")
@@ -48,10 +56,10 @@ FOLDS = 5
 
 
 @dataclass(frozen=True)
-class Setting:
-    """What is compared."""
+class SiloSetting:
+    """Parameters of learning across parties: labels, lists, asked queries, augmentation, training, features."""
 
-    labels: Judged | ReferenceRank = field(default_factory=Judged)
+    labels: Labels = field(default_factory=Judged)
     labelled: tuple[int, ...] = (5,)  # queries with labels of each party; parties take turns through the list
     noise: tuple[float, ...] = (0.0,)  # share of labels that are another document's, likewise
     asked: int = 40  # queries that a party asks the others at most, labelled ones first
@@ -64,19 +72,28 @@ class Setting:
 
     def __post_init__(self) -> None:
         require(
-            self.labelled and min(self.labelled) >= 1, f"labelled: expected numbers ≥ 1, got {self.labelled}"
+            self.labelled and min(self.labelled) >= 1,
+            "value.out-of-range",
+            f"expected numbers ≥ 1, got {self.labelled}",
+            "labelled",
         )
-        require(self.noise and 0.0 <= min(self.noise) <= max(self.noise) <= 1.0, "noise: expected 0 to 1")
-        require(self.asked >= 1 and self.tested >= 1, "asked and tested must be at least 1")
-        require(0.0 < self.test_share < 1.0, "test_share must lie between 0 and 1")
+        require(
+            self.noise and 0.0 <= min(self.noise) <= max(self.noise) <= 1.0,
+            "value.out-of-range",
+            f"expected numbers from 0 to 1, got {self.noise}",
+            "noise",
+        )
+        require_range("asked", self.asked, least=1)
+        require_range("tested", self.tested, least=1)
+        require_range("test_share", self.test_share, above=0.0, below=1.0)
 
-    def divide(self, grades: Sequence[Grades], seed: int, number: int) -> Split:
-        """Which queries of party `number` are for what."""
+    def divide(self, grades: Sequence[Grades], seed: int, number: int) -> QuerySplit:
+        """Divide the queries of party `number`."""
         labelled = self.labelled[number % len(self.labelled)]
-        return split(grades, labelled, self.test_share, seed, number)
+        return split_queries(grades, labelled, self.test_share, seed, number)
 
-    def asks(self, parts: Split) -> tuple[int, ...]:
-        """The queries of a party that the others are asked about."""
+    def asks(self, parts: QuerySplit) -> tuple[int, ...]:
+        """Return the queries of a party that the others are asked about."""
         if self.augment.queries == "labelled":
             return parts.labelled[: self.asked]
         return (parts.labelled + parts.silent)[: self.asked]
@@ -85,46 +102,45 @@ class Setting:
         self,
         party: Holding,
         grades: Sequence[Grades],
-        parts: Split,
+        parts: QuerySplit,
         statistics: Statistics,
         seed: int,
         number: int,
     ) -> tuple[Instances, RankingData]:
-        """The own instances of party `number`, and its test lists."""
+        """Make the own instances of party `number`, and its test lists."""
 
         def rows(queries: Sequence[int]) -> list[QueryRows]:
             return own_rows(party, queries, grades, self.lists, statistics, self.features, seed, number)
 
         noise = self.noise[number % len(self.noise)]
-        own = local_instances(judged_badly(rows(parts.labelled), noise, seed, number))
+        own = local_instances(with_label_noise(rows(parts.labelled), noise, seed, number))
         return own, local_instances(rows(parts.test[: self.tested])).data
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
-    """Everything before anything is asked: splits, own instances and test lists."""
+class PreparedParties:
+    """Parties before anything is asked: splits, own instances and test lists."""
 
     parties: tuple[Holding, ...]
-    setting: Setting
+    setting: SiloSetting
     seed: int
-    grades: list[list[Grades]] = field(repr=False)
-    splits: list[Split] = field(repr=False)
+    splits: list[QuerySplit] = field(repr=False)
     statistics: Statistics = field(repr=False)
     own: list[Instances] = field(repr=False)
     tests: list[RankingData] = field(repr=False)
 
     def asked(self, party: int) -> tuple[int, ...]:
-        """The queries that a party asks the others."""
+        """Return the queries that a party asks the others."""
         return self.setting.asks(self.splits[party])
 
     def terms(self, party: int) -> tuple[str, ...]:
-        """The different terms of those queries."""
-        return terms_of(self.parties[party], self.asked(party))
+        """Return the different terms of those queries."""
+        return self.parties[party].terms_of(self.asked(party))
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
-    """A comparison with one seed."""
+class ComparisonOutcome:
+    """Result of a comparison with one seed."""
 
     table: dict[str, Figures]  # method → measure; of Local and Local+ the mean over the parties
     by_party: dict[str, list[Figures]]  # of Local and Local+, a row for each party
@@ -132,14 +148,14 @@ class Outcome:
     bm25: Figures  # no learning at all: the BM25 of the body
     weights: dict[
         str, list[float | None]
-    ]  # of augmented instances, of each party in Local+ and of all in CS-F-LTR
+    ]  # of augmented instances: of each party in Local+, of all in CS-F-LTR
     instances: dict[str, list[int]]  # own and augmented instances of each party
     test_queries: int
 
 
-def prepare(
-    parties: Sequence[Holding], setting: Setting, seed: int, statistics: Statistics | None = None
-) -> Prepared:
+def prepare_parties(
+    parties: Sequence[Holding], setting: SiloSetting, seed: int, statistics: Statistics | None = None
+) -> PreparedParties:
     """Split every party's queries, and make its own instances and test lists."""
     grades = setting.labels.grades(parties)
     known = statistics or exact_statistics(parties)
@@ -149,11 +165,11 @@ def prepare(
         instances, test = setting.instances(party, grades[p], splits[-1], known, seed, p)
         own.append(instances)
         tests.append(test)
-    return Prepared(tuple(parties), setting, seed, grades, splits, known, own, tests)
+    return PreparedParties(tuple(parties), setting, seed, splits, known, own, tests)
 
 
-def augment(prepared: Prepared, answers: Answers) -> list[Instances]:
-    """The augmented instances of every party, from what the others answered."""
+def augment_parties(prepared: PreparedParties, answers: Answers) -> list[Instances]:
+    """Make the augmented instances of every party, from what the others answered."""
     setting = prepared.setting
     return [
         augmented_instances(
@@ -170,8 +186,8 @@ def augment(prepared: Prepared, answers: Answers) -> list[Instances]:
     ]
 
 
-def compare(prepared: Prepared, augmented: Sequence[Instances]) -> Outcome:
-    """Train the four methods and judge them."""
+def compare_methods(prepared: PreparedParties, augmented: Sequence[Instances]) -> ComparisonOutcome:
+    """Train the four methods and evaluate their rankers."""
     setting, own = prepared.setting, prepared.own
 
     def train(*instances: Instances) -> Doubles:
@@ -186,8 +202,8 @@ def compare(prepared: Prepared, augmented: Sequence[Instances]) -> Outcome:
         "global": [train(*own)],
         "cs-f-ltr": [jointly[1]],
     }
-    together = joined([Instances(test, np.ones(test.n_rows)) for test in prepared.tests]).data
-    judged = {method: judge(together, thetas) for method, thetas in rankers.items()}
+    together = join_instances([Instances(test, np.ones(test.n_rows)) for test in prepared.tests]).data
+    judged = {method: evaluate_rankers(together, thetas) for method, thetas in rankers.items()}
     table = {m: {k: float(np.mean([row[k] for row in rows])) for k in MEASURES} for m, rows in judged.items()}
     own_tests = {
         method: [
@@ -196,44 +212,40 @@ def compare(prepared: Prepared, augmented: Sequence[Instances]) -> Outcome:
         ]
         for method, thetas in rankers.items()
     }
-    return Outcome(
+    return ComparisonOutcome(
         table,
         {method: judged[method] for method in ("local", "local+")},
         own_tests,
-        judge(together, [_bm25(together.n_features)])[0],
+        evaluate_rankers(together, [_bm25(together.n_features)])[0],
         {"local+": [weight for weight, _ in alone], "cs-f-ltr": [jointly[0]]},
         {"own": [part.n_rows for part in own], "augmented": [part.n_rows for part in augmented]},
         together.n_queries,
     )
 
 
-def terms_of(party: Holding, queries: Sequence[int]) -> tuple[str, ...]:
-    """The different terms of some queries."""
-    return tuple(dict.fromkeys(term for q in queries for term in party.queries[q]))
-
-
 def train_together(
-    prepared: Prepared, augmented: Sequence[Instances], chosen: Sequence[int]
+    prepared: PreparedParties, augmented: Sequence[Instances], chosen: Sequence[int]
 ) -> tuple[float | None, Doubles]:
-    """The ranker of some parties on own and augmented instances, at the weight that is best for them, and the weight."""
+    """Train the ranker of some parties on own and augmented instances: the weight that is best for them, and the ranker."""
     setting, own = prepared.setting, [prepared.own[p] for p in chosen]
     found = [augmented[p] for p in chosen]
     weights = setting.augment.weights
     weight = weights[0] if weights else None
     if len(weights) > 1:
         weight = best_weight(setting.training, own, found, weights, FOLDS, prepared.seed)
-    parts = [weighed(o, f, weight) for o, f in zip(own, found, strict=True)]
+    parts = [weigh_augmented(o, f, weight) for o, f in zip(own, found, strict=True)]
     return weight, setting.training.train(parts, prepared.seed)
 
 
 def _bm25(n_features: int) -> Doubles:
+    """Return a ranker by the BM25 of the body alone."""
     theta = np.zeros(n_features)
     theta[BM25[0]] = 1.0
     return theta
 
 
-def judge(test: RankingData, thetas: Sequence[Doubles]) -> list[Figures]:
-    """ERR, nDCG@10 and nDCG of each ranker; queries without a relevant document are left out, of which there are none."""
+def evaluate_rankers(test: RankingData, thetas: Sequence[Doubles]) -> list[Figures]:
+    """Compute ERR, nDCG@10 and nDCG of each ranker; queries without a relevant document are left out."""
     ten, whole = Evaluator(test, Linear(), k=10), Evaluator(test, Linear(), k=max(test.longest, 10))
     counted = whole.counted()
     first, last = ten.means(thetas)[0], whole.means(thetas)[0]
@@ -244,31 +256,32 @@ def judge(test: RankingData, thetas: Sequence[Doubles]) -> list[Figures]:
 
 
 @dataclass(frozen=True, eq=False)
-class Repeated:
+class RepeatedComparison:
     """Comparisons with several seeds."""
 
-    outcomes: list[Outcome]
+    outcomes: list[ComparisonOutcome]
 
     def values(self, method: str, measure: str = "ndcg@10") -> Doubles:
-        """(seeds,) a figure of a method."""
+        """Return the (seeds,) values of a measure of a method."""
         return np.array([outcome.table[method][measure] for outcome in self.outcomes])
 
     def mean(self, method: str, measure: str = "ndcg@10") -> float:
+        """Return the mean over seeds."""
         return float(self.values(method, measure).mean())
 
     def spread(self, method: str, measure: str = "ndcg@10") -> float:
-        """The standard deviation over seeds; 0 for one."""
+        """Return the standard deviation over seeds; 0 for one."""
         return float(self.values(method, measure).std(ddof=1)) if len(self.outcomes) > 1 else 0.0
 
     def against(self, measure: str = "ndcg@10") -> dict[str, Difference]:
-        """CS-F-LTR minus each other method, paired by seed, p corrected over the three."""
+        """Test CS-F-LTR minus each other method, paired by seed, p corrected over the three."""
         others = METHODS[:-1]
         ours = self.values("cs-f-ltr", measure)
         tests = corrected([paired_t(ours, self.values(other, measure)) for other in others])
         return dict(zip(others, tests, strict=True))
 
     def as_dict(self) -> dict[str, Any]:
-        """Means, deviations and tests as plain values."""
+        """Return means, deviations and tests as plain values."""
         return {
             "seeds": len(self.outcomes),
             "mean": {m: {k: self.mean(m, k) for k in MEASURES} for m in METHODS},
@@ -281,14 +294,165 @@ class Repeated:
 
 
 def verdict(difference: Difference) -> str:
-    """A difference in words: 'above (+0.012, p = .003)'."""
+    """Return a difference in words: 'above (+0.012, p = .003)'."""
     word = "alike" if difference.difference == 0 else "above" if difference.difference > 0 else "below"
     p = difference.corrected_p
-    told = (
-        "not tested"
-        if p is None or math.isnan(p)
-        else "p < .001"
-        if p < 0.001
-        else f"p = {p:.3f}".replace("0.", ".")
+    if p is None or math.isnan(p):
+        tested = "not tested"
+    else:
+        tested = "p < .001" if p < 0.001 else f"p = {p:.3f}".replace("0.", ".")
+    return f"{word} ({difference.difference:+.4f}, {tested})"
+
+
+# ---------------------------------------------------------------- trials
+
+
+@dataclass(frozen=True)
+class PartySource:
+    """Source of the parties: collections on disk, or the generator."""
+
+    collections: tuple[str, ...] = ()
+    parties: int = 4  # N; several collections are a party each
+    generator: Generator = field(default_factory=Generator)
+    tokeniser: Tokeniser = field(default_factory=Tokeniser)
+
+    def __post_init__(self) -> None:
+        require_range("parties", self.parties, least=2)
+
+    def holdings(self, seed: int) -> tuple[Holding, ...]:
+        """Return the parties of one trial; one collection is dealt out anew for each seed."""
+        if not self.collections:
+            return generated_holdings(replace(self.generator, parties=self.parties), seed)
+        return read_holdings(self.collections, self.parties, seed, self.tokeniser)
+
+
+@dataclass(frozen=True, eq=False)
+class TrialResult:
+    """Result of a trial."""
+
+    names: tuple[str, ...]
+    outcome: ComparisonOutcome
+    cover: dict[str, float]  # of the true top-K, by field
+    wire: dict[str, Any]
+    spent: dict[str, Any]
+    seconds: dict[str, float]
+
+
+def run_trial(
+    source: PartySource,
+    setting: SiloSetting,
+    protocol: SiloProtocol | None,
+    seed: int,
+    progress: Progress | None = None,
+) -> TrialResult:
+    """Run one trial. Without a protocol, answers and statistics are exact, and nothing is counted."""
+    say = progress or (lambda done, total, what: None)
+    clock = {}
+    start = time.perf_counter()
+    say(0, 4, "making parties")
+    parties = source.holdings(seed)
+    clock["parties"] = time.perf_counter() - start
+    say(1, 4, "adding up statistics")
+    shared = None if protocol is None else sum_statistics(parties, protocol, seed)
+    prepared = prepare_parties(parties, setting, seed, shared)
+    clock["own instances"] = time.perf_counter() - start - sum(clock.values())
+    say(2, 4, "asking each other")
+    answers, exchanged = collect_answers(prepared, protocol)
+    clock["asking"] = time.perf_counter() - start - sum(clock.values())
+    say(3, 4, "learning")
+    outcome = compare_methods(prepared, augment_parties(prepared, answers))
+    clock["learning"] = time.perf_counter() - start - sum(clock.values())
+    say(4, 4, "done")
+    wire = {} if exchanged is None else dict(exchanged.wire)
+    spent = {} if exchanged is None else dict(exchanged.spent)
+    if shared is not None:
+        wire["statistics_bytes"] = round(shared.bytes_sent * len(parties))
+        spent["statistics_epsilon"] = shared.epsilon
+    return TrialResult(
+        tuple(party.name for party in parties),
+        outcome,
+        mean_cover_by_field(prepared, answers, protocol.k if protocol else ExactAnswers.k),
+        wire,
+        spent,
+        clock,
     )
-    return f"{word} ({difference.difference:+.4f}, {told})"
+
+
+def sum_statistics(parties: Sequence[Holding], protocol: SiloProtocol, seed: int) -> SharedStatistics:
+    """Sum the term statistics over all parties, with noise where the protocol asks for it."""
+    key = seeded_secret(seed, "statistics")
+    return share_statistics(parties, key, epsilon=protocol.statistics_epsilon, seed=seed)
+
+
+def collect_answers(
+    prepared: PreparedParties, protocol: SiloProtocol | None
+) -> tuple[Answers, ExchangedAnswers | None]:
+    """Return exact answers, or those of a session and its costs."""
+    if protocol is None:
+        return ExactAnswers(prepared.parties), None
+    terms = [prepared.terms(p) for p in range(len(prepared.parties))]
+    exchanged = exchange_answers(prepared.parties, terms, protocol, prepared.seed)
+    return exchanged, exchanged
+
+
+def mean_cover_by_field(prepared: PreparedParties, answers: Answers, k: int) -> dict[str, float]:
+    """Compute the share of the true top-K that answers name, by field, over all questions that have an answer.
+
+    A document counts if it holds the term at least as often as the K-th best does; where fewer than K hold it at all,
+    these are all.
+    """
+    found: dict[str, list[float]] = {name: [] for name in FIELDS}
+    for asker in range(len(prepared.parties)):
+        for owner, party in enumerate(prepared.parties):
+            if owner == asker:
+                continue
+            for name in FIELDS:
+                index = getattr(party.documents, name)
+                for term in prepared.terms(asker):
+                    documents, counts = index.postings(int(index.term_ids([term])[0]))
+                    if not len(documents):
+                        continue
+                    wanted = min(k, len(documents))
+                    least = np.sort(counts)[len(counts) - wanted]
+                    good = documents[counts >= least]
+                    named = answers.answer(asker, owner, name, term).documents
+                    found[name].append(min(1.0, np.isin(named, good).sum() / wanted))
+    return {name: float(np.mean(shares)) if shares else 0.0 for name, shares in found.items()}
+
+
+def summarise(results: Sequence[TrialResult]) -> dict[str, Any]:
+    """Summarise trials: means, tests, and of the first trial what crossed the wire."""
+    figures = RepeatedComparison([result.outcome for result in results]).as_dict()
+    first = results[0]
+    return {
+        "table": figures["mean"],
+        "baseline": {"bm25": _means([result.outcome.bm25 for result in results])},
+        "parties": {
+            name: {
+                method: _means([result.outcome.by_party[method][p] for result in results])
+                for method in ("local", "local+")
+            }
+            | {"instances": {what: counts[p] for what, counts in first.outcome.instances.items()}}
+            for p, name in enumerate(first.names)
+        },
+        "own_tests": {
+            method: [
+                float(np.mean([r.outcome.own_tests[method][p] for r in results]))
+                for p in range(len(first.names))
+            ]
+            for method in METHODS
+        },
+        "weights": [result.outcome.weights for result in results],
+        "significance": figures["cs-f-ltr minus"],
+        "deviation": figures["deviation"],
+        "cover": {name: float(np.mean([r.cover[name] for r in results])) for name in FIELDS},
+        "wire": first.wire,
+        "privacy": first.spent,
+        "test_queries": first.outcome.test_queries,
+        "trials": len(results),
+        "seconds": {key: sum(r.seconds[key] for r in results) for key in first.seconds},
+    }
+
+
+def _means(rows: Sequence[Figures]) -> Figures:
+    return {key: float(np.mean([row[key] for row in rows])) for key in rows[0]}

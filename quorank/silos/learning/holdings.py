@@ -1,4 +1,4 @@
-"""What each party of a federation holds: documents, queries, and which of its own documents answer its own queries.
+"""Documents, queries and judgements that each party holds.
 
 Parties come from given collections (one collection a party, so that their subjects differ, or one collection dealt out
 among several) or from the generator. CS-F-LTR §III.A: a query may be answered by another party's documents, but nobody
@@ -15,10 +15,12 @@ from pathlib import Path
 import numpy as np
 
 from quorank.draws import Purpose, uniforms
-from quorank.errors import require
-from quorank.silos.generated import Generator, Terms
+from quorank.errors import require, require_range
+from quorank.silos.generated import Generator, TermCounts
 from quorank.text import Index, IndexedDocuments, TextCollection, Tokeniser, read_collection
 
+FIELDS = ("body", "title")
+"""Fields of a document, each with sketches of its own."""
 Grades = Mapping[int, int]
 """Row of a document → grade; a document that is missing is not judged, or not relevant."""
 
@@ -43,9 +45,13 @@ class Holding:
     def n_queries(self) -> int:
         return len(self.queries)
 
+    def terms_of(self, queries: Sequence[int]) -> tuple[str, ...]:
+        """Return the different terms of some queries."""
+        return tuple(dict.fromkeys(term for q in queries for term in self.queries[q]))
+
 
 def generated_holdings(generator: Generator, seed: int = 1) -> tuple[Holding, ...]:
-    """The parties of a generator, judged by the topics that made their documents."""
+    """Generate the parties of a generator, judged by the topics that made their documents."""
     words, topics = generator.words(), generator.topic_table(seed)
     numbers = {word: number for number, word in enumerate(words)}
     found = []
@@ -60,12 +66,12 @@ def generated_holdings(generator: Generator, seed: int = 1) -> tuple[Holding, ..
             grades.append(dict(zip(rows.tolist(), graded[rows].tolist(), strict=True)))
         queries = tuple(tuple(words[term] for term in terms) for terms in made.queries)
         names = tuple(f"{number}-q{q}" for q in range(generator.queries))
-        found.append(Holding(letter(number), documents, names, queries, tuple(grades)))
+        found.append(Holding(party_letter(number), documents, names, queries, tuple(grades)))
     return tuple(found)
 
 
-def index_of(made: Terms, words: list[str], numbers: dict[str, int]) -> Index:
-    """The columns of a generated field, without any text in between."""
+def index_of(made: TermCounts, words: list[str], numbers: dict[str, int]) -> Index:
+    """Return the index of a generated field, without any text in between."""
     documents = np.repeat(np.arange(len(made.offsets) - 1, dtype=np.int32), np.diff(made.offsets))
     by_term = np.argsort(made.terms, kind="stable")
     held = np.bincount(made.terms, minlength=len(words))
@@ -89,49 +95,56 @@ def index_of(made: Terms, words: list[str], numbers: dict[str, int]) -> Index:
 def read_holdings(
     paths: Sequence[Path | str], parties: int, seed: int = 1, tokeniser: Tokeniser | None = None
 ) -> tuple[Holding, ...]:
-    """Parties from collections on disk: several collections are a party each, one is dealt out among `parties`."""
-    require(len(paths) >= 1, "name at least one collection")
+    """Read parties from collections on disk: several collections are a party each, one is dealt out among `parties`."""
+    require(len(paths) >= 1, "collection.missing", "name at least one collection")
     collections = [_read(str(path)) for path in paths]
     if len(collections) == 1:
-        return divided(collections[0], parties, seed, tokeniser)
+        return deal_collection(collections[0], parties, seed, tokeniser)
     names = [collection.name for collection in collections]
     require(
-        len(set(names)) == len(names), f"two collections have the same name: {', '.join(names)}; rename one"
+        len(set(names)) == len(names),
+        "collection.repeated-name",
+        f"two collections have the same name: {', '.join(names)}; rename one",
     )
     return tuple(
-        holding(c.name, c, range(len(c.documents)), range(len(c.queries)), tokeniser) for c in collections
+        make_holding(c.name, c, range(len(c.documents)), range(len(c.queries)), tokeniser)
+        for c in collections
     )
 
 
 @lru_cache(maxsize=8)
 def _read(path: str) -> TextCollection:
-    """A collection, read once however often it is dealt out."""
+    """Read a collection, once however often it is dealt out."""
     return read_collection(path).without_empty()
 
 
-def divided(
+def deal_collection(
     collection: TextCollection, parties: int, seed: int = 1, tokeniser: Tokeniser | None = None
 ) -> tuple[Holding, ...]:
-    """One collection dealt out: documents and queries each go to a party by an addressed shuffle."""
-    require(parties >= 1, f"there must be at least one party, got {parties}")
+    """Deal one collection out: documents and queries each go to a party by an addressed shuffle."""
+    require_range("parties", parties, least=1)
     require(
         len(collection.documents) >= parties and len(collection.queries) >= parties,
-        f"{collection.name}: {len(collection.documents)} documents and {len(collection.queries)} queries are too few "
-        f"for {parties} parties; take fewer parties or another collection",
+        "collection.too-small",
+        f"{len(collection.documents)} documents and {len(collection.queries)} queries are too few for {parties} parties; "
+        "take fewer parties or another collection",
+        collection.name,
     )
     documents = _deal(len(collection.documents), parties, seed, DOCUMENT_DEAL)
     queries = _deal(len(collection.queries), parties, seed, QUERY_DEAL)
-    return tuple(holding(letter(p), collection, documents[p], queries[p], tokeniser) for p in range(parties))
+    return tuple(
+        make_holding(party_letter(p), collection, documents[p], queries[p], tokeniser) for p in range(parties)
+    )
 
 
-def holding(
+def make_holding(
     name: str,
     collection: TextCollection,
     documents: Sequence[int],
     queries: Sequence[int],
     tokeniser: Tokeniser | None = None,
 ) -> Holding:
-    """A party with some documents and queries of a collection; queries without a known term are left out."""
+    """Make a party of some documents and queries of a collection; queries without a known term are left out."""
     part = tokeniser or Tokeniser(stemming="none")
     indexed = IndexedDocuments.build([collection.documents[d] for d in documents], part)
     highest = max(
@@ -147,21 +160,21 @@ def holding(
         ids.append(query.id)
         terms.append(words)
         own = ((indexed.rows[d], grade) for d, grade in judged.items() if d in indexed.rows)
-        grades.append({row: three_grades(grade, highest) for row, grade in own})
+        grades.append({row: to_three_grades(grade, highest) for row, grade in own})
     return Holding(name, indexed, tuple(ids), tuple(terms), tuple(grades))
 
 
-def three_grades(grade: int, highest: int) -> int:
-    """A grade on the paper's scale 0, 1, 2: of longer scales the upper half is 2, the lower 1; 0 stays 0."""
+def to_three_grades(grade: int, highest: int) -> int:
+    """Return a grade on the paper's scale 0, 1, 2: of longer scales the upper half is 2, the lower 1; 0 stays 0."""
     return min(grade, 1 + (2 * grade > highest)) if highest > 2 else grade
 
 
-def letter(number: int) -> str:
-    """A, B, …, Z, then P26 and so on."""
+def party_letter(number: int) -> str:
+    """Return the name of party `number`: A, B, …, Z, then P26 and so on."""
     return chr(ord("A") + number) if number < 26 else f"P{number}"
 
 
 def _deal(count: int, parties: int, seed: int, what: int) -> list[list[int]]:
-    """The shuffled numbers 0 .. count − 1 cut into as many equal parts, each in ascending order."""
+    """Cut the shuffled numbers 0 .. count − 1 into as many equal parts, each in ascending order."""
     order = np.argsort(uniforms(seed, Purpose.PARTITION, count, round_=what), kind="stable")
     return [np.sort(part).tolist() for part in np.array_split(order, parties)]

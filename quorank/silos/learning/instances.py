@@ -1,9 +1,17 @@
-"""Training instances of a party from its own queries and its own documents, and the lists that judge all rankers.
+"""Labelled instances of a party from its own queries and its own documents, and the test lists of all rankers.
 
 CS-F-LTR §VI.A: a party has about 140 instances a query, labelled; "other instances from each party" are the test set.
 Here a party's queries are divided: some have labels, some are held back for the test, the others are searched for
 but not judged. A list holds a query's relevant documents, its best documents by BM25, and some at random. Its features
 are exact, since both sides of every pair belong to the party.
+
+Labels: `ReferenceRank` is CS-F-LTR §VI.A *as published*: there is no human judgement; "highly relevant" are the first 10
+of a reference retrieval over the documents of all parties, "relevant" those up to 100. The paper's reference is the top
+100 of MS MARCO; ours is the query likelihood of title and body together with Dirichlet smoothing, over all parties. The
+paper has 145,600 documents; with fewer, the first 100 would be most of what matches, so they become the `share` of all
+documents and the first 10 a tenth of that. Read with care: such a label is a function of term counts, and the features
+are functions of the same counts. A ranker that imitates the reference is called relevant. `Judged` takes what people
+judged (or what made the documents).
 """
 
 from __future__ import annotations
@@ -17,12 +25,13 @@ import numpy as np
 from quorank.arrays import Doubles, Integers
 from quorank.data.ranking import RankingData
 from quorank.draws import Purpose, uniforms
-from quorank.errors import require
+from quorank.errors import require, require_range
+from quorank.parts import Family
 from quorank.silos.learning.holdings import Grades, Holding
 from quorank.text import Features, FieldStatistics, QueryRows, pooled, to_ranking_data
 
 Statistics = Callable[[Sequence[str]], tuple[FieldStatistics, FieldStatistics]]
-"""Terms → what is known about them in all bodies and in all titles."""
+"""Function from terms to their statistics in all bodies and in all titles."""
 
 SPLIT, FILL, NOISE = 1 << 20, 1 << 21, 1 << 22  # in the addresses of draws: above any turn of a training
 HIGHEST = 2
@@ -31,7 +40,7 @@ HIGHEST = 2
 
 @dataclass(frozen=True, eq=False)
 class Instances:
-    """What one party learns from: lists with normalised features, and how much every row counts."""
+    """Training data of one party: lists with normalised features, and how much every row counts."""
 
     data: RankingData
     weights: Doubles = field(repr=False)
@@ -43,7 +52,7 @@ class Instances:
 
 @dataclass(frozen=True)
 class Lists:
-    """How a list is made."""
+    """Way in which the list of a query is made."""
 
     kind: ClassVar[str] = "lists"
 
@@ -51,11 +60,11 @@ class Lists:
     random: int = 40  # further documents, drawn
 
     def __post_init__(self) -> None:
-        require(self.depth >= 1, f"depth must be at least 1, got {self.depth}")
-        require(self.random >= 0, f"random must be 0 or more, got {self.random}")
+        require_range("depth", self.depth, least=1)
+        require_range("random", self.random, least=0)
 
     def rows(self, party: Holding, query: int, grades: Grades, seed: int, number: int) -> Integers:
-        """The documents of a query's list, each once, in ascending order: the order must tell no label."""
+        """Return the documents of a query's list, each once, in ascending order: the order must tell no label."""
         relevant = np.array([row for row, grade in grades.items() if grade > 0], dtype=np.int64)
         best = party.documents.best(party.queries[query], self.depth)
         draws = uniforms(seed, Purpose.INSTANCES, self.random, round_=FILL, client=number, interaction=query)
@@ -64,16 +73,18 @@ class Lists:
 
 
 @dataclass(frozen=True, eq=False)
-class Split:
-    """Which queries of a party are for what."""
+class QuerySplit:
+    """Division of a party's queries: labelled, without labels, and held back for the test."""
 
     labelled: tuple[int, ...]
     silent: tuple[int, ...]  # searched for, without labels
     test: tuple[int, ...]
 
 
-def split(grades: Sequence[Grades], labelled: int, test_share: float, seed: int, number: int) -> Split:
-    """A shuffle of the party's queries: the test's share of those that have an answer, then as many labelled ones.
+def split_queries(
+    grades: Sequence[Grades], labelled: int, test_share: float, seed: int, number: int
+) -> QuerySplit:
+    """Shuffle and divide a party's queries: the test's share of those that have an answer, then as many labelled ones.
 
     A query without a relevant document of the party's own judges nothing and teaches nothing: it is silent.
     """
@@ -82,16 +93,17 @@ def split(grades: Sequence[Grades], labelled: int, test_share: float, seed: int,
     answered = [q for q in order if any(grade > 0 for grade in grades[q].values())]
     require(
         len(answered) >= 2,
+        "collection.too-small",
         f"party number {number} has {len(answered)} queries that one of its own documents answers; expected at least 2",
     )
     cut = min(max(1, round(test_share * len(answered))), len(answered) - 1)
     chosen = answered[cut : cut + labelled]
     taken = {*answered[:cut], *chosen}
-    return Split(tuple(chosen), tuple(q for q in order if q not in taken), tuple(answered[:cut]))
+    return QuerySplit(tuple(chosen), tuple(q for q in order if q not in taken), tuple(answered[:cut]))
 
 
 def exact_statistics(parties: Sequence[Holding]) -> Statistics:
-    """The sums over all parties' documents (the IDF of §III), each party's part exact."""
+    """Return the sums over all parties' documents (the IDF of §III), each party's part exact."""
 
     def statistics(terms: Sequence[str]) -> tuple[FieldStatistics, FieldStatistics]:
         each = [party.documents.statistics(terms) for party in parties]
@@ -110,7 +122,7 @@ def own_rows(
     seed: int,
     number: int,
 ) -> list[QueryRows]:
-    """The lists of some queries among the party's own documents, features as they are."""
+    """Make the lists of some queries among the party's own documents, features as they are."""
     found = []
     for q in queries:
         terms, graded = party.queries[q], grades[q]
@@ -122,9 +134,9 @@ def own_rows(
     return found
 
 
-def judged_badly(rows: Sequence[QueryRows], noise: float, seed: int, number: int) -> list[QueryRows]:
-    """Labels of low quality: with probability `noise` a document has the label of another one of its list."""
-    require(0.0 <= noise <= 1.0, f"noise must be from 0 to 1, got {noise}")
+def with_label_noise(rows: Sequence[QueryRows], noise: float, seed: int, number: int) -> list[QueryRows]:
+    """Return lists with labels of low quality: with probability `noise` a document has another's label of its list."""
+    require_range("noise", noise, least=0.0, most=1.0)
     found = []
     for q, row in enumerate(rows):
         labels = np.asarray(row.labels, dtype=np.int8)
@@ -139,13 +151,13 @@ def judged_badly(rows: Sequence[QueryRows], noise: float, seed: int, number: int
 
 
 def local_instances(rows: Sequence[QueryRows]) -> Instances:
-    """Own lists with every feature brought to [0, 1] in its query; every row counts 1."""
+    """Return own lists with every feature brought to [0, 1] in its query; every row counts 1."""
     data = to_ranking_data(rows)
     return Instances(data, np.ones(data.n_rows))
 
 
-def joined(parts: Sequence[Instances]) -> Instances:
-    """The lists of several sources, one behind the other."""
+def join_instances(parts: Sequence[Instances]) -> Instances:
+    """Join the lists of several sources, one behind the other."""
     kept = [part for part in parts if part.n_rows] or list(parts[:1])
     starts = np.cumsum([0, *(part.n_rows for part in kept)])
     offsets = [part.data.offsets[:-1] + start for part, start in zip(kept, starts[:-1], strict=True)]
@@ -157,3 +169,83 @@ def joined(parts: Sequence[Instances]) -> Instances:
         [name for part in kept for name in part.data.query_ids],
     )
     return Instances(data, np.concatenate([part.weights for part in kept]))
+
+
+# ---------------------------------------------------------------- labels
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Labels by the collection's own judgements."""
+
+    kind: ClassVar[str] = "judged"
+    needs_all_documents: ClassVar[bool] = False
+
+    def grades(self, parties: Sequence[Holding]) -> list[list[Grades]]:
+        """Return [party][query] → own document → grade."""
+        return [list(party.grades) for party in parties]
+
+
+@dataclass(frozen=True)
+class ReferenceRank:
+    """Labels by rank: 2 for the first documents of the reference retrieval, 1 for the next, 0 for all others."""
+
+    kind: ClassVar[str] = "reference-rank"
+    needs_all_documents: ClassVar[bool] = True  # of all parties: no party could compute these labels
+
+    highly: int = 10
+    relevant: int = 100
+    share: float = 0.01  # of all documents that `relevant` is at most; at least 20 documents
+    mu: float = 1000.0  # μ of the reference's smoothing
+
+    def __post_init__(self) -> None:
+        require_range("highly", self.highly, least=1, most=self.relevant)
+        require_range("share", self.share, above=0.0, most=1.0)
+        require_range("mu", self.mu, above=0.0)
+
+    def cuts(self, documents: int) -> tuple[int, int]:
+        """Return how many are highly relevant, and how many relevant or more, among so many documents."""
+        relevant = min(self.relevant, max(20, int(self.share * documents)))
+        return max(1, relevant * self.highly // self.relevant), relevant
+
+    def grades(self, parties: Sequence[Holding]) -> list[list[Grades]]:
+        """Return [party][query] → own document → grade: the truth of an experiment, which no party could compute."""
+        highly, relevant = self.cuts(sum(party.n_documents for party in parties))
+        own_rows = [np.full(party.n_documents, p) for p, party in enumerate(parties)]
+        owner = np.concatenate(own_rows)
+        row = np.concatenate([np.arange(party.n_documents) for party in parties])
+        found: list[list[Grades]] = []
+        for p, party in enumerate(parties):
+            graded: list[Grades] = []
+            for terms in party.queries:
+                scores = reference_scores(parties, terms, self.mu)
+                matching = np.flatnonzero(np.isfinite(scores))
+                best = matching[np.argsort(-scores[matching], kind="stable")[:relevant]]
+                graded.append(
+                    {int(row[d]): 2 if rank < highly else 1 for rank, d in enumerate(best) if owner[d] == p}
+                )
+            found.append(graded)
+        return found
+
+
+Labels = Judged | ReferenceRank
+LABELS: Family[Labels] = Family("labels", Judged, ReferenceRank)
+
+
+def reference_scores(parties: Sequence[Holding], terms: Sequence[str], mu: float) -> Doubles:
+    """Compute Σ_t log((c(t, d) + μ·p(t)) / (L(d) + μ)) over title and body of all documents; −∞ where no term matches."""
+    lengths, counts = [], []
+    for party in parties:
+        fields = (party.documents.body, party.documents.title)
+        lengths.append(sum(index.lengths for index in fields))
+        counted = np.zeros((party.n_documents, len(terms)))
+        for index in fields:
+            for t, term in enumerate(index.term_ids(terms)):
+                documents, occurrences = index.postings(int(term))
+                counted[documents, t] += occurrences
+        counts.append(counted)
+    all_lengths = np.concatenate(lengths).astype(np.float64)
+    all_counts = np.concatenate(counts)
+    p = np.maximum(all_counts.sum(axis=0), 0.5) / max(all_lengths.sum(), 1.0)
+    scores = np.log((all_counts + mu * p) / (all_lengths + mu)[:, None]).sum(axis=1)
+    return np.where(all_counts.any(axis=1), scores, -np.inf)

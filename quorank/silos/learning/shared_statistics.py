@@ -1,4 +1,4 @@
-"""How often terms occur over all parties, without anybody's own numbers.
+"""Term statistics summed over all parties, without showing any party's own numbers.
 
 IDF (CS-F-LTR §III) and the language models need sums over the documents of all parties: documents with a term, and
 occurrences of it. The paper asks every party about every term and document for that. Sums need less: each party counts
@@ -20,14 +20,13 @@ import numpy as np
 
 from quorank.arrays import Integers, Uint32s
 from quorank.privacy.secure_sum.in_process import secure_sum
-from quorank.silos.learning.cross_features import FIELDS
-from quorank.silos.learning.holdings import Holding
-from quorank.silos.protocol.discrete_laplace import AddressedStream, Stream, draw, scale_for
+from quorank.silos.learning.holdings import FIELDS, Holding
+from quorank.silos.protocol.discrete_laplace import AddressedStream, Stream, draw_noise, scale_for
 from quorank.silos.sketch.hashing import Hashing
 from quorank.text import FieldStatistics, Index
 
 Streams = Callable[[int], Stream]
-"""The noise of a field's tables, by the field's number."""
+"""Noise of a field's tables, by the field's number."""
 
 STATISTICS = 1 << 21  # in the addresses of the noise in tables
 ROWS, COLUMNS = 4, 1 << 14  # z and w of the tables
@@ -36,7 +35,7 @@ SCALARS = 3  # documents, occurrences, distinct terms: behind the two tables of 
 
 @dataclass(frozen=True, eq=False)
 class SharedStatistics:
-    """The sum of all parties' tables: term statistics for whoever has the hashing key."""
+    """Sum of all parties' tables: term statistics for those who have the hashing key."""
 
     hashing: Hashing
     totals: dict[str, Integers] = field(repr=False)  # field → its two tables and scalars
@@ -45,7 +44,7 @@ class SharedStatistics:
     _known: dict[tuple[str, str], tuple[float, float]] = field(default_factory=dict, repr=False)
 
     def __call__(self, terms: Sequence[str]) -> tuple[FieldStatistics, FieldStatistics]:
-        """Of bodies and titles, for the terms of a query."""
+        """Return the statistics of a query's terms in bodies and in titles."""
         body, title = (self._of(name, terms) for name in FIELDS)
         return body, title
 
@@ -58,7 +57,7 @@ class SharedStatistics:
         return FieldStatistics(documents, held, occurrences, length, distinct)
 
     def _look_up(self, name: str, terms: list[str]) -> None:
-        """Count-Min: the smallest of the rows; with noise, which the smallest would pick, their median."""
+        """Read terms from the Count-Min tables: the smallest row; with noise, which a minimum would pick, the median."""
         z, w = self.hashing.rows, self.hashing.columns
         columns, _ = self.hashing.places(terms)
         tables = self.totals[name][:-SCALARS].reshape(2, z, w)
@@ -69,7 +68,7 @@ class SharedStatistics:
 
 
 def party_totals(index: Index, hashing: Hashing) -> Integers:
-    """One party's tables of a field, flat, with the scalars behind them."""
+    """Return one party's tables of a field, flat, with the scalars behind them."""
     z, w = hashing.rows, hashing.columns
     tables = np.zeros((2, z, w), dtype=np.int64)
     columns, _ = hashing.places(index.vocabulary)
@@ -81,49 +80,43 @@ def party_totals(index: Index, hashing: Hashing) -> Integers:
 
 
 def party_vector(party: Holding, hashing: Hashing, epsilon: float | None, streams: Streams) -> Uint32s:
-    """What one party puts into the sum, modulo 2^32: the tables of all fields, with noise where there is a budget."""
+    """Return what one party puts into the sum, modulo 2^32: the tables of all fields, with noise if there is a budget."""
     parts = [party_totals(getattr(party.documents, name), hashing) for name in FIELDS]
     if epsilon is not None:
         for number, totals in enumerate(parts):
-            totals += draw(streams(number), scale_for(2 * hashing.rows + 2, epsilon), len(totals))
+            totals += draw_noise(streams(number), scale_for(2 * hashing.rows + 2, epsilon), len(totals))
     return np.concatenate(parts).astype(np.uint32)
 
 
-def vector_length(rows: int = ROWS, columns: int = COLUMNS) -> int:
-    """How many numbers that are."""
-    return len(FIELDS) * (2 * rows * columns + SCALARS)
+def vector_length() -> int:
+    """Return the length of such a vector."""
+    return len(FIELDS) * (2 * ROWS * COLUMNS + SCALARS)
 
 
 def read_total(
     total: Uint32s, hashing: Hashing, epsilon: float | None, bytes_sent: float = 0.0
 ) -> SharedStatistics:
-    """The sum of all parties' vectors as statistics."""
+    """Read statistics from the sum of all parties' vectors."""
     signed = total.astype(np.uint32).view(np.int32).astype(np.int64)
     by_field = dict(zip(FIELDS, np.split(signed, len(FIELDS)), strict=True))
     return SharedStatistics(hashing, by_field, bytes_sent, epsilon)
 
 
-def addressed(seed: int, party: int) -> Streams:
-    """The noise of a simulated party's tables."""
+def seeded_statistics_noise(seed: int, party: int) -> Streams:
+    """Return the noise of a simulated party's tables."""
     return lambda field: AddressedStream(seed, round_=STATISTICS, client=party, interaction=field)
 
 
 def share_statistics(
-    parties: Sequence[Holding],
-    key: bytes,
-    *,
-    epsilon: float | None = None,
-    seed: int = 1,
-    rows: int = ROWS,
-    columns: int = COLUMNS,
-    session: bytes = b"statistics",
+    parties: Sequence[Holding], key: bytes, epsilon: float | None = None, seed: int = 1
 ) -> SharedStatistics:
-    """Every party's tables, with noise where there is a budget, added up by a secure sum."""
-    hashing = Hashing(key, rows, columns)
+    """Add up every party's tables, with noise where there is a budget, by a secure sum."""
+    hashing = Hashing(key, ROWS, COLUMNS)
     vectors = {
-        p: party_vector(party, hashing, epsilon, addressed(seed, p)) for p, party in enumerate(parties)
+        p: party_vector(party, hashing, epsilon, seeded_statistics_noise(seed, p))
+        for p, party in enumerate(parties)
     }
     if len(parties) < 2:
         return read_total(vectors[0], hashing, epsilon)
-    summed = secure_sum(vectors, round_=0, session=session)
+    summed = secure_sum(vectors, round_=0, session=b"statistics")
     return read_total(summed.total, hashing, epsilon, summed.bytes_sent)

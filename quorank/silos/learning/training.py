@@ -1,9 +1,9 @@
-"""Training across parties on labelled instances: each party keeps its own, only parameters travel.
+"""Training of one linear ranker on the labelled instances of several parties: only parameters travel.
 
 `RoundRobin` is CS-F-LTR §III.B *as published*: "a simple round-robin distributed SGD". `Averaging` lets all parties
 learn from the same parameters and takes the mean of their updates, weighted by their instances (McMahan et al. 2017).
-`Clicks` is the house's pairwise learner in the house's simulator: every party is a client whose users search its lists
-and click on what is labelled relevant; PDGD learns from the clicks and the updates are averaged.
+`ClickTraining` is pairwise: in the simulator every party is a client whose users search its lists and click on what is
+labelled relevant; PDGD learns from the clicks and the updates are averaged.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from quorank.arrays import Doubles
-from quorank.errors import require
+from quorank.errors import require, require_range
 from quorank.federation import Federation, Mean, Simulator
 from quorank.learning import PDGD, Simulation
 from quorank.learning.pointwise import Pointwise, cumulated
 from quorank.learning.simulation import Who
 from quorank.parts import Family
 from quorank.rankers import Linear
-from quorank.silos.learning.instances import HIGHEST, Instances, joined
+from quorank.silos.learning.instances import HIGHEST, Instances, join_instances
 from quorank.users import Cascade
 
 
 class Learnable:
-    """The instances of one party, with what their draws need and is the same in every turn."""
+    """Instances of one party, with the cumulated weights that their draws need in every turn."""
 
     def __init__(self, instances: Instances) -> None:
         self.instances, self.shares = instances, cumulated(instances.weights)
@@ -39,10 +39,12 @@ class Learnable:
 
 @dataclass(frozen=True)
 class Descent:
-    """Stochastic gradient descent on a pointwise loss: what both ways of taking turns share.
+    """Stochastic gradient descent on a pointwise loss, in turns: the base of `RoundRobin` and `Averaging`.
 
     `players`, `learned` and `combined` are one turn; over a network the second runs at each player.
     """
+
+    runs_in_turns: ClassVar[bool] = True
 
     loss: Literal["squared", "logistic"] = "squared"
     eta: float = 0.3  # η
@@ -54,28 +56,28 @@ class Descent:
 
     @property
     def length(self) -> int:
-        """Turns or rounds of the whole training."""
+        """Number of turns or rounds of the whole training."""
         raise NotImplementedError
 
     @property
     def steps_each(self) -> int:
-        """Steps of a player in a turn."""
+        """Number of steps of a player in a turn."""
         raise NotImplementedError
 
     def players(self, turn: int, present: int) -> Sequence[int]:
-        """Who learns in a turn, of so many parties that have something to learn from."""
+        """Return which parties learn in a turn, of so many that have something to learn from."""
         raise NotImplementedError
 
     def combined(self, theta: Doubles, learned: Sequence[tuple[int, Doubles]]) -> Doubles:
-        """The parameters after a turn, from those before it and (instances, parameters) of each player in order."""
+        """Compute the parameters after a turn, from those before it and (instances, parameters) of each player in order."""
         raise NotImplementedError
 
     def initial(self, n_features: int) -> Doubles:
-        """Where training starts; the last parameter is the intercept."""
+        """Return the parameters where training starts; the last one is the intercept."""
         return self._learner().initial(n_features)
 
     def learned(self, theta: Doubles, own: Learnable, turn: int, client: int, seed: int) -> Doubles:
-        """What one party makes of the parameters in one turn; `client` is its place among those present."""
+        """Compute one party's parameters after its steps of a turn; `client` is its place among those present."""
         return self._learner().steps(
             theta,
             own.instances.data,
@@ -89,8 +91,8 @@ class Descent:
         )
 
     def train(self, parties: Sequence[Instances], seed: int = 1) -> Doubles:
-        """The weights of a linear ranker, all parties in one process."""
-        present = [Learnable(own) for own in with_instances(parties)]
+        """Train the weights of a linear ranker, all parties in one process."""
+        present = [Learnable(own) for own in parties_with_instances(parties)]
         theta = self.initial(present[0].instances.data.n_features)
         for turn in range(self.length):
             players = self.players(turn, len(present))
@@ -101,7 +103,7 @@ class Descent:
 
 @dataclass(frozen=True)
 class RoundRobin(Descent):
-    """The parameters go from party to party; each takes some steps of SGD on its own instances and hands them on."""
+    """Round-robin SGD: the parameters go from party to party, and each takes some steps on its own instances."""
 
     kind: ClassVar[str] = "round-robin"
 
@@ -110,11 +112,12 @@ class RoundRobin(Descent):
 
     def __post_init__(self) -> None:
         self._learner()
-        require(self.turns >= 1 and self.steps >= 1, "turns and steps must be at least 1")
+        require_range("turns", self.turns, least=1)
+        require_range("steps", self.steps, least=1)
 
     @property
     def length(self) -> int:
-        """All turns."""
+        """Number of turns."""
         return self.turns
 
     @property
@@ -122,18 +125,18 @@ class RoundRobin(Descent):
         return self.steps
 
     def players(self, turn: int, present: int) -> Sequence[int]:
-        """One party after the other."""
+        """Return one party after the other."""
         return (turn % present,)
 
     def combined(self, theta: Doubles, learned: Sequence[tuple[int, Doubles]]) -> Doubles:
-        """What the player handed on."""
+        """Return the parameters of the one player."""
         ((_, after),) = learned
         return after
 
 
 @dataclass(frozen=True)
 class Averaging(Descent):
-    """Each round every party takes some steps from the same parameters; the mean of their updates is the next ones."""
+    """Federated averaging: each round all parties take some steps from the same parameters; their updates are averaged."""
 
     kind: ClassVar[str] = "averaging"
 
@@ -142,11 +145,12 @@ class Averaging(Descent):
 
     def __post_init__(self) -> None:
         self._learner()
-        require(self.rounds >= 1 and self.steps >= 1, "rounds and steps must be at least 1")
+        require_range("rounds", self.rounds, least=1)
+        require_range("steps", self.steps, least=1)
 
     @property
     def length(self) -> int:
-        """All rounds."""
+        """Number of rounds."""
         return self.rounds
 
     @property
@@ -154,11 +158,11 @@ class Averaging(Descent):
         return self.steps
 
     def players(self, turn: int, present: int) -> Sequence[int]:
-        """Everybody."""
+        """Return all parties."""
         return range(present)
 
     def combined(self, theta: Doubles, learned: Sequence[tuple[int, Doubles]]) -> Doubles:
-        """θ + Σ n_c·(θ_c − θ) / Σ n_c."""
+        """Compute θ + Σ n_c·(θ_c − θ) / Σ n_c."""
         total, weight = np.zeros(len(theta)), 0.0
         for rows, after in learned:
             total += rows * (after - theta)
@@ -167,10 +171,11 @@ class Averaging(Descent):
 
 
 @dataclass(frozen=True)
-class Clicks:
+class ClickTraining:
     """PDGD on simulated clicks in the parties' lists, averaged by the simulator: a pairwise learner."""
 
     kind: ClassVar[str] = "clicks"
+    runs_in_turns: ClassVar[bool] = False
 
     eta: float = 0.1  # η
     interactions: int = 20  # B, of each party in a round
@@ -180,12 +185,13 @@ class Clicks:
     def __post_init__(self) -> None:
         PDGD(self.eta)
         Cascade(preset=self.preset)
-        require(self.rounds >= 1 and self.interactions >= 1, "rounds and interactions must be at least 1")
+        require_range("rounds", self.rounds, least=1)
+        require_range("interactions", self.interactions, least=1)
 
     def train(self, parties: Sequence[Instances], seed: int = 1) -> Doubles:
-        """The weights of a linear ranker. Weights of instances do not matter here: a list is clicked or not."""
-        present = with_instances(parties)
-        together = joined(present).data
+        """Train the weights of a linear ranker. Weights of instances do not matter here: a list is clicked or not."""
+        present = parties_with_instances(parties)
+        together = join_instances(present).data
         counts = np.array([own.data.n_queries for own in present])
         numbers = np.arange(len(present))
         users = Cascade(preset=self.preset)
@@ -202,12 +208,12 @@ class Clicks:
         return np.asarray(federation.ranker(state))
 
 
-Training = RoundRobin | Averaging | Clicks
-TRAININGS: Family[Training] = Family("training", RoundRobin, Averaging, Clicks)
+Training = RoundRobin | Averaging | ClickTraining
+TRAININGS: Family[Training] = Family("training", RoundRobin, Averaging, ClickTraining)
 
 
-def with_instances(parties: Sequence[Instances]) -> list[Instances]:
-    """The parties that have something to learn from."""
+def parties_with_instances(parties: Sequence[Instances]) -> list[Instances]:
+    """Return the parties that have something to learn from."""
     present = [own for own in parties if own.n_rows]
-    require(present, "no party has an instance to learn from")
+    require(present, "training.no-instance", "no party has an instance to learn from")
     return present

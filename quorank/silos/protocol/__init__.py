@@ -1,0 +1,1 @@
+"""Protocol between parties: keys, sealed messages, questions and answers, noise and budgets."""

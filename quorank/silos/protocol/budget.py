@@ -1,4 +1,4 @@
-"""How much each party may ask of an owner, and the ledger in which the owner keeps count.
+"""Budget of questions and ε that an owner grants each asker, and the ledger in which the owner keeps count.
 
 A budget bounds, for each asker, how many questions an owner answers and how much ε they add up to. The ledger is charged
 before an answer leaves; a charge that would pass the budget is refused and changes nothing. Entries are whole numbers (ε
@@ -21,9 +21,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from quorank.errors import BadInput, require
+from quorank.errors import BadInput, require, require_range
 from quorank.files import write_whole
-from quorank.silos.protocol.messages import check_name
+from quorank.silos.protocol.group import check_name
 
 FORMAT = 1
 MILLIONTH = 1_000_000
@@ -31,22 +31,20 @@ MILLIONTH = 1_000_000
 
 @dataclass(frozen=True)
 class Budget:
-    """What one asker may have of one owner."""
+    """Most questions and ε that one asker may have of one owner."""
 
     questions: int = 10_000  # vectors of columns, decoys included
     epsilon: float | None = None  # no bound unless given
 
     def __post_init__(self) -> None:
-        require(self.questions >= 0, f"a budget of {self.questions} questions makes no sense; give 0 or more")
-        require(
-            self.epsilon is None or 0 <= self.epsilon < math.inf,
-            f"a budget of ε = {self.epsilon} makes no sense; give 0 or more, or none for no bound",
-        )
+        require_range("questions", self.questions, least=0)
+        if self.epsilon is not None:
+            require_range("epsilon", self.epsilon, least=0.0)
 
 
 @dataclass(frozen=True)
-class Release:
-    """What is released when questions are answered: named, with its ε, for each question or once for all of them."""
+class AnswerRelease:
+    """What is released when questions are answered: its name and its ε, for each question or once for all of them."""
 
     name: str
     epsilon: float
@@ -54,19 +52,19 @@ class Release:
 
     @property
     def millionths(self) -> int:
-        """ε, as it is written in decimals, in millionths and rounded up."""
+        """ε as it is written in decimals, in millionths and rounded up."""
         return math.ceil(Fraction(str(self.epsilon)) * MILLIONTH)
 
 
 @dataclass
 class Account:
-    """What one asker has had: questions by release."""
+    """What one asker was answered: questions by release."""
 
     questions: dict[tuple[str, int, bool], int]  # (release, millionths of ε, once) → questions
 
     @property
     def total(self) -> int:
-        """All questions."""
+        """Number of all questions."""
         return sum(self.questions.values())
 
     @property
@@ -78,7 +76,7 @@ class Account:
 
 
 class BudgetLedger:
-    """An owner's accounts of all askers, kept in a file if a path is given; one process at a time charges it."""
+    """Ledger of an owner's answers to all askers, kept in a file if a path is given; one process at a time charges it."""
 
     def __init__(self, owner: str, budget: Budget | None = None, path: Path | str | None = None) -> None:
         self.owner, self.budget = check_name(owner), budget or Budget()
@@ -89,42 +87,46 @@ class BudgetLedger:
             self._charges, self._accounts = _read(self.path, owner)
 
     def questions(self, asker: str) -> int:
-        """How many questions of this asker were answered."""
+        """Return how many questions of this asker were answered."""
         return self._account(asker).total
 
     def epsilon(self, asker: str) -> float:
-        """What they add up to."""
+        """Return the ε that they add up to."""
         return self._account(asker).millionths / MILLIONTH
 
     def released(self, asker: str, name: str) -> int:
-        """How often a release of this name was charged to this asker."""
+        """Return how often a release of this name was charged to this asker."""
         return sum(
             count for (release, _, _), count in self._account(asker).questions.items() if release == name
         )
 
     @property
     def charges(self) -> int:
-        """How many charges were made."""
+        """Number of charges that were made."""
         return self._charges
 
     def begin_again(self, charges: int) -> None:
-        """Work that began after so many charges, and was cut off, is done again: what it has charged stays charged once.
+        """Repeat work that began after so many charges and was cut off: what it has charged is not charged again.
 
-        It must charge the same in the same order.
+        The work must charge the same in the same order.
         """
         require(
-            0 <= charges <= self._charges, f"the ledger of {self.owner} holds fewer than {charges:,} charges"
+            0 <= charges <= self._charges,
+            "silo-ledger.too-few-charges",
+            f"the ledger of {self.owner} holds fewer than {charges:,} charges",
         )
         self._again = self._charges - charges
 
-    def charge(self, asker: str, questions: int, release: Release) -> None:
-        """Count questions that are about to be answered, or refuse; when this returns, the file says so."""
+    def charge(self, asker: str, questions: int, release: AnswerRelease) -> None:
+        """Charge questions that are about to be answered, or refuse; when this returns, the file says so."""
         require(
             isinstance(questions, int) and questions >= 1,
+            "silo-ledger.negative-charge",
             f"{questions} questions cannot be charged; a ledger only grows",
         )
         require(
             0 <= release.epsilon < math.inf,
+            "silo-ledger.negative-charge",
             f"ε = {release.epsilon} cannot be charged; a ledger only grows",
         )
         if self._again:
@@ -136,16 +138,17 @@ class BudgetLedger:
         limit = self.budget
         require(
             after.total <= limit.questions,
+            "silo-budget.spent",
             f"{self.owner} answers {asker} {limit.questions:,} questions, {before.total:,} of them are answered and "
             f"{questions:,} more were asked; ask {self.owner} for a larger budget",
         )
-        require(
-            limit.epsilon is None or after.millionths <= math.floor(Fraction(str(limit.epsilon)) * MILLIONTH),
-            f"{self.owner} spends ε = {limit.epsilon:g} on {asker}, {before.millionths / MILLIONTH:g} is spent and this "
-            f"would make {after.millionths / MILLIONTH:g}; ask {self.owner} for a larger budget"
-            if limit.epsilon is not None
-            else "",
-        )
+        if limit.epsilon is not None:
+            require(
+                after.millionths <= math.floor(Fraction(str(limit.epsilon)) * MILLIONTH),
+                "silo-budget.spent",
+                f"{self.owner} spends ε = {limit.epsilon:g} on {asker}, {before.millionths / MILLIONTH:g} is spent and "
+                f"this would make {after.millionths / MILLIONTH:g}; ask {self.owner} for a larger budget",
+            )
         self._save(self._charges + 1, self._accounts | {check_name(asker): after})
 
     def _account(self, asker: str) -> Account:
@@ -156,14 +159,16 @@ class BudgetLedger:
             there = _read(self.path, self.owner)[0] if self.path.exists() else 0
             require(
                 there == self._charges,
-                f"{self.path}: holds {there:,} charges where {self._charges:,} were written; another process uses this "
-                "ledger, or it was put back: stop and find out which",
+                "silo-ledger.changed",
+                f"holds {there:,} charges where {self._charges:,} were written; another process uses this ledger, or it "
+                "was put back: stop and find out which",
+                str(self.path),
             )
             write_whole(self.path, _written(self.owner, charges, accounts), durable=True)
         self._charges, self._accounts = charges, accounts
 
     def to_table(self) -> dict[str, Any]:
-        """What the ledger says, for people and for JSON."""
+        """Return questions and ε of each asker."""
         return {
             asker: {"questions": account.total, "epsilon": account.millionths / MILLIONTH}
             for asker, account in sorted(self._accounts.items())
@@ -200,11 +205,16 @@ def _read(path: Path, owner: str) -> tuple[int, dict[str, Account]]:
         sound = False
     if not sound:
         raise BadInput(
-            f"{path}: damaged, or no ledger of budgets; without it nobody knows what was answered: restore it from a "
-            "backup, or begin a new one in another file"
+            "silo-ledger.damaged",
+            "damaged, or no ledger of budgets; without it nobody knows what was answered: restore it from a backup, or "
+            "begin a new one in another file",
+            str(path),
         )
     require(
-        whose == owner, f"{path}: is the ledger of {whose}, not of {owner}; give {owner} a file of its own"
+        whose == owner,
+        "silo-ledger.other-owner",
+        f"is the ledger of {whose}, not of {owner}; give {owner} a file of its own",
+        str(path),
     )
     return charges, accounts
 

@@ -1,6 +1,6 @@
-"""Whole-number noise with tails that fall by e^(−1/scale): P(k) = (1 − q)/(1 + q)·q^|k| with q = e^(−1/scale).
+"""Discrete Laplace noise: P(k) = (1 − q)/(1 + q)·q^|k| for whole numbers k, with q = e^(−1/scale).
 
-The discrete Laplace or two-sided geometric distribution (Ghosh, Roughgarden, Sundararajan 2009, "Universally
+The two-sided geometric distribution (Ghosh, Roughgarden, Sundararajan 2009, "Universally
 utility-maximizing privacy mechanisms"), drawn exactly from random bits with whole numbers only (Canonne, Kamath, Steinke
 2020, "The discrete Gaussian for differential privacy", algorithms 1 and 2): no logarithm is rounded, so no low-order bit
 tells what was perturbed (Mironov 2012, "On significance of the least significant bits for differential privacy").
@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from quorank.arrays import Integers, Uint32s, Uint64s
 from quorank.compiled import kernel
 from quorank.draws import Purpose, key_of, philox
-from quorank.errors import require
+from quorank.errors import require, require_range
 
 FINEST = 1_000_000
 """ε is taken in millionths, rounded down: the noise is never less than asked for."""
@@ -31,13 +31,13 @@ _RANGE = np.uint64(4294967296)
 
 
 class Stream(Protocol):
-    """Random 32-bit words, one after the other."""
+    """Source of random 32-bit words."""
 
     def words(self, count: int) -> Uint32s: ...
 
 
 class SystemStream:
-    """For deployment: the key stream of ChaCha20 under a key from the system's randomness, which is then forgotten.
+    """Stream for deployment: the key stream of ChaCha20 under a key from the system's randomness, which is then forgotten.
 
     With a `key` of one's own, secret and used for nothing else, the same noise can be drawn again.
     """
@@ -47,12 +47,12 @@ class SystemStream:
         self._encryptor = cipher.encryptor()
 
     def words(self, count: int) -> Uint32s:
-        """The next words."""
+        """Return the next words."""
         return np.frombuffer(self._encryptor.update(bytes(4 * count)), dtype=np.uint32)
 
 
 class AddressedStream:
-    """For simulation: draws with an address, the same in every run. Whoever knows the seed can take the noise off."""
+    """Stream for simulation: addressed draws, the same in every run. The noise can be removed by anybody with the seed."""
 
     def __init__(self, seed: int, *, round_: int = 0, client: int = 0, interaction: int = 0) -> None:
         self._key = key_of(seed, Purpose.ANSWER)
@@ -60,7 +60,7 @@ class AddressedStream:
         self._block = 0
 
     def words(self, count: int) -> Uint32s:
-        """The next words."""
+        """Return the next words."""
         blocks = -(-count // 4)
         out = np.empty(4 * blocks, dtype=np.uint32)
         _fill(self._key, self._block, *self._address, out)
@@ -69,32 +69,26 @@ class AddressedStream:
 
 
 def scale_for(sensitivity: int, epsilon: float) -> Fraction:
-    """sensitivity/ε as a fraction, ε rounded down to millionths."""
+    """Return sensitivity/ε as a fraction, ε rounded down to millionths."""
     require(
         isinstance(epsilon, int | float) and math.isfinite(epsilon) and epsilon * FINEST >= 1,
-        f"epsilon must be a positive number, at least {1 / FINEST:g}, got {epsilon}",
+        "value.out-of-range",
+        f"must be a positive number, at least {1 / FINEST:g}, got {epsilon}",
+        "epsilon",
     )
-    require(sensitivity >= 1, f"the sensitivity must be at least 1, got {sensitivity}")
+    require_range("sensitivity", sensitivity, least=1)
     scale = Fraction(sensitivity * FINEST, math.floor(Fraction(str(epsilon)) * FINEST))
     require(
         max(scale.numerator, scale.denominator) < 2**32,
-        f"epsilon = {epsilon:g} with sensitivity {sensitivity} is out of range; choose a rounder or larger epsilon",
+        "value.out-of-range",
+        f"{epsilon:g} with sensitivity {sensitivity} is out of range; choose a rounder or larger epsilon",
+        "epsilon",
     )
     return scale
 
 
-def probability(k: int, scale: float) -> float:
-    """P(k) = (1 − q)/(1 + q)·q^|k|, q = e^(−1/scale)."""
-    return math.tanh(0.5 / scale) * math.exp(-abs(k) / scale)
-
-
-def deviation(scale: float) -> float:
-    """The standard deviation, √(2q)/(1 − q) = 1/(√2 sinh(1/(2 scale)))."""
-    return 1.0 / (math.sqrt(2.0) * math.sinh(0.5 / scale))
-
-
-def draw(stream: Stream, scale: Fraction, count: int) -> Integers:
-    """`count` independent numbers with this scale."""
+def draw_noise(stream: Stream, scale: Fraction, count: int) -> Integers:
+    """Draw `count` independent numbers with this scale."""
     out = np.empty(count, dtype=np.int64)
     filled, words = 0, np.empty(0, dtype=np.uint32)
     while filled < count:
@@ -117,7 +111,7 @@ def _fill(key: Uint64s, block: int, round_: int, client: int, interaction: int, 
 
 @kernel
 def below(words: Uint32s, at: int, n: int) -> Any:
-    """A number from 0 to n − 1, each alike (Lemire 2019), and where the words continue; past their end if they ran out."""
+    """Draw from 0, …, n − 1, each alike (Lemire 2019), and where the words continue: past their end if they ran out."""
     wide = np.uint64(n)
     while at < len(words):
         product = np.uint64(words[at]) * wide
@@ -130,7 +124,7 @@ def below(words: Uint32s, at: int, n: int) -> Any:
 
 @kernel
 def true_with_exponential(words: Uint32s, at: int, u: int, t: int) -> Any:
-    """True with probability e^(−u/t) for 0 ≤ u ≤ t (their algorithm 1): the first K with no success is odd."""
+    """Draw true with probability e^(−u/t) for 0 ≤ u ≤ t (their algorithm 1): the first K with no success is odd."""
     k = 1
     while at <= len(words):
         success = True

@@ -1,14 +1,26 @@
-"""What the parties of a group settle before they meet: who they are, and how they sketch each field of a document."""
+"""Settings that the parties of a group agree on before they meet: their names, and how each field is sketched."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from quorank.errors import BadInput, require
-from quorank.silos.protocol.messages import MOST_PARTIES, check_name
 from quorank.silos.sketch.hashing import MOST_COLUMNS, MOST_ROWS
 
 MOST_ENTRIES = 1 << 22
+MOST_PARTIES = 64
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+def check_name(name: str) -> str:
+    """Return a party's or a field's name, or refuse it."""
+    require(
+        isinstance(name, str) and _NAME.fullmatch(name),
+        "silo-group.bad-name",
+        f"{name!r} is no name of a party; expected 1 to 64 letters, digits, '.', '_' or '-', a letter or digit first",
+    )
+    return name
 
 
 @dataclass(frozen=True)
@@ -29,13 +41,14 @@ class Field:
         ):
             require(
                 isinstance(value, int) and least <= value <= most,
+                "value.out-of-range",
                 f"the field {self.name!r} must have {least} to {most:,} {what}, got {value}",
             )
 
 
 @dataclass(frozen=True)
 class Group:
-    """The parties, in the order in which their contributions enter the group key, and the fields of their documents."""
+    """Parties, in the order in which their contributions enter the group key, and the fields of their documents."""
 
     parties: tuple[str, ...]
     fields: tuple[Field, ...] = (Field(),)
@@ -45,31 +58,37 @@ class Group:
             check_name(name)
         require(
             2 <= len(self.parties) <= MOST_PARTIES,
+            "silo-group.bad-size",
             f"a group has 2 to {MOST_PARTIES} parties, got {len(self.parties)}",
         )
         require(
-            len(set(self.parties)) == len(self.parties), f"a party stands twice in {', '.join(self.parties)}"
+            len(set(self.parties)) == len(self.parties),
+            "silo-group.repeated-name",
+            f"a party stands twice in {', '.join(self.parties)}",
         )
         names = [field.name for field in self.fields]
         require(
             1 <= len(names) <= 16 and len(set(names)) == len(names),
+            "silo-group.bad-fields",
             f"a group sketches 1 to 16 fields with different names, got {', '.join(names) or 'none'}",
         )
 
     def field(self, name: str) -> Field:
-        """The field of this name."""
+        """Return the field of this name."""
         for field in self.fields:
             if field.name == name:
                 return field
         known = ", ".join(field.name for field in self.fields)
-        raise BadInput(f"this group sketches no field {name!r}; its fields are {known}")
+        raise BadInput(
+            "silo-group.unknown-field", f"this group sketches no field {name!r}; its fields are {known}"
+        )
 
     def others(self, name: str) -> tuple[str, ...]:
-        """Everybody but one."""
+        """Return all parties but one."""
         return tuple(party for party in self.parties if party != name)
 
     def settings(self) -> dict[str, int | str]:
-        """What every hello states: two parties that would not understand each other find out by name."""
+        """Return what every hello states, so that parties with different settings find out by name."""
         table: dict[str, int | str] = {"parties": " ".join(self.parties)}
         for field in self.fields:
             table |= {
@@ -86,5 +105,6 @@ def check_settings(own: dict[str, int | str], theirs: dict[str, int | str], send
         here, there = own.get(key, "missing"), theirs.get(key, "missing")
         require(
             type(here) is type(there) and here == there,
+            "silo-group.other-settings",
             f"{sender} has {key} = {there} and this party {here}; settle on the same settings and start again",
         )

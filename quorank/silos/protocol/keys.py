@@ -1,4 +1,4 @@
-"""Who the parties are, and how they agree on a key that the server between them never learns.
+"""Identities of parties, and their agreement on keys that the server between them never learns.
 
 CS-F-LTR §IV-B asks for hash functions whose key is agreed among the parties. Every party has a lasting X25519 key, its
 identity, and draws a second one and 32 random bytes, its contribution, for a session. A hello states both public keys
@@ -8,9 +8,9 @@ protocol framework) and of all hellos. The group key is a KDF over the contribut
 
 A server that alters anything makes the pair's keys differ, so nothing opens. One that puts its own keys in the place of
 a party's is refused where identities are pinned. Where they are not, the parties compare `fingerprint` by voice:
-contributions are committed to before any is opened, so whoever stands in between has one guess in 10^12, not a search.
-Whoever later steals an identity cannot read what was sealed before. A party of the group can read the hashing key: that
-is what the group key is for.
+contributions are committed to before any is opened, so a server in between has one guess in 10^12, not a search.
+An identity stolen later opens nothing that was sealed before. Every party of the group knows the hashing key: that is
+what the group key is for.
 """
 
 from __future__ import annotations
@@ -28,21 +28,22 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from quorank.errors import BadInput, require
-from quorank.silos.protocol.group import Group, check_settings
-from quorank.silos.protocol.messages import KEY, VERSION, Hello, canonical, check_name
+from quorank.silos.protocol.group import Group, check_name, check_settings
+from quorank.silos.protocol.messages import KEY, VERSION, Hello, canonical_settings
 
 Entropy = Callable[[int], bytes]
 SEALED_CONTRIBUTION = KEY + 16
 _NONCE = bytes(12)  # every contribution key seals once
 
 
-class Identity:
-    """A party's name and its lasting key."""
+class PartyIdentity:
+    """A party's name and its lasting X25519 key."""
 
     def __init__(self, name: str, private: bytes | None = None) -> None:
         self.name = check_name(name)
         require(
             private is None or len(private) == KEY,
+            "silo-keys.bad-length",
             f"the private key of {name} must have {KEY} bytes; give the bytes that `private` gave",
         )
         self._key = X25519PrivateKey.from_private_bytes(private or secrets.token_bytes(KEY))
@@ -50,29 +51,30 @@ class Identity:
 
     @property
     def private(self) -> bytes:
-        """The secret bytes, for keeping in a safe place; `Identity(name, private)` is the same identity."""
+        """The secret bytes, to be kept in a safe place; `PartyIdentity(name, private)` is the same identity."""
         return self._key.private_bytes_raw()
 
     def agree(self, public: bytes, whose: str) -> bytes:
-        """The secret shared with a public key."""
+        """Return the secret shared with a public key."""
         return agree(self._key, public, whose)
 
     def __repr__(self) -> str:
-        return f"Identity({self.name!r}, public {self.public.hex()[:16]}…)"
+        return f"PartyIdentity({self.name!r}, public {self.public.hex()[:16]}…)"
 
 
 def agree(private: X25519PrivateKey, public: bytes, whose: str) -> bytes:
-    """Diffie-Hellman on Curve25519; a point of low order agrees on no secret and is refused."""
+    """Compute the Diffie-Hellman secret on Curve25519; a point of low order agrees on no secret and is refused."""
     try:
         return private.exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError:
         raise BadInput(
-            f"{whose} sent a public key that agrees on no secret (a point of low order); do not continue with it"
+            "silo-keys.low-order",
+            f"{whose} sent a public key that agrees on no secret (a point of low order); do not continue with it",
         ) from None
 
 
 def derive(secret: bytes, purpose: str, *context: bytes) -> bytes:
-    """HKDF-SHA256 to 32 bytes; every part of the context is preceded by its length, so that nothing runs together."""
+    """Derive 32 bytes by HKDF-SHA256; a length precedes every part of the context, so that nothing runs together."""
     info = f"quorank silo {VERSION} {purpose}".encode()
     for part in context:
         info += len(part).to_bytes(4, "little") + part
@@ -80,18 +82,18 @@ def derive(secret: bytes, purpose: str, *context: bytes) -> bytes:
 
 
 def commitment(name: str, contribution: bytes) -> bytes:
-    """A digest that binds to 32 random bytes and hides them."""
+    """Return a digest that binds to 32 random bytes and hides them."""
     return hashlib.sha256(b"quorank silo commitment " + name.encode() + b" " + contribution).digest()
 
 
 def checksum(hashing_key: bytes) -> str:
-    """What parties with a kept hashing key compare in clear: 64 bits that say nothing of 32 random bytes."""
+    """Return what parties with a kept hashing key compare in clear: 64 bits that say nothing of 32 random bytes."""
     return hashlib.sha256(b"quorank silo hashing key " + hashing_key).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
-class Agreed:
-    """What a finished agreement leaves with each party: the same keys, and one secret with each other party."""
+class AgreedKeys:
+    """Result of a finished agreement: the group's keys, and one secret with each other party."""
 
     hashing_key: bytes = field(
         repr=False
@@ -109,7 +111,7 @@ class Agreement:
 
     def __init__(
         self,
-        identity: Identity,
+        identity: PartyIdentity,
         group: Group,
         pins: Mapping[str, bytes] | None = None,
         *,
@@ -118,15 +120,24 @@ class Agreement:
     ) -> None:
         require(
             identity.name in group.parties,
+            "silo-group.unknown-party",
             f"{identity.name} is not of the group {', '.join(group.parties)}; add it there, at all parties",
         )
         for name, key in (pins or {}).items():
-            require(name in group.parties, f"a key is pinned for {name}, who is not of the group")
             require(
-                len(key) == KEY, f"the key that is pinned for {name} has {len(key)} bytes, expected {KEY}"
+                name in group.parties,
+                "silo-group.unknown-party",
+                f"a key is pinned for {name}, who is not of the group",
+            )
+            require(
+                len(key) == KEY,
+                "silo-keys.bad-length",
+                f"the key that is pinned for {name} has {len(key)} bytes, expected {KEY}",
             )
         require(
-            hashing_key is None or len(hashing_key) == KEY, f"a kept hashing key has {KEY} bytes; give those"
+            hashing_key is None or len(hashing_key) == KEY,
+            "silo-keys.bad-length",
+            f"a kept hashing key has {KEY} bytes; give those",
         )
         self.identity, self.group, self.pins = identity, group, dict(pins or {})
         self._kept = hashing_key
@@ -154,22 +165,25 @@ class Agreement:
         return len(self._contributions) == len(self.group.parties)
 
     def receive_hello(self, sender: str, hello: Hello) -> None:
-        """Take another party's public keys, once, if they can be those of that party."""
+        """Accept another party's public keys, once, if they can be those of that party."""
         self._check_other(sender)
         require(
             sender not in self._hellos,
+            "silo-keys.repeated",
             f"{sender} said hello already; a second hello in one agreement is not taken, start the agreement again",
         )
         check_settings(dict(self.hello.settings), dict(hello.settings), sender)
         pinned = self.pins.get(sender)
         require(
             pinned is None or hmac.compare_digest(pinned, hello.identity),
+            "silo-keys.not-pinned",
             f"the hello of {sender} has another key than the one pinned for it; the server may have put its own there: "
             f"do not continue before {sender} confirms a new key by another way",
         )
         known = [key for other in self._hellos.values() for key in (other.identity, other.ephemeral)]
         require(
             hello.identity != hello.ephemeral and not {hello.identity, hello.ephemeral} & set(known),
+            "silo-keys.borrowed",
             f"the hello of {sender} repeats a public key; every party has keys of its own",
         )
         for key in (hello.identity, hello.ephemeral):
@@ -177,7 +191,7 @@ class Agreement:
         self._hellos[sender] = hello
 
     def transcript(self) -> bytes:
-        """A digest of all hellos in the order of the parties."""
+        """Return a digest of all hellos in the order of the parties."""
         digest = hashlib.sha256(b"quorank silo transcript" + bytes([VERSION]))
         for name in self.group.parties:
             raw = self._hellos[name].to_bytes()
@@ -186,8 +200,12 @@ class Agreement:
         return digest.digest()
 
     def contributions(self) -> dict[str, bytes]:
-        """This party's contribution, sealed for each other party."""
-        require(self.has_hellos, "contributions are sealed when all hellos are there; wait for the others")
+        """Seal this party's contribution for each other party."""
+        require(
+            self.has_hellos,
+            "silo-keys.too-early",
+            "contributions are sealed when all hellos are there; wait for the others",
+        )
         me = self.identity.name
         return {
             other: self._cipher(me, other).encrypt(_NONCE, self._contribution, self.transcript())
@@ -195,15 +213,21 @@ class Agreement:
         }
 
     def receive_contribution(self, sender: str, sealed: bytes) -> None:
-        """Take another party's contribution, once, if it is what it committed to."""
+        """Accept another party's contribution, once, if it is what it committed to."""
         self._check_other(sender)
-        require(self.has_hellos, "contributions are opened when all hellos are there; wait for the others")
+        require(
+            self.has_hellos,
+            "silo-keys.too-early",
+            "contributions are opened when all hellos are there; wait for the others",
+        )
         require(
             sender not in self._contributions,
+            "silo-keys.repeated",
             f"{sender} has contributed already: this contribution is a replay; drop it",
         )
         require(
             len(sealed) == SEALED_CONTRIBUTION,
+            "silo-keys.bad-length",
             f"the contribution of {sender} has {len(sealed)} bytes, expected {SEALED_CONTRIBUTION}; drop it",
         )
         try:
@@ -211,23 +235,29 @@ class Agreement:
             contribution = cipher.decrypt(_NONCE, sealed, self.transcript())
         except InvalidTag:
             raise BadInput(
+                "silo-keys.not-authentic",
                 f"the contribution of {sender} does not open: it was altered, comes from another session, or {sender} was "
-                "shown other hellos than this party; start the agreement again"
+                "shown other hellos than this party; start the agreement again",
             ) from None
         require(
             hmac.compare_digest(commitment(sender, contribution), self._hellos[sender].commitment),
+            "silo-keys.not-committed",
             f"the contribution of {sender} is not the one it committed to; do not continue with {sender}",
         )
         self._contributions[sender] = contribution
 
-    def result(self) -> Agreed:
-        """The keys that all contributions give."""
-        require(self.is_complete, "the key is agreed when all contributions are there; wait for the others")
+    def result(self) -> AgreedKeys:
+        """Return the keys that all contributions give."""
+        require(
+            self.is_complete,
+            "silo-keys.too-early",
+            "the key is agreed when all contributions are there; wait for the others",
+        )
         transcript = self.transcript()
         everyone = b"".join(self._contributions[name] for name in self.group.parties)
         group_key = derive(everyone, "group key", transcript)
         digits = int.from_bytes(derive(group_key, "fingerprint")[:16], "little") % 10**12
-        return Agreed(
+        return AgreedKeys(
             self._kept or derive(group_key, "hashing key"),
             {
                 other: derive(self._pair(other) + group_key, "pair", transcript)
@@ -237,11 +267,19 @@ class Agreement:
         )
 
     def _check_other(self, sender: str) -> None:
-        require(sender in self.group.parties, f"{sender} is not of the group {', '.join(self.group.parties)}")
-        require(sender != self.identity.name, f"a message came back to {sender}, who sent it; drop it")
+        require(
+            sender in self.group.parties,
+            "silo-group.unknown-party",
+            f"{sender} is not of the group {', '.join(self.group.parties)}",
+        )
+        require(
+            sender != self.identity.name,
+            "silo-message.misdirected",
+            f"a message came back to {sender}, who sent it; drop it",
+        )
 
     def _pair(self, other: str) -> bytes:
-        """KDF(ss ‖ es ‖ se ‖ ee), in the order of the group, of this party and another."""
+        """Derive KDF(ss ‖ es ‖ se ‖ ee), in the order of the group, of this party and another."""
         if other not in self._pairs:
             theirs, place = self._hellos[other], self.group.parties.index
             first = place(self.identity.name) < place(other)
@@ -251,11 +289,11 @@ class Agreement:
             )
             secret = self.identity.agree(theirs.identity, other) + b"".join(cross if first else cross[::-1])
             secret += agree(self._ephemeral, theirs.ephemeral, other)
-            self._pairs[other] = derive(secret, "pair secret", canonical(self.hello.settings))
+            self._pairs[other] = derive(secret, "pair secret", canonical_settings(self.hello.settings))
         return self._pairs[other]
 
     def _cipher(self, sender: str, receiver: str) -> ChaCha20Poly1305:
-        """The cipher of one contribution, bound to the pair, the direction and all hellos."""
+        """Return the cipher of one contribution, bound to the pair, the direction and all hellos."""
         other = receiver if sender == self.identity.name else sender
         names = (sender.encode(), receiver.encode())
         return ChaCha20Poly1305(derive(self._pair(other), "contribution", self.transcript(), *names))

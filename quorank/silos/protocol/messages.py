@@ -1,40 +1,54 @@
-"""The messages of the cross-silo protocol and their bytes.
+"""Messages of the cross-silo protocol and their bytes.
 
 All numbers are little-endian. An envelope starts with "QP", the version of the protocol, its kind (1 byte each) and its
 number (8 bytes), then the names of sender and receiver, each after its length (1 byte), then the body after its length
 (4 bytes). These are all that the relaying server sees; every body but that of a hello is sealed. Bytes that are anything
-else are refused with a sentence. What stands inside sealed bodies is in `quorank.silos.protocol.questions`.
+else are refused with a sentence.
+
+Sealed bodies are questions, answers, refusals and catalogues. The size of a question depends on how many vectors it holds
+and nothing else; that of an answer, on how many vectors were asked, the field, and how many documents the owner has at
+most in a cell: the bytes behind the cells are filled up with zeros. So the server cannot tell one term from another by
+their sizes.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
 import numpy as np
 
+from quorank.arrays import Int32s, Integers
+from quorank.compiled import kernel
 from quorank.errors import BadInput, require
+from quorank.silos.protocol.group import Field, check_name
+from quorank.silos.sketch.ranking import Cells
 
 VERSION = 1
 MOST_BYTES = 1 << 26
 """The largest body: 64 MiB. Questions whose answer would be larger go into several envelopes."""
-MOST_PARTIES = 64
 KEY = 32
+TAG = 16
+"""What a seal adds to a text."""
+MOST_REASON = 500
 
 _MAGIC = b"QP"
 _HEAD = struct.Struct("<2sBBQ")
 _LENGTH = struct.Struct("<I")
+_ASK = struct.Struct("<BHI")
+_ANSWER = struct.Struct("<QIHI")
+_REFUSE = struct.Struct("<QH")
+_CATALOGUE = struct.Struct("<BI")
 _MOST_SETTINGS = 4096
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_STAMPS = 1 << 24
 
 
 class Kind(IntEnum):
-    """What an envelope is for. Numbers are part of the protocol: never reuse one."""
+    """Purpose of an envelope. Numbers are part of the protocol: never reuse one."""
 
     HELLO = 1  # public keys and settings, in clear
     CONTRIBUTION = 2  # a party's share of the group key
@@ -46,7 +60,7 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True)
 class Envelope:
-    """What travels: who sends it to whom, what it is for, its number, and a body that only the receiver can read."""
+    """One message: sender, receiver, purpose, number, and a body that only the receiver can read."""
 
     kind: Kind
     sender: str
@@ -55,24 +69,24 @@ class Envelope:
     body: bytes
 
     def head(self) -> bytes:
-        """Everything but the body: in clear, and bound to the body by the seal."""
+        """Return everything but the body: in clear, and bound to the body by the seal."""
         names = b"".join(_named(name) for name in (self.sender, self.receiver))
         return _HEAD.pack(_MAGIC, VERSION, self.kind, self.number) + names
 
     def to_bytes(self) -> bytes:
-        """The envelope as it travels."""
+        """Return the envelope as it travels."""
         return self.head() + _LENGTH.pack(len(self.body)) + self.body
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> Envelope:
-        """The envelope from its bytes."""
-        reader = Reader(raw, "an envelope")
-        magic, version, kind, number = reader.take(_HEAD)
+        """Read an envelope from its bytes."""
+        reader = MessageReader(raw, "an envelope")
+        magic, version, kind, number = reader.unpack(_HEAD)
         reader.check(magic == _MAGIC, "starts with other bytes than QP")
         check_version(version, "an envelope")
         reader.check(kind in set(Kind), f"is of the unknown kind {kind}")
         sender, receiver = reader.name(), reader.name()
-        (length,) = reader.take(_LENGTH)
+        (length,) = reader.unpack(_LENGTH)
         reader.check(length <= MOST_BYTES, f"has a body of {length:,} bytes, more than {MOST_BYTES:,}")
         body = reader.bytes(length)
         reader.end()
@@ -81,7 +95,7 @@ class Envelope:
 
 @dataclass(frozen=True)
 class Hello:
-    """A party's public keys, its commitment to a contribution, and the settings that it agrees to: all in clear."""
+    """First message of a party, in clear: public keys, commitment to a contribution, and settings."""
 
     identity: bytes  # the party's lasting public key
     ephemeral: bytes  # its public key of this session
@@ -89,13 +103,19 @@ class Hello:
     settings: Mapping[str, int | str]
 
     def to_bytes(self) -> bytes:
-        """The body of the envelope."""
-        return bytes([VERSION]) + self.identity + self.ephemeral + self.commitment + canonical(self.settings)
+        """Return the body of the envelope."""
+        return (
+            bytes([VERSION])
+            + self.identity
+            + self.ephemeral
+            + self.commitment
+            + canonical_settings(self.settings)
+        )
 
     @classmethod
     def from_bytes(cls, raw: bytes, sender: str) -> Hello:
-        """The hello from its bytes; only settings in their canonical form are read."""
-        reader = Reader(raw, f"the hello of {sender}")
+        """Read a hello from its bytes; only settings in their canonical form are accepted."""
+        reader = MessageReader(raw, f"the hello of {sender}")
         check_version(reader.bytes(1)[0], f"the hello of {sender}")
         identity, ephemeral, committed = reader.bytes(KEY), reader.bytes(KEY), reader.bytes(KEY)
         text = reader.bytes(len(raw) - reader.at)
@@ -107,24 +127,15 @@ class Hello:
         reader.check(
             isinstance(settings, dict)
             and all(type(value) in (int, str) for value in settings.values())
-            and canonical(settings) == text,
+            and canonical_settings(settings) == text,
             "has settings that are no table of whole numbers and words",
         )
         return cls(identity, ephemeral, committed, settings)
 
 
-def canonical(settings: Mapping[str, int | str]) -> bytes:
-    """One text for equal settings."""
+def canonical_settings(settings: Mapping[str, int | str]) -> bytes:
+    """Return the one text of equal settings."""
     return json.dumps(dict(settings), sort_keys=True, separators=(",", ":")).encode("ascii")
-
-
-def check_name(name: str) -> str:
-    """A party's name, or a refusal."""
-    require(
-        isinstance(name, str) and _NAME.fullmatch(name),
-        f"{name!r} is no name of a party; expected 1 to 64 letters, digits, '.', '_' or '-', a letter or digit first",
-    )
-    return name
 
 
 def check_version(version: int, words: str) -> None:
@@ -132,6 +143,7 @@ def check_version(version: int, words: str) -> None:
     older = "older" if version < VERSION else "newer"
     require(
         version == VERSION,
+        "silo-message.other-version",
         f"{words} has version {version} of the protocol, {older} than this program's {VERSION}; "
         "all parties must run the same version",
     )
@@ -142,41 +154,226 @@ def _named(name: str) -> bytes:
     return bytes([len(encoded)]) + encoded
 
 
-class Reader:
-    """Takes bytes apart from the front; every step says what is missing."""
+class MessageReader:
+    """Reader of a message's bytes from the front; every step says what is missing."""
 
     def __init__(self, raw: bytes, words: str) -> None:
         self.raw, self.words, self.at = raw, words, 0
 
     def check(self, condition: object, fault: str) -> None:
         """Refuse the bytes, naming them and their fault."""
-        require(condition, f"{self.words} cannot be read: it {fault}; drop it and have it sent again")
+        require(
+            condition,
+            "silo-message.malformed",
+            f"{self.words} cannot be read: it {fault}; drop it and have it sent again",
+        )
 
     def bytes(self, count: int) -> bytes:
-        """The next `count` bytes."""
+        """Read the next `count` bytes."""
         self.check(0 <= count <= len(self.raw) - self.at, f"ends after {len(self.raw)} bytes, too early")
         self.at += count
         return self.raw[self.at - count : self.at]
 
-    def take(self, item: struct.Struct) -> tuple[Any, ...]:
-        """The next fixed fields."""
+    def unpack(self, item: struct.Struct) -> tuple[Any, ...]:
+        """Read the next fixed fields."""
         return item.unpack(self.bytes(item.size))
 
     def name(self) -> str:
-        """A party's name after its length."""
+        """Read a party's name after its length."""
         try:
             return check_name(self.bytes(self.bytes(1)[0]).decode("ascii"))
         except UnicodeDecodeError:
             raise BadInput(
-                f"{self.words} cannot be read: it names a party in other letters; drop it"
+                "silo-message.malformed",
+                f"{self.words} cannot be read: it names a party in other letters; drop it",
             ) from None
 
     def zeros(self, behind: str) -> None:
-        """Nothing but the zeros that fill a message up may follow."""
+        """Check that nothing follows but the zeros that fill a message up."""
         rest = np.frombuffer(self.raw, dtype=np.uint8, offset=self.at)
         self.check(not rest.any(), f"has something behind {behind}")
         self.at = len(self.raw)
 
     def end(self) -> None:
-        """Nothing may follow."""
+        """Check that nothing follows."""
         self.check(self.at == len(self.raw), f"has {len(self.raw) - self.at} bytes too many")
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Question: (vectors, z) columns of a field's sketch."""
+
+    field: int
+    columns: Int32s
+
+    def to_bytes(self) -> bytes:
+        """Return the text to be sealed."""
+        count, rows = self.columns.shape
+        return _ASK.pack(self.field, rows, count) + self.columns.astype("<u4").tobytes()
+
+    @classmethod
+    def from_bytes(cls, raw: bytes, sender: str, fields: Sequence[Field]) -> Ask:
+        """Read a question; its columns must be of the field's sketch."""
+        reader = MessageReader(raw, f"the question of {sender}")
+        index, rows, count = reader.unpack(_ASK)
+        reader.check(index < len(fields), f"is about field number {index}, and there are {len(fields)}")
+        field = fields[index]
+        reader.check(
+            rows == field.rows,
+            f"has {rows} rows where sketches of {field.name!r} have {field.rows}",
+        )
+        reader.check(1 <= count <= MOST_BYTES, "holds no vector")
+        columns = np.frombuffer(reader.bytes(4 * rows * count), dtype="<u4").reshape(count, rows)
+        reader.end()
+        reader.check(
+            columns.max() < field.columns,
+            f"names column {columns.max()} where sketches of {field.name!r} have {field.columns}",
+        )
+        return cls(index, columns.astype(np.int32))
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Answer: the cells of every vector of a question, and the number of that question."""
+
+    asked: int
+    vectors: tuple[Cells, ...]
+    width: int  # the most documents in a cell of this owner: part of the size
+
+    def to_bytes(self) -> bytes:
+        """Return the text to be sealed, filled up to its fixed size."""
+        rows = len(self.vectors[0].floors)
+        lengths = np.concatenate([np.diff(cells.offsets) for cells in self.vectors])
+        require(
+            lengths.max(initial=0) <= self.width,
+            "silo-answer.too-large",
+            f"a cell holds {lengths.max(initial=0):,} documents where {self.width:,} were announced; serve it anew",
+        )
+        parts = [
+            _ANSWER.pack(self.asked, len(self.vectors), rows, self.width),
+            lengths.astype("<u4").tobytes(),
+            np.concatenate([cells.floors for cells in self.vectors]).astype("<i4").tobytes(),
+            np.concatenate([cells.documents for cells in self.vectors]).astype("<u4").tobytes(),
+            np.concatenate([cells.values for cells in self.vectors]).astype("<i4").tobytes(),
+        ]
+        return b"".join(parts).ljust(answer_bytes(len(self.vectors), rows, self.width), b"\0")
+
+    @classmethod
+    def from_bytes(cls, raw: bytes, sender: str, vectors: int, field: Field) -> Answer:
+        """Read an answer: as many vectors as were asked, no more documents than agreed, none twice in a cell."""
+        reader = MessageReader(raw, f"the answer of {sender}")
+        asked, count, rows, width = reader.unpack(_ANSWER)
+        reader.check(count == vectors, f"holds {count} vectors where {vectors} were asked")
+        reader.check(rows == field.rows, f"has {rows} rows where sketches have {field.rows}")
+        reader.check(
+            width <= field.entries, f"has cells of {width:,} documents, {field.entries:,} are agreed"
+        )
+        reader.check(
+            len(raw) == answer_bytes(count, rows, width), f"has {len(raw)} bytes, another size than it says"
+        )
+        lengths = np.frombuffer(reader.bytes(4 * count * rows), dtype="<u4").astype(np.int64)
+        reader.check(lengths.max(initial=0) <= width, "has a cell larger than it says")
+        floors = np.frombuffer(reader.bytes(4 * count * rows), dtype="<i4").astype(np.int32)
+        offsets = np.concatenate(([0], np.cumsum(lengths)))
+        ids = np.frombuffer(reader.bytes(4 * int(offsets[-1])), dtype="<u4")
+        reader.check(ids.max(initial=0) < 2**31, "names a document above 2^31 − 1")
+        ids = ids.astype(np.int32)
+        values = np.frombuffer(reader.bytes(4 * int(offsets[-1])), dtype="<i4").astype(np.int32)
+        reader.zeros("its cells")
+        reader.check(not has_repeats(offsets, ids), "names a document twice in one cell")
+        found = []
+        for vector in range(count):
+            own = offsets[vector * rows : (vector + 1) * rows + 1]
+            part = slice(int(own[0]), int(own[-1]))
+            own_floors = floors[vector * rows : (vector + 1) * rows]
+            found.append(Cells(own - own[0], ids[part], values[part], own_floors))
+        return cls(asked, tuple(found), width)
+
+
+@dataclass(frozen=True)
+class Refuse:
+    """Refusal: why a question has no answer."""
+
+    asked: int
+    reason: str
+
+    def to_bytes(self) -> bytes:
+        """Return the text to be sealed, of one size for all reasons."""
+        text = self.reason.encode()[:MOST_REASON].decode(errors="ignore").encode()
+        return (_REFUSE.pack(self.asked, len(text)) + text).ljust(_REFUSE.size + MOST_REASON, b"\0")
+
+    @classmethod
+    def from_bytes(cls, raw: bytes, sender: str) -> Refuse:
+        """Read a refusal; its reason is shown to people, so other than printable letters are replaced."""
+        reader = MessageReader(raw, f"the refusal of {sender}")
+        asked, length = reader.unpack(_REFUSE)
+        reader.check(length <= MOST_REASON, f"gives a reason of {length} bytes")
+        text = reader.bytes(length).decode(errors="replace")
+        return cls(asked, "".join(letter if letter.isprintable() else "?" for letter in text))
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """Catalogue: the numbers and lengths of an owner's documents in a field, as the owner tells them."""
+
+    field: int
+    ids: Int32s
+    lengths: Int32s
+
+    def to_bytes(self) -> bytes:
+        """Return the text to be sealed, filled up to a power of two of documents."""
+        room = 1 << max(len(self.ids) - 1, 0).bit_length()
+        text = _CATALOGUE.pack(self.field, len(self.ids))
+        text += self.ids.astype("<u4").tobytes() + self.lengths.astype("<i4").tobytes()
+        return text.ljust(_CATALOGUE.size + 8 * room, b"\0")
+
+    @classmethod
+    def from_bytes(cls, raw: bytes, sender: str, fields: Sequence[Field]) -> Catalogue:
+        """Read a catalogue, which names no document twice."""
+        reader = MessageReader(raw, f"the catalogue of {sender}")
+        index, count = reader.unpack(_CATALOGUE)
+        reader.check(index < len(fields), f"is about field number {index}, and there are {len(fields)}")
+        ids = np.frombuffer(reader.bytes(4 * count), dtype="<u4")
+        lengths = np.frombuffer(reader.bytes(4 * count), dtype="<i4").astype(np.int32)
+        reader.check(ids.max(initial=0) < 2**31, "names a document above 2^31 − 1")
+        reader.check(len(np.unique(ids)) == count, "names a document twice")
+        reader.zeros("its documents")
+        return cls(index, ids.astype(np.int32), lengths)
+
+
+def answer_bytes(vectors: int, rows: int, width: int) -> int:
+    """Return the size of an answer before it is sealed."""
+    return _ANSWER.size + vectors * rows * (8 + 8 * width)
+
+
+def most_vectors(field: Field) -> int:
+    """Return how many vectors of a field fit into one envelope with their answer."""
+    each = answer_bytes(1, field.rows, field.entries) - _ANSWER.size
+    fit = (MOST_BYTES - TAG - _ANSWER.size) // each
+    require(
+        fit >= 1,
+        "silo-answer.too-large",
+        f"answers about {field.name!r} are larger than an envelope; settle on fewer entries",
+    )
+    return fit
+
+
+def has_repeats(offsets: Integers, ids: Int32s) -> bool:
+    """Return whether a document stands twice in the same cell."""
+    if len(ids) == 0:
+        return False
+    most = int(ids.max())
+    if most < _STAMPS:
+        return bool(_has_repeats(offsets, ids, np.full(most + 1, -1, dtype=np.int64)))
+    rows = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+    return len(np.unique(rows << 32 | ids.astype(np.int64))) < len(ids)
+
+
+@kernel
+def _has_repeats(offsets: Integers, ids: Int32s, stamps: Integers) -> bool:
+    for row in range(len(offsets) - 1):
+        for at in range(offsets[row], offsets[row + 1]):
+            if stamps[ids[at]] == row:
+                return True
+            stamps[ids[at]] = row
+    return False

@@ -1,4 +1,4 @@
-"""The owner's side of a question (CS-F-LTR algorithm 2): look the cells up, perturb them, keep count, or refuse."""
+"""Owner's side of a question (CS-F-LTR algorithm 2): look the cells up, perturb them, charge the asker, or refuse."""
 
 from __future__ import annotations
 
@@ -6,44 +6,130 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from quorank.arrays import Int32s, Integers
 from quorank.errors import BadInput, require
-from quorank.silos.protocol.budget import BudgetLedger, Release
-from quorank.silos.protocol.discrete_laplace import Stream
+from quorank.silos.protocol.budget import AnswerRelease, BudgetLedger
+from quorank.silos.protocol.discrete_laplace import Stream, SystemStream
 from quorank.silos.protocol.group import Group
-from quorank.silos.protocol.messages import Kind
-from quorank.silos.protocol.perturbation import EachAnswer, Exact, OneSample, Perturbation
-from quorank.silos.protocol.questions import Answer, Ask, Catalogue, Refuse, most_vectors
-from quorank.silos.sketch.ranking_cells import Cells
+from quorank.silos.protocol.messages import Answer, Ask, Catalogue, Kind, Refuse, most_vectors
+from quorank.silos.protocol.perturbation import Exact, Perturbation
+from quorank.silos.sketch.naive import Naive
+from quorank.silos.sketch.ranking import Cells
+from quorank.silos.sketch.reverse_top_k import ReverseTopK
 
 Streams = Callable[[str, int], Stream]
-"""The noise of an answer by its asker and the number of the question, or of lengths by the owner and a field."""
+"""Noise of an answer by its asker and the number of the question, or of lengths by the owner and a field."""
 ByQuestion = Callable[[int, Int32s], Stream]
-"""The noise of one vector by its field and columns: whoever asks it, and however often, is told the same."""
+"""Noise of one vector by its field and columns: the same question has the same noise for every asker, every time."""
 _INT32 = np.iinfo(np.int32)
 
 
 class Served(Protocol):
-    """What a party answers from; `quorank.silos.protocol.serving` makes it of sketches."""
+    """Sketches of one field that a party answers from.
+
+    `fingerprint` is that of their hash functions, `width` the most documents in a cell of an answer; an answer may name
+    all documents, and the stored cells may have noise.
+    """
 
     @property
     def fingerprint(self) -> str: ...
-
     @property
     def width(self) -> int: ...
-
     @property
-    def fixed_documents(self) -> bool: ...
-
+    def names_all_documents(self) -> bool: ...
     @property
-    def at_build(self) -> bool: ...
+    def has_noise(self) -> bool: ...
 
     def cells(self, columns: Int32s) -> Cells: ...
 
 
+class ServedTopK:
+    """RTK-Sketch that is served, built exactly or, with a perturbation at build, with noise in every cell.
+
+    With such noise, documents enter the sketch through `add` of this class and no other way. A sketch that was saved with
+    noise in it is served by `ServedTopK(loaded, perturbation)` again: what is in it stays. `streams` gives the random
+    words of a document's noise, for simulation; else they are the system's.
+    """
+
+    names_all_documents = False
+
+    def __init__(
+        self,
+        structure: ReverseTopK,
+        perturbation: Perturbation | None = None,
+        streams: Callable[[int], Stream] | None = None,
+    ) -> None:
+        self.structure, self.perturbation = structure, perturbation or Exact()
+        system = SystemStream()
+        self._streams = streams or (lambda document: system)
+
+    @property
+    def fingerprint(self) -> str:
+        """Fingerprint of the hash functions that the sketch was built with."""
+        return self.structure.hashing.fingerprint()
+
+    @property
+    def has_noise(self) -> bool:
+        """What is stored has noise in it."""
+        return self.perturbation.perturbs_at_build
+
+    @property
+    def width(self) -> int:
+        """The most documents that a cell of an answer can hold."""
+        return min(self.structure.shape.capacity, max(len(self.structure), 1))
+
+    def add(self, document: int, terms: Sequence[str], counts: Sequence[int] | npt.ArrayLike) -> None:
+        """Add a document; with noise, in every cell of its sketch, also in those where nothing is counted."""
+        if not self.has_noise:
+            self.structure.add(document, terms, counts)
+            return
+        exact = self.structure.document_table(document, terms, counts)
+        self.structure.add_sketch(document, self.perturbation.perturb_table(exact, self._streams(document)))
+
+    def remove(self, *documents: int) -> None:
+        """Remove documents; answers that were given about them cannot be taken back."""
+        self.structure.remove(*documents)
+
+    def cells(self, columns: Int32s) -> Cells:
+        """Return the cells of one vector."""
+        return self.structure.cells(columns)
+
+
+class ServedNaive:
+    """NAIVE sketches that are served: every answer is about all documents, in whatever cells."""
+
+    names_all_documents = True
+    has_noise = False
+
+    def __init__(self, sketches: Naive) -> None:
+        self.sketches = sketches
+
+    @property
+    def fingerprint(self) -> str:
+        """Fingerprint of the hash functions that the sketches were built with."""
+        return self.sketches.hashing.fingerprint()
+
+    @property
+    def width(self) -> int:
+        """The number of documents."""
+        return max(len(self.sketches), 1)
+
+    def cells(self, columns: Int32s) -> Cells:
+        """Return the cell of every document in every row; no document is absent."""
+        found, documents = self.sketches.cells(columns), self.sketches.documents
+        n, z = found.shape
+        return Cells(
+            np.arange(z + 1, dtype=np.int64) * n,
+            np.tile(documents.astype(np.int32), z),
+            np.ascontiguousarray(found.T, dtype=np.int32).ravel(),
+            np.zeros(z, dtype=np.int32),
+        )
+
+
 class Owner:
-    """What a party serves, how it perturbs it, and what it has answered."""
+    """Owner of documents: the sketches that it serves, their perturbation, and the ledger of its answers."""
 
     def __init__(
         self,
@@ -63,37 +149,44 @@ class Owner:
         shape, kind = self.group.field(field), self.perturbation.kind
         require(
             served.fingerprint == fingerprint,
+            "sketch.other-hashing",
             f"the sketches of {field!r} were built with another key, rows or columns (checksum {served.fingerprint}, the "
             f"group's is {fingerprint}); build them with what hashing({field!r}) of this party gives",
         )
         self._check_width(field, served)
         require(
-            served.fixed_documents or not self.perturbation.fixed_documents,
+            served.names_all_documents or not self.perturbation.needs_all_documents,
+            "option.conflict",
             f"perturbation {kind!r} needs answers about all documents, and who stands in a reverse top-K cell depends on "
             "what the documents say; use 'at-build', or serve NAIVE sketches",
         )
         require(
-            served.at_build == self.perturbation.at_build,
+            served.has_noise == self.perturbation.perturbs_at_build,
+            "option.conflict",
             f"perturbation {kind!r} is set and the sketches of {field!r} were built "
-            f"{'with' if served.at_build else 'without'} noise; build them again, or set what they have",
+            f"{'with' if served.has_noise else 'without'} noise; build them again, or set what they have",
         )
         self._served[shape.name] = (served, build)
 
     def catalogue(
         self, field: str, documents: Sequence[int], lengths: Sequence[int], askers: Sequence[str]
     ) -> bytes:
-        """The documents of a field and their lengths as all askers are told them: once in a session."""
+        """Return the catalogue of a field for all askers, once in a session: documents and their perturbed lengths."""
         shape = self.group.field(field)
         ids, exact = np.asarray(documents, dtype=np.int64), np.asarray(lengths, dtype=np.int64)
         require(
             field not in self._catalogues,
+            "silo-catalogue.repeated",
             f"the documents of {field!r} were described already in this session",
         )
         require(
-            ids.shape == exact.shape == (len(ids),), f"{ids.size} documents cannot have {exact.size} lengths"
+            ids.shape == exact.shape == (len(ids),),
+            "silo-catalogue.bad-lengths",
+            f"{ids.size} documents cannot have {exact.size} lengths",
         )
         require(
             ids.min(initial=0) >= 0 and ids.max(initial=0) <= _INT32.max,
+            "value.out-of-range",
             "documents have numbers from 0 to 2^31 − 1",
         )
         order = np.argsort(ids, kind="stable")
@@ -101,24 +194,28 @@ class Owner:
         twice, empty = ids[1:][ids[1:] == ids[:-1]], ids[exact < 1]
         require(
             not len(twice),
+            "silo-catalogue.repeated-document",
             f"document {twice[:1].tolist()} stands twice in {field!r}; give each a number of its own",
         )
         require(
-            not len(empty), f"document {empty[:1].tolist()} of {field!r} is empty; leave empty documents out"
+            not len(empty),
+            "silo-catalogue.empty-document",
+            f"document {empty[:1].tolist()} of {field!r} is empty; leave empty documents out",
         )
         self._charge_lengths(field, shape.rows, askers)
         index = self.group.fields.index(shape)
-        told = self.perturbation.length(exact, shape.rows, self._streams(self.ledger.owner, index))
-        self._catalogues[field] = Catalogue(index, ids.astype(np.int32), _as_int32(told))
+        noisy = self.perturbation.perturb_lengths(exact, shape.rows, self._streams(self.ledger.owner, index))
+        self._catalogues[field] = Catalogue(index, ids.astype(np.int32), _as_int32(noisy))
         return self._catalogues[field].to_bytes()
 
     def answer(self, asker: str, number: int, text: bytes) -> tuple[Kind, bytes]:
-        """The answer to a question, or why there is none; nothing is charged for a question that is refused."""
+        """Return the answer to a question, or why there is none; a question that is refused is not charged."""
         try:
             ask = Ask.from_bytes(text, asker, self.group.fields)
             field = self.group.fields[ask.field].name
             require(
                 field in self._served,
+                "silo-question.not-served",
                 f"{self.ledger.owner} does not serve the field {field!r} yet; ask later",
             )
             served, build = self._served[field]
@@ -126,10 +223,11 @@ class Owner:
             most = most_vectors(self.group.fields[ask.field])
             require(
                 len(ask.columns) <= most,
+                "silo-answer.too-large",
                 f"the answer would not fit into an envelope; ask for {most:,} vectors",
             )
-            once = self.perturbation.at_build
-            release = Release(
+            once = self.perturbation.perturbs_at_build
+            release = AnswerRelease(
                 f"{field} {self.perturbation.kind} {build if once else ''}".strip(),
                 self.perturbation.spends(1),
                 once,
@@ -146,26 +244,24 @@ class Owner:
         return Kind.ANSWER, Answer(number, vectors, served.width).to_bytes()
 
     def _charge_lengths(self, field: str, rows: int, askers: Sequence[str]) -> None:
-        """Lengths with noise of their own are paid for; those of a build are in its ε once, and again in each session."""
-        part, name = self.perturbation, f"{field} lengths"
-        if isinstance(part, Exact | OneSample):
+        """Charge lengths that have noise; those of a build are in its ε once, and cost again in each later session."""
+        if not self.perturbation.perturbs_lengths:
             return
+        name = f"{field} lengths"
         for asker in askers:
-            if isinstance(part, EachAnswer):
-                price = part.spends(1)
-            else:
-                price = part.lengths_again(rows) if self.ledger.released(asker, name) else 0.0
-            self.ledger.charge(asker, 1, Release(name, price))
+            again = self.ledger.released(asker, name) > 0
+            self.ledger.charge(asker, 1, AnswerRelease(name, self.perturbation.length_price(rows, again)))
 
     def _perturbed(self, cells: Cells, stream: Stream) -> Cells:
         ids, values = cells.documents.astype(np.int64), cells.values.astype(np.int64)
-        noisy = self.perturbation.answer(ids, values, len(cells.floors), stream)
+        noisy = self.perturbation.perturb_answer(ids, values, len(cells.floors), stream)
         return cells if noisy is values else cells._replace(values=_as_int32(noisy))
 
     def _check_width(self, field: str, served: Served) -> None:
         entries = self.group.field(field).entries
         require(
             served.width <= entries,
+            "silo-answer.too-large",
             f"cells of {field!r} hold up to {served.width:,} documents and the group settled on {entries:,} entries; "
             "settle on more, or keep fewer",
         )

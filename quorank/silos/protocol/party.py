@@ -1,4 +1,4 @@
-"""One party of the cross-silo protocol, as a state machine without any network: envelopes in, envelopes out.
+"""Party of the cross-silo protocol, as a state machine without any network: envelopes in, envelopes out.
 
 CS-F-LTR §IV-B, algorithms 1 and 2, between two parties with a server in the middle. A party says hello, contributes to
 the group key, then serves its sketches and asks about terms. Whatever cannot come from the party that it names, or is no
@@ -18,31 +18,29 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quorank.errors import BadInput, require
-from quorank.silos.protocol.asking import Answered, Asking, Question
+from quorank.silos.protocol.asker import Answered, Asker, NoObfuscation, Obfuscation, Question
 from quorank.silos.protocol.budget import Budget, BudgetLedger
 from quorank.silos.protocol.discrete_laplace import AddressedStream, SystemStream
 from quorank.silos.protocol.group import Group
-from quorank.silos.protocol.keys import Entropy, Identity
-from quorank.silos.protocol.messages import Envelope, Kind
-from quorank.silos.protocol.obfuscation import Obfuscation, Plainly
+from quorank.silos.protocol.keys import Entropy, PartyIdentity
+from quorank.silos.protocol.messages import Catalogue, Envelope, Kind, Refuse
 from quorank.silos.protocol.owner import Owner, Served, Streams
 from quorank.silos.protocol.perturbation import Exact, Perturbation
-from quorank.silos.protocol.questions import Catalogue, Refuse
 from quorank.silos.protocol.session import Session
 from quorank.silos.sketch.hashing import Hashing
 
-__all__ = ["Answered", "Party"]
-
 
 @dataclass
-class _Asked:
+class _Pending:
+    """A question that was sent, and what came back to it."""
+
     question: Question
     found: list[Answered] | None = None
     refused: str | None = None
 
 
 class Party:
-    """A party: `identity`, the `group` it joins, how it hides what it asks, and how it protects what it answers.
+    """One party: it agrees on keys with its group, asks with an obfuscation, and answers with a perturbation and a budget.
 
     `pins` are the public keys that others are known by. `hashing_key` continues with the key of an earlier session, for
     sketches that were kept. With a `seed` the noise of answers is addressed, for simulation; else it is the system's.
@@ -50,7 +48,7 @@ class Party:
 
     def __init__(
         self,
-        identity: Identity,
+        identity: PartyIdentity,
         group: Group,
         *,
         pins: Mapping[str, bytes] | None = None,
@@ -64,16 +62,16 @@ class Party:
     ) -> None:
         self.name, self.group = identity.name, group
         self.session = Session(identity, group, pins, hashing_key=hashing_key, entropy=entropy)
-        self.asking = Asking(group, obfuscation or Plainly(), self.hashing)
+        self.asker = Asker(group, obfuscation or NoObfuscation(), self.hashing)
         book = BudgetLedger(identity.name, budget, ledger)
-        self.owner = Owner(group, perturbation or Exact(), book, addressed(group, identity.name, seed))
+        self.owner = Owner(group, perturbation or Exact(), book, answer_noise(group, identity.name, seed))
         self.catalogues: dict[tuple[str, str], Catalogue] = {}  # (owner, field) → its documents
-        self._asked: dict[tuple[str, int], _Asked] = {}
+        self._asked: dict[tuple[str, int], _Pending] = {}
 
-    # ------------------------------------------------------------ agreeing
+    # ------------------------------------------------------------ key agreement
 
     def hello(self) -> list[Envelope]:
-        """This party's hello, one for each other party."""
+        """Return this party's hello, one for each other party."""
         return self.session.hello()
 
     @property
@@ -83,23 +81,23 @@ class Party:
 
     @property
     def fingerprint(self) -> str:
-        """Twelve digits, the same at all parties unless someone stands in between; to be compared by voice."""
+        """Twelve digits, the same at all parties unless a server stands in between; to be compared by voice."""
         return self.session.keys.fingerprint
 
     @property
     def hashing_key(self) -> bytes:
-        """The secret that the group hashes with, for keeping beside sketches; never for the server."""
+        """Secret that the group hashes with, to be kept beside sketches; never for the server."""
         return self.session.keys.hashing_key
 
     def hashing(self, field: str = "body") -> Hashing:
-        """How the group hashes a field: sketches that are served are built with it."""
+        """Return the hash functions of a field: sketches that are served are built with them."""
         return self.session.hashing(field)
 
     # ------------------------------------------------------------ serving
 
     @property
     def ledger(self) -> BudgetLedger:
-        """What this party has answered, by asker."""
+        """Ledger of what this party has answered, by asker."""
         return self.owner.ledger
 
     def serve(self, field: str, served: Served, build: str = "1") -> None:
@@ -107,38 +105,38 @@ class Party:
         self.owner.serve(field, served, build, self.hashing(field).fingerprint())
 
     def describe(self, field: str, documents: Sequence[int], lengths: Sequence[int]) -> list[Envelope]:
-        """Tell every other party which documents there are and how long, perturbed as cells are; once in a session."""
-        self.session.check_agreed()
-        others = self.group.others(self.name)
+        """Return a catalogue for every other party, once in a session: documents and lengths, perturbed as cells are."""
+        others = tuple(self.session.keys.pairs)
         text = self.owner.catalogue(field, documents, lengths, others)
         return [self.session.seal(other, Kind.CATALOGUE, text) for other in others]
 
     # ------------------------------------------------------------ asking
 
     def ask(self, terms: str | Sequence[str], other: str, field: str = "body") -> Envelope:
-        """A question about one or many terms to one other party; `answers` of the envelope gives what came back."""
-        require(other in self.group.others(self.name), f"{other} is no other party of this group")
-        question = self.asking.question((terms,) if isinstance(terms, str) else terms, field)
+        """Return a question about one or many terms to one other party; `answers` reads what came back to it."""
+        require(
+            other in self.group.others(self.name),
+            "silo-group.unknown-party",
+            f"{other} is no other party of this group",
+        )
+        question = self.asker.question((terms,) if isinstance(terms, str) else terms, field)
         envelope = self.session.seal(other, Kind.ASK, question.to_bytes())
-        self._asked[other, envelope.number] = _Asked(question)
+        self._asked[other, envelope.number] = _Pending(question)
         return envelope
 
     def ask_many(self, terms: Sequence[str], other: str, field: str = "body") -> list[Envelope]:
-        """The same in as many envelopes as the terms need."""
-        return [self.ask(batch, other, field) for batch in self.asking.batches(terms, field)]
-
-    def most_terms(self, field: str = "body") -> int:
-        """How many terms one envelope may ask about."""
-        return self.asking.most_terms(field)
+        """Return questions about terms in as many envelopes as they need."""
+        return [self.ask(batch, other, field) for batch in self.asker.batches(terms, field)]
 
     def answers(self, asked: Envelope) -> list[Answered] | None:
-        """What came back to an `ask`, one for each term, and is then forgotten here; None as long as nothing came.
+        """Return the answers to a question, one for each term, once; None as long as nothing came.
 
         A refusal is raised in the owner's words, and so is what is wrong with an answer that cannot be read.
         """
         key = (asked.receiver, asked.number)
         require(
             asked.sender == self.name and asked.kind is Kind.ASK and key in self._asked,
+            "silo-question.unknown",
             f"{self.name} is not waiting for an answer to envelope {asked.number} to {asked.receiver}",
         )
         state = self._asked[key]
@@ -146,14 +144,14 @@ class Party:
             return None
         del self._asked[key]
         if state.refused is not None:
-            raise BadInput(f"{asked.receiver} gives no answer: {state.refused}")
+            raise BadInput("silo-question.refused", f"{asked.receiver} gives no answer: {state.refused}")
         return state.found
 
     # ------------------------------------------------------------ receiving
 
     def receive(self, envelope: Envelope) -> list[Envelope]:
-        """Take an envelope, and give the envelopes that it calls for."""
-        out, opened = self.session.take(envelope)
+        """Accept an envelope, and return the envelopes that it calls for."""
+        out, opened = self.session.receive(envelope)
         for each, text in opened:
             try:
                 out += self._handle(each, text)
@@ -169,7 +167,7 @@ class Party:
             kind, reply = self.owner.answer(sender, envelope.number, text)
             return [self.session.seal(sender, kind, reply)]
         if envelope.kind is Kind.ANSWER:
-            self._take_answer(sender, text)
+            self._accept_answer(sender, text)
         elif envelope.kind is Kind.REFUSE:
             refuse = Refuse.from_bytes(text, sender)
             self._waiting(sender, refuse.asked).refused = refuse.reason
@@ -178,22 +176,25 @@ class Party:
             self.catalogues[sender, self.group.fields[catalogue.field].name] = catalogue
         return []
 
-    def _take_answer(self, sender: str, text: bytes) -> None:
+    def _accept_answer(self, sender: str, text: bytes) -> None:
         state = self._waiting(sender, int.from_bytes(text[:8], "little"))
         try:
             state.found = state.question.read(text, sender)
         except BadInput as error:
             state.refused = str(error)
 
-    def _waiting(self, owner: str, number: int) -> _Asked:
+    def _waiting(self, owner: str, number: int) -> _Pending:
         state = self._asked.get((owner, number))
         if state is None or state.found is not None or state.refused is not None:
-            raise BadInput(f"{owner} answers a question {number} that nobody is waiting for; drop it")
+            raise BadInput(
+                "silo-answer.unexpected",
+                f"{owner} answers a question {number} that nobody is waiting for; drop it",
+            )
         return state
 
 
-def addressed(group: Group, owner: str, seed: int | None) -> Streams:
-    """Where noise comes from: the system, or addresses that do not depend on the order in which questions come."""
+def answer_noise(group: Group, owner: str, seed: int | None) -> Streams:
+    """Return the source of an owner's noise: the system or, with a seed, addresses that ignore the order of questions."""
     if seed is None:
         system = SystemStream()
         return lambda asker, number: system

@@ -1,4 +1,4 @@
-"""What an owner does to the cells that it releases (CS-F-LTR §IV-B step 3 and theorem 1), and what that promises.
+"""Noise on the cells that an owner releases (CS-F-LTR §IV-B step 3 and theorem 1), and what it promises.
 
 Neighbouring documents differ in one occurrence of one term. It changes one cell in each of the z rows of the document's
 sketch by one, so z released cells of one question can all change: their L1 sensitivity is z.
@@ -25,156 +25,159 @@ from typing import Any, ClassVar
 import numpy as np
 
 from quorank.arrays import Int32s, Integers
-from quorank.parts import Family
-from quorank.silos.protocol.discrete_laplace import Stream, draw, scale_for
-from quorank.silos.sketch.count_sketch import MOST
+from quorank.silos.protocol.discrete_laplace import Stream, draw_noise, scale_for
+from quorank.silos.sketch.count_sketch import MOST_OCCURRENCES
 
 UNIT = "one occurrence of one term in one document"
 
 
-@dataclass(frozen=True)
-class Exact:
-    """Cells are released as they are."""
+class Perturbation:
+    """What an owner does to sketches, answers and lengths; this base releases all of them as they are."""
 
-    kind: ClassVar[str] = "exact"
-    fixed_documents: ClassVar[bool] = False
-    at_build: ClassVar[bool] = False
+    kind: ClassVar[str]
+    needs_all_documents: ClassVar[bool] = False  # answers must name the same documents whatever is asked
+    perturbs_at_build: ClassVar[bool] = False  # sketches have noise before they are stored
+    perturbs_lengths: ClassVar[bool] = False  # else they are public, as in the paper, and cost nothing
 
-    def answer(self, ids: Integers, values: Integers, rows: int, stream: Stream) -> Integers:
-        """The values as they are."""
+    def perturb_table(self, table: Int32s, stream: Stream) -> Int32s:
+        """Return a document's (z, w) sketch as it is stored."""
+        return table
+
+    def perturb_answer(self, ids: Integers, values: Integers, rows: int, stream: Stream) -> Integers:
+        """Return the values of documents `ids` in the cells of z rows as they are sent."""
         return values
 
-    def length(self, lengths: Integers, rows: int, stream: Stream) -> Integers:
-        """The lengths as they are: the paper takes them for public."""
+    def perturb_lengths(self, lengths: Integers, rows: int, stream: Stream) -> Integers:
+        """Return the lengths of documents as they are announced."""
         return lengths
 
+    def length_price(self, rows: int, again: bool) -> float:
+        """Return the ε of announcing the lengths, for the first time or again in another session."""
+        return 0.0
+
     def spends(self, questions: int) -> float:
-        """Nothing is promised, so nothing is spent."""
+        """Return the ε that so many questions of one asker are charged with."""
         return 0.0
 
     def statement(self, questions: int) -> dict[str, Any]:
-        """What is promised: nothing."""
-        return _statement(self.kind, None, "cells are released as they are")
+        """Return what is promised after so many questions: here nothing."""
+        return self._statement(None, "cells are released as they are")
+
+    def _statement(self, epsilon: float | None, horizon: str) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "unit": UNIT,
+            "neighbouring": "add or remove the occurrence",
+            "epsilon": epsilon,
+            "delta": 0.0 if epsilon is not None else None,
+            "horizon": horizon,
+        }
 
 
 @dataclass(frozen=True)
-class OneSample:
+class Exact(Perturbation):
+    """No noise: cells are released as they are."""
+
+    kind: ClassVar[str] = "exact"
+
+
+@dataclass(frozen=True)
+class OneSample(Perturbation):
     """Eq. 5 *as published*: C̃(a, h_a) = C(a, h_a) + Ñ with one Ñ for all cells of a document in an answer.
 
     Ñ is discrete Laplace with the paper's scale 1/ε: cells are whole numbers, and their low-order bits stay whole.
     """
 
     kind: ClassVar[str] = "published"
-    fixed_documents: ClassVar[bool] = False
-    at_build: ClassVar[bool] = False
 
     epsilon: float = 0.5  # ε
 
     def __post_init__(self) -> None:
         scale_for(1, self.epsilon)
 
-    def answer(self, ids: Integers, values: Integers, rows: int, stream: Stream) -> Integers:
-        """One number for each document."""
+    def perturb_answer(self, ids: Integers, values: Integers, rows: int, stream: Stream) -> Integers:
+        """Add one number to all cells of a document."""
         documents, which = np.unique(ids, return_inverse=True)
-        return np.asarray(values + draw(stream, scale_for(1, self.epsilon), len(documents))[which])
-
-    def length(self, lengths: Integers, rows: int, stream: Stream) -> Integers:
-        """The lengths as they are: the paper takes them for public."""
-        return lengths
+        return np.asarray(values + draw_noise(stream, scale_for(1, self.epsilon), len(documents))[which])
 
     def spends(self, questions: int) -> float:
-        """As the paper counts: ε for each question."""
+        """Return ε for each question, as the paper counts."""
         return self.epsilon * questions
 
     def statement(self, questions: int) -> dict[str, Any]:
-        """What is promised for what is sent: nothing; the paper's ε is told beside it."""
-        told = "one sample for all cells hides none of their differences: the published ε covers their median only"
-        return _statement(self.kind, None, told) | {"published_epsilon": self.spends(questions)}
+        """Return that nothing is promised for what is sent, and beside it the paper's ε."""
+        horizon = "one sample for all cells hides none of their differences: the published ε covers their median only"
+        return self._statement(None, horizon) | {"published_epsilon": self.spends(questions)}
 
 
 @dataclass(frozen=True)
-class EachAnswer:
+class EachAnswer(Perturbation):
     """Independent discrete Laplace noise of scale z/ε on every released cell, anew in every answer."""
 
     kind: ClassVar[str] = "each-answer"
-    fixed_documents: ClassVar[bool] = True
-    at_build: ClassVar[bool] = False
+    needs_all_documents: ClassVar[bool] = True
+    perturbs_lengths: ClassVar[bool] = True
 
     epsilon: float = 0.5  # of one document and one question
 
     def __post_init__(self) -> None:
         scale_for(1, self.epsilon)
 
-    def answer(self, ids: Integers, values: Integers, rows: int, stream: Stream) -> Integers:
-        """Every cell with a number of its own."""
-        return np.asarray(values + draw(stream, scale_for(rows, self.epsilon), len(values)))
+    def perturb_answer(self, ids: Integers, values: Integers, rows: int, stream: Stream) -> Integers:
+        """Add a number of its own to every cell."""
+        return np.asarray(values + draw_noise(stream, scale_for(rows, self.epsilon), len(values)))
 
-    def length(self, lengths: Integers, rows: int, stream: Stream) -> Integers:
-        """Lengths change by one between neighbours: scale 1/ε, counted as one question more."""
-        return np.asarray(lengths + draw(stream, scale_for(1, self.epsilon), len(lengths)))
+    def perturb_lengths(self, lengths: Integers, rows: int, stream: Stream) -> Integers:
+        """Add noise of scale 1/ε: lengths change by one between neighbours, and count as one question more."""
+        return np.asarray(lengths + draw_noise(stream, scale_for(1, self.epsilon), len(lengths)))
+
+    def length_price(self, rows: int, again: bool) -> float:
+        """Return ε, every time."""
+        return self.epsilon
 
     def spends(self, questions: int) -> float:
-        """ε for each question: answers about the same document add up."""
+        """Return ε for each question: answers about the same document add up."""
         return self.epsilon * questions
 
     def statement(self, questions: int) -> dict[str, Any]:
-        """ε after so many questions; the lengths, where they are told, count as one."""
-        return _statement(self.kind, self.spends(questions), f"{questions:,} questions, by adding up")
+        """Return ε after so many questions; announced lengths count as one."""
+        return self._statement(self.spends(questions), f"{questions:,} questions, by adding up")
 
 
 @dataclass(frozen=True)
-class AtBuild:
+class AtBuild(Perturbation):
     """Independent discrete Laplace noise of scale (z + 1)/ε on every cell of a document's sketch and on its length, once.
 
     A document that is changed and added again is released again: ε for each version.
     """
 
     kind: ClassVar[str] = "at-build"
-    fixed_documents: ClassVar[bool] = False
-    at_build: ClassVar[bool] = True
+    perturbs_at_build: ClassVar[bool] = True
+    perturbs_lengths: ClassVar[bool] = True
 
     epsilon: float = 0.5  # of one document, for good
 
     def __post_init__(self) -> None:
         scale_for(1, self.epsilon)
 
-    def table(self, table: Int32s, stream: Stream) -> Int32s:
-        """A document's (z, w) sketch with noise in every cell, also where nothing was counted."""
-        noise = draw(stream, scale_for(len(table) + 1, self.epsilon), table.size)
-        noisy = np.clip(table + noise.reshape(table.shape), -MOST, MOST)
+    def perturb_table(self, table: Int32s, stream: Stream) -> Int32s:
+        """Add noise to every cell of a document's (z, w) sketch, also where nothing was counted."""
+        noise = draw_noise(stream, scale_for(len(table) + 1, self.epsilon), table.size)
+        noisy = np.clip(table + noise.reshape(table.shape), -MOST_OCCURRENCES, MOST_OCCURRENCES)
         return np.asarray(noisy, dtype=np.int32)
 
-    def answer(self, ids: Integers, values: Integers, rows: int, stream: Stream) -> Integers:
-        """The values as they are: what is stored is noisy already."""
-        return values
+    def perturb_lengths(self, lengths: Integers, rows: int, stream: Stream) -> Integers:
+        """Add the noise of a cell: lengths are within ε when they are announced for the first time."""
+        return np.asarray(lengths + draw_noise(stream, scale_for(rows + 1, self.epsilon), len(lengths)))
 
-    def length(self, lengths: Integers, rows: int, stream: Stream) -> Integers:
-        """Lengths with the noise of a cell: within ε when they are told for the first time."""
-        return np.asarray(lengths + draw(stream, scale_for(rows + 1, self.epsilon), len(lengths)))
-
-    def lengths_again(self, rows: int) -> float:
-        """What it costs to draw and tell the lengths once more, in another session: ε/(z + 1)."""
-        return self.epsilon / (rows + 1)
+    def length_price(self, rows: int, again: bool) -> float:
+        """Return nothing the first time, then ε/(z + 1): the noise is drawn anew."""
+        return self.epsilon / (rows + 1) if again else 0.0
 
     def spends(self, questions: int) -> float:
-        """ε with the first question, and no more."""
+        """Return ε with the first question, and no more."""
         return self.epsilon if questions > 0 else 0.0
 
     def statement(self, questions: int) -> dict[str, Any]:
-        """ε, whatever is asked."""
-        return _statement(self.kind, self.epsilon, "any number of questions by any number of parties")
-
-
-Perturbation = Exact | OneSample | EachAnswer | AtBuild
-PERTURBATIONS: Family[Perturbation] = Family("perturbation", AtBuild, EachAnswer, OneSample, Exact)
-
-
-def _statement(kind: str, epsilon: float | None, horizon: str) -> dict[str, Any]:
-    return {
-        "kind": kind,
-        "unit": UNIT,
-        "neighbouring": "add or remove the occurrence",
-        "epsilon": epsilon,
-        "delta": 0.0 if epsilon is not None else None,
-        "horizon": horizon,
-    }
+        """Return ε, whatever is asked."""
+        return self._statement(self.epsilon, "any number of questions by any number of parties")

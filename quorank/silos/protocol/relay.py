@@ -1,4 +1,4 @@
-"""The server between the parties: it carries envelopes, and counts them.
+"""Relaying server between the parties: it carries envelopes, and counts them.
 
 It reads sender, receiver, kind, number and size, refuses what is of no party or too large, and keeps nothing but counts:
 envelopes and bytes by sender, receiver and kind.
@@ -12,60 +12,72 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from quorank.errors import require
-from quorank.silos.protocol.messages import MOST_BYTES, Envelope, Kind, check_name
+from quorank.silos.protocol.group import check_name
+from quorank.silos.protocol.messages import MOST_BYTES, Envelope, Kind
 
-_HEADER = 1024  # more than a head can take
+MOST_RELAYED = MOST_BYTES + 1024
+"""The largest envelope: its head takes less than 1024 bytes."""
 
 
 @dataclass
-class Traffic:
-    """What passed on one way."""
+class RelayTraffic:
+    """Envelopes and bytes that passed from one party to another."""
 
     envelopes: int = 0
     bytes: int = 0
 
 
 class Relay:
-    """Hands each envelope to its receiver."""
+    """Server that hands each envelope to its receiver."""
 
-    def __init__(self, parties: Sequence[str], most_bytes: int = MOST_BYTES + _HEADER) -> None:
+    def __init__(self, parties: Sequence[str]) -> None:
         self.parties = tuple(check_name(name) for name in parties)
-        require(len(set(self.parties)) == len(self.parties), "a party stands twice in the relay's list")
-        self.most_bytes = most_bytes
-        self.traffic: dict[tuple[str, str, Kind], Traffic] = {}
+        require(
+            len(set(self.parties)) == len(self.parties),
+            "silo-group.repeated-name",
+            "a party stands twice in the relay's list",
+        )
+        self.traffic: dict[tuple[str, str, Kind], RelayTraffic] = {}
 
     def pass_on(self, raw: bytes, sender: str | None = None) -> tuple[str, bytes]:
-        """The receiver of an envelope, and its bytes as they came; `sender` is who the transport says it is from."""
+        """Return the receiver of an envelope, and its bytes as they came; `sender` is whom the transport names."""
         require(
-            len(raw) <= self.most_bytes,
-            f"an envelope of {len(raw):,} bytes is larger than the {self.most_bytes:,} that are relayed; send less at once",
+            len(raw) <= MOST_RELAYED,
+            "silo-message.too-large",
+            f"an envelope of {len(raw):,} bytes is larger than the {MOST_RELAYED:,} that are relayed; send less at once",
         )
         envelope = Envelope.from_bytes(raw)
         for name in (envelope.sender, envelope.receiver):
             require(
                 name in self.parties,
+                "silo-group.unknown-party",
                 f"{name} is not known to this relay; it serves {', '.join(self.parties)}",
             )
         require(
             sender is None or sender == envelope.sender,
+            "silo-message.other-sender",
             f"{sender} sent an envelope in the name of {envelope.sender}; it is not relayed",
         )
-        require(envelope.sender != envelope.receiver, f"{envelope.sender} wrote to itself; it is not relayed")
-        way = self.traffic.setdefault((envelope.sender, envelope.receiver, envelope.kind), Traffic())
+        require(
+            envelope.sender != envelope.receiver,
+            "silo-message.misdirected",
+            f"{envelope.sender} wrote to itself; it is not relayed",
+        )
+        way = self.traffic.setdefault((envelope.sender, envelope.receiver, envelope.kind), RelayTraffic())
         way.envelopes += 1
         way.bytes += len(raw)
         return envelope.receiver, raw
 
-    def total(self) -> Traffic:
-        """All that passed."""
-        return Traffic(
+    def total(self) -> RelayTraffic:
+        """Return the sum of all traffic."""
+        return RelayTraffic(
             sum(way.envelopes for way in self.traffic.values()),
             sum(way.bytes for way in self.traffic.values()),
         )
 
 
 class Receiver(Protocol):
-    """Takes envelopes and answers with envelopes."""
+    """Party that accepts an envelope and returns the envelopes that it calls for."""
 
     def receive(self, envelope: Envelope) -> list[Envelope]: ...
 
@@ -76,7 +88,7 @@ def deliver(
     envelopes: Iterable[Envelope],
     watch: Callable[[bytes], object] | None = None,
 ) -> None:
-    """Carry envelopes, and those that answer them, until nobody has more to say: all parties in one process."""
+    """Carry envelopes, and those that answer them, among parties in one process until there are no more."""
     waiting = deque(envelopes)
     while waiting:
         receiver, raw = relay.pass_on(waiting.popleft().to_bytes())

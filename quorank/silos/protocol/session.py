@@ -1,8 +1,13 @@
-"""A party's session with its group: keys agreed through the server, then a sealed line to each other party.
+"""Session of a party with its group: keys agreed through the server, then a sealed channel to each other party.
 
 Envelopes may overtake each other: what comes before it can be read is held, and read when it can. Envelopes that cannot
 come from the party they name raise `BadInput` and change nothing; one that was held and then does not open is dropped,
 with a sentence in `dropped`.
+
+A sealed channel is ChaCha20-Poly1305 with a key for each direction, made of the pair's secret (which holds the group key,
+see `keys`). The number of an envelope is its nonce and never repeats under a key; sender, receiver, kind and number are
+associated data. Envelopes may arrive in another order, within a window; each is opened at most once. So the server cannot
+read, alter or repeat unnoticed what passes through it.
 """
 
 from __future__ import annotations
@@ -10,13 +15,16 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
 from quorank.errors import BadInput, require
 from quorank.silos.protocol.group import Group
-from quorank.silos.protocol.keys import Agreed, Agreement, Entropy, Identity, derive
-from quorank.silos.protocol.messages import Envelope, Hello, Kind
-from quorank.silos.protocol.sealed import Channel
+from quorank.silos.protocol.keys import AgreedKeys, Agreement, Entropy, PartyIdentity, derive
+from quorank.silos.protocol.messages import MOST_BYTES, TAG, Envelope, Hello, Kind
 from quorank.silos.sketch.hashing import Hashing
 
+WINDOW = 1024
 MOST_HELD = 64
 """Envelopes of one sender that wait for the agreement to finish; more are refused."""
 _HELLO, _CONTRIBUTION = 0, 1  # the numbers of the two unsealed kinds: each is sent once
@@ -24,12 +32,67 @@ _HELLO, _CONTRIBUTION = 0, 1  # the numbers of the two unsealed kinds: each is s
 Opened = list[tuple[Envelope, bytes]]
 
 
+class SealedChannel:
+    """One party's end of its channel with another; `sent` and `received` continue a channel that was kept."""
+
+    def __init__(self, secret: bytes, me: str, other: str, sent: int = 0, received: int = 0) -> None:
+        self.me, self.other = me, other
+        self._out = ChaCha20Poly1305(derive(secret, "line", me.encode(), other.encode()))
+        self._in = ChaCha20Poly1305(derive(secret, "line", other.encode(), me.encode()))
+        self._sent = sent
+        self._highest = received
+        self._seen = set(range(max(1, received - WINDOW + 1), received + 1))
+
+    def seal(self, kind: Kind, text: bytes) -> Envelope:
+        """Return an envelope with the next number for the other party."""
+        require(
+            len(text) + TAG <= MOST_BYTES,
+            "silo-message.too-large",
+            f"a message of {len(text):,} bytes is larger than the protocol's {MOST_BYTES:,}; ask for fewer terms at a time",
+        )
+        self._sent += 1
+        blank = Envelope(kind, self.me, self.other, self._sent, b"")
+        body = self._out.encrypt(_nonce(self._sent), text, blank.head())
+        return Envelope(kind, self.me, self.other, self._sent, body)
+
+    def open(self, envelope: Envelope) -> bytes:
+        """Return what the other party sealed; an envelope that does not open leaves the channel as it was."""
+        number = envelope.number
+        require(
+            (envelope.sender, envelope.receiver) == (self.other, self.me),
+            "silo-message.misdirected",
+            f"this envelope goes from {envelope.sender} to {envelope.receiver}, and not from {self.other} to {self.me}",
+        )
+        require(
+            number > self._highest - WINDOW and number not in self._seen and number >= 1,
+            "silo-message.replayed",
+            f"envelope {number} of {self.other} was received already, or is far too late: a replay; drop it",
+        )
+        try:
+            text = self._in.decrypt(_nonce(number), envelope.body, envelope.head())
+        except InvalidTag:
+            raise BadInput(
+                "silo-message.not-authentic",
+                f"envelope {number} of {self.other} does not open: it is altered, or sealed with another key; drop it and, "
+                "if that happens again, agree on keys anew",
+            ) from None
+        self._seen.add(number)
+        if number > self._highest:
+            self._highest = number
+            self._seen = {n for n in self._seen if n > number - WINDOW}
+        return text
+
+
+def _nonce(number: int) -> bytes:
+    return number.to_bytes(12, "little")
+
+
 class Session:
-    """Hello, contributions, then sealing and opening; see `quorank.silos.protocol.keys.Agreement` for the arguments."""
+    """One party's session: hello, contributions, then sealing and opening; `Agreement` explains the arguments."""
 
     def __init__(
         self,
-        identity: Identity,
+        identity: PartyIdentity,
         group: Group,
         pins: Mapping[str, bytes] | None = None,
         *,
@@ -39,13 +102,13 @@ class Session:
         self.name, self.group = identity.name, group
         self.dropped: list[str] = []
         self._agreement = Agreement(identity, group, pins, hashing_key=hashing_key, entropy=entropy)
-        self._agreed: Agreed | None = None
-        self._channels: dict[str, Channel] = {}
+        self._agreed: AgreedKeys | None = None
+        self._channels: dict[str, SealedChannel] = {}
         self._hashings: dict[str, Hashing] = {}
         self._held: dict[str, list[Envelope]] = {}
 
     def hello(self) -> list[Envelope]:
-        """This party's hello, one for each other party."""
+        """Return this party's hello, one for each other party."""
         body = self._agreement.hello.to_bytes()
         return [
             Envelope(Kind.HELLO, self.name, other, _HELLO, body) for other in self.group.others(self.name)
@@ -57,20 +120,17 @@ class Session:
         return self._agreed is not None
 
     @property
-    def keys(self) -> Agreed:
-        """The agreed keys, or a refusal."""
-        return self.check_agreed()
-
-    def check_agreed(self) -> Agreed:
-        """Refuse what needs keys as long as there are none."""
+    def keys(self) -> AgreedKeys:
+        """The agreed keys; refused as long as there are none."""
         if self._agreed is None:
             raise BadInput(
-                "keys are not agreed yet; exchange hellos and contributions with all parties first"
+                "silo-keys.not-agreed",
+                "keys are not agreed yet; exchange hellos and contributions with all parties first",
             )
         return self._agreed
 
     def hashing(self, field: str) -> Hashing:
-        """How the group hashes a field: with a key of its own, so that fields share no places."""
+        """Return how the group hashes a field: with a key of its own, so that fields share no places."""
         if field not in self._hashings:
             shape = self.group.field(field)
             key = derive(self.keys.hashing_key, "field", field.encode())
@@ -78,32 +138,42 @@ class Session:
         return self._hashings[field]
 
     def seal(self, other: str, kind: Kind, text: bytes) -> Envelope:
-        """An envelope for another party."""
-        self.check_agreed()
-        require(other in self._channels, f"{other} is no other party of this group")
+        """Return an envelope for another party."""
+        require(
+            other in self.keys.pairs,
+            "silo-group.unknown-party",
+            f"{other} is no other party of this group",
+        )
         return self._channels[other].seal(kind, text)
 
-    def take(self, envelope: Envelope) -> tuple[list[Envelope], Opened]:
-        """What an envelope calls for in the agreement, and what could be opened: itself, or others that waited for it."""
+    def receive(self, envelope: Envelope) -> tuple[list[Envelope], Opened]:
+        """Return the envelopes that this one calls for in the agreement, and the texts that could be opened.
+
+        The texts are that of the envelope itself, or of others that waited for it.
+        """
         require(
-            envelope.receiver == self.name, f"this envelope is for {envelope.receiver}, not for {self.name}"
+            envelope.receiver == self.name,
+            "silo-message.misdirected",
+            f"this envelope is for {envelope.receiver}, not for {self.name}",
         )
         require(
             envelope.sender in self.group.others(self.name),
+            "silo-group.unknown-party",
             f"{envelope.sender} is no other party of this group; drop its envelope",
         )
         if not self._is_due(envelope):
             held = self._held.setdefault(envelope.sender, [])
             require(
                 len(held) < MOST_HELD,
+                "silo-message.too-early",
                 f"{envelope.sender} sends too much before keys are agreed; drop its envelope",
             )
             held.append(envelope)
             return [], []
-        out, opened = self._take(envelope)
+        out, opened = self._process(envelope)
         while due := self._next_held():
             try:
-                more, others = self._take(due)
+                more, others = self._process(due)
             except BadInput as error:
                 self.drop(error)
                 continue
@@ -126,26 +196,29 @@ class Session:
                     return waiting.pop(at)
         return None
 
-    def _take(self, envelope: Envelope) -> tuple[list[Envelope], Opened]:
+    def _process(self, envelope: Envelope) -> tuple[list[Envelope], Opened]:
         sender = envelope.sender
         if envelope.kind is Kind.HELLO:
-            require(
-                envelope.number == _HELLO, f"a hello has number {_HELLO}, and this one of {sender} another"
-            )
+            _check_number(envelope, _HELLO, "a hello")
             self._agreement.receive_hello(sender, Hello.from_bytes(envelope.body, sender))
             return self._contributions() if self._agreement.has_hellos else [], []
         if envelope.kind is Kind.CONTRIBUTION:
-            require(
-                envelope.number == _CONTRIBUTION,
-                f"a contribution has number {_CONTRIBUTION}, and this one of {sender} another",
-            )
+            _check_number(envelope, _CONTRIBUTION, "a contribution")
             self._agreement.receive_contribution(sender, envelope.body)
             if self._agreement.is_complete:
                 self._agreed = self._agreement.result()
-                self._channels = {o: Channel(s, self.name, o) for o, s in self._agreed.pairs.items()}
+                self._channels = {o: SealedChannel(s, self.name, o) for o, s in self._agreed.pairs.items()}
             return [], []
         return [], [(envelope, self._channels[sender].open(envelope))]
 
     def _contributions(self) -> list[Envelope]:
         sealed = self._agreement.contributions()
         return [Envelope(Kind.CONTRIBUTION, self.name, o, _CONTRIBUTION, body) for o, body in sealed.items()]
+
+
+def _check_number(envelope: Envelope, number: int, what: str) -> None:
+    require(
+        envelope.number == number,
+        "silo-message.malformed",
+        f"{what} has number {number}, and this one of {envelope.sender} another",
+    )

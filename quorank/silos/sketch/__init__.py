@@ -1,0 +1,1 @@
+"""Sketches of documents: hash functions, Count Sketch, NAIVE, the RTK-Sketch, and their measurement."""

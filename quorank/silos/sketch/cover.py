@@ -1,9 +1,9 @@
-"""How much of the true top K a sketch finds, what it takes, and how fast it is (CS-F-LTR §VI-B).
+"""Cover, memory and speed of reverse top-K sketches (CS-F-LTR §VI-B).
 
-Cover with ties: let m be K, or the number of documents that hold the term where these are fewer, and c the m-th largest
-true count. A returned document counts if its true count is at least c; one without the term never does. The cover of a
-term is the number that count over m, and that of a sketch is the mean over terms. NAIVE and the others are judged by
-this same rule, each with the K documents that it returns.
+Cover is the share of the true top K that a sketch finds, with a rule for ties: let m be K, or the number of documents
+that hold the term where these are fewer, and c the m-th largest true count. A returned document counts if its true count
+is at least c; one without the term never does. The cover of a term is the number that count over m, and that of a sketch
+is the mean over terms. NAIVE and the others are judged by this same rule, each with the K documents that it returns.
 
 Half of the terms are drawn in proportion to their occurrences, half alike among all terms of at least five documents; the
 terms of queries, where there are some, are a third group of the same size.
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,32 +21,20 @@ import numpy.typing as npt
 from quorank.arrays import Doubles, Int32s, Integers
 from quorank.draws import Purpose, uniforms
 from quorank.errors import require
+from quorank.silos.generated import Generator
 from quorank.silos.sketch.naive import Naive
-from quorank.silos.sketch.reverse_top_k import ReverseTopK
-from quorank.silos.sketch.shape import Shape
+from quorank.silos.sketch.reverse_top_k import ReverseTopK, Shape
+from quorank.text import Index
 
 Top = Callable[[str, int], tuple[npt.NDArray[Any], Doubles]]
 
 KEY = bytes(range(32))
-"""Measurements repeat: their key is no secret."""
+"""Key of measurements: they repeat, and it is no secret."""
 RARE = 5  # documents that a term of the second group has at least
 
 
-class Counted(Protocol):
-    """One field of a party's documents, counted: `quorank.text.Index`, or `Field`."""
-
-    @property
-    def offsets(self) -> Integers: ...
-    @property
-    def terms(self) -> Int32s: ...
-    @property
-    def counts(self) -> Int32s: ...
-    @property
-    def vocabulary(self) -> list[str]: ...
-
-
-class Field(NamedTuple):
-    """Documents as numbers: document i has terms[j], counts[j] times each, offsets[i] ≤ j < offsets[i + 1]."""
+class CountedField(NamedTuple):
+    """Term counts as arrays: document i has terms[j], counts[j] times each, offsets[i] ≤ j < offsets[i + 1]."""
 
     offsets: Integers
     terms: Int32s
@@ -54,29 +42,31 @@ class Field(NamedTuple):
     vocabulary: list[str]
 
 
-def without_empty(field: Counted) -> Field:
-    """The same field without documents that hold no term: no sketch can find these."""
+CountedDocuments = CountedField | Index
+"""Term counts of one field of a party's documents."""
+
+
+def without_empty(field: CountedDocuments) -> CountedField:
+    """Return the same field without documents that hold no term: no sketch can find these."""
     lengths = np.diff(field.offsets)
     offsets = np.concatenate(([0], np.cumsum(lengths[lengths > 0]))).astype(np.int64)
-    return Field(offsets, field.terms, field.counts, field.vocabulary)
+    return CountedField(offsets, field.terms, field.counts, field.vocabulary)
 
 
 def generated_field(
     documents: int = 36_400, length: int = 1_000, vocabulary: int = 50_000, seed: int = 1
-) -> tuple[Field, Integers]:
-    """One party of generated documents with the paper's sizes, and the terms of a hundred queries."""
-    from quorank.silos.generated import Generator
-
+) -> tuple[CountedField, Integers]:
+    """Generate the documents of one party with the paper's sizes, and the terms of a hundred queries."""
     generator = Generator(parties=1, documents=documents, queries=100, body=length, vocabulary=vocabulary)
     party = generator.party(0, seed)
-    field = Field(party.body.offsets, party.body.terms, party.body.counts, generator.words())
+    field = CountedField(party.body.offsets, party.body.terms, party.body.counts, generator.words())
     return field, np.unique(np.concatenate(party.queries))
 
 
 class Truth:
-    """Exact counts, by term."""
+    """Exact counts of every term in every document."""
 
-    def __init__(self, field: Counted) -> None:
+    def __init__(self, field: CountedDocuments) -> None:
         self.documents = len(field.offsets) - 1
         owner = np.repeat(np.arange(self.documents, dtype=np.int32), np.diff(field.offsets))
         order = np.argsort(field.terms, kind="stable")
@@ -86,14 +76,14 @@ class Truth:
         self._offsets = np.concatenate(([0], np.cumsum(self.frequency)))
 
     def of(self, term: int) -> Int32s:
-        """(documents,) occurrences of a term."""
+        """Return the (documents,) occurrences of a term."""
         out = np.zeros(self.documents, dtype=np.int32)
         part = slice(self._offsets[term], self._offsets[term + 1])
         out[self._owner[part]] = self._counts[part]
         return out
 
     def sample(self, number: int, seed: int, queries: Integers | None = None) -> dict[str, Integers]:
-        """Terms to ask for: frequent ones, any, and those of queries."""
+        """Draw terms to ask for: frequent ones, any, and those of queries."""
         spread = np.flatnonzero(self.frequency >= min(RARE, max(1, self.frequency.max())))
         groups = {
             "frequent": _draw(self.occurrences.astype(np.float64), number, seed, 0),
@@ -107,17 +97,17 @@ class Truth:
 
 
 def _draw(weights: Doubles, number: int, seed: int, group: int) -> Integers:
-    """A weighted sample without replacement: the smallest of exponential waiting times."""
+    """Draw a weighted sample without replacement: the smallest of exponential waiting times."""
     waits = -np.log1p(-uniforms(seed, Purpose.DOCUMENTS, len(weights), round_=5, client=group))
     with np.errstate(divide="ignore"):
         order = np.argsort(waits / weights, kind="stable")
     return order[: min(number, int((weights > 0).sum()))]
 
 
-def covered(counts: Int32s, returned: npt.ArrayLike, k: int) -> float:
-    """The cover of one term: true counts of all documents, and the (at most k) documents that were returned."""
+def term_cover(counts: Int32s, returned: npt.ArrayLike, k: int) -> float:
+    """Compute the cover of one term from its (documents,) true counts and the at most k documents that were returned."""
     most = min(k, int((counts > 0).sum()))
-    require(most > 0, "no document holds this term, so there is nothing to cover")
+    require(most > 0, "cover.no-document", "no document holds this term, so there is nothing to cover")
     least = np.partition(counts, len(counts) - most)[len(counts) - most]
     chosen = np.unique(np.asarray(returned)[:k])
     return int((counts[chosen] >= max(least, 1)).sum()) / most
@@ -126,18 +116,18 @@ def covered(counts: Int32s, returned: npt.ArrayLike, k: int) -> float:
 def mean_cover(
     top: Top, truth: Truth, groups: Mapping[str, Integers], vocabulary: Sequence[str], k: int
 ) -> dict[str, float]:
-    """The cover of each group of terms, and of all of them."""
+    """Compute the mean cover of each group of terms, and of all of them."""
     out = {}
     for name, terms in groups.items():
-        covers = [covered(truth.of(int(t)), top(vocabulary[int(t)], k)[0], k) for t in terms]
+        covers = [term_cover(truth.of(int(t)), top(vocabulary[int(t)], k)[0], k) for t in terms]
         out[name] = float(np.mean(covers))
     sizes = [len(terms) for terms in groups.values()]
     out["all"] = float(np.average(list(out.values()), weights=sizes))
     return out
 
 
-def milliseconds(top: Top, terms: Sequence[str], k: int) -> float:
-    """The median time of one query, hashing included."""
+def query_milliseconds(top: Top, terms: Sequence[str], k: int) -> float:
+    """Measure the median time of one query, hashing included."""
     top(terms[0], k)
     times = []
     for term in terms:
@@ -147,59 +137,57 @@ def milliseconds(top: Top, terms: Sequence[str], k: int) -> float:
     return 1e3 * float(np.median(times))
 
 
-def build(field: Counted, shape: Shape, key: bytes = KEY) -> tuple[ReverseTopK, float]:
-    """A party's RTK-Sketch, and how many seconds of one core it took with compiled code at hand."""
-    few = Field(
+def timed_build(field: CountedDocuments, shape: Shape) -> tuple[ReverseTopK, float]:
+    """Build a party's RTK-Sketch, and measure the seconds of one core that it takes once the code is compiled."""
+    few = CountedField(
         field.offsets[:2], field.terms[: field.offsets[1]], field.counts[: field.offsets[1]], field.vocabulary
     )
-    ReverseTopK(shape.hashing(key), shape).add_many(few.offsets, few.terms, few.counts, few.vocabulary)
-    sketch = ReverseTopK(shape.hashing(key), shape)
+    ReverseTopK(shape.hashing(KEY), shape).add_many(few.offsets, few.terms, few.counts, few.vocabulary)
+    sketch = ReverseTopK(shape.hashing(KEY), shape)
     start = time.thread_time()
     sketch.add_many(field.offsets, field.terms, field.counts, field.vocabulary)
     return sketch, time.thread_time() - start
 
 
-def build_naive(field: Counted, shape: Shape, key: bytes = KEY) -> Naive:
-    """NAIVE with the same z and w; int16 counters where the longest document allows."""
+def build_naive(field: CountedDocuments, shape: Shape) -> Naive:
+    """Build NAIVE with the same z and w; int16 counters where the longest document allows."""
     longest = int(np.add.reduceat(field.counts.astype(np.int64), field.offsets[:-1]).max())
     counter = np.int16 if longest < 2**15 else np.int32
-    naive = Naive(shape.hashing(key), shape.sketch, counter)
+    naive = Naive(shape.hashing(KEY), shape.sketch, counter)
     naive.add_many(field.offsets, field.terms, field.counts, field.vocabulary)
     return naive
 
 
-def measure(
-    party: Counted,
+def measure_sketches(
+    party: CountedDocuments,
     queries: Integers | None = None,
     *,
     k: int = 150,
-    shape: Shape | None = None,
-    published: Shape | None = None,
     terms: int = 100,
     seed: int = 1,
 ) -> dict[str, Any]:
-    """Cover, memory and speed of the recommended reading beside NAIVE and the literal reading as published.
+    """Measure cover, memory and speed of the recommended reading beside NAIVE and the literal reading as published.
 
     NAIVE has the published z and w. Queries are timed by the clock, building by the time that its one thread had a core,
     which is what a second and core mean on a machine with other work. NAIVE's memory is counted in int32, the type of the
     values in an RTK-Sketch.
     """
     field = without_empty(party)
-    require(len(field.offsets) > 1, "there are no documents to measure with")
-    chosen, old = shape or Shape.recommended(k), published or Shape.published(k=k)
+    require(len(field.offsets) > 1, "cover.no-document", "there are no documents to measure with")
+    chosen, old = Shape.recommended(k), Shape.published(k=k)
     truth = Truth(field)
     groups = truth.sample(terms, seed, queries)
     asked = [field.vocabulary[int(t)] for group in groups.values() for t in group]
-    sketch, seconds = build(field, chosen)
+    sketch, seconds = timed_build(field, chosen)
     cover = {"rtk": mean_cover(sketch.top, truth, groups, field.vocabulary, k)}
-    time_rtk = milliseconds(sketch.top, asked, k)
+    time_rtk = query_milliseconds(sketch.top, asked, k)
     memory, stored, limit = sketch.memory_bytes, sketch.stored, sketch.limit
-    literal, _ = build(field, old)
+    literal, _ = timed_build(field, old)
     cover["literal"] = mean_cover(literal.top, truth, groups, field.vocabulary, k)
     del literal
     naive = build_naive(field, old)
     cover["naive"] = mean_cover(naive.top, truth, groups, field.vocabulary, k)
-    time_naive = milliseconds(naive.top, asked[:: max(1, len(asked) // 50)], k)
+    time_naive = query_milliseconds(naive.top, asked[:: max(1, len(asked) // 50)], k)
     naive_memory = len(naive) * old.rows * old.columns * 4
     occurrences = int(field.counts.sum())
     return {

@@ -1,11 +1,11 @@
-"""Where a term falls in a sketch: h_a(t) ∈ {0, …, w − 1} and g_a(t) ∈ {−1, +1} for each row a (CS-F-LTR §IV-A).
+"""Keyed hash functions of a sketch: h_a(t) ∈ {0, …, w − 1} and g_a(t) ∈ {−1, +1} of each row a (CS-F-LTR §IV-A).
 
 The paper hashes each term z times with MD5. Here a term costs one keyed BLAKE2b digest of 512 bits (RFC 7693), and rows
 are cut from its bits: row a takes the next b bits, the lowest for g_a, the others, x, for h_a = ⌊x·w / 2^(b−1)⌋. A column
 then has ⌊2^(b−1)/w⌋ or ⌈2^(b−1)/w⌉ of the values of x, so its probability differs from 1/w by less than 2^(1−b): a share
 of less than w / 2^(b−1) of itself. b is 32, or less where z rows must share the digest, but never so little that this
 share passes 2^−8; a second digest is taken before that. (z, w) = (30, 200) gives b = 17 and 0.3 %, (3, 8192) gives b = 32
-and 0.0004 %. To whoever lacks the key the digests are the values of a random function.
+and 0.0004 %. Without the key the digests are indistinguishable from the values of a random function.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from quorank.arrays import Bytes, Int8s, Int32s, Integers, Uint64s
-from quorank.errors import require
+from quorank.errors import require, require_range
 
 VERSION = 1
-"""Of the way from a term to its places: parties of different versions must not meet."""
+"""Version of the way from a term to its places: parties of different versions must not meet."""
 MOST_ROWS = 256
 MOST_COLUMNS = 1 << 20
 _DIGEST = 64  # bytes
 _BITS = 8 * _DIGEST
-_TERMS = 4096  # hashed at a time: what lies between their digests and their places stays small
+_TERMS = 4096  # hashed at a time, which bounds the memory of the digests
 _BIAS = 8  # a column's probability differs from 1/w by a share of less than 2^−8
 
 
 @dataclass(frozen=True)
 class Hashing:
-    """The z pairs of hash functions that all parties of a group share."""
+    """The z pairs of hash functions that all parties of a group share, under one secret key."""
 
     key: bytes = field(repr=False)
     rows: int  # z
@@ -40,27 +40,25 @@ class Hashing:
     def __post_init__(self) -> None:
         require(
             isinstance(self.key, bytes) and 16 <= len(self.key) <= 64,
+            "sketch.bad-key",
             "the key of a hashing must have 16 to 64 bytes; take 32 random ones",
         )
-        require(1 <= self.rows <= MOST_ROWS, f"a sketch must have 1 to {MOST_ROWS} rows (z), got {self.rows}")
-        require(
-            2 <= self.columns <= MOST_COLUMNS,
-            f"a sketch must have 2 to {MOST_COLUMNS:,} columns (w), got {self.columns:,}",
-        )
+        require_range("rows", self.rows, least=1, most=MOST_ROWS)
+        require_range("columns", self.columns, least=2, most=MOST_COLUMNS)
 
     @property
     def digests(self) -> int:
-        """Digests per term: one, unless z rows of w columns need more than 512 bits."""
+        """Number of digests per term: one, unless z rows of w columns need more than 512 bits."""
         needed = 1 + (self.columns - 1).bit_length() + _BIAS
         return -(-self.rows // (_BITS // needed))
 
     @property
     def bits(self) -> int:
-        """b: bits per row."""
+        """b, the bits per row."""
         return min(32, _BITS // -(-self.rows // self.digests))
 
     def places(self, terms: Sequence[str]) -> tuple[Int32s, Int8s]:
-        """(terms, z) columns and (terms, z) signs."""
+        """Return the (terms, z) columns h_a(t) and the (terms, z) signs g_a(t)."""
         rows_each, bits = -(-self.rows // self.digests), self.bits
         columns = np.empty((len(terms), self.rows), dtype=np.int32)
         signs = np.empty((len(terms), self.rows), dtype=np.int8)
@@ -77,12 +75,12 @@ class Hashing:
         return columns, signs
 
     def fingerprint(self) -> str:
-        """What parties may show to compare: 128 bits that depend on version, key, z and w and tell nothing of the key."""
+        """Return 128 bits, as hex, of version, key, z and w that tell nothing of the key and may be compared in clear."""
         stated = f"{VERSION} {self.rows} {self.columns}".encode()
         return hashlib.blake2b(stated, key=self.key, digest_size=16, person=b"quorank print").hexdigest()
 
     def _digest(self, terms: list[bytes], number: int) -> Bytes:
-        """(terms, 64 + 8) the digests, with zeros behind them for reading words across the end."""
+        """Return the (terms, 64 + 8) digests, with zeros behind them for reading words across the end."""
         keyed = hashlib.blake2b(
             key=self.key, digest_size=_DIGEST, person=b"quorank term", salt=number.to_bytes(4, "little")
         )
@@ -97,7 +95,7 @@ class Hashing:
 
 
 def bits_of(digests: Bytes, starts: Integers, bits: int) -> Uint64s:
-    """(digests, starts) bits start, …, start + bits − 1 of each digest, lowest first, as numbers."""
+    """Return the (digests, starts) bits start, …, start + bits − 1 of each digest, lowest first, as numbers."""
     count, size = digests.shape
     words = np.ndarray((count, size - 7), "<u8", np.ascontiguousarray(digests), strides=(size, 1))
     shifts = (starts & 7).astype(np.uint64)
@@ -105,20 +103,19 @@ def bits_of(digests: Bytes, starts: Integers, bits: int) -> Uint64s:
 
 
 def column_of(cut: Uint64s, bits: int, columns: int) -> Int32s:
-    """h = ⌊x·w / 2^bits⌋ for x of so many bits."""
+    """Compute h = ⌊x·w / 2^bits⌋ for numbers x of so many bits."""
     return ((cut * np.uint64(columns)) >> np.uint64(bits)).astype(np.int32)
 
 
-class Places:
-    """Places of terms that were seen before: a term that comes again costs no digest.
+class RememberedPlaces:
+    """Hashing with a memory: a term that was hashed before costs no digest.
 
     At most `limit` terms are remembered (a row takes 5·z bytes beside the term itself); when they are too many, all are
     forgotten, which costs time and nothing else.
     """
 
     def __init__(self, hashing: Hashing, limit: int = 1 << 20) -> None:
-        require(limit >= 1, f"at least one term must be remembered, got {limit}")
-        self.hashing, self.limit = hashing, limit
+        self.hashing, self.rows, self.limit = hashing, hashing.rows, limit
         self._row: dict[str, int] = {}
         self._columns: Int32s = np.zeros((0, hashing.rows), dtype=np.int32)
         self._signs: Int8s = np.zeros((0, hashing.rows), dtype=np.int8)
@@ -126,8 +123,8 @@ class Places:
     def __len__(self) -> int:
         return len(self._row)
 
-    def of(self, terms: Sequence[str]) -> tuple[Int32s, Int8s]:
-        """(terms, z) columns and (terms, z) signs."""
+    def places(self, terms: Sequence[str]) -> tuple[Int32s, Int8s]:
+        """Return the (terms, z) columns and the (terms, z) signs."""
         new = [term for term in dict.fromkeys(terms) if term not in self._row]
         if new and len(self._row) + len(new) > self.limit:
             self._forget()

@@ -1,4 +1,4 @@
-"""NAIVE: one sketch per document, all of them asked (CS-F-LTR algorithm 3).
+"""NAIVE: one sketch per document, all of them read for every query (CS-F-LTR algorithm 3).
 
 The paper's 100 s a query come from asking documents one after another. Here the sketches lie so that the cells which a
 term falls into are contiguous over documents: a query copies z stretches of memory and takes all medians at once.
@@ -12,55 +12,46 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from quorank.arrays import Doubles, Int8s, Int32s, Integers
+from quorank.arrays import Doubles, Int32s, Integers
 from quorank.compiled import kernel
-from quorank.errors import require
-from quorank.silos.sketch import count_min, count_sketch
-from quorank.silos.sketch.hashing import Hashing, Places
+from quorank.errors import require, require_range
+from quorank.silos.sketch.count_sketch import checked_columns, count_min_estimate, count_sketch_estimate
+from quorank.silos.sketch.hashing import Hashing, RememberedPlaces
 
 GROUP = 256
 """Documents whose sketches share an array: (z, w, GROUP)."""
 
 
 class Naive:
-    """The sketches of a party's documents. `counter` is the type of a cell: int32, or int16 in half of the memory."""
+    """One sketch for each of a party's documents; a cell (`counter`) is an int32, or an int16 in half of the memory."""
 
     def __init__(
         self, hashing: Hashing, sketch: Literal["count", "count-min"] = "count", counter: type = np.int32
     ) -> None:
-        require(sketch in ("count", "count-min"), f"sketch must be 'count' or 'count-min', got {sketch!r}")
+        require(
+            sketch in ("count", "count-min"),
+            "value.unknown",
+            f"must be 'count' or 'count-min', got {sketch!r}",
+            "sketch",
+        )
         self.hashing, self.sketch, self.counter = hashing, sketch, np.dtype(counter)
-        require(self.counter in (np.int16, np.int32), f"counters are int16 or int32, got {self.counter}")
-        self._places = Places(hashing)
+        require(
+            self.counter in (np.int16, np.int32),
+            "value.unknown",
+            f"must be int16 or int32, got {self.counter}",
+            "counter",
+        )
+        self._places = RememberedPlaces(hashing)
         self._groups: list[npt.NDArray[Any]] = []
-        self._slot: dict[int, int] = {}
-        self._ids = np.empty(0, dtype=np.int64)
+        self.documents = np.empty(0, dtype=np.int64)  # in the order of the rows of `cells`
 
     def __len__(self) -> int:
-        return len(self._slot)
-
-    def __contains__(self, document: int) -> bool:
-        return document in self._slot
-
-    @property
-    def documents(self) -> Integers:
-        """The documents in the order of the rows of `cells`."""
-        return self._ids[: len(self)].copy()
+        return len(self.documents)
 
     @property
     def memory_bytes(self) -> int:
-        """z·w counters for each document."""
+        """Size of z·w counters for each document."""
         return len(self) * self.hashing.rows * self.hashing.columns * self.counter.itemsize
-
-    def add(self, document: int, terms: Sequence[str], counts: Sequence[int] | npt.ArrayLike) -> None:
-        """Sketch a document."""
-        require(len(terms) > 0, f"document {document} is empty: there is nothing to find it by; leave it out")
-        occurrences = count_sketch.checked_counts(counts, len(terms)).astype(np.int32)
-        columns, signs = self._places.of(terms)
-        bounds = np.array([0, len(terms)], dtype=np.int64)
-        self._add(
-            columns, signs, bounds, np.arange(len(terms), dtype=np.int32), occurrences, np.array([document])
-        )
 
     def add_many(
         self,
@@ -71,40 +62,40 @@ class Naive:
         documents: npt.ArrayLike | None = None,
     ) -> None:
         """Sketch many documents, given as `ReverseTopK.add_many` takes them."""
-        bounds = np.ascontiguousarray(offsets, dtype=np.int64)
-        words = np.ascontiguousarray(terms, dtype=np.int32)
-        occurrences = np.ascontiguousarray(counts, dtype=np.int32)
-        require(
-            bounds[0] == 0 and bounds[-1] == len(words) == len(occurrences),
-            "offsets must run from 0 to the number of terms, with a count for each",
-        )
-        require(
-            not len(words) or (words.min() >= 0 and words.max() < len(vocabulary)),
-            f"terms must be numbers from 0 to {len(vocabulary) - 1}, places in the vocabulary",
-        )
+        bounds, words, occurrences = checked_columns(offsets, terms, counts, vocabulary)
         numbers = np.arange(len(bounds) - 1) if documents is None else np.asarray(documents, dtype=np.int64)
         require(
             len(numbers) == len(bounds) - 1 and bool(np.all(np.diff(bounds) > 0)),
-            "every document needs a number and at least one term",
+            "sketch.empty-document",
+            "every document needs a number and at least one term; leave empty ones out",
+        )
+        require(
+            len(np.unique(numbers)) == len(numbers) and not np.isin(numbers, self.documents).any(),
+            "sketch.known-document",
+            "a document is given twice, or is already here",
+        )
+        most = int(np.add.reduceat(occurrences.astype(np.int64), bounds[:-1]).max()) if len(numbers) else 0
+        require(
+            most <= 2 ** (8 * self.counter.itemsize - 1) - 1,
+            "sketch.out-of-range",
+            f"a document has {most:,} terms, too many for {self.counter} cells; take int32",
         )
         columns, signs = self.hashing.places(vocabulary)
-        self._add(columns, signs, bounds, words, occurrences, numbers)
-
-    def remove(self, document: int) -> None:
-        """Forget a document: the last one takes its place."""
-        require(document in self._slot, f"document {document} is not here; nothing was removed")
-        slot, last = self._slot.pop(document), len(self._slot)
-        group, at = divmod(last, GROUP)
-        if slot != last:
-            self._groups[slot // GROUP][:, :, slot % GROUP] = self._groups[group][:, :, at]
-            self._ids[slot] = self._ids[last]
-            self._slot[int(self._ids[slot])] = slot
-        self._groups[group][:, :, at] = 0
-        if at == 0:
-            self._groups.pop()
+        sides = signs if self.sketch == "count" else np.ones_like(signs)
+        done = 0
+        while done < len(numbers):
+            at = (len(self) + done) % GROUP
+            if at == 0:
+                self._groups.append(
+                    np.zeros((self.hashing.rows, self.hashing.columns, GROUP), dtype=self.counter)
+                )
+            count = min(GROUP - at, len(numbers) - done)
+            _fill(self._groups[-1], at, columns, sides, bounds, words, occurrences, done, count)
+            done += count
+        self.documents = np.concatenate((self.documents, numbers))
 
     def cells(self, columns: npt.ArrayLike) -> npt.NDArray[Any]:
-        """(documents, z) the cells that the columns of a query point at."""
+        """Return the (documents, z) cells that the (z,) columns of a query point at."""
         chosen = np.asarray(columns)
         rows = np.arange(self.hashing.rows)
         parts = [group[rows, chosen] for group in self._groups]
@@ -113,14 +104,14 @@ class Naive:
         return np.concatenate(parts, axis=1)[:, : len(self)].T
 
     def estimates(self, term: str) -> Doubles:
-        """The estimated count of a term in each document (eq. 3, or the minimum)."""
-        columns, signs = self._places.of([term])
+        """Estimate the (documents,) counts of a term (eq. 3, or the minimum)."""
+        columns, signs = self._places.places([term])
         cells = self.cells(columns[0])
-        return count_sketch.estimate(cells, signs[0]) if self.sketch == "count" else count_min.estimate(cells)
+        return count_sketch_estimate(cells, signs[0]) if self.sketch == "count" else count_min_estimate(cells)
 
     def top(self, term: str, k: int) -> tuple[Integers, Doubles]:
-        """Algorithm 3: the k documents with the largest estimates, largest first; of equal ones the earlier slot."""
-        require(k >= 1, f"K must be at least 1, got {k}")
+        """Return the k documents with the largest estimates, largest first (algorithm 3); of equal ones the earlier."""
+        require_range("k", k, least=1)
         estimates = self.estimates(term)
         chosen = np.arange(len(estimates))
         if len(estimates) > k:
@@ -128,43 +119,7 @@ class Naive:
             above = np.flatnonzero(estimates > limit)
             chosen = np.concatenate((above, np.flatnonzero(estimates == limit)[: k - len(above)]))
         chosen = chosen[np.argsort(-estimates[chosen], kind="stable")]
-        return self._ids[chosen], estimates[chosen]
-
-    def _add(
-        self,
-        columns: Int32s,
-        signs: Int8s,
-        offsets: Integers,
-        terms: Int32s,
-        occurrences: Int32s,
-        documents: Integers,
-    ) -> None:
-        require(
-            len(set(documents.tolist())) == len(documents)
-            and not any(number in self._slot for number in documents.tolist()),
-            "a document is given twice, or is already here",
-        )
-        most = int(np.add.reduceat(occurrences.astype(np.int64), offsets[:-1]).max()) if len(documents) else 0
-        require(
-            most <= 2 ** (8 * self.counter.itemsize - 1) - 1,
-            f"a document has {most:,} terms, too many for {self.counter} cells; take int32",
-        )
-        sides = signs if self.sketch == "count" else np.ones_like(signs)
-        done = 0
-        while done < len(documents):
-            slot = len(self._slot)
-            group, at = divmod(slot, GROUP)
-            if at == 0:
-                self._groups.append(
-                    np.zeros((self.hashing.rows, self.hashing.columns, GROUP), dtype=self.counter)
-                )
-            count = min(GROUP - at, len(documents) - done)
-            _fill(self._groups[group], at, columns, sides, offsets, terms, occurrences, done, count)
-            if slot + count > len(self._ids):
-                self._ids = np.pad(self._ids, (0, max(count, len(self._ids))))
-            self._ids[slot : slot + count] = documents[done : done + count]
-            self._slot.update((int(d), slot + i) for i, d in enumerate(documents[done : done + count]))
-            done += count
+        return self.documents[chosen], estimates[chosen]
 
 
 @kernel
@@ -179,7 +134,7 @@ def _fill(
     first: int,
     n: int,
 ) -> None:
-    """Eq. 2 for documents first, …, first + n − 1, into places at, at + 1, … of a group."""
+    """Sketch (eq. 2) documents first, …, first + n − 1, into slots at, at + 1, … of a group."""
     for d in range(n):
         for i in range(offsets[first + d], offsets[first + d + 1]):
             for a in range(columns.shape[1]):

@@ -1,18 +1,17 @@
 """RTK-Sketch: which K documents of a party hold a term most often (CS-F-LTR §V-B, algorithms 4 and 5).
 
 A table of z rows and w columns whose cells list documents with their values there, the largest ones only: an owner
-answers a query with z cells, however many documents it has. A document is added and removed where it stands; nothing is
-ever built again, and memory is bounded.
+answers a query with z cells, however many documents it has. Documents are added and removed in place, and memory is
+bounded.
 
 The *literal* reading keeps the αK largest values of a cell and takes the median over the rows where a document happens to
-stand. Half of all terms have g_a(t) = −1 in a row: their documents lie at the other end and are thrown away; and
-the median over the rows that kept a document is biased upwards (`ranking_cells`). The *recommended* reading
-differs in four things:
+stand. Half of all terms have g_a(t) = −1 in a row: their documents lie at the other end and are thrown away; and the
+median over the rows that kept a document is biased upwards (`ranking`). The *recommended* reading differs in four things:
 
 1. a cell keeps what is largest in size, |v|, from both ends, and no zeros: these are what their absence says;
 2. a cell knows its floor, the largest size that it turned away, so that absence bounds a value;
-3. one pool of entries for all cells: a cell that few terms fall into leaves its room to the others. Where all would be
-   too many, one limit for all cells is lowered until they fit;
+3. one pool of entries for all cells (`cell_pool`): a cell that few terms fall into leaves its room to the others. Where
+   all would be too many, one limit for all cells is lowered until they fit;
 4. few rows of many columns: a row can only say something about a term if the term's documents are among the largest of
    the cell, and so the cell's other terms must be few.
 
@@ -22,52 +21,125 @@ differently in each row, few would be left in all of them.
 A removed document is out of all cells at once. What had been turned away for its sake does not come back: a floor stays
 where it is, which is still true and only says less, and the room is taken by documents that are added later. A floor may
 be the size of a value of a document that has left.
+
+A saved sketch is a line of JSON, the arrays, and a checksum over both. The checksum is BLAKE2b under the hashing's own
+key, so a file that somebody without the key has altered is refused like one that a disk has damaged. The file holds no
+key and no term; it does hold documents' numbers and values, and belongs to its owner alone.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from quorank.arrays import Doubles, Int8s, Int32s, Integers
-from quorank.errors import BadInput, require
-from quorank.silos.sketch.cell_kernel import SPARE
-from quorank.silos.sketch.count_sketch import MOST, checked_counts
-from quorank.silos.sketch.entry_pool import EntryPool
-from quorank.silos.sketch.hashing import Hashing, Places
-from quorank.silos.sketch.ranking_cells import Cells, checked, rank_literal, rank_recommended
-from quorank.silos.sketch.shape import Shape
-
-__all__ = ["MOST_DOCUMENTS", "Cells", "ReverseTopK", "Shape", "rank"]
-
+from quorank.errors import BadInput, require, require_range
+from quorank.files import write_whole
+from quorank.silos.sketch.cell_pool import ABSOLUTE, POSITIVE, SIGNED, SPARE, EntryPool
+from quorank.silos.sketch.count_sketch import (
+    MOST_OCCURRENCES,
+    checked_columns,
+    checked_counts,
+    count_sketch_table,
+)
+from quorank.silos.sketch.hashing import Hashing, RememberedPlaces
+from quorank.silos.sketch.ranking import Cells, checked_cells, rank_literal, rank_recommended
 
 MOST_DOCUMENTS = 1 << 27
 """Document numbers are the owner's own, counted from 0, and below this."""
+FORMAT = "quorank reverse top-k sketch"
+VERSION = 1
+_CHECKSUM = 32
+_ARRAYS = (
+    ("counts", "<i4"),
+    ("floors", "<i4"),
+    ("lows", "<i8"),
+    ("entries", "<i8"),
+    ("present", "|u1"),
+)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Proportions and reading of an RTK-Sketch; `Shape()` is the recommended one for K = 150."""
+
+    kind: ClassVar[str] = "reverse-top-k"
+
+    sketch: Literal["count", "count-min"] = "count"
+    reading: Literal["recommended", "literal"] = "recommended"
+    rows: int = 2  # z
+    columns: int = 12_288  # w
+    capacity: int = 2_000  # most entries of a cell (published: αK)
+    entries: int = 4_500_000  # most entries of all cells together (published: z·w·αK)
+    beta: float = 0.1  # β: share of the rows in which a candidate must stand, literal reading only
+
+    def __post_init__(self) -> None:
+        for name, words in (("sketch", ("count", "count-min")), ("reading", ("recommended", "literal"))):
+            require(
+                getattr(self, name) in words,
+                "value.unknown",
+                f"must be {words[0]!r} or {words[1]!r}, got {getattr(self, name)!r}",
+                name,
+            )
+        Hashing(bytes(16), self.rows, self.columns)
+        require_range("capacity", self.capacity, least=2, most=2**24)
+        require(
+            3 * self.rows * self.columns <= self.entries <= 2**32
+            or self.entries == self.rows * self.columns * self.capacity,
+            "value.out-of-range",
+            f"must be at least three for each of the {self.rows * self.columns:,} cells, got {self.entries:,}",
+            "entries",
+        )
+        require_range("beta", self.beta, least=0.0, most=1.0)
+
+    @classmethod
+    def published(cls, *, rows: int = 30, columns: int = 200, alpha: float = 5, k: int = 150) -> Shape:
+        """Return the shape of algorithms 4 and 5, by default with the paper's α = 5, w = 200, z = 30, K = 150, β = 0.1."""
+        capacity = max(1, round(alpha * k))
+        return cls("count", "literal", rows, columns, capacity, rows * columns * capacity)
+
+    @classmethod
+    def recommended(cls, k: int = 150) -> Shape:
+        """Return a shape of two rows with as many entries as the published one has for this K."""
+        return cls(capacity=max(16, 2_000 * k // 150), entries=max(8 * 12_288, 30_000 * k))
+
+    def hashing(self, key: bytes) -> Hashing:
+        """Return the hash functions of this shape under a key."""
+        return Hashing(key, self.rows, self.columns)
+
+    @property
+    def kept(self) -> int:
+        """Which values a cell keeps, for `EntryPool`."""
+        if self.reading == "literal":
+            return SIGNED
+        return ABSOLUTE if self.sketch == "count" else POSITIVE
 
 
 class ReverseTopK:
-    """The structure of one party and one field of its documents."""
+    """RTK-Sketch of one party and one field of its documents."""
 
     def __init__(self, hashing: Hashing, shape: Shape) -> None:
         require(
             (hashing.rows, hashing.columns) == (shape.rows, shape.columns),
+            "sketch.other-hashing",
             f"the hashing has {hashing.rows} rows and {hashing.columns:,} columns, the shape {shape.rows} and "
             f"{shape.columns:,}; take shape.hashing(key)",
         )
         self.hashing, self.shape = hashing, shape
-        self._places = Places(hashing)
-        # a literal cell has room for more than αK so that exactly αK are left when it gives up its spare part
-        cap = (
-            shape.capacity
-            if shape.reading == "recommended"
-            else -(-shape.capacity * SPARE // (SPARE - 1)) + 1
-        )
+        self._places = RememberedPlaces(hashing)
         cells = shape.rows * shape.columns
-        entries = shape.entries if shape.reading == "recommended" else cells * cap
-        self._pool = EntryPool(cells, cap, entries, shape.kept)
+        if shape.reading == "recommended":
+            self._pool = EntryPool(cells, shape.capacity, shape.entries, shape.kept)
+        else:  # a literal cell has room for more than αK so that exactly αK are left when it gives up its spare part
+            cap = -(-shape.capacity * SPARE // (SPARE - 1)) + 1
+            self._pool = EntryPool(cells, cap, cells * cap, shape.kept)
         self._present = np.zeros(1024, dtype=np.uint8)  # a bit for each document number
         self._n = 0
 
@@ -90,16 +162,12 @@ class ReverseTopK:
 
     @property
     def memory_bytes(self) -> int:
-        """All arrays that are kept; the remembered places of terms, which may be forgotten, are not among them."""
+        """Size of all arrays that are kept; the remembered places of terms, which may be forgotten, are not among them."""
         return self._pool.memory_bytes + self._present.nbytes
 
     def add(self, document: int, terms: Sequence[str], counts: Sequence[int] | npt.ArrayLike) -> None:
-        """Algorithm 4 for a document with these different terms and their counts."""
-        require(len(terms) > 0, f"document {document} is empty: there is nothing to find it by; leave it out")
-        require(len(set(terms)) == len(terms), f"document {document}: a term stands twice; add up its counts")
-        occurrences = checked_counts(counts, len(terms)).astype(np.int32)
-        documents = self._new_documents([document])
-        columns, signs = self._places.of(terms)
+        """Add a document with these different terms and their counts (algorithm 4)."""
+        documents, columns, signs, occurrences = self._checked_document(document, terms, counts)
         offsets = np.array([0, len(terms)], dtype=np.int64)
         self._add(columns, signs, offsets, np.arange(len(terms), dtype=np.int32), occurrences, documents)
 
@@ -111,58 +179,62 @@ class ReverseTopK:
         vocabulary: Sequence[str],
         documents: npt.ArrayLike | None = None,
     ) -> None:
-        """Algorithm 4 for many documents: the i-th has the terms offsets[i] ≤ j < offsets[i + 1].
+        """Add many documents (algorithm 4): the i-th has the terms offsets[i] ≤ j < offsets[i + 1].
 
         They are vocabulary[terms[j]], different ones, with counts[j] occurrences. Documents are numbered 0, 1, … unless
         `documents` says otherwise. All of them are added or, where something is wrong with one, none.
         """
-        bounds = np.ascontiguousarray(offsets, dtype=np.int64)
-        words = np.ascontiguousarray(terms, dtype=np.int32)
-        occurrences = np.ascontiguousarray(counts, dtype=np.int32)
+        bounds, words, occurrences = checked_columns(offsets, terms, counts, vocabulary)
         n = len(bounds) - 1
-        require(
-            n >= 0 and bounds[0] == 0 and bounds[-1] == len(words) == len(occurrences),
-            "offsets must run from 0 to the number of terms, with a count for each",
-        )
         if n == 0:
             return
         numbers = self._new_documents(np.arange(n) if documents is None else documents)
-        require(len(numbers) == n, f"offsets speak of {n} documents, {len(numbers)} numbers are given")
-        lengths = np.diff(bounds)
-        if lengths.min() < 1:
-            raise BadInput(
-                f"document {numbers[lengths.argmin()]} is empty: there is nothing to find it by; leave it out"
-            )
         require(
-            words.min() >= 0 and words.max() < len(vocabulary),
-            f"terms must be numbers from 0 to {len(vocabulary) - 1}, places in the vocabulary",
+            len(numbers) == n,
+            "sketch.bad-offsets",
+            f"offsets speak of {n} documents, {len(numbers)} numbers are given",
         )
+        lengths = np.diff(bounds)
+        _check_not_empty(int(numbers[lengths.argmin()]), int(lengths.min()))
         largest = np.add.reduceat(occurrences.astype(np.int64), bounds[:-1]).max()
         require(
-            occurrences.min() >= 1 and largest <= MOST,
-            f"counts must be 1 or more, at most {MOST:,} a document",
+            occurrences.min() >= 1 and largest <= MOST_OCCURRENCES,
+            "sketch.out-of-range",
+            f"counts must be 1 or more, at most {MOST_OCCURRENCES:,} a document",
         )
         columns, signs = self.hashing.places(vocabulary)
         self._add(columns, signs, bounds, words, occurrences, numbers)
 
+    def document_table(
+        self, document: int, terms: Sequence[str], counts: Sequence[int] | npt.ArrayLike
+    ) -> Int32s:
+        """Compute the (z, w) sketch of a document that could be added, for `add_sketch`."""
+        _, columns, signs, occurrences = self._checked_document(document, terms, counts)
+        return count_sketch_table(columns, self._sides(signs), occurrences, self.shape.columns)
+
     def add_sketch(self, document: int, table: npt.ArrayLike) -> None:
-        """Algorithm 4 for a finished (z, w) sketch, such as one with noise on its cells."""
+        """Add a document by its finished (z, w) sketch, such as one with noise on its cells (algorithm 4)."""
         cells = np.ascontiguousarray(table, dtype=np.int32)
         require(
             cells.shape == (self.shape.rows, self.shape.columns)
-            and int(cells.min()) >= -MOST
-            and int(cells.max()) <= MOST,
-            f"a sketch must have {self.shape.rows} rows and {self.shape.columns:,} columns of numbers within ±{MOST:,}, "
-            f"got {cells.shape}",
+            and int(cells.min()) >= -MOST_OCCURRENCES
+            and int(cells.max()) <= MOST_OCCURRENCES,
+            "sketch.out-of-range",
+            f"a sketch must have {self.shape.rows} rows and {self.shape.columns:,} columns of numbers within "
+            f"±{MOST_OCCURRENCES:,}, got {cells.shape}",
         )
         documents = self._new_documents([document])
         self._pool.add_sketch(cells, int(documents[0]))
         self._set_present(documents)
 
     def remove(self, *documents: int) -> None:
-        """Take documents out of every cell, in one pass for all of them."""
+        """Remove documents from every cell, in one pass for all of them."""
         for document in documents:
-            require(document in self, f"document {document} is not in this sketch; nothing was removed")
+            require(
+                document in self,
+                "sketch.unknown-document",
+                f"document {document} is not in this sketch; nothing was removed",
+            )
         gone = np.zeros_like(self._present)
         for document in documents:
             gone[document >> 3] |= 1 << (document & 7)
@@ -171,32 +243,101 @@ class ReverseTopK:
         self._n -= len(set(documents))
 
     def cells(self, columns: npt.ArrayLike) -> Cells:
-        """What the owner sends for one query: the cell of each row. Neither the term nor its signs are needed."""
+        """Return what the owner sends for the (z,) columns of one query: the cell of each row, without any term or sign."""
         chosen = np.ascontiguousarray(columns, dtype=np.int32)
         require(
             chosen.shape == (self.shape.rows,) and chosen.min() >= 0 and chosen.max() < self.shape.columns,
+            "sketch.out-of-range",
             f"a query must have {self.shape.rows} columns, one a row, from 0 to {self.shape.columns - 1:,}",
         )
-        most = self.shape.capacity
-        return Cells(*self._pool.read(chosen, self.shape.columns, most))
+        return Cells(*self._pool.read(chosen, self.shape.columns, self.shape.capacity))
 
     def top(self, term: str, k: int) -> tuple[Int32s, Doubles]:
-        """A whole query at once, for whoever has the key: documents and estimates."""
-        columns, signs = self._places.of([term])
+        """Return the K documents of a term and their estimated counts, with the key at hand."""
+        columns, signs = self._places.places([term])
         return rank(self.cells(columns[0]), signs[0], np.arange(self.shape.rows), k, self.shape)
 
     def save(self, path: Path | str) -> Path:
-        """Write the structure to a file (`quorank.silos.sketch.files`)."""
-        from quorank.silos.sketch.files import save
-
-        return save(self, path)
+        """Write the sketch to a file, which appears complete or not at all."""
+        pool = self._pool.arrays
+        arrays: dict[str, npt.NDArray[Any]] = {
+            "counts": pool.counts,
+            "floors": pool.floors,
+            "lows": pool.lows,
+            "entries": self._pool.listing(),
+            "present": self._present,
+        }
+        head = {
+            "format": FORMAT,
+            "version": VERSION,
+            "fingerprint": self.hashing.fingerprint(),
+            "shape": asdict(self.shape),
+            "limit": self.limit,
+            "documents": len(self),
+            "lengths": {name: len(array) for name, array in arrays.items()},
+        }
+        content = json.dumps(head).encode() + b"\n"
+        content += b"".join(
+            np.ascontiguousarray(arrays[name], dtype=kind).tobytes() for name, kind in _ARRAYS
+        )
+        return write_whole(path, content + _checksum(self.hashing, content))
 
     @classmethod
     def load(cls, path: Path | str, hashing: Hashing) -> ReverseTopK:
-        """Read a file that `save` wrote; a damaged one, or one of another key, is refused."""
-        from quorank.silos.sketch.files import load
+        """Read a sketch that was saved under the same key, z and w; a damaged file is refused."""
+        where = str(path)
+        try:
+            content = Path(path).read_bytes()
+        except OSError as error:
+            raise BadInput("file.unreadable", f"cannot be read ({error.strerror})", where) from None
+        head = _read_head(content, where)
+        require(
+            head["version"] == VERSION,
+            "sketch.other-version",
+            f"version {head['version']} of the sketch format; this program reads version {VERSION}",
+            where,
+        )
+        require(
+            head.get("fingerprint") == hashing.fingerprint(),
+            "sketch.other-hashing",
+            "this sketch was made with another key, or another number of rows or columns; build it anew or load it with "
+            "the hashing that made it",
+            where,
+        )
+        body, checksum = content[:-_CHECKSUM], content[-_CHECKSUM:]
+        require(
+            checksum == _checksum(hashing, body),
+            "file.damaged",
+            "the file is damaged; build the sketch anew",
+            where,
+        )
+        arrays, at = {}, content.index(b"\n") + 1
+        for name, kind in _ARRAYS:
+            arrays[name] = np.frombuffer(content, dtype=kind, count=head["lengths"][name], offset=at)
+            at += arrays[name].nbytes
+        sketch = cls(hashing, Shape(**head["shape"]))
+        present = arrays.pop("present")
+        sketch._pool.restore(**arrays, limit=head["limit"])
+        sketch._present, sketch._n = present.copy(), head["documents"]
+        return sketch
 
-        return load(path, hashing)
+    def _checked_document(
+        self, document: int, terms: Sequence[str], counts: Sequence[int] | npt.ArrayLike
+    ) -> tuple[Integers, Int32s, Int8s, Int32s]:
+        """Return number, (terms, z) columns, (terms, z) signs and counts of a document that can be added."""
+        _check_not_empty(document, len(terms))
+        require(
+            len(set(terms)) == len(terms),
+            "sketch.repeated-term",
+            "a term stands twice; add up its counts",
+            f"document {document}",
+        )
+        occurrences = checked_counts(counts, len(terms)).astype(np.int32)
+        documents = self._new_documents([document])
+        return documents, *self._places.places(terms), occurrences
+
+    def _sides(self, signs: Int8s) -> Int8s:
+        return signs if self.shape.sketch == "count" else np.ones_like(signs)
 
     def _add(
         self,
@@ -207,26 +348,33 @@ class ReverseTopK:
         occurrences: Int32s,
         documents: Integers,
     ) -> None:
-        sides = signs if self.shape.sketch == "count" else np.ones_like(signs)
-        self._pool.add(columns, sides, self.shape.columns, offsets, terms, occurrences, documents)
+        self._pool.add(
+            columns, self._sides(signs), self.shape.columns, offsets, terms, occurrences, documents
+        )
         self._set_present(documents)
 
     def _new_documents(self, documents: npt.ArrayLike) -> Integers:
-        """Their numbers, if none of them is here yet."""
+        """Return their numbers, if none of them is here yet."""
         given = np.asarray(documents)
         numbers = np.ascontiguousarray(given, dtype=np.int64)
         require(
             given.ndim == 1
             and given.dtype.kind in "iu"
             and bool(np.all((given >= 0) & (given < MOST_DOCUMENTS))),
+            "sketch.out-of-range",
             f"document numbers must be whole numbers from 0 to {MOST_DOCUMENTS - 1:,}",
         )
         values, times = np.unique(numbers, return_counts=True)
-        require(len(values) == len(numbers), f"document {values[times.argmax()]} is given twice")
+        require(
+            len(values) == len(numbers),
+            "sketch.known-document",
+            f"document {values[times.argmax()]} is given twice",
+        )
         known = values[values >> 3 < len(self._present)]
         again = known[(self._present[known >> 3] >> (known & 7) & 1).astype(bool)]
         require(
             not len(again),
+            "sketch.known-document",
             f"document {again.min(initial=MOST_DOCUMENTS)} is already in this sketch; remove it before adding it anew",
         )
         return numbers
@@ -244,13 +392,41 @@ class ReverseTopK:
 def rank(
     cells: Cells, signs: npt.ArrayLike, rows: npt.ArrayLike, k: int, shape: Shape
 ) -> tuple[Int32s, Doubles]:
-    """What the querier does with an answer: its K documents, best first, and their estimated counts.
+    """Rank the documents of an answer (algorithm 5): the K best, best first, and their estimated counts.
 
     `signs` are g_a(t) of all z rows, `rows` the z1 rows that were really asked about.
     """
-    given, sides, real = checked(cells, signs, rows, k)
+    given, sides, real = checked_cells(cells, signs, rows, k)
     if shape.sketch == "count-min":
         sides = np.ones_like(sides)
     if shape.reading == "literal":
         return rank_literal(given, sides, real, k, shape.beta, shape.sketch == "count-min")
     return rank_recommended(given, sides, real, k, shape.sketch == "count-min")
+
+
+def _check_not_empty(document: int, terms: int) -> None:
+    require(
+        terms > 0,
+        "sketch.empty-document",
+        f"document {document} is empty: there is nothing to find it by; leave it out",
+    )
+
+
+def _read_head(content: bytes, where: str) -> dict[str, Any]:
+    """Read the first line, if it is that of a sketch."""
+    try:
+        head = json.loads(content[: content.index(b"\n", 0, 1 << 16)])
+        known = head["format"] == FORMAT and isinstance(head["version"], int)
+    except (ValueError, KeyError, TypeError):
+        known = False
+    require(
+        known,
+        "sketch.not-a-sketch",
+        "not a saved sketch, or its beginning is damaged; expected a file that `save` wrote",
+        where,
+    )
+    return dict(head)
+
+
+def _checksum(hashing: Hashing, content: bytes) -> bytes:
+    return hashlib.blake2b(content, key=hashing.key, digest_size=_CHECKSUM, person=b"quorank sketch").digest()

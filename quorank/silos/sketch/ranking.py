@@ -1,4 +1,4 @@
-"""What a querier makes of the cells that it was sent: the K documents with most occurrences of its term (algorithm 5).
+"""Ranking of the documents in an answer: the K with most occurrences of the asked term (CS-F-LTR algorithm 5).
 
 *Literal*: a document that stands in at least β·z1 of the z1 real cells is a candidate, its estimate the median (Count
 Sketch) or the minimum (Count-Min) of the values in the cells where it stands, and nothing is made of those where it does
@@ -26,14 +26,14 @@ import numpy.typing as npt
 
 from quorank.arrays import Doubles, Int32s, Integers
 from quorank.compiled import kernel
-from quorank.errors import require
+from quorank.errors import require, require_range
 
 _ABSENT = np.int32(-(2**31))
 _SUM_BITS, _ROW_BITS = 22, 9
 
 
 class Cells(NamedTuple):
-    """One cell a row, as an owner sends them: no term and no sign is needed to make them."""
+    """One cell of each row, as an owner sends them: no term and no sign is needed to make them."""
 
     offsets: Integers  # (z + 1,) row a has entries offsets[a], …, offsets[a + 1] − 1
     documents: Int32s
@@ -44,7 +44,7 @@ class Cells(NamedTuple):
 def rank_recommended(
     cells: Cells, signs: Int32s, rows: Integers, k: int, smallest: bool
 ) -> tuple[Int32s, Doubles]:
-    """The k documents that are worth most, and what they are worth: by their smallest row, or the lower quartile."""
+    """Return the k documents that are worth most and their worth: the smallest row, or the lower quartile of the rows."""
     documents, values = _by_document(*cells, signs, rows)
     keys, doubled = _worth(values, cells.floors[rows], 0 if smallest else (len(rows) - 1) // 4)
     chosen = _largest(keys, documents, k)
@@ -54,7 +54,7 @@ def rank_recommended(
 def rank_literal(
     cells: Cells, signs: Int32s, rows: Integers, k: int, beta: float, smallest: bool
 ) -> tuple[Int32s, Doubles]:
-    """Algorithm 5: the k largest medians (or minima) over the cells where a document stands, if these are enough."""
+    """Return the k largest medians (or minima) over the cells where a document stands, if they are enough (algorithm 5)."""
     documents, values = _by_document(*cells, signs, rows)
     estimates = _present_only(values, beta * len(rows), smallest)
     candidates = np.flatnonzero(~np.isnan(estimates))
@@ -63,10 +63,10 @@ def rank_literal(
     return documents[chosen], estimates[chosen]
 
 
-def checked(
+def checked_cells(
     cells: Cells, signs: npt.ArrayLike, rows: npt.ArrayLike, k: int
 ) -> tuple[Cells, Int32s, Integers]:
-    """Refuse cells that do not fit together before compiled code reads them."""
+    """Return contiguous cells, signs and rows; what does not fit together is refused before compiled code reads it."""
     offsets = np.ascontiguousarray(cells.offsets, dtype=np.int64)
     z = len(offsets) - 1
     documents = np.ascontiguousarray(cells.documents, dtype=np.int32)
@@ -78,27 +78,32 @@ def checked(
         and bool(np.all(np.diff(offsets) >= 0))
         and offsets[-1] == len(documents) == len(values)
         and len(floors) == z,
+        "silo-answer.malformed",
         "these cells do not fit together: expected offsets of z rows, as many documents as values, and z floors",
     )
     taken = np.ascontiguousarray(rows, dtype=np.int64)
     sides = np.ascontiguousarray(signs, dtype=np.int32)
     require(
         taken.ndim == 1 and 1 <= len(taken) <= z and len(np.unique(taken)) == len(taken),
+        "sketch.out-of-range",
         f"expected 1 to {z} different rows to rank by, got {taken.tolist()}",
     )
     require(
-        taken.min() >= 0 and taken.max() < z, f"rows are numbered from 0 to {z - 1}, got {taken.tolist()}"
+        taken.min() >= 0 and taken.max() < z,
+        "sketch.out-of-range",
+        f"rows are numbered from 0 to {z - 1}, got {taken.tolist()}",
     )
     require(
         sides.shape == (z,) and bool(np.all(np.abs(sides) == 1)),
+        "sketch.bad-signs",
         f"expected a sign, −1 or 1, of each of {z} rows",
     )
-    require(k >= 1, f"K must be at least 1, got {k}")
+    require_range("k", k, least=1)
     return Cells(offsets, documents, values, floors), sides, taken
 
 
 def _largest(keys: npt.NDArray[Any], documents: Int32s, k: int) -> Integers:
-    """Where the k largest keys stand, largest first; of equal ones the smaller document number."""
+    """Return the places of the k largest keys, largest first; of equal ones the smaller document number."""
     if len(keys) > k:
         limit = np.partition(keys, len(keys) - k)[len(keys) - k]
         candidates = np.flatnonzero(keys >= limit)
@@ -112,7 +117,7 @@ def _largest(keys: npt.NDArray[Any], documents: Int32s, k: int) -> Integers:
 def _by_document(
     offsets: Integers, documents: Int32s, values: Int32s, floors: Int32s, signs: Int32s, rows: Integers
 ) -> tuple[Int32s, Int32s]:
-    """The documents of some rows, each once, and (documents, rows) their values times the row's sign."""
+    """Return the documents of some rows, each once, and their (documents, rows) values times the row's sign."""
     total = 0
     for row in rows:
         total += offsets[row + 1] - offsets[row]
@@ -141,7 +146,7 @@ def _by_document(
 
 @kernel
 def _worth(values: Int32s, floors: Int32s, forgiven: int) -> tuple[Integers, Integers]:
-    """Keys that order documents, and twice the smallest s_a but for so many."""
+    """Return keys that order documents, and twice the smallest s_a but for `forgiven` smaller ones."""
     n, rows = values.shape
     keys, doubled = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
     said = np.empty(rows, dtype=np.int64)
@@ -166,7 +171,7 @@ def _worth(values: Int32s, floors: Int32s, forgiven: int) -> tuple[Integers, Int
 
 @kernel
 def _present_only(values: Int32s, needed: float, smallest: bool) -> Doubles:
-    """Median, or minimum, of the values of a document that are there; NaN if fewer are than needed."""
+    """Return the median, or minimum, of the values of a document that are there; NaN if fewer are than needed."""
     n, rows = values.shape
     out = np.full(n, np.nan)
     there = np.empty(rows)

@@ -1,8 +1,8 @@
-"""A whole session among parties in one process: keys, sketches, questions about all terms, answers, and their price.
+"""Exchange of answers among parties in one process: keys, sketches, questions about all terms, answers, and their price.
 
 Every envelope goes through the relaying server as bytes, and every answer is what `protocol.party` makes of it, so
 what was counted here is what a network would carry. For repeatable experiments the group key and all noise are addressed
-by a seed; in earnest they come from the system.
+by a seed; a deployment draws them from the system.
 """
 
 from __future__ import annotations
@@ -15,32 +15,30 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from quorank.arrays import Integers
-from quorank.errors import require
-from quorank.silos.learning.cross_features import FIELDS, Answer
-from quorank.silos.learning.holdings import Holding
+from quorank.errors import require, require_range
+from quorank.silos.learning.augmentation import TopDocuments
+from quorank.silos.learning.holdings import FIELDS, Holding
+from quorank.silos.protocol.asker import Answered, KeyedBlocks, NoObfuscation, Obfuscation
 from quorank.silos.protocol.budget import Budget
 from quorank.silos.protocol.discrete_laplace import AddressedStream, Stream
 from quorank.silos.protocol.group import Field, Group
-from quorank.silos.protocol.keys import Identity
-from quorank.silos.protocol.messages import Kind
-from quorank.silos.protocol.obfuscation import KeyedBlocks, Obfuscation, Plainly
-from quorank.silos.protocol.party import Answered, Party
+from quorank.silos.protocol.keys import PartyIdentity
+from quorank.silos.protocol.messages import Catalogue, Kind
+from quorank.silos.protocol.owner import ServedTopK
+from quorank.silos.protocol.party import Party
 from quorank.silos.protocol.perturbation import AtBuild, Exact, OneSample, Perturbation
-from quorank.silos.protocol.questions import Catalogue
 from quorank.silos.protocol.relay import Relay, deliver
-from quorank.silos.protocol.serving import ServedTopK
 from quorank.silos.sketch.hashing import Hashing
 from quorank.silos.sketch.reverse_top_k import ReverseTopK, Shape, rank
 from quorank.text import Index
 
 SKETCHES = 1 << 20  # in the addresses of the noise in sketches: above all parties
 STRICT_COLUMNS = {"body": 1024, "title": 256}
-Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True)
-class Protocol:
-    """How parties answer each other."""
+class SiloProtocol:
+    """Parameters of the cross-silo protocol: perturbation, obfuscation, sketches and budget."""
 
     kind: ClassVar[str] = "protocol"
 
@@ -52,18 +50,18 @@ class Protocol:
     questions: int = 1_000_000  # that an owner answers one asker
 
     def __post_init__(self) -> None:
-        require(self.k >= 1, f"k must be at least 1, got {self.k}")
-        require(self.among >= 1, f"among must be at least 1, got {self.among}")
+        require_range("k", self.k, least=1)
+        require_range("among", self.among, least=1)
         self.noise()
 
     def noise(self) -> Perturbation:
-        """What owners do to their answers; strict noise is in the sketches before anything is asked."""
+        """Return what owners do to their answers; strict noise is in the sketches before anything is asked."""
         if self.perturbation == "none":
             return Exact()
         return OneSample(self.epsilon) if self.perturbation == "published" else AtBuild(self.epsilon)
 
     def shape_of(self, name: str) -> Shape:
-        """Of one field. Strict noise fills every cell of every document, so there are few of them."""
+        """Return the shape of a field's sketches. Strict noise fills every cell of every document, so there are few."""
         if self.shape is not None:
             return self.shape
         if self.perturbation == "strict":
@@ -71,91 +69,88 @@ class Protocol:
         return Shape.recommended(self.k)
 
     def group(self, names: Sequence[str]) -> Group:
-        """Parties of these names with the fields of this protocol."""
+        """Return the group of these parties with the fields of this protocol."""
         shapes = {name: self.shape_of(name) for name in FIELDS}
         fields = tuple(Field(name, s.rows, s.columns, s.capacity) for name, s in shapes.items())
         return Group(tuple(names), fields)
 
     @property
     def statistics_epsilon(self) -> float | None:
-        """Of the shared statistics: with strict answers they have noise too, for as much ε again."""
+        """ε of the shared statistics: with strict answers they have noise too, for as much ε again."""
         return self.epsilon if self.perturbation == "strict" else None
 
 
 @dataclass(frozen=True, eq=False)
-class Exchanged:
-    """What every party heard, and what it cost: the answers of a session."""
+class ExchangedAnswers:
+    """Answers that every party received in a session, and what they cost."""
 
-    found: dict[tuple[int, int, str, str], Answer] = field(repr=False)  # (asker, owner, field, term)
-    told: dict[tuple[int, str], Integers] = field(
-        repr=False
-    )  # (owner, field) → lengths as the others were told them
-    hashing_key: bytes = field(repr=False)
+    found: dict[tuple[int, int, str, str], TopDocuments] = field(repr=False)  # (asker, owner, field, term)
+    announced: dict[tuple[int, str], Integers] = field(repr=False)  # (owner, field) → lengths
     wire: dict[str, Any]
     spent: dict[str, Any]
 
-    def answer(self, asker: int, owner: int, field: str, term: str) -> Answer:
+    def answer(self, asker: int, owner: int, field: str, term: str) -> TopDocuments:
+        """Return one owner's answer to one asker about a term."""
         return self.found[asker, owner, field, term]
 
     def lengths(self, owner: int, field: str) -> Integers:
-        return self.told[owner, field]
+        """Return the (documents,) lengths that an owner announced."""
+        return self.announced[owner, field]
 
 
-def exchange(
+def exchange_answers(
     holdings: Sequence[Holding],
     terms: Sequence[Sequence[str]],
-    protocol: Protocol,
+    protocol: SiloProtocol,
     seed: int = 1,
-    progress: Progress | None = None,
-) -> Exchanged:
+) -> ExchangedAnswers:
     """Let party i ask all others about terms[i], in both fields."""
-    require(len(holdings) >= 2, f"a session needs two parties or more, got {len(holdings)}")
-    parties, relay = meet(holdings, protocol, seed)
+    require(
+        len(holdings) >= 2, "silo-group.bad-size", f"a session needs two parties or more, got {len(holdings)}"
+    )
+    parties, relay = start_session(holdings, protocol, seed)
     numbers = {name: number for number, name in enumerate(parties)}
-    say = progress or (lambda done, total, what: None)
-    steps = 2 * len(parties)
-    for p, (name, party) in enumerate(parties.items()):
-        say(p, steps, f"{holdings[p].name} builds its sketches")
+    for p, party in enumerate(parties.values()):
         for field_name in FIELDS:
             index = getattr(holdings[p].documents, field_name)
-            streams = addressed(seed, field_name, p)
-            party.serve(field_name, sketched(party.hashing(field_name), field_name, index, protocol, streams))
+            streams = seeded_sketch_noise(seed, field_name, p)
+            party.serve(
+                field_name, build_sketches(party.hashing(field_name), field_name, index, protocol, streams)
+            )
             held = np.flatnonzero(index.lengths > 0)
             deliver(relay, parties, party.describe(field_name, held.tolist(), index.lengths[held].tolist()))
-        assert name == party.name
-    found: dict[tuple[int, int, str, str], Answer] = {}
+    found: dict[tuple[int, int, str, str], TopDocuments] = {}
     for asker, (name, party) in enumerate(parties.items()):
-        say(len(parties) + asker, steps, f"{holdings[asker].name} asks the others")
         for other in party.group.others(name):
             for field_name in FIELDS:
                 asked = party.ask_many(list(terms[asker]), other, field_name)
                 deliver(relay, parties, asked)
                 for envelope in asked:
-                    for heard in party.answers(envelope) or []:
-                        key = (asker, numbers[other], field_name, heard.term)
-                        found[key] = best_of(heard, protocol.k, protocol.shape_of(field_name))
-    say(steps, steps, "done")
-    told = {
+                    for answered in party.answers(envelope) or []:
+                        key = (asker, numbers[other], field_name, answered.term)
+                        found[key] = read_top_documents(answered, protocol.k, protocol.shape_of(field_name))
+    announced = {
         (numbers[owner], name): lengths
         for party in parties.values()
         for owner in party.group.others(party.name)
-        for name, lengths in told_lengths({f: party.catalogues[owner, f] for f in FIELDS}).items()
+        for name, lengths in announced_lengths({f: party.catalogues[owner, f] for f in FIELDS}).items()
     }
-    hashing_key = next(iter(parties.values())).hashing_key
-    return Exchanged(found, told, hashing_key, _wire(relay, terms), _spent(parties, protocol))
+    return ExchangedAnswers(found, announced, _wire(relay, terms), _spent(parties, protocol))
 
 
-def meet(holdings: Sequence[Holding], protocol: Protocol, seed: int) -> tuple[dict[str, Party], Relay]:
-    """Parties with an agreed key."""
+def start_session(
+    holdings: Sequence[Holding], protocol: SiloProtocol, seed: int
+) -> tuple[dict[str, Party], Relay]:
+    """Return parties that have agreed on a key, and the relay between them."""
     names = [f"party-{number}" for number in range(len(holdings))]
     group = protocol.group(names)
     parties = {}
     for name, holding in zip(names, holdings, strict=True):
         parties[name] = Party(
-            Identity(name, secret(seed, f"identity {name}")),
+            PartyIdentity(name, seeded_secret(seed, f"identity {name}")),
             group,
-            hashing_key=secret(seed, "hashing"),
-            obfuscation=obfuscation(holding, protocol, secret(seed, f"obfuscation {name}")),
+            hashing_key=seeded_secret(seed, "hashing"),
+            obfuscation=make_obfuscation(holding, protocol, seeded_secret(seed, f"obfuscation {name}")),
             perturbation=protocol.noise(),
             budget=Budget(protocol.questions),
             seed=seed,
@@ -165,16 +160,13 @@ def meet(holdings: Sequence[Holding], protocol: Protocol, seed: int) -> tuple[di
     return parties, relay
 
 
-def sketched(
-    hashing: Hashing, name: str, index: Index, protocol: Protocol, streams: Callable[[int], Stream]
+def build_sketches(
+    hashing: Hashing, name: str, index: Index, protocol: SiloProtocol, streams: Callable[[int], Stream]
 ) -> ServedTopK:
-    """The sketches of a field's documents, with noise where it belongs into the sketches."""
-    noise = protocol.noise()
-    served = ServedTopK(
-        ReverseTopK(hashing, protocol.shape_of(name)), noise if isinstance(noise, AtBuild) else None, streams
-    )
+    """Build the sketches of a field's documents, with noise where it belongs into the sketches."""
+    served = ServedTopK(ReverseTopK(hashing, protocol.shape_of(name)), protocol.noise(), streams)
     held = np.flatnonzero(index.lengths > 0)
-    if served.at_build:
+    if served.has_noise:
         for document in held.tolist():
             own = slice(index.offsets[document], index.offsets[document + 1])
             served.add(document, [index.vocabulary[t] for t in index.terms[own]], index.counts[own])
@@ -184,28 +176,28 @@ def sketched(
     return served
 
 
-def addressed(seed: int, name: str, number: int) -> Callable[[int], Stream]:
-    """The noise in a simulated party's sketches, by document."""
+def seeded_sketch_noise(seed: int, name: str, number: int) -> Callable[[int], Stream]:
+    """Return the noise in a simulated party's sketches, by document."""
     built = SKETCHES + FIELDS.index(name)
     return lambda document: AddressedStream(seed, round_=built, client=number, interaction=document)
 
 
-def best_of(heard: Answered, k: int, shape: Shape) -> Answer:
-    """Algorithm 5 on what came back; documents that are thought not to hold the term are left out."""
-    documents, estimates = rank(heard.cells, heard.signs, heard.rows, k, shape)
+def read_top_documents(answered: Answered, k: int, shape: Shape) -> TopDocuments:
+    """Rank an answer by algorithm 5; documents that are thought not to hold the term are left out."""
+    documents, estimates = rank(answered.cells, answered.signs, answered.rows, k, shape)
     real = estimates > 0.0
-    return Answer(documents[real].astype(np.int64), estimates[real])
+    return TopDocuments(documents[real].astype(np.int64), estimates[real])
 
 
-def secret(seed: int, purpose: str) -> bytes:
-    """32 bytes for a simulation: the same for the same seed, and so no secret at all."""
+def seeded_secret(seed: int, purpose: str) -> bytes:
+    """Return 32 bytes for a simulation: the same for the same seed, and so no secret at all."""
     return hashlib.blake2b(f"{seed} {purpose}".encode(), digest_size=32, person=b"quorank seeded").digest()
 
 
-def obfuscation(holding: Holding, protocol: Protocol, key: bytes) -> Obfuscation:
-    """How a party hides what it asks: among terms of its own documents and queries, under a key of its own."""
+def make_obfuscation(holding: Holding, protocol: SiloProtocol, key: bytes) -> Obfuscation:
+    """Return how a party hides what it asks: among terms of its own documents and queries, under a key of its own."""
     if protocol.among == 1:
-        return Plainly()
+        return NoObfuscation()
     rows = protocol.shape_of(FIELDS[0]).rows
     index = holding.documents.body
     asked = dict.fromkeys(term for query in holding.queries for term in query)
@@ -217,10 +209,10 @@ def obfuscation(holding: Holding, protocol: Protocol, key: bytes) -> Obfuscation
     )
 
 
-def told_lengths(catalogues: Mapping[str, Catalogue]) -> dict[str, Integers]:
-    """Field → lengths as one owner told them; 0 for a document that it did not name, whose field is empty.
+def announced_lengths(catalogues: Mapping[str, Catalogue]) -> dict[str, Integers]:
+    """Return field → lengths as one owner announced them; 0 for a document that it did not name, whose field is empty.
 
-    Its documents end with the last one that any field names: nothing else was told.
+    Its documents end with the last one that any field names: nothing else is known.
     """
     count = 1 + max(int(catalogue.ids.max(initial=-1)) for catalogue in catalogues.values())
     found = {}
@@ -231,6 +223,7 @@ def told_lengths(catalogues: Mapping[str, Catalogue]) -> dict[str, Integers]:
 
 
 def _wire(relay: Relay, terms: Sequence[Sequence[str]]) -> dict[str, Any]:
+    """Return what crossed the relay."""
     total = relay.total()
     kinds: dict[str, int] = {}
     for (_, _, kind), traffic in relay.traffic.items():
@@ -243,8 +236,8 @@ def _wire(relay: Relay, terms: Sequence[Sequence[str]]) -> dict[str, Any]:
     }
 
 
-def _spent(parties: dict[str, Party], protocol: Protocol) -> dict[str, Any]:
-    """What owners have answered, the busiest pair of asker and owner."""
+def _spent(parties: dict[str, Party], protocol: SiloProtocol) -> dict[str, Any]:
+    """Return what owners have answered, in all and of the busiest pair of asker and owner."""
     pairs = [(party.ledger, asker) for party in parties.values() for asker in party.group.others(party.name)]
     accounts = [(ledger.questions(asker), ledger.epsilon(asker)) for ledger, asker in pairs]
     questions = max((total for total, _ in accounts), default=0)

@@ -1,0 +1,252 @@
+"""Augmented instances: a party's queries with other parties' documents, labelled by how high a search ranks them.
+
+Features of such pairs come from reverse top-K answers alone. CS-F-LTR §III: with cross-party term counts all features can
+be computed. What crosses for a query is, for each of its terms and each field, a list of another party's document numbers
+with estimated counts (definition 3); besides, once and for all, the length of every document ("we assume the length of
+document is non-private") and the field's statistics. A document that an answer does not name counts as not holding the
+term: its count is at most the smallest one named.
+
+Labels: CS-F-LTR §III.B: "after the reverse top-K document query, each party will obtain the augmented data with positive
+labels". Nobody has judged these pairs. *As published*, documents are ranked by term counts and all that is found is
+positive. "It can be replaced by any other TC-based metrics like BM25", says the paper: `ranking = "bm25"` ranks by the
+BM25 of body and title over all of the query's terms. Since a linear ranker cannot learn from positives alone where the
+zero of a feature lies, documents that nothing was found in may be added as negatives.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal, Protocol
+
+import numpy as np
+
+from quorank.arrays import Doubles, Int8s, Integers
+from quorank.draws import Purpose, uniforms
+from quorank.errors import require, require_range
+from quorank.silos.learning.holdings import FIELDS, Holding
+from quorank.silos.learning.instances import HIGHEST, Instances, Statistics
+from quorank.text import (
+    FEATURE_NAMES,
+    Features,
+    FieldCounts,
+    FieldStatistics,
+    QueryRows,
+    pair_features,
+    to_ranking_data,
+)
+
+OTHERS = 1 << 23  # in the addresses of draws; owners follow
+BM25 = tuple(i for i, name in enumerate(FEATURE_NAMES) if name.startswith("BM25"))
+
+
+@dataclass(frozen=True, eq=False)
+class TopDocuments:
+    """Reverse top-K of one term in one field: documents of the owner, and how often they are thought to hold it."""
+
+    documents: Integers = field(repr=False)
+    counts: Doubles = field(repr=False)  # estimated, above 0
+
+
+class Answers(Protocol):
+    """Source of reverse top-K answers: the owners' exact counts, or a session of the protocol.
+
+    `answer` is one owner's answer to one asker about a term; `lengths` are those of all the owner's documents.
+    """
+
+    def answer(self, asker: int, owner: int, field: str, term: str) -> TopDocuments: ...
+
+    def lengths(self, owner: int, field: str) -> Integers: ...
+
+
+@dataclass(frozen=True, eq=False)
+class ExactAnswers:
+    """Answers of true counts and the true top-K: what a perfect sketch would answer."""
+
+    parties: Sequence[Holding]
+    k: int = 150  # K
+
+    def answer(self, asker: int, owner: int, field: str, term: str) -> TopDocuments:
+        """Return the K documents with the largest counts."""
+        index = getattr(self.parties[owner].documents, field)
+        documents, counts = index.top(int(index.term_ids([term])[0]), self.k)
+        return TopDocuments(documents.astype(np.int64), counts.astype(np.float64))
+
+    def lengths(self, owner: int, field: str) -> Integers:
+        """Return the (documents,) true lengths."""
+        return np.asarray(getattr(self.parties[owner].documents, field).lengths)
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """Documents of one owner that some term of a query found, and their counts of all terms."""
+
+    documents: Integers = field(repr=False)  # (found,) ascending
+    body: Doubles = field(repr=False)  # (found, terms)
+    title: Doubles = field(repr=False)
+
+    def with_others(self, others: Integers) -> Candidates:
+        """Return these, followed by documents that no term found: all of their counts are taken as 0."""
+        empty = np.zeros((len(others), self.body.shape[1]))
+        return Candidates(
+            np.concatenate((self.documents, others)),
+            np.concatenate((self.body, empty)),
+            np.concatenate((self.title, empty)),
+        )
+
+    def selected(self, chosen: Integers) -> Candidates:
+        """Return some of them, in this order."""
+        return Candidates(self.documents[chosen], self.body[chosen], self.title[chosen])
+
+
+def find_candidates(answers: Answers, asker: int, owner: int, terms: Sequence[str]) -> Candidates:
+    """Combine all answers to a query's terms at one owner."""
+    given = {f: [answers.answer(asker, owner, f, term) for term in terms] for f in FIELDS}
+    named = [answer.documents for of_field in given.values() for answer in of_field]
+    documents = np.unique(np.concatenate(named)) if named else np.empty(0, dtype=np.int64)
+    counts = {}
+    for name, of_field in given.items():
+        counts[name] = np.zeros((len(documents), len(terms)))
+        for t, answer in enumerate(of_field):
+            counts[name][np.searchsorted(documents, answer.documents), t] = answer.counts
+    return Candidates(documents, counts["body"], counts["title"])
+
+
+def cross_features(
+    candidates: Candidates,
+    lengths: tuple[Integers, Integers],
+    statistics: tuple[FieldStatistics, FieldStatistics],
+    features: Features | None = None,
+) -> Doubles:
+    """Compute (documents, 16) features from estimated counts; `lengths` are those of all the owner's bodies and titles."""
+    body, title = (
+        FieldCounts(counts, of_all[candidates.documents], part)
+        for counts, of_all, part in zip((candidates.body, candidates.title), lengths, statistics, strict=True)
+    )
+    return pair_features(body, title, features)
+
+
+@dataclass(frozen=True)
+class Augment:
+    """Way in which found documents become labelled instances."""
+
+    kind: ClassVar[str] = "augment"
+
+    ranking: Literal["bm25", "count"] = "bm25"
+    take: int = 50  # found documents of a query at one owner; the paper's K = 150 over three owners
+    highly: float = 0.1  # share of them, from the top, that is labelled 2
+    relevant: float = 1.0  # share of them, from the top, that is labelled 1 or 2; the rest is 0
+    negatives: int = 50  # documents that nothing was found in, labelled 0
+    # of all of them together, where all own instances count 1; several: the best by validation; none: each counts alike
+    weights: tuple[float, ...] = (1.0,)
+    queries: Literal["all", "labelled"] = "all"  # which queries are asked: labels are not needed to ask
+
+    def __post_init__(self) -> None:
+        require_range("take", self.take, least=1)
+        require(
+            0.0 <= self.highly <= self.relevant <= 1.0,
+            "value.out-of-range",
+            "expected 0 ≤ highly ≤ relevant ≤ 1",
+            "highly",
+        )
+        require_range("negatives", self.negatives, least=0)
+        require(
+            all(0.0 <= weight < math.inf for weight in self.weights),
+            "value.out-of-range",
+            f"must be 0 or more, got {self.weights}",
+            "weights",
+        )
+
+    @classmethod
+    def recommended(cls) -> Augment:
+        """Return BM25 ranking with negatives, for all queries, counted as much as validation says."""
+        return cls(weights=(1.0, 0.0, 0.3, 3.0))
+
+    @classmethod
+    def published(cls) -> Augment:
+        """Return ranking by counts, all of it positive, for the labelled queries; every instance counts alike."""
+        return cls(ranking="count", negatives=0, weights=(), queries="labelled")
+
+    def labels(self, found: int) -> Int8s:
+        """Return (found,) labels from the first rank to the last."""
+        labels = np.zeros(found, dtype=np.int8)
+        labels[: math.ceil(self.relevant * found)] = 1
+        labels[: math.ceil(self.highly * found)] = 2
+        return labels
+
+    def rows(
+        self,
+        answers: Answers,
+        asker: int,
+        owner: int,
+        party: Holding,
+        query: int,
+        statistics: Statistics,
+        features: Features,
+        seed: int,
+    ) -> QueryRows | None:
+        """Make the instances of one query at one owner; None where nothing was found."""
+        terms = party.queries[query]
+        found = find_candidates(answers, asker, owner, terms)
+        if not len(found.documents):
+            return None
+        body, title = (answers.lengths(owner, name) for name in FIELDS)
+        known = statistics(terms)
+        values = cross_features(found, (body, title), known, features)
+        best = self._order(found, values)[: self.take]
+        labels = self.labels(len(best))
+        kept = found.selected(best).with_others(self._others(found, len(body), seed, asker, owner, query))
+        values = cross_features(kept, (body, title), known, features)
+        labels = np.concatenate((labels, np.zeros(len(values) - len(labels), dtype=np.int8)))
+        order = np.argsort(kept.documents, kind="stable")
+        ids = [str(d) for d in kept.documents[order]]
+        return QueryRows(f"{party.name}:{party.query_ids[query]}@{owner}", ids, values[order], labels[order])
+
+    def _order(self, found: Candidates, values: Doubles) -> Integers:
+        """Return the order of the candidates, best first; of equal ones the earlier."""
+        if self.ranking == "count":
+            scores = found.body.sum(axis=1)
+        else:
+            scores = values[:, BM25].sum(axis=1)
+        return np.argsort(-scores, kind="stable")
+
+    def _others(
+        self, found: Candidates, documents: int, seed: int, asker: int, owner: int, query: int
+    ) -> Integers:
+        """Draw documents of the owner that no term found; fewer where nearly all were found."""
+        draws = uniforms(
+            seed,
+            Purpose.INSTANCES,
+            2 * self.negatives,
+            round_=OTHERS + owner,
+            client=asker,
+            interaction=query,
+        )
+        drawn = np.setdiff1d((draws * documents).astype(np.int64), found.documents)
+        if len(drawn) <= self.negatives:
+            return drawn
+        every = np.linspace(0, len(drawn) - 1, self.negatives).round().astype(np.int64)
+        return np.asarray(drawn[every])
+
+
+def augmented_instances(
+    augment: Augment,
+    answers: Answers,
+    parties: Sequence[Holding],
+    asker: int,
+    queries: Sequence[int],
+    statistics: Statistics,
+    features: Features,
+    seed: int,
+) -> Instances:
+    """Make what one party learns from the documents of all others: a list for each query and owner."""
+    rows = [
+        augment.rows(answers, asker, owner, parties[asker], query, statistics, features, seed)
+        for query in queries
+        for owner in range(len(parties))
+        if owner != asker
+    ]
+    data = to_ranking_data([row for row in rows if row is not None])
+    assert data.max_label <= HIGHEST
+    return Instances(data, np.ones(data.n_rows))
