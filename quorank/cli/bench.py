@@ -80,7 +80,8 @@ def _program(name: str) -> ModuleType:
             sys.modules[spec.name] = module
             spec.loader.exec_module(module)
             return module
-    raise BadInput("benchmarks/ is missing: run quorank bench from a checkout or an installed package")
+    sentence = "run quorank bench from a checkout or an installed package"
+    raise BadInput("folder.missing", sentence, "benchmarks/ is missing")
 
 
 def _table(figures: dict[str, Any]) -> Any:

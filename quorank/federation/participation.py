@@ -19,6 +19,7 @@ class Full:
     """Everyone, every round."""
 
     kind: ClassVar[str] = "full"
+    everyone: ClassVar[bool] = True
 
     def size(self, clients: int) -> int:
         return clients
@@ -33,6 +34,7 @@ class Sampled:
     """`cohort` clients a round, each set of that size alike, drawn anew every round."""
 
     kind: ClassVar[str] = "sampled"
+    everyone: ClassVar[bool] = False
 
     cohort: int = 100
 
@@ -57,6 +59,7 @@ class Poisson:
     """
 
     kind: ClassVar[str] = "poisson"
+    everyone: ClassVar[bool] = False
 
     rate: float = 0.1
 

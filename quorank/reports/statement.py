@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from quorank.reports.runs import Run
+from quorank.experiments.finished_run import Run
 
 NO_PRIVACY = "No privacy mechanism: updates left the clients as they were."
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from quorank.errors import require
-from quorank.experiments.documents import read_document
+from quorank.experiments.experiment_file import read_experiment_file
+from quorank.experiments.finished_run import CURVES
 from quorank.parts import read_fields, suggest
-from quorank.reports.runs import CURVES
 
 PAPERS = Path(__file__).parent / "papers"
 LINES = ("solid", "dashed", "dotted", "dash-dotted", "long")
@@ -51,7 +51,9 @@ class Header:
 
 def header_of(name: str) -> Header:
     """[figure] of the shipped figure or study of this name, without the runs that it stands for."""
-    return read_fields(Header, read_document(PAPERS / f"{name}.toml").tables.get("figure", {}), "figure")
+    return read_fields(
+        Header, read_experiment_file(PAPERS / f"{name}.toml").tables.get("figure", {}), "figure"
+    )
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from quorank.reports.curves import Curve, thin
-from quorank.reports.drawings import FAINT, GRID, INK, PALETTE, compact
-from quorank.reports.runs import ONLINE_DISCOUNTED, ONLINE_MAXRR
+from quorank.experiments.finished_run import ONLINE_DISCOUNTED, ONLINE_MAXRR
+from quorank.reports.curves import FAINT, GRID, INK
+from quorank.reports.panels import PALETTE, Curve, compact, thin
 from quorank.reproduce.figure_parts import LINES, Choice
 from quorank.reproduce.figure_results import PanelResult, Results, curve, measure_title
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from quorank import __version__
 from quorank.experiments import run_directory as storage
+from quorank.experiments.finished_run import ONLINE_DISCOUNTED
 from quorank.files import write_whole
 from quorank.metrics.significance import Difference
 from quorank.reports import page, statement
-from quorank.reports.drawings import save, svg
-from quorank.reports.runs import ONLINE_DISCOUNTED
-from quorank.reports.tables import p_text
+from quorank.reports.comparison import p_text
+from quorank.reports.curves import save, svg
 from quorank.reproduce.figure_plot import draw
 from quorank.reproduce.figure_results import Entry, PanelResult, Results, as_dict, measure_title
 

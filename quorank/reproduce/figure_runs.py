@@ -10,7 +10,7 @@ from typing import Any
 from quorank import __version__
 from quorank.errors import BadInput
 from quorank.experiments import run_directory as storage
-from quorank.experiments.documents import Document
+from quorank.experiments.experiment_file import ExperimentFile
 from quorank.experiments.grid import Grid
 from quorank.files import write_whole
 from quorank.reproduce.figures import Figure
@@ -37,7 +37,7 @@ def claim(figure: Figure, folder: Path, command: str) -> FigureGrid:
                 storage.read_experiment(folder / cell.name) != cell.experiment
             ):
                 raise BadInput(f"{folder}: {cell.name} was run with other settings; choose another --out")
-    return FigureGrid(Document({}, figure.name), {}, figure.cells, command)
+    return FigureGrid(ExperimentFile({}, figure.name), {}, figure.cells, command)
 
 
 def claim_folder(figure: Figure | Study, folder: Path) -> bool:

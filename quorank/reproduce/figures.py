@@ -24,11 +24,10 @@ from typing import Any
 
 from quorank.data.source import INTENTS, count_folds, find_files, folder_of
 from quorank.errors import BadInput, require
-from quorank.experiments.documents import Document, put, read_document
 from quorank.experiments.experiment import SECTIONS, Experiment
+from quorank.experiments.experiment_file import ExperimentFile, flatten, read_experiment_file, set_key
 from quorank.experiments.grid import Cell
 from quorank.parts import read_fields, suggest
-from quorank.reports.runs import flatten
 from quorank.reproduce import figure_parts
 from quorank.reproduce.figure_parts import LINES, Check, Choice, Header
 
@@ -74,12 +73,12 @@ def load_figure(
         hint = f" (did you mean {' or '.join(map(repr, close))}?)" if close else suggest(name, known)
         raise BadInput(f"there is no figure {name!r}{hint}; known: {', '.join(known)}")
     path = figure_parts.PAPERS / f"{name}.toml"
-    document = replace(read_document(path), name=f"{name}.toml")
+    document = replace(read_experiment_file(path), name=f"{name}.toml")
     return read_figure(document, name, quick=quick, data=data, repetitions=repetitions)
 
 
 def read_figure(
-    document: Document,
+    document: ExperimentFile,
     name: str,
     *,
     quick: bool = False,
@@ -98,7 +97,9 @@ def read_figure(
         ) from None
 
 
-def _read(document: Document, name: str, quick: bool, data: str | None, repetitions: int | None) -> Figure:
+def _read(
+    document: ExperimentFile, name: str, quick: bool, data: str | None, repetitions: int | None
+) -> Figure:
     tables = document.tables
     for key in tables:
         known = (*TABLES, *SECTIONS)
@@ -143,7 +144,7 @@ def _read(document: Document, name: str, quick: bool, data: str | None, repetiti
 
 
 def _cell(
-    document: Document,
+    document: ExperimentFile,
     base: Mapping[str, Any],
     shorter: Mapping[str, Any],
     collection: Choice,
@@ -157,9 +158,9 @@ def _cell(
         tables = overlaid(tables, settings)
     tables = overlaid(tables, {})
     for key, value in values.items():
-        put(tables, key, value)
+        set_key(tables, key, value)
     if variant.centralised:
-        plan = Experiment.read(Document(tables, document.name)).federation
+        plan = Experiment.read(ExperimentFile(tables, document.name)).federation
         tables = overlaid(
             tables, {"federation": {"clients": 1, "interactions": plan.clients * plan.interactions}}
         )
@@ -174,7 +175,7 @@ def _cell(
         "variant": variant.label,
         "repetition": repetition,
     }
-    return Cell(",".join(map(_word, words)), where, Experiment.read(Document(tables, document.name)))
+    return Cell(",".join(map(_word, words)), where, Experiment.read(ExperimentFile(tables, document.name)))
 
 
 def folds_of(source: str | None) -> int:

@@ -12,8 +12,8 @@ import pytest
 from command_line import Quorank
 from dp_accounting import pld
 
-from quorank.experiments.documents import parse_document
 from quorank.experiments.experiment import Experiment
+from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.runner import run_experiment
 
 PRIVATE = """\
@@ -81,7 +81,7 @@ def test_bad_plans_are_one_sentence(quorank: Quorank, flags: tuple[str, ...], wo
 @pytest.fixture(scope="module")
 def finished_private_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("private") / "made"
-    run_experiment(Experiment.read(parse_document(PRIVATE, "private.toml")), folder)
+    run_experiment(Experiment.read(parse_experiment_file(PRIVATE, "private.toml")), folder)
     return folder
 
 

@@ -13,7 +13,7 @@ from small_runs import SMALL, files_of
 
 from quorank.errors import BadInput
 from quorank.experiments import cluster
-from quorank.experiments.documents import parse_document
+from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.grid import Grid, run_grid
 from quorank.experiments.run_directory import SUMMARY, is_finished
 
@@ -21,7 +21,7 @@ GRID = "[grid]\nseed = [1, 2]\n"
 
 
 def grid_of(text: str = GRID, settings: str = SMALL) -> Grid:
-    found = Grid.read(parse_document(settings + text, "my.toml"))
+    found = Grid.read(parse_experiment_file(settings + text, "my.toml"))
     assert found is not None
     return found
 

@@ -11,8 +11,8 @@ from command_line import in_process
 from quick_runs import run_quickly
 
 from quorank.errors import BadInput, Interrupted
-from quorank.experiments.documents import parse_document, set_values
 from quorank.experiments.experiment import Experiment
+from quorank.experiments.experiment_file import parse_experiment_file, set_values
 from quorank.experiments.run_directory import load_checkpoint
 from quorank.experiments.runner import Runner, run_experiment
 from quorank.network.driver import Driver, Shared, Stopped
@@ -43,7 +43,7 @@ KINDS = {
 
 
 def experiment_of(*assignments: str) -> Experiment:
-    return Experiment.read(set_values(parse_document(FILE, "engine.toml"), assignments))
+    return Experiment.read(set_values(parse_experiment_file(FILE, "engine.toml"), assignments))
 
 
 def memory(experiment, *, answer=None, tend=None, **faults):

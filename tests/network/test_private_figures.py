@@ -20,8 +20,8 @@ from typer.testing import CliRunner
 from quorank.cli import join_display
 from quorank.cli.coordinator import app as coordinator_app
 from quorank.errors import BadInput
-from quorank.experiments.documents import parse_document
 from quorank.experiments.experiment import Experiment
+from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.runner import Runner
 from quorank.federation import Federation, wire
 from quorank.federation.reporting import Reporting
@@ -259,7 +259,7 @@ keep_every = 0
 
 
 def experiment(more: str = "") -> Experiment:
-    return Experiment.read(parse_document(FILE + more, "figures.toml"))
+    return Experiment.read(parse_experiment_file(FILE + more, "figures.toml"))
 
 
 def settings(**changes) -> Settings:

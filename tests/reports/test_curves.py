@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorank.errors import BadInput
-from quorank.reports.curves import Curve, Panel, block_means, learning_curves, spread_out, thin
-from quorank.reports.drawings import PALETTE, compact, svg
-from quorank.reports.panels import panels_of
-from quorank.reports.runs import group_runs, load_runs
+from quorank.experiments.finished_run import load_runs
+from quorank.reports.comparison import group_runs
+from quorank.reports.curves import learning_curves, svg
+from quorank.reports.panels import PALETTE, Curve, Panel, block_means, compact, panels_of, spread_out, thin
 
 
 def _curve(label: str = "A", points: int = 50, runs: int = 3) -> Curve:

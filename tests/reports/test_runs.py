@@ -12,7 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from quorank.errors import BadInput
-from quorank.reports.runs import aligned, flatten, group_runs, is_grid, load_run, load_runs
+from quorank.experiments.experiment_file import flatten
+from quorank.experiments.finished_run import is_grid, load_run, load_runs
+from quorank.reports.comparison import group_runs
+from quorank.reports.panels import aligned
 
 
 def test_a_run_is_read_back(make_run) -> None:

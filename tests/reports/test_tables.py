@@ -12,10 +12,18 @@ import pytest
 from rich.console import Console
 
 from quorank.errors import BadInput
+from quorank.experiments.finished_run import load_run, load_runs
 from quorank.metrics.significance import paired_t, welch_t
 from quorank.reports import statement
-from quorank.reports.runs import Group, group_runs, load_run, load_runs
-from quorank.reports.tables import MEASURES, CompareTable, compare_table, letter, p_text
+from quorank.reports.comparison import (
+    MEASURES,
+    CompareTable,
+    RunGroup,
+    compare_table,
+    group_runs,
+    letter,
+    p_text,
+)
 
 PRIVATE = {"mechanism": "gaussian", "epsilon": 2.0, "delta": 1e-5, "unit": "client", "horizon": "whole run"}
 
@@ -26,7 +34,7 @@ def _printed(table: CompareTable, width: int = 80) -> str:
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 
-def _groups(*paths: Path) -> list[Group]:
+def _groups(*paths: Path) -> list[RunGroup]:
     return group_runs(load_runs(paths))
 
 

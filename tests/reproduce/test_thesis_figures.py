@@ -13,11 +13,11 @@ from quorank.data.partition import Clicks, Quantity
 from quorank.data.partition.labels import LabelSplit
 from quorank.data.partition.preferences import Preferences
 from quorank.errors import BadInput
+from quorank.experiments.finished_run import Run
 from quorank.experiments.grid import Cell
 from quorank.experiments.runner import Runner
 from quorank.federation.personal import LocalOffset, OutputLayer, Shared
 from quorank.learning import PDGD
-from quorank.reports.runs import Run
 from quorank.reproduce.figure_parts import LINES, Check
 from quorank.reproduce.figure_plot import DASHES, MARKERS
 from quorank.reproduce.figure_results import _pairs

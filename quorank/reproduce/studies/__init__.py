@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from quorank.errors import BadInput, require
-from quorank.experiments.documents import Document, read_document
+from quorank.experiments.experiment_file import ExperimentFile, read_experiment_file
 from quorank.parts import Family, read_fields, suggest
 from quorank.reproduce import figure_parts
 from quorank.reproduce.figure_parts import Header, names
@@ -56,12 +56,12 @@ def load_study(
 ) -> Study:
     """The shipped study of this name."""
     require(name in names(studies=True), f"there is no study {name!r}{suggest(name, names(studies=True))}")
-    document = replace(read_document(figure_parts.PAPERS / f"{name}.toml"), name=f"{name}.toml")
+    document = replace(read_experiment_file(figure_parts.PAPERS / f"{name}.toml"), name=f"{name}.toml")
     return read_study(document, name, quick=quick, data=data, repetitions=repetitions)
 
 
 def read_study(
-    document: Document,
+    document: ExperimentFile,
     name: str,
     *,
     quick: bool = False,
@@ -75,7 +75,9 @@ def read_study(
         raise BadInput(document.locate(str(error))) from None
 
 
-def _read(document: Document, name: str, quick: bool, data: str | None, repetitions: int | None) -> Study:
+def _read(
+    document: ExperimentFile, name: str, quick: bool, data: str | None, repetitions: int | None
+) -> Study:
     tables = document.tables
     for key in tables:
         require(key in TABLES, f"unknown section {key!r}{suggest(key, TABLES)}; known: {', '.join(TABLES)}")

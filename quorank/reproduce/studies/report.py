@@ -12,7 +12,8 @@ from quorank import __version__
 from quorank.experiments import run_directory as storage
 from quorank.files import write_whole
 from quorank.reports import page
-from quorank.reports.drawings import FAINT, GRID, INK, PALETTE, compact, save, svg
+from quorank.reports.curves import FAINT, GRID, INK, save, svg
+from quorank.reports.panels import PALETTE, compact
 from quorank.reproduce.figure_report import DRAWINGS, REPORT, RESULTS
 from quorank.reproduce.studies import Study
 from quorank.reproduce.studies.study import Chart, Line, Measured

@@ -20,12 +20,13 @@ import numpy as np
 from quorank import __version__
 from quorank.arrays import Doubles
 from quorank.experiments import run_directory as storage
-from quorank.experiments.documents import Document
 from quorank.experiments.experiment import Experiment
+from quorank.experiments.experiment_file import ExperimentFile
+from quorank.experiments.finished_run import OFFLINE_NDCG, load_run
 from quorank.experiments.runner import run_experiment
 from quorank.experiments.unlearning.request import Method, Unlearning
 from quorank.files import write_whole
-from quorank.reports.runs import OFFLINE_NDCG, load_run
+from quorank.reports.report import report_page
 
 Curve = dict[str, list[float]]
 LEAVER = 0
@@ -69,7 +70,7 @@ class Setting:
         }
         if malicious:
             tables["attack"] = {"kind": "sign-flip", "clients": 1, "z": self.z}
-        return Experiment.read(Document(tables, "unlearning"))
+        return Experiment.read(ExperimentFile(tables, "unlearning"))
 
     @property
     def step(self) -> int:
@@ -128,7 +129,7 @@ class Comparison:
     def _played(self, name: str, malicious: bool) -> Path:
         folder, wanted = self.folder / name, self.setting.experiment(malicious)
         if not storage.is_finished(folder) or storage.read_experiment(folder) != wanted:
-            run_experiment(wanted, folder, overwrite=True)
+            run_experiment(wanted, folder, overwrite=True, report=report_page)
         return folder
 
 
