@@ -18,6 +18,7 @@ from quorank.errors import BadInput
 from quorank.experiments import run_directory as storage
 from quorank.experiments import runner
 from quorank.experiments.experiment import Experiment
+from quorank.experiments.progress import load_checkpoint
 from quorank.experiments.runner import Interrupted, run_experiment
 from quorank.reports.report import report_page
 
@@ -96,7 +97,7 @@ def test_a_run_that_was_killed_starts_from_its_last_checkpoint_or_anew(
     monkeypatch.setattr(runner, "CHECKPOINT_SECONDS", -1.0)  # after every round
     with pytest.raises(Killed):
         run_quickly(chosen, folder, watch=kill(9), resume=True)
-    saved = storage.load_checkpoint(folder, chosen, 46)
+    saved = load_checkpoint(folder, chosen, 46)
     assert saved is not None and saved[0].round == 8  # the round of the kill was not saved
     run_quickly(chosen, folder, resume=True)
     assert files_of(folder) == files_of(tmp_path / "whole")

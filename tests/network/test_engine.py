@@ -13,7 +13,7 @@ from quick_runs import run_quickly
 from quorank.errors import BadInput, Interrupted
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file, set_values
-from quorank.experiments.run_directory import load_checkpoint
+from quorank.experiments.progress import load_checkpoint
 from quorank.experiments.runner import Runner, run_experiment
 from quorank.network.driver import Driver, Shared, Stopped
 from quorank.network.loopback import flower
