@@ -1,4 +1,4 @@
-"""quorank demo: the main job on generated data, or on one's own files."""
+"""`quorank demo`: federated learning on generated data or on one's own files, shown while it learns."""
 
 from __future__ import annotations
 

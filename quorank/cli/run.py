@@ -1,4 +1,4 @@
-"""quorank run: an experiment file becomes a run directory."""
+"""`quorank run FILE`: run an experiment file, or a grid of experiments, into a directory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quorank.errors import BadInput, Interrupted
+from quorank.errors import BadInput, Interrupted, require
 
 ENGINES = ("process", "flower")
 
@@ -78,18 +78,17 @@ def run(
     from quorank.experiments.grid import Grid
     from quorank.experiments.run_directory import GRID_FILE, read_experiment
 
-    if engine not in ENGINES:
-        sentence = f"expected {' or '.join(ENGINES)}, got {engine!r}"
-        raise BadInput("option.unknown-value", sentence, "--engine")
+    known = f"expected {' or '.join(ENGINES)}, got {engine!r}"
+    require(engine in ENGINES, "option.unknown-value", known, "--engine")
     options = _RunOptions(
         threads, jobs, resume is not None, overwrite, json, quiet, engine, nodes, cluster, asynchronous
     )
     if resume is not None:
-        if file is not None or assignments or not (seed is None and out is None and asynchronous is None):
-            raise BadInput(
-                "option.conflict",
-                "--resume goes on with the run as it was started; give it no file, --set, --seed, --out or --asynchronous",
-            )
+        require(
+            not assignments and all(given is None for given in (file, seed, out, asynchronous)),
+            "option.conflict",
+            "--resume goes on with the run as it was started; give it no file, --set, --seed, --out or --asynchronous",
+        )
         grid_file = resume / GRID_FILE
         grid = Grid.read(read_experiment_file(grid_file)) if grid_file.is_file() else None
         if grid is not None:
@@ -130,17 +129,16 @@ class _RunOptions:
 
 
 def _run_one(experiment: Experiment, folder: Path, options: _RunOptions) -> None:
-    from quorank.cli.display import compiling, summary_table, watching
+    from quorank.cli.display import compiling, print_summary, watching
     from quorank.experiments.run_directory import is_finished
     from quorank.experiments.runner import run_experiment
     from quorank.network.asynchronous_run import asynchronously, without_keeping
     from quorank.reports.report import report_page
 
-    if options.cluster is not None:
-        sentence = "--cluster plays the runs of a grid; give the file a [grid], or leave --cluster out"
-        raise BadInput("option.conflict", sentence)
-    if options.resume and is_finished(folder):
-        raise BadInput("run.finished", "this run is finished; nothing to resume", str(folder))
+    sentence = "--cluster plays the runs of a grid; give the file a [grid], or leave --cluster out"
+    require(options.cluster is None, "option.conflict", sentence)
+    done = options.resume and is_finished(folder)
+    require(not done, "run.finished", "this run is finished; nothing to resume", str(folder))
     share, engine = _share(folder, options), None
     if share is not None and not options.resume:
         experiment = without_keeping(experiment)
@@ -175,24 +173,21 @@ def _run_one(experiment: Experiment, folder: Path, options: _RunOptions) -> None
     if options.json:
         print(json_.dumps(summary))
         return
-    from rich.console import Console
-
-    Console().print(summary_table(summary))
+    print_summary(summary)
     print(f"report   {folder / 'report.html'}")
 
 
 def _share(folder: Path, options: _RunOptions) -> float | None:
-    """The share of replies that ends an asynchronous round, asked for now or when the run was started; None elsewhere."""
+    """Return the share of replies that ends an asynchronous round, asked for now or when the run was started; else None."""
     from quorank.network.asynchronous_run import FILE, share_of
 
     if options.overwrite and not options.resume:
         (folder / FILE).unlink(missing_ok=True)
     share = share_of(folder) if options.resume else options.asynchronous
     if share is not None and options.engine == "process":
+        where = str(folder / FILE) if options.resume else "--asynchronous"
         sentence = "in one process all clients answer at once, so no reply is late; use --engine flower"
-        raise BadInput(
-            "option.conflict", sentence, str(folder / FILE) if options.resume else "--asynchronous"
-        )
+        raise BadInput("option.conflict", sentence, where)
     return share
 
 
@@ -203,12 +198,10 @@ def _run_grid(grid: Grid, folder: Path, options: _RunOptions) -> None:
     from quorank.experiments.run_directory import is_finished
     from quorank.reports.report import report_page, write_comparison
 
-    if options.engine != "process":
-        sentence = "--engine plays one run; run the cells of a grid one by one, or in process"
-        raise BadInput("option.conflict", sentence)
-    if options.cluster is not None and options.jobs != 1:
-        sentence = "--jobs is for one host, --cluster for several; give one of them"
-        raise BadInput("option.conflict", sentence)
+    sentence = "--engine plays one run; run the cells of a grid one by one, or in process"
+    require(options.engine == "process", "option.conflict", sentence)
+    sentence = "--jobs is for one host, --cluster for several; give one of them"
+    require(options.cluster is None or options.jobs == 1, "option.conflict", sentence)
     done = sum(is_finished(folder / cell.name) for cell in grid.cells) if options.resume else 0
     if not options.quiet:
         where = f"on {options.cluster}" if options.cluster is not None else f"{options.jobs} at a time"

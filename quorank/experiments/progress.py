@@ -41,6 +41,7 @@ class Progress:
 
     @classmethod
     def empty(cls, rounds: int) -> Progress:
+        """Return the progress of a run before its first round."""
         return cls(rounds, {name: np.full(rounds, np.nan) for name in (*COLUMNS, *LEDGER)})
 
     def record(self, report: Report) -> None:

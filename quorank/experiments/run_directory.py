@@ -33,6 +33,7 @@ CLIENTS = "clients"
 
 
 def is_finished(folder: Path) -> bool:
+    """Return whether the directory holds a run that came to its end."""
     return (folder / SUMMARY).is_file()
 
 

@@ -157,6 +157,7 @@ class CompareTable:
 
     @property
     def same_privacy(self) -> bool:
+        """Whether one statement about privacy holds for all settings."""
         return len({line for row in self.rows for line in privacy_of(row.group)}) == 1
 
     def _means(self) -> Table:

@@ -121,8 +121,7 @@ learner.eta = [0.1]
 )
 def test_every_key_knows_its_line(key: str, line: int) -> None:
     document = parse_experiment_file(FILE, "my.toml")
-    assert document.places[key] == f"my.toml line {line}"
-    assert document.locate(f"{key}: no good") == f"my.toml line {line}: {key}: no good"
+    assert document.places[key] == document.place_of(key) == f"my.toml line {line}"
 
 
 def test_nothing_else_has_a_place() -> None:
@@ -130,17 +129,20 @@ def test_nothing_else_has_a_place() -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "place"),
+    ("where", "place"),
     [
-        ("federation: clients must be at least 1, got 0", "my.toml line 14"),  # the key that it begins with
-        ("federation: a cohort of 9", "my.toml line 12"),  # else its section
-        ("federation.participation.cohort: expected a whole number", "my.toml line 16"),  # inside a table
-        ("federation.server: step must be above 0", "my.toml line 15"),
-        ("learner: eta must be above 0", "my.toml"),  # not in the file
+        ("federation.clients", "my.toml line 14"),  # the key itself
+        ("federation.server", "my.toml line 15"),  # else a key below it
+        ("federation.participation.cohort", "my.toml line 16"),  # else what it is inside of
+        ("federation.cohort", "my.toml line 12"),
+        ("learner.eta", "my.toml"),  # not in the file
+        ("", "my.toml"),
     ],
 )
-def test_a_message_is_located_as_exactly_as_it_can_be(message: str, place: str) -> None:
-    assert parse_experiment_file(FILE, "my.toml").locate(message) == f"{place}: {message}"
+def test_an_error_is_located_as_exactly_as_it_can_be(where: str, place: str) -> None:
+    error = parse_experiment_file(FILE, "my.toml").located(BadInput("value.out-of-range", "no good", where))
+    assert (error.code, error.sentence) == ("value.out-of-range", "no good")
+    assert str(error) == (f"{place}: {where}: no good" if where else f"{place}: no good")
 
 
 @given(st.lists(st.sampled_from(["", "# x = 1", "  ", "\t# [a]"]), max_size=6), st.integers(0, 3))

@@ -160,6 +160,7 @@ class Unlearning:
 
     @cached_property
     def before(self) -> Doubles:
+        """The ranker of the run as it is now."""
         return read_ranker(self.run / storage.RANKER).theta
 
     @cached_property
