@@ -219,6 +219,7 @@ def _style_axes(axes: Axes, panel: Panel, sizes: _Sizes) -> None:
         if name in panel.log:
             axes.set(**{f"{name}scale": "log"})
             axis.set_major_locator(LogLocator(10, numticks=6))
+            axis.set_major_formatter(FuncFormatter(lambda value, _: compact(value)))
             axis.set_minor_formatter(NullFormatter())
         else:
             axis.set_major_locator(MaxNLocator(most, steps=STEPS))

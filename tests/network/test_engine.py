@@ -19,6 +19,7 @@ from quorank.network.driver import Driver, Shared, Stopped
 from quorank.network.loopback import flower
 from quorank.network.simulated import SimulatedClients
 from quorank.network.transport import FAILED, Failure, Memory
+from quorank.reports.report import report_page
 
 NAMES = ("node-0", "node-1", "node-2")
 FILE = """\
@@ -76,7 +77,7 @@ def test_every_file_is_that_of_a_run_in_process(kind, tmp_path) -> None:
     experiment = experiment_of(*KINDS[kind])
     run_quickly(experiment, tmp_path / "a", threads=1)
     engine = memory(experiment, loss=0.1, duplicates=0.2, delay=3)
-    run_experiment(experiment, tmp_path / "b", threads=1, engine=engine)
+    run_experiment(experiment, tmp_path / "b", threads=1, engine=engine, report=report_page)
     assert files_of(tmp_path / "b") == files_of(tmp_path / "a")
     kept = len(list((tmp_path / "b" / "clients").glob("*.npz")))
     assert kept == (20 if experiment.keep_every else 0)
