@@ -15,23 +15,7 @@ import numpy as np
 
 from quorank.arrays import Doubles
 from quorank.reports.page import Markup, element
-from quorank.reports.panels import (
-    ABOVE,
-    BELOW,
-    FEW_POINTS,
-    PANEL,
-    Curve,
-    Panel,
-    colour_of,
-    compact,
-    dashes_of,
-    end_text,
-    legend_columns,
-    margins,
-    named_at_ends,
-    spread_out,
-    thin,
-)
+from quorank.reports.panels import ABOVE, BELOW, FEW_POINTS, PANEL, Curve, Panel, compact, spread_out, thin
 
 UNITS = 72
 """Units to an inch, so that sizes of text are points."""
@@ -62,7 +46,7 @@ class _Frame(NamedTuple):
 
 def panel_svg(panel: Panel) -> Markup:
     """Write the panel as an <svg> element without ids."""
-    left, right, below = (UNITS * inches for inches in margins(panel))
+    left, right, below = (UNITS * inches for inches in panel.margins)
     width, height = UNITS * PANEL[0], UNITS * (PANEL[1] - BELOW) + below
     curves = [_finite(thin(curve)) for curve in panel.curves]
     last = max((float(curve.x[-1]) for curve in curves if len(curve.x)), default=1.0) or 1.0
@@ -70,7 +54,7 @@ def panel_svg(panel: Panel) -> Markup:
     parts = [*_axes(panel, frame)]
     for number, curve in enumerate(curves):
         parts += _curve(frame, curve, number)
-    parts += _names(frame, panel, curves) if named_at_ends(panel) else _legend(frame, panel)
+    parts += _names(frame, panel, curves) if panel.named_at_ends else _legend(frame, panel)
     box = f"0 0 {_number(width)} {_number(height)}"
     return element("svg", *parts, viewBox=box, font_size="10", fill="none", stroke_linejoin="round")
 
@@ -151,11 +135,11 @@ def _names(frame: _Frame, panel: Panel, curves: Sequence[Curve]) -> Iterator[Mar
     for number, place in zip(ended, places, strict=True):
         curve = panel.curves[number]
         style = {"font_weight": "bold", "fill": _colour(curve, number)}
-        yield _text(frame.right + 5, frame.y(place) + 3.5, end_text(panel, curve), **style)
+        yield _text(frame.right + 5, frame.y(place) + 3.5, panel.end_text(curve), **style)
 
 
 def _legend(frame: _Frame, panel: Panel) -> Iterator[Markup]:
-    columns = legend_columns(panel)
+    columns = panel.legend_columns
     wide = (frame.right - frame.left + UNITS * 0.1) / columns
     for number, curve in enumerate(panel.curves):
         x, y = frame.left + wide * (number % columns), frame.bottom + 43 + 14.4 * (number // columns)
@@ -164,7 +148,7 @@ def _legend(frame: _Frame, panel: Panel) -> Iterator[Markup]:
 
 
 def _line(path: str, curve: Curve, number: int) -> Markup:
-    dashes = " ".join(f"{LINE * length:g}" for length in dashes_of(curve, number))
+    dashes = " ".join(f"{LINE * length:g}" for length in curve.dashes_as(number))
     own = {"stroke_dasharray": dashes} if dashes else {}
     return element("path", d=path, stroke=_colour(curve, number), stroke_width=f"{LINE:g}", **own)
 
@@ -180,7 +164,7 @@ def _text(x: float | Doubles, y: float | Doubles, words: str, **style: str) -> M
 
 
 def _colour(curve: Curve, number: int) -> str:
-    return f"var(--curve-{colour_of(curve, number) + 1})"
+    return f"var(--curve-{curve.colour_as(number) + 1})"
 
 
 def _like(value: float, step: float) -> str:

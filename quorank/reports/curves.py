@@ -24,13 +24,7 @@ from quorank.reports.panels import (
     Curve,
     Panel,
     PanelGrid,
-    colour_of,
     compact,
-    dashes_of,
-    end_text,
-    legend_columns,
-    margins,
-    named_at_ends,
     spread_out,
     thin,
 )
@@ -88,7 +82,7 @@ def _draw_plain(grid: PanelGrid) -> Figure:
     from matplotlib.figure import Figure
 
     columns, rows = grid.columns, -(-len(grid.panels) // grid.columns)
-    left, right, below = (max(sides) for sides in zip(*map(margins, grid.panels), strict=True))
+    left, right, below = (max(sides) for sides in zip(*(panel.margins for panel in grid.panels), strict=True))
     width, height = PANEL[0], PANEL[1] + below - BELOW
     figure = Figure(figsize=(width * columns, height * rows))
     for index, panel in enumerate(grid.panels):
@@ -101,12 +95,12 @@ def _draw_plain(grid: PanelGrid) -> Figure:
         )
         axes = figure.add_axes(place)
         _draw_panel(axes, panel, _LARGE)
-        if named_at_ends(panel):
+        if panel.named_at_ends:
             _name_ends(axes, panel)
         elif len(panel.curves) > 1:
             legend = axes.legend(
                 handles=axes.get_lines(),
-                ncols=legend_columns(panel),
+                ncols=panel.legend_columns,
                 loc="upper left",
                 bbox_to_anchor=(0, -0.2),
                 frameon=False,
@@ -175,7 +169,7 @@ def _draw_panel(axes: Axes, panel: Panel, sizes: _Sizes) -> None:
 def _draw_curve(
     axes: Axes, curve: Curve, number: int, panel: Panel, sizes: _Sizes, order: float, band: float
 ) -> None:
-    colour, dashes = PALETTE[colour_of(curve, number)], dashes_of(curve, number)
+    colour, dashes = PALETTE[curve.colour_as(number)], curve.dashes_as(number)
     mean, spread = curve.mean, curve.spread
     style: dict[str, Any] = {"color": colour, "label": str(number), "zorder": order}
     if panel.form == "points":
@@ -250,14 +244,14 @@ def _name_ends(axes: Axes, panel: Panel) -> None:
     places = spread_out(ends, gap=(high - low) * 0.075, low=low, high=high)
     for place, (number, curve) in zip(places, shown, strict=True):
         axes.annotate(
-            end_text(panel, curve),
+            panel.end_text(curve),
             (1, place),
             xycoords=("axes fraction", "data"),
             xytext=(5, 0),
             textcoords="offset points",
             va="center",
             fontsize=10,
-            color=PALETTE[colour_of(curve, number)],
+            color=PALETTE[curve.colour_as(number)],
             fontweight="bold",
             parse_math=False,  # a name with a $ in it is a name, not a formula
         )

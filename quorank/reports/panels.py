@@ -80,6 +80,14 @@ class Curve:
             return np.asarray(self.runs.std(axis=0, ddof=1))
         return self.deviation
 
+    def colour_as(self, number: int) -> int:
+        """Return the index in PALETTE of its colour as the number-th curve of a panel."""
+        return (number if self.colour is None else self.colour) % len(PALETTE)
+
+    def dashes_as(self, number: int) -> tuple[float, ...]:
+        """Return its dashes as the number-th curve: a second and third round through the palette differ by them."""
+        return DASHES[self.dashes or ("solid", "dashed", "dotted")[number // len(PALETTE) % 3]]
+
     def at(self, points: Integers | Booleans) -> Curve:
         """Return the curve at some of its points, given by their indices or as a mask."""
         deviation = None if self.deviation is None else self.deviation[points]
@@ -103,6 +111,35 @@ class Panel:
     x_numbers: bool = True
     y_numbers: bool = True
 
+    @property
+    def named_at_ends(self) -> bool:
+        """Whether names stand at the curves' ends: short ones do, long ones would take the room of the plot."""
+        short = all(len(curve.label) <= LONGEST_DIRECT_LABEL for curve in self.curves)
+        return len(self.curves) <= 8 and (len(self.curves) == 1 or short)
+
+    @property
+    def margins(self) -> tuple[float, float, float]:
+        """Inches to the left, to the right and below the axes: for numbers, names at the curves' ends, the legend.
+
+        They are not measured in drawn text: a page sets the text in a font of its own.
+        """
+        direct = self.named_at_ends
+        longest = max((len(self.end_text(curve)) for curve in self.curves), default=0) if direct else 0
+        lines = 0 if direct else -(-len(self.curves) // self.legend_columns)
+        return (0.8 if self.y_label else 0.58), 0.16 + 0.1 * longest, BELOW + 0.2 * lines
+
+    @property
+    def legend_columns(self) -> int:
+        """How many names stand side by side in the panel's legend."""
+        longest = max(len(curve.label) for curve in self.curves)
+        return max(1, min(len(self.curves), 50 // (longest + 6)))
+
+    def end_text(self, curve: Curve) -> str:
+        """Return what stands at the curve's right end: its name, or its last value if it is the only one."""
+        if not len(curve.x):
+            return ""
+        return f"{curve.runs[:, -1].mean():.4f}" if len(self.curves) == 1 else curve.label
+
 
 @dataclass(frozen=True, eq=False)
 class PanelGrid:
@@ -111,16 +148,6 @@ class PanelGrid:
     panels: tuple[Panel, ...]
     columns: int
     title: str = ""
-
-
-def colour_of(curve: Curve, number: int) -> int:
-    """Return the index in PALETTE of the number-th curve of a panel."""
-    return (number if curve.colour is None else curve.colour) % len(PALETTE)
-
-
-def dashes_of(curve: Curve, number: int) -> tuple[float, ...]:
-    """Return the dashes of the number-th curve: a second and third round through the palette stay distinguishable."""
-    return DASHES[curve.dashes or ("solid", "dashed", "dotted")[number // len(PALETTE) % 3]]
 
 
 def thin(curve: Curve, points: int = MOST_POINTS) -> Curve:
@@ -204,34 +231,3 @@ def spread_out(places: Sequence[float], gap: float, low: float, high: float) -> 
         below = max(0.0, low - moved[order[0]])
         moved = [place + below for place in moved]
     return moved
-
-
-def named_at_ends(panel: Panel) -> bool:
-    """Return whether names stand at the curves' ends: short ones do, long ones would take the room of the plot."""
-    return len(panel.curves) <= 8 and (
-        len(panel.curves) == 1 or all(len(curve.label) <= LONGEST_DIRECT_LABEL for curve in panel.curves)
-    )
-
-
-def margins(panel: Panel) -> tuple[float, float, float]:
-    """Return inches to the left, to the right and below the axes: for numbers, names at the curves' ends, the legend.
-
-    They are not measured in drawn text: a page sets the text in a font of its own.
-    """
-    direct = named_at_ends(panel)
-    longest = max((len(end_text(panel, curve)) for curve in panel.curves), default=0) if direct else 0
-    lines = 0 if direct else -(-len(panel.curves) // legend_columns(panel))
-    return (0.8 if panel.y_label else 0.58), 0.16 + 0.1 * longest, BELOW + 0.2 * lines
-
-
-def end_text(panel: Panel, curve: Curve) -> str:
-    """Return what stands at the curve's right end: its name, or its last value if it is the only one."""
-    if not len(curve.x):
-        return ""
-    return f"{curve.runs[:, -1].mean():.4f}" if len(panel.curves) == 1 else curve.label
-
-
-def legend_columns(panel: Panel) -> int:
-    """Return how many names stand side by side in a panel's legend."""
-    longest = max(len(curve.label) for curve in panel.curves)
-    return max(1, min(len(panel.curves), 50 // (longest + 6)))

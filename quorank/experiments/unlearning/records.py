@@ -13,16 +13,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from quorank.experiments import run_directory as storage
-from quorank.experiments.experiment import Experiment
-from quorank.experiments.finished_run import ReportPage, load_run, spent_of
 from quorank.federation.unlearning import Rebuilt
 from quorank.privacy import ClippedGaussian, Setting, accounting
-from quorank.privacy.ledger import ledger, read_ledger
+from quorank.privacy.ledger import ledger
 from quorank.privacy.mechanisms.mechanism import Mechanism
 
 Offline = dict[str, float]
@@ -108,30 +103,3 @@ def unlearned_summary(
     }
     stated = summary.get("privacy") if privacy is None else dict(privacy)
     return {**summary, "offline": after, "privacy": stated, "unlearned": note}
-
-
-def changed_files(
-    run: Path,
-    experiment: Experiment,
-    result: Mapping[str, Any],
-    leavers: Sequence[int],
-    before: Offline,
-    after: Offline,
-    entry: Mapping[str, Any],
-    ranker: bytes,
-    report: ReportPage,
-) -> dict[str, str]:
-    """Return every file of the run that a rebuilding changes, by name, in the order in which they are written.
-
-    The ledger comes first, so that nothing is handed out before it is accounted for.
-    """
-    book = with_rebuilding(read_ledger(run), entry)
-    found = load_run(run)
-    summary = unlearned_summary(found.summary, result, leavers, before, after, book["altogether"])
-    described = replace(found, config=experiment.tables(), summary=summary, spent=spent_of(book))
-    return {
-        storage.LEDGER: storage.json_bytes(book).decode(),
-        storage.RANKER: ranker.decode(),
-        storage.REPORT: report(described),
-        storage.SUMMARY: storage.json_bytes(summary).decode(),
-    }

@@ -20,7 +20,7 @@ from quorank.arrays import Doubles
 from quorank.errors import BadInput, require
 from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment import Experiment
-from quorank.experiments.finished_run import ReportPage, load_run
+from quorank.experiments.finished_run import ReportPage, load_run, spent_of
 from quorank.experiments.kept_updates import kept_rounds
 from quorank.experiments.runner import Runner
 from quorank.experiments.unlearning.commit import (
@@ -33,12 +33,13 @@ from quorank.experiments.unlearning.commit import (
     open_target,
     traces_of,
 )
-from quorank.experiments.unlearning.records import changed_files, rebuilding_entry
+from quorank.experiments.unlearning.records import rebuilding_entry, unlearned_summary, with_rebuilding
 from quorank.federation import Mean, Shared, Simulator, State
 from quorank.federation.unlearning import KeptRound, Rebuilt, fresh_seed, rebuild, retrain, scaled_steps
 from quorank.learning import Evolution
 from quorank.metrics.rank_distance import mean_distance
 from quorank.privacy import ClippedGaussian
+from quorank.privacy.ledger import read_ledger
 from quorank.process import available_threads
 from quorank.rankers.ranker_file import read_ranker
 
@@ -296,10 +297,17 @@ class Unlearning:
         experiment, theta = self.experiment, self.rebuilt.theta
         open_target(self.run, out)
         before, after = self.offline(self.before, theta)
+        ledger, run = with_rebuilding(read_ledger(self.run), self.entry), load_run(self.run)
+        summary = unlearned_summary(run.summary, result, self.leavers, before, after, ledger["altogether"])
+        described = replace(run, config=experiment.tables(), summary=summary, spent=spent_of(ledger))
         ranker = storage.ranker_bytes(experiment, self.runner.collection.train.n_features, theta)
-        files = changed_files(
-            self.run, experiment, result, self.leavers, before, after, self.entry, ranker, report
-        )
+        # in this order: nothing is handed out before it is accounted for
+        files = {
+            storage.LEDGER: storage.json_bytes(ledger).decode(),
+            storage.RANKER: ranker.decode(),
+            storage.REPORT: report(described),
+            storage.SUMMARY: storage.json_bytes(summary).decode(),
+        }
         note_request(self.run, self.clients, self.leavers, files, result, out)
         return finish_request(self.run)
 
