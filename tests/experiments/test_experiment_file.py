@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from quorank.errors import BadInput
 from quorank.experiments.experiment_file import (
+    flatten,
     parse_experiment_file,
     read_experiment_file,
     set_key,
@@ -214,3 +215,7 @@ def test_files_that_cannot_be_read_are_refused_by_name(tmp_path: Path) -> None:
         with pytest.raises(BadInput) as refused:
             read_experiment_file(tmp_path / name)
         assert str(refused.value).startswith(str(tmp_path / name))
+
+
+def test_flatten() -> None:
+    assert flatten({"a": {"b": {"c": 1}}, "d": [2]}) == {"a.b.c": 1, "d": [2]}

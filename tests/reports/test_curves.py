@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorank.errors import BadInput
-from quorank.experiments.finished_run import load_runs
+from quorank.experiments.finished_run import load_run, load_runs
 from quorank.reports.comparison import group_runs
 from quorank.reports.curves import draw, learning_curves, svg
 from quorank.reports.panels import (
@@ -20,6 +20,7 @@ from quorank.reports.panels import (
     Curve,
     Panel,
     PanelGrid,
+    aligned,
     block_means,
     compact,
     panels_of,
@@ -212,3 +213,24 @@ def test_points_have_error_bars_and_axes_may_be_logarithmic() -> None:
     assert axes.get_xscale() == "log" and axes.get_yscale() == "linear"
     bars = np.array([path.vertices for path in axes.collections[0].get_paths()])
     np.testing.assert_allclose(bars[:, :, 1], [[0.5, 1.5], [1.75, 2.25]])
+
+
+def test_aligned_stacks_runs_measured_alike(make_run) -> None:
+    runs = load_runs([make_run("a", seed=1), make_run("b", seed=2)])
+    x, values = aligned(runs, "online_ndcg@10")
+    assert values.shape == (2, len(x)) == (2, 60)
+
+
+def test_aligned_interpolates_where_all_runs_were(make_run) -> None:
+    runs = load_runs([make_run("a", every=10), make_run("b", every=15)])
+    x, values = aligned(runs, "offline_ndcg@10")
+    assert x.tolist() == [4000 * r for r in (20, 30, 40, 50, 60)]
+    between, at = runs[1].curve("offline_ndcg@10")
+    assert values[1, 0] == pytest.approx(np.interp(80_000, between, at))
+
+
+def test_aligned_of_nothing_is_empty(make_run) -> None:
+    run = load_run(make_run())
+    run.history["offline_maxrr"][:] = np.nan  # type: ignore[index]
+    x, values = aligned([run], "offline_maxrr")
+    assert len(x) == 0 and values.size == 0
