@@ -58,12 +58,7 @@ def demo(
         experiment = Experiment.read(chosen)
         with watching(f"{name:<11}", experiment.rounds) as watch:
             run_experiment(
-                experiment,
-                out / name,
-                watch=watch,
-                accepted=compiling(),
-                overwrite=True,
-                report=report_page,
+                experiment, out / name, watch=watch, accepted=compiling(), overwrite=True, report=report_page
             )
         run = load_run(out / name)
         groups.append(RunGroup(label, {"server": run.setting("federation.server")}, (run,)))

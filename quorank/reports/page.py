@@ -155,12 +155,7 @@ def paragraph(text: str, kind: str = "") -> Markup:
 def figures(entries: Iterable[tuple[str, str, str]]) -> Markup:
     """Write large numbers: (name, value, what it means) each."""
     cards = (
-        element(
-            "dl",
-            element("dt", name),
-            element("dd", value, element("small", note)),
-            class_="figure",
-        )
+        element("dl", element("dt", name), element("dd", value, element("small", note)), class_="figure")
         for name, value, note in entries
     )
     return element("div", *cards, class_="figures")
