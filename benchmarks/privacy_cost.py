@@ -174,7 +174,7 @@ def picture(runs: Runs, args: argparse.Namespace) -> None:
     """The curves of all runs that are kept: change against FPDGD over ε, offline and online."""
     from matplotlib.figure import Figure
 
-    from quorank.reports.drawings import PALETTE
+    from quorank.reports.panels import PALETTE
 
     kept: dict[tuple[str, int, float | None], dict[tuple[int, int], tuple[float, float]]] = {}
     for key, values in runs.known.items():

@@ -20,8 +20,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from quorank.experiments.documents import Document
 from quorank.experiments.experiment import Experiment
+from quorank.experiments.experiment_file import ExperimentFile
 
 Tables = dict[str, Any]
 PRESETS = ("perfect", "navigational", "informational")
@@ -96,7 +96,7 @@ def run_once(tables: Tables) -> tuple[float, float]:
     """(offline, online) nDCG@10 of one run."""
     from quorank.experiments.runner import Runner
 
-    experiment = Experiment.read(Document(tables, "robustness"))
+    experiment = Experiment.read(ExperimentFile(tables, "robustness"))
     progress = Runner(experiment, threads=1).run()
     return progress.last("offline_ndcg@10"), progress.online_mean()
 
@@ -240,7 +240,9 @@ def unlearned(args: argparse.Namespace, preset: str, seed: int, malicious: bool)
         tables["attack"] = {"kind": "sign-flip", "clients": 1}
     if not storage.is_finished(folder):
         args.runs.mkdir(parents=True, exist_ok=True)
-        run_experiment(Experiment.read(Document(tables, "unlearning")), folder, threads=1, overwrite=True)
+        run_experiment(
+            Experiment.read(ExperimentFile(tables, "unlearning")), folder, threads=1, overwrite=True
+        )
     kept = folder / "retrained.json"
     if not kept.is_file():
         theta, _ = Unlearning(folder, (0,), threads=1).retrained()

@@ -1,4 +1,4 @@
-"""quorank bench: speed on this machine, with ratios."""
+"""`quorank bench`: speed on this machine, with ratios."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def bench(
 
 
 def _program(name: str) -> ModuleType:
-    """A program of benchmarks/, which lies beside the package in a checkout and inside it when installed.
+    """Import a program of benchmarks/, which lies beside the package in a checkout and inside it when installed.
 
     It has the name that `python -m` gives it in a checkout: compiled functions are kept under the name of their module.
     """
@@ -80,7 +80,8 @@ def _program(name: str) -> ModuleType:
             sys.modules[spec.name] = module
             spec.loader.exec_module(module)
             return module
-    raise BadInput("benchmarks/ is missing: run quorank bench from a checkout or an installed package")
+    sentence = "this folder is missing; run quorank bench from a checkout or an installed package"
+    raise BadInput("folder.missing", sentence, "benchmarks/")
 
 
 def _table(figures: dict[str, Any]) -> Any:

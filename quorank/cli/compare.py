@@ -32,13 +32,14 @@ def compare(
     """
     from rich.console import Console
 
-    from quorank.reports.drawings import checked_format
-    from quorank.reports.runs import group_runs, load_runs
-    from quorank.reports.tables import compare_table
+    from quorank.experiments.finished_run import load_runs
+    from quorank.reports.comparison import compare_table, group_runs
+    from quorank.reports.curves import checked_format
 
     if plot is not None:
         checked_format(plot)  # before minutes of reading, not after
-        require(plot.parent.is_dir(), f"{plot}: the directory {plot.parent} does not exist")
+        missing = f"the directory {plot.parent} does not exist"
+        require(plot.parent.is_dir(), "folder.missing", missing, str(plot))
     groups = group_runs(load_runs(runs))
     table = compare_table(groups)
     messages = Console(stderr=True, soft_wrap=True, highlight=False)

@@ -241,9 +241,8 @@ def _made(folder: Path) -> bool:
 def _make(
     folder: Path, file: Path | None, features: int | None, run: str | None, chosen: dict[str, Any]
 ) -> Home:
-    from quorank.experiments.documents import read_document
     from quorank.experiments.experiment import Experiment
-    from quorank.experiments.library import shipped
+    from quorank.experiments.experiment_file import read_experiment_file, shipped_file
     from quorank.network.service_files import Home, Settings, check_experiment, features_of
 
     if file is None:
@@ -252,7 +251,7 @@ def _make(
             "there is no coordinator here yet; say what it runs with --experiment FILE.toml",
             f"{folder}",
         )
-    found = Experiment.read(read_document(shipped(file) or file))
+    found = Experiment.read(read_experiment_file(shipped_file(file) or file))
     check_experiment(found)
     count = features_of(found) if features is None else features
     if "address" not in chosen:

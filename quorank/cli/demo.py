@@ -1,4 +1,4 @@
-"""quorank demo: the main job on generated data, or on one's own files."""
+"""`quorank demo`: federated learning on generated data or on one's own files, shown while it learns."""
 
 from __future__ import annotations
 
@@ -27,15 +27,14 @@ def demo(
     from rich.console import Console
 
     from quorank.cli.display import compiling, watching
-    from quorank.experiments.documents import read_document, set_value
     from quorank.experiments.experiment import Experiment
-    from quorank.experiments.library import shipped
+    from quorank.experiments.experiment_file import read_experiment_file, set_value, shipped_file
+    from quorank.experiments.finished_run import load_run
     from quorank.experiments.runner import run_experiment
+    from quorank.reports.comparison import RunGroup, compare_table
     from quorank.reports.curves import learning_curves
     from quorank.reports.panels import panels_of
-    from quorank.reports.report import write_comparison
-    from quorank.reports.runs import Group, load_run
-    from quorank.reports.tables import compare_table
+    from quorank.reports.report import report_page, write_comparison
 
     console = Console(stderr=True, highlight=False)
     console.print(
@@ -45,9 +44,9 @@ def demo(
     )
     groups = []
     for name, label in (("fpdgd", "FPDGD as published"), ("recommended", "recommended server step")):
-        file = shipped(Path(name))
-        assert file is not None
-        document = read_document(file)
+        path = shipped_file(Path(name))
+        assert path is not None
+        chosen = read_experiment_file(path)
         for key, value in {
             "data.source": data,
             "data.fold": fold,
@@ -55,12 +54,14 @@ def demo(
             "federation.rounds": rounds,
             "seed": seed,
         }.items():
-            document = set_value(document, key, value, f"--{key.rsplit('.', 1)[-1]} {value}")
-        experiment = Experiment.read(document)
+            chosen = set_value(chosen, key, value, f"--{key.rsplit('.', 1)[-1]} {value}")
+        experiment = Experiment.read(chosen)
         with watching(f"{name:<11}", experiment.rounds) as watch:
-            run_experiment(experiment, out / name, watch=watch, accepted=compiling(), overwrite=True)
+            run_experiment(
+                experiment, out / name, watch=watch, accepted=compiling(), overwrite=True, report=report_page
+            )
         run = load_run(out / name)
-        groups.append(Group(label, {"server": run.setting("federation.server")}, (run,)))
+        groups.append(RunGroup(label, {"server": run.setting("federation.server")}, (run,)))
     Console().print(compare_table(groups))
     learning_curves(panels_of(groups, [group.label for group in groups]), out / "learning-curves.png")
     print(f"plot     {out / 'learning-curves.png'}")

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on, and the table at its end."""
+"""Progress of a run on stderr, and tables of figures on stdout."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LINE_SECONDS = 10.0
 
 @contextmanager
 def watching(title: str, rounds: int, *, quiet: bool = False) -> Iterator[Watch | None]:
-    """A progress bar on a terminal, a line every few seconds elsewhere; always on stderr."""
+    """Yield what shows a run's progress: a bar on a terminal, a line every few seconds elsewhere; always on stderr."""
     if quiet:
         yield None
     elif sys.stderr.isatty():
@@ -32,7 +32,7 @@ def watching(title: str, rounds: int, *, quiet: bool = False) -> Iterator[Watch 
 
 
 def compiling(*, quiet: bool = False) -> Callable[[], None]:
-    """To be called once the input is read and accepted: says why a machine where nothing is compiled yet takes longer.
+    """Return a function that says, where nothing is compiled yet, why this takes longer; called once input is accepted.
 
     Made before the input is read, since readers compile too; a refusal stays one sentence on such a machine.
     """
@@ -82,7 +82,7 @@ def _bar(title: str, rounds: int) -> Iterator[Watch]:
 
 @contextmanager
 def counting(title: str, *, quiet: bool = False) -> Iterator[Callable[[int, int], None] | None]:
-    """Progress of something that is counted: a line every few seconds, on stderr, with the time that is left."""
+    """Yield what shows the progress of counted rounds: a line every few seconds, on stderr, with the time left."""
     started = printed = time.monotonic()
 
     def count(done: int, rounds: int) -> None:
@@ -103,9 +103,7 @@ def _lines(title: str) -> Watch:
     def watch(progress: Progress) -> None:
         nonlocal printed, started, first
         now = time.monotonic()
-        if (
-            started == 0.0
-        ):  # what came before the first round (loading, compiling) says nothing about the others
+        if started == 0.0:  # what came before the first round (loading, compiling) says nothing of the others
             started, first = now, progress.done
         if now - printed < LINE_SECONDS or progress.done == first:
             return
@@ -121,7 +119,7 @@ def _lines(title: str) -> Watch:
 
 
 def print_rows(*rows: tuple[str, str, str]) -> None:
-    """A name, a figure, and what it is: wrapped to the terminal."""
+    """Print rows of a name, a figure, and what it is, wrapped to the terminal."""
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="dim")
     table.add_column(justify="right", style="bold")
@@ -132,39 +130,32 @@ def print_rows(*rows: tuple[str, str, str]) -> None:
 
 
 def compact(number: float) -> str:
-    """1234567 → 1.2M."""
+    """Format a number in few characters: 1234567 is 1.2M."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if number >= size:
             return f"{number / size:.1f}{letter}"
     return f"{number:.0f}"
 
 
-def summary_table(summary: dict[str, Any]) -> Table:
-    """The figures of one run."""
-    table = Table(show_header=False, box=None, pad_edge=False)
-    table.add_column(style="dim")
-    table.add_column(justify="right", style="bold")
-    table.add_column()
+def print_summary(summary: dict[str, Any]) -> None:
+    """Print the figures of one run."""
     evaluation, seconds = summary["evaluation"], summary["seconds"]
+    offline, online, k = summary["offline"], summary["online"], evaluation["k"]
     convention = "left out" if evaluation["no_relevant"] == "skip" else "count 0"
     judged = f"{evaluation['counted_queries']} test queries; without relevant documents: {convention}"
-    k = evaluation["k"]
-    table.add_row(
-        "offline", f"{summary['offline']['ndcg@10']:.4f}", f"nDCG@{k} of the final ranker, {judged}"
+    trained = f"{summary['interactions']:,} interactions in {seconds['train']:.1f} s"
+    print_rows(
+        ("offline", f"{offline['ndcg@10']:.4f}", f"nDCG@{k} of the final ranker, {judged}"),
+        ("", f"{offline['maxrr']:.4f}", "MaxRR, the reciprocal rank of its first relevant document"),
+        ("online", f"{online['ndcg@10']:.4f}", f"mean nDCG@{k} of the lists that people were shown"),
+        ("", f"{online['discounted']:.2f}", "discounted sum over rounds, γ = 0.9995"),
+        (
+            "speed",
+            f"{compact(summary['interactions_per_second'])}/s",
+            f"{trained}, evaluated in {seconds['evaluate']:.1f} s",
+        ),
+        ("privacy", *_privacy(summary["privacy"])),
     )
-    table.add_row(
-        "", f"{summary['offline']['maxrr']:.4f}", "MaxRR, the reciprocal rank of its first relevant document"
-    )
-    table.add_row(
-        "online", f"{summary['online']['ndcg@10']:.4f}", f"mean nDCG@{k} of the lists that people were shown"
-    )
-    table.add_row("", f"{summary['online']['discounted']:.2f}", "discounted sum over rounds, γ = 0.9995")
-    table.add_row(
-        "speed", f"{compact(summary['interactions_per_second'])}/s",
-        f"{summary['interactions']:,} interactions in {seconds['train']:.1f} s, evaluated in {seconds['evaluate']:.1f} s",
-    )  # fmt: skip
-    table.add_row("privacy", *_privacy(summary["privacy"]))
-    return table
 
 
 def _privacy(privacy: dict[str, Any] | None) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""The command line: one module a verb. Messages go to stderr, results to stdout; bad input exits with 2."""
+"""Command line of Quorank, one module a verb: messages go to stderr, results to stdout; bad input exits with 2."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _quorank(
 
 
 def application(*names: str) -> typer.Typer:
-    """The command line with these verbs."""
+    """Return the command line with these verbs."""
     made = typer.Typer(
         name="quorank",
         help="Learn one ranker from many people's searches, without collecting them.",
@@ -83,7 +83,7 @@ app = application(*VERBS)
 
 
 def main() -> None:
-    """The entry point: every refusal is one sentence."""
+    """Run the command line; every refusal is one sentence."""
     asked = sys.argv[1:2]
     try:
         # to read the options of all verbs takes longer than many a verb

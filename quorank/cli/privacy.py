@@ -155,7 +155,7 @@ def _check_rebuildings(content: dict[str, Any]) -> None:
     if "unlearning" not in content:
         return
     from quorank.errors import BadInput, require
-    from quorank.experiments.unlearning.records import altogether
+    from quorank.experiments.unlearning.records import combined_privacy
     from quorank.privacy.ledger import recount
 
     told = "the ledger does not add up: the entries of unlearning were changed"
@@ -164,7 +164,7 @@ def _check_rebuildings(content: dict[str, Any]) -> None:
         for entry in entries:
             again = recount({"mechanism": part, **entry})
             require(again is None or abs(again - entry["privacy"]["epsilon"]) <= 1e-6 * max(again, 1.0), told)
-        stated = altogether(part, [content["privacy"], *(entry["privacy"] for entry in entries)])
+        stated = combined_privacy(part, [content["privacy"], *(entry["privacy"] for entry in entries)])
         require(stated == content["altogether"], told)
     except (KeyError, TypeError, ValueError):
         raise BadInput(told) from None
@@ -225,17 +225,16 @@ def audit(
     """
     from quorank.cli.display import counting
     from quorank.experiments.audit import audit_experiment
-    from quorank.experiments.documents import read_document
     from quorank.experiments.experiment import Experiment
-    from quorank.experiments.library import shipped
+    from quorank.experiments.experiment_file import read_experiment_file, shipped_file
     from quorank.experiments.run_directory import CONFIG
 
-    file = run / CONFIG if run.is_dir() else shipped(run) or run
+    file = run / CONFIG if run.is_dir() else shipped_file(run) or run
     if not file.is_file():
         raise BadInput(
             f"{run}: nothing to audit here; expected the directory of a run, or an experiment file"
         )
-    experiment = Experiment.read(read_document(file))
+    experiment = Experiment.read(read_experiment_file(file))
     with counting("audit", quiet=quiet) as watch:
         result = audit_experiment(
             experiment,

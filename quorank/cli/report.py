@@ -20,10 +20,12 @@ def report(
     show: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
 ) -> None:
     """Write the report of a run: what was run, what came out, how private it was, how to do it again."""
+    from quorank.experiments.finished_run import is_grid, load_runs
+    from quorank.experiments.run_directory import REPORT
+    from quorank.reports.comparison import group_runs
     from quorank.reports.report import write_comparison, write_report
-    from quorank.reports.runs import group_runs, is_grid, load_runs
 
-    target = out if out is not None else run / "report.html"
+    target = out if out is not None else run / REPORT
     if is_grid(run):
         written = write_comparison(group_runs(load_runs([run])), target)
     else:

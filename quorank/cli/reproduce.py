@@ -161,6 +161,7 @@ def _run(figure: Figure, folder: Path, jobs: int | None) -> None:
     from quorank.experiments.grid import run_grid
     from quorank.experiments.run_directory import is_finished
     from quorank.process import available_threads
+    from quorank.reports.report import report_page
     from quorank.reproduce.figure_runs import figure_grid
 
     grid = figure_grid(figure, folder)
@@ -168,7 +169,7 @@ def _run(figure: Figure, folder: Path, jobs: int | None) -> None:
     side_by_side = min(jobs or min(available_threads(), MOST_JOBS), max(len(waiting), 1))
     try:
         with _run_progress(figure, waiting, side_by_side) as finished:
-            run_grid(grid, folder, jobs=side_by_side, resume=True, finished=finished)
+            run_grid(grid, folder, jobs=side_by_side, resume=True, finished=finished, report=report_page)
     except (Interrupted, KeyboardInterrupt):
         print("quorank: stopped; the same command goes on where it is", file=sys.stderr)
         raise typer.Exit(130) from None

@@ -1,4 +1,4 @@
-"""quorank run: an experiment file becomes a run directory."""
+"""`quorank run FILE`: run an experiment file, or a grid of experiments, into a directory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quorank.errors import BadInput, Interrupted
+from quorank.errors import BadInput, Interrupted, require
 
 ENGINES = ("process", "flower")
 
@@ -73,46 +73,48 @@ def run(
     whose keys are dotted names and whose values are lists, every combination
     is run. Ctrl-C stops after the round; --resume goes on to the same result.
     """
-    from quorank.experiments.documents import read_document, set_value, set_values
     from quorank.experiments.experiment import Experiment
-    from quorank.experiments.grid import FILE, Grid
-    from quorank.experiments.library import shipped
-    from quorank.experiments.run_directory import read_experiment
+    from quorank.experiments.experiment_file import read_experiment_file, set_value, set_values, shipped_file
+    from quorank.experiments.grid import Grid
+    from quorank.experiments.run_directory import GRID_FILE, read_experiment
 
-    if engine not in ENGINES:
-        raise BadInput(f"--engine: expected {' or '.join(ENGINES)}, got {engine!r}")
-    how = _How(
+    known = f"expected {' or '.join(ENGINES)}, got {engine!r}"
+    require(engine in ENGINES, "option.unknown-value", known, "--engine")
+    options = _RunOptions(
         threads, jobs, resume is not None, overwrite, json, quiet, engine, nodes, cluster, asynchronous
     )
     if resume is not None:
-        if file is not None or assignments or not (seed is None and out is None and asynchronous is None):
-            raise BadInput(
-                "--resume goes on with the run as it was started; give it no file, --set, --seed, --out or --asynchronous"
-            )
-        grid = Grid.read(read_document(resume / FILE)) if (resume / FILE).is_file() else None
+        require(
+            not assignments and all(given is None for given in (file, seed, out, asynchronous)),
+            "option.conflict",
+            "--resume goes on with the run as it was started; give it no file, --set, --seed, --out or --asynchronous",
+        )
+        grid_file = resume / GRID_FILE
+        grid = Grid.read(read_experiment_file(grid_file)) if grid_file.is_file() else None
         if grid is not None:
-            _grid(grid, resume, how)
+            _run_grid(grid, resume, options)
         else:
-            _one(read_experiment(resume), resume, how)
+            _run_one(read_experiment(resume), resume, options)
         return
     if file is None:
-        raise BadInput("quorank run needs an experiment file, the name of a shipped one, or --resume DIR")
-    document = set_values(read_document(shipped(file) or file), assignments or [])
+        sentence = "quorank run needs an experiment file, the name of a shipped one, or --resume DIR"
+        raise BadInput("option.missing", sentence)
+    chosen = set_values(read_experiment_file(shipped_file(file) or file), assignments or [])
     if seed is not None:
-        document = set_value(document, "seed", seed, f"--seed {seed}")
-        if isinstance(document.tables.get("grid"), dict):
-            document.tables["grid"].pop("seed", None)
-    grid = Grid.read(document)
+        chosen = set_value(chosen, "seed", seed, f"--seed {seed}")
+        if isinstance(chosen.tables.get("grid"), dict):
+            chosen.tables["grid"].pop("seed", None)
+    grid = Grid.read(chosen)
     folder = out or _new_folder(file.stem)
     if grid is not None:
-        _grid(grid, folder, how)
+        _run_grid(grid, folder, options)
     else:
-        _one(Experiment.read(document), folder, how)
+        _run_one(Experiment.read(chosen), folder, options)
 
 
 @dataclass(frozen=True)
-class _How:
-    """How to run and what to print; nothing of it but the last changes a result."""
+class _RunOptions:
+    """Options of how to run and what to print; none but the last changes a result."""
 
     threads: int | None
     jobs: int
@@ -126,119 +128,124 @@ class _How:
     asynchronous: float | None  # this one does
 
 
-def _one(experiment: Experiment, folder: Path, how: _How) -> None:
-    from quorank.cli.display import compiling, summary_table, watching
+def _run_one(experiment: Experiment, folder: Path, options: _RunOptions) -> None:
+    from quorank.cli.display import compiling, print_summary, watching
     from quorank.experiments.run_directory import is_finished
     from quorank.experiments.runner import run_experiment
     from quorank.network.asynchronous_run import asynchronously, without_keeping
+    from quorank.reports.report import report_page
 
-    if how.cluster is not None:
-        raise BadInput("--cluster plays the runs of a grid; give the file a [grid], or leave --cluster out")
-    if how.resume and is_finished(folder):
-        raise BadInput(f"{folder}: this run is finished; nothing to resume")
-    share, engine = _share(folder, how), None
-    if share is not None and not how.resume:
+    sentence = "--cluster plays the runs of a grid; give the file a [grid], or leave --cluster out"
+    require(options.cluster is None, "option.conflict", sentence)
+    done = options.resume and is_finished(folder)
+    require(not done, "run.finished", "this run is finished; nothing to resume", str(folder))
+    share, engine = _share(folder, options), None
+    if share is not None and not options.resume:
         experiment = without_keeping(experiment)
-    if how.engine == "flower":
+    if options.engine == "flower":
         from quorank.network.loopback import flower
 
-        engine = flower(experiment, how.nodes)
+        engine = flower(experiment, options.nodes)
         if share is not None:
             engine = asynchronously(engine, experiment, share)
     try:
-        with watching("run", experiment.rounds, quiet=how.quiet) as watch:
+        with watching("run", experiment.rounds, quiet=options.quiet) as watch:
             summary = run_experiment(
                 experiment,
                 folder,
                 watch=watch,
-                accepted=compiling(quiet=how.quiet),
-                threads=how.threads,
-                resume=how.resume,
-                overwrite=how.overwrite,
+                accepted=compiling(quiet=options.quiet),
+                threads=options.threads,
+                resume=options.resume,
+                overwrite=options.overwrite,
                 engine=engine,
+                report=report_page,
             )
     except Interrupted as stopped:
         reason = getattr(stopped, "reason", "")  # of a network that cannot go on
-        again = f"quorank run --resume {folder}" + (f" --engine {how.engine}" if engine else "")
+        again = f"quorank run --resume {folder}" + (f" --engine {options.engine}" if engine else "")
         print(
             f"quorank: stopped after round {stopped.round} of {stopped.rounds}{reason and f' ({reason})'}; "
             f"go on with: {again}",
             file=sys.stderr,
         )
         raise typer.Exit(1 if reason else 130) from None
-    if how.json:
+    if options.json:
         print(json_.dumps(summary))
         return
-    from rich.console import Console
-
-    Console().print(summary_table(summary))
+    print_summary(summary)
     print(f"report   {folder / 'report.html'}")
 
 
-def _share(folder: Path, how: _How) -> float | None:
-    """The share of replies that ends an asynchronous round, asked for now or when the run was started; None elsewhere."""
+def _share(folder: Path, options: _RunOptions) -> float | None:
+    """Return the share of replies that ends an asynchronous round, asked for now or when the run was started; else None."""
     from quorank.network.asynchronous_run import FILE, share_of
 
-    if how.overwrite and not how.resume:
+    if options.overwrite and not options.resume:
         (folder / FILE).unlink(missing_ok=True)
-    share = share_of(folder) if how.resume else how.asynchronous
-    if share is not None and how.engine == "process":
-        raise BadInput(
-            f"{folder / FILE if how.resume else '--asynchronous'}: in one process all clients answer at once, so no reply "
-            "is late; use --engine flower"
-        )
+    share = share_of(folder) if options.resume else options.asynchronous
+    if share is not None and options.engine == "process":
+        where = str(folder / FILE) if options.resume else "--asynchronous"
+        sentence = "in one process all clients answer at once, so no reply is late; use --engine flower"
+        raise BadInput("option.conflict", sentence, where)
     return share
 
 
-def _grid(grid: Grid, folder: Path, how: _How) -> None:
+def _run_grid(grid: Grid, folder: Path, options: _RunOptions) -> None:
     from concurrent.futures.process import BrokenProcessPool
 
     from quorank.experiments.grid import run_grid
     from quorank.experiments.run_directory import is_finished
+    from quorank.reports.report import report_page, write_comparison
 
-    if how.engine != "process":
-        raise BadInput("--engine plays one run; run the cells of a grid one by one, or in process")
-    if how.cluster is not None and how.jobs != 1:
-        raise BadInput("--jobs is for one host, --cluster for several; give one of them")
-    done = sum(is_finished(folder / cell.name) for cell in grid.cells) if how.resume else 0
-    if not how.quiet:
-        where = f"on {how.cluster}" if how.cluster is not None else f"{how.jobs} at a time"
+    sentence = "--engine plays one run; run the cells of a grid one by one, or in process"
+    require(options.engine == "process", "option.conflict", sentence)
+    sentence = "--jobs is for one host, --cluster for several; give one of them"
+    require(options.cluster is None or options.jobs == 1, "option.conflict", sentence)
+    done = sum(is_finished(folder / cell.name) for cell in grid.cells) if options.resume else 0
+    if not options.quiet:
+        where = f"on {options.cluster}" if options.cluster is not None else f"{options.jobs} at a time"
         print(f"{len(grid.cells)} runs, {done} finished already, {where}", file=sys.stderr)
-    again = f"quorank run --resume {folder}" + (f" --cluster {how.cluster}" if how.cluster else "")
+    again = f"quorank run --resume {folder}" + (f" --cluster {options.cluster}" if options.cluster else "")
 
     def finished(cell: Cell, summary: dict[str, Any]) -> None:
         nonlocal done
         done += 1
-        if not how.quiet:
+        if not options.quiet:
             print(
                 f"{done}/{len(grid.cells)}  {cell.name}  nDCG@10 {summary['offline']['ndcg@10']:.4f}",
                 file=sys.stderr,
             )
 
     try:
-        chosen: dict[str, Any] = {"threads": how.threads, "resume": how.resume, "overwrite": how.overwrite}
-        if how.cluster is not None:
+        chosen: dict[str, Any] = {
+            "threads": options.threads,
+            "resume": options.resume,
+            "overwrite": options.overwrite,
+            "finished": finished,
+            "report": report_page,
+        }
+        if options.cluster is not None:
             from quorank.experiments.cluster import run_on_cluster
 
-            folders = run_on_cluster(grid, folder, how.cluster, finished=finished, **chosen)
+            folders = run_on_cluster(grid, folder, options.cluster, **chosen)
         else:
-            folders = run_grid(grid, folder, jobs=how.jobs, finished=finished, **chosen)
+            folders = run_grid(grid, folder, jobs=options.jobs, **chosen)
     except (Interrupted, KeyboardInterrupt):
         print(f"quorank: stopped; go on with: {again}", file=sys.stderr)
         raise typer.Exit(130) from None
     except BrokenProcessPool:
         print(f"quorank: a run was killed; go on with: {again}", file=sys.stderr)
         raise typer.Exit(1) from None
-    if how.json:
+    if options.json:
         print(
             json_.dumps([{"run": f.name, **json_.loads((f / "summary.json").read_text())} for f in folders])
         )
         return
     from rich.console import Console
 
-    from quorank.reports.report import write_comparison
-    from quorank.reports.runs import group_runs, load_runs
-    from quorank.reports.tables import compare_table
+    from quorank.experiments.finished_run import load_runs
+    from quorank.reports.comparison import compare_table, group_runs
 
     groups = group_runs(load_runs([folder]))
     Console().print(compare_table(groups))

@@ -212,8 +212,7 @@ def files(
 def _make(
     folder: Path, file: Path | None, parties: str | None, run: str | None, chosen: dict[str, Any]
 ) -> SiloHome:
-    from quorank.experiments.documents import read_document
-    from quorank.experiments.library import shipped
+    from quorank.experiments.experiment_file import read_experiment_file, shipped_file
     from quorank.network.silo_experiment import group_of, read_group
     from quorank.network.silo_home import SiloHome, settings_of
 
@@ -224,7 +223,7 @@ def _make(
         f"{folder}",
     )
     if file is not None:
-        terms = read_group(read_document(shipped(file) or file), run or file.stem)
+        terms = read_group(read_experiment_file(shipped_file(file) or file), run or file.stem)
     else:
         assert parties is not None
         names = tuple(name.strip() for name in parties.split(",") if name.strip())

@@ -68,12 +68,14 @@ def unlearn(
     RUN, in its summary, report and ledger too, and the erasure is checked.
     """
     from quorank.cli.display import counting
-    from quorank.experiments.unlearning.request import unlearn as unlearn_
+    from quorank.experiments.unlearning.request import unlearn as unlearn_clients
+    from quorank.reports.report import report_page
 
     with counting("unlearn", quiet=quiet) as watch:
-        result = unlearn_(
+        result = unlearn_clients(
             run,
             client,
+            report_page,
             interval=interval,
             local_steps=local_steps,
             method="published" if as_published else method,

@@ -1,4 +1,4 @@
-"""A grid of runs on several hosts, through a Dask cluster.
+"""Grid of runs on several hosts, by the workers of a Dask cluster.
 
 Each run is a process of its own beside the worker that was given it, writes into a temporary folder there and ends; its
 files come back as bytes and are written here, the summary last. So hosts share no disk, a run that is killed takes no
@@ -23,14 +23,16 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from quorank import __version__
 from quorank.errors import BadInput, Interrupted, require
-from quorank.experiments.documents import read_document, write_toml
+from quorank.experiments.experiment_file import read_experiment_file, write_toml
 from quorank.files import write_whole
 
 if TYPE_CHECKING:
+    from quorank.experiments.finished_run import ReportPage
     from quorank.experiments.grid import Cell, Grid
 
 CONNECT_SECONDS = 20.0
@@ -52,65 +54,53 @@ def run_on_cluster(
     resume: bool = False,
     overwrite: bool = False,
     finished: Callable[[Cell, dict[str, Any]], None] | None = None,
+    report: ReportPage | None = None,
 ) -> list[Path]:
-    """Run every cell on the workers of a Dask scheduler; `run_grid` with other hands.
+    """Run every cell of a grid on the workers of a Dask scheduler, as `run_grid` does on this host.
 
     Workers run as many cells at once as they have threads, each with one thread unless told otherwise. On resume finished
-    cells are kept, and unfinished ones begin again.
+    cells are kept, and unfinished ones begin again. `report` is a function of a module, which workers find by its name.
     """
     from quorank.experiments import run_directory as storage
-    from quorank.experiments.grid import FILE, INDEX
 
     if not resume:
         storage.check_new(folder, overwrite=overwrite)
     client = _connect(address)
     with client:
         check_workers(client)
-        folder.mkdir(parents=True, exist_ok=True)
-        if not resume:
-            storage.clear(folder)
-        folders = [folder / cell.name for cell in grid.cells]
-        index = {"axes": grid.axes, "runs": [target.name for target in folders]}
-        write_whole(folder / FILE, grid.toml())
-        write_whole(folder / INDEX, storage.json_bytes(index))
-        waiting = [
-            (cell, target)
-            for cell, target in zip(grid.cells, folders, strict=True)
-            if not (resume and storage.is_finished(target))
-        ]
+        waiting = grid.open_folder(folder, resume=resume, overwrite=overwrite)
         if not (resume or overwrite):
             for _, target in waiting:
                 storage.check_new(target)
-        for cell, target, files in _results(client, waiting, threads or 1):
+        page = "" if report is None else f"{report.__module__}:{report.__name__}"
+        for cell, target, files in _results(client, waiting, threads or 1, page):
             _write(target, files)
             if finished is not None:
                 finished(cell, json.loads(files[storage.SUMMARY]))
-    return folders
+    return [folder / cell.name for cell in grid.cells]
 
 
 def _distributed() -> Any:
-    """Dask's package, which is not needed for anything else."""
+    """Import Dask's package, which is not needed for anything else."""
     try:
         return importlib.import_module("distributed")
     except ImportError:
-        raise BadInput(
-            "--cluster needs the package distributed, which is not installed; install quorank[cluster]"
-        ) from None
+        sentence = "--cluster needs the package distributed, which is not installed; install quorank[cluster]"
+        raise BadInput("package.missing", sentence) from None
 
 
 def _connect(address: str) -> Any:
-    """A client of the scheduler."""
+    """Connect to the scheduler."""
     dask = _distributed()
     try:
         return dask.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
-        raise BadInput(
-            f"--cluster {address}: no Dask scheduler answers there ({type(error).__name__}); start one with: dask scheduler"
-        ) from None
+        sentence = f"no Dask scheduler answers there ({type(error).__name__}); start one with: dask scheduler"
+        raise BadInput("cluster.unreachable", sentence, f"--cluster {address}") from None
 
 
 def versions() -> Versions:
-    """What must be the same on all hosts for results to be the same bytes."""
+    """Return the versions that must be the same on all hosts for results to be the same bytes."""
     package, sources = Path(__file__).parents[1], hashlib.blake2b(digest_size=8)
     for path in sorted(package.rglob("*.py")):
         name = path.relative_to(package).as_posix()
@@ -123,54 +113,53 @@ def versions() -> Versions:
 def check_workers(client: Any) -> None:
     """Refuse a cluster without workers, or with one whose Quorank or libraries are not those of this host."""
 
-    def look() -> Any:  # goes to the workers as code, since Quorank may be absent there
+    def versions_there() -> Any:  # goes to the workers as code, since Quorank may be absent there
         try:
             from quorank.experiments.cluster import versions as theirs
         except ImportError:
             return {"quorank": "none"}
         return theirs()
 
-    found = client.run(look)
+    found = client.run(versions_there)
     require(
         found,
+        "cluster.without-workers",
         "the cluster has no workers; start some with: dask worker ADDRESS, in an environment with Quorank",
     )
     check_versions(versions(), found)
 
 
 def check_versions(ours: Versions, found: Mapping[str, Versions]) -> None:
-    """One sentence about the first worker that differs."""
+    """Refuse the first worker that differs from this host."""
     for worker, theirs in sorted(found.items()):
         for name, version in ours.items():
             require(
                 theirs.get(name) == version,
+                "cluster.other-version",
                 f"the worker {worker} has {name} {theirs.get(name)}, and here it is {version}; install the same on both",
             )
 
 
 def _results(
-    client: Any, waiting: list[tuple[Cell, Path]], threads: int
+    client: Any, waiting: list[tuple[Cell, Path]], threads: int, page: str
 ) -> Iterator[tuple[Cell, Path, Files]]:
-    """Cells with the files of their runs, as they finish."""
+    """Yield cells with the files of their runs, as they finish."""
     dask = _distributed()
     stop = dask.Event(client=client)
-    futures = {
-        client.submit(
-            run_cell, write_toml(cell.experiment.tables()), target.name, threads, stop.name, pure=False, retries=AGAIN
-        ): (cell, target)
-        for cell, target in waiting
-    }  # fmt: skip
+    futures = {}
+    for cell, target in waiting:
+        task = (write_toml(cell.experiment.tables()), target.name, threads, stop.name, page)
+        futures[client.submit(run_cell, *task, pure=False, retries=AGAIN)] = cell, target
     try:
         for future in dask.as_completed(list(futures), loop=client.loop):
             cell, target = futures.pop(future)
             try:
                 files = future.result()
             except dask.KilledWorker:
-                raise BadInput(
-                    f"{cell.name}: every worker that was given this run died of it; give workers more memory"
-                ) from None
-            if isinstance(files, str):
-                raise BadInput(f"{cell.name}: {files}")
+                sentence = "every worker that was given this run died of it; give workers more memory"
+                raise BadInput("cluster.worker-died", sentence, cell.name) from None
+            if isinstance(files, BadInput):
+                raise files.at(cell.name)
             yield cell, target, files
     except BaseException:
         stop.set()
@@ -190,28 +179,32 @@ def _write(target: Path, files: Files) -> None:
         write_whole(path, files[name])
 
 
-def run_cell(toml: str, name: str, threads: int, stop: str) -> Files | str:
-    """On a worker: the files of one run, or why it cannot be run; raises where it was killed or told to stop."""
-    word = _distributed().Event(stop)
+def run_cell(toml: str, name: str, threads: int, stop: str, page: str) -> Files | BadInput:
+    """On a worker: play one run and return its files, or why it cannot be run; raise where it was killed or stopped.
+
+    `stop` is the name of the event by which the run is told to stop, `page` that of the function for its report.
+    """
+    stopped = _distributed().Event(stop)
     with tempfile.TemporaryDirectory(prefix="quorank-") as folder:
         file, target = Path(folder, "cell.toml"), Path(folder, name)
         file.write_text(toml, encoding="utf-8")
-        command = [sys.executable, "-m", "quorank.experiments.cluster", str(file), str(target), str(threads)]
-        with Path(folder, "said").open("w+b") as said:
+        arguments = [str(file), str(target), str(threads), page]
+        command = [sys.executable, "-m", "quorank.experiments.cluster", *arguments]
+        with Path(folder, "stderr").open("w+b") as messages:
             process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=said
+                command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=messages
             )  # its input stays open for as long as this worker lives
             try:
                 while (code := _wait(process)) is None:
-                    if word.is_set():
+                    if stopped.is_set():
                         raise Interrupted(0, 0)
             finally:
                 process.kill()
                 process.wait()
-            said.seek(0)
-            text = said.read().decode(errors="replace").strip()
+            messages.seek(0)
+            text = messages.read().decode(errors="replace").strip()
         if code == _BAD:
-            return text
+            return BadInput(*json.loads(text.splitlines()[-1]))
         if code != 0:
             raise RuntimeError(f"the run's process ended with {code}: {text[-500:]}")
         return {
@@ -239,16 +232,21 @@ def _end_with_parent() -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """`cluster FILE FOLDER THREADS`: one run, in a process of its own."""
-    file, folder, threads = arguments
+    """`cluster FILE FOLDER THREADS PAGE`: play one run in a process of its own."""
+    file, folder, threads, page = arguments
     _end_with_parent()
     from quorank.experiments.experiment import Experiment
     from quorank.experiments.runner import run_experiment
 
     try:
-        run_experiment(Experiment.read(read_document(Path(file))), Path(folder), threads=int(threads))
+        run_experiment(
+            Experiment.read(read_experiment_file(Path(file))),
+            Path(folder),
+            threads=int(threads),
+            report=resolve_name(page) if page else None,
+        )
     except BadInput as error:
-        print(error, file=sys.stderr)
+        print(json.dumps([error.code, error.sentence, error.where]), file=sys.stderr)
         return _BAD
     return 0
 

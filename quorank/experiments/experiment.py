@@ -10,7 +10,7 @@ from quorank.attacks import ATTACKS
 from quorank.data.partition import PARTITIONS, Even, Partition
 from quorank.data.source import DataSource
 from quorank.errors import BadInput, require, require_range
-from quorank.experiments.documents import Document
+from quorank.experiments.experiment_file import ExperimentFile
 from quorank.federation import (
     AGGREGATIONS,
     PARTICIPATIONS,
@@ -128,13 +128,13 @@ class Experiment:
         }
 
     @staticmethod
-    def read(document: Document) -> Experiment:
+    def read(document: ExperimentFile) -> Experiment:
         """From an experiment file; every mistake is a sentence with its place."""
         tables = {key: value for key, value in document.tables.items() if not (key == "grid" and value == {})}
         try:
             return _read(tables)
         except BadInput as error:
-            raise BadInput(error.code, document.locate(str(error))) from None  # TRANSITION
+            raise document.located(error) from None
 
 
 def _read(tables: Mapping[str, Any]) -> Experiment:

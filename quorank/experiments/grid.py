@@ -1,4 +1,4 @@
-"""Several runs from one file: every combination of a [grid]'s values, side by side."""
+"""Grid of runs from one experiment file: every combination of the values of its section [grid]."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from typing import Any
 
 from quorank.errors import BadInput, Interrupted
 from quorank.experiments import run_directory as storage
-from quorank.experiments.documents import Document, put, write_toml
 from quorank.experiments.experiment import Experiment
+from quorank.experiments.experiment_file import ExperimentFile, copied, flatten, set_key, write_toml
+from quorank.experiments.finished_run import ReportPage
 from quorank.experiments.runner import run_experiment
 from quorank.files import write_whole
 from quorank.process import available_threads
 
 LONGEST_NAME = 120  # of a sub-directory
-INDEX, FILE = "grid.json", "grid.toml"
-Task = tuple[Experiment, Path, int, bool, bool]
-"""Experiment, directory, threads, resume, overwrite."""
+Task = tuple[Experiment, Path, int, bool, bool, ReportPage | None]
+"""Experiment, directory, threads, resume, overwrite, report."""
 
 
 @dataclass(frozen=True)
@@ -39,46 +39,60 @@ class Cell:
 class Grid:
     """An experiment file with a [grid]: dotted keys and the values that each is to take."""
 
-    document: Document  # without the [grid]
+    file: ExperimentFile  # without the [grid]
     axes: dict[str, list[Any]]
     cells: list[Cell]
 
     @staticmethod
-    def read(document: Document) -> Grid | None:
-        """The grid of a file, None if it has none; every combination is checked before any is run."""
-        tables = dict(document.tables)
+    def read(file: ExperimentFile) -> Grid | None:
+        """Read the grid of a file, None if it has none; every combination is checked before any is run."""
+        tables = dict(file.tables)
         grid = tables.pop("grid", {})
         if not isinstance(grid, Mapping):
-            raise BadInput(document.locate(f"grid: expected a section [grid], got {grid!r}"))
-        axes: dict[str, list[Any]] = {}
-        for key, values in _flatten(grid):
+            sentence = f"expected a section [grid], got {grid!r}"
+            raise file.located(BadInput("value.wrong-type", sentence, "grid"))
+        axes = flatten(grid)
+        for key, values in axes.items():
             if not isinstance(values, list) or not values:
-                raise BadInput(document.locate(f"grid.{key}: expected a list of values, got {values!r}"))
-            axes[key] = values
+                sentence = f"expected a list of values, got {values!r}"
+                raise file.located(BadInput("value.wrong-type", sentence, f"grid.{key}"))
         if not axes:
             return None
-        plain = Document(tables, document.name, document.places)
+        plain = ExperimentFile(tables, file.name, file.places)
         return Grid(plain, axes, _cells(plain, axes))
 
     def toml(self) -> bytes:
-        """The file again, so that a grid can be resumed."""
-        return write_toml({**self.document.tables, "grid": self.axes}).encode()
+        """Encode the file with its [grid], so that a grid can be resumed."""
+        return write_toml({**self.file.tables, "grid": self.axes}).encode()
+
+    def open_folder(self, folder: Path, *, resume: bool, overwrite: bool) -> list[tuple[Cell, Path]]:
+        """Make the grid's folder with the files about it; return the cells that are to be run, and where.
+
+        On resume the finished cells are left out; elsewhere what an earlier grid left in the folder is deleted.
+        """
+        if not resume:
+            storage.check_new(folder, overwrite=overwrite)
+        folder.mkdir(parents=True, exist_ok=True)
+        if not resume:
+            storage.clear(folder)
+        names = [cell.name for cell in self.cells]
+        write_whole(folder / storage.GRID_FILE, self.toml())
+        write_whole(folder / storage.GRID_INDEX, storage.json_bytes({"axes": self.axes, "runs": names}))
+        targets = [(cell, folder / cell.name) for cell in self.cells]
+        return [(cell, target) for cell, target in targets if not (resume and storage.is_finished(target))]
 
 
-def _cells(document: Document, axes: Mapping[str, list[Any]]) -> list[Cell]:
+def _cells(file: ExperimentFile, axes: Mapping[str, list[Any]]) -> list[Cell]:
     """All combinations, the last axis running fastest."""
     found = []
     for combination in itertools.product(*axes.values()):
         values = dict(zip(axes, combination, strict=True))
-        tables = _copied(document.tables)
+        tables = copied(file.tables)
         for key, value in values.items():
-            put(tables, key, _copied(value))
-        places = {
-            **document.places,
-            **{k: document.places.get(f"grid.{k}", f"{document.name} [grid]") for k in values},
-        }
+            set_key(tables, key, copied(value))
+        places = {**file.places, **{k: file.places.get(f"grid.{k}", f"{file.name} [grid]") for k in values}}
         name = ",".join(f"{key.rsplit('.', 1)[-1]}={_word(value)}" for key, value in values.items())
-        found.append(Cell(name, values, Experiment.read(Document(tables, document.name, places))))
+        found.append(Cell(name, values, Experiment.read(ExperimentFile(tables, file.name, places))))
     names = [cell.name for cell in found]
     if len(set(names)) < len(names) or max(map(len, names)) > LONGEST_NAME:
         found = [
@@ -97,26 +111,19 @@ def run_grid(
     resume: bool = False,
     overwrite: bool = False,
     finished: Callable[[Cell, dict[str, Any]], None] | None = None,
+    report: ReportPage | None = None,
 ) -> list[Path]:
     """Run every cell into its own sub-directory; cells that are finished are not run again on resume."""
-    if not resume:
-        storage.check_new(folder, overwrite=overwrite)
-    folder.mkdir(parents=True, exist_ok=True)
-    if not resume:
-        storage.clear(folder)
-    folders = [folder / cell.name for cell in grid.cells]
-    write_whole(folder / FILE, grid.toml())
-    write_whole(folder / INDEX, storage.json_bytes({"axes": grid.axes, "runs": [f.name for f in folders]}))
+    cells = grid.open_folder(folder, resume=resume, overwrite=overwrite)
     each = threads or max(1, available_threads() // jobs)
-    waiting = {
-        (cell.experiment, target, each, resume and (target / storage.CONFIG).is_file(), overwrite): cell
-        for cell, target in zip(grid.cells, folders, strict=True)
-        if not (resume and storage.is_finished(target))
+    waiting: dict[Task, Cell] = {
+        (cell.experiment, to, each, resume and (to / storage.CONFIG).is_file(), overwrite, report): cell
+        for cell, to in cells
     }
     for task, summary in _results(list(waiting), jobs):
         if finished is not None:
             finished(waiting[task], summary)
-    return folders
+    return [folder / cell.name for cell in grid.cells]
 
 
 def _results(tasks: list[Task], jobs: int) -> Iterator[tuple[Task, dict[str, Any]]]:
@@ -143,29 +150,19 @@ _stop: Event | None = None
 
 
 def _listen(stop: Event) -> None:
-    """In a worker: heed the word of the process that started it."""
+    """In a worker: remember the event by which the process that started it asks it to stop."""
     global _stop
     _stop = stop
 
 
 def _run(task: Task) -> dict[str, Any]:
-    experiment, folder, threads, resume, overwrite = task
+    experiment, folder, threads, resume, overwrite, report = task
     stop = _stop.is_set if _stop is not None else None
     if stop is not None and stop():
         raise Interrupted(0, experiment.rounds)
-    return run_experiment(experiment, folder, threads=threads, resume=resume, overwrite=overwrite, stop=stop)
-
-
-def _flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            yield from _flatten(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
-
-
-def _copied(value: Any) -> Any:
-    return {k: _copied(v) for k, v in value.items()} if isinstance(value, Mapping) else value
+    return run_experiment(
+        experiment, folder, threads=threads, resume=resume, overwrite=overwrite, stop=stop, report=report
+    )
 
 
 def _word(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""What clients keep of a run for unlearning: their own updates of rounds 1, 1 + Δt, 1 + 2Δt, … (thesis §6.1.2).
+"""Updates that clients keep for unlearning: their own of rounds 1, 1 + Δt, 1 + 2Δt, … (thesis §6.1.2).
 
 Each client has one file, `clients/<number>.npz`, with the numbers of the rounds and a row of float32 for each. It holds
 what the client sent before any privacy, which never leaves it. Single precision costs at most 6e-8 of an update's
@@ -18,15 +18,14 @@ import numpy as np
 
 from quorank.arrays import Doubles, Floats, Integers
 from quorank.errors import BadInput, require
+from quorank.experiments.run_directory import CLIENTS, clients_with_kept, kept_file
 from quorank.federation.unlearning import KeptRound, norms_of
 from quorank.files import write_whole
-
-FOLDER = "clients"
 
 
 @dataclass(eq=False)
 class KeptUpdates:
-    """The kept rounds of a run while it goes on; they are written to the clients' files with every checkpoint."""
+    """Kept rounds of a run while it goes on, written to the clients' files with every checkpoint."""
 
     every: int  # Δt
     rounds: list[int] = field(default_factory=list)
@@ -34,15 +33,16 @@ class KeptUpdates:
     updates: list[Floats] = field(default_factory=list)
 
     def due(self, done: int) -> bool:
-        """Whether the round after so many is one that is kept."""
+        """Return whether the round after so many is one that is kept."""
         return done % self.every == 0
 
     def keep(self, round_: int, clients: Integers, updates: Doubles) -> None:
-        """Each client puts its update of this round (from 1) aside."""
+        """Keep the updates (clients, parameters) of a round, which is counted from 1."""
         with np.errstate(over="ignore"):
             rows = updates.astype(np.float32)
         require(
             bool(np.isfinite(rows).all()),
+            "update.too-long",
             f"an update of round {round_} is too long to be kept; set federation.keep_every = 0 to keep none",
         )
         self.rounds.append(round_)
@@ -50,32 +50,34 @@ class KeptUpdates:
         self.updates.append(rows)
 
     def write(self, folder: Path) -> None:
-        """Every client's file, whole or not at all."""
+        """Write every client's file, each whole or not at all."""
         own: dict[int, list[tuple[int, Floats]]] = {}
         for round_, clients, updates in zip(self.rounds, self.clients, self.updates, strict=True):
             for client, update in zip(clients.tolist(), updates, strict=True):
                 own.setdefault(client, []).append((round_, update))
-        (folder / FOLDER).mkdir(exist_ok=True)
+        (folder / CLIENTS).mkdir(exist_ok=True)
         for client, entries in own.items():
             buffer = io.BytesIO()
             rounds = np.array([round_ for round_, _ in entries], dtype=np.int64)
             np.savez(buffer, rounds=rounds, updates=np.array([update for _, update in entries]))
-            write_whole(file_of(folder, client), buffer.getvalue())
+            write_whole(kept_file(folder, client), buffer.getvalue())
 
     def restore(self, folder: Path, done: int, everyone: int | None, size: int) -> None:
-        """What was kept up to a checkpoint; later rounds are played again, so they are dropped here.
+        """Read back what was kept up to a checkpoint; later rounds are played again, so they are dropped here.
 
         `everyone` is the number of clients where all take part in each round: then nothing may be missing.
         """
-        own = {client: read_file(folder, client, size) for client in clients_of(folder)}
+        own = {client: read_kept(folder, client, size) for client in clients_with_kept(folder)}
         wanted = range(1, done + 1, self.every)
         if everyone is not None:
             for client in range(everyone):
                 rounds = own[client][0] if client in own else np.empty(0, dtype=np.int64)
                 require(
                     np.isin(np.array(wanted), rounds).all(),
-                    f"{file_of(folder, client)}: updates that client {client} kept before the checkpoint are missing; "
-                    "start the run again with --overwrite",
+                    "kept-updates.missing",
+                    f"updates that client {client} kept before the checkpoint are missing; start the run again with "
+                    "--overwrite",
+                    str(kept_file(folder, client)),
                 )
         for round_ in wanted:
             held = [
@@ -88,37 +90,27 @@ class KeptUpdates:
             self.updates.append(np.array([row for _, row in held], dtype=np.float32).reshape(len(held), size))
 
 
-def file_of(folder: Path, client: int) -> Path:
-    return folder / FOLDER / f"{client}.npz"
-
-
-def clients_of(folder: Path) -> list[int]:
-    """The clients that have a file in this run, in order."""
-    found = (folder / FOLDER).glob("*.npz") if (folder / FOLDER).is_dir() else ()
-    return sorted(int(path.stem) for path in found if path.stem.isdecimal() and path.stem.isascii())
-
-
-def read_file(folder: Path, client: int, size: int) -> tuple[Integers, Floats]:
-    """The rounds that a client kept, and its updates in them."""
-    path = file_of(folder, client)
+def read_kept(folder: Path, client: int, size: int) -> tuple[Integers, Floats]:
+    """Read (rounds,) the rounds that a client kept and (rounds, size) its updates in them."""
+    path = kept_file(folder, client)
     try:
         with np.load(path, allow_pickle=False) as saved:
             rounds, updates = saved["rounds"], saved["updates"]
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise BadInput(f"{path}: damaged file of kept updates ({error}); run the experiment again") from None
+        sentence = f"damaged file of kept updates ({error}); run the experiment again"
+        raise BadInput("kept-updates.damaged", sentence, str(path)) from None
     fits = rounds.ndim == 1 and updates.shape == (len(rounds), size) and updates.dtype == np.float32
     if not fits or rounds.dtype != np.int64 or not np.isfinite(updates).all():
-        raise BadInput(
-            f"{path}: damaged file of kept updates; expected a row of {size} finite numbers for each round"
-        )
+        sentence = f"damaged file of kept updates; expected a row of {size} finite numbers for each round"
+        raise BadInput("kept-updates.damaged", sentence, str(path))
     return rounds, updates
 
 
 def kept_rounds(folder: Path, clients: Sequence[int], wanted: Sequence[int], size: int) -> list[KeptRound]:
-    """The lengths that these clients kept of the wanted rounds."""
+    """Read the lengths of the updates that these clients kept of the wanted rounds."""
     own = {}
     for client in clients:
-        rounds, updates = read_file(folder, client, size)
+        rounds, updates = read_kept(folder, client, size)
         own[client] = dict(zip(rounds.tolist(), norms_of(updates).tolist(), strict=True))
     found = []
     for round_ in wanted:
@@ -126,11 +118,3 @@ def kept_rounds(folder: Path, clients: Sequence[int], wanted: Sequence[int], siz
         numbers = np.array([client for client, _ in held], dtype=np.int64)
         found.append(KeptRound(round_, numbers, np.array([length for _, length in held])))
     return found
-
-
-def clear_kept(folder: Path) -> None:
-    """Delete the clients' files of an earlier run, and nothing else."""
-    for client in clients_of(folder):
-        file_of(folder, client).unlink()
-    if (folder / FOLDER).is_dir() and not any((folder / FOLDER).iterdir()):
-        (folder / FOLDER).rmdir()

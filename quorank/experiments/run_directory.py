@@ -1,139 +1,113 @@
-"""The directory of a run. Each file appears whole or not at all; `summary.json` comes last and marks a finished run."""
+"""The directory of a run: the names of its files, and how they come and go.
+
+Each file appears whole or not at all; `summary.json` comes last and marks a finished run (`finished_run` reads it back).
+Nothing here loads a federation or compiles anything, so that commands about finished runs start at once.
+"""
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from quorank import __version__
 from quorank.arrays import Doubles
-from quorank.errors import BadInput
-from quorank.experiments.documents import read_document, write_toml
-from quorank.experiments.experiment import Experiment
-from quorank.experiments.kept_updates import KeptUpdates, clear_kept
-from quorank.experiments.progress import Progress
-from quorank.federation import State
-from quorank.federation.checkpoint import BROKEN, below, state_arrays, state_from
+from quorank.errors import BadInput, require
+from quorank.experiments.experiment_file import read_experiment_file, write_toml
 from quorank.files import write_whole
-from quorank.rankers.ranker_file import FORMAT
+
+if TYPE_CHECKING:
+    from quorank.experiments.experiment import Experiment
 
 CHECKPOINT, CONFIG, SUMMARY, RANKER = "checkpoint.npz", "run.toml", "summary.json", "ranker.json"
+HISTORY, LEDGER, REPORT = "history.parquet", "ledger.json", "report.html"
 UNLEARNED = "unlearned.json"
-GRID = ("grid.json", "grid.toml")
-OUTPUTS = (SUMMARY, RANKER, "history.parquet", "ledger.json", "report.html", CHECKPOINT, CONFIG, UNLEARNED)
+GRID_INDEX, GRID_FILE = "grid.json", "grid.toml"
+OUTPUTS = (SUMMARY, RANKER, HISTORY, LEDGER, REPORT, CHECKPOINT, CONFIG, UNLEARNED)
 REBUILT = ("unlearned/ranker.json", "unlearned/unlearning.json")
+CLIENTS = "clients"
+"""Folder of the updates that clients keep for unlearning, a file each (`kept_updates`)."""
 
 
 def is_finished(folder: Path) -> bool:
+    """Return whether the directory holds a run that came to its end."""
     return (folder / SUMMARY).is_file()
 
 
 def check_new(folder: Path, *, overwrite: bool = False) -> None:
     """Refuse a directory that already holds a run, unless it may be overwritten."""
-    if folder.exists() and not folder.is_dir():
-        raise BadInput(f"{folder}: this is a file; expected a directory for the run")
-    found = [name for name in (*OUTPUTS, *GRID) if (folder / name).exists()]
+    is_file = folder.exists() and not folder.is_dir()
+    require(not is_file, "folder.is-file", "this is a file; expected a directory for the run", str(folder))
+    found = [name for name in (*OUTPUTS, GRID_INDEX, GRID_FILE) if (folder / name).exists()]
     if found and not overwrite:
         raise BadInput(
-            f"{folder}: there is a run already ({found[0]}); choose another --out, continue it with --resume {folder}, "
-            "or replace it with --overwrite"
+            "run.already-there",
+            f"there is a run already ({found[0]}); choose another --out, continue it with --resume {folder}, "
+            "or replace it with --overwrite",
+            str(folder),
         )
 
 
 def open_new(folder: Path, experiment: Experiment) -> None:
-    """Make the directory of a run, without what an earlier run left there."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInput(f"{folder}: cannot be created ({error.strerror})") from None
+    """Make the directory of a run, without what an earlier run left there, and write `run.toml`."""
+    make_folder(folder)
     clear(folder)
     write_whole(folder / CONFIG, write_toml(experiment.tables()).encode())
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder and its parents."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput("folder.unwritable", f"cannot be created ({error.strerror})", str(folder)) from None
+
+
 def clear(folder: Path) -> None:
     """Delete what an earlier run or grid left here, and nothing else."""
-    for name in (*OUTPUTS, *REBUILT, *GRID):
-        (folder / name).unlink(missing_ok=True)
-    rebuilt = folder / Path(REBUILT[0]).parent
-    if rebuilt.is_dir() and not any(rebuilt.iterdir()):
-        rebuilt.rmdir()
-    clear_kept(folder)
+    names = (*OUTPUTS, *REBUILT, GRID_INDEX, GRID_FILE)
+    kept = [kept_file(folder, client) for client in clients_with_kept(folder)]
+    for path in (*(folder / name for name in names), *kept):
+        path.unlink(missing_ok=True)
+    for below in (folder / Path(REBUILT[0]).parent, folder / CLIENTS):
+        if below.is_dir() and not any(below.iterdir()):
+            below.rmdir()
 
 
 def remove(folder: Path) -> None:
-    """Take a run away that came to nothing."""
+    """Delete a run that came to nothing, and its folder if nothing else is in it."""
     clear(folder)
     if not any(folder.iterdir()):
         folder.rmdir()
 
 
+def kept_file(folder: Path, client: int) -> Path:
+    """Return the path of the updates that a client keeps for unlearning."""
+    return folder / CLIENTS / f"{client}.npz"
+
+
+def clients_with_kept(folder: Path) -> list[int]:
+    """Return the clients that have a file of kept updates in this run, in order."""
+    found = (folder / CLIENTS).glob("*.npz") if (folder / CLIENTS).is_dir() else ()
+    return sorted(int(path.stem) for path in found if path.stem.isdecimal() and path.stem.isascii())
+
+
 def read_experiment(folder: Path) -> Experiment:
-    """The experiment of an existing run."""
-    if not (folder / CONFIG).is_file():
-        raise BadInput(f"{folder}: no run to resume here; expected a directory with {CONFIG}")
-    return Experiment.read(read_document(folder / CONFIG))
+    """Read the experiment of an existing run."""
+    from quorank.experiments.experiment import Experiment
 
-
-def _digest(experiment: Experiment) -> str:
-    return hashlib.blake2b(write_toml(experiment.tables()).encode(), digest_size=16).hexdigest()
-
-
-def save_checkpoint(
-    folder: Path,
-    experiment: Experiment,
-    state: State,
-    progress: Progress,
-    kept: KeptUpdates | None = None,
-) -> None:
-    """Where the run stands after a round, and of which experiment.
-
-    What clients kept goes first, so that a checkpoint never knows of a round whose updates were lost.
-    """
-    if kept is not None:
-        kept.write(folder)
-    arrays = state_arrays(state) | {f"column:{k}": v for k, v in progress.values.items()}
-    counts = [progress.rounds, progress.interactions, progress.per_round]
-    arrays["counts"] = np.array(counts, dtype=np.int64)
-    arrays["seconds"] = np.array([progress.train_seconds, progress.evaluate_seconds])
-    arrays["version"] = np.array(__version__)
-    arrays["experiment"] = np.array(_digest(experiment))
-    buffer = io.BytesIO()
-    np.savez(buffer, allow_pickle=False, **arrays)
-    write_whole(folder / CHECKPOINT, buffer.getvalue())
-
-
-def load_checkpoint(folder: Path, experiment: Experiment, size: int) -> tuple[State, Progress] | None:
-    """Where an interrupted run stands; None if it has not saved anything yet."""
-    path = folder / CHECKPOINT
-    if not path.is_file():
-        return None
-    try:
-        with np.load(path, allow_pickle=False) as saved:
-            arrays = dict(saved)
-        counts = [int(c) for c in arrays["counts"]]
-        state = state_from(arrays)
-        seconds = arrays["seconds"].tolist()
-        progress = Progress(counts[0], below(arrays, "column:"), counts[1], counts[2], state.round, *seconds)
-    except BROKEN as error:
-        raise BadInput(
-            f"{path}: damaged checkpoint ({error}); start the run again with --overwrite"
-        ) from None
-    same = str(arrays.get("experiment")) == _digest(experiment)
-    if not same or state.theta.shape != (size,) or progress.rounds != experiment.rounds:
-        raise BadInput(
-            f"{path}: the checkpoint is of another experiment than {CONFIG} beside it; restore {CONFIG}, or start again"
-        )
-    return state, progress
+    expected = f"no run to resume here; expected a directory with {CONFIG}"
+    require((folder / CONFIG).is_file(), "run.missing", expected, str(folder))
+    return Experiment.read(read_experiment_file(folder / CONFIG))
 
 
 def ranker_bytes(experiment: Experiment, n_features: int, theta: Doubles) -> bytes:
-    """`ranker.json`: nothing but the ranker, so that equal rankers are equal bytes."""
+    """Encode `ranker.json`: nothing but the ranker with parameters (parameters,), so that equal rankers are equal bytes."""
+    from quorank.rankers.ranker_file import FORMAT
+
     content = {
         "format": FORMAT,
         "ranker": experiment.tables()["ranker"],
@@ -145,10 +119,12 @@ def ranker_bytes(experiment: Experiment, n_features: int, theta: Doubles) -> byt
 
 
 def json_bytes(content: Any) -> bytes:
+    """Encode a value as the JSON files of a run are written."""
     return (json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
 def parquet_bytes(columns: dict[str, npt.NDArray[np.generic]]) -> bytes:
+    """Encode columns of equal length as a Parquet file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -1,4 +1,4 @@
-"""Runs an experiment: rounds, evaluations, checkpoints, and the files that it leaves."""
+"""The run of an experiment: rounds, evaluations, checkpoints, and the files that it leaves."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from quorank.data.source import stamps_of
 from quorank.errors import BadInput, Interrupted, require
 from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment import Experiment
+from quorank.experiments.finished_run import ReportPage, Run, spent_of
 from quorank.experiments.kept_updates import KeptUpdates
-from quorank.experiments.progress import LEDGER, Progress
+from quorank.experiments.progress import LEDGER, Progress, load_checkpoint, save_checkpoint
 from quorank.experiments.workload import Scene
-from quorank.federation import Full, Report, Simulator, State
+from quorank.federation import Report, Simulator, State
 from quorank.federation.coordinator import Coordinator, Rules
 from quorank.files import write_whole
 from quorank.privacy.ledger import ledger
@@ -39,7 +40,7 @@ Play = Callable[[Coordinator], Report]
 
 
 def collection_of(source: DataSource) -> Collection:
-    """Loaded data, kept for the next run on the same files."""
+    """Load the data of a source, kept in memory for the next run on the same files."""
     return _kept(source, stamps_of(source))
 
 
@@ -50,7 +51,7 @@ def _kept(source: DataSource, stamps: tuple[object, ...]) -> Collection:
 
 @dataclass(eq=False)
 class Runner:
-    """One run in memory: `run()` plays the rounds that are left."""
+    """One run in memory; `run()` plays the rounds that are left."""
 
     experiment: Experiment
     threads: int = field(default_factory=available_threads)
@@ -72,7 +73,9 @@ class Runner:
         self.evaluator = self.scene.evaluators[0]
         require(
             self.evaluator.counted().any(),
-            f"{experiment.data.source}: no test query has a relevant document; there is nothing to judge a ranker by",
+            "data.without-relevant",
+            "no test query has a relevant document; there is nothing to judge a ranker by",
+            experiment.data.source,
         )
         self.simulator.world  # noqa: B018  built now, not in the first round's time
         self.simulator.mechanism  # noqa: B018  an impossible budget is refused before anything is written
@@ -152,7 +155,7 @@ class Runner:
         pending.clear()
 
     def summary(self) -> dict[str, Any]:
-        """The figures of the run, as `summary.json` holds them."""
+        """Return the figures of the run, as `summary.json` holds them."""
         assert self.progress is not None and self.state is not None
         progress, plan = self.progress, self.experiment.evaluation
         return {
@@ -174,7 +177,7 @@ class Runner:
         }
 
     def ledger(self) -> dict[str, Any]:
-        """What left the clients, as `ledger.json` holds it."""
+        """Return what left the clients, as `ledger.json` holds it."""
         assert self.progress is not None
         return ledger(
             self.experiment.tables()["privacy"],
@@ -199,9 +202,12 @@ def run_experiment(
     stop: Callable[[], bool] | None = None,
     engine: Engine | None = None,
     accepted: Callable[[], None] = lambda: None,  # called once all is read and nothing refused
-    report: bool = True,
+    report: ReportPage | None = None,
 ) -> dict[str, Any]:
-    """Run into a directory, or go on with the run that is there, and write a report about it; returns the summary."""
+    """Run into a directory, or go on with the run that is there; return the summary.
+
+    `report` writes the page about the run, `report.html`; there is none without it.
+    """
     if not resume:
         storage.check_new(folder, overwrite=overwrite)
     # this reads the data: nothing is on disk if they are bad
@@ -211,14 +217,18 @@ def run_experiment(
     if not resume:
         storage.open_new(folder, experiment)
     else:
-        saved = storage.load_checkpoint(folder, experiment, runner.parameters)
+        saved = load_checkpoint(folder, experiment, runner.parameters)
         if saved is not None:
             runner.state, runner.progress = saved
             federation = experiment.federation
-            everyone = federation.clients if isinstance(federation.participation, Full) else None
+            everyone = federation.clients if federation.participation.everyone else None
             if kept is not None:
                 kept.restore(folder, saved[0].round, everyone, runner.parameters)
     accepted()
+
+    def checkpoint(state: State, progress: Progress) -> None:
+        save_checkpoint(folder, experiment, state, progress, kept)
+
     try:
         with interruptible() as asked:
 
@@ -226,45 +236,30 @@ def run_experiment(
                 return asked() or (stop is not None and stop())
 
             with nullcontext() if engine is None else engine(runner, folder, stopping) as play:
-                runner.run(
-                    watch,
-                    lambda state, progress: storage.save_checkpoint(
-                        folder, experiment, state, progress, kept
-                    ),
-                    stopping,
-                    play,
-                )
+                runner.run(watch, checkpoint, stopping, play)
     except BadInput:
         if not resume:
             storage.remove(folder)  # the corrected command may use the directory
         raise
-    return finish(runner, folder, report=report)
+    return _write_results(runner, folder, report)
 
 
-def finish(runner: Runner, folder: Path, *, report: bool = True) -> dict[str, Any]:
-    """Write the run's files; the checkpoint goes, `summary.json` comes last."""
+def _write_results(runner: Runner, folder: Path, report: ReportPage | None) -> dict[str, Any]:
+    """Write the run's files; `summary.json` comes last, then the checkpoint goes."""
     assert runner.state is not None and runner.progress is not None
-    theta: Doubles = runner.experiment.federation.ranker(runner.state)
-    summary = runner.summary()
+    experiment, columns = runner.experiment, runner.progress.columns()
+    theta: Doubles = experiment.federation.ranker(runner.state)
+    summary, book = runner.summary(), runner.ledger()
     if runner.kept is not None:
         runner.kept.write(folder)
     n_features = runner.collection.train.n_features
-    write_whole(folder / storage.RANKER, storage.ranker_bytes(runner.experiment, n_features, theta))
-    write_whole(folder / "history.parquet", storage.parquet_bytes(runner.progress.columns()))
-    book = runner.ledger()
-    write_whole(folder / "ledger.json", storage.json_bytes(book))
-    if report:
-        _write_report(folder, runner, summary, book)
+    write_whole(folder / storage.RANKER, storage.ranker_bytes(experiment, n_features, theta))
+    write_whole(folder / storage.HISTORY, storage.parquet_bytes(columns))
+    write_whole(folder / storage.LEDGER, storage.json_bytes(book))
+    if report is not None:
+        history = {name: np.asarray(values, dtype=np.float64) for name, values in columns.items()}
+        run = Run(folder, experiment.tables(), summary, history, spent_of(book))
+        write_whole(folder / storage.REPORT, report(run))
     write_whole(folder / storage.SUMMARY, storage.json_bytes(summary))
     (folder / storage.CHECKPOINT).unlink(missing_ok=True)
     return summary
-
-
-def _write_report(folder: Path, runner: Runner, summary: dict[str, Any], book: dict[str, Any]) -> None:
-    from quorank.reports.report import write_report
-    from quorank.reports.runs import Run, spent_of
-
-    assert runner.progress is not None
-    history = {k: np.asarray(v, dtype=np.float64) for k, v in runner.progress.columns().items()}
-    run = Run(folder, runner.experiment.tables(), summary, history, spent_of(book))
-    write_report(run, folder / "report.html")

@@ -50,6 +50,7 @@ class Sampled(Participation):
     """`cohort` clients a round, each set of that size equally likely, drawn anew every round."""
 
     kind: ClassVar[str] = "sampled"
+    everyone: ClassVar[bool] = False
 
     cohort: int = 100
 
@@ -74,6 +75,7 @@ class Poisson(Participation):
     """
 
     kind: ClassVar[str] = "poisson"
+    everyone: ClassVar[bool] = False
 
     rate: float = 0.1
 

@@ -13,9 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from quorank.errors import require
-from quorank.experiments.documents import read_document
 from quorank.experiments.experiment import Experiment
-from quorank.experiments.library import shipped
+from quorank.experiments.experiment_file import read_experiment_file, shipped_file
 from quorank.experiments.runner import collection_of
 from quorank.experiments.workload import Scene
 from quorank.federation import Simulator, wire
@@ -31,9 +30,9 @@ class JoinRehearsal:
     """One client of an experiment, to be played by a device."""
 
     def __init__(self, file: Path, client: int) -> None:
-        found = shipped(file) or file
+        found = shipped_file(file) or file
         require(found.is_file(), "file.missing", "there is no such experiment file", f"{file}")
-        self.experiment, self.client = Experiment.read(read_document(found)), client
+        self.experiment, self.client = Experiment.read(read_experiment_file(found)), client
 
     @cached_property
     def simulator(self) -> Simulator:

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from quorank.errors import BadInput, require
-from quorank.experiments.documents import read_document, write_toml
 from quorank.experiments.experiment import Experiment
+from quorank.experiments.experiment_file import read_experiment_file, write_toml
 from quorank.federation.asynchronous import check_asynchronous
 from quorank.files import write_whole
 from quorank.network.bundle import check_address
@@ -180,7 +180,7 @@ class Home:
 
     @cached_property
     def experiment(self) -> Experiment:
-        return Experiment.read(read_document(self.path / EXPERIMENT))
+        return Experiment.read(read_experiment_file(self.path / EXPERIMENT))
 
     @property
     def secret(self) -> bytes:

@@ -12,7 +12,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from quorank.errors import BadInput, require
-from quorank.experiments.documents import Document
+from quorank.experiments.experiment_file import ExperimentFile
 from quorank.network.silo_terms import SiloTerms, read_protocol
 from quorank.parts import read_fields, suggest, to_table
 from quorank.silos.learning.augmentation import Augment
@@ -33,12 +33,12 @@ _PLACES = {"setting.training": "training.kind", "setting.labels": "silo.labels",
 """Which key of a file holds what the terms refuse; everything else is in [silo]."""
 
 
-def read_group(document: Document, run: str) -> SiloTerms:
+def read_group(document: ExperimentFile, run: str) -> SiloTerms:
     """The terms that a file describes; every mistake is a sentence with its place."""
     try:
         return _read(document.tables, run)
     except BadInput as error:
-        raise BadInput(error.code, document.locate(str(error))) from None
+        raise document.located(error) from None
 
 
 def group_of(parties: tuple[str, ...], run: str) -> SiloTerms:

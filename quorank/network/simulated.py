@@ -15,9 +15,10 @@ import numpy as np
 
 from quorank.arrays import Doubles, Floats, Integers
 from quorank.errors import require
-from quorank.experiments.documents import read_document
 from quorank.experiments.experiment import Experiment
-from quorank.experiments.kept_updates import KeptUpdates, clients_of, read_file
+from quorank.experiments.experiment_file import read_experiment_file
+from quorank.experiments.kept_updates import KeptUpdates, read_kept
+from quorank.experiments.run_directory import clients_with_kept
 from quorank.experiments.runner import Runner
 from quorank.federation import Simulator, wire
 from quorank.federation.personal import Shared as SharedRanker
@@ -90,8 +91,8 @@ class Keeper:
 
     def restore(self) -> None:
         """Go on with what an earlier process of this run left."""
-        for client in clients_of(self.folder):
-            for round_, row in zip(*read_file(self.folder, client, self.size), strict=True):
+        for client in clients_with_kept(self.folder):
+            for round_, row in zip(*read_kept(self.folder, client, self.size), strict=True):
                 self._rows.setdefault(int(round_), {})[client] = row
 
     def due(self, done: int) -> bool:
@@ -125,7 +126,7 @@ class SimulatedClients:
     @classmethod
     def of(cls, file: Path, folder: Path) -> SimulatedClients:
         """Of an experiment file; what the clients keep lies in the run's folder."""
-        return cls.playing(Experiment.read(read_document(file)), folder)
+        return cls.playing(Experiment.read(read_experiment_file(file)), folder)
 
     @classmethod
     def playing(cls, experiment: Experiment, folder: Path) -> SimulatedClients:

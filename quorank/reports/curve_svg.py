@@ -1,40 +1,27 @@
-"""One panel of learning curves as SVG inside a page, written directly.
+"""One panel of curves as SVG inside a page.
 
-A page has several panels and every run has a page: this takes a millisecond where matplotlib, which draws the files
-(see `curves`), takes a third of a second to be loaded and twenty milliseconds for each. Colours are the page's variables
---ink, --faint, --grid and --curve-1 … -7, text is in the page's font, and the same panel gives the same bytes.
+Written here and not by matplotlib, which takes 0.5 s to be imported and 0.2 s for a page: every run has a page, and this
+takes 1 ms a panel. Colours are the page's variables --ink, --faint, --grid and --curve-1 … -7, text is in the page's font,
+and the same panel gives the same bytes.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from html import escape
 from typing import NamedTuple
 
 import numpy as np
 
 from quorank.arrays import Doubles
-from quorank.reports.curves import (
-    ABOVE,
-    BELOW,
-    PANEL,
-    STYLES,
-    Curve,
-    Panel,
-    end_text,
-    legend_columns,
-    margins,
-    named_at_ends,
-    spread_out,
-    thin,
-)
-from quorank.reports.drawings import PALETTE, compact
+from quorank.reports.page import Markup, element
+from quorank.reports.panels import ABOVE, BELOW, FEW_POINTS, PANEL, Curve, Panel, compact, spread_out, thin
 
 UNITS = 72
 """Units to an inch, so that sizes of text are points."""
 
 STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
+LINE = 1.8  # units
 
 
 class _Frame(NamedTuple):
@@ -57,28 +44,23 @@ class _Frame(NamedTuple):
         )
 
 
-def panel_svg(panel: Panel) -> str:
-    """The panel as an <svg> element without ids."""
-    left, right, below = (UNITS * inches for inches in margins(panel))
+def panel_svg(panel: Panel) -> Markup:
+    """Write the panel as an <svg> element without ids."""
+    left, right, below = (UNITS * inches for inches in panel.margins)
     width, height = UNITS * PANEL[0], UNITS * (PANEL[1] - BELOW) + below
     curves = [_finite(thin(curve)) for curve in panel.curves]
-    means = [curve.runs.mean(axis=0) for curve in curves]
-    spreads = [curve.runs.std(axis=0, ddof=1) if len(curve.runs) > 1 else None for curve in curves]
-    low, high = _range(means, spreads)
     last = max((float(curve.x[-1]) for curve in curves if len(curve.x)), default=1.0) or 1.0
-    frame = _Frame(left, width - right, UNITS * ABOVE, height - below, last, low, high)
+    frame = _Frame(left, width - right, UNITS * ABOVE, height - below, last, *_range(curves))
     parts = [*_axes(panel, frame)]
-    for number, (curve, mean, spread) in enumerate(zip(curves, means, spreads, strict=True)):
-        parts += _curve(frame, curve, mean, spread, number)
-    parts += _names(frame, panel, means) if named_at_ends(panel) else _legend(frame, panel)
-    return (
-        f'<svg viewBox="0 0 {_number(width)} {_number(height)}" font-size="10" fill="none" '
-        f'stroke-linejoin="round">{"".join(parts)}</svg>'
-    )
+    for number, curve in enumerate(curves):
+        parts += _curve(frame, curve, number)
+    parts += _names(frame, panel, curves) if panel.named_at_ends else _legend(frame, panel)
+    box = f"0 0 {_number(width)} {_number(height)}"
+    return element("svg", *parts, viewBox=box, font_size="10", fill="none", stroke_linejoin="round")
 
 
 def ticks(low: float, high: float, most: int) -> list[float]:
-    """Multiples of a round step (1, 2, 2.5 or 5 times a power of ten) in low..high, at least two.
+    """Return multiples of a round step (1, 2, 2.5 or 5 times a power of ten) in low..high, at least two.
 
     The step is the smallest that divides the range into at most `most` parts, or a smaller one if that leaves a single
     multiple.
@@ -96,84 +78,79 @@ def ticks(low: float, high: float, most: int) -> list[float]:
 
 def _finite(curve: Curve) -> Curve:
     """The points that every run has a number for."""
-    kept = np.isfinite(curve.runs).all(axis=0)
-    return Curve(curve.label, curve.x[kept], curve.runs[:, kept])
+    return curve.at(np.asarray(np.isfinite(curve.runs).all(axis=0)))
 
 
-def _range(means: Sequence[Doubles], spreads: Sequence[Doubles | None]) -> tuple[float, float]:
+def _range(curves: Sequence[Curve]) -> tuple[float, float]:
     """From a twentieth below the least number to a twentieth above the largest."""
-    bands = [
-        mean + sign * (0.0 if spread is None else spread)
-        for mean, spread in zip(means, spreads, strict=True)
-        for sign in (-1, 1)
-    ]
+    bands = [c.mean + sign * (0.0 if c.spread is None else c.spread) for c in curves for sign in (-1, 1)]
     shown = np.concatenate(bands)
     low, high = (float(shown.min()), float(shown.max())) if len(shown) else (0.0, 1.0)
     room = 0.05 * (high - low) if high - low > 1e-9 * max(abs(low), abs(high)) else 0.05 * (abs(high) or 1.0)
     return low - room, high + room
 
 
-def _axes(panel: Panel, frame: _Frame) -> Iterator[str]:
-    bottom, middle = _number(frame.bottom), _number((frame.left + frame.right) / 2)
-    lines, numbers = [], []
+def _axes(panel: Panel, frame: _Frame) -> Iterator[Markup]:
+    left, right, bottom = _number(frame.left), _number(frame.right), _number(frame.bottom)
+    lines, numbers = "", []
     for value in ticks(0.0, frame.last, 5):
-        at = _number(frame.x(value))
-        lines.append(f"M{at} {bottom}V{_number(frame.top)}")
-        numbers.append(_text(at, _number(frame.bottom + 14), compact(value), "middle"))
+        lines += f"M{_number(frame.x(value))} {bottom}V{_number(frame.top)}"
+        numbers.append(_text(frame.x(value), frame.bottom + 14, compact(value), text_anchor="middle"))
     upright = ticks(frame.low, frame.high, 6)
     for value in upright:
         height = frame.y(value)
-        lines.append(f"M{_number(frame.left)} {_number(height)}H{_number(frame.right)}")
-        text = _like(value, upright[1] - upright[0])
-        numbers.append(_text(_number(frame.left - 5), _number(height + 3.5), text, "end"))
-    yield f'<path d="{"".join(lines)}" stroke="var(--grid)" stroke-width=".6"/>'
-    yield f'<path d="M{_number(frame.left)} {bottom}H{_number(frame.right)}" stroke="var(--faint)" stroke-width=".8"/>'
-    yield f'<g fill="var(--faint)">{"".join(numbers)}{_text(middle, _number(frame.bottom + 28), panel.x_label, "middle")}'
+        lines += f"M{left} {_number(height)}H{right}"
+        words = _like(value, upright[1] - upright[0])
+        numbers.append(_text(frame.left - 5, height + 3.5, words, text_anchor="end"))
+    middle = (frame.left + frame.right) / 2
+    numbers.append(_text(middle, frame.bottom + 28, panel.x_label, text_anchor="middle"))
     if panel.y_label:
         place = f"translate(12 {_number((frame.top + frame.bottom) / 2)}) rotate(-90)"
-        yield f'<text transform="{place}" text-anchor="middle">{escape(panel.y_label)}</text>'
-    title = f'font-size="11.5" font-weight="bold">{escape(panel.title)}</text>'
-    yield f'</g><text x="{_number(frame.left)}" y="{_number(frame.top - 9)}" fill="var(--ink)" {title}'
+        numbers.append(element("text", panel.y_label, transform=place, text_anchor="middle"))
+    yield element("path", d=lines, stroke="var(--grid)", stroke_width=".6")
+    yield element("path", d=f"M{left} {bottom}H{right}", stroke="var(--faint)", stroke_width=".8")
+    yield element("g", *numbers, fill="var(--faint)")
+    title = {"fill": "var(--ink)", "font_size": "11.5", "font_weight": "bold"}
+    yield _text(frame.left, frame.top - 9, panel.title, **title)
 
 
-def _curve(frame: _Frame, curve: Curve, mean: Doubles, spread: Doubles | None, number: int) -> Iterator[str]:
-    x, y = frame.x(curve.x), frame.y(mean)
+def _curve(frame: _Frame, curve: Curve, number: int) -> Iterator[Markup]:
+    x, mean, spread = frame.x(curve.x), curve.mean, curve.spread
+    y, colour = frame.y(mean), _colour(curve, number)
     if spread is not None:
         around = _path(np.append(x, x[::-1]), np.append(frame.y(mean + spread), frame.y(mean - spread)[::-1]))
-        yield f'<path d="{around}Z" fill="{_colour(number)}" fill-opacity=".16"/>'
-    yield _line(_path(x, y), number)
-    if len(x) <= 12:
-        points = (f'<circle cx="{_number(a)}" cy="{_number(b)}" r="1.8"/>' for a, b in zip(x, y, strict=True))
-        yield f'<g fill="{_colour(number)}">{"".join(points)}</g>'
+        yield element("path", d=f"{around}Z", fill=colour, fill_opacity=".16")
+    yield _line(_path(x, y), curve, number)
+    if len(x) <= FEW_POINTS:
+        places = zip(x, y, strict=True)
+        points = (element("circle", cx=_number(a), cy=_number(b), r="1.8") for a, b in places)
+        yield element("g", *points, fill=colour)
 
 
-def _names(frame: _Frame, panel: Panel, means: Sequence[Doubles]) -> Iterator[str]:
+def _names(frame: _Frame, panel: Panel, curves: Sequence[Curve]) -> Iterator[Markup]:
     """Each curve's name at its right end, moved apart where they would touch."""
-    ended = [number for number, mean in enumerate(means) if len(mean)]
-    ends = [float(means[number][-1]) for number in ended]
+    ended = [number for number, curve in enumerate(curves) if len(curve.x)]
+    ends = [float(curves[number].mean[-1]) for number in ended]
     places = spread_out(ends, (frame.high - frame.low) * 0.075, frame.low, frame.high)
     for number, place in zip(ended, places, strict=True):
-        words = escape(end_text(panel, panel.curves[number]))
-        at = f'x="{_number(frame.right + 5)}" y="{_number(frame.y(place) + 3.5)}"'
-        yield f'<text {at} font-weight="bold" fill="{_colour(number)}">{words}</text>'
+        curve = panel.curves[number]
+        style = {"font_weight": "bold", "fill": _colour(curve, number)}
+        yield _text(frame.right + 5, frame.y(place) + 3.5, panel.end_text(curve), **style)
 
 
-def _legend(frame: _Frame, panel: Panel) -> Iterator[str]:
-    columns = legend_columns(panel)
+def _legend(frame: _Frame, panel: Panel) -> Iterator[Markup]:
+    columns = panel.legend_columns
     wide = (frame.right - frame.left + UNITS * 0.1) / columns
     for number, curve in enumerate(panel.curves):
         x, y = frame.left + wide * (number % columns), frame.bottom + 43 + 14.4 * (number // columns)
-        words = f'font-size="9" fill="var(--ink)">{escape(curve.label)}</text>'
-        yield _line(f"M{_number(x)} {_number(y - 3)}h15", number)
-        yield f'<text x="{_number(x + 20)}" y="{_number(y)}" {words}'
+        yield _line(f"M{_number(x)} {_number(y - 3)}h15", curve, number)
+        yield _text(x + 20, y, curve.label, font_size="9", fill="var(--ink)")
 
 
-def _line(path: str, number: int) -> str:
-    style = STYLES[number // len(PALETTE) % len(STYLES)]
-    dashes = (
-        "" if isinstance(style, str) else f' stroke-dasharray="{" ".join(f"{1.8 * d:g}" for d in style[1])}"'
-    )
-    return f'<path d="{path}" stroke="{_colour(number)}" stroke-width="1.8"{dashes}/>'
+def _line(path: str, curve: Curve, number: int) -> Markup:
+    dashes = " ".join(f"{LINE * length:g}" for length in curve.dashes_as(number))
+    own = {"stroke_dasharray": dashes} if dashes else {}
+    return element("path", d=path, stroke=_colour(curve, number), stroke_width=f"{LINE:g}", **own)
 
 
 def _path(x: Doubles, y: Doubles) -> str:
@@ -182,12 +159,12 @@ def _path(x: Doubles, y: Doubles) -> str:
     return "M" + "L".join(points) if len(x) else ""
 
 
-def _text(x: str, y: str, words: str, anchor: str) -> str:
-    return f'<text x="{x}" y="{y}" text-anchor="{anchor}">{escape(words)}</text>'
+def _text(x: float | Doubles, y: float | Doubles, words: str, **style: str) -> Markup:
+    return element("text", words, x=_number(x), y=_number(y), **style)
 
 
-def _colour(number: int) -> str:
-    return f"var(--curve-{number % len(PALETTE) + 1})"
+def _colour(curve: Curve, number: int) -> str:
+    return f"var(--curve-{curve.colour_as(number) + 1})"
 
 
 def _like(value: float, step: float) -> str:

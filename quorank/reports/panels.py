@@ -1,13 +1,39 @@
-"""From runs to the panels of their learning curves."""
+"""Panels of curves: their data, their layout, and how curves are told apart.
+
+`curves` draws them with matplotlib into files, `curve_svg` writes them into pages; both place names, legends and axes
+by the rules here.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Literal
 
-from quorank.reports.curves import Curve, Panel, block_means
-from quorank.reports.runs import OFFLINE_MAXRR, OFFLINE_NDCG, ONLINE_MAXRR, ONLINE_NDCG, Group, aligned
+import numpy as np
+
+from quorank.arrays import Booleans, Doubles, Integers
+from quorank.errors import require
+from quorank.experiments.finished_run import OFFLINE_MAXRR, OFFLINE_NDCG, ONLINE_MAXRR, ONLINE_NDCG, Run
+from quorank.reports.comparison import RunGroup
 from quorank.reports.statement import at_depth
 
+# Okabe & Ito's colour-blind-safe hues, darkened where they are too pale to read on white; yellow is left out.
+PALETTE = ("#0072b2", "#d55e00", "#00855f", "#a8508a", "#b07800", "#2f7fb8", "#5b6470")
+DASHES: dict[str, tuple[float, ...]] = {
+    "solid": (),
+    "dashed": (5, 2),
+    "dotted": (1.5, 1.5),
+    "dash-dotted": (5, 1.5, 1, 1.5),
+    "long": (9, 2),
+}
+"""Lengths of lines and gaps, in widths of the line."""
+PANEL = (5.0, 3.1)  # inches: 360 × 223 SVG units, so that text stays legible at the width of a phone
+ABOVE, BELOW = 0.36, 0.5  # inches for the title, and for the numbers and the name of the x axis
+MOST_POINTS = 250
+FEW_POINTS = 12  # up to here each point has a mark of its own
+LONGEST_DIRECT_LABEL = 16
 TITLES = {
     OFFLINE_NDCG: "Offline nDCG@10",
     ONLINE_NDCG: "Online nDCG@10",
@@ -17,10 +43,155 @@ TITLES = {
 OF_ONE_ROUND = (ONLINE_NDCG, ONLINE_MAXRR)
 
 
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """One curve of a panel: x is (points,), runs is (runs, points).
+
+    Where only a mean and its standard deviation are known, `runs` is the mean alone and `deviation` is given. A curve
+    has the colour and dashes of its place in the panel unless it has its own: a reference line is a `dashed` one.
+    """
+
+    label: str
+    x: Doubles
+    runs: Doubles
+    deviation: Doubles | None = None  # (points,)
+    colour: int | None = None  # index of PALETTE
+    dashes: str | None = None  # key of DASHES
+
+    def __post_init__(self) -> None:
+        fits = self.runs.ndim == 2 and self.runs.shape[1:] == self.x.shape
+        fits = fits and (self.deviation is None or self.deviation.shape == self.x.shape)
+        require(
+            fits,
+            "curve.shape",
+            f"expected a value per run and point, got {self.runs.shape} for {len(self.x)} points",
+            f"curve {self.label!r}",
+        )
+
+    @property
+    def mean(self) -> Doubles:
+        """(points,) the mean over runs."""
+        return np.asarray(self.runs.mean(axis=0))
+
+    @property
+    def spread(self) -> Doubles | None:
+        """(points,) one standard deviation; None of a single run."""
+        if self.deviation is None and len(self.runs) > 1:
+            return np.asarray(self.runs.std(axis=0, ddof=1))
+        return self.deviation
+
+    def colour_as(self, number: int) -> int:
+        """Return the index in PALETTE of its colour as the number-th curve of a panel."""
+        return (number if self.colour is None else self.colour) % len(PALETTE)
+
+    def dashes_as(self, number: int) -> tuple[float, ...]:
+        """Return its dashes as the number-th curve: a second and third round through the palette differ by them."""
+        return DASHES[self.dashes or ("solid", "dashed", "dotted")[number // len(PALETTE) % 3]]
+
+    def at(self, points: Integers | Booleans) -> Curve:
+        """Return the curve at some of its points, given by their indices or as a mask."""
+        deviation = None if self.deviation is None else self.deviation[points]
+        return replace(self, x=self.x[points], runs=self.runs[:, points], deviation=deviation)
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """One pair of axes; its curves are lines, or single points with error bars."""
+
+    title: str
+    x_label: str
+    y_label: str
+    curves: tuple[Curve, ...]
+    form: Literal["lines", "points"] = "lines"
+    log: str = ""  # logarithmic axes: "x", "y", "xy"
+    y_range: tuple[float, float] | None = None  # by the curves unless given
+    x_from_zero: bool = (
+        True  # of lines: learning starts at nothing, also where the first point was measured later
+    )
+    x_numbers: bool = True
+    y_numbers: bool = True
+
+    @property
+    def named_at_ends(self) -> bool:
+        """Whether names stand at the curves' ends: short ones do, long ones would take the room of the plot."""
+        short = all(len(curve.label) <= LONGEST_DIRECT_LABEL for curve in self.curves)
+        return len(self.curves) <= 8 and (len(self.curves) == 1 or short)
+
+    @property
+    def margins(self) -> tuple[float, float, float]:
+        """Inches to the left, to the right and below the axes: for numbers, names at the curves' ends, the legend.
+
+        They are not measured in drawn text: a page sets the text in a font of its own.
+        """
+        direct = self.named_at_ends
+        longest = max((len(self.end_text(curve)) for curve in self.curves), default=0) if direct else 0
+        lines = 0 if direct else -(-len(self.curves) // self.legend_columns)
+        return (0.8 if self.y_label else 0.58), 0.16 + 0.1 * longest, BELOW + 0.2 * lines
+
+    @property
+    def legend_columns(self) -> int:
+        """How many names stand side by side in the panel's legend."""
+        longest = max(len(curve.label) for curve in self.curves)
+        return max(1, min(len(self.curves), 50 // (longest + 6)))
+
+    def end_text(self, curve: Curve) -> str:
+        """Return what stands at the curve's right end: its name, or its last value if it is the only one."""
+        if not len(curve.x):
+            return ""
+        return f"{curve.runs[:, -1].mean():.4f}" if len(self.curves) == 1 else curve.label
+
+
+@dataclass(frozen=True, eq=False)
+class PanelGrid:
+    """Panels row by row; with a title above all of them, they share one legend below."""
+
+    panels: tuple[Panel, ...]
+    columns: int
+    title: str = ""
+
+
+def thin(curve: Curve, points: int = MOST_POINTS) -> Curve:
+    """Return the curve at no more than `points` of its points, evenly spread, the first and the last among them."""
+    if len(curve.x) <= points:
+        return curve
+    return curve.at(np.unique(np.linspace(0, len(curve.x) - 1, points).round().astype(int)))
+
+
+def block_means(curve: Curve, points: int = 100) -> tuple[Curve, int]:
+    """Return means over blocks of consecutive points, at each block's last x, and the block's length.
+
+    For measures of single rounds, whose chance would hide the course of the run. A last, shorter block is kept.
+    """
+    length = -(-len(curve.x) // points) if len(curve.x) else 1
+    if length == 1:
+        return curve, 1
+    starts = np.arange(0, len(curve.x), length)
+    ends = np.append(starts[1:], len(curve.x))
+    means = np.add.reduceat(curve.runs, starts, axis=1) / (ends - starts)
+    return Curve(curve.label, curve.x[ends - 1], means), length
+
+
+def aligned(runs: Sequence[Run], column: str) -> tuple[Doubles, Doubles]:
+    """Return one column of several runs over shared x: (points,) interactions and (runs, points) values.
+
+    Runs without the column are left out. Where runs were not measured at the same interactions (people join
+    and leave), values are interpolated at those of the first run that all of them reached.
+    """
+    curves = [(x, y) for x, y in (run.curve(column) for run in runs) if len(x)]
+    if not curves:
+        return np.empty(0), np.empty((0, 0))
+    first = curves[0][0]
+    if all(np.array_equal(x, first) for x, _ in curves):
+        return first, np.stack([y for _, y in curves])
+    low, high = max(x[0] for x, _ in curves), min(x[-1] for x, _ in curves)
+    shared = first[(first >= low) & (first <= high)]
+    return shared, np.stack([np.interp(shared, x, y) for x, y in curves])
+
+
 def panels_of(
-    groups: Sequence[Group], names: Sequence[str], columns: Sequence[str] = (OFFLINE_NDCG, ONLINE_NDCG)
+    groups: Sequence[RunGroup], names: Sequence[str], columns: Sequence[str] = (OFFLINE_NDCG, ONLINE_NDCG)
 ) -> list[Panel]:
-    """A panel per column that any run has, with a curve per setting under the name given for it."""
+    """Return a panel per column that any run has, with a curve per setting under the name given for it."""
     panels = []
     for column in columns:
         curves, blocks = [], set()
@@ -36,3 +207,27 @@ def panels_of(
             title = at_depth(TITLES[column], groups[0].runs[0])
             panels.append(Panel(title, "interactions", note, tuple(curves)))
     return panels
+
+
+def compact(value: float) -> str:
+    """Format a count in few characters: 4M, 2.5k, 750."""
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:.3g}{letter}"
+    return f"{value:.3g}"
+
+
+def spread_out(places: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """Move places to stand `gap` apart in the same order, within low..high if they fit."""
+    order = sorted(range(len(places)), key=lambda i: places[i])
+    moved = list(places)
+    for before, after in pairwise(order):
+        moved[after] = max(moved[after], moved[before] + gap)
+    if order:
+        excess = max(0.0, moved[order[-1]] - high)
+        moved[order[-1]] -= excess
+        for after, before in pairwise(order[::-1]):
+            moved[before] = min(moved[before], moved[after] - gap)
+        below = max(0.0, low - moved[order[0]])
+        moved = [place + below for place in moved]
+    return moved

@@ -1,4 +1,4 @@
-"""Reports: one HTML file that says what was run, what came out, how private it was and how to do it again."""
+"""Reports as HTML pages: what was run, what came out, how private it was and how to do it again."""
 
 from __future__ import annotations
 
@@ -9,36 +9,35 @@ from typing import Any
 
 import numpy as np
 
+from quorank.experiments.finished_run import Run, load_run
 from quorank.files import write_whole
 from quorank.reports import page, statement
-from quorank.reports.curve_svg import panel_svg
-from quorank.reports.curves import Curve, Panel
-from quorank.reports.drawings import PALETTE
-from quorank.reports.panels import TITLES, panels_of
-from quorank.reports.runs import Group, Run, load_run
-from quorank.reports.tables import (
+from quorank.reports.comparison import (
     MEASURES,
     CompareTable,
     Row,
+    RunGroup,
     compare_table,
     difference_text,
     mean_text,
     privacy_of,
 )
+from quorank.reports.curve_svg import panel_svg
+from quorank.reports.panels import PALETTE, TITLES, Curve, Panel, panels_of
 
 
 def write_report(run: Run | Path | str, path: Path | str) -> Path:
-    """The report of one run; `run` is a run or its directory. Returns where it was written."""
+    """Write the report of one run, given as a run or its directory; return where it was written."""
     return write_whole(path, report_page(run if isinstance(run, Run) else load_run(run)).encode())
 
 
-def write_comparison(groups: Sequence[Group], path: Path | str) -> Path:
-    """The report of several settings, side by side. Returns where it was written."""
+def write_comparison(groups: Sequence[RunGroup], path: Path | str) -> Path:
+    """Write the report of several settings, side by side; return where it was written."""
     return write_whole(path, comparison_page(groups).encode())
 
 
 def report_page(run: Run) -> str:
-    """The report of one run as HTML."""
+    """Write the report of one run as HTML."""
     return page.page(
         f"{run_name(run)} · Quorank run",
         [
@@ -46,7 +45,7 @@ def report_page(run: Run) -> str:
             page.figures(_figures(run)),
             page.paragraph(_how_measured(run), "note"),
             *([_unlearned(run.summary["unlearned"])] if "unlearned" in run.summary else []),
-            _curves([Group("", {}, (run,))], [""], list(TITLES)),
+            _curves([RunGroup("", {}, (run,))], [""], list(TITLES)),
             _privacy(run),
             page.section(
                 "Do it again",
@@ -64,7 +63,7 @@ def report_page(run: Run) -> str:
     )
 
 
-def _unlearned(note: Mapping[str, Any]) -> str:
+def _unlearned(note: Mapping[str, Any]) -> page.Markup:
     """Who left, what the ranker was worth before and after, and what it took."""
     who = ", ".join(map(str, note["clients"]))
     several = len(note["clients"]) > 1
@@ -93,8 +92,8 @@ def _config_path(run: Run) -> str:
     return shlex.quote((folder / "run.toml").as_posix())
 
 
-def comparison_page(groups: Sequence[Group]) -> str:
-    """The report of several settings as HTML."""
+def comparison_page(groups: Sequence[RunGroup]) -> str:
+    """Write the report of several settings as HTML."""
     compared = compare_table(groups)
     names = [row.name for row in compared.rows]
     runs = sum(len(group.runs) for group in groups)
@@ -107,7 +106,7 @@ def comparison_page(groups: Sequence[Group]) -> str:
         [f"{row.name} − A", *map(difference_text, row.against_first, MEASURES)] for row in compared.rows[1:]
     ]
     key = [
-        (row.name, _line(n), row.group.label, _own_privacy(row, compared))
+        (row.name, _underline(n), row.group.label, _own_privacy(row, compared))
         for n, row in enumerate(compared.rows)
     ]
     body = [
@@ -125,7 +124,7 @@ def comparison_page(groups: Sequence[Group]) -> str:
 
 
 def run_name(run: Run) -> str:
-    """The directory's own name: where it lies on somebody's machine is nobody else's business."""
+    """Return the directory's own name: where it lies on somebody's machine does not belong into a page."""
     return run.path.resolve().name
 
 
@@ -157,7 +156,7 @@ def _how_measured(run: Run) -> str:
     )
 
 
-def _curves(groups: Sequence[Group], names: Sequence[str], columns: Sequence[str]) -> str:
+def _curves(groups: Sequence[RunGroup], names: Sequence[str], columns: Sequence[str]) -> page.Markup:
     panels = panels_of(groups, names, columns)
     if not panels:
         return page.section("Learning curves", page.paragraph("This run recorded none.", "note"))
@@ -176,7 +175,7 @@ def _alt(panel: Panel) -> str:
     return f"{panel.title} by {panel.x_label}; at the end: {', '.join(ends)}"
 
 
-def _privacy(run: Run) -> str:
+def _privacy(run: Run) -> page.Markup:
     entry = run.summary.get("privacy")
     fields = (
         [page.facts(statement.privacy_fields(entry))] if entry and statement.privacy_fields(entry) else []
@@ -197,7 +196,7 @@ def _config_text(run: Run) -> str:
     return (run.path / "run.toml").read_text(encoding="utf-8").strip()
 
 
-def _listed(group: Group) -> str:
+def _listed(group: RunGroup) -> str:
     return ", ".join(
         f"{run_name(run)} (seed {run.seed}"
         + (f", fold {run.setting('data.fold')})" if run.setting("data.fold") is not None else ")")
@@ -205,7 +204,7 @@ def _listed(group: Group) -> str:
     )
 
 
-def _line(number: int) -> str:
+def _underline(number: int) -> str:
     """The curve's colour and dashes, in CSS."""
     dashes = ("solid", "dashed", "dotted")[number // len(PALETTE) % 3]
     return f"{dashes} var(--curve-{number % len(PALETTE) + 1})"
@@ -216,11 +215,11 @@ def _own_privacy(row: Row, compared: CompareTable) -> str:
     return "" if compared.same_privacy else " ".join(privacy_of(row.group))
 
 
-def _sentence_scope(groups: Sequence[Group]) -> str:
+def _sentence_scope(groups: Sequence[RunGroup]) -> str:
     if len(groups) == 1:
         return "The sentence above describes the first run; the others differ in seed or fold only."
     return "The sentence above describes the first run of A; other settings differ in what is named here."
 
 
-def _footer(version: str) -> str:
+def _footer(version: str) -> page.Markup:
     return page.footer(f"Run with Quorank {version}. This file loads nothing and runs no script.")

@@ -1,4 +1,4 @@
-"""Runs in words, for tables and reports: what was run, how it was measured, what its privacy is."""
+"""Sentences and formatted values about a run, for tables and reports: what was run, how measured, how private."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from quorank.reports.runs import Run
+from quorank.experiments.finished_run import Run
 
 NO_PRIVACY = "No privacy mechanism: updates left the clients as they were."
 
 
 def what_was_run(run: Run) -> str:
-    """The run in one sentence, from its configuration."""
+    """Describe the run in one sentence, from its configuration."""
     clients, each = run.setting("federation.clients"), run.setting("federation.interactions")
     fold = run.setting("data.fold")
     ranker, learner = (
@@ -34,7 +34,7 @@ def what_was_run(run: Run) -> str:
 
 
 def no_relevant(run: Run) -> str:
-    """The convention of the offline mean, which changes its value: to be said wherever the value is shown."""
+    """Return the convention of the offline mean, which changes its value: to be said wherever the value is shown."""
     words = {
         "skip": "queries without a relevant document are skipped",
         "zero": "queries without a relevant document count 0",
@@ -46,12 +46,12 @@ def no_relevant(run: Run) -> str:
 
 
 def at_depth(text: str, run: Run) -> str:
-    """Columns and figures are filed under nDCG@10; where a run judged another depth, people read that one."""
+    """Replace @10 in the name of a measure by the depth that the run judged; columns and keys stay under @10."""
     return text.replace("@10", f"@{run.setting('evaluation.k', 10)}")
 
 
 def counted_queries(run: Run) -> str:
-    """How many test queries stand behind the offline figures, if the run says so."""
+    """Return how many test queries the offline figures are of, if the run says so."""
     plan = run.summary.get("evaluation")
     if not isinstance(plan, Mapping) or not {"counted_queries", "test_queries"} <= plan.keys():
         return ""
@@ -59,7 +59,7 @@ def counted_queries(run: Run) -> str:
 
 
 def privacy(entry: Mapping[str, Any] | None) -> str:
-    """summary["privacy"] in a sentence; an ε without its δ, unit and horizon is withheld."""
+    """Describe summary["privacy"] in a sentence; an ε without its δ, unit and horizon is withheld."""
     if entry is None:
         return NO_PRIVACY
     mechanism = str(entry.get("mechanism") or entry.get("kind") or "an unnamed mechanism")
@@ -74,7 +74,7 @@ def privacy(entry: Mapping[str, Any] | None) -> str:
 
 
 def privacy_fields(entry: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Everything else that summary["privacy"] holds, by name, with any further ε qualified like the first."""
+    """Return everything else that summary["privacy"] holds, by name, with any further ε qualified like the first."""
     fields = []
     for key, value in entry.items():
         if key in ("mechanism", "kind", "epsilon"):
@@ -89,12 +89,12 @@ def privacy_fields(entry: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def kind(part: Any, default: str = "") -> str:
-    """The word that names a part, whether it is written as a word or as a table."""
+    """Return the word that names a part, whether it is written as a word or as a table."""
     return str(part.get("kind", default)) if isinstance(part, Mapping) else str(part or default)
 
 
 def words(value: Any) -> str:
-    """A value of a configuration or summary for people."""
+    """Format a value of a configuration or summary for people."""
     if isinstance(value, Mapping):
         return ", ".join(f"{key.replace('_', ' ')} {words(v)}" for key, v in value.items())
     if isinstance(value, list | tuple):
@@ -107,19 +107,19 @@ def words(value: Any) -> str:
 
 
 def count(value: Any) -> str:
-    """A whole number with thousands separated; anything else as it is."""
+    """Format a whole number with thousands separated; anything else as it is."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return f"{value:,}" if isinstance(value, int | float) else str(value)
 
 
 def rounded(value: float, decimals: int) -> str:
-    """A figure, or a dash where there is none."""
+    """Format a figure, or a dash where there is none."""
     return f"{value:.{decimals}f}" if math.isfinite(value) else "–"
 
 
 def seconds(value: float) -> str:
-    """A duration for people: 0.84 s, 12.3 s, 3 min 20 s, 2 h 05 min."""
+    """Format a duration: 0.84 s, 12.3 s, 3 min 20 s, 2 h 05 min."""
     if not math.isfinite(value):
         return "–"
     if value < 100:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from quorank.reports.drawings import FAINT, GRID, INK, PALETTE, compact
+from quorank.reports.curves import FAINT, GRID, INK
+from quorank.reports.panels import PALETTE, compact
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -28,11 +28,11 @@ from quorank.data.layout import count_folds, find_files
 from quorank.data.library import folder_of
 from quorank.data.source import INTENTS
 from quorank.errors import BadInput, require, require_range
-from quorank.experiments.documents import Document, put, read_document
 from quorank.experiments.experiment import SECTIONS, Experiment
+from quorank.experiments.experiment_file import ExperimentFile, flatten, read_experiment_file, set_key
+from quorank.experiments.finished_run import CURVES
 from quorank.experiments.grid import Cell
 from quorank.parts import read_fields, suggest
-from quorank.reports.runs import CURVES, flatten
 
 PAPERS = Path(__file__).parent / "papers"
 TABLES = ("figure", "grid", "collection", "variant", "check", "quick")
@@ -184,9 +184,9 @@ def _shipped_names(*, studies: bool) -> list[str]:
     return [p.relative_to(PAPERS).with_suffix("").as_posix() for p in chosen]
 
 
-def read_shipped(name: str) -> Document:
+def read_shipped(name: str) -> ExperimentFile:
     """Read the shipped file of this name; messages about it name it as PAPER/FIGURE.toml."""
-    return replace(read_document(PAPERS / f"{name}.toml"), name=f"{name}.toml")
+    return replace(read_experiment_file(PAPERS / f"{name}.toml"), name=f"{name}.toml")
 
 
 def read_header(name: str) -> FigureHeader:
@@ -207,7 +207,7 @@ def load_figure(
 
 
 def read_figure(
-    document: Document,
+    document: ExperimentFile,
     name: str,
     *,
     quick: bool = False,
@@ -296,9 +296,9 @@ def _cell(
         tables = overlaid(tables, settings)
     with _errors_at(file):
         for key, value in values.items():
-            put(tables, key, value)
+            set_key(tables, key, value)
     if variant.centralised:
-        plan = Experiment.read(Document(tables, file)).federation
+        plan = Experiment.read(ExperimentFile(tables, file)).federation
         tables = overlaid(
             tables, {"federation": {"clients": 1, "interactions": plan.clients * plan.interactions}}
         )
@@ -313,7 +313,7 @@ def _cell(
         "variant": variant.label,
         "repetition": repetition,
     }
-    return Cell(",".join(map(_file_word, words)), place, Experiment.read(Document(tables, file)))
+    return Cell(",".join(map(_file_word, words)), place, Experiment.read(ExperimentFile(tables, file)))
 
 
 def folds_of(source: str | None) -> int:

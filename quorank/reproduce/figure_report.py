@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from quorank.experiments.finished_run import ONLINE_DISCOUNTED, ONLINE_MAXRR
 from quorank.metrics.significance import Difference
 from quorank.reports import page, statement
-from quorank.reports.curves import thin
-from quorank.reports.runs import ONLINE_DISCOUNTED, ONLINE_MAXRR
-from quorank.reports.tables import p_text
+from quorank.reports.comparison import p_text
+from quorank.reports.panels import thin
 from quorank.reproduce.drawing import Chart, Series, draw_charts
 from quorank.reproduce.report import QUICK_NOTE, html_page, terminal_report, terminal_table, write_files
 from quorank.reproduce.results import (

@@ -10,7 +10,7 @@ from typing import Any
 from quorank import __version__
 from quorank.errors import BadInput, require
 from quorank.experiments import run_directory as storage
-from quorank.experiments.documents import Document
+from quorank.experiments.experiment_file import ExperimentFile
 from quorank.experiments.grid import Grid
 from quorank.files import write_whole
 from quorank.reproduce.figure import Figure, PaperFigure
@@ -38,7 +38,7 @@ def figure_grid(figure: Figure, folder: Path) -> FigureGrid:
             ):
                 sentence = f"{cell.name} was run with other settings; choose another --out"
                 raise BadInput("folder.taken", sentence, f"{folder}")
-    return FigureGrid(Document({}, figure.name), {}, figure.cells, figure.command)
+    return FigureGrid(ExperimentFile({}, figure.name), {}, figure.cells, figure.command)
 
 
 def reserve_folder(figure: PaperFigure, folder: Path) -> bool:

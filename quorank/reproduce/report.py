@@ -10,7 +10,7 @@ from quorank import __version__
 from quorank.experiments import run_directory as storage
 from quorank.files import write_whole
 from quorank.reports import page
-from quorank.reports.drawings import save, svg
+from quorank.reports.curves import save, svg
 from quorank.reproduce.figure import PaperFigure
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def write_files(folder: Path, results: Mapping[str, Any], html: str, drawing: Dr
 def html_page(
     figure: PaperFigure,
     drawing: tuple[str, Drawing] | None,
-    sections: Iterable[str],
+    sections: Iterable[page.Markup],
     settings: Iterable[tuple[str, str]],
 ) -> str:
     """Return the report as a page that loads nothing: paper, drawing with its text for the blind, sections, settings."""

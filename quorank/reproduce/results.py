@@ -13,10 +13,9 @@ import numpy as np
 
 from quorank import __version__
 from quorank.arrays import Doubles
+from quorank.experiments.finished_run import ONLINE_DISCOUNTED, Run, load_run
 from quorank.metrics.significance import Difference, corrected, mark, paired_t
-from quorank.reports.curves import Curve, block_means
-from quorank.reports.panels import OF_ONE_ROUND, TITLES
-from quorank.reports.runs import ONLINE_DISCOUNTED, Run, aligned, load_run
+from quorank.reports.panels import OF_ONE_ROUND, TITLES, Curve, aligned, block_means
 from quorank.reproduce.figure import Check, Figure
 
 WINDOW = 0.1  # share of the run over which measures of single rounds are averaged

@@ -16,7 +16,7 @@ from interrupted_runs import interrupted_run
 from small_runs import experiment
 
 from quorank.errors import BadInput
-from quorank.experiments.documents import parse_document, write_toml
+from quorank.experiments.experiment_file import parse_experiment_file, write_toml
 from quorank.experiments.grid import Grid
 from quorank.experiments.runner import run_experiment
 
@@ -191,7 +191,7 @@ def test_grid_data_checked_first(quorank):
 
 
 def test_long_cell_names():
-    g = Grid.read(parse_document('[grid]\n"data.source" = ["/' + "x" * 300 + '", "b"]\n', "f"))
+    g = Grid.read(parse_experiment_file('[grid]\n"data.source" = ["/' + "x" * 300 + '", "b"]\n', "f"))
     assert all(len(c.name.encode()) <= 255 for c in g.cells)
 
 
@@ -211,7 +211,7 @@ def test_toml_roundtrip(t):
     ],
 )
 def test_places(text, key, line):
-    assert parse_document(text, "f").places.get(key) == f"f line {line}"
+    assert parse_experiment_file(text, "f").places.get(key) == f"f line {line}"
 
 
 @pytest.mark.parametrize("n", ["seed.x=3"])

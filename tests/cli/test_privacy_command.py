@@ -12,9 +12,10 @@ import pytest
 from command_line import Quorank
 from dp_accounting import pld
 
-from quorank.experiments.documents import parse_document
 from quorank.experiments.experiment import Experiment
+from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.runner import run_experiment
+from quorank.reports.report import report_page
 
 PRIVATE = """\
 [federation]
@@ -81,7 +82,8 @@ def test_bad_plans_are_one_sentence(quorank: Quorank, flags: tuple[str, ...], wo
 @pytest.fixture(scope="module")
 def finished_private_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("private") / "made"
-    run_experiment(Experiment.read(parse_document(PRIVATE, "private.toml")), folder)
+    experiment = Experiment.read(parse_experiment_file(PRIVATE, "private.toml"))
+    run_experiment(experiment, folder, report=report_page)
     return folder
 
 

@@ -12,8 +12,8 @@ import pytest
 from command_line import Outcome, Quorank, environment
 from quick_runs import run_quickly
 
-from quorank.experiments.documents import parse_document
 from quorank.experiments.experiment import Experiment
+from quorank.experiments.experiment_file import parse_experiment_file
 
 LONG = """\
 [data]
@@ -84,7 +84,7 @@ def names(folder: Path) -> set[str]:
 
 def played(text: str, folder: Path) -> Path:
     """A run from its beginning to its end."""
-    run_quickly(Experiment.read(parse_document(text, "long.toml")), folder, threads=1)
+    run_quickly(Experiment.read(parse_experiment_file(text, "long.toml")), folder, threads=1)
     return folder
 
 

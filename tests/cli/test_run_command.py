@@ -12,8 +12,8 @@ import pytest
 from command_line import Outcome, Quorank
 
 from quorank.cli import display
-from quorank.experiments.documents import read_document
 from quorank.experiments.experiment import SECTIONS, Experiment
+from quorank.experiments.experiment_file import read_experiment_file
 
 WRITTEN = {
     "run.toml",
@@ -130,10 +130,10 @@ def test_a_terminal_sees_a_bar_while_stdout_stays_clean(own_folder: Path, tmp_pa
 
 def test_the_written_experiment_is_complete_and_reads_back(finished_run: tuple[Path, Outcome]) -> None:
     folder, _ = finished_run
-    document = read_document(folder / "run.toml")
+    document = read_experiment_file(folder / "run.toml")
     again = Experiment.read(document)
     assert set(document.tables) == {"seed", *SECTIONS} - {"attack"}  # nobody attacks
-    assert again == Experiment.read(read_document(folder.parent / "small.toml"))
+    assert again == Experiment.read(read_experiment_file(folder.parent / "small.toml"))
     assert again.tables() == document.tables
     assert document.tables["federation"]["server"] == {"kind": "add", "step": 1.0}
     assert document.tables["evaluation"] == {"every": 1, "no_relevant": "skip", "k": 10}

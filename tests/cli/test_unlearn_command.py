@@ -19,14 +19,14 @@ from quorank.data.source import DataSource
 from quorank.errors import Interrupted
 from quorank.experiments import run_directory as storage
 from quorank.experiments import runner
-from quorank.experiments.unlearning import files as unlearned_files
-from quorank.experiments.unlearning import records as unlearned_run
-from quorank.experiments.unlearning.erasure import erase
+from quorank.experiments.unlearning import commit
+from quorank.experiments.unlearning.commit import erase
 from quorank.federation import Simulator
 from quorank.federation.unlearning import KeptRound, fresh_seed, rebuild, scaled_steps
 from quorank.files import write_whole
 from quorank.metrics.evaluator import Evaluator
 from quorank.rankers import Linear
+from quorank.reports import report
 
 FLAGS = ("--compare", "--seeds", "1", "--json", "-q")
 
@@ -166,7 +166,7 @@ def test_a_request_that_was_cut_short_anywhere_is_finished_by_repeating_it(
 ) -> None:
     """Every write and every deletion is made to fail once: then nothing has changed, or the next try does the rest."""
     monkeypatch.setattr(
-        unlearned_run, "report_page", lambda run: f"a page about {run.summary}"
+        report, "report_page", lambda run: f"a page about {run.summary}"
     )  # drawing takes long
     made(page=True)
     flags = ["unlearn", "run", "--client", 3, "--json", "-q", *(["--out", out] if out else [])]
@@ -198,7 +198,7 @@ def test_a_request_that_was_cut_short_anywhere_is_finished_by_repeating_it(
                     count()
                     return plain(*arguments)
 
-                patched.setattr(unlearned_files, name, first_count)
+                patched.setattr(commit, name, first_count)
             outcome = quorank(*flags)
         if outcome.code == 0:
             break
@@ -232,8 +232,8 @@ def test_summary_report_and_ledger_are_of_the_rebuilt_ranker(quorank: Quorank) -
     note = summary["unlearned"]
     assert note["clients"] == [5] and note["local_updates_share"] == first["local_updates_share"]
     assert note["before"] == note["as_run"] == as_run["offline"] and note["after"] == summary["offline"]
-    report = (folder / "report.html").read_text()
-    assert "Client 5 left after the run." in report and f"{first['after']:.4f}" in report
+    page = (folder / "report.html").read_text()
+    assert "Client 5 left after the run." in page and f"{first['after']:.4f}" in page
     assert quorank("evaluate", folder / "ranker.json", "--data", "synthetic:mq2007").code == 0
     second = json.loads(quorank("unlearn", folder, "--client", 0, "--json", "-q").out)
     note = json.loads((folder / "summary.json").read_text())["unlearned"]

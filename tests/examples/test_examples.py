@@ -11,8 +11,8 @@ import pytest
 from typer.main import get_command
 
 from quorank.cli.main import app
-from quorank.experiments.documents import parse_document, read_document
 from quorank.experiments.experiment import Experiment
+from quorank.experiments.experiment_file import parse_experiment_file, read_experiment_file
 from quorank.experiments.grid import Grid
 
 ROOT = Path(__file__).parents[2]
@@ -45,12 +45,12 @@ def test_the_program_runs_and_says_something(program: Path, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("file", FILES, ids=lambda path: path.stem)
 def test_the_experiment_file_is_valid(file: Path) -> None:
-    document = read_document(file)
+    document = read_experiment_file(file)
     grid = Grid.read(document)
     experiments = [cell.experiment for cell in grid.cells] if grid else [Experiment.read(document)]
     assert experiments
     for experiment in experiments:
-        assert Experiment.read(parse_document("", "")) != experiment  # it changes something
+        assert Experiment.read(parse_experiment_file("", "")) != experiment  # it changes something
         assert experiment.rounds * experiment.federation.clients <= 1_000_000  # seconds, not hours
 
 
@@ -59,7 +59,7 @@ def test_the_experiment_in_the_readme_is_valid() -> None:
     blocks = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
     assert blocks
     for block in blocks:
-        Experiment.read(parse_document(block, "README.md"))
+        Experiment.read(parse_experiment_file(block, "README.md"))
 
 
 def test_commands_of_the_readme_exist_with_their_options() -> None:

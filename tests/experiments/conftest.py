@@ -1,9 +1,12 @@
-"""Experiments that are run for something else than their pages."""
+"""Fixtures of the tests of experiments: runs without pages, and run directories made up in a moment."""
 
 from __future__ import annotations
 
 import pytest
+from made_up_runs import make_grid, make_run
 from quick_runs import leave_pages_out
+
+__all__ = ["make_grid", "make_run"]
 
 
 @pytest.fixture

@@ -13,15 +13,16 @@ from small_runs import SMALL, files_of
 
 from quorank.errors import BadInput
 from quorank.experiments import cluster
-from quorank.experiments.documents import parse_document
+from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.grid import Grid, run_grid
-from quorank.experiments.run_directory import SUMMARY, is_finished
+from quorank.experiments.run_directory import REPORT, SUMMARY, is_finished
+from quorank.reports.report import report_page
 
 GRID = "[grid]\nseed = [1, 2]\n"
 
 
 def grid_of(text: str = GRID, settings: str = SMALL) -> Grid:
-    found = Grid.read(parse_document(settings + text, "my.toml"))
+    found = Grid.read(parse_experiment_file(settings + text, "my.toml"))
     assert found is not None
     return found
 
@@ -38,7 +39,7 @@ def hosts():
 @pytest.fixture(scope="module")
 def on_one_host(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("one") / "grid"
-    run_grid(grid_of(), folder, threads=1)
+    run_grid(grid_of(), folder, threads=1, report=report_page)
     return folder
 
 
@@ -50,8 +51,13 @@ def same_bytes(folders: list[Path], expected: Path) -> None:
 def test_the_files_are_those_of_a_grid_on_one_host(hosts, on_one_host, tmp_path) -> None:
     seen = []
     folders = cluster.run_on_cluster(
-        grid_of(), tmp_path / "grid", hosts.scheduler_address, finished=lambda cell, _: seen.append(cell.name)
+        grid_of(),
+        tmp_path / "grid",
+        hosts.scheduler_address,
+        finished=lambda cell, _: seen.append(cell.name),
+        report=report_page,
     )
+    assert all((target / REPORT).is_file() for target in folders)
     assert sorted(seen) == sorted(target.name for target in folders)
     same_bytes(folders, on_one_host)
     for name in ("grid.json", "grid.toml"):

@@ -13,15 +13,15 @@ from golden_runs import RUNS, SMALL
 from part_examples import FAMILIES
 from quick_runs import run_quickly
 
-from quorank.experiments.documents import parse_document, set_values
 from quorank.experiments.experiment import Experiment
+from quorank.experiments.experiment_file import parse_experiment_file, set_values
 
 DIGESTS = json.loads((Path(__file__).parent / "golden_digests.json").read_text(encoding="utf-8"))
 FILES = ("ranker.json", "history.parquet", "ledger.json")
 
 
 def golden(name: str) -> Experiment:
-    return Experiment.read(set_values(parse_document("", "golden"), [*SMALL, *RUNS[name]]))
+    return Experiment.read(set_values(parse_experiment_file("", "golden"), [*SMALL, *RUNS[name]]))
 
 
 def content_of(file: Path) -> bytes:

@@ -14,15 +14,16 @@ from small_runs import SMALL, files_of
 from quorank.errors import BadInput
 from quorank.experiments import grid as grids
 from quorank.experiments import runner
-from quorank.experiments.documents import parse_document, read_document, set_values
 from quorank.experiments.experiment import Experiment
+from quorank.experiments.experiment_file import parse_experiment_file, read_experiment_file, set_values
+from quorank.experiments.finished_run import load_runs
 from quorank.experiments.grid import Grid, run_grid
 from quorank.experiments.runner import Interrupted
-from quorank.reports.runs import group_runs, load_runs
+from quorank.reports.comparison import group_runs
 
 
 def grid_of(text: str, *assignments: str) -> Grid:
-    found = Grid.read(set_values(parse_document(SMALL + text, "my.toml"), assignments))
+    found = Grid.read(set_values(parse_experiment_file(SMALL + text, "my.toml"), assignments))
     assert found is not None
     return found
 
@@ -117,8 +118,8 @@ def test_bad_values_are_refused_with_their_line_before_anything_runs(text: str, 
 
 def test_a_grid_that_is_no_section_is_refused() -> None:
     with pytest.raises(BadInput, match=r"my.toml line 1: grid: expected a section"):
-        Grid.read(parse_document("grid = 3\n", "my.toml"))
-    assert Grid.read(parse_document("seed = 3\n", "my.toml")) is None
+        Grid.read(parse_experiment_file("grid = 3\n", "my.toml"))
+    assert Grid.read(parse_experiment_file("seed = 3\n", "my.toml")) is None
 
 
 @pytest.mark.usefixtures("no_pages")
@@ -126,7 +127,7 @@ def test_a_grid_reads_back_from_its_directory(tmp_path: Path) -> None:
     text = '[grid]\n"federation.server" = ["add", { kind = "momentum", step = 2.0 }]\nseed = [3]\n'
     grid = grid_of(text, "learner.eta=0.3")
     run_grid(grid, tmp_path / "grid")
-    again = Grid.read(read_document(tmp_path / "grid" / "grid.toml"))
+    again = Grid.read(read_experiment_file(tmp_path / "grid" / "grid.toml"))
     assert again is not None
     assert [(c.name, c.experiment) for c in again.cells] == [(c.name, c.experiment) for c in grid.cells]
     assert all(c.experiment.federation.learner.eta == 0.3 for c in again.cells)
@@ -145,7 +146,7 @@ def test_each_cell_is_the_run_that_it_would_be_alone(finished: Path, tmp_path: P
     for cell in grid_of(PRESETS).cells[1:3]:
         run_quickly(cell.experiment, tmp_path / cell.name)
         assert files_of(finished / cell.name) == files_of(tmp_path / cell.name)
-        assert Experiment.read(read_document(finished / cell.name / "run.toml")) == cell.experiment
+        assert Experiment.read(read_experiment_file(finished / cell.name / "run.toml")) == cell.experiment
 
 
 def test_the_index_lists_axes_and_runs(finished: Path) -> None:

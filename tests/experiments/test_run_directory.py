@@ -18,7 +18,9 @@ from quorank.errors import BadInput
 from quorank.experiments import run_directory as storage
 from quorank.experiments import runner
 from quorank.experiments.experiment import Experiment
+from quorank.experiments.progress import load_checkpoint
 from quorank.experiments.runner import Interrupted, run_experiment
+from quorank.reports.report import report_page
 
 ROUNDS = 40  # more than two groups of rankers that are evaluated together
 OUTPUTS = ["ranker.json", "history.parquet", "ledger.json", "report.html", "summary.json"]
@@ -95,7 +97,7 @@ def test_a_run_that_was_killed_starts_from_its_last_checkpoint_or_anew(
     monkeypatch.setattr(runner, "CHECKPOINT_SECONDS", -1.0)  # after every round
     with pytest.raises(Killed):
         run_quickly(chosen, folder, watch=kill(9), resume=True)
-    saved = storage.load_checkpoint(folder, chosen, 46)
+    saved = load_checkpoint(folder, chosen, 46)
     assert saved is not None and saved[0].round == 8  # the round of the kill was not saved
     run_quickly(chosen, folder, resume=True)
     assert files_of(folder) == files_of(tmp_path / "whole")
@@ -136,15 +138,16 @@ def test_a_full_disk_leaves_no_summary_and_no_temporary_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, three_rounds: dict[str, bytes], name: str, when: str
 ) -> None:
     folder, chosen = tmp_path / "run", experiment("federation.rounds=3")
+    report = report_page if name == "report.html" else None
     with monkeypatch.context() as patched:
         full_disk(patched, when, name)
         with pytest.raises(OSError, match="No space left"):
-            run_experiment(chosen, folder, report=name == "report.html")
+            run_experiment(chosen, folder, report=report)
     left = {path.name for path in folder.iterdir()}
     assert "summary.json" not in left and name not in left
     assert left <= {"run.toml", "clients", *OUTPUTS}  # nothing temporary
     assert not storage.is_finished(folder)
-    run_experiment(chosen, folder, resume=True, report=name == "report.html")
+    run_experiment(chosen, folder, resume=True, report=report)
     assert files_of(folder) == three_rounds
 
 

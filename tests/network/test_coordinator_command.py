@@ -21,8 +21,8 @@ from typer.testing import CliRunner
 
 from quorank.cli.coordinator import app
 from quorank.errors import BadInput
-from quorank.experiments.documents import read_document
 from quorank.experiments.experiment import Experiment
+from quorank.experiments.experiment_file import read_experiment_file
 from quorank.experiments.runner import Runner
 from quorank.network import flower_app, service_run
 from quorank.network.processes import free_ports
@@ -268,7 +268,7 @@ def test_two_devices_over_flower(here) -> None:
     until(lambda: not running(token), f"still running: {running(token)}", 20.0)
     coordinator = coordinator_of(home)
     assert coordinator.state.round >= 2
-    runner = Runner(Experiment.read(read_document(here / "small.toml")), threads=1)
+    runner = Runner(Experiment.read(read_experiment_file(here / "small.toml")), threads=1)
     state = runner.simulator.initial()
     for _ in range(coordinator.state.round):
         state, _ = runner.experiment.federation.round(state, runner.simulator.gather(state))

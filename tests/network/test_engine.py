@@ -11,15 +11,16 @@ from command_line import in_process
 from quick_runs import run_quickly
 
 from quorank.errors import BadInput, Interrupted
-from quorank.experiments.documents import parse_document, set_values
 from quorank.experiments.experiment import Experiment
-from quorank.experiments.run_directory import load_checkpoint
+from quorank.experiments.experiment_file import parse_experiment_file, set_values
+from quorank.experiments.progress import load_checkpoint
 from quorank.experiments.runner import Runner, run_experiment
 from quorank.network.driver import Driver, SharedNodes
 from quorank.network.loopback import flower
 from quorank.network.node_driver import Stopped
 from quorank.network.simulated import SimulatedClients
 from quorank.network.transport import FAILED, Failure, Memory
+from quorank.reports.report import report_page
 
 NAMES = ("node-0", "node-1", "node-2")
 FILE = """\
@@ -44,7 +45,7 @@ KINDS = {
 
 
 def experiment_of(*assignments: str) -> Experiment:
-    return Experiment.read(set_values(parse_document(FILE, "engine.toml"), assignments))
+    return Experiment.read(set_values(parse_experiment_file(FILE, "engine.toml"), assignments))
 
 
 def memory(experiment, *, answer=None, tend=None, **faults):
@@ -77,7 +78,7 @@ def test_every_file_is_that_of_a_run_in_process(kind, tmp_path) -> None:
     experiment = experiment_of(*KINDS[kind])
     run_quickly(experiment, tmp_path / "a", threads=1)
     engine = memory(experiment, loss=0.1, duplicates=0.2, delay=3)
-    run_experiment(experiment, tmp_path / "b", threads=1, engine=engine)
+    run_experiment(experiment, tmp_path / "b", threads=1, engine=engine, report=report_page)
     assert files_of(tmp_path / "b") == files_of(tmp_path / "a")
     kept = len(list((tmp_path / "b" / "clients").glob("*.npz")))
     assert kept == (20 if experiment.keep_every else 0)

@@ -20,8 +20,8 @@ from typer.testing import CliRunner
 
 from quorank.cli.join import join
 from quorank.errors import BadInput
-from quorank.experiments.documents import read_document
 from quorank.experiments.experiment import Experiment
+from quorank.experiments.experiment_file import read_experiment_file
 from quorank.experiments.runner import Runner
 from quorank.federation.coordinator import Coordinator
 from quorank.network import link as links
@@ -80,7 +80,7 @@ def here(tmp_path, monkeypatch):
 
 
 def experiment(text: str = SMALL, folder=None) -> Experiment:
-    return Experiment.read(read_document(folder / "small.toml"))
+    return Experiment.read(read_experiment_file(folder / "small.toml"))
 
 
 def test_a_rehearsal_comes_to_the_run_s_bits_in_several_sittings(here, monkeypatch) -> None:

@@ -219,14 +219,14 @@ def test_both_sides_show_it(tmp_path, monkeypatch) -> None:
 
     from quorank.cli.coordinator import app
     from quorank.cli.join import join
-    from quorank.experiments.documents import parse_document
     from quorank.experiments.experiment import Experiment
+    from quorank.experiments.experiment_file import parse_experiment_file
     from quorank.network.service_files import Home, Settings
     from quorank.network.service_members import invite
     from quorank.network.terms import Terms
 
     text = '[federation]\nclients = 5\nrounds = 2\n[privacy]\nkind = "secure-sum"\nclip = 0.1\n'
-    experiment = Experiment.read(parse_document(text, "secure.toml"))
+    experiment = Experiment.read(parse_experiment_file(text, "secure.toml"))
     home = Home.create(tmp_path / "home", experiment, Settings("run", 46, "localhost:9092"))
     labels = {
         client: invite(home, name, tmp_path / name).label for client, name in enumerate(("anna", "ben"))

@@ -21,8 +21,8 @@ from quorank.cli.coordinator import app as coordinator_app
 from quorank.cli.coordinator_display import print_status, status_of
 from quorank.cli.join import show_log, show_status
 from quorank.errors import BadInput
-from quorank.experiments.documents import parse_document
 from quorank.experiments.experiment import Experiment
+from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.runner import Runner
 from quorank.federation import Federation, wire
 from quorank.federation.rounds import Report
@@ -255,7 +255,7 @@ keep_every = 0
 
 
 def experiment(more: str = "") -> Experiment:
-    return Experiment.read(parse_document(FILE + more, "figures.toml"))
+    return Experiment.read(parse_experiment_file(FILE + more, "figures.toml"))
 
 
 def settings(**changes) -> Settings:

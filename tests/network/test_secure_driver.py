@@ -10,8 +10,8 @@ from devices import CLIENTS, SEED, coordinator_of, device_of, simulator_of, user
 from quick_runs import run_quickly
 
 from quorank.errors import BadInput, Interrupted
-from quorank.experiments.documents import parse_document
 from quorank.experiments.experiment import Experiment
+from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.federation import Federation, Sampled, wire
 from quorank.federation.coordinator import Coordinator, Rules
 from quorank.network import frames
@@ -342,7 +342,7 @@ def test_a_run_on_nodes_leaves_the_files_of_one_in_process(privacy, tmp_path) ->
     from contextlib import contextmanager
 
     kind = "" if "kind" in privacy else 'kind = "gaussian"\n'
-    experiment = Experiment.read(parse_document(FILE + kind + privacy, "file.toml"))
+    experiment = Experiment.read(parse_experiment_file(FILE + kind + privacy, "file.toml"))
 
     @contextmanager
     def engine(runner, folder, stop):
@@ -365,7 +365,7 @@ def test_what_does_not_go_over_a_network_is_refused_first() -> None:
             "drawn by the clients",
         ),
     ):
-        experiment = Experiment.read(parse_document(FILE + privacy, "file.toml"))
+        experiment = Experiment.read(parse_experiment_file(FILE + privacy, "file.toml"))
         with pytest.raises(BadInput, match=words):
             flower(experiment, 2)
 

@@ -29,8 +29,8 @@ from devices import killed, shoot
 from quorank.cli.coordinator_display import status_of
 from quorank.errors import BadInput
 from quorank.experiments import run_directory as storage
-from quorank.experiments.documents import parse_document
 from quorank.experiments.experiment import Experiment
+from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.runner import Runner
 from quorank.federation import wire
 from quorank.federation.coordinator import CHECKPOINT
@@ -59,7 +59,7 @@ keep_every = 0
 
 
 def experiment(more: str = "") -> Experiment:
-    return Experiment.read(parse_document(FILE + more, "service.toml"))
+    return Experiment.read(parse_experiment_file(FILE + more, "service.toml"))
 
 
 def settings(**changes) -> Settings:

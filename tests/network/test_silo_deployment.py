@@ -27,8 +27,7 @@ from typer.testing import CliRunner
 
 from quorank.cli.silo import app
 from quorank.errors import BadInput
-from quorank.experiments.documents import parse_document, read_document
-from quorank.experiments.library import shipped
+from quorank.experiments.experiment_file import parse_experiment_file, read_experiment_file, shipped_file
 from quorank.network import flower_app, frames, notices, silo_run, silo_service
 from quorank.network.declined import Declined
 from quorank.network.observe import EventLog
@@ -36,7 +35,7 @@ from quorank.network.processes import Processes, free_ports
 from quorank.network.service_members import members
 from quorank.network.silo_bundle import SiloBundle
 from quorank.network.silo_experiment import read_group
-from quorank.network.silo_folder import PartyFolder, FolderSource
+from quorank.network.silo_folder import FolderSource, PartyFolder
 from quorank.network.silo_gate import SiloGate
 from quorank.network.silo_home import SiloHome, settings_of
 from quorank.network.silo_link import take_part
@@ -113,7 +112,7 @@ def started(here, monkeypatch) -> list[tuple[SiloHome, int | None]]:
 
 
 def group(text: str):
-    return read_group(parse_document(text, "group.toml"), "spring")
+    return read_group(parse_experiment_file(text, "group.toml"), "spring")
 
 
 def test_an_experiment_file_says_what_the_group_settles() -> None:
@@ -174,9 +173,9 @@ def test_mistakes_in_the_file_are_sentences_with_their_place(text: str, words: s
 
 
 def test_the_shipped_file_holds_the_defaults() -> None:
-    file = shipped(Path("silo-group"))
+    file = shipped_file(Path("silo-group"))
     assert file is not None
-    found = read_group(read_document(file), "silo-group")
+    found = read_group(read_experiment_file(file), "silo-group")
     assert found.parties == NAMES and found.seed is None
     assert found.protocol == SiloProtocol() and found.setting == SiloSetting()
 

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from quorank.cli.coordinator_display import status_of
-from quorank.experiments.documents import parse_document
 from quorank.experiments.experiment import Experiment
+from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.runner import Runner
 from quorank.federation import wire
 from quorank.network import frames, notices, service_run, staying
@@ -42,7 +42,7 @@ keep_every = 0
 
 @pytest.fixture
 def home(tmp_path) -> Home:
-    found = Experiment.read(parse_document(FILE, "staying.toml"))
+    found = Experiment.read(parse_experiment_file(FILE, "staying.toml"))
     home = Home.create(tmp_path / "home", found, Settings("spring", 46, "search.example.org:9092"))
     for name in ("anna", "ben", "carl"):
         invite(home, name, tmp_path / f"{name}.json")

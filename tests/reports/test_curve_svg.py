@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from matplotlib.ticker import MaxNLocator
 
 from quorank.reports.curve_svg import panel_svg, ticks
-from quorank.reports.curves import Curve, Panel
-from quorank.reports.drawings import PALETTE
+from quorank.reports.panels import PALETTE, Curve, Panel
 
 
 def curve(label: str = "A", runs: int = 2, points: int = 40, high: float = 0.8) -> Curve:

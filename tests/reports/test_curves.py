@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +12,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorank.errors import BadInput
-from quorank.reports.curves import Curve, Panel, block_means, learning_curves, spread_out, thin
-from quorank.reports.drawings import PALETTE, compact, svg
-from quorank.reports.panels import panels_of
-from quorank.reports.runs import group_runs, load_runs
+from quorank.experiments.finished_run import load_run, load_runs
+from quorank.reports.comparison import group_runs
+from quorank.reports.curves import draw, learning_curves, svg
+from quorank.reports.panels import (
+    PALETTE,
+    Curve,
+    Panel,
+    PanelGrid,
+    aligned,
+    block_means,
+    compact,
+    panels_of,
+    spread_out,
+    thin,
+)
 
 
 def _curve(label: str = "A", points: int = 50, runs: int = 3) -> Curve:
@@ -162,3 +174,63 @@ def test_panels_say_over_how_many_rounds_they_average(make_run) -> None:
     groups = group_runs(load_runs([make_run(rounds=250)]))
     _, online = panels_of(groups, ["A"])
     assert online.y_label == "mean of 3 rounds"
+
+
+def _small(label: str = "A", **changes: object) -> Curve:
+    return replace(_curve(label, points=8), **changes)  # type: ignore[arg-type]
+
+
+def test_a_titled_grid_has_rows_columns_and_one_legend() -> None:
+    curves = (_small("first"), _small("$second$", colour=4, dashes="dashed"))
+    panels = [Panel(f"panel {n}", "rounds", "nDCG", curves, y_range=(0.1, 0.6)) for n in range(5)]
+    figure = draw(PanelGrid(tuple(panels), 3, "A figure"))
+    assert figure.get_suptitle() == "A figure"
+    assert [axes.get_visible() for axes in figure.axes] == [True] * 5 + [False]
+    assert [axes.get_title("left") for axes in figure.axes[:5]] == [panel.title for panel in panels]
+    assert all(axes.get_ylim() == (0.1, 0.6) and axes.get_legend() is None for axes in figure.axes[:5])
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["first", "$second$"]
+    plain, dashed = figure.axes[0].get_lines()
+    assert (plain.get_color(), dashed.get_color()) == (PALETTE[0], PALETTE[4])
+    assert plain._dash_pattern != dashed._dash_pattern
+    assert svg(figure).startswith("<svg")
+
+
+def test_panels_with_other_curves_have_legends_of_their_own() -> None:
+    panels = (_panel(_small("A"), _small("B")), _panel(_small("C"), _small("D")))
+    figure = draw(PanelGrid(panels, 2, "A figure"))
+    assert figure.legends == []
+    assert [[t.get_text() for t in axes.get_legend().get_texts()] for axes in figure.axes] == [
+        ["A", "B"],
+        ["C", "D"],
+    ]
+
+
+def test_points_have_error_bars_and_axes_may_be_logarithmic() -> None:
+    known = Curve("A", np.array([1.0, 10.0]), np.array([[1.0, 2.0]]), deviation=np.array([0.5, 0.25]))
+    panel = Panel("", "clients", "", (known,), form="points", log="x", y_numbers=False)
+    (axes,) = draw(PanelGrid((panel,), 1, "A figure")).axes
+    assert axes.get_xscale() == "log" and axes.get_yscale() == "linear"
+    bars = np.array([path.vertices for path in axes.collections[0].get_paths()])
+    np.testing.assert_allclose(bars[:, :, 1], [[0.5, 1.5], [1.75, 2.25]])
+
+
+def test_aligned_stacks_runs_measured_alike(make_run) -> None:
+    runs = load_runs([make_run("a", seed=1), make_run("b", seed=2)])
+    x, values = aligned(runs, "online_ndcg@10")
+    assert values.shape == (2, len(x)) == (2, 60)
+
+
+def test_aligned_interpolates_where_all_runs_were(make_run) -> None:
+    runs = load_runs([make_run("a", every=10), make_run("b", every=15)])
+    x, values = aligned(runs, "offline_ndcg@10")
+    assert x.tolist() == [4000 * r for r in (20, 30, 40, 50, 60)]
+    between, at = runs[1].curve("offline_ndcg@10")
+    assert values[1, 0] == pytest.approx(np.interp(80_000, between, at))
+
+
+def test_aligned_of_nothing_is_empty(make_run) -> None:
+    run = load_run(make_run())
+    run.history["offline_maxrr"][:] = np.nan  # type: ignore[index]
+    x, values = aligned([run], "offline_maxrr")
+    assert len(x) == 0 and values.size == 0

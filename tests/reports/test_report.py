@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from quorank.errors import BadInput
+from quorank.experiments.finished_run import load_run, load_runs
+from quorank.reports.comparison import group_runs
 from quorank.reports.report import write_comparison, write_report
-from quorank.reports.runs import group_runs, load_run, load_runs
 
 VOID = {"meta", "br", "link", "img", "hr", "input"}
 PRIVATE = {

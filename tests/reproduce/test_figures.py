@@ -13,10 +13,10 @@ from typer.testing import CliRunner, Result
 
 from quorank.cli.main import app
 from quorank.errors import BadInput
-from quorank.experiments.documents import parse_document
+from quorank.experiments.experiment_file import parse_experiment_file
+from quorank.experiments.finished_run import Run
 from quorank.metrics.significance import corrected, paired_t
-from quorank.reports.drawings import PALETTE
-from quorank.reports.runs import Run
+from quorank.reports.panels import PALETTE
 from quorank.reproduce import figure as figure_module
 from quorank.reproduce.figure import (
     Check,
@@ -79,7 +79,7 @@ federation.rounds = 10
 
 
 def read(text: str, **options: Any) -> Figure:
-    return read_figure(parse_document(text, "tiny.toml"), "test/tiny", **options)
+    return read_figure(parse_experiment_file(text, "tiny.toml"), "test/tiny", **options)
 
 
 @pytest.mark.parametrize("quick", [False, True], ids=["full", "quick"])

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from quorank.cli.main import app
 from quorank.errors import BadInput
-from quorank.experiments.documents import parse_document
+from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.grid import Cell
 from quorank.privacy import RandomisedResponse, Setting
 from quorank.privacy.mechanisms.gaussian import ClippedGaussian
@@ -226,5 +226,5 @@ def test_matched_sides_are_as_long() -> None:
     with pytest.raises(BadInput, match="as many variants"):
         Check("claim", above=("a", "b"), below=("c",), matched=True)
     with pytest.raises(BadInput, match=r"^tiny\.toml: .*as many variants"):
-        document = parse_document(TINY.replace('["published", "local"]', '["local"]'), "tiny.toml")
+        document = parse_experiment_file(TINY.replace('["published", "local"]', '["local"]'), "tiny.toml")
         read_figure(document, "test/tiny")

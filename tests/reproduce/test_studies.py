@@ -9,7 +9,7 @@ from typing import ClassVar
 import pytest
 
 from quorank.errors import BadInput, require_range
-from quorank.experiments.documents import parse_document
+from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.parts import Family
 from quorank.reproduce.drawing import Chart, Series
 from quorank.reproduce.figure import figure_names, study_names
@@ -61,7 +61,7 @@ def _only_squares(monkeypatch):
 
 
 def read(text=FILE, **options):
-    return study_file.read_study(parse_document(text, "tiny.toml"), "test/tiny", **options)
+    return study_file.read_study(parse_experiment_file(text, "tiny.toml"), "test/tiny", **options)
 
 
 def test_quick_settings_replace_those_of_the_full_version():

@@ -13,7 +13,7 @@ import pytest
 
 from quorank.attacks import SignFlip
 from quorank.errors import BadInput
-from quorank.experiments.documents import read_document
+from quorank.experiments.experiment_file import read_experiment_file
 from quorank.experiments.unlearning.request import Unlearning
 from quorank.parts import read_fields
 from quorank.reproduce.figure import PAPERS
@@ -43,7 +43,7 @@ def asked(
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_files_are_the_thesis_s_settings(name: str) -> None:
-    tables = read_document(PAPERS / "thesis" / f"{name}.toml").tables
+    tables = read_experiment_file(PAPERS / "thesis" / f"{name}.toml").tables
     study = {k: v for k, v in tables["study"].items() if k != "kind"}
     part = read_fields(UnlearningStudy, study, "study")
     assert tables["study"]["kind"] == part.kind and part.shows == FIGURES[name]

@@ -14,11 +14,11 @@ from quorank.data.partition import Clicks, Quantity
 from quorank.data.partition.labels import LabelSplit
 from quorank.data.partition.preferences import Preferences
 from quorank.errors import BadInput
+from quorank.experiments.finished_run import Run
 from quorank.experiments.grid import Cell
 from quorank.experiments.runner import Runner
 from quorank.federation.personal import LocalOffset, OutputLayer, Shared
 from quorank.learning import PDGD
-from quorank.reports.runs import Run
 from quorank.reproduce.drawing import DASHES, MARKERS
 from quorank.reproduce.figure import Check, NamedSettings, figure_names, load_figure
 from quorank.reproduce.results import compared_values

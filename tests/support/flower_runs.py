@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from quorank.experiments.documents import parse_document, set_values
 from quorank.experiments.experiment import Experiment
+from quorank.experiments.experiment_file import parse_experiment_file, set_values
 
 ROUNDS = 5
 FIRST_QUERY = 987_650_001
@@ -50,7 +50,7 @@ keep_every = 2
 
 
 def experiment_of(collection: Path, *assignments: str) -> Experiment:
-    return Experiment.read(set_values(parse_document(file_of(collection), "flower.toml"), assignments))
+    return Experiment.read(set_values(parse_experiment_file(file_of(collection), "flower.toml"), assignments))
 
 
 def running(token: str) -> list[str]:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from functools import partial
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from quorank.experiments import grid, runner
+from quorank.experiments.experiment import Experiment
 from quorank.experiments.runner import run_experiment
 from quorank.reproduce.studies import unlearning
 
-run_quickly = partial(run_experiment, report=False)
+
+def run_quickly(experiment: Experiment, folder: Path, **options: Any) -> dict[str, Any]:
+    """`run_experiment` without the page, also where one is asked for."""
+    return run_experiment(experiment, folder, **{**options, "report": None})
 
 
 def leave_pages_out(monkeypatch: pytest.MonkeyPatch) -> None:

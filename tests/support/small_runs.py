@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from quorank.experiments import run_directory as storage
-from quorank.experiments.documents import Document, parse_document, set_values
 from quorank.experiments.experiment import Experiment
+from quorank.experiments.experiment_file import ExperimentFile, parse_experiment_file, set_values
 from quorank.experiments.runner import Runner
 
 SMALL = """\
@@ -24,8 +24,8 @@ RESULTS = ("run.toml", "ranker.json", "history.parquet", "ledger.json")
 """The files of a run that hold no time."""
 
 
-def document(*assignments: str) -> Document:
-    return set_values(parse_document(SMALL, "small.toml"), assignments)
+def document(*assignments: str) -> ExperimentFile:
+    return set_values(parse_experiment_file(SMALL, "small.toml"), assignments)
 
 
 def experiment(*assignments: str) -> Experiment:

@@ -8,9 +8,10 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from quorank.experiments.documents import parse_document
 from quorank.experiments.experiment import Experiment
+from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.runner import run_experiment
+from quorank.reports.report import report_page
 
 FILE = """\
 [data]
@@ -28,7 +29,7 @@ def experiment(extra: str = "", **changes: object) -> Experiment:
     for key, value in changes.items():
         lines = [line for line in text.splitlines() if not line.startswith(f"{key} =")]
         text = "\n".join([*lines, f"{key} = {value}", ""])
-    return Experiment.read(parse_document(text + extra, "small.toml"))
+    return Experiment.read(parse_experiment_file(text + extra, "small.toml"))
 
 
 @cache
@@ -36,7 +37,7 @@ def _once(chosen: Experiment, page: bool) -> Path:
     """A run that tests take copies of."""
     folder = Path(tempfile.mkdtemp(prefix="quorank-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    run_experiment(chosen, folder / "run", threads=1, report=page)
+    run_experiment(chosen, folder / "run", threads=1, report=report_page if page else None)
     return folder / "run"
 
 

@@ -1,57 +1,49 @@
-"""What a run's files say once clients have been unlearned: its figures are the rebuilt ranker's, its ε covers both.
+"""Files of a run after clients were unlearned: figures of the rebuilt ranker, and an ε that covers the rebuilding.
 
 `summary.json` gets the offline figures of the rebuilt ranker, and keeps what they were under `unlearned`. The online
 figures stay: they are of the lists that were shown while the run lasted. `ledger.json` keeps the run's own releases and
 gets an entry for each rebuilding, and under `altogether` what run and rebuildings give away together, which is also
 what the summary and the report state.
 
-Adding up is by the theorem that always holds where each part is private whatever the others gave away: ε and δ are
-sums. Gaussian noise of everyone in every round adds up more tightly: releases with multipliers z₁ … z_k are one with
-multiplier (Σ z_t⁻²)^(−1/2).
+ε and δ of several releases add up (basic composition). Gaussian noise of everyone in every round adds up more tightly:
+releases with multipliers z₁ … z_k are one with multiplier (Σ z_t⁻²)^(−1/2).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from quorank.experiments import run_directory as storage
-from quorank.experiments.experiment import Experiment
 from quorank.federation.unlearning import Rebuilt
 from quorank.privacy import ClippedGaussian, Setting, accounting
-from quorank.privacy.ledger import ledger, read_ledger
+from quorank.privacy.ledger import ledger
 from quorank.privacy.mechanisms.mechanism import Mechanism
-from quorank.reports.report import report_page
-from quorank.reports.runs import load_run, spent_of
 
-LEDGER, REPORT = "ledger.json", "report.html"
 Offline = dict[str, float]
 
 
 def rebuilding_entry(
     part: Mapping[str, Any], mechanism: Mechanism, setting: Setting, rebuilt: Rebuilt, clients: Sequence[int]
 ) -> dict[str, Any]:
-    """The ledger of one rebuilding: every release of it, and what it gives away by itself."""
+    """Return the ledger of one rebuilding: every release of it, and what it gives away by itself."""
     book = ledger(part, mechanism, setting, rebuilt.participants, rebuilt.sensitivity, rebuilt.noise)
     kept = {key: book[key] for key in ("setting", "releases", "privacy")}
     return {"without": sorted(clients), **kept}
 
 
 def with_rebuilding(book: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
-    """A run's ledger with one rebuilding more."""
+    """Return a run's ledger with one rebuilding more."""
     entries = [*book.get("unlearning", []), entry]
     part = book["mechanism"]
-    stated = altogether(part, [book["privacy"], *(e["privacy"] for e in entries)])
+    stated = combined_privacy(part, [book["privacy"], *(e["privacy"] for e in entries)])
     return {**book, "unlearning": entries, "altogether": stated}
 
 
-def altogether(
+def combined_privacy(
     part: Mapping[str, Any], statements: Sequence[Mapping[str, Any] | None]
 ) -> dict[str, Any] | None:
-    """What the run (first) and its rebuildings give away together; None where nothing is protected."""
+    """Return what the run (first) and its rebuildings give away together; None where nothing is protected."""
     run, *rebuildings = statements
     if run is None or any(entry is None for entry in rebuildings):
         return None
@@ -70,7 +62,7 @@ def altogether(
         return found | {"epsilon": None}
     if _gaussian(part):
         accountant = part.get("accountant", "pld")
-        z = together([(entry["noise_multiplier"], entry["rounds"]) for entry in each])
+        z = combined_multiplier([(entry["noise_multiplier"], entry["rounds"]) for entry in each])
         epsilon = accounting.epsilon(Setting(1, 1, 1), z, run["delta"], accountant)
         return found | {"epsilon": epsilon, "added_up": "as one Gaussian release"}
     return found | {
@@ -80,13 +72,13 @@ def altogether(
     }
 
 
-def together(releases: Sequence[tuple[float, int]]) -> float:
-    """(Σ rounds·z⁻²)^(−1/2): the one Gaussian release that says as much as all (multiplier, rounds)."""
+def combined_multiplier(releases: Sequence[tuple[float, int]]) -> float:
+    """Compute (Σ rounds·z⁻²)^(−1/2): the multiplier of the one Gaussian release that says as much as all of these."""
     return 1.0 / math.sqrt(math.fsum(rounds / z**2 for z, rounds in releases))
 
 
 def _gaussian(part: Mapping[str, Any]) -> bool:
-    """Independent Gaussian noise; correlated noise and whole numbers are accounted otherwise."""
+    """Whether noise is independent Gaussian; correlated noise and whole numbers are accounted otherwise."""
     plain = part.get("sum", "plain") == "plain" and part.get("over_rounds", "independent") == "independent"
     return part.get("kind") == ClippedGaussian.kind and plain
 
@@ -99,7 +91,7 @@ def unlearned_summary(
     after: Offline,
     privacy: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
-    """The run's summary of the rebuilt ranker; `unlearned` holds what was before, and at what price."""
+    """Return the run's summary of the rebuilt ranker; `unlearned` holds what was before, and at what price."""
     earlier = summary.get("unlearned") or {}
     kept = ("local_updates_share", "interval", "local_steps", "method", "rounds", "local_updates")
     note = {
@@ -111,23 +103,3 @@ def unlearned_summary(
     }
     stated = summary.get("privacy") if privacy is None else dict(privacy)
     return {**summary, "offline": after, "privacy": stated, "unlearned": note}
-
-
-def changed_files(
-    run: Path, experiment: Experiment, result: Mapping[str, Any], leavers: Sequence[int],
-    before: Offline, after: Offline, entry: Mapping[str, Any], ranker: bytes,
-) -> dict[str, str]:  # fmt: skip
-    """Every file of the run that a rebuilding changes, by name, in the order in which they are written.
-
-    The ledger comes first, so that nothing is handed out before it is accounted for.
-    """
-    book = with_rebuilding(read_ledger(run), entry)
-    found = load_run(run)
-    summary = unlearned_summary(found.summary, result, leavers, before, after, book["altogether"])
-    described = replace(found, config=experiment.tables(), summary=summary, spent=spent_of(book))
-    return {
-        LEDGER: storage.json_bytes(book).decode(),
-        storage.RANKER: ranker.decode(),
-        REPORT: report_page(described),
-        storage.SUMMARY: storage.json_bytes(summary).decode(),
-    }

@@ -1,7 +1,7 @@
 """Unlearning in a finished run: the ranker rebuilt without some clients, judged, put in place, and their data erased.
 
-The thesis judges unlearning by a leaver that poisoned its updates (§6.1.4). Here the rebuilt ranker is also held
-against a retrained one by what both would show (`rank_distance`), which needs no poison: rebuilt and retrained rankers
+The thesis judges unlearning by a leaver that poisoned its updates (§6.1.4). Here the rebuilt ranker is also compared
+with a retrained one by what both would show (`rank_distance`), which needs no poison: rebuilt and retrained rankers
 that differ no more than two retrainings with other draws are as good as the same. If the distance is larger, the
 rebuilding forgot too little (it is still near the ranker before) or too much (it lost what the others had taught).
 """
@@ -20,19 +20,28 @@ from quorank.arrays import Doubles
 from quorank.errors import BadInput, require
 from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment import Experiment
-from quorank.experiments.kept_updates import clients_of, kept_rounds
+from quorank.experiments.finished_run import ReportPage, load_run, spent_of
+from quorank.experiments.kept_updates import kept_rounds
 from quorank.experiments.runner import Runner
-from quorank.experiments.unlearning.erasure import check_erased, doomed, left_before, traces_of
-from quorank.experiments.unlearning.files import check_out, finish, pending, put
-from quorank.experiments.unlearning.leaving import check_leavers, check_private
-from quorank.experiments.unlearning.records import changed_files, rebuilding_entry
-from quorank.federation import Simulator, State
+from quorank.experiments.unlearning.commit import (
+    check_erased,
+    files_to_erase,
+    finish_request,
+    is_pending,
+    left_before,
+    note_request,
+    open_target,
+    traces_of,
+)
+from quorank.experiments.unlearning.records import rebuilding_entry, unlearned_summary, with_rebuilding
+from quorank.federation import Mean, Shared, Simulator, State
 from quorank.federation.unlearning import KeptRound, Rebuilt, fresh_seed, rebuild, retrain, scaled_steps
 from quorank.learning import Evolution
 from quorank.metrics.rank_distance import mean_distance
+from quorank.privacy import ClippedGaussian
+from quorank.privacy.ledger import read_ledger
 from quorank.process import available_threads
 from quorank.rankers.ranker_file import read_ranker
-from quorank.reports.runs import load_run
 
 Watch = Callable[[int, int], None]
 Along = Callable[[int, Doubles], None]
@@ -45,9 +54,46 @@ interval, and rankers are averaged. `fresh`: so too, but updates keep their own 
 ones, so that nothing of the leavers acts any more."""
 
 
+def check_leavers(experiment: Experiment, run: Path, asked: Sequence[int], gone: Sequence[int]) -> None:
+    """Refuse clients that are not there any more or never were, and federations that cannot do without them."""
+    federation = experiment.federation
+    require(len(asked) > 0, "client.missing", "name at least one client that leaves", "--client")
+    for client in asked:
+        option = f"--client {client}"
+        present = f"no such client; {run} has clients 0 to {federation.clients - 1}"
+        require(0 <= client < federation.clients, "client.unknown", present, option)
+        require(client not in gone, "client.left-before", f"{run} has unlearned this client already", option)
+        require(list(asked).count(client) == 1, "client.named-twice", "this client is named twice", option)
+    remaining = federation.clients - len({*gone, *asked})
+    nobody = "all clients would leave, and nobody would be left to rebuild the ranker"
+    require(remaining > 0, "client.nobody-left", nobody, "--client")
+    require(
+        isinstance(federation.personal, Shared),
+        "unlearning.personal-rankers",
+        "its clients keep rankers of their own, which a run does not save; only a shared ranker can be rebuilt",
+        str(run),
+    )
+    if not isinstance(federation.aggregation, Mean):
+        federation.aggregation.check(federation.participation.size(remaining))
+
+
+def check_private(experiment: Experiment, run: Path) -> None:
+    """Refuse a run whose rebuilding could not be added to what it has spent."""
+    federation = experiment.federation
+    privacy = federation.privacy
+    everyone = federation.participation.size(federation.clients) == federation.clients
+    require(
+        not isinstance(privacy, ClippedGaussian) or privacy.sum == "secure" or everyone,
+        "unlearning.secret-cohorts",
+        "its ε counts on nobody knowing who was in which cohort, and a rebuilding would repeat the cohorts, so that no ε "
+        "could be stated for both; run it again without the client",
+        str(run),
+    )
+
+
 @dataclass(eq=False)
 class Unlearning:
-    """A request to forget clients of a finished run. Nothing is written before `commit`."""
+    """Request to forget clients of a finished run; nothing is written before `commit`."""
 
     run: Path
     clients: tuple[int, ...]  # who asks to leave
@@ -56,7 +102,7 @@ class Unlearning:
     threads: int = field(default_factory=available_threads)
     watch: Watch | None = None
     method: Method = "fresh"
-    along: Along | None = None  # is shown the rankers on the way: of the rebuilding, and of retraining
+    along: Along | None = None  # called with the rankers on the way: of the rebuilding, and of retraining
 
     def __post_init__(self) -> None:
         load_run(self.run)  # refuses what is no finished run
@@ -74,28 +120,34 @@ class Unlearning:
         if self.method == "fresh" and self._everyone:
             kept = 1  # nothing that was kept is read
         require(
-            kept == 1 or (kept > 0 and clients_of(self.run)),
-            f"{self.run}: its clients kept no updates; run it again with --set federation.keep_every={INTERVAL}",
+            kept == 1 or (kept > 0 and storage.clients_with_kept(self.run)),
+            "kept-updates.missing",
+            f"its clients kept no updates; run it again with --set federation.keep_every={INTERVAL}",
+            str(self.run),
         )
         if self.interval is None:
             self.interval = INTERVAL if INTERVAL % kept == 0 else kept
-        require(self.interval >= 1, f"--interval {self.interval}: expected at least 1 round")
+        option = f"--interval {self.interval}"
+        require(self.interval >= 1, "value.out-of-range", "expected at least 1 round", option)
         require(
             self.interval % kept == 0,
-            f"--interval {self.interval}: the clients of {self.run} kept their updates every {kept} rounds; give a "
-            f"multiple of {kept}",
+            "value.out-of-range",
+            f"the clients of {self.run} kept their updates every {kept} rounds; give a multiple of {kept}",
+            option,
         )
         if self.local_steps is None:
             self.local_steps = b
         require(
             1 <= self.local_steps <= b,
-            f"--local-steps {self.local_steps}: expected 1 to {b}, the local steps of a round of {self.run}",
+            "value.out-of-range",
+            f"expected 1 to {b}, the local steps of a round of {self.run}",
+            f"--local-steps {self.local_steps}",
         )
 
     def _check_copies(self) -> None:
-        """A copy of what will be erased is refused before anything is done."""
+        """Refuse a copy of what will be erased before anything is done."""
         traces = traces_of(self.run, self.leavers, self.runner.parameters)
-        check_erased(self.run, self.leavers, traces, doomed(self.run, self.leavers))
+        check_erased(self.run, self.leavers, traces, files_to_erase(self.run, self.leavers))
 
     @property
     def leavers(self) -> tuple[int, ...]:
@@ -109,6 +161,7 @@ class Unlearning:
 
     @cached_property
     def before(self) -> Doubles:
+        """The ranker of the run as it is now."""
         return read_ranker(self.run / storage.RANKER).theta
 
     @cached_property
@@ -120,7 +173,7 @@ class Unlearning:
         try:
             federation = replace(experiment.federation, interactions=self.local_steps)
         except BadInput as error:
-            raise BadInput(f"--local-steps {self.local_steps}: {error}") from None
+            raise error.at(f"--local-steps {self.local_steps}") from None
         each, b = runner.simulator.interactions, experiment.federation.interactions
         simulator = Simulator(
             federation,
@@ -133,9 +186,8 @@ class Unlearning:
         self._planned += len(kept)
         stretch, average = (1.0, None) if self.method == "published" else (float(self.interval), AVERAGE)
         if self.method == "fresh" and not isinstance(experiment.federation.learner, Evolution):
-            stretch *= (
-                b / self.local_steps
-            )  # n′ steps stand for n; evolution strategies send a mean, not a way
+            # n′ steps stand for n; evolution strategies send a mean, not a way
+            stretch *= b / self.local_steps
         lengths: Literal["own", "kept"] = "own" if self.method == "fresh" else "kept"
         rebuilt = rebuild(
             simulator, self.start, kept, self._tick, stretch=stretch, average=average, lengths=lengths
@@ -159,12 +211,12 @@ class Unlearning:
             members = np.array(remaining, dtype=np.int64)
             return [KeptRound(round_, members, np.full(len(members), np.nan)) for round_ in wanted]
         if not self._everyone:
-            own = set(clients_of(self.run))
+            own = set(storage.clients_with_kept(self.run))
             remaining = [c for c in remaining if c in own]  # the others never took part in a kept round
         return kept_rounds(self.run, remaining, wanted, runner.parameters)
 
     def retrained(self, seed: int | None = None) -> tuple[Doubles, int]:
-        """The run without the leavers: with the same draws for everyone else, or with those of another seed."""
+        """Retrain without the leavers, with the same draws for everyone else or with those of another seed."""
         experiment, runner = self.experiment, self.runner
         simulation = runner.scene.simulation
         simulator = Simulator(
@@ -178,21 +230,22 @@ class Unlearning:
         return retrain(simulator, self.start, experiment.rounds, self._tick)
 
     def ndcg(self, *thetas: Doubles) -> list[float]:
-        """Offline nDCG@10 on the run's own test split."""
+        """Compute the offline nDCG@10 of rankers on the run's own test split."""
         return [figures["ndcg@10"] for figures in self.offline(*thetas)]
 
     def offline(self, *thetas: Doubles) -> list[dict[str, float]]:
-        """The offline figures of rankers, as `summary.json` holds them."""
+        """Compute the offline figures of rankers, as `summary.json` holds them."""
         ndcg, maxrr = self.runner.scene.means([State(0, theta, {}) for theta in thetas])
         return [{"ndcg@10": float(n), "maxrr": float(m)} for n, m in zip(ndcg, maxrr, strict=True)]
 
     def distance(self, one: Doubles, other: Doubles) -> float:
+        """Compute the mean distance of what two rankers show for the test queries."""
         scene = self.runner.scene
         splits = [evaluator.data for evaluator in scene.evaluators]
         return mean_distance(self.experiment.ranker, one, other, splits, self.experiment.evaluation.k)
 
     def figures(self) -> dict[str, Any]:
-        """The rebuilding in numbers."""
+        """Return the figures of the rebuilding."""
         rebuilt, federation = self.rebuilt, self.experiment.federation
         before, after = self.ndcg(self.before, rebuilt.theta)
         assert self.local_steps is not None
@@ -215,8 +268,9 @@ class Unlearning:
         return result
 
     def comparison(self, seeds: int = SEEDS) -> dict[str, Any]:
-        """Against retraining, and against how much retrainings differ among themselves."""
-        require(seeds >= 1, f"--seeds {seeds}: expected at least 1 retraining to tell the noise by")
+        """Compare the rebuilt ranker with retrained ones, and these among themselves."""
+        expected = "expected at least 1 retraining to tell the noise by"
+        require(seeds >= 1, "value.out-of-range", expected, f"--seeds {seeds}")
         self._planned += (seeds + 1) * self.experiment.rounds
         rebuilt = self.rebuilt.theta
         retrained, steps = self.retrained()
@@ -238,15 +292,24 @@ class Unlearning:
             },
         }
 
-    def commit(self, result: dict[str, Any], out: Path | None = None) -> dict[str, Any]:
-        """Let the rebuilt ranker take the old one's place in all of the run's files, and erase the leavers' data."""
+    def commit(self, result: dict[str, Any], report: ReportPage, out: Path | None = None) -> dict[str, Any]:
+        """Replace the ranker by the rebuilt one in all of the run's files, and erase the leavers' data."""
         experiment, theta = self.experiment, self.rebuilt.theta
-        check_out(self.run, out)
+        open_target(self.run, out)
         before, after = self.offline(self.before, theta)
+        ledger, run = with_rebuilding(read_ledger(self.run), self.entry), load_run(self.run)
+        summary = unlearned_summary(run.summary, result, self.leavers, before, after, ledger["altogether"])
+        described = replace(run, config=experiment.tables(), summary=summary, spent=spent_of(ledger))
         ranker = storage.ranker_bytes(experiment, self.runner.collection.train.n_features, theta)
-        files = changed_files(self.run, experiment, result, self.leavers, before, after, self.entry, ranker)
-        put(self.run, self.clients, self.leavers, files, result, out)
-        return finish(self.run)
+        # in this order: nothing is handed out before it is accounted for
+        files = {
+            storage.LEDGER: storage.json_bytes(ledger).decode(),
+            storage.RANKER: ranker.decode(),
+            storage.REPORT: report(described),
+            storage.SUMMARY: storage.json_bytes(summary).decode(),
+        }
+        note_request(self.run, self.clients, self.leavers, files, result, out)
+        return finish_request(self.run)
 
     def _tick(self, done: int, theta: Doubles) -> None:
         self._done += 1
@@ -259,6 +322,7 @@ class Unlearning:
 def unlearn(
     run: Path,
     clients: Sequence[int],
+    report: ReportPage,
     *,
     interval: int | None = None,
     local_steps: int | None = None,
@@ -269,16 +333,17 @@ def unlearn(
     threads: int | None = None,
     watch: Watch | None = None,
 ) -> dict[str, Any]:
-    """Forget clients of a finished run; returns the figures, with `compare` those of retraining too.
+    """Forget clients of a finished run; return the figures, with `compare` those of retraining too.
 
-    A request that was cut short is finished when it is repeated.
+    `report` writes the page about the run as it is afterwards. A request that was cut short is finished when it is
+    repeated.
     """
-    if pending(run, clients):
-        return finish(run)
+    if is_pending(run, clients):
+        return finish_request(run)
     request = Unlearning(
         run, tuple(clients), interval, local_steps, threads or available_threads(), watch, method
     )
     result = request.figures()
     if compare:
         result |= request.comparison(seeds)
-    return request.commit(result, out)
+    return request.commit(result, report, out)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from quorank.errors import BadInput, require
-from quorank.experiments.documents import Document
+from quorank.experiments.experiment_file import ExperimentFile
 from quorank.parts import Family, read_fields, suggest
 from quorank.reproduce.figure import FigureHeader, PaperFigure, read_shipped
 from quorank.reproduce.studies.study import StudyPart
@@ -48,7 +48,7 @@ def load_study(
 
 
 def read_study(
-    document: Document,
+    document: ExperimentFile,
     name: str,
     *,
     quick: bool = False,
@@ -60,7 +60,7 @@ def read_study(
         header, part = _read(document.tables, quick)
         header = replace(header, repetitions=repetitions or header.repetitions)
     except BadInput as error:
-        raise BadInput(error.code, document.locate(str(error))) from None  # TRANSITION
+        raise document.located(error) from None
     return StudyFigure(name, header, quick, data, repetitions, part)
 
 

@@ -25,12 +25,13 @@ from quorank import __version__
 from quorank.arrays import Doubles
 from quorank.errors import require, require_range
 from quorank.experiments import run_directory as storage
-from quorank.experiments.documents import Document
 from quorank.experiments.experiment import Experiment
+from quorank.experiments.experiment_file import ExperimentFile
+from quorank.experiments.finished_run import OFFLINE_NDCG, load_run
 from quorank.experiments.runner import run_experiment
 from quorank.experiments.unlearning.request import Method, Unlearning
 from quorank.files import write_whole
-from quorank.reports.runs import OFFLINE_NDCG, load_run
+from quorank.reports.report import report_page
 from quorank.reproduce.drawing import Chart, Series
 from quorank.reproduce.figure import collection_name, fold_of, folds_of
 from quorank.reproduce.studies.study import Sheet, StudyFinding, StudyRequest, StudyResults
@@ -148,7 +149,7 @@ class UnlearningRuns:
         }
         if malicious:
             tables["attack"] = {"kind": "sign-flip", "clients": 1, "z": study.z}
-        return Experiment.read(Document(tables, "unlearning"))
+        return Experiment.read(ExperimentFile(tables, "unlearning"))
 
     def figures(self) -> dict[str, Any]:
         """Return the curves of every configuration: {"9H-1M": {"x": …, "y": …}, …, "rebuilt": {"published 10 3": …}}."""
@@ -196,7 +197,7 @@ class UnlearningRuns:
     def _run(self, name: str, malicious: bool) -> Path:
         folder, wanted = self.folder / name, self.experiment(malicious)
         if not storage.is_finished(folder) or storage.read_experiment(folder) != wanted:
-            run_experiment(wanted, folder, overwrite=True)
+            run_experiment(wanted, folder, overwrite=True, report=report_page)
         return folder
 
 

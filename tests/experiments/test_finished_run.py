@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from quorank.errors import BadInput
-from quorank.reports.runs import aligned, flatten, group_runs, is_grid, load_run, load_runs
+from quorank.experiments.finished_run import is_grid, load_run, load_runs
 
 
 def test_a_run_is_read_back(make_run) -> None:
@@ -126,62 +126,3 @@ def test_a_damaged_grid_is_refused(make_grid, content: str, says: str) -> None:
 def test_no_paths_are_no_runs() -> None:
     with pytest.raises(BadInput, match="no runs were given"):
         load_runs([])
-
-
-def test_flatten() -> None:
-    assert flatten({"a": {"b": {"c": 1}}, "d": [2]}) == {"a.b.c": 1, "d": [2]}
-
-
-def test_seeds_and_folds_are_repetitions(make_run) -> None:
-    runs = load_runs([make_run(f"{s}-{f}", seed=s, fold=f) for s in (1, 2) for f in (1, 2)])
-    (group,) = group_runs(runs)
-    assert group.runs == tuple(runs)
-    assert group.label == "pdgd on synthetic:mq2007"
-    assert group.figures("offline", "maxrr").shape == (4,)
-
-
-def test_settings_are_named_by_what_differs(make_run) -> None:
-    runs = load_runs(
-        [
-            make_run("a", preset="perfect", step=20.0),
-            make_run("b", preset="navigational", step=1.0),
-            make_run("c", preset="perfect", step=20, seed=2),  # TOML's 20 and 20.0 are one setting
-        ]
-    )
-    first, second = group_runs(runs)
-    assert first.label == "users.preset=perfect, federation.server.step=20"
-    assert second.label == "users.preset=navigational, federation.server.step=1"
-    assert first.differs == {"users.preset": "perfect", "federation.server.step": 20.0}
-    assert [run.path.name for run in first.runs] == ["a", "c"]
-
-
-def test_a_setting_may_lack_keys_that_others_have(make_run) -> None:
-    plain, extra = make_run("plain"), make_run("extra")
-    with (extra / "run.toml").open("a") as file:
-        file.write("\n[attack]\nkind = 'flip'\nshare = 0.3\nloud = true\n")
-    labels = [group.label for group in group_runs(load_runs([plain, extra]))]
-    assert labels == [
-        "no attack.kind, no attack.share, no attack.loud",
-        "attack.kind=flip, attack.share=0.3, attack.loud=true",
-    ]
-
-
-def test_aligned_stacks_runs_measured_alike(make_run) -> None:
-    runs = load_runs([make_run("a", seed=1), make_run("b", seed=2)])
-    x, values = aligned(runs, "online_ndcg@10")
-    assert values.shape == (2, len(x)) == (2, 60)
-
-
-def test_aligned_interpolates_where_all_runs_were(make_run) -> None:
-    runs = load_runs([make_run("a", every=10), make_run("b", every=15)])
-    x, values = aligned(runs, "offline_ndcg@10")
-    assert x.tolist() == [4000 * r for r in (20, 30, 40, 50, 60)]
-    between, at = runs[1].curve("offline_ndcg@10")
-    assert values[1, 0] == pytest.approx(np.interp(80_000, between, at))
-
-
-def test_aligned_of_nothing_is_empty(make_run) -> None:
-    run = load_run(make_run())
-    run.history["offline_maxrr"][:] = np.nan  # type: ignore[index]
-    x, values = aligned([run], "offline_maxrr")
-    assert len(x) == 0 and values.size == 0

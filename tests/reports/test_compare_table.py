@@ -12,10 +12,18 @@ import pytest
 from rich.console import Console
 
 from quorank.errors import BadInput
+from quorank.experiments.finished_run import load_run, load_runs
 from quorank.metrics.significance import paired_t, welch_t
 from quorank.reports import statement
-from quorank.reports.runs import Group, group_runs, load_run, load_runs
-from quorank.reports.tables import MEASURES, CompareTable, compare_table, letter, p_text
+from quorank.reports.comparison import (
+    MEASURES,
+    CompareTable,
+    RunGroup,
+    compare_table,
+    group_runs,
+    letter,
+    p_text,
+)
 
 PRIVATE = {"mechanism": "gaussian", "epsilon": 2.0, "delta": 1e-5, "unit": "client", "horizon": "whole run"}
 
@@ -26,7 +34,7 @@ def _printed(table: CompareTable, width: int = 80) -> str:
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 
-def _groups(*paths: Path) -> list[Group]:
+def _groups(*paths: Path) -> list[RunGroup]:
     return group_runs(load_runs(paths))
 
 
@@ -219,3 +227,37 @@ def test_durations_and_counts_for_people() -> None:
         "–",
     ]
     assert statement.words({"a_b": [1, 2.5, "x"]}) == "a b 1; 2.5; x"
+
+
+def test_seeds_and_folds_are_repetitions(make_run) -> None:
+    runs = load_runs([make_run(f"{s}-{f}", seed=s, fold=f) for s in (1, 2) for f in (1, 2)])
+    (group,) = group_runs(runs)
+    assert group.runs == tuple(runs)
+    assert group.label == "pdgd on synthetic:mq2007"
+    assert group.figures("offline", "maxrr").shape == (4,)
+
+
+def test_settings_are_named_by_what_differs(make_run) -> None:
+    runs = load_runs(
+        [
+            make_run("a", preset="perfect", step=20.0),
+            make_run("b", preset="navigational", step=1.0),
+            make_run("c", preset="perfect", step=20, seed=2),  # TOML's 20 and 20.0 are one setting
+        ]
+    )
+    first, second = group_runs(runs)
+    assert first.label == "users.preset=perfect, federation.server.step=20"
+    assert second.label == "users.preset=navigational, federation.server.step=1"
+    assert first.differs == {"users.preset": "perfect", "federation.server.step": 20.0}
+    assert [run.path.name for run in first.runs] == ["a", "c"]
+
+
+def test_a_setting_may_lack_keys_that_others_have(make_run) -> None:
+    plain, extra = make_run("plain"), make_run("extra")
+    with (extra / "run.toml").open("a") as file:
+        file.write("\n[attack]\nkind = 'flip'\nshare = 0.3\nloud = true\n")
+    labels = [group.label for group in group_runs(load_runs([plain, extra]))]
+    assert labels == [
+        "no attack.kind, no attack.share, no attack.loud",
+        "attack.kind=flip, attack.share=0.3, attack.loud=true",
+    ]

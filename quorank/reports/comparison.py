@@ -1,27 +1,85 @@
-"""Settings side by side: means over runs, and differences from the first setting with their significance."""
+"""Comparison of runs: grouped by setting, means over runs, and differences from the first setting with significance."""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from quorank.arrays import Doubles
 from quorank.errors import require
+from quorank.experiments.experiment_file import flatten
+from quorank.experiments.finished_run import Run
 from quorank.metrics.significance import Difference, corrected, mark, paired_t, welch_t
 from quorank.reports import statement
-from quorank.reports.runs import Group
 
 if TYPE_CHECKING:
     from rich.console import Group as Renderable
     from rich.table import Table
 
+REPETITION_KEYS = ("seed", "data.fold")
+"""Runs that differ in nothing else are repetitions of one setting."""
+_ABSENT = object()
+
+
+@dataclass(frozen=True, eq=False)
+class RunGroup:
+    """All repetitions of one setting."""
+
+    label: str
+    differs: Mapping[str, Any]  # the keys in which the settings at hand differ, with this one's values
+    runs: tuple[Run, ...]
+
+    def figures(self, section: str, name: str) -> Doubles:
+        """Return (runs,) one figure of every run's summary."""
+        return np.array([run.figure(section, name) for run in self.runs])
+
+
+def group_runs(runs: Sequence[Run]) -> list[RunGroup]:
+    """Group runs that differ only in seed and fold, in the order in which their settings first appear."""
+    members: dict[str, list[Run]] = {}
+    settings: dict[str, dict[str, Any]] = {}
+    for run in runs:
+        flat = {key: value for key, value in flatten(run.config).items() if key not in REPETITION_KEYS}
+        identity = json.dumps({key: _text(value) for key, value in sorted(flat.items())})
+        members.setdefault(identity, []).append(run)
+        settings[identity] = flat
+    keys = list(dict.fromkeys(key for flat in settings.values() for key in flat))
+    varying = [key for key in keys if len({_text(flat.get(key, _ABSENT)) for flat in settings.values()}) > 1]
+    differs = {identity: {k: flat[k] for k in varying if k in flat} for identity, flat in settings.items()}
+    labels = {
+        identity: ", ".join(f"{k}={_text(v)}" for k, v in table.items())
+        for identity, table in differs.items()
+    }
+    if len(members) == 1:
+        identity, repetitions = next(iter(members.items()))
+        return [RunGroup(_lone_label(repetitions[0]), {}, tuple(repetitions))]
+    return [
+        # A setting that lacks every differing key is named by what it lacks.
+        RunGroup(labels[i] or ", ".join(f"no {key}" for key in varying), differs[i], tuple(repetitions))
+        for i, repetitions in members.items()
+    ]
+
+
+def _lone_label(run: Run) -> str:
+    learner, source = run.setting("learner", "?"), run.setting("data.source", "?")
+    return f"{learner.get('kind', '?') if isinstance(learner, Mapping) else learner} on {source}"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    # As many digits as tell two values apart, and 1.0 is the same setting as 1.
+    return f"{value:.12g}" if isinstance(value, float) else str(value)
+
 
 @dataclass(frozen=True)
 class Measure:
-    """A figure of summary.json, its name for people, and how many decimals it is worth."""
+    """Figure of summary.json, its name for people, and how many decimals it is worth."""
 
     section: str
     key: str
@@ -51,14 +109,14 @@ class Row:
     """One setting; `against_first` follows MEASURES and is empty for the first setting itself."""
 
     name: str  # A, B, …
-    group: Group
+    group: RunGroup
     spreads: tuple[Spread, ...]
     against_first: tuple[Difference | None, ...]
 
 
 @dataclass(frozen=True)
 class CompareTable:
-    """What `quorank compare` shows, for a terminal (`rich`), for programs (`as_dict`) and for pages."""
+    """Table of settings that `quorank compare` shows: for a terminal, for programs (`as_dict`) and for pages."""
 
     rows: tuple[Row, ...]
 
@@ -69,7 +127,7 @@ class CompareTable:
         return max((sum(measure) for measure in zip(*tested, strict=True)), default=0)
 
     def notes(self) -> list[str]:
-        """What a reader must know to read the figures."""
+        """Return what a reader must know to read the figures."""
         runs = [run for row in self.rows for run in row.group.runs]
         conventions = list(dict.fromkeys(statement.no_relevant(run) for run in runs))
         convention = conventions[0] if len(conventions) == 1 else "settings differ in how queries count"
@@ -99,26 +157,27 @@ class CompareTable:
 
     @property
     def same_privacy(self) -> bool:
+        """Whether one statement about privacy holds for all settings."""
         return len({line for row in self.rows for line in privacy_of(row.group)}) == 1
 
-    def rich(self) -> Table:
-        """Means over runs, a row per setting; 80 columns wide at most."""
+    def _means(self) -> Table:
+        """Return the means over runs, a row per setting; 80 columns wide at most."""
         table = _table("", "runs")
         for row in self.rows:
             cells = [mean_text(s, m) for s, m in zip(row.spreads, MEASURES, strict=True)]
             table.add_row(row.name, str(len(row.group.runs)), *cells)
         return table
 
-    def rich_differences(self) -> Table:
-        """Differences from the first setting, a row per other setting; 80 columns wide at most."""
+    def _differences(self) -> Table:
+        """Return the differences from the first setting, a row per other setting; 80 columns wide at most."""
         table = _table("")
         for row in self.rows[1:]:
             pairs = zip(row.against_first, MEASURES, strict=True)
             table.add_row(f"{row.name} − A", *[difference_text(d, m) for d, m in pairs])
         return table
 
-    def renderable(self) -> Renderable:
-        """All of it for a terminal: what the letters stand for, the tables, the notes."""
+    def __rich__(self) -> Renderable:
+        """Return all of it for a terminal: what the letters stand for, the tables, the notes."""
         from rich.console import Group as Renderable
         from rich.console import RenderableType
         from rich.padding import Padding
@@ -132,15 +191,12 @@ class CompareTable:
             names.add_row(row.name, Text(row.group.label))
             if not self.same_privacy:
                 names.add_row("", Text(" ".join(privacy_of(row.group)), style="dim"))
-        parts: list[RenderableType] = [Padding(names, (0, 0, 0, 1)), self.rich()]
-        parts += [self.rich_differences()] if len(self.rows) > 1 else []
+        parts: list[RenderableType] = [Padding(names, (0, 0, 0, 1)), self._means()]
+        parts += [self._differences()] if len(self.rows) > 1 else []
         return Renderable(*parts, *[Padding(Text(note, style="dim"), (0, 1)) for note in self.notes()])
 
-    def __rich__(self) -> Renderable:
-        return self.renderable()
-
     def as_dict(self) -> dict[str, Any]:
-        """The same for JSON: numbers unrounded, null where there is none."""
+        """Return the same for JSON: numbers unrounded, null where there is none."""
         return {
             "baseline": self.rows[0].group.label,
             "correction": {"method": "bonferroni", "comparisons_per_measure": self.comparisons},
@@ -149,9 +205,9 @@ class CompareTable:
         }
 
 
-def compare_table(groups: Sequence[Group]) -> CompareTable:
-    """The table of these settings; the first is what the others are compared with."""
-    require(len(groups) > 0, "there is nothing to compare: no runs were given")
+def compare_table(groups: Sequence[RunGroup]) -> CompareTable:
+    """Compare settings with the first of them."""
+    require(len(groups) > 0, "run.missing", "there is nothing to compare: no runs were given")
     against = [
         corrected_present([_against(group, groups[0], measure) for group in groups[1:]])
         for measure in MEASURES
@@ -169,8 +225,8 @@ def compare_table(groups: Sequence[Group]) -> CompareTable:
     )
 
 
-def spread(group: Group, measure: Measure) -> Spread:
-    """Mean and standard deviation (n − 1) of one figure over a setting's runs."""
+def spread(group: RunGroup, measure: Measure) -> Spread:
+    """Compute mean and standard deviation (n − 1) of one figure over a setting's runs."""
     values = group.figures(measure.section, measure.key)
     values = values[np.isfinite(values)]
     mean = float(values.mean()) if len(values) else None
@@ -178,18 +234,18 @@ def spread(group: Group, measure: Measure) -> Spread:
 
 
 def corrected_present(differences: Sequence[Difference | None]) -> list[Difference | None]:
-    """`corrected` where some settings lack the figure altogether."""
+    """Correct p values as `corrected` does, where some settings lack the figure altogether."""
     present = iter(corrected([d for d in differences if d is not None]))
     return [None if d is None else next(present) for d in differences]
 
 
 def letter(index: int) -> str:
-    """A, B, …, Z, A2, B2, …: a short name for the index-th setting."""
+    """Return a short name for the index-th setting: A, B, …, Z, A2, B2, …."""
     return chr(ord("A") + index % 26) + (str(index // 26 + 1) if index >= 26 else "")
 
 
 def mean_text(spread: Spread, measure: Measure) -> str:
-    """0.4312 ±0.0031; without the second when there is one run."""
+    """Format a mean: 0.4312 ±0.0031, without the second when there is one run."""
     if spread.mean is None:
         return "–"
     decimals = measure.decimals if abs(spread.mean) < 100 else 1
@@ -198,7 +254,7 @@ def mean_text(spread: Spread, measure: Measure) -> str:
 
 
 def difference_text(difference: Difference | None, measure: Measure) -> str:
-    """Two lines: +0.0123 ±0.0025, then p = .003 ▲."""
+    """Format a difference in two lines: +0.0123 ±0.0025, then p = .003 ▲."""
     if difference is None:
         return "–"
     margin = "" if difference.margin is None else f" ±{difference.margin:.{measure.decimals}f}"
@@ -207,7 +263,7 @@ def difference_text(difference: Difference | None, measure: Measure) -> str:
 
 
 def p_text(difference: Difference) -> str:
-    """p = .003 ▲, p < .001 ▲, or why there is none."""
+    """Format a p value: p = .003 ▲, p < .001 ▲, or why there is none."""
     p = difference.corrected_p
     if p is None:
         return "1 run, no test"
@@ -215,12 +271,12 @@ def p_text(difference: Difference) -> str:
     return f"{value} {mark(difference)}".rstrip()
 
 
-def privacy_of(group: Group) -> list[str]:
-    """The privacy statements of a setting's runs, each once."""
+def privacy_of(group: RunGroup) -> list[str]:
+    """Return the privacy statements of a setting's runs, each once."""
     return list(dict.fromkeys(statement.privacy(run.summary.get("privacy")) for run in group.runs))
 
 
-def _against(group: Group, first: Group, measure: Measure) -> Difference | None:
+def _against(group: RunGroup, first: RunGroup, measure: Measure) -> Difference | None:
     ours = {run.repetition: run.figure(measure.section, measure.key) for run in group.runs}
     theirs = {run.repetition: run.figure(measure.section, measure.key) for run in first.runs}
     one_to_one = (

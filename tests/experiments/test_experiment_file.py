@@ -12,7 +12,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from quorank.errors import BadInput
-from quorank.experiments.documents import parse_document, put, read_document, set_values, write_toml
+from quorank.experiments.experiment_file import (
+    flatten,
+    parse_experiment_file,
+    read_experiment_file,
+    set_key,
+    set_values,
+    write_toml,
+)
 
 BARE = st.text("abcdefghijklmnopqrstuvwxyzABCDEFXYZ0123456789_-", min_size=1, max_size=8)
 DOTTED = st.builds(".".join, st.lists(BARE, min_size=1, max_size=3))
@@ -114,44 +121,46 @@ learner.eta = [0.1]
     ],
 )
 def test_every_key_knows_its_line(key: str, line: int) -> None:
-    document = parse_document(FILE, "my.toml")
-    assert document.places[key] == f"my.toml line {line}"
-    assert document.locate(f"{key}: no good") == f"my.toml line {line}: {key}: no good"
+    document = parse_experiment_file(FILE, "my.toml")
+    assert document.places[key] == document.place_of(key) == f"my.toml line {line}"
 
 
 def test_nothing_else_has_a_place() -> None:
-    assert len(parse_document(FILE, "my.toml").places) == 16
+    assert len(parse_experiment_file(FILE, "my.toml").places) == 16
 
 
 @pytest.mark.parametrize(
-    ("message", "place"),
+    ("where", "place"),
     [
-        ("federation: clients must be at least 1, got 0", "my.toml line 14"),  # the key that it begins with
-        ("federation: a cohort of 9", "my.toml line 12"),  # else its section
-        ("federation.participation.cohort: expected a whole number", "my.toml line 16"),  # inside a table
-        ("federation.server: step must be above 0", "my.toml line 15"),
-        ("learner: eta must be above 0", "my.toml"),  # not in the file
+        ("federation.clients", "my.toml line 14"),  # the key itself
+        ("federation.server", "my.toml line 15"),  # else a key below it
+        ("federation.participation.cohort", "my.toml line 16"),  # else what it is inside of
+        ("federation.cohort", "my.toml line 12"),
+        ("learner.eta", "my.toml"),  # not in the file
+        ("", "my.toml"),
     ],
 )
-def test_a_message_is_located_as_exactly_as_it_can_be(message: str, place: str) -> None:
-    assert parse_document(FILE, "my.toml").locate(message) == f"{place}: {message}"
+def test_an_error_is_located_as_exactly_as_it_can_be(where: str, place: str) -> None:
+    error = parse_experiment_file(FILE, "my.toml").located(BadInput("value.out-of-range", "no good", where))
+    assert (error.code, error.sentence) == ("value.out-of-range", "no good")
+    assert str(error) == (f"{place}: {where}: no good" if where else f"{place}: no good")
 
 
 @given(st.lists(st.sampled_from(["", "# x = 1", "  ", "\t# [a]"]), max_size=6), st.integers(0, 3))
 def test_blank_lines_and_comments_move_lines_as_an_editor_counts_them(lines: list[str], spaces: int) -> None:
     text = "\n".join([*lines, " " * spaces + "[learner]", *lines, "eta = 1"])
-    places = parse_document(text, "f").places
+    places = parse_experiment_file(text, "f").places
     assert places["learner"] == f"f line {len(lines) + 1}"
     assert places["learner.eta"] == f"f line {2 * len(lines) + 2}"
 
 
 def test_windows_line_ends_are_counted_once() -> None:
-    places = parse_document("[learner]\r\n\r\neta = 1\r\n", "f").places
+    places = parse_experiment_file("[learner]\r\n\r\neta = 1\r\n", "f").places
     assert places == {"learner": "f line 1", "learner.eta": "f line 3"}
 
 
 def test_set_values_reads_toml_and_takes_the_rest_as_text() -> None:
-    document = parse_document('[federation]\nserver = "momentum"\nclients = 3\n', "f")
+    document = parse_experiment_file('[federation]\nserver = "momentum"\nclients = 3\n', "f")
     changed = set_values(
         document,
         [
@@ -183,12 +192,12 @@ def test_set_values_reads_toml_and_takes_the_rest_as_text() -> None:
 )
 def test_an_assignment_without_key_and_value_is_refused(assignment: str) -> None:
     with pytest.raises(BadInput, match="expected KEY=VALUE"):
-        set_values(parse_document("", "f"), [assignment])
+        set_values(parse_experiment_file("", "f"), [assignment])
 
 
 def test_a_number_has_no_keys() -> None:
     with pytest.raises(BadInput, match="seed is 3, which has no keys"):
-        put({"seed": 3}, "seed.high", 1)
+        set_key({"seed": 3}, "seed.high", 1)
 
 
 @pytest.mark.parametrize(("text", "line"), [("a = \n", 1), ("\n\n[b\n", 3), ("a = 1\na = 2\n", 2)])
@@ -196,7 +205,7 @@ def test_a_file_that_is_no_toml_is_refused_with_its_line(tmp_path: Path, text: s
     file = tmp_path / "x.toml"
     file.write_text(text)
     with pytest.raises(BadInput) as refused:
-        read_document(file)
+        read_experiment_file(file)
     assert str(refused.value).startswith(f"{file}: ") and f"line {line}" in str(refused.value)
 
 
@@ -204,5 +213,9 @@ def test_files_that_cannot_be_read_are_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "latin.toml").write_bytes("# caf\xe9".encode("latin-1"))
     for name in ("latin.toml", "nowhere.toml", "."):
         with pytest.raises(BadInput) as refused:
-            read_document(tmp_path / name)
+            read_experiment_file(tmp_path / name)
         assert str(refused.value).startswith(str(tmp_path / name))
+
+
+def test_flatten() -> None:
+    assert flatten({"a": {"b": {"c": 1}}, "d": [2]}) == {"a.b.c": 1, "d": [2]}

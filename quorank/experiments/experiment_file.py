@@ -1,0 +1,180 @@
+"""Experiment files: TOML tables in which every key knows the line that it was written on.
+
+`read_experiment_file` reads one, `set_values` applies `--set KEY=VALUE`, `write_toml` writes one back. The files that
+come with Quorank lie in `files/` and are found by name (`shipped_file`).
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from quorank.errors import BadInput, require
+
+SHIPPED = Path(__file__).parent / "files"
+_NAME = r"""(?:"(?:[^"\\]|\\.)*"|'[^']*'|[A-Za-z0-9_\-]+)"""
+_DOTTED = rf"{_NAME}(?:\s*\.\s*{_NAME})*"
+_HEADER = re.compile(rf"^\s*\[\s*({_DOTTED})\s*\]\s*(#.*)?$")
+_KEY = re.compile(rf"^\s*({_DOTTED})\s*=")
+
+
+@dataclass(frozen=True)
+class ExperimentFile:
+    """Tables of an experiment file, and the place of every dotted key: "name.toml line 7", or "--set KEY=VALUE"."""
+
+    tables: dict[str, Any]
+    name: str
+    places: Mapping[str, str] = field(default_factory=dict)
+
+    def located(self, error: BadInput) -> BadInput:
+        """Return the error, whose `where` is a dotted key, with the place of that key before it."""
+        return error.at(self.place_of(error.where))
+
+    def place_of(self, key: str) -> str:
+        """Return the place of a dotted key; else of a key below it, of its nearest parent, or the file's name."""
+        parts = key.split(".")
+        below = (known for known in self.places if known.startswith(f"{key}."))
+        parents = (".".join(parts[:count]) for count in range(len(parts) - 1, 0, -1))
+        return next((self.places[k] for k in (key, *below, *parents) if k in self.places), self.name)
+
+
+def shipped_file(name: Path) -> Path | None:
+    """Return the shipped file of this name (`fpdgd`, `recommended`), None if there is none or a file has that name."""
+    path = SHIPPED / f"{name}.toml"
+    return path if not name.is_file() and path.is_file() else None
+
+
+def read_experiment_file(path: Path) -> ExperimentFile:
+    """Read a TOML file; BadInput names the file, and the line where it is no TOML."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise BadInput("file.missing", "no such experiment file", str(path)) from None
+    except IsADirectoryError:
+        sentence = "this is a folder; expected an experiment file such as experiment.toml"
+        raise BadInput("file.is-folder", sentence, str(path)) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput("file.unreadable", f"cannot be read as text ({error})", str(path)) from None
+    return parse_experiment_file(text, str(path))
+
+
+def parse_experiment_file(text: str, name: str) -> ExperimentFile:
+    """Parse TOML text; `name` is what errors call it."""
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise BadInput("experiment-file.not-toml", f"not a TOML file: {error}", name) from None
+    return ExperimentFile(tables, name, _places(text, name))
+
+
+def set_value(file: ExperimentFile, key: str, value: Any, place: str) -> ExperimentFile:
+    """Return the file with one dotted key changed; `place` says where that was asked for."""
+    tables = copied(file.tables)
+    set_key(tables, key, value)
+    return ExperimentFile(tables, file.name, {**file.places, key: place})
+
+
+def set_values(file: ExperimentFile, assignments: Sequence[str]) -> ExperimentFile:
+    """Return the file with `a.b=value` assignments applied; values are TOML, bare words are texts."""
+    for assignment in assignments:
+        key, equals, text = assignment.partition("=")
+        key = key.strip()
+        require(
+            equals and re.fullmatch(r"[A-Za-z0-9_\-]+(\.[A-Za-z0-9_\-]+)*", key),
+            "option.malformed",
+            "expected KEY=VALUE, for example --set federation.clients=100",
+            f"--set {assignment}",
+        )
+        try:
+            value = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            value = text.strip()
+        file = set_value(file, key, value, f"--set {assignment}")
+    return file
+
+
+def set_key(tables: dict[str, Any], dotted: str, value: Any) -> None:
+    """Set a dotted key; a word in its way (server = "momentum") becomes the table that it stands for."""
+    *path, last = dotted.split(".")
+    for key in path:
+        inner = tables.get(key, {})
+        tables[key] = tables = {"kind": inner} if isinstance(inner, str) else inner
+        if not isinstance(inner, dict | str):
+            raise BadInput("value.wrong-type", f"{key} is {inner!r}, which has no keys", dotted)
+    tables[last] = value
+
+
+def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return a table by dotted keys: {"a": {"b": 1}} is {"a.b": 1}."""
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return flat
+
+
+def copied(value: Any) -> Any:
+    """Copy a table with the tables in it; other values are shared."""
+    return {k: copied(v) for k, v in value.items()} if isinstance(value, Mapping) else value
+
+
+def write_toml(tables: Mapping[str, Any]) -> str:
+    """Write tables whose values are scalars, lists and inline tables as TOML text.
+
+    Not tomli-w: that makes a sub-table of every part, where experiment files and run.toml have one part on one line.
+    """
+    lines = [f"{_name(k)} = {_value(v)}" for k, v in tables.items() if not isinstance(v, Mapping)]
+    for section, table in tables.items():
+        if isinstance(table, Mapping):
+            lines += ["", f"[{_name(section)}]", *(f"{_name(k)} = {_value(v)}" for k, v in table.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _name(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z0-9_\-]+", key) else _text(key)
+
+
+def _text(value: str) -> str:
+    """A quoted text, with what TOML does not take as it is written as \\uXXXX or \\UXXXXXXXX."""
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    codes = (
+        c if c.isprintable() else f"\\u{ord(c):04x}" if ord(c) <= 0xFFFF else f"\\U{ord(c):08x}"
+        for c in escaped
+    )
+    return '"' + "".join(codes) + '"'
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_value(v) for v in value) + "]"
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{_name(k)} = {_value(v)}" for k, v in value.items()) + " }"
+    return repr(value)
+
+
+def _places(text: str, name: str) -> dict[str, str]:
+    places: dict[str, str] = {}
+    section, quotes = "", ""
+    for number, line in enumerate(text.split("\n"), start=1):
+        if quotes:  # inside a text of several lines
+            quotes = "" if quotes in line else quotes
+            continue
+        if header := _HEADER.match(line):
+            section = _plain(header.group(1)) + "."
+            places.setdefault(section[:-1], f"{name} line {number}")
+        elif key := _KEY.match(line):
+            places.setdefault(section + _plain(key.group(1)), f"{name} line {number}")
+            quotes = next((q for q in ('"""', "'''") if line.count(q) == 1), "")
+    return places
+
+
+def _plain(dotted: str) -> str:
+    """`"a" . b` → a.b"""
+    return ".".join(word.strip("\"'") for word in re.findall(_NAME, dotted))

@@ -1,0 +1,192 @@
+"""Putting a rebuilt ranker in place: all files of the run change together, then the leavers' data are erased.
+
+What is to be written is first noted in one file, `unlearned/unlearning.json`, with the contents of all files that change.
+That note is the moment of decision: a request that is cut short before it has changed nothing, and one that is cut short
+after it is finished by repeating the command, since every step may be done twice. When all is done the note keeps the
+figures alone.
+
+A run holds single clients' data in their own files only (`kept_updates`); its history, ledger and report hold sums and
+means over all clients. After the erasure the whole directory is read again: no file may bear a leaver's number among the
+clients' files, and none may contain the bytes of an update that a leaver kept. What backups or the disk itself remember
+below the file system is beyond that check.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from quorank.errors import BadInput, require
+from quorank.experiments import run_directory as storage
+from quorank.experiments.kept_updates import read_kept
+from quorank.files import write_whole
+
+NOTE = storage.REBUILT[1]
+PENDING = "pending"
+TRACES = 16
+"""Updates of a leaver that are looked for, spread over the run."""
+SHORTEST = 16
+"""Bytes below which an update could occur elsewhere by chance."""
+
+
+def left_before(run: Path) -> tuple[int, ...]:
+    """Return the clients that a run has unlearned already."""
+    path = run / storage.UNLEARNED
+    if not path.is_file():
+        return ()
+    try:
+        clients = json.loads(path.read_bytes())["clients"]
+        return tuple(sorted(int(client) for client in clients))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        sentence = f"damaged note of who left ({error}); restore it, or run the experiment again"
+        raise BadInput("file.damaged", sentence, str(path)) from None
+
+
+def open_target(run: Path, out: Path | None) -> None:
+    """Make the folder that the rebuilt ranker goes to, which must not be another run's."""
+    if out is not None and (out / storage.CONFIG).is_file() and out.resolve() != run.resolve():
+        raise BadInput("run.already-there", "there is another run here; choose another --out", str(out))
+    storage.make_folder(out or (run / NOTE).parent)
+
+
+def note_request(
+    run: Path,
+    clients: Sequence[int],
+    leavers: Sequence[int],
+    files: Mapping[str, str],
+    result: Mapping[str, Any],
+    out: Path | None,
+) -> None:
+    """Note what is to be done. From here on the request will be finished, by this command or by the next."""
+    storage.make_folder((run / NOTE).parent)
+    plan = {
+        "clients": sorted(clients),
+        "leavers": list(leavers),
+        "out": None if out is None else str(out),
+        "files": dict(files),
+    }
+    write_whole(run / NOTE, storage.json_bytes({**result, PENDING: plan}))
+
+
+def is_pending(run: Path, clients: Sequence[int]) -> bool:
+    """Return whether this very request was cut short; another one that was is to be finished first."""
+    note = _read_note(run)
+    if PENDING not in note:
+        return False
+    waiting = note[PENDING]["clients"]
+    flags = " ".join(f"--client {client}" for client in waiting)
+    require(
+        waiting == sorted(clients),
+        "unlearning.pending",
+        f"an earlier request was cut short; finish it first with `quorank unlearn {run} {flags}`",
+        str(run),
+    )
+    return True
+
+
+def finish_request(run: Path) -> dict[str, Any]:
+    """Do what the note says; return the figures."""
+    result = _read_note(run)
+    plan = result.pop(PENDING)
+    leavers, files = plan["leavers"], plan["files"]
+    own = (run / NOTE).parent
+    folder = own if plan["out"] is None else Path(plan["out"])
+    storage.make_folder(folder)
+    for name, text in files.items():
+        write_whole(run / name, text)
+    write_whole(folder / storage.RANKER, files[storage.RANKER])
+    size = len(json.loads(files[storage.RANKER])["parameters"])
+    traces = traces_of(run, leavers, size)
+    check_erased(run, leavers, traces, files_to_erase(run, leavers))  # while copies can be told by the traces
+    erased = erase(run, leavers)
+    read = check_erased(run, leavers, traces)
+    result |= {"erased": erased, "files_checked": read, "ranker": str(folder / storage.RANKER)}
+    left = {"clients": leavers, "after": result["after"]}
+    write_whole(run / storage.UNLEARNED, storage.json_bytes(left))
+    write_whole(folder / Path(NOTE).name, storage.json_bytes(result))
+    if folder.resolve() != own.resolve():
+        (run / NOTE).unlink()
+        if not any(own.iterdir()):
+            own.rmdir()
+    return result
+
+
+def traces_of(run: Path, leavers: Sequence[int], size: int) -> list[bytes]:
+    """Return bytes by which the leavers' kept updates would be recognised; to be called before they are erased.
+
+    Colluding attackers send the same update: what another client kept as well is not the leaver's alone.
+    """
+    present = storage.clients_with_kept(run)
+    if not set(present) & set(leavers):
+        return []
+    own = [client for client in leavers if client in present]
+    others = b"".join(storage.kept_file(run, c).read_bytes() for c in present if c not in leavers)
+    found = []
+    for client in own:
+        try:
+            _, updates = read_kept(run, client, size)
+        except BadInput:
+            continue  # a damaged file is erased all the same; it has no updates to be recognised by
+        rows = updates[np.any(updates != 0.0, axis=1)]
+        if len(rows):
+            chosen = np.unique(np.linspace(0, len(rows) - 1, TRACES).astype(int))
+            found += [row.tobytes() for row in rows[chosen]]
+    return [trace for trace in found if len(trace) >= SHORTEST and trace not in others]
+
+
+def files_to_erase(run: Path, leavers: Sequence[int]) -> list[Path]:
+    """Return the leavers' files, and what an interrupted write or a late checkpoint may have left of them."""
+    found = [storage.kept_file(run, client) for client in leavers]
+    found += [p for client in leavers for p in (run / storage.CLIENTS).glob(f".{client}.npz.*.tmp")]
+    found.append(run / storage.CHECKPOINT)
+    return [path for path in found if path.is_file()]
+
+
+def erase(run: Path, leavers: Sequence[int]) -> list[str]:
+    """Delete the files of the leavers; return their names in the run's directory."""
+    erased = []
+    for path in files_to_erase(run, leavers):
+        path.unlink()
+        erased.append(path.relative_to(run).as_posix())
+    return erased
+
+
+def check_erased(
+    run: Path, leavers: Sequence[int], traces: Sequence[bytes], still_there: Sequence[Path] = ()
+) -> int:
+    """Read the run's directory again; refuse by name what still holds a leaver's data. Return the number of files read.
+
+    `still_there` are files that are erased later: before that, only copies of what they hold are refused.
+    """
+    names = {str(client) for client in leavers}
+    read = 0
+    for path in sorted(run.rglob("*")):
+        if not path.is_file() or path in still_there:
+            continue
+        inside = path.relative_to(run)
+        among_clients = inside.parts[0] == storage.CLIENTS and path.name.lstrip(".").split(".")[0] in names
+        content = path.read_bytes()
+        read += 1
+        if among_clients or any(trace in content for trace in traces):
+            sentence = "this file still holds data of a client that left; delete it, and repeat the command"
+            raise BadInput("unlearning.data-left", sentence, str(path))
+    return read
+
+
+def _read_note(run: Path) -> dict[str, Any]:
+    path = run / NOTE
+    if not path.is_file():
+        return {}
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        sentence = f"damaged ({error}); delete it, and repeat the command"
+        raise BadInput("file.damaged", sentence, str(path)) from None
+    if not isinstance(content, dict) or not isinstance(content.get(PENDING, {}), dict):
+        sentence = "damaged: not the figures of an unlearning; delete it, and repeat the command"
+        raise BadInput("file.damaged", sentence, str(path))
+    return content
