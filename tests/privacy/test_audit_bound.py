@@ -160,15 +160,10 @@ def test_guessing_only_the_clear_cases_of_a_gaussian_mechanism() -> None:
     [
         ((10, 11, 5, 0.0), "right guesses ≤ guesses ≤ canaries"),
         ((10, 5, 6, 0.0), "right guesses ≤ guesses ≤ canaries"),
-        ((10, 5, 5, 1.5), "delta must lie"),
-        ((10, 5, 5, 0.0, 1.0), "confidence must lie"),
+        ((10, 5, 5, 1.5), "delta: must be"),
+        ((10, 5, 5, 0.0, 1.0), "confidence: must be"),
     ],
 )
 def test_refusals(arguments, message) -> None:
     with pytest.raises(BadInput, match=message):
         epsilon_lower_bound(*arguments)
-
-
-def test_a_negative_epsilon_is_refused() -> None:
-    with pytest.raises(BadInput, match="epsilon must be 0 or more"):
-        p_value(10, 5, 5, -1.0, 0.0)

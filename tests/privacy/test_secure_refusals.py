@@ -119,10 +119,6 @@ def test_driver_refusals() -> None:
         ({**rows, 2**31: rows[0]}, {}, "from 0 to 2\\^31 − 1"),
         ((np.array([1, 1]), np.zeros((2, 2), dtype=np.uint32)), {}, "distinct clients"),
         (rows, {"dropped_before": [77]}, r"clients \[77\] leave but have no vector"),
-        (rows, {"threshold": 2}, "more than half"),
-        (rows, {"threshold": 5}, "not more than all"),
-        (rows, {"neighbours": 0}, "at least one neighbour"),
-        (rows, {"neighbours": 2, "neighbourhood": Neighbourhood(3, 3, 3)}, "not both"),
     ):
         with pytest.raises(BadInput, match=match):
             secure_sum(vectors, round_=0, session=b"s", **options)

@@ -14,7 +14,7 @@ from secure_rounds import OCCASION, rows_for, seeded, started
 from quorank.errors import BadInput
 from quorank.privacy.secure_sum.graph import Neighbourhood, Ring
 from quorank.privacy.secure_sum.in_process import secure_sum
-from quorank.privacy.secure_sum.masks import Channel, Occasion, agree
+from quorank.privacy.secure_sum.masks import Occasion, ShareChannel, shared_secret
 from quorank.privacy.secure_sum.messages import ShareDelivery, UnmaskReply
 from quorank.privacy.secure_sum.server import RoundFailed
 
@@ -55,7 +55,9 @@ def test_every_pattern_of_leaving(n, threshold) -> None:
     orders = product(range(4), repeat=n) if n < 5 else {*together, *(fates[::-1] for fates in together)}
     for pattern in sorted(orders):
         fates = dict(zip(rows, pattern, strict=True))
-        result = run(rows, fates, threshold=threshold, entropy=seeded(pattern))
+        result = run(
+            rows, fates, neighbourhood=Neighbourhood(n - 1, threshold, n - 1), entropy=seeded(pattern)
+        )
         inputs = sorted(c for c, fate in fates.items() if fate in (STAYS, AFTER_INPUT))
         if pattern.count(STAYS) >= threshold:
             assert result is not None, pattern
@@ -70,6 +72,12 @@ def test_every_pattern_of_leaving(n, threshold) -> None:
 def in_order(cls, clients, plan, entropy):
     """A ring in the order of names, so that a test knows it."""
     return cls(sorted(clients), plan)
+
+
+def ring_of(n, k) -> Neighbourhood:
+    """The k nearest of n as holders and mask neighbours, and a bare majority as threshold."""
+    k = min(k + k % 2, n - 1)
+    return Neighbourhood(k, (k + 1) // 2 + 1, k)
 
 
 def should_succeed(fates, k) -> bool:
@@ -98,7 +106,7 @@ def test_on_a_ring_the_sum_is_exact_exactly_when_every_neighbourhood_stays(n, k,
     pattern = [data.draw(st.sampled_from([STAYS] * stays + [1, 2, 3])) for _ in rows]
     fates = dict(zip(rows, pattern, strict=True))
     with mock.patch.object(Ring, "drawn", classmethod(in_order)):
-        result = run(rows, fates, neighbours=k, entropy=seeded((n, k)))
+        result = run(rows, fates, neighbourhood=ring_of(n, k), entropy=seeded((n, k)))
     assert (result is not None) == should_succeed(pattern, k)
     if result is not None:
         inputs = [c for c, fate in fates.items() if fate in (STAYS, AFTER_INPUT)]
@@ -109,7 +117,7 @@ def test_on_a_ring_the_sum_is_exact_exactly_when_every_neighbourhood_stays(n, k,
 @pytest.mark.parametrize("k", [4, 8])
 def test_a_ring_without_leaving_never_fails(k) -> None:
     rows = rows_for(range(20), 2)
-    assert run(rows, {}, neighbours=k).total.tolist() == plain(rows, rows)
+    assert run(rows, {}, neighbourhood=ring_of(20, k)).total.tolist() == plain(rows, rows)
 
 
 def test_a_larger_cohort_with_the_default_neighbours() -> None:
@@ -169,12 +177,14 @@ def test_a_rebuilt_mask_key_opens_no_shares() -> None:
     sealed = server._shares[1][2]
     channel, mask = clients[1]._channel_key, clients[1]._mask_key
     public = server._keys[2].channel_key
-    right = Channel(OCCASION, agree(clients[2]._channel_key, server._keys[1].channel_key, 1), 2, 1)
+    right = ShareChannel(
+        OCCASION, shared_secret(clients[2]._channel_key, server._keys[1].channel_key, 1), 2, 1
+    )
     assert right.open(sealed) is not None
     for private in (mask, channel):
-        opened = Channel(OCCASION, agree(private, public, 2), 2, 1).open(sealed)
+        opened = ShareChannel(OCCASION, shared_secret(private, public, 2), 2, 1).open(sealed)
         assert (opened is None) == (private is mask)
-    assert Channel(OCCASION, agree(mask, server._keys[2].mask_key, 2), 2, 1).open(sealed) is None
+    assert ShareChannel(OCCASION, shared_secret(mask, server._keys[2].mask_key, 2), 2, 1).open(sealed) is None
 
 
 def test_a_damaged_share_is_not_held_and_the_round_goes_on() -> None:
@@ -189,9 +199,10 @@ def test_a_damaged_share_is_not_held_and_the_round_goes_on() -> None:
         )
 
     server, clients, _, requests = started(rows, tamper=damage)
-    assert len(clients[2].unopened) == 1
     for name, request in requests.items():
-        server.receive_reply(clients[name].unmask(request))
+        reply = clients[name].unmask(request)
+        assert len(reply.seeds) == (4 if name == 2 else 5)
+        server.receive_reply(reply)
     assert server.total().tolist() == plain(rows, rows)
 
 
