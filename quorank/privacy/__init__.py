@@ -4,18 +4,13 @@
 `audit` tries to refute it; `streams` is where their random draws come from.
 """
 
-from quorank.privacy.mechanisms import (
-    PRIVACIES,
-    ClippedGaussian,
-    Mechanism,
-    NoPrivacy,
-    Plain,
-    Privacy,
-    PublishedLaplace,
-    RandomisedResponse,
-    SecureSum,
-    Signs,
-)
+from quorank.privacy.mechanisms import PRIVACIES, Privacy
+from quorank.privacy.mechanisms.gaussian import ClippedGaussian
+from quorank.privacy.mechanisms.integer_sums import SecureSum
+from quorank.privacy.mechanisms.mechanism import Mechanism, NoPrivacy, Plain
+from quorank.privacy.mechanisms.published import PublishedLaplace
+from quorank.privacy.mechanisms.randomised_response import RandomisedResponse
+from quorank.privacy.mechanisms.signs import Signs
 from quorank.privacy.setting import Setting
 
 __all__ = [

@@ -15,7 +15,8 @@ import numpy as np
 
 from quorank.arrays import Doubles
 from quorank.errors import BadInput, require
-from quorank.privacy.mechanisms import PRIVACIES, Mechanism
+from quorank.privacy.mechanisms import PRIVACIES
+from quorank.privacy.mechanisms.mechanism import Mechanism
 from quorank.privacy.setting import Setting
 
 FORMAT = 1

@@ -159,7 +159,7 @@ def test_an_epsilon_that_is_refused(epsilon: float) -> None:
 
 def test_figures_that_are_refused() -> None:
     for x in (-0.01, 1.01, math.nan):
-        with pytest.raises(BadInput, match="between 0 and 1"):
+        with pytest.raises(BadInput, match="reported figure: must be at least 0 and at most 1"):
             FigureResponse(1.0).respond(x, bytes(32), 0, 0)
     with pytest.raises(BadInput, match="delta"):
         FigureResponse(1.0).epsilon_of(3, 0.0)

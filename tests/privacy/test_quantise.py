@@ -167,39 +167,14 @@ def test_the_last_numbers_with_a_place() -> None:
     assert signed(quantise(rows, 1.0, KEY, 0, np.array([0]))).tolist() == [[2**31 - 1, -(2**31) + 1]]
 
 
-@pytest.mark.parametrize("scale", [0.0, -1.0, math.nan, math.inf])
-def test_bad_scales_are_refused(scale) -> None:
-    for call in (
-        lambda: quantise(np.zeros((1, 1)), scale, KEY, 0, np.array([0])),
-        lambda: dequantise(np.zeros(1, dtype=np.uint32), scale),
-        lambda: quantised_norm_bound(1.0, scale, 1),
-    ):
-        with pytest.raises(BadInput, match="scale: must be above 0"):
-            call()
-
-
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
-        ((0.0, 10, 1.0), "clip"),
-        ((math.inf, 10, 1.0), "clip"),
         ((1.0, 0, 1.0), "cohort"),
         ((1.0, 2**31, 1.0), "cohort"),
-        ((1.0, 10, -1.0), "noise_std_on_sum"),
-        ((1.0, 10, math.nan), "noise_std_on_sum"),
         ((5e-324, 10, 0.0), "no scale"),
     ],
 )
 def test_bad_plans_are_refused(arguments, match) -> None:
     with pytest.raises(BadInput, match=match):
         scale_for(*arguments)
-
-
-def test_rows_and_clients_must_match() -> None:
-    for rows, clients in (
-        (np.zeros((2, 3)), [1]),
-        (np.zeros(3), [1, 2, 3]),
-        (np.zeros((1, 3), dtype=np.float32), [1]),
-    ):
-        with pytest.raises(BadInput, match="one float64 row"):
-            quantise(rows, 1.0, KEY, 0, np.array(clients))

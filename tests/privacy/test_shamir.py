@@ -97,16 +97,3 @@ def test_fewer_shares_do_not_give_the_secret() -> None:
 def test_impossible_sharings_are_refused(threshold, holders) -> None:
     with pytest.raises(BadInput, match="1 ≤ threshold ≤ holders ≤ 255"):
         split_secret(bytes(8), threshold, holders, os.urandom)
-
-
-def test_shares_that_do_not_fit_are_refused() -> None:
-    for secret in (b"", bytes(7)):
-        with pytest.raises(BadInput, match="multiple of 8"):
-            split_secret(secret, 1, 2, os.urandom)
-    with pytest.raises(BadInput, match="at least one share"):
-        join_shares([], [])
-    for places in ([1, 1], [0, 1], [1, 256], [1]):
-        with pytest.raises(BadInput, match="a place of its own"):
-            join_shares([bytes(8), bytes(8)], places)
-    with pytest.raises(BadInput, match="same length"):
-        join_shares([bytes(8), bytes(16)], [1, 2])

@@ -100,23 +100,6 @@ def guess_clicks(
     """
     start, seen = np.asarray(theta, dtype=np.float64), np.asarray(release, dtype=np.float64)
     d, n = len(start), len(lists)
-    require(
-        n == len(shown) >= 1,
-        "attack.shape",
-        f"expected one shown order for each of {n} lists, got {len(shown)}",
-    )
-    require(
-        seen.shape == (d,) and np.isfinite(seen).all(),
-        "attack.shape",
-        f"expected a release of {d} finite numbers",
-    )
-    require_range("prior", prior, above=0.0, below=1.0)
-    require_range("flip", flip, least=0.0, most=0.5)
-    require(
-        how != "signs" or others is None,
-        "attack.signs-of-a-sum",
-        "signs are attacked client by client, not as a sum over others",
-    )
     crowd = others or Nuisance(np.zeros(d), np.zeros((d, d)))
     features = [np.asarray(x, dtype=np.float64) for x in lists]
     orders = [np.ascontiguousarray(order, dtype=np.int64) for order in shown]
@@ -201,11 +184,6 @@ def accuracy(
     """
     p = np.concatenate([np.asarray(g, dtype=np.float64) for g in guessed])
     true = np.concatenate([np.asarray(c, dtype=np.bool_) for c in clicks])
-    require(
-        p.shape == true.shape,
-        "attack.shape",
-        f"expected a guess for each of {true.size} documents, got {p.size}",
-    )
     require(true.any() and not true.all(), "attack.one-class", "accuracy needs clicked documents and others")
     ranks, positive = rankdata(np.round(p, 9)), int(true.sum())
     area = (ranks[true].sum() - positive * (positive + 1) / 2) / (positive * (true.size - positive))
@@ -225,8 +203,6 @@ def manipulated_features(k: int, d: int, interactions: int = 1) -> Floats:
 
     Unit vectors while they last (interactions·k ≤ d), then cosines of as many frequencies.
     """
-    for name, size in (("k", k), ("d", d), ("interactions", interactions)):
-        require_range(name, size, least=1)
     if (count := interactions * k) <= d:
         return np.eye(count, d, dtype=np.float32).reshape(interactions, k, d)
     phase = np.outer(np.arange(1, count + 1), np.arange(d) + 0.5) * (math.pi / count)
@@ -255,18 +231,12 @@ def reconstruction_study(
     k: int = 10,
     flip: float = 0.25,
 ) -> dict[str, dict[str, float]]:
-    """Attack `clients` simulated clients, each in a cohort of its own, under each kind of release.
+    """Attack `clients` simulated clients of a linear ranker, each in a cohort of its own, under each kind of release.
 
     The names are "natural/…" for the features of the data and "manipulated/…" for those that a server would choose: it
     gives every shown document of its victim a direction, and the other clients zeros, so that a sum holds one client only.
     """
-    require(
-        ranker.hidden == 0,
-        "attack.hidden-layer",
-        "the attack reads updates of a linear ranker; this one has a hidden layer",
-    )
-    require_range("clients", clients, least=1)
-    require_range("cohort", cohort, least=2)
+    require_range("victims", clients, least=1)
     simulation = Simulation(data, ranker, users, 3 if data.max_label <= 2 else 5, seed, k)
     tables, learner, d = users.tables(simulation.grades, k), PDGD(eta), data.n_features
     rows, chosen = np.empty((cohort - 1, d + STATISTICS)), manipulated_features(k, d, interactions)

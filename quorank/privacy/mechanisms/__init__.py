@@ -7,7 +7,7 @@ The mathematics lies beside them: `clipping`, `correlated` (noise over rounds), 
 from quorank.parts import Family
 from quorank.privacy.mechanisms.gaussian import ClippedGaussian
 from quorank.privacy.mechanisms.integer_sums import SecureSum
-from quorank.privacy.mechanisms.mechanism import Mechanism, NoPrivacy, Plain
+from quorank.privacy.mechanisms.mechanism import NoPrivacy
 from quorank.privacy.mechanisms.published import PublishedLaplace
 from quorank.privacy.mechanisms.randomised_response import RandomisedResponse
 from quorank.privacy.mechanisms.signs import Signs
@@ -16,16 +16,3 @@ Privacy = NoPrivacy | ClippedGaussian | PublishedLaplace | RandomisedResponse | 
 PRIVACIES: Family[Privacy] = Family(
     "privacy", NoPrivacy, ClippedGaussian, PublishedLaplace, RandomisedResponse, SecureSum, Signs
 )  # a new one: its file, and its name here
-
-__all__ = [
-    "PRIVACIES",
-    "ClippedGaussian",
-    "Mechanism",
-    "NoPrivacy",
-    "Plain",
-    "Privacy",
-    "PublishedLaplace",
-    "RandomisedResponse",
-    "SecureSum",
-    "Signs",
-]

@@ -89,8 +89,6 @@ class Factor:
         z_s is drawn anew from its address, round s, each time that it is needed. So nothing has to be stored and
         a resumed run has the same noise; a round costs one draw of z for each entry of its row that is not zero.
         """
-        require_range("size", size, least=0)
-        require_range("std", std, least=0.0)
         out = np.zeros(size)
         _combine(self.inverse_row(round_) * std, key, np.empty(size), out)
         return out
@@ -127,8 +125,6 @@ def sensitivity(c: Doubles) -> float:
     It is reached, by one update repeated, when no entry of CᵀC is negative (Choquette-Choo et al. 2023); else it is
     a bound on the safe side.
     """
-    require(c.ndim == 2, "factor.shape", f"a factor is a matrix, got {c.ndim} dimensions")
-    require(np.isfinite(c).all(), "factor.not-finite", "a factor must hold finite numbers only")
     return float(np.sqrt(np.abs(c.T @ c).sum()))
 
 

@@ -28,7 +28,6 @@ from quorank.privacy.streams import Key, Seed, key_for, uniform_pair
 
 if TYPE_CHECKING:
     from quorank.privacy.secure_sum.graph import Neighbourhood
-    from quorank.privacy.secure_sum.in_process import SecureSumResult
 
 MOST_DROPOUTS = 0.3
 """The largest share of a cohort that may be planned to leave during a round."""
@@ -94,9 +93,8 @@ class IntegerSums(Mechanism):
     noise_by: Literal["clients", "coordinator"] = "clients"
     masks: bool = True
     dropouts: float = 0.0
-    # what came in, by round and client: its vector, or None if it left before it sent one (or if nothing is masked)
-    _came: dict[int, dict[int, Uint32s | bool | None]] = field(default_factory=dict, repr=False)
-    results: list[SecureSumResult] = field(default_factory=list, repr=False)  # of the last round, if masked
+    # what came in, by round and client: its vector, or None where only the sums are played
+    _came: dict[int, dict[int, Uint32s | None]] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def unit(self) -> float:
@@ -133,10 +131,8 @@ class IntegerSums(Mechanism):
         came = self._came.setdefault(round_, {})
         for other in [known for known in self._came if known != round_]:  # of a round that came to nothing
             del self._came[other]
-        if self.masks:
-            came.update(zip(clients.tolist(), numbers.astype(np.uint32), strict=True))
-        else:
-            came.update(zip(clients.tolist(), (leaving != BEFORE).tolist(), strict=True))
+        vectors = numbers.astype(np.uint32) if self.masks else [None] * len(clients)
+        came.update(zip(clients.tolist(), vectors, strict=True))
         numbers[leaving == BEFORE] = 0
         updates[:] = numbers  # whole numbers below 2^53: exact
         return within
@@ -194,7 +190,6 @@ class IntegerSums(Mechanism):
         )
         if not np.array_equal(result.total, expected):
             raise RuntimeError("the masks of a secure sum did not cancel: this is a fault of Quorank")
-        self.results[:] = [result]
         return result.total
 
     def _leaving(self, clients: Integers, round_: int) -> Int8s:

@@ -28,12 +28,6 @@ _TAIL = math.sqrt(2.0 * math.log(2.0) * (_TAIL_BITS + 1))  # 2·exp(−z²/2) = 
 
 def quantise(rows: Doubles, scale: float, key: Key, round_: int, clients: Integers) -> Uint32s:
     """Round each client's row (clients, d) times `scale` at random, modulo 2^32; `key` is of Purpose.QUANTISATION."""
-    require(
-        rows.ndim == 2 and rows.dtype == np.float64 and len(rows) == len(clients),
-        "update.shape",
-        f"one float64 row is quantised for each of {len(clients)} clients, got {rows.dtype} of shape {rows.shape}",
-    )
-    require_range("scale", scale, above=0.0)
     out = np.empty(rows.shape, dtype=np.uint32)
     bad = _quantise(np.ascontiguousarray(rows), scale, key, round_, np.asarray(clients, np.int64), out)
     if bad >= 0:
@@ -49,8 +43,6 @@ def quantise(rows: Doubles, scale: float, key: Key, round_: int, clients: Intege
 
 def dequantise(total: Uint32s, scale: float) -> Doubles:
     """Return the sum that a total modulo 2^32 stands for: from −2^31 to 2^31 − 1, divided by `scale`."""
-    require(total.dtype == np.uint32, "value.wrong-type", f"a total is of uint32 numbers, got {total.dtype}")
-    require_range("scale", scale, above=0.0)
     return total.view(np.int32).astype(np.float64) / scale
 
 
@@ -62,8 +54,6 @@ def scale_for(clip: float, cohort: int, noise_std_on_sum: float) -> float:
     probability at most 2·exp(−z²/2). With z = 10.6 that is 2^-80 for a number, so that a sum of up to 2^20 numbers
     wraps with probability at most 2^-60. Without noise it never wraps.
     """
-    require_range("clip", clip, above=0.0)
-    require_range("noise_std_on_sum", noise_std_on_sum, least=0.0)
     require_range("cohort", cohort, least=1, below=LARGEST)
     most = Fraction(clip) * cohort + Fraction(_TAIL) * Fraction(noise_std_on_sum)
     room = Fraction(LARGEST - cohort) / most
@@ -86,9 +76,6 @@ def quantised_norm_bound(clip: float, scale: float, d: int) -> float:
     gives 2·level + 1. The cheapest steps first, and the last in part, is the most that any update can reach: with all
     numbers beyond level L = ⌊c/√d⌋, ‖y‖² ≤ d(L + 1)² + (c² − dL²)(2L + 3)/(2L + 1), which is at most (c + √d)².
     """
-    require_range("clip", clip, least=0.0)
-    require_range("d", d, least=1)
-    require_range("scale", scale, above=0.0)
     square = (Fraction(clip) * Fraction(scale)) ** 2
     level = math.isqrt(square // d)
     always = d * (level + 1) ** 2 + (square - d * level**2) * Fraction(2 * level + 3, 2 * level + 1)

@@ -17,7 +17,7 @@ from typing import ParamSpec, TypeVar
 
 import numpy as np
 
-from quorank.arrays import Integers, Uint32s
+from quorank.arrays import Uint32s
 from quorank.errors import require
 from quorank.privacy.secure_sum.client import SecureClient
 from quorank.privacy.secure_sum.graph import Neighbourhood, neighbours_for
@@ -34,7 +34,6 @@ from quorank.privacy.secure_sum.server import SecureServer
 M = TypeVar("M", bound=SecureSumMessage)
 R = TypeVar("R")
 P = ParamSpec("P")
-Vectors = Mapping[int, Uint32s] | tuple[Integers, Uint32s]
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +78,7 @@ def _uncollected() -> Iterator[None]:
 
 @_uncollected()
 def secure_sum(
-    vectors: Vectors,
+    vectors: Mapping[int, Uint32s],
     *,
     round_: int,
     session: bytes,
@@ -96,20 +95,19 @@ def secure_sum(
     The neighbourhood is that of `neighbours_for` unless it is given.
     `entropy` is the system's except in tests, where it makes a round repeatable.
     """
-    rows = _rows(vectors)
     occasion = Occasion(session, round_)
-    plan = neighbourhood or neighbours_for(len(rows))
+    plan = neighbourhood or neighbours_for(len(vectors))
     gone = set(dropped_before_shares)
     leaving = gone | set(dropped_before) | set(dropped_after)
     require(
-        leaving <= set(rows),
+        leaving <= set(vectors),
         "secure-sum.strangers",
-        f"clients {sorted(leaving - set(rows))[:5]} leave but have no vector",
+        f"clients {sorted(leaving - set(vectors))[:5]} leave but have no vector",
     )
     started = time.perf_counter()
     post = _Post()
-    server = SecureServer(occasion, len(next(iter(rows.values()))), plan, entropy)
-    clients = {name: post.timed(SecureClient, name, occasion, plan, entropy) for name in rows}
+    server = SecureServer(occasion, len(next(iter(vectors.values()))), plan, entropy)
+    clients = {name: post.timed(SecureClient, name, occasion, plan, entropy) for name in vectors}
     for client in clients.values():
         server.receive_keys(post.send(AdvertiseKeys, client.advertise))
     for name, key_list in server.key_lists().items():
@@ -118,7 +116,9 @@ def secure_sum(
     gone |= set(dropped_before)
     for name, delivery in server.deliveries().items():
         if name not in gone:
-            server.receive_masked(post.send(MaskedInput, clients[name].mask, post.hand(delivery), rows[name]))
+            server.receive_masked(
+                post.send(MaskedInput, clients[name].mask, post.hand(delivery), vectors[name])
+            )
     gone |= set(dropped_after)
     for name, request in server.unmask_requests().items():
         if name not in gone:
@@ -162,31 +162,3 @@ class _Post:
         raw = message.to_bytes()
         self.received[message.WORDS].append(len(raw))
         return self.timed(type(message).from_bytes, raw)
-
-
-def _rows(vectors: Vectors) -> dict[int, Uint32s]:
-    if isinstance(vectors, tuple):
-        clients, matrix = np.asarray(vectors[0]), vectors[1]
-        require(
-            matrix.ndim == 2 and len(clients) == len(matrix) == len(set(clients.tolist())),
-            "secure-sum.shape",
-            f"a secure sum needs one row for each of its distinct clients, got {len(clients)} clients and an array of "
-            f"shape {matrix.shape}",
-        )
-        rows = dict(zip(clients.tolist(), matrix, strict=True))
-    else:
-        rows = {int(client): vector for client, vector in vectors.items()}
-    require(
-        len(rows) >= 2,
-        "secure-sum.too-few",
-        f"a secure sum needs at least 2 clients, got {len(rows)}: the sum of one is its update",
-    )
-    shape = next(iter(rows.values())).shape
-    for client, vector in rows.items():
-        require(
-            vector.dtype == np.uint32 and vector.ndim == 1 and vector.shape == shape and len(vector) > 0,
-            "secure-sum.shape",
-            f"client {client} has {vector.dtype} numbers of shape {vector.shape}, expected uint32 and {shape}; quantise "
-            "all updates alike",
-        )
-    return rows

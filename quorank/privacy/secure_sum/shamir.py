@@ -28,16 +28,11 @@ _LOWEST = np.uint64(0x0101010101010101)
 
 
 def split_secret(secret: bytes, threshold: int, holders: int, entropy: Callable[[int], bytes]) -> list[bytes]:
-    """Return the shares of `secret` for the places 1 … holders; `entropy(n)` gives n random bytes."""
+    """Return the shares of `secret`, a multiple of 8 bytes, for the places 1 … holders; `entropy(n)` draws n bytes."""
     require(
         1 <= threshold <= holders <= MOST_HOLDERS,
-        "secret-sharing.threshold",
+        "secure-sum.threshold",
         f"a secret is shared with 1 ≤ threshold ≤ holders ≤ {MOST_HOLDERS}, got {threshold} of {holders}",
-    )
-    require(
-        len(secret) > 0 and len(secret) % 8 == 0,
-        "secret-sharing.length",
-        f"a shared secret has a multiple of 8 bytes, got {len(secret)}: pad it",
     )
     size = len(secret)
     coefficients = np.frombuffer(secret + entropy((threshold - 1) * size), dtype=np.uint64)
@@ -49,18 +44,7 @@ def split_secret(secret: bytes, threshold: int, holders: int, entropy: Callable[
 
 def join_shares(shares: Sequence[bytes], places: Sequence[int]) -> bytes:
     """Return the secret from exactly `threshold` shares and the places at which they stand."""
-    require(len(shares) > 0, "secret-sharing.threshold", "a secret needs at least one share")
-    require(
-        len(shares) == len(places) == len(set(places)) and all(1 <= p <= MOST_HOLDERS for p in places),
-        "secret-sharing.places",
-        f"each share needs a place of its own from 1 to {MOST_HOLDERS}, got {list(places)} for {len(shares)} shares",
-    )
     size = len(shares[0])
-    require(
-        size > 0 and size % 8 == 0 and all(len(share) == size for share in shares),
-        "secret-sharing.length",
-        "all shares of a secret have the same length, a multiple of 8 bytes",
-    )
     words = np.frombuffer(b"".join(shares), dtype=np.uint64).reshape(len(shares), size // 8)
     secret = np.zeros(size // 8, dtype=np.uint64)
     _interpolate(np.asarray(places, dtype=np.uint64), words, secret)
