@@ -131,15 +131,8 @@ def recount(content: Mapping[str, Any]) -> float | None:
     statement, plan = content["privacy"], content["setting"]
     if not isinstance(statement, Mapping) or statement.get("epsilon") is None:
         return None
-    setting = Setting(
-        plan["clients"],
-        plan["cohort"],
-        plan["planned_rounds"],
-        plan["participation"],
-        plan["interactions"],
-        plan["parameters"],
-        plan["values"],
-    )
+    keys = "clients", "cohort", "planned_rounds", "participation", "interactions", "parameters", "values"
+    setting = Setting(*(plan[key] for key in keys))
     mechanism = PRIVACIES.read(content["mechanism"], "ledger.json: mechanism").mechanism(setting, 0)
     _check_releases(content, mechanism.least_multiplier)
     again = mechanism.statement(plan["rounds"])

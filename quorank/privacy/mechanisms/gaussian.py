@@ -116,6 +116,7 @@ class ClippedGaussian:
         return accounting.noise_multiplier(setting, self.epsilon, self.delta, self.accountant)
 
     def mechanism(self, setting: Setting, seed: Seed) -> Mechanism:
+        """Return the mechanism of one run, with its noise drawn under a seed or secret."""
         mechanism: GaussianMechanism | SkellamSums
         if self.sum == "secure":
             mechanism = _skellam_sums(self, setting, seed)
@@ -348,16 +349,7 @@ def _skellam_sums(part: ClippedGaussian, setting: Setting, seed: Seed) -> Skella
         "privacy",
     )
     return SkellamSums(
-        setting,
-        seed,
-        part.clip,
-        scale,
-        variance,
-        part.noise_by,
-        part.masks,
-        part.dropouts,
-        part=part,
-        longest=longest,
+        setting, seed, part.clip, scale, variance, part.noise_by, part.masks, part.dropouts, part, longest
     )
 
 

@@ -35,7 +35,7 @@ MOST_DROPOUTS = 0.3
 
 @dataclass(frozen=True)
 class SecureSum:
-    """The server sees nothing but the sum of a cohort: no noise, so no ε either."""
+    """Secure sums without noise: the server sees nothing but the sum of a cohort, and there is no ε."""
 
     kind: ClassVar[str] = "secure-sum"
 
@@ -48,6 +48,7 @@ class SecureSum:
         require_range("dropouts", self.dropouts, least=0.0, most=MOST_DROPOUTS)
 
     def mechanism(self, setting: Setting, seed: Seed) -> IntegerSums:
+        """Return the mechanism of one run, with its noise drawn under a seed or secret."""
         check_secure(setting, self.masks, self.dropouts)
         scale = scale_for(self.clip, setting.cohort, 0.0)
         return IntegerSums(setting, seed, self.clip, scale, masks=self.masks, dropouts=self.dropouts)
@@ -146,34 +147,23 @@ class IntegerSums(Mechanism):
         clients = np.array(sorted(sent), dtype=np.int64)
         present = int(np.count_nonzero(self._leaving(clients, round_) != BEFORE))
         words = total.astype(np.int64).astype(np.uint32)
-        try:
-            if present == 0 or (self.variance > 0.0 and self.noise_by == "clients" and present < self.least):
-                raise RoundFailed(
-                    "secure-sum.too-few",
-                    f"only {present} clients stayed, and the noise rests on the shares of {self.least}",
-                )
-            if self.masks:
+        # where a sum fails nothing is revealed, and the ranker stays as it is
+        failed = Sum(np.zeros(len(total)), 1.0, memory, 0.0, 0.0, 0)
+        if present == 0 or (self.variance > 0.0 and self.noise_by == "clients" and present < self.least):
+            return failed  # the noise would lack shares that it rests on
+        if self.masks:
+            try:
                 words = self._masked(sent, clients, round_, words)
-        except RoundFailed:  # nothing was revealed: the ranker stays as it is
-            return Sum(np.zeros(len(total)), 1.0, memory, 0.0, 0.0, 0)
+            except RoundFailed:
+                return failed
         if self.variance > 0.0 and self.noise_by == "coordinator":
             noise = np.empty(len(words), dtype=np.int64)
             skellam(self._keys[Purpose.NOISE], round_, 0, self.variance, noise)
             words = words + noise.astype(np.uint32)
         planned = self.setting.cohort if self.variance > 0.0 else max(present, 1)
-        return Sum(
-            dequantise(words, self.scale),
-            float(planned),
-            memory,
-            self.clip,
-            math.sqrt(self._noise(present)),
-            present,
-        )
-
-    def _noise(self, present: int) -> float:
-        """The variance of the noise on the sum that `present` clients are in, in the units of an update."""
-        part = present / self.least if self.noise_by == "clients" else 1.0
-        return self.variance * part / self.scale**2
+        shares = present / self.least if self.noise_by == "clients" else 1.0
+        noise_std = math.sqrt(self.variance * shares / self.scale**2)
+        return Sum(dequantise(words, self.scale), float(planned), memory, self.clip, noise_std, present)
 
     def _masked(self, sent: dict[int, Any], clients: Integers, round_: int, expected: Uint32s) -> Uint32s:
         """Play the protocol with every message; its sum must be the plain one."""

@@ -110,4 +110,5 @@ class NoPrivacy:
     kind: ClassVar[str] = "none"
 
     def mechanism(self, setting: Setting, seed: Seed) -> Plain:
+        """Return the mechanism of one run: plain sums."""
         return Plain()

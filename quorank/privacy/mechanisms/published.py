@@ -42,6 +42,7 @@ class PublishedLaplace:
         require_range("sensitivity", self.sensitivity, above=0.0)
 
     def mechanism(self, setting: Setting, seed: Seed) -> PublishedMechanism:
+        """Return the mechanism of one run, with its noise drawn under a seed or secret."""
         return PublishedMechanism(self, setting, seed)
 
 

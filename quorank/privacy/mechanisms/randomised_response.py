@@ -61,6 +61,7 @@ class RandomisedResponse:
         return np.asarray(sent.mean(axis=2), dtype=np.float64)
 
     def mechanism(self, setting: Setting, seed: Seed) -> ResponseMechanism:
+        """Return the mechanism of one run, with its noise drawn under a seed or secret."""
         self._check_values(setting.values, "privacy.p")
         return ResponseMechanism(self, setting)
 

@@ -38,6 +38,7 @@ class Signs:
         require_range("size", self.size, above=0.0)
 
     def mechanism(self, setting: Setting, seed: Seed) -> SignMechanism:
+        """Return the mechanism of one run, with its noise drawn under a seed or secret."""
         return SignMechanism(self, setting, seed)
 
 

@@ -97,10 +97,12 @@ class SignedKeys:
     signature: bytes
 
     def to_bytes(self) -> bytes:
+        """Write the keys, and the signature behind them."""
         return self.keys.to_bytes() + self.signature
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> SignedKeys:
+        """Read what `to_bytes` wrote; bytes that are anything else are refused."""
         require(
             len(raw) > SIGNATURE,
             "secure-sum.malformed",

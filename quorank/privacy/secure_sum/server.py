@@ -35,7 +35,7 @@ class RoundFailed(BadInput):
 
 
 class SecureServer:
-    """One round of the server, called in this order.
+    """Server of one round; its methods are called phase by phase.
 
     receive_keys … key_lists, receive_shares … deliveries, receive_masked … unmask_requests, receive_reply … total.
 
