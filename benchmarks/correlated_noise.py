@@ -13,14 +13,14 @@ import argparse
 import numpy as np
 
 from quorank.arrays import Doubles
-from quorank.privacy.mechanisms.correlated import KINDS, factor, sensitivity
+from quorank.privacy.mechanisms.correlated import KINDS, Factor, sensitivity
 
 
 def matrix(kind: str, rounds: int) -> Doubles:
     """The factor C as a whole matrix."""
     c = np.zeros((rounds, rounds))
     for t in range(rounds):
-        c[t, : t + 1] = factor(kind, rounds).row(t)
+        c[t, : t + 1] = Factor(kind, rounds).row(t)
     return c
 
 
@@ -45,7 +45,7 @@ def best_decoder_errors(c: Doubles) -> Doubles:
 
 def errors_of_all(rounds: int) -> dict[str, Doubles]:
     """The variance of each prefix's error for σ · clip = 1 with everyone in every round."""
-    errors = {kind: factor(kind, rounds).prefix_errors() for kind in KINDS}
+    errors = {kind: Factor(kind, rounds).prefix_errors() for kind in KINDS}
     errors["tree, best decoder"] = best_decoder_errors(full_tree(rounds))
     return errors
 
@@ -81,12 +81,12 @@ def seldom_table(rounds: int, all_participations: list[int]) -> list[str]:
         f"| participations of T = {rounds} | " + " | ".join(f"{k}: mean | {k}: last" for k in kinds) + " |",
         "|---|" + "---|---|" * len(kinds),
     ]
-    plain = factor("independent", rounds).prefix_errors() / rounds
+    plain = Factor("independent", rounds).prefix_errors() / rounds
     for participations in all_participations:
         cells = []
         for kind in kinds:
             scale = seldom_sensitivity(matrix(kind, rounds), participations) ** 2 / participations
-            errors = factor(kind, rounds).prefix_errors() / factor(kind, rounds).sensitivity ** 2 * scale
+            errors = Factor(kind, rounds).prefix_errors() / Factor(kind, rounds).sensitivity ** 2 * scale
             cells += [
                 f"{np.sqrt(errors.mean() / plain.mean()):.3f}",
                 f"{np.sqrt(errors[-1] / plain[-1]):.3f}",

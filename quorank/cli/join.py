@@ -229,9 +229,9 @@ def _show_identity(data: Path) -> None:
     with PrivateStore(data, owner=False) as store:
         secret = store.fact("identity")
     if secret is not None:
-        from quorank.privacy.secure_sum.identity import Identity
+        from quorank.privacy.secure_sum.identity import ClientIdentity
 
-        print(f"identity in secure sums: {Identity(secret).public.hex()}")
+        print(f"identity in secure sums: {ClientIdentity(secret).public.hex()}")
 
 
 def _take_part(

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from quorank.errors import BadInput
+from quorank.errors import BadInput, require, require_range
 
 app = typer.Typer(
     help="Privacy: plan a budget, read a run's ledger, audit a run.",
@@ -62,10 +62,12 @@ def plan(
         signal_to_noise,
     )
 
-    if epsilon is not None and noise_multiplier is not None:
-        raise BadInput("give --epsilon or --noise-multiplier, not both: one follows from the other")
-    if parameters < 1:
-        raise BadInput(f"--parameters {parameters}: expected at least 1")
+    require(
+        epsilon is None or noise_multiplier is None,
+        "option.conflict",
+        "give --epsilon or --noise-multiplier, not both: one follows from the other",
+    )
+    require_range("--parameters", parameters, least=1)
     size = clients if cohort is None else cohort
     how = participation or ("full" if size == clients else "sampled")
     setting = Setting(clients, size, rounds, how, parameters=parameters)
@@ -136,7 +138,7 @@ def ledger(
     content = read_ledger(run)
     again = recount(content)
     agrees = again is None or abs(again - content["privacy"]["epsilon"]) <= 1e-6 * max(again, 1.0)
-    _check_rebuildings(content)
+    _check_unlearning(content)
     if json:
         print(json_.dumps(content | {"recounted_epsilon": again}))
     else:
@@ -150,24 +152,25 @@ def ledger(
         raise typer.Exit(1)
 
 
-def _check_rebuildings(content: dict[str, Any]) -> None:
+def _check_unlearning(content: dict[str, Any]) -> None:
     """Count the entries of unlearning again, each by itself, and what they and the run give away together."""
     if "unlearning" not in content:
         return
-    from quorank.errors import BadInput, require
     from quorank.experiments.unlearning.records import combined_privacy
     from quorank.privacy.ledger import recount
 
-    told = "the ledger does not add up: the entries of unlearning were changed"
+    fault = "ledger.inconsistent", "the ledger does not add up: the entries of unlearning were changed"
     try:
         entries, part = content["unlearning"], content["mechanism"]
         for entry in entries:
             again = recount({"mechanism": part, **entry})
-            require(again is None or abs(again - entry["privacy"]["epsilon"]) <= 1e-6 * max(again, 1.0), told)
+            require(
+                again is None or abs(again - entry["privacy"]["epsilon"]) <= 1e-6 * max(again, 1.0), *fault
+            )
         stated = combined_privacy(part, [content["privacy"], *(entry["privacy"] for entry in entries)])
-        require(stated == content["altogether"], told)
+        require(stated == content["altogether"], *fault)
     except (KeyError, TypeError, ValueError):
-        raise BadInput(told) from None
+        raise BadInput(*fault) from None
 
 
 def _show_ledger(content: dict[str, Any]) -> None:
@@ -230,10 +233,12 @@ def audit(
     from quorank.experiments.run_directory import CONFIG
 
     file = run / CONFIG if run.is_dir() else shipped_file(run) or run
-    if not file.is_file():
-        raise BadInput(
-            f"{run}: nothing to audit here; expected the directory of a run, or an experiment file"
-        )
+    require(
+        file.is_file(),
+        "file.missing",
+        "nothing to audit here; expected the directory of a run, or an experiment file",
+        f"{run}",
+    )
     experiment = Experiment.read(read_experiment_file(file))
     with counting("audit", quiet=quiet) as watch:
         result = audit_experiment(

@@ -20,7 +20,7 @@ from quorank.experiments.experiment import Experiment
 from quorank.experiments.runner import Runner
 from quorank.federation import Simulator
 from quorank.privacy import ClippedGaussian
-from quorank.privacy.audit.canaries import Audit, Canaries, audit
+from quorank.privacy.audit.canaries import Audit, Canaries, audit_coins
 from quorank.privacy.audit.reconstruction import reconstruction_study
 
 Watch = Callable[[int, int], None]
@@ -68,7 +68,7 @@ def audit_experiment(
     replay = _replay(runner, canaries, seed, watch)
     claim = runner.simulator.mechanism.statement()
     delta = (claim or {}).get("delta") or 1e-5
-    found = audit(replay.canaries.scores(replay.released), replay.canaries.included, delta, confidence)
+    found = audit_coins(replay.canaries.scores(replay.released), replay.canaries.included, delta, confidence)
     result = _verdict(claim, found)
     if victims:
         result["reconstruction"] = _reconstruction(experiment, runner, replay, victims)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from quorank.errors import require, require_range
 from quorank.federation.rounds import Federation
-from quorank.privacy import Mechanism, Plain
+from quorank.privacy import Mechanism
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Asynchronous:
 def check_asynchronous(federation: Federation, mechanism: Mechanism) -> None:
     """Refuse what asynchronous rounds cannot be."""
     require(
-        isinstance(mechanism, Plain),
+        mechanism.sums_as_sent,
         "option.conflict",
         "asynchronous rounds mix updates of several rankers, and no noise is accounted for that, nor can a secure sum be "
         "made of them: leave privacy out, or asynchronous",

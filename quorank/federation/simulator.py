@@ -20,7 +20,7 @@ from quorank.federation.rounds import Federation, Gathered, State
 from quorank.federation.sums import Gathering
 from quorank.federation.wire import Reply, Task
 from quorank.learning.simulation import STATISTICS, Privatise, Simulation, Work, World
-from quorank.privacy import Mechanism, Plain, Setting
+from quorank.privacy import Mechanism, Setting
 from quorank.privacy.mechanisms.randomised_response import metric_values
 
 Sent = Callable[[Integers, Doubles], None]
@@ -123,7 +123,7 @@ class Simulator:
         federation, size = self.federation, self.simulation.parameters
         if state.theta.shape != (size,):
             raise BadInput("ranker.wrong-size", f"this ranker has {size} parameters, got {state.theta.shape}")
-        if state.round >= (self.rounds or 1) and not isinstance(self.mechanism, Plain):
+        if state.round >= (self.rounds or 1) and not self.mechanism.sums_as_sent:
             raise BadInput(
                 "privacy.rounds-exceeded",
                 f"privacy is planned for {self.rounds or 1} rounds, and they are done; plan a longer run from its start",
@@ -171,7 +171,7 @@ class Simulator:
     def _ahead(self) -> Ahead | None:
         """Plays several rounds in one call, where only a mean and a step lie between those of a small cohort."""
         federation, count = self.federation, self.federation.clients
-        if count > self._step(count) or not isinstance(self.mechanism, Plain) or not foretellable(federation):
+        if count > self._step(count) or not self.mechanism.sums_as_sent or not foretellable(federation):
             return None
         clients = np.setdiff1d(np.arange(count), self.absent)
         return Ahead(self.world, federation, clients, self._interactions(clients), self.rounds)

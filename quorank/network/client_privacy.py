@@ -42,10 +42,7 @@ def refreshed(mechanism: Mechanism, entropy: Entropy) -> Mechanism:
 def under(mechanism: M, seed: Seed) -> M:
     """The same mechanism under another seed or secret."""
     part: Any = mechanism
-    changes: dict[str, Any] = {"seed": seed}
-    if isinstance(mechanism, IntegerSums):
-        changes |= {"_came": {}, "results": []}
-    changed: M = replace(part, **changes)
+    changed: M = replace(part, seed=seed)
     return changed
 
 

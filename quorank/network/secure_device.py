@@ -24,7 +24,7 @@ from quorank.network.secure_round import SecureMember, invitation
 from quorank.privacy.mechanisms.integer_sums import IntegerSums, neighbourhood_of
 from quorank.privacy.mechanisms.quantise import dequantise
 from quorank.privacy.secure_sum.graph import Neighbourhood
-from quorank.privacy.secure_sum.identity import Identity, Pinned
+from quorank.privacy.secure_sum.identity import ClientIdentity, Pinned
 from quorank.privacy.secure_sum.masks import Occasion
 from quorank.privacy.streams import SECRET_BYTES
 
@@ -62,15 +62,15 @@ class SecureDevice:
         self._task = b""
 
     @property
-    def identity(self) -> Identity:
+    def identity(self) -> ClientIdentity:
         """This client's long-term name, made at the first use and kept in the private file."""
         store = self.device.store
         secret = store.fact("identity")
         if secret is None:
-            secret = Identity.create(self._entropy).secret
+            secret = ClientIdentity.create(self._entropy).secret
             with store.transaction():
                 store.set_fact("identity", secret)
-        return Identity(secret)
+        return ClientIdentity(secret)
 
     def answer(self, content: bytes) -> bytes | Declined:
         """The reply to one phase's task, or why there is none; it never raises."""

@@ -31,19 +31,19 @@ from quorank.privacy.secure_sum.client import SecureClient
 from quorank.privacy.secure_sum.graph import Neighbourhood
 from quorank.privacy.secure_sum.identity import (
     SIGNATURE,
+    ClientIdentity,
     GuardedClient,
     GuardedServer,
-    Identity,
     Pinned,
     SignedKeys,
-    packed,
-    unpacked,
+    pack_clients,
+    unpack_clients,
 )
 from quorank.privacy.secure_sum.masks import Occasion
 from quorank.privacy.secure_sum.messages import (
     KeyList,
     MaskedInput,
-    Message,
+    SecureSumMessage,
     ShareDelivery,
     ShareKeys,
     UnmaskReply,
@@ -51,7 +51,7 @@ from quorank.privacy.secure_sum.messages import (
 )
 from quorank.privacy.secure_sum.server import RoundFailed, SecureServer
 
-M = TypeVar("M", bound=Message)
+M = TypeVar("M", bound=SecureSumMessage)
 
 KEYS, SHARES, MASKED, AGREEMENT, UNMASKING, OVER = range(1, 7)
 PHASES = ("", "keys", "shares", "masked inputs", "agreement", "unmasking", "nothing more")
@@ -220,7 +220,7 @@ class SecureRound:
                 tasks = {c: [delivery.to_bytes()] for c, delivery in server.inner.deliveries().items()}
             elif self.phase == MASKED:
                 survivors = server.survivors()
-                tasks = {c: [packed(survivors)] for c in survivors}
+                tasks = {c: [pack_clients(survivors)] for c in survivors}
             elif self.phase == AGREEMENT:
                 requests = server.unmask_requests()
                 tasks = {
@@ -245,7 +245,7 @@ class SecureMember:
         client: int,
         occasion: Occasion,
         vector: Callable[[], Uint32s],
-        identity: Identity,
+        identity: ClientIdentity,
         least: int,
         *,
         pinned: Pinned | None = None,
@@ -301,7 +301,7 @@ class SecureMember:
         if phase == MASKED:
             return [client.mask(ShareDelivery.from_bytes(first), self._vector()).to_bytes()]
         if phase == AGREEMENT:
-            return [client.agree(unpacked(first))]
+            return [client.agree(unpack_clients(first))]
         require(all(len(raw) == _SIGNED.size for raw in rest), "secure-sum.malformed", _MALFORMED)
         signatures = dict(_SIGNED.unpack(raw) for raw in rest)
         return [client.unmask(UnmaskRequest.from_bytes(first), signatures).to_bytes()]

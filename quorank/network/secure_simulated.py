@@ -18,7 +18,7 @@ from quorank.network.secure_device import least_of, smallest_of
 from quorank.network.secure_driver import single
 from quorank.network.secure_round import SecureMember, invitation
 from quorank.privacy.mechanisms.integer_sums import IntegerSums
-from quorank.privacy.secure_sum.identity import Identity
+from quorank.privacy.secure_sum.identity import ClientIdentity
 from quorank.privacy.secure_sum.masks import Occasion
 
 
@@ -62,7 +62,7 @@ class SimulatedMembers:
                 reply.client,
                 occasion,
                 lambda own=words: own,  # type: ignore[misc]
-                Identity.create(),
+                ClientIdentity.create(),
                 least_of(self.mechanism),
                 agreed=smallest_of(self.mechanism),
             )

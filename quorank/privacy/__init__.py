@@ -1,26 +1,17 @@
-"""What is done to an update before it leaves."""
+"""Privacy: what is done to an update before it leaves, and what all releases of a run give away together.
 
-from quorank.parts import Family
+`mechanisms` are the parts, `secure_sum` the protocol that hides single updates, `accounting` and `ledger` count ε, and
+`audit` tries to refute it; `streams` is where their random draws come from.
+"""
+
+from quorank.privacy.mechanisms import PRIVACIES
 from quorank.privacy.mechanisms.gaussian import ClippedGaussian
 from quorank.privacy.mechanisms.integer_sums import SecureSum
-from quorank.privacy.mechanisms.mechanism import Mechanism, Plain
-from quorank.privacy.mechanisms.none import NoPrivacy
-from quorank.privacy.mechanisms.privacy import Privacy
+from quorank.privacy.mechanisms.mechanism import Mechanism, NoPrivacy, Plain, Privacy
 from quorank.privacy.mechanisms.published import PublishedLaplace
 from quorank.privacy.mechanisms.randomised_response import RandomisedResponse
-from quorank.privacy.mechanisms.setting import Setting
 from quorank.privacy.mechanisms.signs import Signs
-
-PRIVACIES: Family[Privacy] = Family(
-    "privacy",
-    NoPrivacy,
-    ClippedGaussian,
-    PublishedLaplace,
-    RandomisedResponse,
-    SecureSum,
-    Signs,
-    base=Privacy,
-)  # a new one: its file, and its name here
+from quorank.privacy.setting import Setting
 
 __all__ = [
     "PRIVACIES",

@@ -1,4 +1,4 @@
-"""What a whole run of noisy sums gives away, by the accountants of the library `dp-accounting`.
+"""Privacy accounting of a whole run of noisy sums, by the accountants of the library `dp-accounting`.
 
 The noise multiplier z is the standard deviation of the noise on the sum of a cohort's updates, divided by the clip.
 With everyone in every round the T releases are together one Gaussian mechanism with multiplier z/√T, whose ε is known
@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
-from quorank.errors import require
-from quorank.privacy.mechanisms.setting import Setting
+from quorank.errors import require, require_range
+from quorank.privacy.setting import Setting
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -25,7 +26,6 @@ Accountant = Literal["pld", "rdp"]
 COARSE, FINE = 1e-3, 1e-4
 """Steps of a privacy loss distribution while searching and for the figure that is reported; both round up."""
 
-
 LEAST_SAMPLED = 0.3
 """For sampled cohorts a budget that asks for less noise than this is refused: its distributions fill the memory."""
 
@@ -34,7 +34,7 @@ LEAST_NOISE = 0.05
 
 
 def event(setting: Setting, noise_multiplier: float, accountant: Accountant = "pld") -> DpEvent:
-    """The release of one round in the terms of the library.
+    """Return the release of one round in the terms of the library.
 
     A cohort of fixed size is a Poisson sample of rate 1 truncated to that size, which the privacy loss distributions
     know; the Rényi accountant has an event of its own for it, where one client replaced by another moves the sum by
@@ -60,10 +60,11 @@ def epsilon(
     accountant: Accountant = "pld",
     rounds: int | None = None,
 ) -> float:
-    """ε at δ after `rounds` rounds of the setting (all of them by default)."""
+    """Compute ε at δ after `rounds` rounds of the setting (all of them by default)."""
     check_delta(delta)
     require(
         LEAST_NOISE <= noise_multiplier < math.inf,
+        "value.out-of-range",
         f"the noise multiplier must be at least {LEAST_NOISE}, got {noise_multiplier}: less promises nothing",
     )
     done = setting.rounds if rounds is None else rounds
@@ -105,9 +106,9 @@ def _accountant(setting: Setting, accountant: Accountant, step: float) -> Any:
 
 
 def noise_multiplier(setting: Setting, target: float, delta: float, accountant: Accountant = "pld") -> float:
-    """The smallest z at which the whole run stays within (target, δ)."""
+    """Compute the smallest z at which the whole run stays within (target, δ)."""
     check_delta(delta)
-    require(0.0 < target < math.inf, f"epsilon must be above 0, got {target}")
+    require_range("epsilon", target, above=0.0)
     return _noise_multiplier(_pattern(setting), target, delta, accountant)
 
 
@@ -152,7 +153,7 @@ def _search(
 def _by_secants(
     figure: Callable[[float], float], target: float, start: float, precision: float, least: float
 ) -> float | None:
-    """What `smallest` finds, from few figures: it is led by the root of log ε over log z, then its last step is checked.
+    """Return what `smallest` finds, from few figures: secants on log ε over log z, then its last step is checked.
 
     None where the figures around the root do not lie on the curve that led there. The library's Rényi divergences of
     cohorts without replacement are such figures: at large z they are differences of nearly equal numbers.
@@ -191,15 +192,23 @@ def _by_secants(
 def smallest(
     enough: Callable[[float], bool], start: float, precision: float, least: float = LEAST_NOISE
 ) -> float:
-    """The smallest z that is enough, to a relative precision from above, where every larger z is enough too."""
+    """Search the smallest z that is enough, to a relative precision from above, where every larger z is enough too."""
     high = start
     while not enough(high):
         high *= 1.0 + max(precision, 1e-12) if high == start else 1.5
-        require(high < 1e12, "this budget needs more noise than can be accounted for: raise epsilon or delta")
+        require(
+            high < 1e12,
+            "privacy.too-much-noise",
+            "this budget needs more noise than can be accounted for: raise epsilon or delta",
+        )
     low = high / 1.5
     while enough(low):
         high, low = low, low / 1.5
-        require(low >= least, "this budget needs next to no noise: lower epsilon, or account for nothing")
+        require(
+            low >= least,
+            "privacy.too-little-noise",
+            "this budget needs next to no noise: lower epsilon, or account for nothing",
+        )
     while high - low > precision * high:
         middle = (high + low) / 2.0
         high, low = (middle, low) if enough(middle) else (high, middle)
@@ -207,27 +216,28 @@ def smallest(
 
 
 def spent(
-    setting: Setting, noise_multiplier: float, delta: float, accountant: Accountant = "pld", points: int = 0
+    setting: Setting, noise_multiplier: float, delta: float, accountant: Accountant = "pld"
 ) -> list[tuple[int, float]]:
-    """(rounds done, ε spent by then) over the run, for its curve."""
-    count = points or (60 if setting.participation == "full" or accountant == "rdp" else 8)
+    """Return (rounds done, ε spent by then) over the run, for its curve."""
+    count = 60 if setting.participation == "full" or accountant == "rdp" else 8
     marks = sorted(
         {max(1, round(setting.rounds * (i + 1) / count)) for i in range(min(count, setting.rounds))}
     )
     return [(t, epsilon(setting, noise_multiplier, delta, accountant, t)) for t in marks]
 
 
-class _quiet:
+@contextmanager
+def _quiet() -> Iterator[None]:
     """The library warns about single Rényi orders that do not converge, and leaves them out: the bound stays valid."""
-
-    def __enter__(self) -> None:
-        self.before = logging.getLogger("absl").level
-        logging.getLogger("absl").setLevel(logging.ERROR)
-
-    def __exit__(self, *_: object) -> None:
-        logging.getLogger("absl").setLevel(self.before)
+    log = logging.getLogger("absl")
+    before = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
 
 
 def check_delta(delta: float) -> None:
-    """Draws have 53 bits and distributions a grid: neither means anything for a much smaller δ."""
-    require(1e-12 <= delta < 1.0, f"delta must lie between 1e-12 and 1, got {delta}")
+    """Refuse a δ outside [1e-12, 1): draws have 53 bits and distributions a grid, which mean nothing for a smaller δ."""
+    require_range("delta", delta, least=1e-12, below=1.0)

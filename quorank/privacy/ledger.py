@@ -1,4 +1,4 @@
-"""The ledger: every release of a run, and what all of them together give away.
+"""Ledger of a run: every release, and what all of them together give away.
 
 Rounds with the same sensitivity and noise are one entry. An ε stands nowhere without its unit, δ and horizon.
 """
@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from quorank.arrays import Doubles
-from quorank.errors import BadInput
+from quorank.errors import BadInput, require
+from quorank.privacy.mechanisms import PRIVACIES
 from quorank.privacy.mechanisms.mechanism import Mechanism
-from quorank.privacy.mechanisms.setting import Setting
+from quorank.privacy.setting import Setting
 
 FORMAT = 1
 
@@ -29,7 +30,10 @@ def ledger(
     sensitivity: Doubles,
     noise: Doubles,
 ) -> dict[str, Any]:
-    """The ledger of a run whose round t had participants[t] clients, and so on."""
+    """Return the ledger of a run whose round t had participants[t] clients, with sensitivity[t] and noise[t].
+
+    All three have the shape (rounds,).
+    """
     done = len(participants)
     statement = mechanism.statement(done)
     return {
@@ -45,14 +49,14 @@ def ledger(
             "parameters": setting.parameters,
             "values": setting.values,
         },
-        "releases": entries(participants, sensitivity, noise),
+        "releases": release_entries(participants, sensitivity, noise),
         "privacy": statement,
         "spent": [{"round": t, "epsilon": e} for t, e in mechanism.spent() if t <= done],
     }
 
 
-def entries(participants: Doubles, sensitivity: Doubles, noise: Doubles) -> list[dict[str, Any]]:
-    """Consecutive rounds with the same sensitivity and noise, as one entry each."""
+def release_entries(participants: Doubles, sensitivity: Doubles, noise: Doubles) -> list[dict[str, Any]]:
+    """Return one entry for each run of consecutive rounds with the same sensitivity and noise, from arrays (rounds,)."""
     found: list[dict[str, Any]] = []
     if len(participants) == 0:
         return found
@@ -79,57 +83,58 @@ def entries(participants: Doubles, sensitivity: Doubles, noise: Doubles) -> list
 
 
 def read_ledger(run: Path) -> dict[str, Any]:
-    """The ledger of a run's directory."""
+    """Read the ledger of a run's directory, or the file itself, and check its shape."""
     path = run / "ledger.json" if run.is_dir() else run
-    if not path.is_file():
-        raise BadInput(f"{run}: no ledger here; expected the directory of a finished run, with ledger.json")
+    require(
+        path.is_file(),
+        "file.missing",
+        "no ledger here; expected the directory of a finished run, with ledger.json",
+        f"{run}",
+    )
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path}: damaged: not JSON ({error})") from None
+        raise BadInput("file.damaged", f"damaged: not JSON ({error})", f"{path}") from None
+    fault = _fault_in(content)
+    require(not fault, "file.damaged", fault, f"{path}")
+    return content  # type: ignore[no-any-return]
+
+
+def _fault_in(content: Any) -> str:
+    """What is wrong with the shape of a ledger's content; nothing where it can be read."""
     if not isinstance(content, dict):
-        raise BadInput(f"{path}: damaged: expected a JSON object")
+        return "damaged: expected a JSON object"
     for key, kind in (("mechanism", dict), ("setting", dict), ("releases", list), ("privacy", dict | None)):
         if key not in content:
-            raise BadInput(f"{path}: damaged, or of an older version: {key!r} is missing")
+            return f"damaged, or of an older version: {key!r} is missing"
         if not isinstance(content[key], kind):
-            raise BadInput(f"{path}: damaged: {key!r} is not what a ledger holds")
+            return f"damaged: {key!r} is not what a ledger holds"
     numbers = ("clients", "cohort", "rounds", "planned_rounds", "interactions", "parameters", "values")
     if not all(isinstance(content["setting"].get(key), int) for key in numbers):
-        raise BadInput(f"{path}: damaged: the setting lacks one of {', '.join(numbers)}")
+        return f"damaged: the setting lacks one of {', '.join(numbers)}"
     fields = ("first_round", "last_round", "releases", "noise")
     for entry in content["releases"]:
         if not isinstance(entry, dict) or not all(isinstance(entry.get(key), int | float) for key in fields):
-            raise BadInput(f"{path}: damaged: a release lacks one of {', '.join(fields)}")
+            return f"damaged: a release lacks one of {', '.join(fields)}"
         if not isinstance(entry.get("sensitivity"), int | float | None):
-            raise BadInput(f"{path}: damaged: the sensitivity of a release is not a number")
-    epsilon = (content["privacy"] or {}).get("epsilon")
-    if not isinstance(epsilon, int | float | None):
-        raise BadInput(f"{path}: damaged: ε is not a number")
-    return content
+            return "damaged: the sensitivity of a release is not a number"
+    if not isinstance((content["privacy"] or {}).get("epsilon"), int | float | None):
+        return "damaged: ε is not a number"
+    return ""
 
 
 def recount(content: Mapping[str, Any]) -> float | None:
-    """ε of a ledger's rounds, planned and counted again from its mechanism; None where no ε is stated.
+    """Compute ε of a ledger's rounds again from its mechanism and setting; None where no ε is stated.
 
     A release with less noise than the mechanism asks for is refused: then the ε would not be true.
     """
-    from quorank.privacy import PRIVACIES
-
     statement, plan = content["privacy"], content["setting"]
     if not isinstance(statement, Mapping) or statement.get("epsilon") is None:
         return None
-    setting = Setting(
-        plan["clients"],
-        plan["cohort"],
-        plan["planned_rounds"],
-        plan["participation"],
-        plan["interactions"],
-        plan["parameters"],
-        plan["values"],
-    )
+    keys = "clients", "cohort", "planned_rounds", "participation", "interactions", "parameters", "values"
+    setting = Setting(*(plan[key] for key in keys))
     mechanism = PRIVACIES.read(content["mechanism"], "ledger.json: mechanism").mechanism(setting, 0)
-    _check_releases(content, getattr(mechanism, "least_multiplier", 0.0))
+    _check_releases(content, mechanism.least_multiplier)
     again = mechanism.statement(plan["rounds"])
     return None if again is None else float(again["epsilon"])
 
@@ -139,21 +144,24 @@ def _check_releases(content: Mapping[str, Any], asked: float) -> None:
     expected = 1
     for entry in content["releases"]:
         first, last = entry["first_round"], entry["last_round"]
-        if first != expected or last < first:
-            raise BadInput(
-                f"the ledger does not add up: expected an entry from round {expected} on, got {first} to {last}"
-            )
+        require(
+            first == expected and last >= first,
+            "ledger.inconsistent",
+            f"the ledger does not add up: expected an entry from round {expected} on, got {first} to {last}",
+        )
         expected = last + 1
         if entry["sensitivity"] == 0.0 and entry["releases"] == 0:
             continue  # a secure sum that failed: nothing was released
         given = entry["noise"] / entry["sensitivity"] if entry["sensitivity"] else 0.0
-        if given < asked * (1.0 - 1e-9):
-            raise BadInput(
-                f"rounds {first} to {last} had noise of {given:.4g} clips, and the budget asks for {asked:.4g}: "
-                "the ledger does not add up"
-            )
-    if expected - 1 != content["setting"]["rounds"]:
-        raise BadInput(
-            f"the ledger does not add up: it has entries of {expected - 1} rounds and states "
-            f"{content['setting']['rounds']}"
+        require(
+            given >= asked * (1.0 - 1e-9),
+            "ledger.too-little-noise",
+            f"rounds {first} to {last} had noise of {given:.4g} clips, and the budget asks for {asked:.4g}: "
+            "the ledger does not add up",
         )
+    stated = content["setting"]["rounds"]
+    require(
+        expected - 1 == stated,
+        "ledger.inconsistent",
+        f"the ledger does not add up: it has entries of {expected - 1} rounds and states {stated}",
+    )

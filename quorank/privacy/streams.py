@@ -1,8 +1,8 @@
-"""Where the draws of privacy come from: an address under a seed in simulations, a cipher under a secret in earnest.
+"""Random streams of the privacy mechanisms: addressed draws under a seed in simulations, ChaCha20 under a secret.
 
-A mechanism's kernels ask for uniform numbers by address (block, interaction, client, round) and never see what makes
-them. Under a seed, a whole number, it is the generator of all simulations (`draws`): repeatable, and no secret. Under a
-secret of 32 bytes it is ChaCha20 (Bernstein 2008, "ChaCha, a variant of Salsa20"; RFC 8439, §2.3), whose four words of
+A mechanism's kernels draw uniform numbers by address (block, interaction, client, round), whatever the generator. Under
+a seed, a whole number, it is that of all simulations (`draws`): repeatable, and no secret. Under a secret of 32 bytes it
+is ChaCha20 (Bernstein 2008, "ChaCha, a variant of Salsa20"; RFC 8439, §2.3), whose four words of
 counter and nonce are the address. The kind of the key decides when a kernel is compiled, so simulations pay nothing.
 
 Each purpose has a key of its own, derived from the secret by keyed BLAKE2b. A device has a secret for each release; a
@@ -37,10 +37,10 @@ _7, _8, _12, _16, _20, _24, _25 = (np.uint64(n) for n in (7, 8, 12, 16, 20, 24, 
 
 
 def key_for(seed: Seed, purpose: Purpose) -> Key:
-    """The key of one purpose's draws."""
+    """Return the key of one purpose's draws."""
     if isinstance(seed, int):
         return draws.key_of(seed, purpose)
-    require(len(seed) == SECRET_BYTES, f"a secret has {SECRET_BYTES} bytes, got {len(seed)}")
+    require(len(seed) == SECRET_BYTES, "secret.length", f"a secret has {SECRET_BYTES} bytes, got {len(seed)}")
     name = f"quorank {purpose.name.lower()}".encode()
     derived = hashlib.blake2b(name, key=seed, digest_size=SECRET_BYTES).digest()
     return np.frombuffer(derived, dtype="<u4").astype(np.uint32)
@@ -48,7 +48,7 @@ def key_for(seed: Seed, purpose: Purpose) -> Key:
 
 @kernel
 def quarter_round(a: Any, b: Any, c: Any, d: Any) -> Any:
-    """ChaCha's quarter round on 32-bit words held in uint64 (RFC 8439, §2.1)."""
+    """Compute ChaCha's quarter round on 32-bit words held in uint64 (RFC 8439, §2.1)."""
     a = (a + b) & _LOW
     d ^= a
     d = ((d << _16) | (d >> _16)) & _LOW
@@ -66,7 +66,7 @@ def quarter_round(a: Any, b: Any, c: Any, d: Any) -> Any:
 
 @kernel
 def chacha20(n0: Any, n1: Any, n2: Any, n3: Any, key: Uint32s) -> Any:
-    """The first four words of ChaCha20's block for a counter n0 and a nonce (n1, n2, n3) (RFC 8439, §2.3)."""
+    """Compute the first four words of ChaCha20's block for a counter n0 and a nonce (n1, n2, n3) (RFC 8439, §2.3)."""
     a0, a1, a2, a3 = _C0, _C1, _C2, _C3
     b0, b1, b2, b3 = np.uint64(key[0]), np.uint64(key[1]), np.uint64(key[2]), np.uint64(key[3])
     c0, c1, c2, c3 = np.uint64(key[4]), np.uint64(key[5]), np.uint64(key[6]), np.uint64(key[7])
@@ -85,7 +85,7 @@ def chacha20(n0: Any, n1: Any, n2: Any, n3: Any, key: Uint32s) -> Any:
 
 @kernel
 def secret_pair(key: Uint32s, block: int, interaction: int, client: int, round_: int) -> tuple[float, float]:
-    """Two numbers in [0, 1) with 53 random bits from the cipher's words, made as `draws.uniform_pair` makes them."""
+    """Draw two numbers in [0, 1) with 53 random bits from the cipher's words, made as `draws.uniform_pair` makes them."""
     w0, w1, w2, w3 = chacha20(block, interaction, client, round_, key)
     scale = 1.0 / 9007199254740992.0
     first = (np.float64(w0 >> _5) * 67108864.0 + np.float64(w1 >> _6)) * scale
@@ -94,7 +94,7 @@ def secret_pair(key: Uint32s, block: int, interaction: int, client: int, round_:
 
 
 def uniform_pair(key: Any, block: int, interaction: int, client: int, round_: int) -> Any:
-    """Draws 2·block and 2·block + 1 of an address, from whatever the key is of."""
+    """Return draws 2·block and 2·block + 1 of an address, from the generator that the key is of."""
     pair = secret_pair if key.dtype == np.uint32 else draws.uniform_pair
     return pair(key, block, interaction, client, round_)
 
@@ -108,7 +108,7 @@ def _chosen(key: Any, block: Any, interaction: Any, client: Any, round_: Any) ->
 
 @kernel
 def fill_normal(key: Any, interaction: int, client: int, round_: int, out: Doubles) -> None:
-    """The first len(out) standard normal draws of an address, made as `draws.fill_normal` makes them."""
+    """Fill `out` with the first standard normal draws of an address, made as `draws.fill_normal` makes them."""
     for i in range(0, len(out), 2):
         first, second = uniform_pair(key, i >> 1, interaction, client, round_)
         out[i], other = draws.normal_pair(first, second)

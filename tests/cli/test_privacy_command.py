@@ -60,7 +60,7 @@ def test_a_plan_for_people_fits_a_terminal_and_names_what_is_hopeless(quorank: Q
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (("--clients", "0"), "clients must be at least 1"),
+        (("--clients", "0"), "clients: must be at least 1"),
         (("--clients", "10", "--cohort", "11"), "cohort"),
         (("--rounds", "0"), "rounds"),
         (("--epsilon", "-1"), "epsilon"),
@@ -196,8 +196,8 @@ def test_bad_calls_are_one_sentence(quorank: Quorank, arguments: tuple[str, ...]
     ("privacy", "words"),
     [
         ('kind = "gaussian"\nepsilon = 0.001', "nothing can be learned within this budget"),
-        ('kind = "gaussian"\nepsilon = 0', "epsilon must be above 0"),
-        ('kind = "gaussian"\nclip = -1.0', "clip must be above 0"),
+        ('kind = "gaussian"\nepsilon = 0', "epsilon: must be above 0"),
+        ('kind = "gaussian"\nclip = -1.0', "clip: must be at least 1e-09"),
         ('kind = "gaussian"\ndelta = 1.0', "delta"),
         ('kind = "gaussian"\nepsilom = 1.0', "epsilom"),
         ('kind = "published"\nsensitivity = 0.0', "sensitivity"),

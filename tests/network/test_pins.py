@@ -22,7 +22,7 @@ from quorank.network.private_store import PrivateStore
 from quorank.network.secure_round import SHARES, envelope, opened
 from quorank.network.transport import BUSY, Failure, Memory
 from quorank.privacy import SecureSum
-from quorank.privacy.secure_sum.identity import Identity
+from quorank.privacy.secure_sum.identity import ClientIdentity
 
 CLIENTS, MEMBERS = 4, 8
 
@@ -231,7 +231,7 @@ def test_both_sides_show_it(tmp_path, monkeypatch) -> None:
     labels = {
         client: invite(home, name, tmp_path / name).label for client, name in enumerate(("anna", "ben"))
     }
-    identity = Identity(bytes(range(32)))
+    identity = ClientIdentity(bytes(range(32)))
     with PrivateStore(tmp_path / "device") as store, store.transaction():
         store.set_fact("terms", json.dumps(Terms.of(experiment, 46, 0).table(), sort_keys=True).encode())
         store.set_fact("identity", identity.secret)

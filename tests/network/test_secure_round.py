@@ -32,7 +32,7 @@ from quorank.network.secure_round import (
 from quorank.privacy import ClippedGaussian, SecureSum, Setting
 from quorank.privacy.secure_sum.client import SecureClient
 from quorank.privacy.secure_sum.graph import Neighbourhood, neighbours_for
-from quorank.privacy.secure_sum.identity import GuardedClient, Identity, SignedKeys, packed
+from quorank.privacy.secure_sum.identity import ClientIdentity, GuardedClient, SignedKeys, pack_clients
 from quorank.privacy.secure_sum.masks import Occasion
 from quorank.privacy.secure_sum.messages import AdvertiseKeys, MaskedInput, ShareKeys, UnmaskRequest
 from quorank.privacy.secure_sum.server import RoundFailed
@@ -40,7 +40,7 @@ from quorank.privacy.secure_sum.server import RoundFailed
 SESSION, LENGTH = b"a session", 7
 TASK = wire.Task("run", 2, np.zeros(LENGTH))
 OCCASION = Occasion(SESSION, 2)
-IDENTITIES = {client: Identity(struct.pack("<8I", *[client + 1] * 8)) for client in range(80)}
+IDENTITIES = {client: ClientIdentity(struct.pack("<8I", *[client + 1] * 8)) for client in range(80)}
 
 
 def pinned_of(clients) -> dict[int, bytes]:
@@ -247,7 +247,7 @@ def test_a_client_refuses_a_sum_over_fewer_than_agreed() -> None:
         ((0, 1, 2, 3, 4, 77), r"does not know: \[77\]"),
     ):
         _, members = until(AGREEMENT, clients, 5, pinned_of(clients))
-        refused(members[0], envelope(AGREEMENT, [packed(listed)]), match)
+        refused(members[0], envelope(AGREEMENT, [pack_clients(listed)]), match)
 
 
 def test_a_client_unmasks_only_the_list_that_enough_have_signed() -> None:
@@ -260,7 +260,7 @@ def test_a_client_unmasks_only_the_list_that_enough_have_signed() -> None:
         "signatures of another list",
     ):
         round_, members = until(AGREEMENT, clients, 5, pinned_of(clients))
-        everyone, five = packed(range(6)), packed(range(5))
+        everyone, five = pack_clients(range(6)), pack_clients(range(5))
         for client, member in members.items():  # the server lies: half of them see another list
             shown = five if attack == "signatures of another list" and client in (1, 2, 3, 4) else everyone
             content = member.answer(envelope(AGREEMENT, [shown]))

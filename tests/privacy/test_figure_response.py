@@ -18,8 +18,8 @@ from quorank.privacy.mechanisms.figure_response import (
     LEAST,
     MOST,
     FigureResponse,
-    other,
-    truth,
+    other_probability,
+    true_probability,
     variance_at,
     worst_variance,
 )
@@ -46,8 +46,8 @@ def test_no_two_figures_are_told_apart_by_more_than_epsilon(epsilon: float, x: f
     one, two = law(x, epsilon, m), law(y, epsilon, m)
     for sent in range(m + 1):
         assert one[sent] <= math.exp(epsilon) * two[sent] * (1 + 1e-9)
-    assert truth(epsilon, m) / other(epsilon, m) == pytest.approx(math.exp(epsilon))
-    assert truth(epsilon, m) + m * other(epsilon, m) == pytest.approx(1.0)
+    assert true_probability(epsilon, m) / other_probability(epsilon, m) == pytest.approx(math.exp(epsilon))
+    assert true_probability(epsilon, m) + m * other_probability(epsilon, m) == pytest.approx(1.0)
 
 
 @given(EPSILONS, FIGURES, st.integers(1, 12))
@@ -117,7 +117,7 @@ def test_what_devices_send_follows_the_law(epsilon: float, x: float) -> None:
 @pytest.mark.parametrize(("epsilon", "rounds"), [(0.1, 300), (1.0, 40), (2.0, 9), (4.0, 5)])
 def test_many_reports_are_composed_as_the_library_composes_them(epsilon: float, rounds: int) -> None:
     figure, delta, step = FigureResponse(epsilon), 1e-5, 1e-4
-    k, q = figure.steps + 1, other(epsilon, figure.steps)
+    k, q = figure.steps + 1, other_probability(epsilon, figure.steps)
     loss = pld.from_randomized_response(k * q, k, value_discretization_interval=step)
     bound = loss.self_compose(rounds).get_epsilon_for_delta(delta)
     found = figure.epsilon_of(rounds, delta)
@@ -129,7 +129,7 @@ def test_many_reports_are_composed_as_the_library_composes_them(epsilon: float, 
 
 def test_the_composition_of_three_reports_by_hand() -> None:
     figure, delta = FigureResponse(1.0), 0.01
-    p, q = truth(1.0, 1), other(1.0, 1)
+    p, q = true_probability(1.0, 1), other_probability(1.0, 1)
     assert figure.steps == 1 and p + q == pytest.approx(1.0)
 
     def passed(epsilon: float) -> float:
@@ -159,7 +159,7 @@ def test_an_epsilon_that_is_refused(epsilon: float) -> None:
 
 def test_figures_that_are_refused() -> None:
     for x in (-0.01, 1.01, math.nan):
-        with pytest.raises(BadInput, match="between 0 and 1"):
+        with pytest.raises(BadInput, match="reported figure: must be at least 0 and at most 1"):
             FigureResponse(1.0).respond(x, bytes(32), 0, 0)
     with pytest.raises(BadInput, match="delta"):
         FigureResponse(1.0).epsilon_of(3, 0.0)

@@ -9,7 +9,7 @@ import pytest
 
 from quorank.errors import BadInput
 from quorank.privacy import ClippedGaussian, NoPrivacy, PublishedLaplace, Setting
-from quorank.privacy.ledger import entries, ledger, read_ledger, recount
+from quorank.privacy.ledger import ledger, read_ledger, recount, release_entries
 
 NAN = float("nan")
 
@@ -27,14 +27,14 @@ def ledger_of(part, table, rounds=20, **changes):
 
 
 def test_equal_rounds_are_one_entry() -> None:
-    found = entries(
+    found = release_entries(
         np.array([3.0, 5.0, 4.0, 4.0]), np.array([0.1, 0.1, 0.2, 0.2]), np.array([1.0, 1.0, 2.0, 2.0])
     )
     assert [(e["first_round"], e["last_round"], e["releases"]) for e in found] == [(1, 2, 8), (3, 4, 8)]
     assert found[0]["participants"] == {"least": 3, "most": 5}
     assert [e["noise_multiplier"] for e in found] == [10.0, 10.0]
-    assert entries(np.array([]), np.array([]), np.array([])) == []
-    (plain,) = entries(np.array([2.0, 2.0]), np.array([NAN, NAN]), np.zeros(2))
+    assert release_entries(np.array([]), np.array([]), np.array([])) == []
+    (plain,) = release_entries(np.array([2.0, 2.0]), np.array([NAN, NAN]), np.zeros(2))
     assert plain["sensitivity"] is None and plain["noise_multiplier"] is None
 
 

@@ -163,7 +163,7 @@ def test_one_answer_from_its_draws() -> None:
 
 @pytest.mark.parametrize("p", [0.05, 1 / 11])
 def test_less_truth_than_chance_is_refused(p) -> None:
-    with pytest.raises(BadInput, match="p must be above 1/11"):
+    with pytest.raises(BadInput, match="p: must be above 1/11"):
         sent_by(RandomisedResponse(p=p), [[0.0], [0.0]], 1)
 
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from secure_rounds import refused
 
 from quorank.errors import BadInput
 from quorank.privacy.secure_sum.masks import Occasion
 from quorank.privacy.secure_sum.messages import (
-    MESSAGES,
     AdvertiseKeys,
     KeyList,
     MaskedInput,
@@ -38,8 +38,10 @@ EXAMPLES = [
 names = [type(message).__name__ for message in EXAMPLES]
 
 
+MESSAGES = [type(message) for message in EXAMPLES]
+
+
 def test_there_is_an_example_of_each() -> None:
-    assert {type(message) for message in EXAMPLES} == set(MESSAGES)
     assert sorted(kind.KIND for kind in MESSAGES) == list(range(1, 8))
 
 
@@ -89,7 +91,7 @@ def test_every_message_comes_back(data, round_, tag, client) -> None:
 def test_a_cut_or_lengthened_message_is_refused(message) -> None:
     raw = message.to_bytes()
     for end in range(len(raw)):
-        with pytest.raises(BadInput, match=r"cannot be read: it ends after \d+ bytes"):
+        with refused("malformed", r"cannot be read: it ends after \d+ bytes"):
             type(message).from_bytes(raw[:end])
     with pytest.raises(BadInput, match="1 bytes too many"):
         type(message).from_bytes(raw + b"\0")
@@ -98,13 +100,13 @@ def test_a_cut_or_lengthened_message_is_refused(message) -> None:
 @pytest.mark.parametrize("message", EXAMPLES, ids=names)
 def test_a_message_of_another_make_is_refused(message) -> None:
     raw, kind = message.to_bytes(), type(message)
-    for broken, match in (
-        (b"QT" + raw[2:], "starts with other bytes"),
-        (raw[:2] + b"\x02" + raw[3:], "has version 2 and this program reads 1"),
-        (raw[:3] + b"\x09" + raw[4:], f"is of kind 9, expected {kind.KIND}"),
-        (raw[:24] + b"\xff" * 4 + raw[28:], "names client 4294967295"),
+    for broken, code, match in (
+        (b"QT" + raw[2:], "malformed", "starts with other bytes"),
+        (raw[:2] + b"\x02" + raw[3:], "version", "has version 2 and this program reads 1"),
+        (raw[:3] + b"\x09" + raw[4:], "malformed", f"is of kind 9, expected {kind.KIND}"),
+        (raw[:24] + b"\xff" * 4 + raw[28:], "malformed", "names client 4294967295"),
     ):
-        with pytest.raises(BadInput, match=match):
+        with refused(code, match):
             kind.from_bytes(broken)
 
 
@@ -137,10 +139,10 @@ def test_random_bytes_are_refused(raw, kind) -> None:
 
 def test_a_message_of_another_round_or_session_does_not_fit() -> None:
     occasion = Occasion(b"session", 4)
-    UnmaskRequest(4, occasion.tag, 1, (), ()).fits(occasion)
+    UnmaskRequest(4, occasion.tag, 1, (), ()).check_occasion(occasion)
     for round_, tag in ((5, occasion.tag), (4, Occasion(b"other", 4).tag)):
-        with pytest.raises(BadInput, match="another session or for round"):
-            UnmaskRequest(round_, tag, 1, (), ()).fits(occasion)
+        with refused("other-round", "another session or for round"):
+            UnmaskRequest(round_, tag, 1, (), ()).check_occasion(occasion)
 
 
 @pytest.mark.parametrize(("session", "round_"), [(b"", 0), (b"s" * 256, 0), (b"s", -1), (b"s", 2**32)])

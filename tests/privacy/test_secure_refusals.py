@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from secure_rounds import OCCASION, rows_for, started, unmasking
+from secure_rounds import OCCASION, refused, rows_for, started, unmasking
 
 from quorank.errors import BadInput
 from quorank.privacy.secure_sum import client as secure_client
@@ -19,54 +19,54 @@ def test_client_refusals() -> None:
     rows = rows_for(range(5), 2)
     _, clients, _, requests = started(rows)
     client, tag = clients[0], OCCASION.tag
-    for survivors, dropped, match in (
-        ((0, 1, 2, 3), (3, 4), r"both shares of \[3\]"),
-        ((0, 1, 2, 9), (), r"shares of \[9\], who sent it none"),
-        ((0, 1, 2), (9,), r"shares of \[9\], who sent it none"),
-        ((1, 2, 3, 4), (0,), "without its own input"),
-        ((0, 1), (2, 3, 4), "for 2 survivors, fewer than the threshold of 3"),
+    for survivors, dropped, code, match in (
+        ((0, 1, 2, 3), (3, 4), "both-shares", r"both shares of \[3\]"),
+        ((0, 1, 2, 9), (), "strangers", r"shares of \[9\], who sent it none"),
+        ((0, 1, 2), (9,), "strangers", r"shares of \[9\], who sent it none"),
+        ((1, 2, 3, 4), (0,), "without-own-input", "without its own input"),
+        ((0, 1), (2, 3, 4), "too-few", "for 2 survivors, fewer than the threshold of 3"),
     ):
-        with pytest.raises(BadInput, match=match):
+        with refused(code, match):
             client.unmask(unmasking(survivors, dropped))
-    with pytest.raises(BadInput, match="unmask request of client 1"):
+    with refused("other-client", "unmask request of client 1"):
         client.unmask(requests[1])
     reply = client.unmask(requests[0])
     assert dict(reply.seeds).keys() == set(range(5))
     assert reply.keys == ()
     for request in (requests[0], unmasking((0, 1, 2), (3, 4))):
-        with pytest.raises(BadInput, match="asked to unmask in round 3, but is ready for: nothing more"):
+        with refused("phase", "asked to unmask in round 3, but is ready for: nothing more"):
             client.unmask(request)
-    with pytest.raises(BadInput, match="asked to mask"):
+    with refused("phase", "asked to mask"):
         client.mask(ShareDelivery(3, tag, 0, ()), rows[0])
-    with pytest.raises(BadInput, match="asked to advertise"):
+    with refused("phase", "asked to advertise"):
         client.advertise()
 
 
 def test_a_client_that_did_not_mask_unmasks_nothing() -> None:
     client = SecureClient(0, OCCASION)
-    with pytest.raises(BadInput, match="ready for: advertise"):
+    with refused("phase", "ready for: advertise"):
         client.unmask(unmasking((0, 1, 2), ()))
 
 
 def test_a_client_refuses_a_key_list_that_would_uncover_it() -> None:
     rows = rows_for(range(6), 2)
-    for change, match in (
-        ({"threshold": 3}, "threshold of 3 of 6"),
-        ({"threshold": 7}, "threshold of 7 of 6"),
-        ({"masks": ()}, r"masks with \[\]"),
-        ({"masks": ((9, bytes(32)),)}, r"masks with \[9\]"),
-        ({"holders": ((1, bytes(32)), (2, bytes(32)))}, "not in its own key list"),
+    for change, code, match in (
+        ({"threshold": 3}, "threshold", "threshold of 3 of 6"),
+        ({"threshold": 7}, "threshold", "threshold of 7 of 6"),
+        ({"masks": ()}, "partners", r"masks with \[\]"),
+        ({"masks": ((9, bytes(32)),)}, "partners", r"masks with \[9\]"),
+        ({"holders": ((1, bytes(32)), (2, bytes(32)))}, "key-list", "not in its own key list"),
     ):
         clients, lists = started(rows, until="keys")
-        with pytest.raises(BadInput, match=match):
+        with refused(code, match):
             clients[0].share(secure_client.KeyList(**{**vars(lists[0]), **change}))
         clients[0].share(lists[0])
     clients, lists = started(rows, until="keys", least=Neighbourhood(5, 5, 5))
-    with pytest.raises(BadInput, match="at least 5"):
+    with refused("threshold", "at least 5"):
         clients[0].share(lists[0])
     clients, lists = started(rows, until="keys")
     zero = tuple((c, key if c == 0 else bytes(32)) for c, key in lists[0].holders)
-    with pytest.raises(BadInput, match=r"client \d sent a public key that agrees on no secret"):
+    with refused("public-key", r"client \d sent a public key that agrees on no secret"):
         clients[0].share(secure_client.KeyList(**{**vars(lists[0]), "holders": zero}))
 
 
@@ -74,11 +74,11 @@ def test_a_client_refuses_deliveries_of_strangers_or_of_too_few() -> None:
     rows = rows_for(range(5), 2)
     server, clients, _, _ = started(rows, until="shares")
     delivery = server.deliveries()[0]
-    with pytest.raises(BadInput, match="got shares from 1 neighbours"):
+    with refused("too-few", "got shares from 1 neighbours"):
         clients[0].mask(ShareDelivery(3, OCCASION.tag, 0, delivery.sealed[:1]), rows[0])
-    with pytest.raises(BadInput, match=r"from \[99\], who are not its neighbours"):
+    with refused("strangers", r"from \[99\], who are not its neighbours"):
         clients[0].mask(ShareDelivery(3, OCCASION.tag, 0, (*delivery.sealed, (99, bytes(80)))), rows[0])
-    with pytest.raises(BadInput, match="one row of uint32"):
+    with refused("shape", "one row of uint32"):
         clients[0].mask(delivery, rows[0].astype(np.int64))
 
 
@@ -86,22 +86,22 @@ def test_server_refusals() -> None:
     rows = rows_for(range(5), 2)
     server, clients, inputs, requests = started(rows, leave=[4])
     late = MaskedInput(3, OCCASION.tag, 4, inputs[0].words)
-    with pytest.raises(BadInput, match="masked input of client 4 came in the phase of unmask replies"):
+    with refused("phase", "masked input of client 4 came in the phase of unmask replies"):
         server.receive_masked(late)
     reply = clients[0].unmask(requests[0])
     swapped = UnmaskReply(reply.round, reply.tag, 0, reply.keys, reply.seeds)
-    with pytest.raises(BadInput, match="was not asked for"):
+    with refused("shares", "was not asked for"):
         server.receive_reply(swapped)
     server.receive_reply(reply)
-    with pytest.raises(BadInput, match="came twice"):
+    with refused("repeated", "came twice"):
         server.receive_reply(reply)
     server, clients, _, _ = started(rows, until="shares")
-    with pytest.raises(BadInput, match="came twice"):
+    with refused("repeated", "came twice"):
         server.receive_shares(ShareKeys(3, OCCASION.tag, 0, ()))
     deliveries = server.deliveries()
-    with pytest.raises(BadInput, match="sent 1 numbers, expected 2"):
+    with refused("shape", "sent 1 numbers, expected 2"):
         server.receive_masked(clients[0].mask(deliveries[0], rows[0][:1]))
-    with pytest.raises(BadInput, match="the phase of shares is over"):
+    with refused("phase", "the phase of shares is over"):
         server.deliveries()
     with pytest.raises(RoundFailed, match="1 clients sent keys, and it takes 2"):
         server = SecureServer(OCCASION, 2)
@@ -113,16 +113,11 @@ def test_driver_refusals() -> None:
     rows = rows_for(range(4), 2)
     for vectors, options, match in (
         ({0: rows[0]}, {}, "at least 2 clients"),
-        ({**rows, 5: rows[0][:1]}, {}, "client 5 has uint32 numbers of shape"),
-        ({**rows, 5: rows[0].astype(np.int64)}, {}, "client 5 has int64 numbers"),
+        ({**rows, 5: rows[0][:1]}, {}, "client 5 sent 1 numbers, expected 2"),
+        ({**rows, 5: rows[0].astype(np.int64)}, {}, "client 5 masks one row of uint32 numbers, got int64"),
         ({**rows, -1: rows[0]}, {}, "from 0 to 2\\^31 − 1, got -1"),
         ({**rows, 2**31: rows[0]}, {}, "from 0 to 2\\^31 − 1"),
-        ((np.array([1, 1]), np.zeros((2, 2), dtype=np.uint32)), {}, "distinct clients"),
         (rows, {"dropped_before": [77]}, r"clients \[77\] leave but have no vector"),
-        (rows, {"threshold": 2}, "more than half"),
-        (rows, {"threshold": 5}, "not more than all"),
-        (rows, {"neighbours": 0}, "at least one neighbour"),
-        (rows, {"neighbours": 2, "neighbourhood": Neighbourhood(3, 3, 3)}, "not both"),
     ):
         with pytest.raises(BadInput, match=match):
             secure_sum(vectors, round_=0, session=b"s", **options)

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from secure_rounds import OCCASION, rows_for, seeded, started
+from secure_rounds import OCCASION, refused, rows_for, seeded, started
 
 from quorank.errors import BadInput
 from quorank.privacy.secure_sum.graph import Neighbourhood, Ring
 from quorank.privacy.secure_sum.in_process import secure_sum
-from quorank.privacy.secure_sum.masks import Channel, Occasion, agree
+from quorank.privacy.secure_sum.masks import Occasion, ShareChannel, shared_secret
 from quorank.privacy.secure_sum.messages import ShareDelivery, UnmaskReply
 from quorank.privacy.secure_sum.server import RoundFailed
 
@@ -55,7 +55,9 @@ def test_every_pattern_of_leaving(n, threshold) -> None:
     orders = product(range(4), repeat=n) if n < 5 else {*together, *(fates[::-1] for fates in together)}
     for pattern in sorted(orders):
         fates = dict(zip(rows, pattern, strict=True))
-        result = run(rows, fates, threshold=threshold, entropy=seeded(pattern))
+        result = run(
+            rows, fates, neighbourhood=Neighbourhood(n - 1, threshold, n - 1), entropy=seeded(pattern)
+        )
         inputs = sorted(c for c, fate in fates.items() if fate in (STAYS, AFTER_INPUT))
         if pattern.count(STAYS) >= threshold:
             assert result is not None, pattern
@@ -70,6 +72,12 @@ def test_every_pattern_of_leaving(n, threshold) -> None:
 def in_order(cls, clients, plan, entropy):
     """A ring in the order of names, so that a test knows it."""
     return cls(sorted(clients), plan)
+
+
+def ring_of(n, k) -> Neighbourhood:
+    """The k nearest of n as holders and mask neighbours, and a bare majority as threshold."""
+    k = min(k + k % 2, n - 1)
+    return Neighbourhood(k, (k + 1) // 2 + 1, k)
 
 
 def should_succeed(fates, k) -> bool:
@@ -98,7 +106,7 @@ def test_on_a_ring_the_sum_is_exact_exactly_when_every_neighbourhood_stays(n, k,
     pattern = [data.draw(st.sampled_from([STAYS] * stays + [1, 2, 3])) for _ in rows]
     fates = dict(zip(rows, pattern, strict=True))
     with mock.patch.object(Ring, "drawn", classmethod(in_order)):
-        result = run(rows, fates, neighbours=k, entropy=seeded((n, k)))
+        result = run(rows, fates, neighbourhood=ring_of(n, k), entropy=seeded((n, k)))
     assert (result is not None) == should_succeed(pattern, k)
     if result is not None:
         inputs = [c for c, fate in fates.items() if fate in (STAYS, AFTER_INPUT)]
@@ -109,14 +117,13 @@ def test_on_a_ring_the_sum_is_exact_exactly_when_every_neighbourhood_stays(n, k,
 @pytest.mark.parametrize("k", [4, 8])
 def test_a_ring_without_leaving_never_fails(k) -> None:
     rows = rows_for(range(20), 2)
-    assert run(rows, {}, neighbours=k).total.tolist() == plain(rows, rows)
+    assert run(rows, {}, neighbourhood=ring_of(20, k)).total.tolist() == plain(rows, rows)
 
 
 def test_a_larger_cohort_with_the_default_neighbours() -> None:
-    clients, matrix = np.arange(70) * 3, np.random.default_rng(0).integers(0, 2**32, (70, 5), dtype=np.uint32)
-    result = secure_sum(
-        (clients, matrix), round_=0, session=b"s", dropped_before=[0, 3, 6], dropped_after=[9, 12]
-    )
+    matrix = np.random.default_rng(0).integers(0, 2**32, (70, 5), dtype=np.uint32)
+    vectors = {3 * at: row for at, row in enumerate(matrix)}
+    result = secure_sum(vectors, round_=0, session=b"s", dropped_before=[0, 3, 6], dropped_after=[9, 12])
     assert result.neighbourhood.neighbours < 69
     assert np.array_equal(result.total, matrix[3:].sum(axis=0, dtype=np.uint32))
 
@@ -169,12 +176,14 @@ def test_a_rebuilt_mask_key_opens_no_shares() -> None:
     sealed = server._shares[1][2]
     channel, mask = clients[1]._channel_key, clients[1]._mask_key
     public = server._keys[2].channel_key
-    right = Channel(OCCASION, agree(clients[2]._channel_key, server._keys[1].channel_key, 1), 2, 1)
+    right = ShareChannel(
+        OCCASION, shared_secret(clients[2]._channel_key, server._keys[1].channel_key, 1), 2, 1
+    )
     assert right.open(sealed) is not None
     for private in (mask, channel):
-        opened = Channel(OCCASION, agree(private, public, 2), 2, 1).open(sealed)
+        opened = ShareChannel(OCCASION, shared_secret(private, public, 2), 2, 1).open(sealed)
         assert (opened is None) == (private is mask)
-    assert Channel(OCCASION, agree(mask, server._keys[2].mask_key, 2), 2, 1).open(sealed) is None
+    assert ShareChannel(OCCASION, shared_secret(mask, server._keys[2].mask_key, 2), 2, 1).open(sealed) is None
 
 
 def test_a_damaged_share_is_not_held_and_the_round_goes_on() -> None:
@@ -189,9 +198,10 @@ def test_a_damaged_share_is_not_held_and_the_round_goes_on() -> None:
         )
 
     server, clients, _, requests = started(rows, tamper=damage)
-    assert len(clients[2].unopened) == 1
     for name, request in requests.items():
-        server.receive_reply(clients[name].unmask(request))
+        reply = clients[name].unmask(request)
+        assert len(reply.seeds) == (4 if name == 2 else 5)
+        server.receive_reply(reply)
     assert server.total().tolist() == plain(rows, rows)
 
 
@@ -204,7 +214,7 @@ def test_a_lie_about_a_mask_key_is_noticed() -> None:
             reply = UnmaskReply(reply.round, reply.tag, 1, reply.seeds, ((4, bytes(32)),))
         if name != 0:  # three replies, so that the lie is needed
             server.receive_reply(reply)
-    with pytest.raises(BadInput, match="client 4's mask key give another key"):
+    with refused("false-share", "client 4's mask key give another key"):
         server.total()
 
 

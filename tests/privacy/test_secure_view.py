@@ -9,7 +9,7 @@ from secure_rounds import OCCASION, seeded, started
 
 from quorank.privacy.secure_sum import client as secure_client
 from quorank.privacy.secure_sum import server as secure_server
-from quorank.privacy.secure_sum.masks import Occasion, agree, pair_mask, self_mask
+from quorank.privacy.secure_sum.masks import Occasion, pair_mask, self_mask, shared_secret
 from quorank.privacy.secure_sum.server import SecureServer
 
 UNLIKELY = 1e-4
@@ -64,7 +64,7 @@ def late_input(value: int) -> np.ndarray:
         private = secure_server.X25519PrivateKey.from_private_bytes(rebuilt(server, clients, requests)[3])
         open_input = sent[3].vector.copy()
         for other in range(3):
-            secret = agree(private, server._keys[other].mask_key, other)
+            secret = shared_secret(private, server._keys[other].mask_key, other)
             open_input -= secure_server.pair_mask(OCCASION, secret, 3, other, LENGTH)
         seen.append(open_input)
     return np.array(seen)

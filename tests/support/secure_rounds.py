@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import pytest
 
+from quorank.errors import BadInput
 from quorank.privacy.secure_sum.client import SecureClient
 from quorank.privacy.secure_sum.graph import Neighbourhood
 from quorank.privacy.secure_sum.masks import Occasion
@@ -16,6 +19,14 @@ from quorank.privacy.secure_sum.messages import UnmaskRequest
 from quorank.privacy.secure_sum.server import SecureServer
 
 OCCASION = Occasion(b"session", 3)
+
+
+@contextmanager
+def refused(code: str, match: str = "") -> Iterator[None]:
+    """What runs inside is refused with this code of secure sums and a sentence that matches."""
+    with pytest.raises(BadInput, match=match) as caught:
+        yield
+    assert caught.value.code == f"secure-sum.{code}"
 
 
 def seeded(name: object) -> Callable[[int], bytes]:

@@ -1,6 +1,6 @@
-"""What right guesses about canaries say about ε.
+"""Lower bound on ε from right guesses about canaries (Steinke, Nasr and Jagielski 2023, main theorem for (ε, δ)).
 
-Steinke, Nasr and Jagielski 2023, "Privacy Auditing with One (1) Training Run": their main theorem for (ε, δ).
+The paper is "Privacy Auditing with One (1) Training Run".
 
 m fair coins decide which canaries take part in a run. An auditor who sees what the run released guesses r of the coins
 and is right v times. Had the run been (ε, δ)-differentially private, then
@@ -21,24 +21,24 @@ import math
 import numpy as np
 from scipy.special import betainc
 
-from quorank.errors import require
+from quorank.errors import require_range
 
 LARGEST_EPSILON = 64.0
 """No number of canaries that fits in memory can refute more."""
 
 
 def guess_accuracy(epsilon: float) -> float:
-    """e^ε / (1 + e^ε): how often the best guess about one coin is right under ε-differential privacy."""
+    """Return e^ε / (1 + e^ε): how often the best guess about one coin is right under ε-differential privacy."""
     return 1.0 / (1.0 + math.exp(-epsilon))
 
 
 def at_least(correct: int, guesses: int, accuracy: float) -> float:
-    """β: P[W ≥ v] of a binomial W, by the regularised incomplete beta function I_p(v, r − v + 1)."""
+    """Compute β, P[W ≥ v] of a binomial W, by the regularised incomplete beta function I_p(v, r − v + 1)."""
     return float(betainc(correct, guesses - correct + 1, accuracy)) if correct > 0 else 1.0
 
 
 def failure_gain(guesses: int, correct: int, accuracy: float) -> float:
-    """α: the largest of P[v > W ≥ v − i] / i, where i beyond v adds nothing to the numerator."""
+    """Compute α, the largest of P[v > W ≥ v − i] / i, where i beyond v adds nothing to the numerator."""
     from scipy.stats import binom  # imported late: a bound at δ = 0 does not need it, and it takes a second
 
     if correct == 0:
@@ -47,18 +47,14 @@ def failure_gain(guesses: int, correct: int, accuracy: float) -> float:
     return float(np.max(np.cumsum(below) / np.arange(1, correct + 1)))
 
 
-def p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
-    """β + 2mδ·α, at most 1: how likely so many right guesses are if the run is (ε, δ)-differentially private.
+def p_value(
+    canaries: int, guesses: int, correct: int, epsilon: float, delta: float, enough: float = 1.0
+) -> float:
+    """Compute β + 2mδ·α, at most 1: how likely so many right guesses are if the run is (ε, δ)-differentially private.
 
-    It falls with `correct` and grows with `guesses` and ε as long as 2mδ ≤ 1; it grows with δ always.
+    It falls with `correct` and grows with `guesses` and ε as long as 2mδ ≤ 1; it grows with δ always. Where β alone is
+    `enough`, it is β.
     """
-    _check(canaries, guesses, correct, delta)
-    require(epsilon >= 0.0, f"epsilon must be 0 or more, got {epsilon}")
-    return _p_value(canaries, guesses, correct, epsilon, delta, 1.0)
-
-
-def _p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: float, enough: float) -> float:
-    """The probability, or β alone where that is `enough` already."""
     accuracy = guess_accuracy(epsilon)
     beta = at_least(correct, guesses, accuracy)
     if beta >= enough or delta == 0.0:
@@ -69,29 +65,20 @@ def _p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: f
 def epsilon_lower_bound(
     canaries: int, guesses: int, correct: int, delta: float, confidence: float = 0.95
 ) -> float:
-    """An ε that these guesses refute at this confidence, the largest to within 1e-9; 0 where nothing can be said.
+    """Return an ε that these guesses refute at this confidence, the largest to within 1e-9; 0 where nothing can be said.
 
     A run that is (ε*, δ)-differentially private gets a bound above ε* with probability at most 1 − confidence: it
     would be refuted at some ε ≥ ε*, with which it is differentially private as well.
     """
-    _check(canaries, guesses, correct, delta)
-    require(0.0 < confidence < 1.0, f"confidence must lie between 0 and 1, got {confidence}")
+    require_range("confidence", confidence, above=0.0, below=1.0)
     unlikely = 1.0 - confidence
     if p_value(canaries, guesses, correct, 0.0, delta) >= unlikely:
         return 0.0
     refuted, possible = 0.0, LARGEST_EPSILON
     while possible - refuted > 1e-9:
         middle = 0.5 * (refuted + possible)
-        if _p_value(canaries, guesses, correct, middle, delta, unlikely) < unlikely:
+        if p_value(canaries, guesses, correct, middle, delta, unlikely) < unlikely:
             refuted = middle
         else:
             possible = middle
     return refuted
-
-
-def _check(canaries: int, guesses: int, correct: int, delta: float) -> None:
-    require(
-        0 <= correct <= guesses <= canaries,
-        f"expected right guesses ≤ guesses ≤ canaries, got {correct}, {guesses} and {canaries}",
-    )
-    require(0.0 <= delta <= 1.0, f"delta must lie between 0 and 1, got {delta}")

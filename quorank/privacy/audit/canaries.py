@@ -1,8 +1,8 @@
-"""Canary clients: one run that can be audited (Steinke, Nasr, Jagielski 2023; Andrew et al. 2024 for federations).
+"""Canary clients, which make one run auditable (Steinke, Nasr, Jagielski 2023; Andrew et al. 2024 for federations).
 
 A canary is a client that sends, in each round in which it takes part, a vector as long as clipping allows, in a secret
 direction of its own. One fair coin per canary, thrown before the run, decides whether it is there at all. Afterwards the
-auditor looks for each canary in the released sums and guesses the coins; `audit_bound` turns right guesses into an ε.
+auditor looks for each canary in the released sums and guesses the coins; `bound` turns right guesses into an ε.
 
 With d parameters no more than d directions are orthogonal, and an audit wants hundreds of canaries. So a canary's
 direction changes from round to round: entry j of its update in round t is ±clip/√d with a sign that is addressed by
@@ -18,10 +18,9 @@ used for nothing but the run and the count of right guesses.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +28,7 @@ import numpy.typing as npt
 from quorank.arrays import Booleans, Doubles, Int8s, Uint64s
 from quorank.compiled import kernel
 from quorank.draws import philox, uniform_pair
-from quorank.errors import require
+from quorank.errors import require, require_range
 from quorank.privacy.audit.bound import epsilon_lower_bound
 
 COIN, CODE, PRESENCE = 0, 1, 2
@@ -62,9 +61,7 @@ class Canaries:
     key: Uint64s = field(repr=False)
 
     def __post_init__(self) -> None:
-        for name, value in (("count", self.count), ("parameters", self.parameters), ("rounds", self.rounds)):
-            require(value >= 1, f"{name} of canaries must be at least 1, got {value}")
-        require(0.0 < self.clip < math.inf, f"clip must be above 0, got {self.clip}")
+        require_range("canaries", self.count, least=1)
 
     @cached_property
     def included(self) -> Booleans:
@@ -73,19 +70,12 @@ class Canaries:
         _fill_coins(self.key, coins)
         return coins
 
-    def update(self, canary: int, round_: int) -> Doubles:
-        """(d,) what this canary sends in this round if its coin lets it."""
-        require(0 <= canary < self.count, f"there are {self.count} canaries, numbered from 0; got {canary}")
-        self._check_round(round_)
-        return self._codes(round_, round_ + 1, canary, canary + 1).reshape(-1)
-
     def updates(self, round_: int) -> Doubles:
-        """(m, d) the updates of all canaries in a round, whatever their coins."""
-        self._check_round(round_)
+        """Return (m, d) the updates of all canaries in a round, whatever their coins."""
         return self._codes(round_, round_ + 1).reshape(self.count, self.parameters)
 
     def contribution(self, round_: int, rate: float = 1.0) -> Doubles:
-        """(d,) what the included canaries add to the sum of a round in which each takes part with probability `rate`."""
+        """Return (d,) what the included canaries add to a round's sum if each takes part with probability `rate`."""
         there = self.included
         if rate < 1.0:
             draws = np.empty(self.count)
@@ -94,11 +84,9 @@ class Canaries:
         return np.asarray(there @ self.updates(round_), dtype=np.float64)
 
     def scores(self, released: npt.ArrayLike) -> Doubles:
-        """(m,) estimates of the coins, near 1 for in and 0 for out, from the released sums (T, d)."""
+        """Estimate (m,) the coins, near 1 for in and 0 for out, from the released sums (T, d)."""
         sums = np.asarray(released, dtype=np.float64)
-        wanted = (self.rounds, self.parameters)
-        require(sums.shape == wanted, f"expected released sums of shape {wanted}, got {sums.shape}")
-        require(np.isfinite(sums).all(), "released sums must be finite numbers")
+        require(np.isfinite(sums).all(), "audit.not-finite", "released sums must be finite numbers")
         waves = slow_waves(self.rounds)
         guessed = estimates = np.full(self.count, 0.5)
         for _ in range(PASSES):
@@ -108,13 +96,10 @@ class Canaries:
             guessed = np.clip(estimates, 0.0, 1.0)
         return estimates
 
-    def _check_round(self, round_: int) -> None:
-        require(0 <= round_ < self.rounds, f"the run has {self.rounds} rounds from 0, got round {round_}")
-
-    def _codes(self, start: int, stop: int, first: int = 0, last: int | None = None) -> Doubles:
+    def _codes(self, start: int, stop: int) -> Doubles:
         """(canaries, rounds, d) the updates of a span of rounds."""
-        out = np.empty(((self.count if last is None else last) - first, stop - start, self.parameters))
-        _fill_codes(self.key, start, first, self.clip / math.sqrt(self.parameters), out)
+        out = np.empty((self.count, stop - start, self.parameters))
+        _fill_codes(self.key, start, self.clip / math.sqrt(self.parameters), out)
         return out
 
     def _spans(self) -> Iterator[tuple[slice, Doubles]]:
@@ -147,7 +132,7 @@ class Canaries:
 
 
 def slow_waves(rounds: int) -> Doubles:
-    """(T, waves) the orthonormal cosines cos(π·w·(t + ½)/T) of the lowest frequencies w = 0, 1, …"""
+    """Return (T, waves) the orthonormal cosines cos(π·w·(t + ½)/T) of the lowest frequencies w = 0, 1, …"""
     count = min(SLOW_WAVES, rounds // 4)
     waves = np.cos(np.pi * np.arange(count) * (np.arange(rounds)[:, None] + 0.5) / rounds)
     return np.asarray(waves / np.linalg.norm(waves, axis=0), dtype=np.float64)
@@ -168,15 +153,14 @@ def _noise_covariance(rest: Doubles, waves: int, clip: float) -> Doubles:
     return np.asarray(covariance, dtype=np.float64)
 
 
-def guess(scores: npt.ArrayLike, guesses: int) -> Int8s:
-    """(m,) +1 "in" for high scores, −1 "out" for low ones, 0 for those left open: the nearest to the middle.
+def guess_coins(scores: npt.ArrayLike, guesses: int) -> Int8s:
+    """Guess (m,) +1 "in" for high scores, −1 "out" for low ones, 0 for those left open: the nearest to the middle.
 
     The middle lies halfway between the medians of the upper and the lower half, so that a clear separation is read
     without error although fair coins do not fall on each side equally often.
     """
     values = np.asarray(scores, dtype=np.float64)
     m = len(values)
-    require(0 <= guesses <= m, f"{guesses} guesses need as many canaries, but there are {m}")
     if guesses == 0:
         return np.zeros(m, dtype=np.int8)
     ordered = np.sort(values)
@@ -189,7 +173,7 @@ def guess(scores: npt.ArrayLike, guesses: int) -> Int8s:
 
 @dataclass(frozen=True)
 class Audit:
-    """What an audit found: ε is at least `epsilon`, at this δ and confidence."""
+    """Finding of an audit: ε is at least `epsilon`, at this δ and confidence."""
 
     epsilon: float
     delta: float
@@ -198,33 +182,21 @@ class Audit:
     guesses: int
     correct: int
 
-    def table(self) -> dict[str, Any]:
-        return dict(vars(self))
 
-
-def audit(
-    scores: npt.ArrayLike,
-    included: npt.ArrayLike,
-    delta: float,
-    confidence: float = 0.95,
-    shares: Sequence[float] = SHARES,
+def audit_coins(
+    scores: npt.ArrayLike, included: npt.ArrayLike, delta: float, confidence: float = 0.95
 ) -> Audit:
-    """Guess a few fixed shares of the canaries and keep the best bound, each at confidence 1 − (1 − confidence)/shares.
+    """Return the best bound on ε from guessing `SHARES` of the coins `included` (m,) by the scores (m,).
 
-    `shares` must be chosen before the coins are looked at.
+    Each bound holds at confidence 1 − (1 − confidence)/shares, since the shares were chosen before the coins are seen.
     """
     coins = np.asarray(included, dtype=np.bool_)
-    require(len(shares) >= 1, "an audit needs at least one share of canaries to guess")
-    require(all(0.0 < share <= 1.0 for share in shares), f"shares must lie between 0 and 1, got {shares}")
-    require(
-        len(coins) == len(np.asarray(scores)), f"expected {len(coins)} scores, got {len(np.asarray(scores))}"
-    )
     found = []
-    for share in shares:
+    for share in SHARES:
         guesses = min(len(coins), max(1, round(share * len(coins))))
-        answers = guess(scores, guesses)
+        answers = guess_coins(scores, guesses)
         correct = int(np.sum(answers == np.where(coins, 1, -1)))
-        each = 1.0 - (1.0 - confidence) / len(shares)
+        each = 1.0 - (1.0 - confidence) / len(SHARES)
         epsilon = epsilon_lower_bound(len(coins), guesses, correct, delta, each)
         found.append(Audit(epsilon, delta, confidence, len(coins), guesses, correct))
     return max(found, key=lambda one: one.epsilon)
@@ -244,13 +216,13 @@ def _fill_presence(key: Uint64s, round_: int, out: Doubles) -> None:
 
 
 @kernel
-def _fill_codes(key: Uint64s, start: int, first: int, size: float, out: Doubles) -> None:
+def _fill_codes(key: Uint64s, start: int, size: float, out: Doubles) -> None:
     """±size by the bits of as many 128-bit blocks as an update needs."""
     canaries, rounds, d = out.shape
     for i in range(canaries):
         for t in range(rounds):
             for base in range(0, d, 128):
-                words = philox(base // 128, CODE, first + i, start + t, key[0], key[1])
+                words = philox(base // 128, CODE, i, start + t, key[0], key[1])
                 for j in range(min(128, d - base)):
                     bit = (words[j // 32] >> np.uint64(j % 32)) & np.uint64(1)
                     out[i, t, base + j] = size if bit else -size

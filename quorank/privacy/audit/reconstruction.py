@@ -1,4 +1,4 @@
-"""Guessing a client's clicks from what it released.
+"""Reconstruction attack: a client's clicks guessed from what it released.
 
 The threat is that of RAIFLE (Pham, Kulkarni, Houmansadr 2025, "RAIFLE: Reconstruction Attacks on Interaction-based
 Federated Learning with Adversarial Data Manipulation"), made as strong as can be: the server knows θ, η, the candidate
@@ -32,7 +32,7 @@ from quorank.arrays import Booleans, Doubles, Floats, Integers
 from quorank.compiled import kernel
 from quorank.data.ranking import RankingData
 from quorank.draws import Purpose, normals, uniforms
-from quorank.errors import require
+from quorank.errors import require, require_range
 from quorank.learning import PDGD, OnlineRanker, Simulation
 from quorank.learning.pairs import pair_coefficients
 from quorank.learning.plackett_luce import TINY
@@ -48,22 +48,26 @@ FLOORS = (0.1, 0.03, 0.01, 1e-3, 1e-4)
 
 
 class Nuisance(NamedTuple):
-    """What else is in a release: its mean (d,) and covariance (d, d), for example of the other clients of a sum."""
+    """Mean (d,) and covariance (d, d) of what else is in a release, for example of the other clients of a sum."""
 
     mean: Doubles
     covariance: Doubles
 
 
 def click_patterns(k: int) -> Booleans:
-    """(2^k, k) all ways to click in a list of k."""
-    require(1 <= k <= MOST_SHOWN, f"the attack is for lists of 1 to {MOST_SHOWN} shown documents, got {k}")
+    """Return (2^k, k) all ways to click in a list of k."""
+    require(
+        1 <= k <= MOST_SHOWN,
+        "attack.list-length",
+        f"the attack is for lists of 1 to {MOST_SHOWN} shown documents, got {k}",
+    )
     return np.asarray(np.arange(2**k)[:, None] >> np.arange(k) & 1, dtype=np.bool_)
 
 
 def pattern_amounts(
     theta: Doubles, features: Doubles, shown: Integers, eta: float, patterns: Booleans
 ) -> Doubles:
-    """(patterns, k) η·c_p: how much of each shown document each click pattern adds to θ."""
+    """Compute (patterns, k) η·c_p: how much of each shown document each click pattern adds to θ."""
     scores = (features @ theta).astype(np.float32)
     weights = np.exp(scores.astype(np.float64) - scores.max())
     rest = float(np.delete(weights, shown).sum())
@@ -73,7 +77,7 @@ def pattern_amounts(
     return eta * amounts
 
 
-def attack(
+def guess_clicks(
     theta: npt.ArrayLike,
     lists: Sequence[npt.ArrayLike],
     shown: Sequence[npt.ArrayLike],
@@ -87,7 +91,7 @@ def attack(
     others: Nuisance | None = None,
     prior: float = 0.2,
 ) -> list[Doubles]:
-    """P(click) of every shown document of every interaction, as the server sees it.
+    """Compute P(click) of every shown document of every interaction, as the server sees it.
 
     `lists[b]` holds the features (documents, d) and `shown[b]` the row numbers of interaction b, in the order of the
     client's round. `how` says what the client did to its update: nothing, clipping to norm `clip`, or keeping the signs
@@ -96,11 +100,6 @@ def attack(
     """
     start, seen = np.asarray(theta, dtype=np.float64), np.asarray(release, dtype=np.float64)
     d, n = len(start), len(lists)
-    require(n == len(shown) >= 1, f"expected one shown order for each of {n} lists, got {len(shown)}")
-    require(seen.shape == (d,) and np.isfinite(seen).all(), f"expected a release of {d} finite numbers")
-    require(0.0 < prior < 1.0, f"prior must lie between 0 and 1, got {prior}")
-    require(0.0 <= flip <= 0.5, f"flip must lie between 0 and 0.5, got {flip}")
-    require(how != "signs" or others is None, "signs are attacked client by client, not as a sum over others")
     crowd = others or Nuisance(np.zeros(d), np.zeros((d, d)))
     features = [np.asarray(x, dtype=np.float64) for x in lists]
     orders = [np.ascontiguousarray(order, dtype=np.int64) for order in shown]
@@ -176,7 +175,7 @@ def _fit_signs(
 def accuracy(
     guessed: Sequence[npt.ArrayLike], clicks: Sequence[npt.ArrayLike], rate: float
 ) -> dict[str, float]:
-    """How well P(click) of the shown documents of some lists tells what was clicked.
+    """Measure how well P(click) of the shown documents of some lists tells what was clicked.
 
     `auc` is the chance that a clicked document gets the higher probability (ties count half); `balanced_accuracy` is
     the mean of the shares of clicked and of other documents that are guessed rightly, by the likelier answer: both are
@@ -185,8 +184,7 @@ def accuracy(
     """
     p = np.concatenate([np.asarray(g, dtype=np.float64) for g in guessed])
     true = np.concatenate([np.asarray(c, dtype=np.bool_) for c in clicks])
-    require(p.shape == true.shape, f"expected a guess for each of {true.size} documents, got {p.size}")
-    require(true.any() and not true.all(), "accuracy needs clicked documents and others")
+    require(true.any() and not true.all(), "attack.one-class", "accuracy needs clicked documents and others")
     ranks, positive = rankdata(np.round(p, 9)), int(true.sum())
     area = (ranks[true].sum() - positive * (positive + 1) / 2) / (positive * (true.size - positive))
     sure = np.clip(p, 1e-3, 1.0 - 1e-3)
@@ -201,11 +199,10 @@ def accuracy(
 
 
 def manipulated_features(k: int, d: int, interactions: int = 1) -> Floats:
-    """(interactions, k, d) features by which a server can read clicks: a direction of its own for every document.
+    """Return (interactions, k, d) features by which a server can read clicks: a direction of its own for every document.
 
     Unit vectors while they last (interactions·k ≤ d), then cosines of as many frequencies.
     """
-    require(k >= 1 and d >= 1 and interactions >= 1, f"expected sizes ≥ 1, got {k}, {d} and {interactions}")
     if (count := interactions * k) <= d:
         return np.eye(count, d, dtype=np.float32).reshape(interactions, k, d)
     phase = np.outer(np.arange(1, count + 1), np.arange(d) + 0.5) * (math.pi / count)
@@ -213,7 +210,7 @@ def manipulated_features(k: int, d: int, interactions: int = 1) -> Floats:
 
 
 def clipped(updates: Doubles, clip: float) -> Doubles:
-    """Each update scaled to a norm of at most `clip`."""
+    """Scale each update (…, d) to a norm of at most `clip`."""
     norms = np.linalg.norm(updates, axis=-1, keepdims=True)
     return np.asarray(updates * np.minimum(1.0, clip / np.maximum(norms, 1e-300)), dtype=np.float64)
 
@@ -234,13 +231,12 @@ def reconstruction_study(
     k: int = 10,
     flip: float = 0.25,
 ) -> dict[str, dict[str, float]]:
-    """Attack `clients` simulated clients, each in a cohort of its own, under each kind of release.
+    """Attack `clients` simulated clients of a linear ranker, each in a cohort of its own, under each kind of release.
 
     The names are "natural/…" for the features of the data and "manipulated/…" for those that a server would choose: it
     gives every shown document of its victim a direction, and the other clients zeros, so that a sum holds one client only.
     """
-    require(ranker.hidden == 0, "the attack reads updates of a linear ranker; this one has a hidden layer")
-    require(clients >= 1 and cohort >= 2, f"expected clients ≥ 1, cohort ≥ 2, got {clients} and {cohort}")
+    require_range("victims", clients, least=1)
     simulation = Simulation(data, ranker, users, 3 if data.max_label <= 2 else 5, seed, k)
     tables, learner, d = users.tables(simulation.grades, k), PDGD(eta), data.n_features
     rows, chosen = np.empty((cohort - 1, d + STATISTICS)), manipulated_features(k, d, interactions)
@@ -271,7 +267,7 @@ def reconstruction_study(
                 clicks.append(simulate_clicks(tables, labels[page.order], seed, **at))
                 client.learn(page, clicks[-1])
                 lists, orders = [*lists, x], [*orders, page.order]
-            see = partial(attack, theta, lists, orders, eta=eta, prior=rate)
+            see = partial(guess_clicks, theta, lists, orders, eta=eta, prior=rate)
             see_sum = partial(see, how="clipped", clip=clip, others=others)
             sent, short = client.update, clipped(client.update, clip)
             total = short + (play_others(victim).sum(axis=0) if kind == "natural" else 0.0)

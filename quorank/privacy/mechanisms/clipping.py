@@ -1,4 +1,4 @@
-"""Clipping: no client's update may be longer than a bound, so that no client can move a sum by more than it."""
+"""Clipping of updates to an L2 norm, so that no client can move a sum by more than it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SLACK = 1.0 + 1e-9
 
 @kernel
 def norm(vector: Doubles) -> float:
-    """‖vector‖₂ in a fixed order, so that its bits do not depend on the machine."""
+    """Compute ‖vector‖₂ in a fixed order, so that its bits do not depend on the machine."""
     total = 0.0
     for j in range(len(vector)):
         total += vector[j] * vector[j]
@@ -40,7 +40,7 @@ def _clip_rows(updates: Doubles, clip: float) -> tuple[int, int]:
 
 
 def clip_updates(updates: Doubles, clip: float, clients: Integers) -> int:
-    """Clip every client's update in place; returns how many were within the clip. What is not finite is refused."""
+    """Clip updates (clients, parameters) in place and return how many were within the clip; refuse what is not finite."""
     within, bad = _clip_rows(updates, clip)
     if bad >= 0:
         raise not_finite(int(clients[bad]))
@@ -48,19 +48,23 @@ def clip_updates(updates: Doubles, clip: float, clients: Integers) -> int:
 
 
 def not_finite(client: int) -> BadInput:
+    """Return the refusal of an update that is not finite."""
     return BadInput(
+        "update.not-finite",
         f"the update of client {client} holds a number that is not finite: it is refused; lower eta, or normalise "
-        'the features (data.normalize = "query")'
+        'the features (data.normalize = "query")',
     )
 
 
 def check_releases(releases: Doubles, clip: float, clients: Integers) -> None:
-    """The coordinator's side: refuse by name what is not finite or longer than the clip, before it reaches a sum."""
+    """Refuse, on the coordinator, a release (clients, parameters) that is not finite or longer than the clip."""
     lengths = np.sqrt(np.einsum("ij,ij->i", releases, releases))
     if not (lengths <= clip * SLACK).all():
         at = int(np.flatnonzero(~(lengths <= clip * SLACK))[0])
         if not np.isfinite(lengths[at]):
             raise not_finite(int(clients[at]))
         raise BadInput(
-            f"the update of client {clients[at]} has norm {lengths[at]:.6g}, longer than the clip {clip:.6g}: it is refused"
+            "update.longer-than-clip",
+            f"the update of client {clients[at]} has norm {lengths[at]:.6g}, longer than the clip {clip:.6g}: it is "
+            "refused",
         )

@@ -1,4 +1,4 @@
-"""Noise that is correlated over the rounds of a run, as one Gaussian release, when every client is in every round.
+"""Factorisations that correlate Gaussian noise over the rounds of a run, when every client is in every round.
 
 The server adds up the cohorts' sums x₁, …, x_T; prefix sums are A x with A the lower triangle of ones. A factorisation
 A = B C releases B(C x + z) with independent Gaussian z (Denisov et al. 2022, "Improved Differential Privacy for SGD via
@@ -16,7 +16,6 @@ that is independent over the rounds, on a schedule. docs/privacy/correlated-nois
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -24,7 +23,7 @@ import numpy as np
 
 from quorank.arrays import Doubles
 from quorank.compiled import kernel
-from quorank.errors import BadInput, require
+from quorank.errors import BadInput, require, require_range
 from quorank.parts import suggest
 from quorank.privacy.streams import Key, fill_normal
 
@@ -41,10 +40,9 @@ class Factor:
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise BadInput(
-                f"unknown factor {self.kind!r}{suggest(self.kind, KINDS)}; known: {', '.join(KINDS)}"
-            )
-        require(self.rounds >= 1, f"a run has at least one round, got {self.rounds}")
+            known = f"{suggest(self.kind, KINDS)}; known: {', '.join(KINDS)}"
+            raise BadInput("factor.unknown", f"unknown factor {self.kind!r}{known}")
+        require_range("rounds", self.rounds, least=1)
 
     @property
     def sensitivity(self) -> float:
@@ -63,7 +61,7 @@ class Factor:
         return float(np.linalg.norm(sums))
 
     def row(self, round_: int) -> Doubles:
-        """Row `round_` of C, up to the diagonal: how the sums so far enter what is noised in this round."""
+        """Return row `round_` of C, up to the diagonal: how the sums so far enter what is noised in this round."""
         self._check(round_)
         row = np.zeros(round_ + 1)
         if self.kind == "square-root":
@@ -75,7 +73,7 @@ class Factor:
         return row
 
     def inverse_row(self, round_: int) -> Doubles:
-        """Row `round_` of C⁻¹, up to the diagonal: how z so far enters the noise of this round's sum."""
+        """Return row `round_` of C⁻¹, up to the diagonal: how z so far enters the noise of this round's sum."""
         self._check(round_)
         row = np.zeros(round_ + 1)
         if self.kind == "square-root":
@@ -86,25 +84,23 @@ class Factor:
         return row
 
     def noise(self, round_: int, size: int, key: Key, std: float) -> Doubles:
-        """What to add to the sum of this round: row `round_` of C⁻¹ z, where z has the standard deviation `std`.
+        """Draw (size,) what to add to this round's sum: row `round_` of C⁻¹ z, where z has standard deviation `std`.
 
         z_s is drawn anew from its address, round s, each time that it is needed. So nothing has to be stored and
         a resumed run has the same noise; a round costs one draw of z for each entry of its row that is not zero.
         """
-        require(size >= 0, f"the size of a noise vector must not be negative, got {size}")
-        require(0.0 <= std < math.inf, f"the standard deviation of noise must be finite and ≥ 0, got {std}")
         out = np.zeros(size)
         _combine(self.inverse_row(round_) * std, key, np.empty(size), out)
         return out
 
     def noise_std(self, round_: int) -> float:
-        """The standard deviation of `noise` in this round for std = 1: the norm of row `round_` of C⁻¹."""
+        """Return the standard deviation of `noise` in this round for std = 1: the norm of row `round_` of C⁻¹."""
         return float(np.linalg.norm(self.inverse_row(round_)))
 
     def prefix_errors(self) -> Doubles:
-        """The variance of each prefix's error, in one coordinate, for σ · clip = 1: sensitivity² · ‖row t of A C⁻¹‖².
+        """Compute (rounds,) the variance of each prefix's error, in one coordinate, for σ · clip = 1.
 
-        The rows of B = A C⁻¹ are running sums of the rows of C⁻¹.
+        It is sensitivity² · ‖row t of A C⁻¹‖². The rows of B = A C⁻¹ are running sums of the rows of C⁻¹.
         """
         errors, running = np.empty(self.rounds), np.zeros(self.rounds)
         for t in range(self.rounds):
@@ -118,45 +114,39 @@ class Factor:
     def _check(self, round_: int) -> None:
         require(
             0 <= round_ < self.rounds,
+            "value.out-of-range",
             f"round {round_} is not one of the {self.rounds} rounds that this noise was planned for",
         )
 
 
-def factor(kind: str, rounds: int) -> Factor:
-    """The factor of this kind for a run of so many rounds."""
-    return Factor(kind, rounds)
-
-
 def sensitivity(c: Doubles) -> float:
-    """How far one client that is in every round with updates of norm ≤ 1 can move C x: at most (Σ|CᵀC|)^½.
+    """Compute how far one client in every round with updates of norm ≤ 1 can move C x: at most (Σ|CᵀC|)^½.
 
     It is reached, by one update repeated, when no entry of CᵀC is negative (Choquette-Choo et al. 2023); else it is
     a bound on the safe side.
     """
-    require(c.ndim == 2, f"a factor is a matrix, got {c.ndim} dimensions")
-    require(np.isfinite(c).all(), "a factor must hold finite numbers only")
     return float(np.sqrt(np.abs(c.T @ c).sum()))
 
 
 def square_root_coefficients(count: int) -> Doubles:
-    """binom(2k, k)/4^k for k = 0, 1, …: the series of (1 − x)^−½ and the diagonals of A^½."""
+    """Return binom(2k, k)/4^k for k = 0, 1, …: the series of (1 − x)^−½ and the diagonals of A^½."""
     k = np.arange(1, count)
     return np.concatenate(([1.0], np.cumprod(1.0 - 0.5 / k)))
 
 
 def inverse_square_root_coefficients(count: int) -> Doubles:
-    """−binom(2k, k)/(4^k (2k − 1)) for k = 0, 1, …: the series of (1 − x)^½ and the diagonals of A^−½."""
+    """Return −binom(2k, k)/(4^k (2k − 1)) for k = 0, 1, …: the series of (1 − x)^½ and the diagonals of A^−½."""
     k = np.arange(1, count)
     return np.concatenate(([1.0], np.cumprod(1.0 - 1.5 / k)))
 
 
 def lowest_bit(t: int) -> int:
-    """The largest power of two that divides t: the length of the binary counter's block that ends with step t."""
+    """Return the largest power of two that divides t: the length of the binary counter's block that ends with step t."""
     return t & -t
 
 
 def tree_children(t: int) -> list[int]:
-    """The 0-based rounds whose blocks make up, with step t itself, the block that ends with step t (from 1)."""
+    """Return the 0-based rounds whose blocks make up, with step t itself, the block that ends with step t (from 1)."""
     children, last = [], t - 1
     while last > t - lowest_bit(t):
         children.append(last - 1)
@@ -165,12 +155,7 @@ def tree_children(t: int) -> list[int]:
 
 
 @kernel
-def _combine(
-    row: Doubles,
-    key: Key,
-    drawn: Doubles,
-    out: Doubles,
-) -> None:
+def _combine(row: Doubles, key: Key, drawn: Doubles, out: Doubles) -> None:
     for s in range(len(row)):
         if row[s] != 0.0:
             fill_normal(key, 0, 0, s, drawn)

@@ -1,7 +1,7 @@
-"""Whole-number noise that clients draw in shares, so that a secure sum of their updates is private.
+"""Skellam noise: whole numbers that clients draw in shares, so that a secure sum of their updates is private.
 
-The noise is Skellam (Agarwal, Kairouz, Liu 2021, "The Skellam Mechanism for Differentially Private Federated
-Learning"): the difference of two Poisson numbers of mean μ/2, with variance μ. A sum of Skellam numbers is Skellam and
+Skellam noise (Agarwal, Kairouz, Liu 2021, "The Skellam Mechanism for Differentially Private Federated
+Learning") is the difference of two Poisson numbers of mean μ/2, with variance μ. A sum of Skellam numbers is Skellam and
 variances add up, so n shares of variance μ/n have together exactly the distribution of noise of variance μ drawn in one
 place. The discrete Gaussian (Canonne, Kamath, Steinke 2020) lacks this: a sum of its shares is only close to one
 (Kairouz, Liu, Steinke 2021, "The Distributed Discrete Gaussian Mechanism").
@@ -9,7 +9,7 @@ place. The discrete Gaussian (Canonne, Kamath, Steinke 2020) lacks this: a sum o
 Poisson numbers come from inversion below a mean of 10 and from transformed rejection above (Hörmann 1993, "The
 transformed rejection method for generating Poisson random variables", algorithm PTRS, with a hat that covers). Both
 are exact up to the rounding of float64. Under a simulation's key the draws are addressed, and whoever knows the seed can
-subtract the noise; a device's key is a secret of its own (`streams`).
+subtract the noise; a device's key is its own secret (`streams`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 
 from quorank.arrays import Doubles, Integers
 from quorank.compiled import kernel
-from quorank.errors import BadInput, require
+from quorank.errors import BadInput, require, require_range
 from quorank.privacy.streams import Key, uniform_pair
 
 ORDERS = (*range(2, 129), *(round(128 * 2 ** (step / 8)) for step in range(1, 73)))
@@ -38,7 +38,7 @@ _HALF_LOG_TAU = 0.5 * math.log(2.0 * math.pi)
 
 @kernel
 def poisson_by_inversion(mean: float, u: float) -> int:
-    """The smallest k whose cumulative probability exceeds u; where float64 adds no more, the tail ends."""
+    """Return the smallest k whose cumulative probability exceeds u; where float64 adds no more, the tail ends."""
     k = 0
     probability = math.exp(-mean)
     cumulative = probability
@@ -53,7 +53,7 @@ def poisson_by_inversion(mean: float, u: float) -> int:
 
 @kernel
 def log_poisson(k: float, mean: float) -> float:
-    """log(e^−λ λ^k / k!), written so that nothing cancels for large λ: Stirling's series around k log(λ/k) + k − λ."""
+    """Compute log(e^−λ λ^k / k!) without cancellation for large λ: Stirling's series around k log(λ/k) + k − λ."""
     if k < 16.0:
         return k * math.log(mean) - mean - math.lgamma(k + 1.0)
     x = (mean - k) / k
@@ -63,7 +63,7 @@ def log_poisson(k: float, mean: float) -> float:
 
 @kernel
 def rejection_constants(mean: float) -> Any:
-    """a, b, 1/α and v_r of algorithm PTRS: the hat's shape, its height, and the bound of the sure region.
+    """Return a, b, 1/α and v_r of algorithm PTRS: the hat's shape, its height, and the bound of the sure region.
 
     With the published constants probabilities stick out of the hat by up to 0.6 % (mean 13.24), and the sure region
     accepts too much by up to 0.003 (mean 34.44): not quite exact. Here the hat is 1 % higher and the region smaller.
@@ -75,7 +75,7 @@ def rejection_constants(mean: float) -> Any:
 
 @kernel
 def rejection_proposal(mean: float, a: float, b: float, u: Any) -> Any:
-    """⌊(2a/(½ − |u|) + b) u + λ + 0.43⌋ for u between −½ and ½: the number that is put forward, as a float."""
+    """Propose ⌊(2a/(½ − |u|) + b) u + λ + 0.43⌋, as a float, for u between −½ and ½."""
     return np.floor((2.0 * a / (0.5 - np.abs(u)) + b) * u + mean + 0.43)
 
 
@@ -101,12 +101,14 @@ def _poisson_by_rejection(mean: float, key: Key, side: int, coordinate: int, cli
 
 @kernel
 def skellam(key: Key, round_: int, client: int, variance: float, out: Integers) -> None:
-    """One client's noise of a round, Sk(variance) in each coordinate: the difference of two Poisson numbers.
+    """Draw one client's noise of a round, Sk(variance) in each coordinate: the difference of two Poisson numbers.
 
     A coordinate's draw depends on its own address only, not on how many coordinates there are.
     """
     if not 0.0 <= variance <= _LARGEST_VARIANCE:
-        raise BadInput("the variance of Skellam noise must lie between 0 and 1e15; lower the scale")
+        raise BadInput(
+            "value.out-of-range", "the variance of Skellam noise must lie between 0 and 1e15; lower the scale"
+        )
     mean = 0.5 * variance
     for j in range(len(out)):
         if mean < _REJECTION_FROM:
@@ -118,51 +120,22 @@ def skellam(key: Key, round_: int, client: int, variance: float, out: Integers) 
 
 
 @kernel
-def skellam_rows(
-    key: Key,
-    round_: int,
-    clients: Integers,
-    variance: float,
-    out: Integers,
-) -> None:
-    """The shares of many clients, one row each: row i is what `skellam` draws for clients[i]."""
-    if out.shape[0] != len(clients):
-        raise BadInput("the noise needs one row for each client")
+def skellam_rows(key: Key, round_: int, clients: Integers, variance: float, out: Integers) -> None:
+    """Draw the shares of many clients, one row each: row i is what `skellam` draws for clients[i]."""
     for i in range(len(clients)):
         skellam(key, round_, clients[i], variance, out[i])
-
-
-# ---------------------------------------------------------------- shares
-
-
-def share_variance(total_variance: float, least: int) -> float:
-    """The variance of a client's share such that any `least` clients together give the total.
-
-    Everyone beyond `least` adds noise that was not asked for: planned/least times the variance when nobody drops out.
-    Count only clients that keep their share to themselves, since those who collude can subtract theirs.
-    """
-    require(total_variance >= 0, f"the total variance must not be negative, got {total_variance}")
-    require(least >= 1, f"at least one client must give noise, got least = {least}")
-    return total_variance / least
-
-
-def remaining_variance(total_variance: float, planned: int, present: int) -> float:
-    """The variance of the sum when shares were cut for `planned` clients and `present` of them have delivered."""
-    require(present >= 0, f"the number of present clients must not be negative, got {present}")
-    return share_variance(total_variance, planned) * present
 
 
 # ---------------------------------------------------------------- accounting
 
 
 def l1_bound(l2: float, size: int) -> float:
-    """The largest L1 norm of a vector of `size` whole numbers with L2 norm l2: min(√size · l2, l2²)."""
-    require(l2 > 0 and size >= 1, f"l2 and size must be positive, got {l2} and {size}")
+    """Return the largest L1 norm of a vector of `size` whole numbers with L2 norm l2: min(√size · l2, l2²)."""
     return min(math.sqrt(size) * l2, l2 * l2)
 
 
 def skellam_rdp(order: float | Doubles, variance: float, l2: float, l1: float) -> float | Doubles:
-    """ε(α) ≤ αΔ₂²/2μ + min(((2α − 1)Δ₂² + 6Δ₁)/4μ², 3Δ₁/2μ): Rényi privacy of one release (their Theorem 3.5).
+    """Compute ε(α) ≤ αΔ₂²/2μ + min(((2α − 1)Δ₂² + 6Δ₁)/4μ², 3Δ₁/2μ): Rényi privacy of one release (their Theorem 3.5).
 
     Δ₂ and Δ₁ bound what one client can change in the sum of whole numbers, after scaling and rounding. For neighbours
     that differ by adding or removing a client they are the norms of a client's own vector; for replacing, twice them.
@@ -173,25 +146,23 @@ def skellam_rdp(order: float | Doubles, variance: float, l2: float, l1: float) -
 
 
 def skellam_epsilon(variance: float, l2: float, l1: float, rounds: int, delta: float) -> float:
-    """The ε, at this δ, of `rounds` releases that each hold Skellam noise of this variance: Rényi orders add up."""
+    """Return the ε, at this δ, of `rounds` releases that each hold Skellam noise of this variance: Rényi orders add up."""
     from dp_accounting.rdp import compute_epsilon  # imported late: it takes longer than all of ours
 
-    require(variance > 0, f"the variance must be positive, got {variance}; without noise there is no ε")
-    _check(l2, l1, rounds, delta)
+    require_range("rounds", rounds, least=1)
     spent = rounds * np.asarray(skellam_rdp(_ORDERS, variance, l2, l1))
     epsilon, _ = compute_epsilon(ORDERS, spent, delta)
     return float(epsilon)
 
 
 def skellam_variance(epsilon: float, delta: float, rounds: int, l2: float, l1: float) -> float:
-    """The least variance (to nine digits, rounded up) whose `rounds` releases stay within (ε, δ)."""
-    require(epsilon > 0, f"epsilon must be positive, got {epsilon}")
-    _check(l2, l1, rounds, delta)
+    """Return the least variance (to nine digits, rounded up) whose `rounds` releases stay within (ε, δ)."""
     low = high = rounds * l2 * l2
     while skellam_epsilon(high, l2, l1, rounds, delta) > epsilon:
         high *= 4.0
         require(
             high < 1e300,
+            "privacy.too-much-noise",
             f"no variance reaches epsilon = {epsilon} at delta = {delta} in {rounds} rounds; raise epsilon or delta",
         )
     while skellam_epsilon(low, l2, l1, rounds, delta) <= epsilon:
@@ -203,12 +174,3 @@ def skellam_variance(epsilon: float, delta: float, rounds: int, l2: float, l1: f
         else:
             high = middle
     return high
-
-
-def _check(l2: float, l1: float, rounds: int, delta: float) -> None:
-    require(
-        0 < l2 <= l1,
-        f"the sensitivities must satisfy 0 < l2 ≤ l1, got l2 = {l2}, l1 = {l1}; l1_bound(l2, size) gives l1",
-    )
-    require(rounds >= 1, f"rounds must be at least 1, got {rounds}")
-    require(0 < delta < 1, f"delta must lie between 0 and 1, got {delta}")

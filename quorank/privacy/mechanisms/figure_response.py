@@ -1,4 +1,4 @@
-"""One figure from 0 to 1 that a client tells of itself, by randomised response: for means over a cohort.
+"""Randomised response on one figure from 0 to 1 that a client reports, for means over a cohort.
 
 The figure x is rounded at random to one of the m + 1 values 0, 1/m, …, 1, keeping its mean, and that value is sent with
 probability p = e^ε/(e^ε + m), else one of the m others, each with q = 1/(e^ε + m) (`randomised_response`): ε-local
@@ -14,7 +14,7 @@ Jordan and Wainwright (2013, "Local privacy and statistical minimax rates"), whi
 | m + 1 values | 100 | 4.17 | 1.17 | 0.25 | 0.0970 | 0.0442 | 0.00278 |
 | m | 1 | 1 | 1 | 2 | 3 | 4 | 16 |
 
-What is sent is a whole number of steps from 0 to m: nothing is in its low-order bits, and a false one is seen.
+What is sent is a whole number of steps from 0 to m, so low-order bits leak nothing and a false number is noticed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from quorank.arrays import Doubles
-from quorank.errors import require
+from quorank.errors import require, require_range
 from quorank.privacy.accounting import check_delta
 from quorank.privacy.mechanisms.randomised_response import RandomisedResponse, metric_values
 from quorank.privacy.streams import Seed
@@ -39,13 +39,14 @@ _MOST_STEPS = 64
 
 @dataclass(frozen=True)
 class FigureResponse:
-    """The reports of one run."""
+    """Randomised response of one run's reports."""
 
     epsilon: float  # ε, of one report
 
     def __post_init__(self) -> None:
         require(
             LEAST <= self.epsilon <= MOST,
+            "value.out-of-range",
             f"the epsilon of a report must lie between {LEAST} and {MOST:g}, got {self.epsilon}",
         )
 
@@ -65,33 +66,33 @@ class FigureResponse:
         return worst_variance(self.epsilon, self.steps)
 
     def respond(self, x: float, seed: Seed, round_: int, client: int) -> int:
-        """What is sent for the figure x: a number of steps."""
-        require(0.0 <= x <= 1.0, f"a reported figure lies between 0 and 1, got {x}")
-        part = RandomisedResponse(truth(self.epsilon, self.steps))
+        """Return what is sent for the figure x: a number of steps."""
+        require_range("reported figure", x, least=0.0, most=1.0)
+        part = RandomisedResponse(true_probability(self.epsilon, self.steps))
         measured, names = np.full((1, 1, 1), x), np.array([client], dtype=np.int64)
         sent = part.privatise(measured, self.values, seed, round_, names)
         return round(float(sent[0, 0]) * self.steps)
 
     def unbiased(self, steps: float, count: int = 1) -> float:
-        """The mean figure of `count` clients whose reports add up to so many steps; it may lie outside [0, 1]."""
-        p, q = truth(self.epsilon, self.steps), other(self.epsilon, self.steps)
+        """Return the mean figure of `count` clients whose reports add up to so many steps; it may lie outside [0, 1]."""
+        p, q = true_probability(self.epsilon, self.steps), other_probability(self.epsilon, self.steps)
         return (steps / (self.steps * count) - q * (self.steps + 1) / 2.0) / (p - q)
 
     def error(self, count: int) -> float:
-        """The most that the standard error of the mean of `count` reports can be, by their noise."""
+        """Return the most that the standard error of the mean of `count` reports can be, by their noise."""
         return math.sqrt(self.variance / count)
 
     def epsilon_of(self, rounds: int, delta: float) -> float:
-        """ε at δ of `rounds` reports, exactly: the privacy loss of each is ε, 0 or −ε with chances p, 1 − p − q and q."""
+        """Compute ε at δ of `rounds` reports exactly: each loses ε, 0 or −ε with probability p, 1 − p − q and q."""
         check_delta(delta)
-        p, q = truth(self.epsilon, self.steps), other(self.epsilon, self.steps)
+        p, q = true_probability(self.epsilon, self.steps), other_probability(self.epsilon, self.steps)
         power, chances, left = np.array([q, 1.0 - p - q, p]), np.array([1.0]), rounds
         while left > 0:
             if left % 2 == 1:
                 chances = _added(chances, power)
             left //= 2
             power = _added(power, power) if left > 0 else power
-        losses, chances = self.epsilon * np.arange(-rounds, rounds + 1), chances
+        losses = self.epsilon * np.arange(-rounds, rounds + 1)
 
         def passed(epsilon: float) -> float:
             above = losses > epsilon
@@ -104,7 +105,7 @@ class FigureResponse:
         return high
 
     def statement(self, rounds: int, delta: float) -> dict[str, Any]:
-        """What `rounds` reports of one client give away, beside its updates."""
+        """Return what `rounds` reports of one client give away, beside its updates."""
         return {
             "kind": "figure",
             "model": "local",
@@ -125,22 +126,19 @@ def _added(one: Doubles, two: Doubles) -> Doubles:
     return np.maximum(np.fft.irfft(product, size), 0.0)
 
 
-def truth(epsilon: float, m: int) -> float:
-    """p = e^ε/(e^ε + m): the chance of the true value."""
+def true_probability(epsilon: float, m: int) -> float:
+    """Return p = e^ε/(e^ε + m), the probability of the true value."""
     return 1.0 / (1.0 + m * math.exp(-epsilon))
 
 
-def other(epsilon: float, m: int) -> float:
-    """q = 1/(e^ε + m): the chance of each other value."""
+def other_probability(epsilon: float, m: int) -> float:
+    """Return q = 1/(e^ε + m), the probability of each other value."""
     return 1.0 / (math.exp(epsilon) + m)
 
 
 def variance_at(x: float, epsilon: float, m: int) -> float:
-    """Var((v − q·Σv)/(p − q)): with x·m = i + f, E[v²] = (p − q)(i² + (2i + 1)f)/m² + q·Σv²."""
-    return _variance(x, truth(epsilon, m), other(epsilon, m), m)
-
-
-def _variance(x: float, p: float, q: float, m: int) -> float:
+    """Compute Var((v − q·Σv)/(p − q)): with x·m = i + f, E[v²] = (p − q)(i² + (2i + 1)f)/m² + q·Σv²."""
+    p, q = true_probability(epsilon, m), other_probability(epsilon, m)
     i = min(math.floor(x * m), m - 1)
     f = x * m - i
     squares = (m + 1) * (2 * m + 1) / (6.0 * m)
@@ -149,7 +147,7 @@ def _variance(x: float, p: float, q: float, m: int) -> float:
 
 
 def worst_variance(epsilon: float, m: int) -> float:
-    """The largest `variance_at` any x: between two values it is a parabola, whose top is known."""
-    p, q = truth(epsilon, m), other(epsilon, m)
+    """Compute the largest `variance_at` any x: between two values it is a parabola, whose top is known."""
+    p, q = true_probability(epsilon, m), other_probability(epsilon, m)
     tops = [((2 * i + 1) / 2.0 - m * q * (m + 1) / 2.0) / (p - q) for i in range(m)]
-    return max(_variance(min(max(top, i), i + 1) / m, p, q, m) for i, top in enumerate(tops))
+    return max(variance_at(min(max(top, i), i + 1) / m, epsilon, m) for i, top in enumerate(tops))

@@ -8,40 +8,55 @@ With `quantile` the clip follows that quantile of the updates' norms (Andrew et 
 whether its update was within the clip, that count gets noise of standard deviation σ_b, and both together are one
 Gaussian release with multiplier z if the sum's own multiplier is (z⁻² − (2σ_b)⁻²)^(−1/2) (their theorem 1).
 
-With `sum = "secure"` the updates are whole numbers under masks and the noise is Skellam (see `integer_sums` and
-`gaussian_secure`); `over_rounds` spreads or correlates the noise over the rounds (see `correlated`).
+With `over_rounds` the noise is spread or correlated over the rounds, for federations in which everyone is in every
+round. The whole run is one Gaussian mechanism on C·x, the cohort sums x weighted by the factor C of `correlated`: with
+noise of standard deviation σ·sens(C)·clip its ε is that of one release with multiplier σ.
+
+With `sum = "secure"` the updates are whole numbers under masks (`integer_sums`) and the noise is Skellam, drawn by the
+clients in shares or by the coordinator. The accounting is the Rényi bound of Agarwal, Kairouz and Liu 2021
+(`discrete_noise`), with the sensitivity of the rounded update. Neighbouring are two federations in which one client's
+updates count, or count as zero: the client stays, and so does its share of the noise. Subsampling is not accounted for:
+sampled cohorts count as if everyone were in every round. It holds against a server that follows the protocol, as the
+masks do.
 
 In a simulation the noise is addressed by the seed like every other draw, so that runs can be repeated: whoever knows
-the seed can take it off again. A coordinator in earnest has a secret in the seed's place (`streams`).
+the seed can subtract it. A deployed coordinator has a secret in the seed's place (`streams`).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from quorank.arrays import Doubles, Integers
 from quorank.draws import Purpose
-from quorank.errors import require
+from quorank.errors import require, require_range
 from quorank.privacy import accounting
 from quorank.privacy.accounting import Accountant
 from quorank.privacy.mechanisms.clipping import check_releases, clip_updates
-from quorank.privacy.mechanisms.integer_sums import check_dropouts
-from quorank.privacy.mechanisms.mechanism import Mechanism, Memory, Sum
-from quorank.privacy.mechanisms.privacy import Privacy
-from quorank.privacy.mechanisms.setting import Setting
-from quorank.privacy.streams import Seed, fill_normal, key_for
+from quorank.privacy.mechanisms.correlated import Factor
+from quorank.privacy.mechanisms.discrete_noise import l1_bound, skellam_epsilon, skellam_variance
+from quorank.privacy.mechanisms.integer_sums import MOST_DROPOUTS, IntegerSums, check_secure
+from quorank.privacy.mechanisms.mechanism import Mechanism, Memory, Privacy, Sum
+from quorank.privacy.mechanisms.quantise import quantised_norm_bound, scale_for
+from quorank.privacy.setting import Setting
+from quorank.privacy.streams import Key, Seed, fill_normal, key_for
 
 HOPELESS = 1.0
 """Below this `signal_to_noise` of the whole run nothing can be learned, and the run is refused."""
 
-
 FARTHEST = 1e3
 """A clip that follows a quantile stays within this factor of where it started."""
+
+FINE = 2.0**22
+"""Standard deviation of Skellam noise, in integer units, above which no finer scale is chosen: rounding is negligible."""
+
+ONCE = Setting(1, 1, 1)
+"""One release: what a whole run with noise over the rounds is to the accountant."""
 
 
 @dataclass(frozen=True)
@@ -64,30 +79,34 @@ class ClippedGaussian(Privacy):
     dropouts: float = 0.0  # the share of a cohort that leaves during a round of secure sums
 
     def __post_init__(self) -> None:
-        require(0.0 < self.epsilon < math.inf, f"epsilon must be above 0, got {self.epsilon}")
+        require_range("epsilon", self.epsilon, above=0.0)
         accounting.check_delta(self.delta)
-        require(1e-9 <= self.clip <= 1e9, f"clip must be above 0, from 1e-9 to 1e9, got {self.clip}")
-        z = self.noise_multiplier
-        require(z is None or 0.1 <= z <= 1e9, f"noise_multiplier must lie between 0.1 and 1e9, got {z}")
-        q = self.quantile
-        require(q is None or 0.0 < q < 1.0, f"quantile must lie between 0 and 1, got {q}")
-        require(0.0 < self.clip_rate <= 2.0, f"clip_rate must be above 0 and at most 2, got {self.clip_rate}")
-        check_dropouts(self.dropouts)
+        require_range("clip", self.clip, least=1e-9, most=1e9)
+        if self.noise_multiplier is not None:
+            require_range("noise_multiplier", self.noise_multiplier, least=0.1, most=1e9)
+        if self.quantile is not None:
+            require_range("quantile", self.quantile, above=0.0, below=1.0)
+        require_range("clip_rate", self.clip_rate, above=0.0, most=2.0)
+        require_range("dropouts", self.dropouts, least=0.0, most=MOST_DROPOUTS)
+        secure, spread = self.sum == "secure", self.over_rounds != "independent"
         require(
-            self.sum == "secure" or self.dropouts == 0.0,
-            'dropouts are of secure sums: set sum = "secure", or choose a sampled or poisson participation',
+            secure or self.dropouts == 0.0,
+            "option.conflict",
+            'are of secure sums: set sum = "secure", or choose a sampled or poisson participation',
+            "dropouts",
         )
-        for name, special in (
-            ("secure sums", self.sum == "secure"),
-            ("over_rounds", self.over_rounds != "independent"),
-        ):
-            require(
-                not special or self.quantile is None,
-                f"a clip that follows a quantile is not planned for with {name}: leave quantile out",
-            )
         require(
-            self.sum == "plain" or self.over_rounds == "independent",
+            self.quantile is None or not (secure or spread),
+            "option.conflict",
+            f"a clip that follows a quantile is not planned for with {'secure sums' if secure else 'over_rounds'}: leave "
+            "quantile out",
+            "quantile",
+        )
+        require(
+            not (secure and spread),
+            "option.conflict",
             "secure sums take independent noise in every round: leave over_rounds out",
+            "over_rounds",
         )
 
     @property
@@ -113,39 +132,51 @@ class ClippedGaussian(Privacy):
         return recommended_step(setting, self.multiplier(setting), self.clip)
 
     def multiplier(self, setting: Setting) -> float:
-        """z: as given, or the smallest that keeps the whole run within (ε, δ)."""
+        """Return z: as given, or the smallest that keeps the whole run within (ε, δ)."""
         if self.noise_multiplier is not None:
             return self.noise_multiplier
         return accounting.noise_multiplier(setting, self.epsilon, self.delta, self.accountant)
 
     def mechanism(self, setting: Setting, seed: Seed) -> Mechanism:
+        """Return the mechanism of one run, with its noise drawn under a seed or secret."""
+        mechanism: GaussianMechanism | SkellamSums
         if self.sum == "secure":
-            from quorank.privacy.mechanisms.gaussian_secure import accounted_sums
-
-            mechanism: Any = accounted_sums(self, setting, seed)
+            mechanism = _skellam_sums(self, setting, seed)
         elif self.over_rounds != "independent":
-            from quorank.privacy.mechanisms.gaussian_correlated import correlated_mechanism
-
-            mechanism = correlated_mechanism(self, setting, seed)
+            mechanism = _correlated_mechanism(self, setting, seed)
         else:
             mechanism = GaussianMechanism(self, setting, seed, self.multiplier(setting))
-        refuse_hopeless(setting, mechanism.sum_multiplier)
-        return mechanism  # type: ignore[no-any-return]
+        ratio = signal_to_noise(setting, mechanism.sum_multiplier)["run"]
+        require(
+            ratio >= HOPELESS,
+            "privacy.too-much-noise",
+            f"nothing can be learned within this budget: even if all {setting.cohort} clients sent the same longest "
+            f"update in each of {setting.rounds} rounds, the noise would be {1.0 / ratio:.3g} times as long as their "
+            "sum; raise epsilon or delta, or find more clients",
+            "privacy",
+        )
+        return mechanism
 
-
-def refuse_hopeless(setting: Setting, multiplier: float) -> None:
-    """An impossible budget is said before anything is learned."""
-    ratio = signal_to_noise(setting, multiplier)
-    require(
-        ratio["run"] >= HOPELESS,
-        f"privacy: nothing can be learned within this budget: even if all {setting.cohort} clients sent the same "
-        f"longest update in each of {setting.rounds} rounds, the noise would be {1.0 / ratio['run']:.3g} times as long "
-        "as their sum; raise epsilon or delta, or find more clients",
-    )
+    def stated(self, setting: Setting, rounds: int, epsilon: float, multiplier: float) -> dict[str, Any]:
+        """Return what every mechanism of this part states."""
+        return {
+            "kind": self.kind,
+            "model": "central",
+            "unit": "client",
+            "neighbouring": setting.neighbouring,
+            "epsilon": epsilon,
+            "delta": self.delta,
+            "horizon": setting.horizon(rounds),
+            "rounds": rounds,
+            "noise_multiplier": multiplier,
+            "clip": self.clip,
+            "participation": setting.participation,
+            "cohort": setting.cohort,
+        }
 
 
 def signal_to_noise(setting: Setting, multiplier: float) -> dict[str, float]:
-    """The longest possible sum of updates over the expected length of the noise on it, of a round and of the run.
+    """Return the longest possible sum of updates over the expected length of the noise on it, of a round and of the run.
 
     A cohort that agrees completely moves the sum by cohort·C; the noise has the length z·C·√parameters, and over
     T rounds the one grows with T, the other with √T.
@@ -155,8 +186,9 @@ def signal_to_noise(setting: Setting, multiplier: float) -> dict[str, float]:
 
 
 def recommended_step(setting: Setting, multiplier: float, clip: float) -> float:
-    """The server's step for which noise of this multiplier and clip was measured to cost least (docs/results/privacy.md).
+    """Return the server's step at which noise of this multiplier and clip costs least, as measured.
 
+    The measurements are in docs/results/privacy.md.
     With a small clip all updates are about as long as it, so step·clip is how far a round goes: at most 2, and so short
     that the noise of the whole run, step·clip·z·√T/cohort on each parameter, stays below 0.8.
     """
@@ -165,17 +197,13 @@ def recommended_step(setting: Setting, multiplier: float, clip: float) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class GaussianMechanism:
-    """The calibrated mechanism of one run."""
+class GaussianMechanism(Mechanism):
+    """Clipping on the client, independent Gaussian noise on each round's sum."""
 
     part: ClippedGaussian
     setting: Setting
     seed: Seed
     noise_multiplier: float  # z, of all that a round releases
-
-    weighted: ClassVar[bool] = False
-    unit: ClassVar[float] = 1.0
-    bound: ClassVar[float] = math.inf
 
     @property
     def count_noise(self) -> float:
@@ -191,17 +219,17 @@ class GaussianMechanism:
 
     @property
     def least_multiplier(self) -> float:
-        """The least noise that any round may have."""
         return self.sum_multiplier
 
     @cached_property
-    def _key(self) -> Any:
+    def _key(self) -> Key:
         return key_for(self.seed, Purpose.NOISE)
 
     def start(self) -> Memory:
         return {} if self.part.quantile is None else {"clip": np.array([self.part.clip])}
 
     def clip(self, memory: Memory) -> float:
+        """Return C of the round that the memory is of."""
         return float(memory["clip"][0]) if "clip" in memory else self.part.clip
 
     def release(
@@ -237,7 +265,7 @@ class GaussianMechanism:
         done = self.setting.rounds if rounds is None else rounds
         part = self.part
         spent = accounting.epsilon(self.setting, self.noise_multiplier, part.delta, part.accountant, done)
-        return stated(part, self.setting, done, spent, self.noise_multiplier) | {
+        return part.stated(self.setting, done, spent, self.noise_multiplier) | {
             "accountant": f"dp-accounting, {part.accountant.upper()}"
         }
 
@@ -246,21 +274,145 @@ class GaussianMechanism:
         return accounting.spent(self.setting, self.noise_multiplier, part.delta, part.accountant)
 
 
-def stated(
-    part: ClippedGaussian, setting: Setting, rounds: int, epsilon: float, multiplier: float
-) -> dict[str, Any]:
-    """What every mechanism of this part states."""
-    return {
-        "kind": part.kind,
-        "model": "central",
-        "unit": "client",
-        "neighbouring": setting.neighbouring,
-        "epsilon": epsilon,
-        "delta": part.delta,
-        "horizon": setting.horizon(rounds),
-        "rounds": rounds,
-        "noise_multiplier": multiplier,
-        "clip": part.clip,
-        "participation": setting.participation,
-        "cohort": setting.cohort,
-    }
+def _correlated_mechanism(part: ClippedGaussian, setting: Setting, seed: Seed) -> CorrelatedMechanism:
+    require(
+        setting.participation == "full",
+        "option.conflict",
+        f"over_rounds = {part.over_rounds!r} is planned for everyone in every round; with sampled cohorts leave it at "
+        '"independent"',
+        "privacy",
+    )
+    factor = Factor(part.over_rounds, setting.rounds)
+    deviations = np.array([factor.noise_std(t) for t in range(setting.rounds)])
+    typical = float(np.sqrt(np.mean(deviations**2)))
+    if part.noise_multiplier is not None:
+        once = part.noise_multiplier / (factor.sensitivity * typical)
+    else:
+        once = accounting.noise_multiplier(ONCE, part.epsilon, part.delta, part.accountant)
+    return CorrelatedMechanism(part, setting, seed, once * factor.sensitivity * typical, factor, once)
+
+
+@dataclass(frozen=True, eq=False)
+class CorrelatedMechanism(GaussianMechanism):
+    """Gaussian noise over the rounds by a factor C; `noise_multiplier` is the root mean square over the rounds."""
+
+    factor: Factor = Factor("independent", 1)  # noqa: RUF009  a frozen value
+    once: float = 1.0  # σ, the multiplier of the whole run as one release
+
+    @property
+    def least_multiplier(self) -> float:
+        deviations = (self.factor.noise_std(t) for t in range(self.setting.rounds))
+        return self.once * self.factor.sensitivity * min(deviations)
+
+    @cached_property
+    def sum_multiplier(self) -> float:
+        """The multiplier of independent noise that would leave as much on the sum of all rounds."""
+        last = np.zeros(self.setting.rounds)  # the last row of B = A C⁻¹
+        for t in range(self.setting.rounds):
+            last[: t + 1] += self.factor.inverse_row(t)
+        whole = self.once * self.factor.sensitivity * float(np.linalg.norm(last))
+        return whole / math.sqrt(self.setting.rounds)
+
+    def finish(
+        self, total: Doubles, weight: float, within: int, count: int, round_: int, memory: Memory
+    ) -> Sum:
+        std = self.once * self.factor.sensitivity * self.part.clip
+        noisy = np.asarray(total + self.factor.noise(round_, len(total), self._key, std), dtype=np.float64)
+        of_round = std * self.factor.noise_std(round_)
+        return Sum(noisy, float(self.setting.cohort), memory, self.part.clip, of_round)
+
+    @cached_property
+    def _row_sums(self) -> Doubles:
+        """(rounds,) the squared sum of each row of C: how much each round adds to the squared sensitivity."""
+        return np.array([self.factor.row(t).sum() ** 2 for t in range(self.setting.rounds)])
+
+    def epsilon(self, rounds: int) -> float:
+        """Return ε of the first rounds: their part of the sensitivity, under the same noise."""
+        if rounds == 0:
+            return 0.0
+        share = math.sqrt(float(self._row_sums[:rounds].sum())) / self.factor.sensitivity
+        return accounting.epsilon(ONCE, self.once / share, self.part.delta, self.part.accountant)
+
+    def statement(self, rounds: int | None = None) -> dict[str, Any]:
+        done = self.setting.rounds if rounds is None else rounds
+        return self.part.stated(self.setting, done, self.epsilon(done), self.noise_multiplier) | {
+            "over_rounds": self.part.over_rounds,
+            "whole_run_multiplier": self.once,
+            "sensitivity_over_rounds": self.factor.sensitivity,
+            "accountant": f"one release for the whole run, dp-accounting, {self.part.accountant.upper()}",
+        }
+
+    def spent(self) -> list[tuple[int, float]]:
+        return [(t, self.epsilon(t)) for t in _marks(self.setting.rounds)]
+
+
+def _marks(rounds: int) -> list[int]:
+    """The rounds after which ε is shown in a curve: up to 30, evenly over the run."""
+    return sorted({max(1, round(rounds * i / 30)) for i in range(1, 31)})
+
+
+def _skellam_sums(part: ClippedGaussian, setting: Setting, seed: Seed) -> SkellamSums:
+    """The mechanism of one run: a scale at which nothing wraps, and the variance that keeps the budget."""
+    check_secure(setting, part.masks, part.dropouts)
+    everyone = Setting(setting.clients, setting.clients, setting.rounds)
+    rough = part.noise_multiplier or accounting.noise_multiplier(everyone, part.epsilon, part.delta, "rdp")
+    over = 1.0 / (1.0 - part.dropouts) if part.noise_by == "clients" else 1.0
+    noise = 2.0 * rough * part.clip * math.sqrt(over)
+    scale = min(scale_for(part.clip, setting.cohort, noise), 2.0 ** math.floor(math.log2(FINE / noise)))
+    longest = quantised_norm_bound(part.clip, scale, setting.parameters)
+    if part.noise_multiplier is not None:
+        variance = (part.noise_multiplier * part.clip * scale) ** 2
+    else:
+        variance = _variance(part.epsilon, part.delta, setting.rounds, longest, setting.parameters)
+    require(
+        math.sqrt(variance) <= 2.0 * rough * part.clip * scale,
+        "privacy.too-much-noise",
+        "the noise does not fit whole numbers modulo 2^32: raise epsilon or the clip",
+        "privacy",
+    )
+    return SkellamSums(
+        setting, seed, part.clip, scale, variance, part.noise_by, part.masks, part.dropouts, part, longest
+    )
+
+
+@lru_cache(maxsize=64)
+def _variance(epsilon: float, delta: float, rounds: int, longest: float, parameters: int) -> float:
+    return skellam_variance(epsilon, delta, rounds, longest, l1_bound(longest, parameters))
+
+
+@dataclass(frozen=True, eq=False)
+class SkellamSums(IntegerSums):
+    """Secure sums of whole numbers with Skellam noise of an accounted variance."""
+
+    part: ClippedGaussian = field(default_factory=ClippedGaussian)
+    longest: float = 0.0  # L2 norm of a rounded update, in integer units
+
+    @property
+    def sum_multiplier(self) -> float:
+        """Standard deviation of the noise on the sum over the clip."""
+        return math.sqrt(self.variance) / (self.scale * self.clip)
+
+    @property
+    def least_multiplier(self) -> float:
+        return self.sum_multiplier
+
+    def epsilon(self, rounds: int) -> float:
+        """Return ε of the first rounds."""
+        numbers = l1_bound(self.longest, self.setting.parameters)
+        return skellam_epsilon(self.variance, self.longest, numbers, rounds, self.part.delta)
+
+    def statement(self, rounds: int | None = None) -> dict[str, Any]:
+        done = self.setting.rounds if rounds is None else rounds
+        noise = f"Skellam, drawn by the {self.noise_by}"
+        if self.noise_by == "clients":
+            noise += f", complete if {self.least} of {self.setting.cohort} send their share"
+        return self.part.stated(self.setting, done, self.epsilon(done), self.sum_multiplier) | {
+            "model": "secure sums",
+            "neighbouring": "one client's updates count as zero (its share of the noise stays)",
+            "noise": noise,
+            "scale": self.scale,
+            "accountant": "Rényi divergence of Skellam noise, converted by dp-accounting",
+        }
+
+    def spent(self) -> list[tuple[int, float]]:
+        return [(t, self.epsilon(t)) for t in _marks(self.setting.rounds)]

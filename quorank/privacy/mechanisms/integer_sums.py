@@ -1,4 +1,4 @@
-"""Sums of whole numbers modulo 2^32: what secure sums add up, with noise in shares or drawn once.
+"""Secure sums: the part `SecureSum` and its mechanism, sums of whole numbers modulo 2^32 under masks.
 
 A client clips its update, multiplies it by a public scale, rounds it at random and, where noise is asked for, adds its
 share of it: all whole numbers, so that masks cancel exactly. The noise is Skellam, which is closed under addition: n
@@ -18,23 +18,24 @@ import numpy as np
 from quorank.arrays import Doubles, Int8s, Integers, Uint32s
 from quorank.compiled import kernel
 from quorank.draws import Purpose
-from quorank.errors import require
+from quorank.errors import require, require_range
 from quorank.privacy.mechanisms.clipping import clip_updates
 from quorank.privacy.mechanisms.discrete_noise import skellam, skellam_rows
-from quorank.privacy.mechanisms.mechanism import Memory, Sum
-from quorank.privacy.mechanisms.privacy import Privacy
+from quorank.privacy.mechanisms.mechanism import Mechanism, Memory, Privacy, Sum
 from quorank.privacy.mechanisms.quantise import dequantise, quantise, scale_for
-from quorank.privacy.mechanisms.setting import Setting
+from quorank.privacy.setting import Setting
 from quorank.privacy.streams import Key, Seed, key_for, uniform_pair
 
 if TYPE_CHECKING:
     from quorank.privacy.secure_sum.graph import Neighbourhood
-    from quorank.privacy.secure_sum.in_process import SecureSumResult
+
+MOST_DROPOUTS = 0.3
+"""The largest share of a cohort that may be planned to leave during a round."""
 
 
 @dataclass(frozen=True)
 class SecureSum(Privacy):
-    """The server sees nothing but the sum of a cohort: no noise, so no ε either."""
+    """Secure sums without noise: the server sees nothing but the sum of a cohort, and there is no ε."""
 
     kind: ClassVar[str] = "secure-sum"
 
@@ -43,8 +44,8 @@ class SecureSum(Privacy):
     dropouts: float = 0.0  # the share of a cohort that leaves during a round, half of them before sending
 
     def __post_init__(self) -> None:
-        require(0.0 < self.clip < math.inf, f"clip must be above 0, got {self.clip}")
-        check_dropouts(self.dropouts)
+        require_range("clip", self.clip, above=0.0)
+        require_range("dropouts", self.dropouts, least=0.0, most=MOST_DROPOUTS)
 
     @property
     def hides_single_updates(self) -> bool:
@@ -58,25 +59,26 @@ class SecureSum(Privacy):
         return replace(self, masks=False)
 
     def mechanism(self, setting: Setting, seed: Seed) -> IntegerSums:
+        """Return the mechanism of one run, with its noise drawn under a seed or secret."""
         check_secure(setting, self.masks, self.dropouts)
         scale = scale_for(self.clip, setting.cohort, 0.0)
         return IntegerSums(setting, seed, self.clip, scale, masks=self.masks, dropouts=self.dropouts)
 
 
-def check_dropouts(dropouts: float) -> None:
-    require(0.0 <= dropouts <= 0.3, f"dropouts must lie between 0 and 0.3, got {dropouts}")
-
-
 def check_secure(setting: Setting, masks: bool, dropouts: float) -> None:
-    """Refuse what secure sums cannot do, before anything is played."""
+    """Refuse a setting that secure sums cannot have: a cohort of unknown size, or of one."""
     require(
         setting.participation != "poisson",
-        "privacy: secure sums plan scale, shares and thresholds for a known cohort; with poisson participation its size "
-        "is left to chance: use full or sampled",
+        "option.conflict",
+        "secure sums plan scale, shares and thresholds for a known cohort; with poisson participation its size is left "
+        "to chance: use full or sampled",
+        "privacy",
     )
     require(
         setting.cohort >= 2,
-        "privacy: a secure sum needs a cohort of at least 2: the sum of one is its update",
+        "secure-sum.too-few",
+        "a secure sum needs a cohort of at least 2: the sum of one is its update",
+        "privacy",
     )
     if masks:
         neighbourhood_of(setting.cohort, dropouts)
@@ -84,7 +86,7 @@ def check_secure(setting: Setting, masks: bool, dropouts: float) -> None:
 
 @cache
 def neighbourhood_of(cohort: int, dropouts: float) -> Neighbourhood:
-    """Who holds whose shares, so that as many may leave as can by bad luck: four standard deviations above the mean."""
+    """Return who holds whose shares when more leave than on average: up to four standard deviations above the mean."""
     from quorank.privacy.secure_sum.graph import neighbours_for
 
     margin = 4.0 * math.sqrt(dropouts * (1.0 - dropouts) / cohort)
@@ -92,8 +94,8 @@ def neighbourhood_of(cohort: int, dropouts: float) -> Neighbourhood:
 
 
 @dataclass(frozen=True, eq=False)
-class IntegerSums:
-    """Clipped, scaled, rounded, noised, masked, summed: the mechanism of one run."""
+class IntegerSums(Mechanism):
+    """Updates clipped, scaled, rounded to whole numbers, with their share of the noise, and summed under masks."""
 
     setting: Setting
     seed: Seed
@@ -103,12 +105,8 @@ class IntegerSums:
     noise_by: Literal["clients", "coordinator"] = "clients"
     masks: bool = True
     dropouts: float = 0.0
-    # what came in, by round and client: its vector, or None if it left before it sent one (or if nothing is masked)
-    _came: dict[int, dict[int, Uint32s | bool | None]] = field(default_factory=dict, repr=False)
-    results: list[SecureSumResult] = field(default_factory=list, repr=False)  # of the last round, if masked
-
-    weighted: ClassVar[bool] = False
-    bound: ClassVar[float] = math.inf
+    # what came in, by round and client: its vector, or None where only the sums are played
+    _came: dict[int, dict[int, Uint32s | None]] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def unit(self) -> float:
@@ -125,11 +123,8 @@ class IntegerSums:
         n, q = self.setting.cohort, self.dropouts / 2.0
         return max(1, math.floor(n * (1.0 - q) - 6.0 * math.sqrt(n * q * (1.0 - q))))
 
-    def start(self) -> Memory:
-        return {}
-
     def numbers(self, updates: Doubles, round_: int, clients: Integers) -> tuple[int, Integers]:
-        """How many updates were within the clip, and all as whole numbers with their clients' shares of the noise."""
+        """Return how many updates were within the clip, and all as whole numbers with the clients' shares of noise."""
         within = clip_updates(updates, self.clip, clients)
         rounded = quantise(updates, self.scale, self._keys[Purpose.QUANTISATION], round_, clients)
         numbers = rounded.view(np.int32).astype(np.int64)
@@ -148,16 +143,11 @@ class IntegerSums:
         came = self._came.setdefault(round_, {})
         for other in [known for known in self._came if known != round_]:  # of a round that came to nothing
             del self._came[other]
-        if self.masks:
-            came.update(zip(clients.tolist(), numbers.astype(np.uint32), strict=True))
-        else:
-            came.update(zip(clients.tolist(), (leaving != BEFORE).tolist(), strict=True))
+        vectors = numbers.astype(np.uint32) if self.masks else [None] * len(clients)
+        came.update(zip(clients.tolist(), vectors, strict=True))
         numbers[leaving == BEFORE] = 0
         updates[:] = numbers  # whole numbers below 2^53: exact
         return within
-
-    def check(self, releases: Doubles, clients: Integers, memory: Memory) -> None:
-        """Single releases are hidden; a client's own clip and range check stand before the masks."""
 
     def finish(
         self, total: Doubles, weight: float, within: int, count: int, round_: int, memory: Memory
@@ -168,33 +158,23 @@ class IntegerSums:
         clients = np.array(sorted(sent), dtype=np.int64)
         present = int(np.count_nonzero(self._leaving(clients, round_) != BEFORE))
         words = total.astype(np.int64).astype(np.uint32)
-        try:
-            if present == 0 or (self.variance > 0.0 and self.noise_by == "clients" and present < self.least):
-                raise RoundFailed(
-                    f"only {present} clients stayed, and the noise rests on the shares of {self.least}"
-                )
-            if self.masks:
+        # where a sum fails nothing is revealed, and the ranker stays as it is
+        failed = Sum(np.zeros(len(total)), 1.0, memory, 0.0, 0.0, 0)
+        if present == 0 or (self.variance > 0.0 and self.noise_by == "clients" and present < self.least):
+            return failed  # the noise would lack shares that it rests on
+        if self.masks:
+            try:
                 words = self._masked(sent, clients, round_, words)
-        except RoundFailed:  # nothing was revealed: the ranker stays as it is
-            return Sum(np.zeros(len(total)), 1.0, memory, 0.0, 0.0, 0)
+            except RoundFailed:
+                return failed
         if self.variance > 0.0 and self.noise_by == "coordinator":
             noise = np.empty(len(words), dtype=np.int64)
             skellam(self._keys[Purpose.NOISE], round_, 0, self.variance, noise)
             words = words + noise.astype(np.uint32)
         planned = self.setting.cohort if self.variance > 0.0 else max(present, 1)
-        return Sum(
-            dequantise(words, self.scale),
-            float(planned),
-            memory,
-            self.clip,
-            math.sqrt(self._noise(present)),
-            present,
-        )
-
-    def _noise(self, present: int) -> float:
-        """The variance of the noise on the sum that `present` clients are in, in the units of an update."""
-        part = present / self.least if self.noise_by == "clients" else 1.0
-        return self.variance * part / self.scale**2
+        shares = present / self.least if self.noise_by == "clients" else 1.0
+        noise_std = math.sqrt(self.variance * shares / self.scale**2)
+        return Sum(dequantise(words, self.scale), float(planned), memory, self.clip, noise_std, present)
 
     def _masked(self, sent: dict[int, Any], clients: Integers, round_: int, expected: Uint32s) -> Uint32s:
         """Play the protocol with every message; its sum must be the plain one."""
@@ -211,7 +191,6 @@ class IntegerSums:
         )
         if not np.array_equal(result.total, expected):
             raise RuntimeError("the masks of a secure sum did not cancel: this is a fault of Quorank")
-        self.results[:] = [result]
         return result.total
 
     def _leaving(self, clients: Integers, round_: int) -> Int8s:
@@ -234,22 +213,13 @@ class IntegerSums:
             "warning": "the server sees sums only, but a sum without noise has no ε: what it says of a client is unbounded",
         }
 
-    def spent(self) -> list[tuple[int, float]]:
-        return []
-
 
 BEFORE, AFTER = 1, 2
 """When a client leaves: before it sends its masked update, or after, before it helps to unmask the others."""
 
 
 @kernel
-def _draw_leaving(
-    dropouts: float,
-    key: Key,
-    round_: int,
-    clients: Integers,
-    out: Int8s,
-) -> None:
+def _draw_leaving(dropouts: float, key: Key, round_: int, clients: Integers, out: Int8s) -> None:
     for i in range(len(clients)):
         u, _ = uniform_pair(key, 0, 0, clients[i], round_)
         if u < dropouts:

@@ -1,22 +1,25 @@
-"""What happens to the updates of a round between the clients and the ranker.
+"""The base classes of privacy parts and of their mechanisms, and the pair that protects nothing.
 
-A privacy part is a value; for a given run it becomes a mechanism, which knows the calibrated noise. On the client's
-side `release` turns updates into releases; on the sum of a cohort `finish` adds what the coordinator adds.
+A privacy part is a value; `part.mechanism(setting, seed)` is its mechanism for a given run, with calibrated noise. On
+the client's side `release` turns updates into releases; on the sum of a cohort `finish` adds what the coordinator adds.
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 from quorank.arrays import Doubles, Integers
+from quorank.privacy.setting import Setting
+from quorank.privacy.streams import Seed
 
 Memory = dict[str, Doubles]
 
 
 class Sum(NamedTuple):
-    """What is known of a cohort once its releases are added up."""
+    """The sum of a cohort's releases after the coordinator's part of the mechanism."""
 
     total: Doubles  # Σ weight · release
     weight: float  # what the total is divided by
@@ -26,62 +29,75 @@ class Sum(NamedTuple):
     participants: int | None = None  # whose releases are in the total, where that is not the whole cohort
 
 
-class Mechanism(Protocol):
-    """One run's privacy, on both sides of the wire."""
+class Mechanism(ABC):
+    """One run's privacy on both sides of the wire."""
+
+    sums_as_sent: ClassVar[bool] = (
+        False  # releases are the updates themselves, summed as they come, without noise
+    )
 
     @property
     def weighted(self) -> bool:
         """Whether releases count by their client's interactions; noise is calibrated for equal weights only."""
+        return False
 
     @property
     def bound(self) -> float:
         """The L2 norm to which a client clips its parameters after each local step; infinite if it does not."""
+        return math.inf
 
     @property
     def unit(self) -> float:
         """What a release multiplies an update by: a large scale where releases are whole numbers."""
+        return 1.0
+
+    @property
+    def least_multiplier(self) -> float:
+        """The least noise that any round may have, as a standard deviation over the clip; 0 where none is promised."""
+        return 0.0
 
     def start(self) -> Memory:
-        """What is carried from round to round, before the first one."""
+        """Return what is carried from round to round, before the first one."""
+        return {}
 
+    @abstractmethod
     def release(
         self, updates: Doubles, theta: Doubles, round_: int, clients: Integers, memory: Memory
     ) -> int:
-        """Turn updates (clients, parameters) into releases, in place; returns how many were within the clip."""
+        """Turn updates (clients, parameters) into releases, in place; return how many were within the clip."""
 
     def check(self, releases: Doubles, clients: Integers, memory: Memory) -> None:
-        """The coordinator's side: refuse by the client's name a release that no honest client sends."""
+        """Refuse, on the coordinator, a release (clients, parameters) that no honest client sends, by the client's number.
 
+        By default nothing: what is not finite is refused by the sum.
+        """
+
+    @abstractmethod
     def finish(
         self, total: Doubles, weight: float, within: int, count: int, round_: int, memory: Memory
     ) -> Sum:
-        """Add what the coordinator adds to the sum of `count` releases."""
+        """Add what the coordinator adds to the sum (parameters,) of `count` releases."""
 
+    @abstractmethod
     def statement(self, rounds: int | None = None) -> dict[str, Any] | None:
-        """What the first `rounds` rounds give, with unit, δ and horizon; None where nothing is protected."""
+        """Return what the first `rounds` rounds give, with unit, δ and horizon; None where nothing is protected."""
 
     def spent(self) -> list[tuple[int, float]]:
-        """(rounds done, ε spent by then), where there is an ε that adds up over rounds."""
+        """Return (rounds done, ε spent by then), where there is an ε that adds up over rounds."""
+        return []
 
 
 @dataclass(frozen=True)
-class Plain:
-    """Updates are summed as they come."""
+class Plain(Mechanism):
+    """Mechanism that sums updates as they come."""
 
-    weighted: bool = True
-    bound: float = math.inf
-    unit: float = 1.0
-
-    def start(self) -> Memory:
-        return {}
+    weighted: ClassVar[bool] = True
+    sums_as_sent: ClassVar[bool] = True
 
     def release(
         self, updates: Doubles, theta: Doubles, round_: int, clients: Integers, memory: Memory
     ) -> int:
         return 0
-
-    def check(self, releases: Doubles, clients: Integers, memory: Memory) -> None:
-        """What is not finite is refused by the sum."""
 
     def finish(
         self, total: Doubles, weight: float, within: int, count: int, round_: int, memory: Memory
@@ -91,5 +107,64 @@ class Plain:
     def statement(self, rounds: int | None = None) -> dict[str, Any] | None:
         return None
 
-    def spent(self) -> list[tuple[int, float]]:
-        return []
+
+@dataclass(frozen=True)
+class Privacy(ABC):
+    """A privacy part; for a given run it becomes a mechanism, which knows the calibrated noise."""
+
+    kind: ClassVar[str]
+    protects_metric: ClassVar[bool] = False  # it randomises the metric that clients send, by `privatise`
+    protects_messages: ClassVar[bool] = False  # each message is private on its own, without any sum
+    needs_client_parameters: ClassVar[bool] = False  # it clips the parameters that a client learns
+
+    @property
+    def hides_single_updates(self) -> bool:
+        """Whether the coordinator sees sums only, of whole numbers under masks."""
+        return False
+
+    @property
+    def noise_on_sums(self) -> bool:
+        """Whether the noise is complete only on the sum of a cohort, so that a rule may see nothing else."""
+        return False
+
+    @property
+    def relies_on_secret_cohorts(self) -> bool:
+        """Whether its ε for sampled cohorts holds only while nobody knows who was in them."""
+        return False
+
+    @property
+    def longest_update(self) -> float | None:
+        """The largest L2 norm of an update that it lets through in the first round; None where it sets no bound."""
+        return None
+
+    def without_masks(self) -> Privacy:
+        """Return the part whose secure sums are computed without playing their messages: the same total, faster."""
+        return self
+
+    def check_values(self, values: int) -> None:
+        """Refuse a metric that may take so many values."""
+
+    def recommended_step(self, setting: Setting) -> float | None:
+        """Return the server's step that suits the noise of a run; None where there is no noise that asks for one."""
+        return None
+
+    def privatise(
+        self, measured: Doubles, values: Doubles, seed: Seed, round_: int, clients: Integers
+    ) -> Doubles:
+        """Return what clients send, (clients, 2), for (clients, 2, interactions) measurements in `values`."""
+        raise NotImplementedError(f"{self.kind} protects no metric")
+
+    @abstractmethod
+    def mechanism(self, setting: Setting, seed: Seed) -> Mechanism:
+        """Return the mechanism of one run, its noise drawn under `seed`."""
+
+
+@dataclass(frozen=True)
+class NoPrivacy(Privacy):
+    """No privacy mechanism: data stay with the clients, and updates leave them as they are."""
+
+    kind: ClassVar[str] = "none"
+
+    def mechanism(self, setting: Setting, seed: Seed) -> Plain:
+        """Return the mechanism of one run: plain sums."""
+        return Plain()

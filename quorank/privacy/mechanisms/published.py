@@ -19,14 +19,10 @@ from typing import Any, ClassVar
 from quorank.arrays import Doubles, Integers
 from quorank.compiled import kernel
 from quorank.draws import Purpose
-from quorank.errors import require
-from quorank.privacy.mechanisms.mechanism import Memory, Sum
-from quorank.privacy.mechanisms.privacy import Privacy
-from quorank.privacy.mechanisms.setting import Setting
+from quorank.errors import require_range
+from quorank.privacy.mechanisms.mechanism import Mechanism, Memory, Privacy, Sum
+from quorank.privacy.setting import Setting
 from quorank.privacy.streams import Key, Seed, key_for, uniform_pair
-
-PAPER = ((1.2, 3.0), (2.3, 3.0), (4.5, 5.0), (10.0, 5.0))
-"""The settings (ε, Δ) of the paper's §4."""
 
 NEGLIGIBLE = -48.0
 """A share below e^−48 of its scale (10⁻²¹) is 0: most shares are, because their shape 1/n is small."""
@@ -43,8 +39,8 @@ class PublishedLaplace(Privacy):
     sensitivity: float = 5.0  # Δ
 
     def __post_init__(self) -> None:
-        require(0.0 < self.epsilon < math.inf, f"epsilon must be above 0, got {self.epsilon}")
-        require(0.0 < self.sensitivity < math.inf, f"sensitivity must be above 0, got {self.sensitivity}")
+        require_range("epsilon", self.epsilon, above=0.0)
+        require_range("sensitivity", self.sensitivity, above=0.0)
 
     @property
     def longest_update(self) -> float:
@@ -55,17 +51,19 @@ class PublishedLaplace(Privacy):
         return True
 
     def mechanism(self, setting: Setting, seed: Seed) -> PublishedMechanism:
+        """Return the mechanism of one run, with its noise drawn under a seed or secret."""
         return PublishedMechanism(self, setting, seed)
 
 
 @dataclass(frozen=True, eq=False)
-class PublishedMechanism:
+class PublishedMechanism(Mechanism):
+    """Gamma shares of Laplace noise on every number of an update (eqs 15 and 16)."""
+
     part: PublishedLaplace
     setting: Setting
     seed: Seed
 
     weighted: ClassVar[bool] = True
-    unit: ClassVar[float] = 1.0
 
     @property
     def bound(self) -> float:
@@ -81,18 +79,12 @@ class PublishedMechanism:
     def _key(self) -> Key:
         return key_for(self.seed, Purpose.NOISE_SHARE)
 
-    def start(self) -> Memory:
-        return {}
-
     def release(
         self, updates: Doubles, theta: Doubles, round_: int, clients: Integers, memory: Memory
     ) -> int:
         """θ + γ − γ' is sent; as all clients start from the same θ, so is the update plus the same noise."""
         _add_shares(updates, 1.0 / self.setting.cohort, self.scale, self._key, round_, clients)
         return 0
-
-    def check(self, releases: Doubles, clients: Integers, memory: Memory) -> None:
-        """Noise has no bound, so a release has none; what is not finite is refused by the sum."""
 
     def finish(
         self, total: Doubles, weight: float, within: int, count: int, round_: int, memory: Memory
@@ -102,7 +94,7 @@ class PublishedMechanism:
         return Sum(total, weight, memory, self.part.sensitivity, deviation)
 
     def statement(self, rounds: int | None = None) -> dict[str, Any]:
-        """The published figure under its own name, and what the run as a whole may cost under `epsilon`."""
+        """Return the published figure under its own name, and what the run as a whole may cost under `epsilon`."""
         setting, part = self.setting, self.part
         done = setting.rounds if rounds is None else rounds
         root = math.sqrt(setting.parameters)
@@ -132,15 +124,9 @@ class PublishedMechanism:
 
 @kernel
 def gamma_share(
-    shape: float,
-    scale: float,
-    key: Key,
-    first: int,
-    coordinate: int,
-    client: int,
-    round_: int,
+    shape: float, scale: float, key: Key, first: int, coordinate: int, client: int, round_: int
 ) -> tuple[float, int]:
-    """A draw of Gamma(shape < 1, scale) (eq. 16), and the address of the next one.
+    """Draw from Gamma(shape < 1, scale) (eq. 16); returns the draw and the address of the next one.
 
     Gamma(shape) is Gamma(shape + 1)·U^(1/shape), and Gamma(shape + 1) is drawn by Marsaglia and Tsang's rejection.
     """
@@ -163,12 +149,7 @@ def gamma_share(
 
 @kernel
 def _add_shares(
-    updates: Doubles,
-    shape: float,
-    scale: float,
-    key: Key,
-    round_: int,
-    clients: Integers,
+    updates: Doubles, shape: float, scale: float, key: Key, round_: int, clients: Integers
 ) -> None:
     """update += γ − γ' on every number (algorithm 3)."""
     for i in range(updates.shape[0]):

@@ -8,7 +8,7 @@ a client sends two numbers a round (the antithetic halves), so its ε adds up ov
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -17,15 +17,16 @@ from quorank.arrays import Doubles, Integers
 from quorank.compiled import kernel
 from quorank.draws import Purpose
 from quorank.errors import require
-from quorank.privacy.mechanisms.mechanism import Plain
-from quorank.privacy.mechanisms.privacy import Privacy
-from quorank.privacy.mechanisms.setting import Setting
+from quorank.privacy.mechanisms.mechanism import Plain, Privacy
+from quorank.privacy.setting import Setting
 from quorank.privacy.streams import Key, Seed, key_for, uniform_pair
 
 
 @dataclass(frozen=True)
 class RandomisedResponse(Privacy):
-    """`per = "message"`: the mean over the interactions is rounded (at random, keeping its mean) to one of the n values
+    """Randomised response on a client's metrics.
+
+    `per = "message"`: the mean over the interactions is rounded (at random, keeping its mean) to one of the n values
     and privatised once. `per = "interaction"`: each interaction's metric is privatised and the results are averaged,
     as in the published code, which spends ε once for every interaction.
     """
@@ -40,7 +41,9 @@ class RandomisedResponse(Privacy):
     def __post_init__(self) -> None:
         require(
             0.0 < self.p < 1.0,
-            f'p must lie between 0 and 1, got {self.p}; without noise use privacy.kind = "none"',
+            "value.out-of-range",
+            f'must lie between 0 and 1, got {self.p}; without noise use privacy.kind = "none"',
+            "p",
         )
 
     def check_values(self, values: int) -> None:
@@ -52,13 +55,13 @@ class RandomisedResponse(Privacy):
         )
 
     def epsilon(self, n: int) -> float:
-        """ε = log(p(n − 1)/(1 − p)), eq. 6, of one number with n possible values."""
+        """Return ε = log(p(n − 1)/(1 − p)), eq. 6, of one number with n possible values."""
         return math.log(self.p * (n - 1) / (1.0 - self.p))
 
     def privatise(
         self, measured: Doubles, values: Doubles, seed: Seed, round_: int, clients: Integers
     ) -> Doubles:
-        """What is sent, (clients, 2), for the measured (clients, 2, interactions / 2) metrics."""
+        """Return what is sent, (clients, 2), for the measured (clients, 2, interactions / 2) metrics."""
         self.check_values(len(values))
         per_interaction = self.per == "interaction"
         raw = measured if per_interaction else measured.mean(axis=2, keepdims=True)
@@ -68,18 +71,17 @@ class RandomisedResponse(Privacy):
 
     def mechanism(self, setting: Setting, seed: Seed) -> ResponseMechanism:
         self.check_values(setting.values)
-        return ResponseMechanism(part=self, setting=setting)
+        return ResponseMechanism(self, setting)
 
 
 @dataclass(frozen=True, eq=False)
 class ResponseMechanism(Plain):
-    """Clients randomise what they measure, so their messages are summed as they come."""
+    """Mechanism of clients that randomise what they measure: their messages are summed as they come."""
 
-    part: RandomisedResponse = field(default_factory=RandomisedResponse)
-    setting: Setting = field(default_factory=lambda: Setting(1, 1, 1))
+    part: RandomisedResponse
+    setting: Setting
 
     def statement(self, rounds: int | None = None) -> dict[str, Any]:
-        """What this gives, for the ledger and the reports: never an ε without unit, δ and horizon."""
         setting, part = self.setting, self.part
         done = setting.rounds if rounds is None else rounds
         each = part.epsilon(setting.values)
@@ -104,7 +106,7 @@ class ResponseMechanism(Plain):
 
 
 def metric_values(metric: str, k: int) -> Doubles:
-    """The n = k + 1 values that a metric may take: 0, 1/k, …, 1/2, 1 for MaxRR; evenly spaced for nDCG."""
+    """Return the n = k + 1 values that a metric may take: 0, 1/k, …, 1/2, 1 for MaxRR; evenly spaced for nDCG."""
     if metric == "maxrr":
         return np.concatenate(([0.0], 1.0 / np.arange(k, 0, -1)))
     return np.linspace(0.0, 1.0, k + 1)
@@ -112,7 +114,7 @@ def metric_values(metric: str, k: int) -> Doubles:
 
 @kernel
 def randomised_response(index: int, n: int, p: float, u: float, v: float) -> int:
-    """`index` with probability p (u < p), else one of the n − 1 others, each alike (chosen by v)."""
+    """Return `index` with probability p (u < p), else one of the n − 1 others, each alike (chosen by v)."""
     if u < p:
         return index
     other = min(int(v * (n - 1)), n - 2)
@@ -121,7 +123,7 @@ def randomised_response(index: int, n: int, p: float, u: float, v: float) -> int
 
 @kernel
 def round_at_random(x: float, values: Doubles, u: float) -> int:
-    """The index of one of the two values around x, chosen so that its mean is x."""
+    """Return the index of one of the two values around x, chosen so that its mean is x."""
     low = 0
     while low < len(values) - 1 and values[low + 1] <= x:
         low += 1
@@ -132,13 +134,7 @@ def round_at_random(x: float, values: Doubles, u: float) -> int:
 
 @kernel
 def _respond(
-    raw: Doubles,
-    values: Doubles,
-    p: float,
-    key: Key,
-    round_: int,
-    clients: Integers,
-    sent: Doubles,
+    raw: Doubles, values: Doubles, p: float, key: Key, round_: int, clients: Integers, sent: Doubles
 ) -> None:
     for at in range(len(clients)):
         for side in range(raw.shape[1]):

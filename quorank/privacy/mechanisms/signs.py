@@ -1,4 +1,4 @@
-"""Sign-only updates: one bit a parameter leaves the client, truthful or flipped at random (SPEC §3, local).
+"""Sign-only updates: one bit a parameter leaves the client, truthful or flipped at random.
 
 The bit of a parameter is the sign of its update, a fair coin where the update is zero. With p < 1 each bit is flipped
 with probability 1 − p, which is ε-local differential privacy with ε = log(p/(1 − p)) for the bit, so d of that for a
@@ -17,11 +17,10 @@ import numpy as np
 from quorank.arrays import Doubles, Integers
 from quorank.compiled import kernel
 from quorank.draws import Purpose
-from quorank.errors import require
+from quorank.errors import require_range
 from quorank.privacy.mechanisms.clipping import check_releases, not_finite
-from quorank.privacy.mechanisms.mechanism import Memory, Sum
-from quorank.privacy.mechanisms.privacy import Privacy
-from quorank.privacy.mechanisms.setting import Setting
+from quorank.privacy.mechanisms.mechanism import Mechanism, Memory, Privacy, Sum
+from quorank.privacy.setting import Setting
 from quorank.privacy.streams import Key, Seed, key_for, uniform_pair
 
 
@@ -36,29 +35,25 @@ class Signs(Privacy):
     size: float = 0.01  # of a step
 
     def __post_init__(self) -> None:
-        require(0.5 < self.p <= 1.0, f"p must be above 0.5 and at most 1, got {self.p}")
-        require(0.0 < self.size < math.inf, f"size must be above 0, got {self.size}")
+        require_range("p", self.p, above=0.5, most=1.0)
+        require_range("size", self.size, above=0.0)
 
     def mechanism(self, setting: Setting, seed: Seed) -> SignMechanism:
+        """Return the mechanism of one run, with its noise drawn under a seed or secret."""
         return SignMechanism(self, setting, seed)
 
 
 @dataclass(frozen=True, eq=False)
-class SignMechanism:
+class SignMechanism(Mechanism):
+    """Randomised response on the sign of each number of an update."""
+
     part: Signs
     setting: Setting
     seed: Seed
 
-    weighted: ClassVar[bool] = False
-    unit: ClassVar[float] = 1.0
-    bound: ClassVar[float] = math.inf
-
     @cached_property
     def _key(self) -> Key:
         return key_for(self.seed, Purpose.RESPONSE)
-
-    def start(self) -> Memory:
-        return {}
 
     def release(
         self, updates: Doubles, theta: Doubles, round_: int, clients: Integers, memory: Memory
@@ -69,7 +64,6 @@ class SignMechanism:
         return 0
 
     def check(self, releases: Doubles, clients: Integers, memory: Memory) -> None:
-        """A sign vector has one length."""
         check_releases(releases, self.part.size * math.sqrt(releases.shape[1]), clients)
 
     def finish(

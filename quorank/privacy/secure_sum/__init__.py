@@ -1,0 +1,13 @@
+"""Secure sums: a server learns the sum of a cohort's vectors modulo 2^32 and nothing else about them.
+
+The protocol is that of Bonawitz et al. 2017, "Practical secure aggregation for privacy-preserving machine learning", on
+the sparse graph of Bell et al. 2020, without any transport:
+
+- `client` and `server` are the two roles, messages in and messages out;
+- `identity` guards both against a server that lies: signed keys, and a least number of survivors;
+- `messages` are the bytes between them, `graph` says who masks with whom and who holds whose shares, `masks` makes masks
+  and sealed shares from keys, `shamir` splits secrets;
+- `in_process` plays the whole protocol in one process.
+
+A refusal has a code that begins with `secure-sum.`.
+"""

@@ -1,4 +1,4 @@
-"""A client's side of a secure sum, without any transport: messages in, messages out.
+"""Client of a secure sum, without any transport: messages in, messages out.
 
 Bonawitz et al. 2017, fig. 4, on the neighbours of Bell et al. 2020. The client sends its vector plus a self mask plus
 a mask with each mask neighbour; the neighbours hold shares of the self mask's seed b_u and of the private key s_u that
@@ -22,18 +22,26 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from quorank.arrays import Uint32s
 from quorank.errors import require
 from quorank.privacy.secure_sum.graph import Neighbourhood
-from quorank.privacy.secure_sum.masks import KEY, MOST_CLIENTS, Channel, Occasion, agree, pair_mask, self_mask
+from quorank.privacy.secure_sum.masks import (
+    KEY,
+    MOST_CLIENTS,
+    Occasion,
+    ShareChannel,
+    pair_mask,
+    self_mask,
+    shared_secret,
+)
 from quorank.privacy.secure_sum.messages import (
     AdvertiseKeys,
     KeyList,
     MaskedInput,
-    Message,
+    SecureSumMessage,
     ShareDelivery,
     ShareKeys,
     UnmaskReply,
     UnmaskRequest,
 )
-from quorank.privacy.secure_sum.shamir import split
+from quorank.privacy.secure_sum.shamir import split_secret
 
 
 class SecureClient:
@@ -49,9 +57,12 @@ class SecureClient:
         least: Neighbourhood | None = None,
         entropy: Callable[[int], bytes] = os.urandom,
     ) -> None:
-        require(0 <= client < MOST_CLIENTS, f"a client is named by a number from 0 to 2^31 − 1, got {client}")
+        require(
+            0 <= client < MOST_CLIENTS,
+            "secure-sum.client-number",
+            f"a client is named by a number from 0 to 2^31 − 1, got {client}",
+        )
         self.client, self.occasion = client, occasion
-        self.unopened: list[int] = []  # whose shares could not be opened: they count as not held
         self._least = least or Neighbourhood(1, 2, 1)
         self._entropy = entropy
         self._next = "advertise"
@@ -59,13 +70,13 @@ class SecureClient:
         self._mask_key = X25519PrivateKey.from_private_bytes(entropy(KEY))
         self._self_seed = entropy(KEY)
         self._key_list: KeyList | None = None
-        self._channels: dict[int, Channel] = {}
+        self._channels: dict[int, ShareChannel] = {}
         self._senders = {client}  # U2 as far as this client sees it: who shared with it, and itself
         self._held: dict[int, bytes] = {}  # by owner: a share of b and one of s
 
     def advertise(self) -> AdvertiseKeys:
-        """The two public keys."""
-        self._ready("advertise")
+        """Return the two public keys."""
+        self._check_step("advertise")
         self._next = "share"
         return AdvertiseKeys(
             self.occasion.round,
@@ -76,80 +87,86 @@ class SecureClient:
         )
 
     def share(self, keys: KeyList) -> ShareKeys:
-        """Sealed shares of the self mask's seed and of the mask key, one pair for each holder."""
-        self._ready("share")
-        self._addressed(keys)
+        """Return sealed shares of the self mask's seed and of the mask key, one pair for each holder."""
+        self._check_step("share")
+        self._check_address(keys)
         holders = [holder for holder, _ in keys.holders]
         count, threshold = len(holders), keys.threshold
         require(
             dict(keys.holders).get(self.client) == self._channel_key.public_key().public_bytes_raw(),
+            "secure-sum.key-list",
             f"client {self.client} is not in its own key list, or with another key; it does not share",
         )
         require(
             count < 2 * threshold <= 2 * count and threshold >= self._least.threshold,
+            "secure-sum.threshold",
             f"client {self.client} was offered a threshold of {threshold} of {count} shares; it accepts more than half "
             f"and at least {self._least.threshold}",
         )
         partners = {partner for partner, _ in keys.masks}
         require(
             partners <= set(holders) - {self.client} and len(partners) >= self._least.masks,
+            "secure-sum.partners",
             f"client {self.client} was offered masks with {sorted(partners)}; it accepts at least {self._least.masks} "
             "partners, all of them holders of its shares",
         )
         self._next, self._key_list = "mask", keys
         secret = self._self_seed + self._mask_key.private_bytes_raw()
-        shares = split(secret, threshold, count, self._entropy)
+        shares = split_secret(secret, threshold, count, self._entropy)
         sealed = []
         for (holder, public), share in zip(keys.holders, shares, strict=True):
             if holder == self.client:
                 self._held[holder] = share
                 continue
-            channel = Channel(self.occasion, agree(self._channel_key, public, holder), self.client, holder)
+            channel = ShareChannel(
+                self.occasion, shared_secret(self._channel_key, public, holder), self.client, holder
+            )
             self._channels[holder] = channel
             sealed.append((holder, channel.seal(share)))
         return ShareKeys(self.occasion.round, self.occasion.tag, self.client, tuple(sealed))
 
     def mask(self, delivery: ShareDelivery, vector: Uint32s) -> MaskedInput:
-        """y_u = x_u + PRG(b_u) + Σ ±PRG(s_uv) over the mask neighbours who sent shares."""
-        self._ready("mask")
-        self._addressed(delivery)
+        """Return y_u = x_u + PRG(b_u) + Σ ±PRG(s_uv) over the mask neighbours who sent shares."""
+        self._check_step("mask")
+        self._check_address(delivery)
         assert self._key_list is not None
         require(
             vector.dtype == np.uint32 and vector.ndim == 1 and len(vector) > 0,
+            "secure-sum.shape",
             f"client {self.client} masks one row of uint32 numbers, got {vector.dtype} of shape {vector.shape}",
         )
         senders = [sender for sender, _ in delivery.sealed]
         strangers = set(senders) - set(self._channels)
         require(
             not strangers,
+            "secure-sum.strangers",
             f"client {self.client} got shares from {sorted(strangers)}, who are not its neighbours; it stops",
         )
         require(
             len(senders) + 1 >= self._key_list.threshold,
+            "secure-sum.too-few",
             f"client {self.client} got shares from {len(senders)} neighbours: with itself fewer than the threshold; it "
             "sends nothing",
         )
         self._next = "unmask"
         for sender, sealed in delivery.sealed:
             share = self._channels[sender].open(sealed)
-            if share is None:
-                self.unopened.append(sender)
-            else:
+            if share is not None:  # a share that cannot be opened counts as not held
                 self._held[sender] = share
         self._senders, self._channels = {self.client, *senders}, {}
         total = vector + self_mask(self.occasion, self._self_seed, self.client, len(vector))
         for partner, public in self._key_list.masks:
             if partner in self._senders:
-                secret = agree(self._mask_key, public, partner)
+                secret = shared_secret(self._mask_key, public, partner)
                 total += pair_mask(self.occasion, secret, self.client, partner, len(vector))
         return MaskedInput(self.occasion.round, self.occasion.tag, self.client, total.astype("<u4").tobytes())
 
     def unmask(self, request: UnmaskRequest) -> UnmaskReply:
-        """Shares of the survivors' seeds and of the dropped clients' mask keys; then all secrets are forgotten."""
-        self._ready("unmask")
-        self._addressed(request)
+        """Return shares of the survivors' seeds and of the dropped clients' mask keys; then all secrets are forgotten."""
+        self._check_step("unmask")
+        self._check_address(request)
         assert self._key_list is not None
-        self._judge(set(request.survivors), set(request.dropped), self._key_list.threshold)
+        self._check_request(set(request.survivors), set(request.dropped), self._key_list.threshold)
         self._next = "nothing more"
         held = self._held
         seeds = tuple((owner, held[owner][:KEY]) for owner in request.survivors if owner in held)
@@ -158,38 +175,44 @@ class SecureClient:
         del self._mask_key, self._channel_key
         return UnmaskReply(self.occasion.round, self.occasion.tag, self.client, seeds, keys)
 
-    def _judge(self, survivors: set[int], dropped: set[int], threshold: int) -> None:
+    def _check_request(self, survivors: set[int], dropped: set[int], threshold: int) -> None:
         both = survivors & dropped
         require(
             not both,
+            "secure-sum.both-shares",
             f"client {self.client} was asked for both shares of {sorted(both)}: that would uncover their input; it "
             "refuses",
         )
         strangers = (survivors | dropped) - self._senders
         require(
             not strangers,
+            "secure-sum.strangers",
             f"client {self.client} was asked for shares of {sorted(strangers)}, who sent it none; it refuses",
         )
         require(
             self.client in survivors,
+            "secure-sum.without-own-input",
             f"client {self.client} was asked to unmask a sum without its own input; it refuses",
         )
         require(
             len(survivors) >= threshold,
+            "secure-sum.too-few",
             f"client {self.client} was asked to unmask for {len(survivors)} survivors, fewer than the threshold of "
             f"{threshold}; it refuses",
         )
 
-    def _addressed(self, message: Message) -> None:
-        message.fits(self.occasion)
+    def _check_address(self, message: SecureSumMessage) -> None:
+        message.check_occasion(self.occasion)
         require(
             message.client == self.client,
+            "secure-sum.other-client",
             f"client {self.client} got {message.WORDS} of client {message.client}; it refuses",
         )
 
-    def _ready(self, step: str) -> None:
+    def _check_step(self, step: str) -> None:
         require(
             self._next == step,
+            "secure-sum.phase",
             f"client {self.client} was asked to {step} in round {self.occasion.round}, but is ready for: {self._next}; "
             "each step happens once",
         )

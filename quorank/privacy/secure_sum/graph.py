@@ -1,4 +1,4 @@
-"""Who masks with whom and who holds whose shares: the neighbours of a secure sum.
+"""Neighbour graph of a secure sum: who masks with whom, and who holds whose shares.
 
 Bell et al. 2020, "Secure single-server aggregation with (poly)logarithmic overhead": the clients stand on a ring in
 random order and each has the k nearest as neighbours, which is enough if three things hold (their good graphs): each
@@ -37,23 +37,26 @@ class Neighbourhood:
     def __post_init__(self) -> None:
         require(
             1 <= self.neighbours < MOST_HOLDERS,
+            "secure-sum.neighbourhood",
             f"a secure sum needs from 1 to {MOST_HOLDERS - 1} neighbours a client, got {self.neighbours}",
         )
         require(
             self.neighbours + 1 < 2 * self.threshold <= 2 * (self.neighbours + 1),
+            "secure-sum.neighbourhood",
             f"the threshold must be more than half of the {self.neighbours + 1} holders of a client's shares and not "
             f"more than all, got {self.threshold}: else a server that lies about who left could ask one half of them "
             "for one secret and the other half for the other",
         )
         require(
             1 <= self.masks <= self.neighbours,
+            "secure-sum.neighbourhood",
             f"a client masks with at least 1 and at most its {self.neighbours} neighbours, got {self.masks}",
         )
 
 
 @cache
 def neighbours_for(n: int, dropouts: float = 0.1, colluding: float = 0.05) -> Neighbourhood:
-    """The smallest neighbourhood for a cohort of n of whom a share `dropouts` leaves and a share `colluding` colludes.
+    """Return the smallest neighbourhood for a cohort of n, of whom the share `dropouts` leaves and `colluding` colludes.
 
     It rests on exact hypergeometric tails over the random ring, summed over all clients: the round fails with
     probability at most 2^-20 when ⌊dropouts·n⌋ clients leave at any time after the keys, and with probability at most
@@ -61,9 +64,14 @@ def neighbours_for(n: int, dropouts: float = 0.1, colluding: float = 0.05) -> Ne
     leave or collude do not choose their places on the ring; the server follows the protocol but remembers all. Up to
     64 clients all are neighbours and a bare majority is enough, whoever leaves.
     """
-    require(2 <= n < 2**31, f"a secure sum needs at least 2 clients, got {n}: the sum of one is its update")
+    require(
+        2 <= n < 2**31,
+        "secure-sum.too-few",
+        f"a secure sum needs at least 2 clients, got {n}: the sum of one is its update",
+    )
     require(
         dropouts >= 0.0 and colluding >= 0.0 and dropouts + colluding < 1.0,
+        "value.out-of-range",
         f"the shares of clients who leave ({dropouts}) and collude ({colluding}) must be below 1 together",
     )
     if n <= EVERYBODY:
@@ -79,27 +87,28 @@ def neighbours_for(n: int, dropouts: float = 0.1, colluding: float = 0.05) -> Ne
         if t <= k and shortage(n, k, t, leaving) <= 2.0**-CORRECTNESS_BITS:
             return Neighbourhood(k, t, masks)
     raise BadInput(
+        "secure-sum.neighbourhood",
         f"no neighbourhood of at most {MOST_HOLDERS - 1} clients is safe when {dropouts:.0%} of {n} clients leave and "
-        f"{colluding:.0%} collude; ask for fewer"
+        f"{colluding:.0%} collude; ask for fewer",
     )
 
 
 def shortage(n: int, k: int, t: int, leaving: int) -> float:
-    """The most that P(some client keeps fewer than t of its k neighbours) can be, when `leaving` of n leave."""
+    """Bound P(some client keeps fewer than t of its k neighbours) from above, when `leaving` of n leave."""
     from scipy import stats  # half a second that other runs need not wait
 
     return n * float(stats.hypergeom.sf(k - t, n - 1, leaving, k))
 
 
 def exposure(n: int, k: int, t: int, colluding: int) -> float:
-    """The most that P(some client has t colluding clients among its k neighbours) can be."""
+    """Bound P(some client has t colluding clients among its k neighbours) from above."""
     from scipy import stats  # half a second that other runs need not wait
 
     return n * float(stats.hypergeom.sf(t - 1, n - 1, colluding, k))
 
 
 def disconnection(n: int, m: int, removed: int) -> float:
-    """The most that P(a ring whose nearest m are joined falls apart without `removed` of its n clients) can be.
+    """Bound P(a ring whose nearest m are joined falls apart without `removed` of its n clients) from above.
 
     Neighbours along the ring stay joined unless m/2 in a row between them are gone, and one such gap leaves a path:
     it takes two. There are n(n − 1)/2 pairs of gaps, each of them m given clients.
@@ -120,6 +129,7 @@ class Ring:
         for count in (neighbourhood.neighbours, neighbourhood.masks):
             require(
                 count % 2 == 0 or self._everybody(count),
+                "secure-sum.neighbourhood",
                 f"a ring of {len(self.order)} clients needs an even number of neighbours, got {count}",
             )
 
@@ -127,22 +137,22 @@ class Ring:
     def drawn(
         cls, clients: Iterable[int], neighbourhood: Neighbourhood, entropy: Callable[[int], bytes]
     ) -> Ring:
-        """A uniform order: clients sorted by 16 random bytes each."""
+        """Draw a uniform order: clients sorted by 16 random bytes each."""
         named = sorted(clients)
         raw = entropy(16 * len(named))
         order = sorted(range(len(named)), key=lambda at: raw[16 * at : 16 * at + 16])
         return cls([named[at] for at in order], neighbourhood)
 
     def holders(self, client: int) -> list[int]:
-        """Who holds the client's shares, in the order of their places 1, 2, …: its neighbours and itself."""
+        """Return who holds the client's shares, in the order of their places 1, 2, …: its neighbours and itself."""
         return self._around(client, self.neighbourhood.neighbours)
 
     def mask_neighbours(self, client: int) -> list[int]:
-        """With whom the client shares a mask."""
+        """Return with whom the client shares a mask."""
         return [other for other in self._around(client, self.neighbourhood.masks) if other != client]
 
     def connected(self, clients: Iterable[int]) -> bool:
-        """Whether masks join these clients into one group: at most one gap along the ring is too wide."""
+        """Return whether masks join these clients into one group: at most one gap along the ring is too wide."""
         places = np.sort(np.array([self.place[client] for client in clients], dtype=np.int64))
         gaps = np.diff(np.append(places, places[:1] + len(self.order)))
         masks = self.neighbourhood.masks

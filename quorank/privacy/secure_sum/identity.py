@@ -1,4 +1,4 @@
-"""Two protections of a secure sum against a server that lies: signed keys, and a least number of survivors.
+"""Guarded roles of a secure sum, against a server that lies: signed keys, and a least number of survivors.
 
 Bonawitz et al. 2017, fig. 4, with what they add for active servers. Every client signs its two public keys with a
 long-term identity (Ed25519); a client that has pinned the identities of the others refuses keys that none of them signed,
@@ -45,31 +45,33 @@ Pinned = Mapping[int, bytes]
 """By client: the public key of its identity."""
 
 
-class Identity:
-    """A client's long-term name: what it signs, nobody else can have said."""
+class ClientIdentity:
+    """Long-term Ed25519 key of a client, under which it signs its keys and lists of survivors."""
 
     def __init__(self, secret: bytes) -> None:
         self._key = Ed25519PrivateKey.from_private_bytes(secret)
 
     @classmethod
-    def create(cls, entropy: Callable[[int], bytes] = os.urandom) -> Identity:
+    def create(cls, entropy: Callable[[int], bytes] = os.urandom) -> ClientIdentity:
+        """Draw a new identity."""
         return cls(entropy(32))
 
     @property
     def secret(self) -> bytes:
-        """For the owner's private file."""
+        """The private key, for the client's private file."""
         return self._key.private_bytes_raw()
 
     @property
     def public(self) -> bytes:
-        """For others to pin."""
+        """The public key, for others to pin."""
         return self._key.public_key().public_bytes_raw()
 
     def sign(self, purpose: bytes, occasion: Occasion, client: int, content: bytes) -> bytes:
-        return self._key.sign(_said(purpose, occasion, client, content))
+        """Sign content for one purpose and occasion."""
+        return self._key.sign(_signed_bytes(purpose, occasion, client, content))
 
 
-def _said(purpose: bytes, occasion: Occasion, client: int, content: bytes) -> bytes:
+def _signed_bytes(purpose: bytes, occasion: Occasion, client: int, content: bytes) -> bytes:
     """What is signed: bound to its purpose, the session, the round and the client who says it."""
     return purpose + occasion.tag + _PLACE.pack(occasion.round, client) + content
 
@@ -81,7 +83,7 @@ def _signed_by(
         return False
     try:
         public = Ed25519PublicKey.from_public_bytes(pinned[client])
-        public.verify(signature, _said(purpose, occasion, client, content))
+        public.verify(signature, _signed_bytes(purpose, occasion, client, content))
     except (InvalidSignature, ValueError):
         return False
     return True
@@ -95,33 +97,40 @@ class SignedKeys:
     signature: bytes
 
     def to_bytes(self) -> bytes:
+        """Write the keys, and the signature behind them."""
         return self.keys.to_bytes() + self.signature
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> SignedKeys:
+        """Read what `to_bytes` wrote; bytes that are anything else are refused."""
         require(
-            len(raw) > SIGNATURE, "the signed keys cannot be read: they end too early; have them sent again"
+            len(raw) > SIGNATURE,
+            "secure-sum.malformed",
+            "the signed keys cannot be read: they end too early; have them sent again",
         )
         return cls(AdvertiseKeys.from_bytes(raw[:-SIGNATURE]), raw[-SIGNATURE:])
 
     def genuine(self, pinned: Pinned, occasion: Occasion) -> bool:
-        """Whether the client that they name has signed them for this occasion."""
-        self.keys.fits(occasion)
+        """Return whether the client that they name has signed them for this occasion."""
+        self.keys.check_occasion(occasion)
         return _signed_by(pinned, _KEYS, occasion, self.keys.client, self.keys.to_bytes(), self.signature)
 
 
 class GuardedClient:
     """A client of a secure sum that checks whom it shares with, and with how many it is summed.
 
-    `pinned` are the identities of those who may take part; without them nobody's word is checked.
+    `pinned` are the identities of those who may take part; without them no signature is checked.
     """
 
     def __init__(
-        self, client: SecureClient, identity: Identity, least: int, pinned: Pinned | None = None
+        self, client: SecureClient, identity: ClientIdentity, least: int, pinned: Pinned | None = None
     ) -> None:
-        require(least >= 2, f"a sum of fewer than 2 clients is an update, got least = {least}")
+        require(
+            least >= 2, "secure-sum.least", f"a sum of fewer than 2 clients is an update, got least = {least}"
+        )
         require(
             pinned is None or 2 * least > len(pinned),
+            "secure-sum.least",
             f"least must be more than half of the {len(pinned or ())} clients who may take part, got {least}: else two "
             "lists of survivors could both be signed by enough",
         )
@@ -130,13 +139,14 @@ class GuardedClient:
         self._survivors: frozenset[int] = frozenset()
 
     def advertise(self) -> SignedKeys:
+        """Return the client's two public keys under its signature."""
         keys = self.inner.advertise()
         return SignedKeys(
             keys, self.identity.sign(_KEYS, self.inner.occasion, self.inner.client, keys.to_bytes())
         )
 
     def share(self, keys: KeyList, signed: Sequence[SignedKeys]) -> ShareKeys:
-        """As the client does, if every key in the list is one that its owner signed."""
+        """Return what `SecureClient.share` does, if every key in the list is one that its owner signed."""
         if self.pinned is not None:
             found = {one.keys.client: one for one in signed if one.genuine(self.pinned, self.inner.occasion)}
             channels = {client: one.keys.channel_key for client, one in found.items()}
@@ -145,39 +155,52 @@ class GuardedClient:
             false |= {client for client, key in keys.masks if masks.get(client) != key}
             require(
                 not false,
+                "secure-sum.unsigned",
                 f"client {self.inner.client} was offered keys of {sorted(false)} that are not signed by them; it refuses",
             )
         return self.inner.share(keys)
 
     def mask(self, delivery: ShareDelivery, vector: Uint32s) -> MaskedInput:
+        """Return what `SecureClient.mask` does."""
         return self.inner.mask(delivery, vector)
 
     def agree(self, survivors: Sequence[int]) -> bytes:
         """Sign the list of those whose input is in the sum: once, and only if they are enough."""
         mine, listed = self.inner.client, list(survivors)
-        require(self._agreed is None, f"client {mine} was shown a second list of survivors; it refuses")
+        require(
+            self._agreed is None,
+            "secure-sum.second-list",
+            f"client {mine} was shown a second list of survivors; it refuses",
+        )
         require(
             listed == sorted(set(listed)) and mine in listed,
+            "secure-sum.survivors",
             f"client {mine} was shown a list of survivors that is not in order, or without itself; it refuses",
         )
         require(
             len(listed) >= self.least,
+            "secure-sum.too-few",
             f"client {mine} was shown {len(listed)} survivors, and it is summed with at least {self.least}; it refuses",
         )
         strangers = [client for client in listed if self.pinned is not None and client not in self.pinned]
         require(
-            not strangers, f"client {mine} was shown survivors that it does not know: {strangers}; it refuses"
+            not strangers,
+            "secure-sum.strangers",
+            f"client {mine} was shown survivors that it does not know: {strangers}; it refuses",
         )
-        self._agreed, self._survivors = packed(listed), frozenset(listed)
+        self._agreed, self._survivors = pack_clients(listed), frozenset(listed)
         return self.identity.sign(_SURVIVORS, self.inner.occasion, mine, self._agreed)
 
     def unmask(self, request: UnmaskRequest, signatures: Signatures) -> UnmaskReply:
-        """As the client does, if it is asked for the list that enough have signed."""
+        """Return what `SecureClient.unmask` does, if it is asked for the list that enough have signed."""
         mine, occasion = self.inner.client, self.inner.occasion
-        require(self._agreed is not None, f"client {mine} was shown no list of survivors; it refuses")
-        assert self._agreed is not None
-        told_apart = set(request.survivors) <= self._survivors and not self._survivors & set(request.dropped)
-        require(told_apart, f"client {mine} was asked to unmask another list than it has signed; it refuses")
+        if self._agreed is None:
+            raise BadInput("secure-sum.phase", f"client {mine} was shown no list of survivors; it refuses")
+        require(
+            set(request.survivors) <= self._survivors and not self._survivors & set(request.dropped),
+            "secure-sum.survivors",
+            f"client {mine} was asked to unmask another list than it has signed; it refuses",
+        )
         if self.pinned is not None:
             count = sum(
                 _signed_by(self.pinned, _SURVIVORS, occasion, client, self._agreed, signature)
@@ -186,6 +209,7 @@ class GuardedClient:
             )
             require(
                 count >= self.least,
+                "secure-sum.too-few",
                 f"client {mine} has the signatures of {count} clients under the list of survivors, and it takes "
                 f"{self.least}; it refuses",
             )
@@ -193,7 +217,7 @@ class GuardedClient:
 
 
 class GuardedServer:
-    """The server's side: it hands on what clients sign, and leaves out early whom the others would refuse."""
+    """A server of a secure sum that hands on what clients sign, and leaves out early whom the others would refuse."""
 
     def __init__(self, server: SecureServer, least: int, pinned: Pinned | None = None) -> None:
         self.inner, self.least, self.pinned = server, least, pinned
@@ -202,12 +226,17 @@ class GuardedServer:
         self._signatures: dict[int, bytes] = {}
 
     def receive_keys(self, message: SignedKeys) -> None:
-        if self.pinned is not None and not message.genuine(self.pinned, self.inner.occasion):
-            raise BadInput(f"the keys of client {message.keys.client} are not signed by it; leave it out")
+        """Accept a client's public keys, if it has signed them (phase 1)."""
+        require(
+            self.pinned is None or message.genuine(self.pinned, self.inner.occasion),
+            "secure-sum.unsigned",
+            f"the keys of client {message.keys.client} are not signed by it; leave it out",
+        )
         self.inner.receive_keys(message.keys)
         self._signed[message.keys.client] = message
 
     def key_lists(self) -> dict[int, tuple[KeyList, list[SignedKeys]]]:
+        """Return each client's key list, with the signed keys of the holders in it."""
         lists = self.inner.key_lists()
         return {
             client: (keys, [self._signed[holder] for holder, _ in keys.holders])
@@ -215,41 +244,53 @@ class GuardedServer:
         }
 
     def survivors(self) -> tuple[int, ...]:
-        """Close the phase of masked inputs: whose input is in the sum, to be signed by all of them."""
+        """Close the phase of masked inputs and return whose input is in the sum, to be signed by all of them."""
         count = len(self.inner.survivors)
         if count < self.least:
             raise RoundFailed(
+                "secure-sum.too-few",
                 f"round {self.inner.occasion.round} has no secure sum: {count} clients sent masked inputs, and it takes "
-                f"{self.least}; repeat it with more clients"
+                f"{self.least}; repeat it with more clients",
             )
         self._requests = self.inner.unmask_requests()
         return self.inner.survivors
 
     def receive_agreement(self, client: int, signature: bytes) -> None:
-        require(client in self._requests, f"client {client} is not in the sum; drop its signature")
-        require(client not in self._signatures, f"client {client} has signed already; drop its signature")
-        listed = packed(self.inner.survivors)
-        if self.pinned is not None and not _signed_by(
-            self.pinned, _SURVIVORS, self.inner.occasion, client, listed, signature
-        ):
-            raise BadInput(f"client {client} did not sign the list of survivors; drop its signature")
+        """Accept a survivor's signature under the list of survivors."""
+        code, listed = "secure-sum.agreement", pack_clients(self.inner.survivors)
+        require(client in self._requests, code, f"client {client} is not in the sum; drop its signature")
+        require(
+            client not in self._signatures, code, f"client {client} has signed already; drop its signature"
+        )
+        require(
+            self.pinned is None
+            or _signed_by(self.pinned, _SURVIVORS, self.inner.occasion, client, listed, signature),
+            code,
+            f"client {client} did not sign the list of survivors; drop its signature",
+        )
         self._signatures[client] = signature
 
     def unmask_requests(self) -> dict[int, tuple[UnmaskRequest, Signatures]]:
-        """For those who signed; before that, fail if they are too few for each other."""
+        """Return what each client that signed is asked for; fail if they are too few for each other."""
         if len(self._signatures) < self.least:
             raise RoundFailed(
+                "secure-sum.too-few",
                 f"round {self.inner.occasion.round} has no secure sum: {len(self._signatures)} clients signed the list of "
-                f"survivors, and it takes {self.least}; repeat it with more clients"
+                f"survivors, and it takes {self.least}; repeat it with more clients",
             )
         return {client: (self._requests[client], self._signatures) for client in self._signatures}
 
 
-def packed(clients: Sequence[int]) -> bytes:
-    """A list of clients as it is signed and sent: four bytes each."""
+def pack_clients(clients: Sequence[int]) -> bytes:
+    """Write a list of clients as it is signed and sent: four bytes each."""
     return struct.pack(f"<{len(clients)}I", *clients)
 
 
-def unpacked(raw: bytes) -> tuple[int, ...]:
-    require(len(raw) % 4 == 0, "a list of clients cannot be read: it ends in the middle; have it sent again")
+def unpack_clients(raw: bytes) -> tuple[int, ...]:
+    """Read a list of clients that `pack_clients` wrote."""
+    require(
+        len(raw) % 4 == 0,
+        "secure-sum.malformed",
+        "a list of clients cannot be read: it ends in the middle; have it sent again",
+    )
     return struct.unpack(f"<{len(raw) // 4}I", raw)

@@ -1,6 +1,5 @@
-"""A secure sum in one process: every client and the server, message by message, as on a network.
+"""Secure sum in one process: every client and the server, message by message, as on a network.
 
-The protocol is that of Bonawitz et al. 2017 and Bell et al. 2020 (see secure_client, secure_server, secure_graph).
 Every message is written to bytes and read again, each client does its own key agreements, and nothing passes between
 them but messages, so that the seconds and the bytes are those of the protocol.
 """
@@ -13,28 +12,33 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
 import numpy as np
 
-from quorank.arrays import Integers, Uint32s
+from quorank.arrays import Uint32s
 from quorank.errors import require
 from quorank.privacy.secure_sum.client import SecureClient
-from quorank.privacy.secure_sum.graph import EVERYBODY, Neighbourhood, neighbours_for
+from quorank.privacy.secure_sum.graph import Neighbourhood, neighbours_for
 from quorank.privacy.secure_sum.masks import Occasion
-from quorank.privacy.secure_sum.messages import AdvertiseKeys, MaskedInput, Message, ShareKeys, UnmaskReply
+from quorank.privacy.secure_sum.messages import (
+    AdvertiseKeys,
+    MaskedInput,
+    SecureSumMessage,
+    ShareKeys,
+    UnmaskReply,
+)
 from quorank.privacy.secure_sum.server import SecureServer
 
-M = TypeVar("M", bound=Message)
+M = TypeVar("M", bound=SecureSumMessage)
 R = TypeVar("R")
 P = ParamSpec("P")
-Vectors = Mapping[int, Uint32s] | tuple[Integers, Uint32s]
 
 
 @dataclass(frozen=True, eq=False)
 class SecureSumResult:
-    """The sum, who is in it, and what it cost."""
+    """Result of a secure sum: the total, who is in it, and what it cost."""
 
     total: Uint32s  # modulo 2^32
     survivors: tuple[int, ...]  # whose vectors are in the sum
@@ -74,39 +78,36 @@ def _uncollected() -> Iterator[None]:
 
 @_uncollected()
 def secure_sum(
-    vectors: Vectors,
+    vectors: Mapping[int, Uint32s],
     *,
     round_: int,
     session: bytes,
-    threshold: int | None = None,
-    neighbours: int | None = None,
     neighbourhood: Neighbourhood | None = None,
     dropped_before_shares: Collection[int] = (),
     dropped_before: Collection[int] = (),
     dropped_after: Collection[int] = (),
     entropy: Callable[[int], bytes] = os.urandom,
 ) -> SecureSumResult:
-    """The sum modulo 2^32 of the vectors of all clients that send a masked input, and nothing else about them.
+    """Sum modulo 2^32 the vectors (length,) of all clients that send a masked input, and nothing else about them.
 
     Clients leave before they send shares, after that and before the masked input (`dropped_before`), or after it and
     before they help to unmask (`dropped_after`): the last are in the sum. Too few clients raise RoundFailed.
-    The neighbourhood is that of `neighbours_for` unless it, its threshold or its number of neighbours is given.
+    The neighbourhood is that of `neighbours_for` unless it is given.
     `entropy` is the system's except in tests, where it makes a round repeatable.
     """
-    rows = _rows(vectors)
     occasion = Occasion(session, round_)
-    require(
-        neighbourhood is None or (neighbours is None and threshold is None),
-        "a secure sum takes a neighbourhood, or its neighbours and threshold, not both",
-    )
-    plan = neighbourhood or _plan(len(rows), neighbours, threshold)
+    plan = neighbourhood or neighbours_for(len(vectors))
     gone = set(dropped_before_shares)
     leaving = gone | set(dropped_before) | set(dropped_after)
-    require(leaving <= set(rows), f"clients {sorted(leaving - set(rows))[:5]} leave but have no vector")
+    require(
+        leaving <= set(vectors),
+        "secure-sum.strangers",
+        f"clients {sorted(leaving - set(vectors))[:5]} leave but have no vector",
+    )
     started = time.perf_counter()
     post = _Post()
-    server = SecureServer(occasion, len(next(iter(rows.values()))), plan, entropy)
-    clients = {name: post.timed(SecureClient, name, occasion, plan, entropy) for name in rows}
+    server = SecureServer(occasion, len(next(iter(vectors.values()))), plan, entropy)
+    clients = {name: post.timed(SecureClient, name, occasion, plan, entropy) for name in vectors}
     for client in clients.values():
         server.receive_keys(post.send(AdvertiseKeys, client.advertise))
     for name, key_list in server.key_lists().items():
@@ -115,7 +116,9 @@ def secure_sum(
     gone |= set(dropped_before)
     for name, delivery in server.deliveries().items():
         if name not in gone:
-            server.receive_masked(post.send(MaskedInput, clients[name].mask, post.hand(delivery), rows[name]))
+            server.receive_masked(
+                post.send(MaskedInput, clients[name].mask, post.hand(delivery), vectors[name])
+            )
     gone |= set(dropped_after)
     for name, request in server.unmask_requests().items():
         if name not in gone:
@@ -142,56 +145,20 @@ class _Post:
         self.seconds = 0.0
 
     def timed(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Do a client's work."""
+        """Do a client's work and add up its time."""
         started = time.perf_counter()
         result = work(*args, **kwargs)
         self.seconds += time.perf_counter() - started
         return result
 
     def send(self, kind: type[M], step: Callable[..., M], *args: object) -> M:
-        """A client takes a step, and the server reads what it sends."""
+        """Let a client take a step, and read on the server what it sends."""
         raw = self.timed(lambda: step(*args).to_bytes())
         self.sent[kind.WORDS].append(len(raw))
         return kind.from_bytes(raw)
 
     def hand(self, message: M) -> M:
-        """A client reads what the server sends."""
+        """Read on a client what the server sends."""
         raw = message.to_bytes()
         self.received[message.WORDS].append(len(raw))
         return self.timed(type(message).from_bytes, raw)
-
-
-def _rows(vectors: Vectors) -> dict[int, Uint32s]:
-    if isinstance(vectors, tuple):
-        clients, matrix = np.asarray(vectors[0]), vectors[1]
-        require(
-            matrix.ndim == 2 and len(clients) == len(matrix) == len(set(clients.tolist())),
-            f"a secure sum needs one row for each of its distinct clients, got {len(clients)} clients and an array of "
-            f"shape {matrix.shape}",
-        )
-        rows = dict(zip(clients.tolist(), matrix, strict=True))
-    else:
-        rows = {int(client): vector for client, vector in vectors.items()}
-    require(
-        len(rows) >= 2,
-        f"a secure sum needs at least 2 clients, got {len(rows)}: the sum of one is its update",
-    )
-    shape = next(iter(rows.values())).shape
-    for client, vector in rows.items():
-        require(
-            vector.dtype == np.uint32 and vector.ndim == 1 and vector.shape == shape and len(vector) > 0,
-            f"client {client} has {vector.dtype} numbers of shape {vector.shape}, expected uint32 and {shape}; quantise "
-            "all updates alike",
-        )
-    return rows
-
-
-def _plan(n: int, neighbours: int | None, threshold: int | None) -> Neighbourhood:
-    """The default neighbourhood of n clients with what the caller asks for instead, as far as n allows."""
-    if neighbours is None:
-        plan = neighbours_for(n)
-        return plan if threshold is None else replace(plan, threshold=threshold)
-    require(neighbours >= 1, f"a client needs at least one neighbour, got {neighbours}")
-    k = min(neighbours + neighbours % 2, n - 1)
-    masks = k if n <= EVERYBODY else min(neighbours_for(n).masks, k)
-    return Neighbourhood(k, (k + 1) // 2 + 1 if threshold is None else threshold, masks)

@@ -1,4 +1,4 @@
-"""Masks and sealed shares of a secure sum, made from the primitives of `cryptography` and of Python's own OpenSSL.
+"""Masks and sealed shares of a secure sum: X25519, keyed BLAKE2b, SHAKE-256 and ChaCha20-Poly1305.
 
 Bonawitz et al. 2017, "Practical secure aggregation for privacy-preserving machine learning" (§4): two clients agree on
 a secret by X25519, keyed BLAKE2b makes a seed of it, and SHAKE-256 stretches the seed to a mask modulo 2^32. Every seed
@@ -38,9 +38,14 @@ class Occasion:
     def __post_init__(self) -> None:
         require(
             1 <= len(self.session) <= 255,
+            "secure-sum.session",
             f"a session is named by 1 to 255 bytes, got {len(self.session)}",
         )
-        require(0 <= self.round < 2**32, f"a round is a whole number from 0 to 2^32 − 1, got {self.round}")
+        require(
+            0 <= self.round < 2**32,
+            "secure-sum.round",
+            f"a round is a whole number from 0 to 2^32 − 1, got {self.round}",
+        )
 
     @cached_property
     def tag(self) -> bytes:
@@ -50,41 +55,42 @@ class Occasion:
         return digest.finalize()[:16]
 
     def seed(self, secret: bytes, purpose: bytes, first: int, second: int) -> bytes:
-        """A seed for one purpose of one pair (or of one client, then named twice) in this round: keyed BLAKE2b."""
+        """Derive a seed for one purpose of one pair (or of one client, then named twice) in this round: keyed BLAKE2b."""
         info = purpose + _PLACE.pack(self.round, first, second)
         return hashlib.blake2b(info, digest_size=KEY, key=secret, person=self.tag).digest()
 
 
-def agree(private: X25519PrivateKey, public: bytes, whose: int) -> bytes:
-    """The secret that two clients share: Diffie-Hellman on Curve25519."""
+def shared_secret(private: X25519PrivateKey, public: bytes, whose: int) -> bytes:
+    """Return the secret that two clients share: Diffie-Hellman on Curve25519."""
     try:
         return private.exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError:
         raise BadInput(
-            f"client {whose} sent a public key that agrees on no secret; leave the client out"
+            "secure-sum.public-key",
+            f"client {whose} sent a public key that agrees on no secret; leave the client out",
         ) from None
 
 
-def stretch(seed: bytes, length: int) -> Uint32s:
-    """`length` integers modulo 2^32 that look uniform to who does not know the seed: SHAKE-256, an extendable output."""
+def stretch_seed(seed: bytes, length: int) -> Uint32s:
+    """Return (length,) integers modulo 2^32 that look uniform without the seed: SHAKE-256, an extendable output."""
     raw = hashlib.shake_256(seed).digest(4 * length)
     return np.frombuffer(raw, dtype="<u4").astype(np.uint32, copy=False)
 
 
 def self_mask(occasion: Occasion, seed: bytes, client: int, length: int) -> Uint32s:
-    """PRG(b_u): what a client adds that only its own seed removes."""
-    return stretch(occasion.seed(seed, b"quorank self mask", client, client), length)
+    """Return PRG(b_u), (length,): what a client adds that only its own seed removes."""
+    return stretch_seed(occasion.seed(seed, b"quorank self mask", client, client), length)
 
 
 def pair_mask(occasion: Occasion, secret: bytes, client: int, other: int, length: int) -> Uint32s:
-    """±PRG(s_uv), plus for the client with the smaller number: what two clients add cancels."""
+    """Return ±PRG(s_uv), (length,), plus for the client with the smaller number: what two clients add cancels."""
     low, high = min(client, other), max(client, other)
-    mask = stretch(occasion.seed(secret, b"quorank pair mask", low, high), length)
+    mask = stretch_seed(occasion.seed(secret, b"quorank pair mask", low, high), length)
     return mask if client == low else np.negative(mask)
 
 
-class Channel:
-    """Two clients' sealed line: an authenticated cipher under a key that is fresh for the pair and the round.
+class ShareChannel:
+    """Authenticated cipher between two clients, under a key that is fresh for the pair and the round.
 
     Each direction is used once, so the sender and the receiver make a nonce that never repeats.
     """
@@ -95,11 +101,11 @@ class Channel:
         self._round, self._client, self._other = occasion.round, client, other
 
     def seal(self, shares: bytes) -> bytes:
-        """What this client sends to the other."""
+        """Encrypt what this client sends to the other."""
         return self._cipher.encrypt(_PLACE.pack(self._round, self._client, self._other), shares, None)
 
     def open(self, sealed: bytes) -> bytes | None:
-        """What the other client sent to this one, or None if it was not the other who sealed it."""
+        """Decrypt what the other client sent to this one; None if it was not the other who sealed it."""
         try:
             return self._cipher.decrypt(_PLACE.pack(self._round, self._other, self._client), sealed, None)
         except InvalidTag:

@@ -1,4 +1,4 @@
-"""The messages of a secure sum and their bytes (Bonawitz et al. 2017, fig. 4, without the signatures).
+"""Messages of a secure sum and their bytes (Bonawitz et al. 2017, fig. 4, without the signatures).
 
 All numbers are little-endian. A message starts with 28 bytes: "QS", the version of this format, the kind of message,
 the round (4), the session's tag (16) and the client (4) that sends it or, from the server, for which it is. Lists
@@ -31,8 +31,8 @@ Keyed = tuple[tuple[int, bytes], ...]
 
 
 @dataclass(frozen=True)
-class Message:
-    """What every message has; `client` is the sender, or the receiver of what the server sends."""
+class SecureSumMessage:
+    """Base of all messages; `client` is the sender, or the receiver of what the server sends."""
 
     KIND: ClassVar[int]
     WORDS: ClassVar[str]
@@ -42,27 +42,32 @@ class Message:
     client: int
 
     def to_bytes(self) -> bytes:
-        """The message as it travels."""
+        """Write the message."""
         head = _HEAD.pack(b"QS", VERSION, self.KIND, self.round, self.tag, self.client)
         return head + self._body()
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> Self:
-        """The message from its bytes."""
-        reader = Reader(raw, cls.WORDS)
-        magic, version, kind, round_, tag, client = reader.take(_HEAD)
+        """Read the message; bytes that are anything else are refused."""
+        reader = MessageReader(raw, cls.WORDS)
+        magic, version, kind, round_, tag, client = reader.unpack(_HEAD)
         reader.check(magic == b"QS", "starts with other bytes than QS")
-        reader.check(version == VERSION, f"has version {version} and this program reads {VERSION}")
+        reader.check(
+            version == VERSION,
+            f"has version {version} and this program reads {VERSION}",
+            "secure-sum.version",
+        )
         reader.check(kind == cls.KIND, f"is of kind {kind}, expected {cls.KIND}")
         reader.check(client < MOST_CLIENTS, f"names client {client}, above 2^31 − 1")
         message = cls(round_, tag, client, *cls._read(reader))
         reader.check(reader.at == len(raw), f"has {len(raw) - reader.at} bytes too many")
         return message
 
-    def fits(self, occasion: Occasion) -> None:
+    def check_occasion(self, occasion: Occasion) -> None:
         """Refuse a message of another round or session."""
         require(
             self.round == occasion.round and self.tag == occasion.tag,
+            "secure-sum.other-round",
             f"{self.WORDS} of client {self.client} is for another session or for round {self.round}, expected round "
             f"{occasion.round}; drop it",
         )
@@ -71,12 +76,12 @@ class Message:
         raise NotImplementedError
 
     @classmethod
-    def _read(cls, reader: Reader) -> Sequence[Any]:
+    def _read(cls, reader: MessageReader) -> Sequence[Any]:
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
-class AdvertiseKeys(Message):
+class AdvertiseKeys(SecureSumMessage):
     """Client to server: its two public keys."""
 
     KIND: ClassVar[int] = 1
@@ -89,12 +94,12 @@ class AdvertiseKeys(Message):
         return self.channel_key + self.mask_key
 
     @classmethod
-    def _read(cls, reader: Reader) -> Sequence[Any]:
+    def _read(cls, reader: MessageReader) -> Sequence[Any]:
         return reader.bytes(KEY), reader.bytes(KEY)
 
 
 @dataclass(frozen=True)
-class KeyList(Message):
+class KeyList(SecureSumMessage):
     """Server to client: who holds its shares, at the places 1, 2, …, itself among them, and with whom it masks."""
 
     KIND: ClassVar[int] = 2
@@ -108,12 +113,12 @@ class KeyList(Message):
         return _SHORT.pack(self.threshold) + _listed(_WITH_KEY, self.holders) + _listed(_WITH_KEY, self.masks)
 
     @classmethod
-    def _read(cls, reader: Reader) -> Sequence[Any]:
-        return reader.take(_SHORT)[0], reader.keyed(_WITH_KEY), reader.keyed(_WITH_KEY)
+    def _read(cls, reader: MessageReader) -> Sequence[Any]:
+        return reader.unpack(_SHORT)[0], reader.keyed(_WITH_KEY), reader.keyed(_WITH_KEY)
 
 
 @dataclass(frozen=True)
-class _Sealed(Message):
+class _Sealed(SecureSumMessage):
     """Sealed shares, each with the client at the other end."""
 
     sealed: Keyed
@@ -122,7 +127,7 @@ class _Sealed(Message):
         return _listed(_WITH_SEALED, self.sealed)
 
     @classmethod
-    def _read(cls, reader: Reader) -> Sequence[Any]:
+    def _read(cls, reader: MessageReader) -> Sequence[Any]:
         return (reader.keyed(_WITH_SEALED),)
 
 
@@ -143,7 +148,7 @@ class ShareDelivery(_Sealed):
 
 
 @dataclass(frozen=True)
-class MaskedInput(Message):
+class MaskedInput(SecureSumMessage):
     """Client to server: its vector plus all of its masks, modulo 2^32."""
 
     KIND: ClassVar[int] = 5
@@ -160,12 +165,12 @@ class MaskedInput(Message):
         return _LONG.pack(len(self.words) // 4) + self.words
 
     @classmethod
-    def _read(cls, reader: Reader) -> Sequence[Any]:
-        return (reader.bytes(4 * int(reader.take(_LONG)[0])),)
+    def _read(cls, reader: MessageReader) -> Sequence[Any]:
+        return (reader.bytes(4 * int(reader.unpack(_LONG)[0])),)
 
 
 @dataclass(frozen=True)
-class UnmaskRequest(Message):
+class UnmaskRequest(SecureSumMessage):
     """Server to client: of those whose shares it holds, whose input is in the sum and whose is not."""
 
     KIND: ClassVar[int] = 6
@@ -178,12 +183,12 @@ class UnmaskRequest(Message):
         return _numbers(self.survivors) + _numbers(self.dropped)
 
     @classmethod
-    def _read(cls, reader: Reader) -> Sequence[Any]:
+    def _read(cls, reader: MessageReader) -> Sequence[Any]:
         return reader.numbers(), reader.numbers()
 
 
 @dataclass(frozen=True)
-class UnmaskReply(Message):
+class UnmaskReply(SecureSumMessage):
     """Client to server: for each survivor a share of its self-mask seed, for each dropped client one of its mask key."""
 
     KIND: ClassVar[int] = 7
@@ -196,13 +201,8 @@ class UnmaskReply(Message):
         return _listed(_WITH_KEY, self.seeds) + _listed(_WITH_KEY, self.keys)
 
     @classmethod
-    def _read(cls, reader: Reader) -> Sequence[Any]:
+    def _read(cls, reader: MessageReader) -> Sequence[Any]:
         return reader.keyed(_WITH_KEY), reader.keyed(_WITH_KEY)
-
-
-MESSAGES: tuple[type[Message], ...] = (
-    AdvertiseKeys, KeyList, ShareKeys, ShareDelivery, MaskedInput, UnmaskRequest, UnmaskReply,
-)  # fmt: skip
 
 
 def _listed(item: struct.Struct, pairs: Keyed) -> bytes:
@@ -214,35 +214,35 @@ def _numbers(clients: tuple[int, ...]) -> bytes:
     return _SHORT.pack(len(clients)) + b"".join([_NUMBER.pack(client) for client in clients])
 
 
-class Reader:
-    """Takes a message apart from the front; every step says what is missing."""
+class MessageReader:
+    """Reader of a message's bytes from the front; every step says what is missing."""
 
     def __init__(self, raw: bytes, words: str) -> None:
         self.raw, self.words, self.at = raw, words, 0
 
-    def check(self, condition: object, fault: str) -> None:
-        """Refuse the message, naming it and its fault."""
-        require(condition, f"{self.words} cannot be read: it {fault}; have it sent again")
+    def check(self, condition: object, fault: str, code: str = "secure-sum.malformed") -> None:
+        """Refuse the message unless the condition holds, naming it and its fault."""
+        require(condition, code, f"{self.words} cannot be read: it {fault}; have it sent again")
 
     def bytes(self, count: int) -> bytes:
-        """The next `count` bytes."""
+        """Read the next `count` bytes."""
         self.check(self.at + count <= len(self.raw), f"ends after {len(self.raw)} bytes, too early")
         self.at += count
         return self.raw[self.at - count : self.at]
 
-    def take(self, item: struct.Struct) -> tuple[Any, ...]:
-        """The next fixed fields."""
+    def unpack(self, item: struct.Struct) -> tuple[Any, ...]:
+        """Read the next fixed fields."""
         return item.unpack(self.bytes(item.size))
 
     def keyed(self, item: struct.Struct) -> Keyed:
-        """A list of clients, each with bytes; nobody stands in it twice."""
-        pairs = tuple(item.iter_unpack(self.bytes(self.take(_SHORT)[0] * item.size)))
+        """Read a list of distinct clients, each with bytes."""
+        pairs = tuple(item.iter_unpack(self.bytes(self.unpack(_SHORT)[0] * item.size)))
         self._distinct([client for client, _ in pairs])
         return pairs
 
     def numbers(self) -> tuple[int, ...]:
-        """A list of clients."""
-        raw = self.bytes(self.take(_SHORT)[0] * _NUMBER.size)
+        """Read a list of distinct clients."""
+        raw = self.bytes(self.unpack(_SHORT)[0] * _NUMBER.size)
         clients = tuple(client for (client,) in _NUMBER.iter_unpack(raw))
         self._distinct(clients)
         return clients

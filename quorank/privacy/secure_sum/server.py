@@ -1,4 +1,4 @@
-"""The server's side of a secure sum, without any transport: it learns the sum and who is in it.
+"""Server of a secure sum, without any transport: it learns the sum and who is in it.
 
 Bonawitz et al. 2017, fig. 4, on the neighbours of Bell et al. 2020. Four phases, each closed by the call that makes the
 next messages: keys (who answers is U1), shares (U2), masked inputs (U3), unmask replies (U4). What comes after its
@@ -16,27 +16,28 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from quorank.arrays import Uint32s
 from quorank.errors import BadInput, require
 from quorank.privacy.secure_sum.graph import Neighbourhood, Ring, neighbours_for
-from quorank.privacy.secure_sum.masks import Occasion, agree, pair_mask, self_mask
+from quorank.privacy.secure_sum.masks import Occasion, pair_mask, self_mask, shared_secret
 from quorank.privacy.secure_sum.messages import (
     AdvertiseKeys,
     KeyList,
     MaskedInput,
-    Message,
+    SecureSumMessage,
     ShareDelivery,
     ShareKeys,
     UnmaskReply,
     UnmaskRequest,
 )
-from quorank.privacy.secure_sum.shamir import join
+from quorank.privacy.secure_sum.shamir import join_shares
 
 
 class RoundFailed(BadInput):
-    """Too few clients stayed: the round ends without a sum."""
+    """The end of a round without a sum, because too few clients stayed or their masks do not join them."""
 
 
 class SecureServer:
-    """One round: receive_keys … key_lists, receive_shares … deliveries, receive_masked … unmask_requests,
-    receive_reply … total.
+    """Server of one round; its methods are called phase by phase.
+
+    receive_keys … key_lists, receive_shares … deliveries, receive_masked … unmask_requests, receive_reply … total.
 
     `neighbourhood` is what `neighbours_for` says for the clients who sent keys, unless it is given.
     """
@@ -48,7 +49,9 @@ class SecureServer:
         neighbourhood: Neighbourhood | None = None,
         entropy: Callable[[int], bytes] = os.urandom,
     ) -> None:
-        require(length >= 1, f"a secure sum needs at least one number a client, got {length}")
+        require(
+            length >= 1, "secure-sum.shape", f"a secure sum needs at least one number a client, got {length}"
+        )
         self.occasion, self.length, self.neighbourhood = occasion, length, neighbourhood
         self._entropy = entropy
         self._phase = "keys"
@@ -67,12 +70,12 @@ class SecureServer:
         return tuple(sorted(self._masked))
 
     def receive_keys(self, message: AdvertiseKeys) -> None:
-        """Phase 1."""
+        """Accept a client's public keys (phase 1)."""
         self._accept(message, "keys", message.client not in self._keys)
         self._keys[message.client] = message
 
     def key_lists(self) -> dict[int, KeyList]:
-        """Draw the ring of all who sent keys, and tell each its neighbours' keys."""
+        """Draw the ring of all who sent keys, and return each one's list of its neighbours' keys."""
         n = len(self._keys)
         self._enough(n, "clients sent keys", least=2)
         plan = self.neighbourhood = self.neighbourhood or neighbours_for(n)
@@ -88,20 +91,21 @@ class SecureServer:
         return lists
 
     def receive_shares(self, message: ShareKeys) -> None:
-        """Phase 2."""
+        """Accept a client's sealed shares (phase 2)."""
         self._accept(message, "shares", message.client in self._keys and message.client not in self._shares)
         sealed = dict(message.sealed)
         others = set(self._holders[message.client]) - {message.client}
         require(
             set(sealed) == others,
+            "secure-sum.shares",
             f"client {message.client} sent shares to {len(sealed)} clients that are not exactly its {len(others)} "
             "neighbours; leave it out",
         )
         self._shares[message.client] = sealed
 
     def deliveries(self) -> dict[int, ShareDelivery]:
-        """Hand each client of U2 the shares that its neighbours in U2 sealed for it."""
-        self._staying(self._shares, "sent shares")
+        """Return, for each client of U2, the shares that its neighbours in U2 sealed for it."""
+        self._check_holders(self._shares, "sent shares")
         self._close("shares", "masked inputs")
         return {
             client: ShareDelivery(
@@ -116,23 +120,25 @@ class SecureServer:
         }
 
     def receive_masked(self, message: MaskedInput) -> None:
-        """Phase 3."""
+        """Accept a client's masked input (phase 3)."""
         fresh = message.client in self._shares and message.client not in self._masked
         self._accept(message, "masked inputs", fresh)
         vector = message.vector
         require(
             len(vector) == self.length,
+            "secure-sum.shape",
             f"client {message.client} sent {len(vector)} numbers, expected {self.length}; leave it out",
         )
         self._masked[message.client] = vector
 
     def unmask_requests(self) -> dict[int, UnmaskRequest]:
-        """Ask each survivor for shares; before that, fail if the sum could not be had or would fall apart."""
-        self._staying(self._masked, "sent masked inputs")
+        """Return what each survivor is asked for; before that, fail if the sum could not be had or would fall apart."""
+        self._check_holders(self._masked, "sent masked inputs")
         if not self._ring.connected(self._masked):
             raise RoundFailed(
+                "secure-sum.disconnected",
                 f"round {self.occasion.round} has no secure sum: the masks of those who stayed join them in more than "
-                "one group, and each group's sum would be seen; repeat it with more neighbours"
+                "one group, and each group's sum would be seen; repeat it with more neighbours",
             )
         self._close("masked inputs", "unmask replies")
         requests = {}
@@ -144,13 +150,14 @@ class SecureServer:
         return requests
 
     def receive_reply(self, message: UnmaskReply) -> None:
-        """Phase 4."""
+        """Accept a survivor's shares (phase 4)."""
         holder = message.client
         self._accept(message, "unmask replies", holder in self._masked and holder not in self._replied)
         owners = set(self._holders[holder]) & set(self._shares)
         seeds, keys = dict(message.seeds), dict(message.keys)
         require(
             set(seeds) <= owners & set(self._masked) and set(keys) <= owners - set(self._masked),
+            "secure-sum.shares",
             f"client {holder} sent shares that it was not asked for; leave its reply out",
         )
         self._replied.add(holder)
@@ -160,7 +167,7 @@ class SecureServer:
             self._mask_keys.setdefault(owner, {})[holder] = share
 
     def total(self) -> Uint32s:
-        """Σ x_u over U3 = Σ y_u − Σ PRG(b_u) − Σ ±PRG(s_uv) over survivors u and dropped v, modulo 2^32."""
+        """Compute Σ x_u over U3 = Σ y_u − Σ PRG(b_u) − Σ ±PRG(s_uv) over survivors u and dropped v, modulo 2^32."""
         for owner in self._shares:
             came = (self._seeds if owner in self._masked else self._mask_keys).get(owner, {})
             self._enough(len(came), f"shares of client {owner} came back")
@@ -180,11 +187,12 @@ class SecureServer:
         private = X25519PrivateKey.from_private_bytes(self._rebuilt(dropped, self._mask_keys[dropped]))
         require(
             private.public_key().public_bytes_raw() == self._keys[dropped].mask_key,
+            "secure-sum.false-share",
             f"the shares of client {dropped}'s mask key give another key: a client lied; repeat the round without it",
         )
         for other in self._ring.mask_neighbours(dropped):
             if other in self._masked:
-                secret = agree(private, self._keys[other].mask_key, other)
+                secret = shared_secret(private, self._keys[other].mask_key, other)
                 total += pair_mask(self.occasion, secret, dropped, other, self.length)
 
     def _rebuilt(self, owner: int, shares: dict[int, bytes]) -> bytes:
@@ -192,17 +200,18 @@ class SecureServer:
             (at + 1, shares[holder]) for at, holder in enumerate(self._holders[owner]) if holder in shares
         ]
         chosen = chosen[: self._threshold]
-        return join([share for _, share in chosen], [place for place, _ in chosen])
+        return join_shares([share for _, share in chosen], [place for place, _ in chosen])
 
     def _enough(self, count: int, what: str, least: int = 0) -> None:
         least = least or self._threshold
         if count < least:
             raise RoundFailed(
+                "secure-sum.too-few",
                 f"round {self.occasion.round} has no secure sum: {count} {what}, and it takes {least}; repeat it with "
-                "more clients"
+                "more clients",
             )
 
-    def _staying(self, staying: Collection[int], what: str) -> None:
+    def _check_holders(self, staying: Collection[int], what: str) -> None:
         """Each client who shared its secrets must keep a threshold of holders; else nothing is revealed."""
         holders = [sum(h in staying for h in self._holders[owner]) for owner in self._shares]
         self._enough(min(holders, default=0), f"holders of some client's shares {what}")
@@ -211,19 +220,25 @@ class SecureServer:
     def _threshold(self) -> int:
         return self.neighbourhood.threshold if self.neighbourhood else 2
 
-    def _accept(self, message: Message, phase: str, expected: bool) -> None:
-        message.fits(self.occasion)
+    def _accept(self, message: SecureSumMessage, phase: str, expected: bool) -> None:
+        message.check_occasion(self.occasion)
         require(
             self._phase == phase,
+            "secure-sum.phase",
             f"{message.WORDS} of client {message.client} came in the phase of {self._phase}; drop it",
         )
         require(
             expected,
+            "secure-sum.repeated",
             f"{message.WORDS} of client {message.client} came twice or without the message before; drop it",
         )
 
     def _close(self, phase: str, then: str) -> None:
-        require(self._phase == phase, f"the phase of {phase} is over: it is that of {self._phase}")
+        require(
+            self._phase == phase,
+            "secure-sum.phase",
+            f"the phase of {phase} is over: it is that of {self._phase}",
+        )
         self._phase = then
 
     def _head(self, client: int) -> tuple[int, bytes, int]:

@@ -27,15 +27,12 @@ _HIGH_OFF = np.uint64(0x7F7F7F7F7F7F7F7F)
 _LOWEST = np.uint64(0x0101010101010101)
 
 
-def split(secret: bytes, threshold: int, holders: int, entropy: Callable[[int], bytes]) -> list[bytes]:
-    """The shares of `secret` for the places 1 … holders; `entropy(n)` gives n random bytes."""
+def split_secret(secret: bytes, threshold: int, holders: int, entropy: Callable[[int], bytes]) -> list[bytes]:
+    """Return the shares of `secret`, a multiple of 8 bytes, for the places 1 … holders; `entropy(n)` draws n bytes."""
     require(
         1 <= threshold <= holders <= MOST_HOLDERS,
+        "secure-sum.threshold",
         f"a secret is shared with 1 ≤ threshold ≤ holders ≤ {MOST_HOLDERS}, got {threshold} of {holders}",
-    )
-    require(
-        len(secret) > 0 and len(secret) % 8 == 0,
-        f"a shared secret has a multiple of 8 bytes, got {len(secret)}: pad it",
     )
     size = len(secret)
     coefficients = np.frombuffer(secret + entropy((threshold - 1) * size), dtype=np.uint64)
@@ -45,18 +42,9 @@ def split(secret: bytes, threshold: int, holders: int, entropy: Callable[[int], 
     return [raw[at : at + size] for at in range(0, len(raw), size)]
 
 
-def join(shares: Sequence[bytes], places: Sequence[int]) -> bytes:
-    """The secret from exactly `threshold` shares and the places at which they stand."""
-    require(len(shares) > 0, "a secret needs at least one share")
-    require(
-        len(shares) == len(places) == len(set(places)) and all(1 <= p <= MOST_HOLDERS for p in places),
-        f"each share needs a place of its own from 1 to {MOST_HOLDERS}, got {list(places)} for {len(shares)} shares",
-    )
+def join_shares(shares: Sequence[bytes], places: Sequence[int]) -> bytes:
+    """Return the secret from exactly `threshold` shares and the places at which they stand."""
     size = len(shares[0])
-    require(
-        size > 0 and size % 8 == 0 and all(len(share) == size for share in shares),
-        "all shares of a secret have the same length, a multiple of 8 bytes",
-    )
     words = np.frombuffer(b"".join(shares), dtype=np.uint64).reshape(len(shares), size // 8)
     secret = np.zeros(size // 8, dtype=np.uint64)
     _interpolate(np.asarray(places, dtype=np.uint64), words, secret)
@@ -65,14 +53,14 @@ def join(shares: Sequence[bytes], places: Sequence[int]) -> bytes:
 
 @kernel
 def doubled(word: Any) -> Any:
-    """Each of the eight bytes of `word` times z."""
+    """Multiply each of the eight bytes of `word` by z."""
     carry = (word >> _7) & _LOWEST
     return ((word & _HIGH_OFF) << _1) ^ carry ^ (carry << _1) ^ (carry << _3) ^ (carry << _4)
 
 
 @kernel
 def times(word: Any, factor: Any) -> Any:
-    """Each of the eight bytes of `word` times the public field element `factor`."""
+    """Multiply each of the eight bytes of `word` by the public field element `factor`."""
     product = _0
     while factor != _0:
         if factor & _1:
@@ -84,7 +72,7 @@ def times(word: Any, factor: Any) -> Any:
 
 @kernel
 def inverse(element: Any) -> Any:
-    """1/element: its 254th power, since the 255th of every element but 0 is 1."""
+    """Return 1/element: its 254th power, since the 255th of every element but 0 is 1."""
     power, result = np.uint64(element), _1
     for _ in range(7):
         power = times(power, power)

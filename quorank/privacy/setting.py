@@ -1,16 +1,16 @@
-"""What a privacy mechanism must know about a run: who takes part, how often, and what is sent."""
+"""Setting of a run as its privacy accounting sees it: who takes part, how often, and how much is sent."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-from quorank.errors import require
+from quorank.errors import require, require_range
 
 
 @dataclass(frozen=True)
 class Setting:
-    """The releases of a whole run, as its accounting sees them."""
+    """The releases of a whole run."""
 
     clients: int
     cohort: int  # clients of a round; on average, where everyone decides by a coin
@@ -21,15 +21,19 @@ class Setting:
     values: int = 11  # that a metric of evolution strategies may take
 
     def __post_init__(self) -> None:
-        require(self.clients >= 1, f"clients must be at least 1, got {self.clients}")
+        require_range("clients", self.clients, least=1)
         require(
             1 <= self.cohort <= self.clients,
-            f"cohort must lie between 1 and the number of clients ({self.clients}), got {self.cohort}",
+            "value.out-of-range",
+            f"must lie between 1 and the number of clients ({self.clients}), got {self.cohort}",
+            "cohort",
         )
-        require(self.rounds >= 1, f"rounds must be at least 1, got {self.rounds}")
+        require_range("rounds", self.rounds, least=1)
         require(
             self.participation != "full" or self.cohort == self.clients,
+            "value.out-of-range",
             f"with full participation the cohort is everyone ({self.clients}), got {self.cohort}",
+            "cohort",
         )
 
     @property
@@ -45,5 +49,6 @@ class Setting:
         return "add or remove one client"
 
     def horizon(self, rounds: int | None = None) -> str:
+        """Return the words for the first `rounds` rounds (all by default), as statements and reports print them."""
         done = self.rounds if rounds is None else rounds
         return f"whole run of {done} round{'s' if done != 1 else ''}"
