@@ -13,9 +13,7 @@ class BadInput(Exception):
     option of a command. The command line prints both and exits with 2; nothing half-written stays on disk.
     """
 
-    def __init__(self, code: str, sentence: str = "", where: str = "") -> None:
-        if not sentence:  # TRANSITION: calls without a code
-            code, sentence = "other.unnamed", code
+    def __init__(self, code: str, sentence: str, where: str = "") -> None:
         super().__init__(code, sentence, where)
         self.code, self.sentence, self.where = code, sentence, where
 
@@ -39,7 +37,7 @@ class Interrupted(Exception):
         self.round, self.rounds = round_, rounds
 
 
-def require(condition: object, code: str, sentence: str = "", where: str = "") -> None:
+def require(condition: object, code: str, sentence: str, where: str = "") -> None:
     """Raise BadInput(code, sentence, where) unless the condition holds."""
     if not condition:
         raise BadInput(code, sentence, where)

@@ -159,18 +159,19 @@ def _check_unlearning(content: dict[str, Any]) -> None:
     from quorank.experiments.unlearning.records import combined_privacy
     from quorank.privacy.ledger import recount
 
-    fault = "ledger.inconsistent", "the ledger does not add up: the entries of unlearning were changed"
     try:
         entries, part = content["unlearning"], content["mechanism"]
         for entry in entries:
             again = recount({"mechanism": part, **entry})
-            require(
-                again is None or abs(again - entry["privacy"]["epsilon"]) <= 1e-6 * max(again, 1.0), *fault
-            )
+            if again is not None and abs(again - entry["privacy"]["epsilon"]) > 1e-6 * max(again, 1.0):
+                raise ValueError
         stated = combined_privacy(part, [content["privacy"], *(entry["privacy"] for entry in entries)])
-        require(stated == content["altogether"], *fault)
+        if stated != content["altogether"]:
+            raise ValueError
     except (KeyError, TypeError, ValueError):
-        raise BadInput(*fault) from None
+        raise BadInput(
+            "ledger.inconsistent", "the ledger does not add up: the entries of unlearning were changed"
+        ) from None
 
 
 def _show_ledger(content: dict[str, Any]) -> None:

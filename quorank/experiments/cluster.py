@@ -204,7 +204,8 @@ def run_cell(toml: str, name: str, threads: int, stop: str, page: str) -> Files 
             messages.seek(0)
             text = messages.read().decode(errors="replace").strip()
         if code == _BAD:
-            return BadInput(*json.loads(text.splitlines()[-1]))
+            name, sentence, where = json.loads(text.splitlines()[-1])
+            return BadInput(name, sentence, where)
         if code != 0:
             raise RuntimeError(f"the run's process ended with {code}: {text[-500:]}")
         return {

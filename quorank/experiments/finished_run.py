@@ -193,8 +193,8 @@ def _read_history(file: Path) -> dict[str, Doubles]:
             )
             for name in table.column_names
         }
-    except (OSError, pa.ArrowException) as error:
-        raise _damaged(file, f"not readable as Parquet ({str(error).splitlines()[0]})") from None
+    except (OSError, pa.ArrowException) as cause:
+        raise _damaged(file, f"not readable as Parquet ({str(cause).splitlines()[0]})") from None
     missing = [name for name in ("round", "interactions") if name not in columns]
     if missing:
         raise _damaged(file, f"column {missing[0]} is missing")

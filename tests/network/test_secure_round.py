@@ -155,11 +155,8 @@ def test_the_sum_equals_the_one_in_process(name) -> None:
     assert gathered.noise == pytest.approx(expected.noise, rel=1e-12)
 
 
-UNNAMED = {"other.unnamed"}  # TRANSITION: errors of privacy.secure_sum that have no code yet
-
-
 def of_a_sum(verdict: Verdict) -> bool:
-    return verdict.code.startswith("secure-sum.") or verdict.code in UNNAMED
+    return verdict.code.startswith("secure-sum.")
 
 
 def test_false_late_and_repeated_replies_change_nothing() -> None:
@@ -356,7 +353,7 @@ def test_the_server_leaves_out_whose_keys_are_not_signed() -> None:
     stranger = SecureMember(0, OCCASION, lambda: np.zeros(LENGTH, np.uint32), IDENTITIES[50], 3)
     verdict = round_.receive(0, stranger.answer(round_.tasks()[0]))
     assert "not signed" in verdict.reason
-    assert verdict.code == "secure-sum.unsigned" or verdict.code in UNNAMED
+    assert verdict.code == "secure-sum.unsigned"
 
 
 def test_what_clients_send_to_the_sum_s_server_is_refused_under_codes() -> None:
@@ -372,20 +369,20 @@ def test_what_clients_send_to_the_sum_s_server_is_refused_under_codes() -> None:
     other = Occasion(b"another", 2)
     stray = GuardedClient(SecureClient(0, other, None), IDENTITIES[0], 3).advertise()
     found = reasons(KEYS, lambda reply: [stray.to_bytes(), reply[:20]])
-    assert found - UNNAMED <= {"secure-sum.other-round", "secure-sum.malformed"}
+    assert found <= {"secure-sum.other-round", "secure-sum.malformed"}
 
     def fewer(reply):
         shares = ShareKeys.from_bytes(reply)
         return [replace(shares, sealed=shares.sealed[1:]).to_bytes()]
 
-    assert reasons(SHARES, fewer) - UNNAMED <= {"secure-sum.shares"}
+    assert reasons(SHARES, fewer) <= {"secure-sum.shares"}
 
     def longer(reply):
         masked = MaskedInput.from_bytes(reply)
         return [replace(masked, words=masked.words + bytes(4)).to_bytes()]
 
-    assert reasons(MASKED, longer) - UNNAMED <= {"secure-sum.shape"}
-    assert reasons(AGREEMENT, lambda reply: [bytes(64)]) - UNNAMED <= {"secure-sum.agreement"}
+    assert reasons(MASKED, longer) <= {"secure-sum.shape"}
+    assert reasons(AGREEMENT, lambda reply: [bytes(64)]) <= {"secure-sum.agreement"}
 
 
 def secure_federation(**options) -> Federation:

@@ -34,11 +34,9 @@ from quorank.experiments.unlearning.commit import (
     traces_of,
 )
 from quorank.experiments.unlearning.records import rebuilding_entry, unlearned_summary, with_rebuilding
-from quorank.federation import Mean, Shared, Simulator, State
+from quorank.federation import Simulator, State
 from quorank.federation.unlearning import KeptRound, Rebuilt, fresh_seed, rebuild, retrain, scaled_steps
-from quorank.learning import Evolution
 from quorank.metrics.rank_distance import mean_distance
-from quorank.privacy import ClippedGaussian
 from quorank.privacy.ledger import read_ledger
 from quorank.process import available_threads
 from quorank.rankers.ranker_file import read_ranker
@@ -68,22 +66,19 @@ def check_leavers(experiment: Experiment, run: Path, asked: Sequence[int], gone:
     nobody = "all clients would leave, and nobody would be left to rebuild the ranker"
     require(remaining > 0, "client.nobody-left", nobody, "--client")
     require(
-        isinstance(federation.personal, Shared),
+        not federation.personal.keeps_parameters,
         "unlearning.personal-rankers",
         "its clients keep rankers of their own, which a run does not save; only a shared ranker can be rebuilt",
         str(run),
     )
-    if not isinstance(federation.aggregation, Mean):
-        federation.aggregation.check(federation.participation.size(remaining))
+    federation.aggregation.check(federation.participation.size(remaining))
 
 
 def check_private(experiment: Experiment, run: Path) -> None:
     """Refuse a run whose rebuilding could not be added to what it has spent."""
     federation = experiment.federation
-    privacy = federation.privacy
-    everyone = federation.participation.size(federation.clients) == federation.clients
     require(
-        not isinstance(privacy, ClippedGaussian) or privacy.sum == "secure" or everyone,
+        federation.everyone or not federation.privacy.relies_on_secret_cohorts,
         "unlearning.secret-cohorts",
         "its ε counts on nobody knowing who was in which cohort, and a rebuilding would repeat the cohorts, so that no ε "
         "could be stated for both; run it again without the client",
@@ -117,7 +112,7 @@ class Unlearning:
 
     def _check_effort(self) -> None:
         kept, b = self.experiment.keep_every, self.experiment.federation.interactions
-        if self.method == "fresh" and self._everyone:
+        if self.method == "fresh" and self.experiment.federation.everyone:
             kept = 1  # nothing that was kept is read
         require(
             kept == 1 or (kept > 0 and storage.clients_with_kept(self.run)),
@@ -185,7 +180,7 @@ class Unlearning:
         )
         self._planned += len(kept)
         stretch, average = (1.0, None) if self.method == "published" else (float(self.interval), AVERAGE)
-        if self.method == "fresh" and not isinstance(experiment.federation.learner, Evolution):
+        if self.method == "fresh" and experiment.federation.learner.learns_on_client:
             # n′ steps stand for n; evolution strategies send a mean, not a way
             stretch *= b / self.local_steps
         lengths: Literal["own", "kept"] = "own" if self.method == "fresh" else "kept"
@@ -196,21 +191,16 @@ class Unlearning:
         self.entry = rebuilding_entry(part, simulator.mechanism, simulator.setting, rebuilt, self.leavers)
         return rebuilt
 
-    @property
-    def _everyone(self) -> bool:
-        federation = self.experiment.federation
-        return federation.participation.size(federation.clients) == federation.clients
-
     def _kept(self) -> list[KeptRound]:
         """The rounds that are done again: who is in them, and the lengths that these clients kept."""
         assert self.interval is not None
         experiment, runner = self.experiment, self.runner
         wanted = range(1, experiment.rounds + 1, self.interval)
         remaining = [c for c in range(experiment.federation.clients) if c not in self.leavers]
-        if self._everyone and self.method == "fresh":
+        if self.experiment.federation.everyone and self.method == "fresh":
             members = np.array(remaining, dtype=np.int64)
             return [KeptRound(round_, members, np.full(len(members), np.nan)) for round_ in wanted]
-        if not self._everyone:
+        if not self.experiment.federation.everyone:
             own = set(storage.clients_with_kept(self.run))
             remaining = [c for c in remaining if c in own]  # the others never took part in a kept round
         return kept_rounds(self.run, remaining, wanted, runner.parameters)

@@ -80,7 +80,7 @@ class Envelope:
     @classmethod
     def from_bytes(cls, raw: bytes) -> Envelope:
         """Read an envelope from its bytes."""
-        reader = MessageReader(raw, "an envelope")
+        reader = EnvelopeReader(raw, "an envelope")
         magic, version, kind, number = reader.unpack(_HEAD)
         reader.check(magic == _MAGIC, "starts with other bytes than QP")
         check_version(version, "an envelope")
@@ -115,7 +115,7 @@ class Hello:
     @classmethod
     def from_bytes(cls, raw: bytes, sender: str) -> Hello:
         """Read a hello from its bytes; only settings in their canonical form are accepted."""
-        reader = MessageReader(raw, f"the hello of {sender}")
+        reader = EnvelopeReader(raw, f"the hello of {sender}")
         check_version(reader.bytes(1)[0], f"the hello of {sender}")
         identity, ephemeral, committed = reader.bytes(KEY), reader.bytes(KEY), reader.bytes(KEY)
         text = reader.bytes(len(raw) - reader.at)
@@ -154,7 +154,7 @@ def _named(name: str) -> bytes:
     return bytes([len(encoded)]) + encoded
 
 
-class MessageReader:
+class EnvelopeReader:
     """Reader of a message's bytes from the front; every step says what is missing."""
 
     def __init__(self, raw: bytes, words: str) -> None:
@@ -214,7 +214,7 @@ class Ask:
     @classmethod
     def from_bytes(cls, raw: bytes, sender: str, fields: Sequence[Field]) -> Ask:
         """Read a question; its columns must be of the field's sketch."""
-        reader = MessageReader(raw, f"the question of {sender}")
+        reader = EnvelopeReader(raw, f"the question of {sender}")
         index, rows, count = reader.unpack(_ASK)
         reader.check(index < len(fields), f"is about field number {index}, and there are {len(fields)}")
         field = fields[index]
@@ -261,7 +261,7 @@ class Answer:
     @classmethod
     def from_bytes(cls, raw: bytes, sender: str, vectors: int, field: Field) -> Answer:
         """Read an answer: as many vectors as were asked, no more documents than agreed, none twice in a cell."""
-        reader = MessageReader(raw, f"the answer of {sender}")
+        reader = EnvelopeReader(raw, f"the answer of {sender}")
         asked, count, rows, width = reader.unpack(_ANSWER)
         reader.check(count == vectors, f"holds {count} vectors where {vectors} were asked")
         reader.check(rows == field.rows, f"has {rows} rows where sketches have {field.rows}")
@@ -305,7 +305,7 @@ class Refuse:
     @classmethod
     def from_bytes(cls, raw: bytes, sender: str) -> Refuse:
         """Read a refusal; its reason is shown to people, so other than printable letters are replaced."""
-        reader = MessageReader(raw, f"the refusal of {sender}")
+        reader = EnvelopeReader(raw, f"the refusal of {sender}")
         asked, length = reader.unpack(_REFUSE)
         reader.check(length <= MOST_REASON, f"gives a reason of {length} bytes")
         text = reader.bytes(length).decode(errors="replace")
@@ -330,7 +330,7 @@ class Catalogue:
     @classmethod
     def from_bytes(cls, raw: bytes, sender: str, fields: Sequence[Field]) -> Catalogue:
         """Read a catalogue, which names no document twice."""
-        reader = MessageReader(raw, f"the catalogue of {sender}")
+        reader = EnvelopeReader(raw, f"the catalogue of {sender}")
         index, count = reader.unpack(_CATALOGUE)
         reader.check(index < len(fields), f"is about field number {index}, and there are {len(fields)}")
         ids = np.frombuffer(reader.bytes(4 * count), dtype="<u4")
