@@ -47,11 +47,11 @@ EXPERIMENTS: dict[str, tuple[str, list[str]]] = {
     "seed in words": ('seed = "one"\n', ["bad.toml line 1", "seed", "'one'"]),
     "odd interactions": (
         '[federation]\ninteractions = 3\n[learner]\nkind = "evolution"\n',
-        ["bad.toml line", "interactions must be even", "got 3"],
+        ["bad.toml line", "interactions: must be even", "got 3"],
     ),
     "response with pdgd": (
         '[privacy]\nkind = "randomised-response"\n',
-        ["bad.toml", "randomised response", "pdgd"],
+        ["bad.toml", "randomised-response", "pdgd"],
     ),
     "cohort beyond the clients": (
         '[federation]\nclients = 20\nparticipation = { kind = "sampled", cohort = 21 }\n',

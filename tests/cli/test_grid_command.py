@@ -74,7 +74,7 @@ def test_set_reaches_the_grid(quorank: Quorank, file: Path) -> None:
 def test_a_bad_combination_is_refused_before_any_is_run(quorank: Quorank) -> None:
     Path("grid.toml").write_text(GRID + '"federation.clients" = [20, 0]\n')
     sentence = quorank("run", "grid.toml", "--out", "made").refused()
-    assert "grid.toml line" in sentence and "clients must be at least 1" in sentence
+    assert "grid.toml line" in sentence and "clients: must be at least 1" in sentence
     assert not Path("made").exists()
 
 

@@ -183,7 +183,7 @@ def test_an_audit_counts_on_sampling_as_the_claim_does(
     [
         (("ledger", "nowhere"), "no ledger here"),
         (("audit", "nowhere"), "nothing to audit"),
-        (("audit", "small.toml", "--canaries", "3"), "at least 10 canaries"),
+        (("audit", "small.toml", "--canaries", "3"), "canaries: must be at least 10"),
         (("audit", "small.toml", "--canaries", "5000"), "do not fit 12 rounds"),
         (("audit", "small.toml", "--confidence", "2"), "confidence"),
     ],

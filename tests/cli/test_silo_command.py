@@ -103,7 +103,7 @@ def test_the_bench_on_a_collection_in_words(quorank: Quorank, collection: Path) 
     [
         (("--collection", "nowhere"), "nowhere: does not exist"),
         (("--epsilon", "0"), "epsilon: must be"),
-        (("--seed", "99999999999999999999999"), "seed must be"),
+        (("--seed", "99999999999999999999999"), "seed: must be"),
     ],
 )
 def test_refusals_are_one_sentence(quorank: Quorank, arguments: tuple[str, ...], words: str) -> None:

@@ -54,7 +54,7 @@ def test_the_exit_code_and_the_sentence_are_those_of_the_command(environment, tm
     )
     _, told = process.communicate(timeout=60)
     assert process.returncode == 2
-    assert told.splitlines()[-1].endswith("clients must be at least 1, got 0")
+    assert told.splitlines()[-1].endswith("federation.clients: must be at least 1 and below 2^31, got 0")
 
 
 def test_ctrl_c_stops_the_command_after_its_round(environment, tmp_path) -> None:

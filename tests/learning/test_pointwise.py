@@ -105,10 +105,10 @@ def test_draws_depend_on_client_and_round_only() -> None:
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"eta": 0.0}, "eta must be above 0"),
-        ({"eta": float("nan")}, "eta must be above 0"),
-        ({"batch": 0}, "batch must be at least 1"),
-        ({"eta": 2.0, "decay": 1.0}, "decay must be from 0"),
+        ({"eta": 0.0}, "eta: must be above 0"),
+        ({"eta": float("nan")}, "eta: must be above 0"),
+        ({"batch": 0}, "batch: must be at least 1"),
+        ({"eta": 2.0, "decay": 1.0}, "decay: must be at least 0"),
     ],
 )
 def test_settings_that_cannot_be(fields: dict[str, float], words: str) -> None:

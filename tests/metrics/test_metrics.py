@@ -70,7 +70,7 @@ def test_discounted_sum_by_hand() -> None:
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: dcg([1], k=0), "k must be at least 1"),
+        (lambda: dcg([1], k=0), "k: must be at least 1"),
         (lambda: dcg([-1]), "0 or more"),
         (lambda: dcg([float("nan")]), "not NaN"),
         (lambda: dcg([[1, 2]]), "flat list"),

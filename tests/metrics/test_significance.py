@@ -59,7 +59,7 @@ def test_welch_by_hand() -> None:
 def test_bonferroni() -> None:
     assert bonferroni(0.01, 3) == 0.01 * 3
     assert bonferroni(0.4, 3) == 1
-    with pytest.raises(BadInput, match="at least one comparison"):
+    with pytest.raises(BadInput, match="comparisons: must be at least 1"):
         bonferroni(0.1, 0)
 
 

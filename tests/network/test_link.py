@@ -208,7 +208,7 @@ def test_invitations_come_back_and_are_refused_when_damaged(tiny_collection, tmp
         (text.replace('"version": 1,\n "name"', '"version": 2,\n "name"'), "version 2"),
         (text.replace("localhost:9092", "localhost"), "not an address"),
         (text.replace('"key"', '"kay"'), "something is missing"),
-        (text.replace('"rounds": 4', '"rounds": 0'), "rounds must be at least 1"),
+        (text.replace('"rounds": 4', '"rounds": 0'), "rounds: must be at least 1"),
         (text.replace('"rounds": 4', '"rounds": "4"'), "missing or of the wrong kind"),
         (text.replace('"pdgd"', '"pdgt"'), "unknown learner"),
         (text.replace('"identities": {}', '"identities": {"x": "y"}'), "identities are damaged"),

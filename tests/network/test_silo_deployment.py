@@ -141,7 +141,7 @@ def test_an_experiment_file_says_what_the_group_settles() -> None:
         ('[silo]\nparties = ["a", "a"]\n', "stands twice"),
         ('[silo]\nparties = ["a", "b c"]\n', "b c"),
         ('[silo]\nparties = ["a", "b"]\nlabeled = 3\n', "line 3: silo.labeled: unknown key"),
-        ('[silo]\nparties = ["a", "b"]\nlabelled = 0\n', "line 3: silo: labelled: expected numbers"),
+        ('[silo]\nparties = ["a", "b"]\nlabelled = 0\n', "line 3: silo.labelled: expected numbers"),
         (
             '[silo]\nparties = ["a", "b"]\n[protocol]\nepsilon = "x"\n',
             "line 4: protocol.epsilon: expected a number",

@@ -139,7 +139,7 @@ def test_the_embedding_has_a_panel_and_a_number_for_each_strategy(tmp_path):
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: SiloTable(parties=1), "at least two parties"),
+        (lambda: SiloTable(parties=1), "parties: must be at least 2"),
         (lambda: SiloTable(labels=()), "need at least one value"),
         (lambda: SiloSweep(epsilons=(0.0,)), "epsilon:? must be"),
         (lambda: SketchCurves(documents=10), "documents: must be at least 100"),

@@ -50,8 +50,8 @@ class RandomisedResponse(Privacy):
         require(
             self.p > 1.0 / values,
             "privacy.p-too-small",
-            f"p must be above 1/{values}, or the answer says less than nothing, got {self.p}",
-            "privacy",
+            f"must be above 1/{values}, or the answer says less than nothing, got {self.p}",
+            "privacy.p",
         )
 
     def epsilon(self, n: int) -> float:
