@@ -75,23 +75,12 @@ def set_up(extra: str) -> None:
     if PYTHON.exists() and done.exists() and done.read_text() == wanted:
         return
     pip = [str(PYTHON), "-m", "pip"]
-    if (
-        not PYTHON.exists()
-        or subprocess.run([*pip, "--version"], check=False, capture_output=True).returncode
-    ):
+    if not PYTHON.exists() or subprocess.run([*pip, "--version"], check=False, capture_output=True).returncode:
         print(f"making a virtual environment in {HOME} …", file=sys.stderr)
         venv.EnvBuilder(with_pip=True).create(HOME)
     print("installing Quorank and what it needs …", file=sys.stderr, flush=True)
     target = f"{ROOT}[{extra}]" if extra else str(ROOT)
-    install = [
-        *pip,
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--no-compile",
-        "--editable",
-        target,
-    ]
+    install = [*pip, "install", "--quiet", "--disable-pip-version-check", "--no-compile", "--editable", target]
     if subprocess.run(install, check=False).returncode:
         sys.exit("the installation failed: pip's own message is above")
     subprocess.run([str(PYTHON), "-c", COMPILE], check=False)

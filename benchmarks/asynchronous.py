@@ -48,9 +48,7 @@ class SimulatedClock:
 
 
 def simulator_of(collection: Collection, args: argparse.Namespace, seed: int) -> Simulator:
-    simulation = Simulation(
-        collection.train, Linear(), Cascade(preset=args.preset), collection.grades, seed=seed
-    )
+    simulation = Simulation(collection.train, Linear(), Cascade(preset=args.preset), collection.grades, seed=seed)
     federation = Federation(args.clients, args.interactions, server=Add(args.step, args.average))
     return Simulator(federation, simulation, rounds=args.rounds)
 
@@ -68,14 +66,9 @@ def answer_delay(seed: int) -> Callable[[str], float]:
     return lambda node: SLOWNESS[NAMES.index(node)] * float(random.exponential())
 
 
-def asynchronous(
-    simulator: Simulator, interactions: int, rules: Asynchronous, seed: int
-) -> tuple[Doubles, int]:
+def asynchronous(simulator: Simulator, interactions: int, rules: Asynchronous, seed: int) -> tuple[Doubles, int]:
     """Return the ranker after so many interactions, and in how many rounds."""
-    clients, clock = (
-        SimulatedClients(simulator, Keeper(0, Path(), simulator.simulation.parameters)),
-        SimulatedClock(),
-    )
+    clients, clock = (SimulatedClients(simulator, Keeper(0, Path(), simulator.simulation.parameters)), SimulatedClock())
     transport = Memory(
         lambda node, content: clients.respond(content), NAMES, loss=0.05, delay=answer_delay(seed), seed=seed
     )
@@ -119,9 +112,7 @@ def measure(source: DataSource, args: argparse.Namespace) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", action="append", default=None, help="a [data] source; repeatable")
     parser.add_argument("--clients", type=int, default=200)
     parser.add_argument("--interactions", type=int, default=4)

@@ -87,10 +87,7 @@ def seldom_table(rounds: int, all_participations: list[int]) -> list[str]:
         for kind in kinds:
             scale = seldom_sensitivity(matrix(kind, rounds), participations) ** 2 / participations
             errors = Factor(kind, rounds).prefix_errors() / Factor(kind, rounds).sensitivity ** 2 * scale
-            cells += [
-                f"{np.sqrt(errors.mean() / plain.mean()):.3f}",
-                f"{np.sqrt(errors[-1] / plain[-1]):.3f}",
-            ]
+            cells += [f"{np.sqrt(errors.mean() / plain.mean()):.3f}", f"{np.sqrt(errors[-1] / plain[-1]):.3f}"]
         lines.append(f"| {participations} | {' | '.join(cells)} |")
     return lines
 
@@ -110,9 +107,7 @@ def sampled_multiplier(rounds: int, participations: int, epsilon: float, delta: 
     return float(found)
 
 
-def sampled_table(
-    rounds: int, all_participations: list[int], epsilon: float, delta: float, sigma: float
-) -> list[str]:
+def sampled_table(rounds: int, all_participations: list[int], epsilon: float, delta: float, sigma: float) -> list[str]:
     """What secret sampling gives independent noise instead, as a multiple of its error without that secret."""
     lines = ["| expected participations | probability of a round | independent, sampled |", "|---|---|---|"]
     for k in all_participations:
@@ -122,9 +117,7 @@ def sampled_table(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, nargs="+", default=[10, 100, 300, 1000])
     parser.add_argument("--epsilon", type=float, default=2.0)
     parser.add_argument("--delta", type=float, default=1e-5)
@@ -139,9 +132,7 @@ def main() -> None:
     for rounds in args.rounds:
         counts = [k for k in (1, 3, 10, 30, 60, 75, 100, 150, 200, 250, 300, 500, 1000) if rounds % k == 0]
         print("\n".join(seldom_table(rounds, counts)) + "\n")
-    print(
-        "Clients sampled for each round in secret; error as a multiple of that at fixed distances, T = 300\n"
-    )
+    print("Clients sampled for each round in secret; error as a multiple of that at fixed distances, T = 300\n")
     counts = [1, 3, 10, 30, 60, 75, 100, 150, 300]
     print("\n".join(sampled_table(300, counts, args.epsilon, args.delta, sigma)))
 

@@ -38,9 +38,7 @@ class Runs:
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
-        self.known: dict[str, tuple[float, float]] = (
-            json.loads(path.read_text()) if path and path.is_file() else {}
-        )
+        self.known: dict[str, tuple[float, float]] = json.loads(path.read_text()) if path and path.is_file() else {}
 
     def figures(self, name: str, preset: str, fold: int, seed: int, **how: Any) -> tuple[float, float]:
         """(offline, online) nDCG@10 of one run."""
@@ -104,9 +102,7 @@ def compared(runs: Runs, args: argparse.Namespace, preset: str, plain: dict[str,
 
 def base_cells(runs: Runs, args: argparse.Namespace, preset: str, **plain: Any) -> str:
     pairs = pairs_of(args)
-    offline, online = np.array([runs.figures(args.data, preset, f, s, **plain) for f, s in pairs]).mean(
-        axis=0
-    )
+    offline, online = np.array([runs.figures(args.data, preset, f, s, **plain) for f, s in pairs]).mean(axis=0)
     return f"{offline:.4f} | {online:.4f}"
 
 
@@ -116,10 +112,7 @@ def table(runs: Runs, args: argparse.Namespace) -> None:
     for preset in PRESETS:
         print(f"| {preset} | FPDGD, no privacy | {base_cells(runs, args, preset)} |")
         for epsilon in (8.0, 2.0):
-            print(
-                f"| {preset} | ε = {epsilon:g} | {compared(runs, args, preset, {}, epsilon=epsilon)} |",
-                flush=True,
-            )
+            print(f"| {preset} | ε = {epsilon:g} | {compared(runs, args, preset, {}, epsilon=epsilon)} |", flush=True)
 
 
 def curve(runs: Runs, args: argparse.Namespace) -> None:
@@ -148,9 +141,7 @@ def parts(runs: Runs, args: argparse.Namespace) -> None:
     for clients, epsilon in ((1000, 0.5), (100, 4.0)):
         for preset in ("perfect", "informational"):
             for words, how in variants.items():
-                cells = compared(
-                    runs, args, preset, {"clients": clients}, clients=clients, epsilon=epsilon, **how
-                )
+                cells = compared(runs, args, preset, {"clients": clients}, clients=clients, epsilon=epsilon, **how)
                 print(f"| {clients:,}, {epsilon:g} | {preset} | {words} | {cells} |", flush=True)
 
 
@@ -164,10 +155,7 @@ def releases(runs: Runs, args: argparse.Namespace) -> None:
                     runs, args, preset, {"clients": clients}, clients=clients, epsilon=epsilon,
                     interactions=interactions, rounds=rounds,
                 )  # fmt: skip
-                print(
-                    f"| {clients:,}, {epsilon:g} | {preset} | {interactions} × {rounds} | {cells} |",
-                    flush=True,
-                )
+                print(f"| {clients:,}, {epsilon:g} | {preset} | {interactions} × {rounds} | {cells} |", flush=True)
 
 
 def picture(runs: Runs, args: argparse.Namespace) -> None:
@@ -193,14 +181,10 @@ def picture(runs: Runs, args: argparse.Namespace) -> None:
                     both = [pair for pair in found if pair in base]
                     if both:
                         private = np.mean([found[pair][row] for pair in both])
-                        points.append(
-                            (epsilon, 100.0 * (private / np.mean([base[pair][row] for pair in both]) - 1.0))
-                        )
+                        points.append((epsilon, 100.0 * (private / np.mean([base[pair][row] for pair in both]) - 1.0)))
                 axes = grid[row, column]
                 if points:
-                    axes.plot(
-                        *zip(*points, strict=True), "o-", ms=3, color=color, label=f"{clients:,} clients"
-                    )
+                    axes.plot(*zip(*points, strict=True), "o-", ms=3, color=color, label=f"{clients:,} clients")
                 axes.set_xscale("log", base=2)
                 axes.axhline(0.0, color="#6b727b", lw=0.8)
                 axes.set_ylim(-12.0, 11.0)
@@ -216,9 +200,7 @@ def picture(runs: Runs, args: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     studies = {"table": table, "curve": curve, "parts": parts, "releases": releases, "picture": picture}
     parser.add_argument("study", choices=list(studies))
     parser.add_argument("--data", default="synthetic:mq2007", help="a [data] source")

@@ -36,12 +36,7 @@ def pair_weight(weights: Doubles, denominators: Doubles, a: int, b: int) -> floa
     return float(ratio / (1.0 + ratio))
 
 
-def gradient(
-    features: Floats,
-    scores: Doubles,
-    shown: Integers,
-    clicked: Booleans,
-) -> Doubles:
+def gradient(features: Floats, scores: Doubles, shown: Integers, clicked: Booleans) -> Doubles:
     """Eq. 5 for a linear ranker."""
     total = np.zeros(features.shape[1])
     if not clicked.any():

@@ -26,10 +26,7 @@ from quorank.experiments.experiment_file import ExperimentFile
 Tables = dict[str, Any]
 PRESETS = ("perfect", "navigational", "informational")
 MALICIOUS = 3
-MOST_FREE, MOST_ATTACKED = (
-    1.0,
-    3.0,
-)  # per cent of nDCG@10 that a rule may lose: without attack, under the strongest
+MOST_FREE, MOST_ATTACKED = (1.0, 3.0)  # per cent of nDCG@10 that a rule may lose: without attack, under the strongest
 
 RULES: dict[str, Tables] = {
     "mean": {"kind": "mean"},
@@ -67,9 +64,7 @@ PERSONAL: dict[str, Tables] = {
     "non-IID": {},
     "non-IID, server step 4": {"server": {"kind": "add", "step": 4.0}},
     **{
-        f"offset, rate {rate:g}, decay {decay:g}": {
-            "personal": {"kind": "offset", "rate": rate, "decay": decay}
-        }
+        f"offset, rate {rate:g}, decay {decay:g}": {"personal": {"kind": "offset", "rate": rate, "decay": decay}}
         for rate, decay in ((0.3, 0.0), (1.0, 0.0), (3.0, 0.0), (1.0, 0.001), (1.0, 0.01), (3.0, 0.01))
     },
     "each client alone": {"personal": {"kind": "offset"}, "server": {"kind": "add", "step": 1e-12}},
@@ -125,10 +120,7 @@ class Runs:
     def make(self, wanted: list[Mapping[str, Any]]) -> None:
         """Run all of these settings that are not known yet, side by side."""
         cells = [
-            self.tables(t, preset, seed)
-            for seed in range(1, self.args.seeds + 1)
-            for t in wanted
-            for preset in PRESETS
+            self.tables(t, preset, seed) for seed in range(1, self.args.seeds + 1) for t in wanted for preset in PRESETS
         ]
         missing = {key: cell for cell in cells if (key := json.dumps(cell, sort_keys=True)) not in self.known}
         with ProcessPoolExecutor(self.args.jobs) as pool:
@@ -155,9 +147,7 @@ def rules(runs: Runs) -> None:
     lost: dict[tuple[str, str, str], float] = {}
     for preset in PRESETS:
         base = runs.figures(rule_tables("mean", "none"), preset)[:, 0]
-        print(
-            f"\n| {preset}: loss of offline nDCG@10 in % | {' | '.join(chosen)} |\n|---|{'---:|' * len(chosen)}"
-        )
+        print(f"\n| {preset}: loss of offline nDCG@10 in % | {' | '.join(chosen)} |\n|---|{'---:|' * len(chosen)}")
         for attack in ATTACKS:
             cells = []
             for rule in chosen:
@@ -178,9 +168,7 @@ def verdicts(lost: Mapping[tuple[str, str, str], float], chosen: list[str]) -> N
     """Print each rule's loss without attack, and its worst attack over the click models, by the attacker's knowledge."""
     published = [attack for attack in ATTACKS if attack not in ("none", STRONGER)]
     own = [attack for attack in published if "full" not in attack]
-    print(
-        "\n| rule | without attack | attackers that know their own updates | that know all | with z = 1.5 | aim |"
-    )
+    print("\n| rule | without attack | attackers that know their own updates | that know all | with z = 1.5 | aim |")
     print("|---|---:|---|---|---|---|")
     for rule in chosen:
         free = max(lost[rule, "none", preset] for preset in PRESETS)
@@ -228,21 +216,14 @@ def unlearned(args: argparse.Namespace, preset: str, seed: int, malicious: bool)
         "seed": seed,
         "data": data,
         "users": {"kind": "cascade", "preset": preset},
-        "federation": {
-            "clients": 10,
-            "interactions": args.interactions,
-            "rounds": args.rounds,
-            "keep_every": 5,
-        },
+        "federation": {"clients": 10, "interactions": args.interactions, "rounds": args.rounds, "keep_every": 5},
         "evaluation": {"every": args.rounds},
     }
     if malicious:
         tables["attack"] = {"kind": "sign-flip", "clients": 1}
     if not storage.is_finished(folder):
         args.runs.mkdir(parents=True, exist_ok=True)
-        run_experiment(
-            Experiment.read(ExperimentFile(tables, "unlearning")), folder, threads=1, overwrite=True
-        )
+        run_experiment(Experiment.read(ExperimentFile(tables, "unlearning")), folder, threads=1, overwrite=True)
     kept = folder / "retrained.json"
     if not kept.is_file():
         theta, _ = Unlearning(folder, (0,), threads=1).retrained()
@@ -273,16 +254,11 @@ def unlearning(runs: Runs) -> None:
                 gaps = 100.0 * np.array([f[way] / f["retrained"] - 1.0 for f in found])
                 each = ", ".join(shown(gap) for gap in gaps)
                 cells.append(f"{shown(gaps.mean())} ({each})")
-            print(
-                f"| {'attack' if malicious else 'honest'}, {preset} | {' | '.join((*means, *cells))} |",
-                flush=True,
-            )
+            print(f"| {'attack' if malicious else 'honest'}, {preset} | {' | '.join((*means, *cells))} |", flush=True)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     studies = {"rules": rules, "personal": personal, "unlearning": unlearning}
     parser.add_argument("study", choices=list(studies))
     parser.add_argument("--data", default="synthetic:mq2007", help="a [data] source")

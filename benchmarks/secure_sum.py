@@ -76,21 +76,14 @@ def figures(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clients", type=int, nargs="+", default=[10, 100, 1000])
     parser.add_argument("--length", type=int, default=136)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--dropouts", type=float, default=0.1, help="the share of clients that may leave")
-    parser.add_argument(
-        "--colluding", type=float, default=0.05, help="the share that may tell the server all"
-    )
+    parser.add_argument("--colluding", type=float, default=0.05, help="the share that may tell the server all")
     args = parser.parse_args()
-    print(
-        "| clients | k, t, m | seconds | CPU seconds | server's seconds | ms a client | CPU / key agreements",
-        end="",
-    )
+    print("| clients | k, t, m | seconds | CPU seconds | server's seconds | ms a client | CPU / key agreements", end="")
     print(" | bytes sent | received | sent / plain float32 |")
     print("|---" * 10 + "|")
     for clients in args.clients:

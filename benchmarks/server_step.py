@@ -32,23 +32,14 @@ def figures(
     federation = Federation(args.clients, args.interactions, server=server)
     plan = EvaluationPlan(every=args.rounds)
     runner = Runner(
-        Experiment(
-            source,
-            users=Cascade(preset),
-            federation=federation,
-            rounds=args.rounds,
-            evaluation=plan,
-            seed=seed,
-        )
+        Experiment(source, users=Cascade(preset), federation=federation, rounds=args.rounds, evaluation=plan, seed=seed)
     )
     progress = runner.run()
     return progress.last("offline_ndcg@10"), progress.online_mean()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", action="append", default=None, help="a [data] source; repeatable")
     parser.add_argument("--folds", type=int, default=5)
     parser.add_argument("--seeds", type=int, default=2)
@@ -60,16 +51,13 @@ def main() -> None:
         f"{args.clients} clients × B = {args.interactions} × {args.rounds} rounds; "
         "change of online / offline nDCG@10 in % of plain FPDGD's\n"
     )
-    print(
-        "| collection | clicks | FPDGD online / offline | " + " | ".join(str(s) for s in SERVERS[1:]) + " |"
-    )
+    print("| collection | clicks | FPDGD online / offline | " + " | ".join(str(s) for s in SERVERS[1:]) + " |")
     print("|---" * (2 + len(SERVERS)) + "|")
     for name in args.data or ["synthetic:mq2007"]:
         generated = name.startswith("synthetic:")
         # generated data have one fold: other data seeds stand in for folds
         sources = [
-            DataSource(name, seed=f) if generated else DataSource(name, fold=f)
-            for f in range(1, args.folds + 1)
+            DataSource(name, seed=f) if generated else DataSource(name, fold=f) for f in range(1, args.folds + 1)
         ]
         for preset in PRESETS:
             table = np.array(
@@ -85,8 +73,7 @@ def main() -> None:
             change = (table / table[0] - 1.0) * 100.0
             cells = [f"{online:+.1f} / {offline:+.1f}" for offline, online in change[1:]]
             print(
-                f"| {name} | {preset} | {table[0][1]:.3f} / {table[0][0]:.3f} | " + " | ".join(cells) + " |",
-                flush=True,
+                f"| {name} | {preset} | {table[0][1]:.3f} / {table[0][0]:.3f} | " + " | ".join(cells) + " |", flush=True
             )
             print(f"{name} {preset} done", file=sys.stderr)
 

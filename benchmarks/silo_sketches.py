@@ -136,8 +136,7 @@ def causes(arguments: argparse.Namespace) -> None:
             (both, literal, "largest sizes", "median where present"),
             (both, both, "largest sizes", "quartile, absence bounded"),
             (minimum, minimum, "largest values, Count-Min", "minimum where present"),
-            (replace(minimum, reading="recommended"),) * 2
-            + ("largest values, Count-Min", "minimum, absence bounded"),
+            (replace(minimum, reading="recommended"),) * 2 + ("largest values, Count-Min", "minimum, absence bounded"),
         ):
             sketch, _ = timed_build(field, kept)
             line(name, "yes", keeps, ranks, cover(with_ranking(sketch, ranked)))
@@ -209,10 +208,7 @@ def removal(arguments: argparse.Namespace) -> None:
         lengths = np.diff(field.offsets)
         of = np.repeat(stays, lengths)
         left = CountedField(
-            np.concatenate(([0], np.cumsum(lengths[stays]))),
-            field.terms[of],
-            field.counts[of],
-            field.vocabulary,
+            np.concatenate(([0], np.cumsum(lengths[stays]))), field.terms[of], field.counts[of], field.vocabulary
         )
         sketch, _ = timed_build(field, Shape())
         before = mean_cover_of(arguments, field, queries)(sketch.top)
@@ -245,14 +241,7 @@ def flat(arguments: argparse.Namespace) -> None:
              int(field.counts.sum()) / seconds / 1e6, sketch.memory_bytes / 1e6)  # fmt: skip
 
 
-TABLES = {
-    "main": main_table,
-    "causes": causes,
-    "curves": curves,
-    "rows": rows,
-    "removal": removal,
-    "flat": flat,
-}
+TABLES = {"main": main_table, "causes": causes, "curves": curves, "rows": rows, "removal": removal, "flat": flat}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)

@@ -69,13 +69,7 @@ def _read_all(block: Floats, ones: Floats) -> float:
 
 
 @kernel
-def _read_lists(
-    padded: Floats,
-    offsets: Integers,
-    queries: Integers,
-    ones: Floats,
-    scores: Floats,
-) -> None:
+def _read_lists(padded: Floats, offsets: Integers, queries: Integers, ones: Floats, scores: Floats) -> None:
     """Read whole candidate lists in a random order, as a simulation must, doing nothing but adding up."""
     side, nothing = len(ones), np.zeros(0, dtype=np.float32)
     starts, lengths = np.zeros(side, dtype=np.int64), np.zeros(side, dtype=np.int64)
@@ -223,9 +217,7 @@ def by_clients(say: Say) -> dict[str, Any]:
     figures = {}
     for clients in (10, 100, 1_000, 10_000, 100_000):
         federation = Federation(clients=clients, server=Add(step=1e-12))  # the ranker stays as it is
-        simulator = Simulator(
-            federation, Simulation(collection.train, Linear(), Cascade(), collection.grades, 1)
-        )
+        simulator = Simulator(federation, Simulation(collection.train, Linear(), Cascade(), collection.grades, 1))
         state = federation.start(theta)
         simulator.warm(state)
         repeats = max(1, 20_000 // clients)
@@ -245,9 +237,7 @@ def by_clients(say: Say) -> dict[str, Any]:
             "microseconds_per_interaction": min(rounds) / (clients * federation.interactions) * 1e6,
             "peak_bytes": peak,  # of all arrays of a round
         }
-        say(
-            f"{clients:>7,} clients: {figures[str(clients)]['microseconds_per_interaction']:.2f} µs per interaction"
-        )
+        say(f"{clients:>7,} clients: {figures[str(clients)]['microseconds_per_interaction']:.2f} µs per interaction")
     slowest = max(f["microseconds_per_interaction"] for f in figures.values())
     fastest = min(f["microseconds_per_interaction"] for f in figures.values())
     return {"by_clients": figures, "slowest_over_fastest": slowest / fastest}
@@ -256,10 +246,7 @@ def by_clients(say: Say) -> dict[str, Any]:
 def evaluation() -> dict[str, Any]:
     """The published MSLR setting, 1,000 clients × 2 × 200 rounds, with the whole test split judged after every round."""
     experiment = Experiment(
-        WORKLOADS["mslr"],
-        federation=Federation(1000, 2, PDGD()),
-        rounds=200,
-        evaluation=EvaluationPlan(every=1),
+        WORKLOADS["mslr"], federation=Federation(1000, 2, PDGD()), rounds=200, evaluation=EvaluationPlan(every=1)
     )
     runner = Runner(experiment)
     progress = runner.run()
@@ -298,9 +285,7 @@ def reader(say: Say) -> dict[str, Any]:
             for split in ("train", "test"):
                 write_letor(train, folder / f"{split}.txt")
             figures[name] = _reader_figures(folder / "train.txt", load_svmlight_file)
-        say(
-            f"{name}: text {figures[name]['parse_speedup']:.0f} ×, cached {figures[name]['cached_speedup']:.0f} ×"
-        )
+        say(f"{name}: text {figures[name]['parse_speedup']:.0f} ×, cached {figures[name]['cached_speedup']:.0f} ×")
     return figures
 
 

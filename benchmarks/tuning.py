@@ -66,19 +66,11 @@ def arrive(seeds: range) -> None:
         courses = [simulate_tuning(Tuning(name, start="random", sigma=sigma, seed=seed)) for seed in seeds]
         first, true = (np.mean([c.accuracy[0] for c in courses]), np.mean([c.true_accuracy for c in courses]))
         ratio = [c.accuracy[-1] / c.true_accuracy for c in courses]
-        row(
-            name,
-            f"{sigma:.3g}",
-            f"{first:.3f} / {true:.3f}",
-            spread(ratio),
-            sum(c.violations for c in courses),
-        )
+        row(name, f"{sigma:.3g}", f"{first:.3f} / {true:.3f}", spread(ratio), sum(c.violations for c in courses))
 
 
 def harm(seeds: range) -> None:
-    header(
-        "heuristic", "people follow", "first / last / true rank accuracy", "worst drop: min / median / max"
-    )
+    header("heuristic", "people follow", "first / last / true rank accuracy", "worst drop: min / median / max")
     for name in ("frecency", "mail", "firefox"):
         for people in ("shipped", "others"):
             courses = [simulate_tuning(Tuning(name, people=people, seed=seed)) for seed in seeds]
@@ -134,24 +126,16 @@ def longer(seeds: range) -> None:
     }
     for about, tuning in runs.items():
         courses = [
-            simulate_tuning(replace(tuning, heuristic="firefox", start="random", held_out=5000, seed=s))
-            for s in seeds
+            simulate_tuning(replace(tuning, heuristic="firefox", start="random", held_out=5000, seed=s)) for s in seeds
         ]
         ratio = [c.accuracy[-1] / c.true_accuracy for c in courses]
-        row(
-            about,
-            f"{sum(courses[0].updates):,}",
-            spread(ratio),
-            f"{sum(r >= 0.99 for r in ratio)} of {len(ratio)}",
-        )
+        row(about, f"{sum(courses[0].updates):,}", spread(ratio), f"{sum(r >= 0.99 for r in ratio)} of {len(ratio)}")
 
 
 def traffic(seeds: range) -> None:
     header("late", "duplicates", "dropped of one run", "last over true: min / median / max")
     for late, twice in ((0.0, 0.0), (0.1, 0.05), (0.3, 0.3)):
-        courses = [
-            simulate_tuning(Tuning(start="random", late=late, duplicates=twice, seed=s)) for s in seeds
-        ]
+        courses = [simulate_tuning(Tuning(start="random", late=late, duplicates=twice, seed=s)) for s in seeds]
         ratio = [c.accuracy[-1] / c.true_accuracy for c in courses]
         receipt = courses[0].receipt
         row(f"{late:.0%}", f"{twice:.0%}", f"{receipt.late:,} + {receipt.duplicate:,}", spread(ratio))
@@ -160,12 +144,7 @@ def traffic(seeds: range) -> None:
 def release(seeds: range) -> None:
     at = (0, 6, 12, 18, 24, 36, 48)
     header("release", "bytes of 22 weights", *(f"loss {t}" for t in at), "last over true accuracy")
-    kinds: tuple[Release, ...] = (
-        GradientRelease(),
-        SignRelease(),
-        SignRelease(bits=1),
-        SignRelease(zeros="vote"),
-    )
+    kinds: tuple[Release, ...] = (GradientRelease(), SignRelease(), SignRelease(bits=1), SignRelease(zeros="vote"))
     for kind in kinds:
         courses = [simulate_tuning(Tuning(start="random", release=kind, seed=seed)) for seed in seeds]
         curve = np.median([c.loss for c in courses], axis=0)
@@ -178,29 +157,22 @@ def margin(seeds: range) -> None:
     for delta in (0.0, 30.0, 300.0):
         for people in ("shipped", "others"):
             courses = [
-                simulate_tuning(Tuning(people=people, loss="published", margin=delta, seed=seed))
-                for seed in seeds
+                simulate_tuning(Tuning(people=people, loss="published", margin=delta, seed=seed)) for seed in seeds
             ]
             figures: list[Callable[[TuningHistory, int], float]] = [
                 lambda c, t: c.loss[t],
                 lambda c, t: c.accuracy[t],
                 lambda c, t: float(c.weights[t][:5].sum()),
             ]
-            cells = [
-                " → ".join(f"{np.mean([f(c, t) for c in courses]):.3f}" for t in (0, -1)) for f in figures
-            ]
+            cells = [" → ".join(f"{np.mean([f(c, t) for c in courses]):.3f}" for t in (0, -1)) for f in figures]
             row(f"{delta:g}", people, *cells)
 
 
-def published_step(
-    weights: Doubles, slope: Doubles, before: Doubles | None, eta: Doubles
-) -> tuple[Doubles, Doubles]:
+def published_step(weights: Doubles, slope: Doubles, before: Doubles | None, eta: Doubles) -> tuple[Doubles, Doubles]:
     """The study's server: α = 2, β = 0.6, 1 ≤ η ≤ 3; below 0 all weights are raised, and cut-offs alone are ordered."""
     if before is not None:
         agree = slope * before
-        eta = np.where(
-            agree > 0, np.minimum(eta * 2.0, 3.0), np.where(agree < 0, np.maximum(eta * 0.6, 1.0), eta)
-        )
+        eta = np.where(agree > 0, np.minimum(eta * 2.0, 3.0), np.where(agree < 0, np.maximum(eta * 0.6, 1.0), eta))
     moved = weights - eta * np.sign(slope)
     moved = moved - min(moved.min(), 0.0)
     for k in range(1, CUTS):
@@ -249,13 +221,9 @@ PARTS = {f.__name__: f for f in (arrive, harm, closing, longer, traffic, release
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=24)
-    parser.add_argument(
-        "--first", type=int, default=101, help="seed; the defaults were chosen on seeds below 100"
-    )
+    parser.add_argument("--first", type=int, default=101, help="seed; the defaults were chosen on seeds below 100")
     parser.add_argument("--only", default=",".join(PARTS), help="parts, with commas")
     args = parser.parse_args()
     for name in args.only.split(","):

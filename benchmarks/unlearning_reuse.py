@@ -48,9 +48,7 @@ def rebuilt(runner: Runner, start: Doubles, step: float, old: Doubles | None, ro
     """A tenth of the rounds without the leaver, from `start`; each step `step` times as far as the mean update."""
     federation, scene = runner.experiment.federation, runner.scene
     seed = fresh_seed(runner.experiment.seed, "reuse", (LEAVER,))
-    simulator = Simulator(
-        federation, replace(scene.simulation, seed=seed), 2, rounds=rounds, absent=(LEAVER,)
-    )
+    simulator = Simulator(federation, replace(scene.simulation, seed=seed), 2, rounds=rounds, absent=(LEAVER,))
     state = federation.start(start)
     mean = state.theta
     for count in range(1, rounds // INTERVAL + 1):
@@ -66,9 +64,7 @@ def rebuilt(runner: Runner, start: Doubles, step: float, old: Doubles | None, ro
 
 def figures(runner: Runner, rounds: int, hostile: bool) -> dict[str, float]:
     """Offline nDCG@10 of each ranker, in % of the retrained one's."""
-    without = Simulator(
-        runner.experiment.federation, runner.scene.simulation, 2, rounds=rounds, absent=(LEAVER,)
-    )
+    without = Simulator(runner.experiment.federation, runner.scene.simulation, 2, rounds=rounds, absent=(LEAVER,))
     start = runner.simulator.initial().theta
     retrained, _ = retrain(without, start, rounds)
     before, rest = history(runner, rounds, hostile)
@@ -86,14 +82,10 @@ def figures(runner: Runner, rounds: int, hostile: bool) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default="synthetic:mslr")
     parser.add_argument("--queries", type=int, default=1000)
-    parser.add_argument(
-        "--users", default="informational", choices=("perfect", "navigational", "informational")
-    )
+    parser.add_argument("--users", default="informational", choices=("perfect", "navigational", "informational"))
     parser.add_argument("--rounds", type=int, default=10_000)
     parser.add_argument("--seeds", type=int, default=3)
     args = parser.parse_args()

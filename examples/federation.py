@@ -10,9 +10,7 @@ from quorank.users import Cascade
 collection = load(DataSource("synthetic:mq2007"))
 federation = Federation(clients=100, interactions=4, learner=PDGD(eta=0.1), server=Add(step=20.0))
 users = Cascade.preset("navigational", grades=3)
-simulator = Simulator(
-    federation, Simulation(collection.train, Linear(), users, collection.grades, seed=1), threads=2
-)
+simulator = Simulator(federation, Simulation(collection.train, Linear(), users, collection.grades, seed=1), threads=2)
 
 state = simulator.initial()
 for _round in range(50):
@@ -20,7 +18,5 @@ for _round in range(50):
 simulator.close()
 
 [ndcg], [maxrr] = Evaluator(collection.test, Linear()).means([state.theta])
-print(
-    f"after {state.round} rounds: online nDCG@10 {report.online_ndcg:.3f}, offline {ndcg:.3f}, MaxRR {maxrr:.3f}"
-)
+print(f"after {state.round} rounds: online nDCG@10 {report.online_ndcg:.3f}, offline {ndcg:.3f}, MaxRR {maxrr:.3f}")
 assert ndcg > 0.6

@@ -88,9 +88,7 @@ BATCH = 16
 
 
 @intrinsic  # type: ignore[untyped-decorator,unused-ignore]
-def fill_batch(
-    _context: Any, key: Any, block: Any, interaction: Any, client: Any, round_: Any, out: Any
-) -> Any:
+def fill_batch(_context: Any, key: Any, block: Any, interaction: Any, client: Any, round_: Any, out: Any) -> Any:
     """out[:BATCH] = draws 2·block, 2·block + 1, … of an address: the bits of `uniform_pair`, all of them at once.
 
     Written as vector instructions, because LLVM does not see that products of 32-bit words need no 64-bit factors.
@@ -171,12 +169,7 @@ def fill_normal(key: Uint64s, interaction: int, client: int, round_: int, out: D
 
 def key_of(seed: int, purpose: Purpose) -> Uint64s:
     """The generator's key for one purpose of a run: distinct purposes share no stream."""
-    require(
-        0 <= seed < 2**64,
-        "value.out-of-range",
-        f"must be a whole number from 0 to 2^64 − 1, got {seed}",
-        "seed",
-    )
+    require(0 <= seed < 2**64, "value.out-of-range", f"must be a whole number from 0 to 2^64 − 1, got {seed}", "seed")
     return np.array(_key_words(seed, int(purpose)), dtype=np.uint64)
 
 

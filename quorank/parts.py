@@ -20,18 +20,7 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from functools import cache, cached_property
 from importlib.metadata import EntryPoint, entry_points
-from typing import (
-    Any,
-    ClassVar,
-    Generic,
-    Literal,
-    Protocol,
-    TypeVar,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from quorank.errors import BadInput
 
@@ -83,9 +72,7 @@ class Family(Generic[P]):
         entry, *others = self._plugins[kind]
         if others:
             values = " and ".join(other.value for other in (entry, *others))
-            raise BadInput(
-                "plugin.ambiguous", f"is offered by {values}; remove one package", f"plug-in {entry.name}"
-            )
+            raise BadInput("plugin.ambiguous", f"is offered by {values}; remove one package", f"plug-in {entry.name}")
         return self._load(kind, entry)
 
     def _load(self, kind: str, entry: EntryPoint) -> type[P]:
@@ -238,10 +225,6 @@ def _convert(value: object, hint: Any, where: str) -> object:
             return float(value)
         except OverflowError:
             raise BadInput("value.out-of-range", f"{str(value)[:12]}… is too large a number", where) from None
-    if (
-        isinstance(hint, type)
-        and isinstance(value, hint)
-        and not (hint is not bool and isinstance(value, bool))
-    ):
+    if isinstance(hint, type) and isinstance(value, hint) and not (hint is not bool and isinstance(value, bool)):
         return value
     raise BadInput("value.wrong-type", f"expected {_WORDS.get(hint, hint)}, got {value!r}", where)

@@ -106,9 +106,7 @@ assert scipy.linalg.det(np.eye(2)) == 1.0
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_where_nothing_can_be_locked_it_compiles_all_the_same(
-    compiled: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_nothing_can_be_locked_it_compiles_all_the_same(compiled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise OSError(37, "no locks available")
 

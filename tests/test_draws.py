@@ -12,17 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from quorank.compiled import kernel
-from quorank.draws import (
-    BATCH,
-    Purpose,
-    fill_batch,
-    key_of,
-    normals,
-    philox,
-    philox_reference,
-    uniform_pair,
-    uniforms,
-)
+from quorank.draws import BATCH, Purpose, fill_batch, key_of, normals, philox, philox_reference, uniform_pair, uniforms
 
 WORD = st.integers(0, 2**32 - 1)
 ONES = 0xFFFFFFFF
@@ -71,9 +61,7 @@ def batch(key, block, interaction, client, round_, out) -> None:
 def test_a_batch_is_its_draws_one_by_one(block, interaction, client, round_, seed) -> None:
     key, drawn = key_of(seed, Purpose.CLICK), np.full(BATCH + 1, -1.0)
     batch(key, block, interaction, client, round_, drawn)
-    expected = [
-        u for i in range(BATCH // 2) for u in uniform_pair(key, block + i, interaction, client, round_)
-    ]
+    expected = [u for i in range(BATCH // 2) for u in uniform_pair(key, block + i, interaction, client, round_)]
     assert drawn[:BATCH].tolist() == expected
     assert drawn[BATCH] == -1.0
 
@@ -112,9 +100,7 @@ def column(n, purpose, address) -> np.ndarray:
 def test_uniform_along_every_axis_of_the_address(stream) -> None:
     u = STREAMS[stream](20_000, Purpose.RANKING)
     assert stats.kstest(u, "uniform").pvalue > UNLIKELY
-    assert (
-        abs(np.corrcoef(u[:-1], u[1:])[0, 1]) * math.sqrt(len(u)) < 4
-    )  # neighbours know nothing of each other
+    assert abs(np.corrcoef(u[:-1], u[1:])[0, 1]) * math.sqrt(len(u)) < 4  # neighbours know nothing of each other
 
 
 def test_normal() -> None:

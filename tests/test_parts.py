@@ -11,12 +11,8 @@ from part_examples import EXAMPLES, FAMILIES, REFUSED
 from quorank.errors import BadInput
 from quorank.parts import to_table
 
-PARTS = [
-    pytest.param(family, part, id=f"{family}-{part}") for family in EXAMPLES for part in EXAMPLES[family]
-]
-MEMBERS = [
-    pytest.param(f, kind, id=f"{f}-{kind}") for f, family in FAMILIES.items() for kind in family.members
-]
+PARTS = [pytest.param(family, part, id=f"{family}-{part}") for family in EXAMPLES for part in EXAMPLES[family]]
+MEMBERS = [pytest.param(f, kind, id=f"{f}-{kind}") for f, family in FAMILIES.items() for kind in family.members]
 
 
 @pytest.mark.parametrize(("family", "kind"), MEMBERS)
@@ -92,9 +88,7 @@ def test_misspelt_keys_and_choices_get_a_suggestion() -> None:
         FAMILIES["users"].read({"preset": "navigatonal"}, "users")
 
 
-@pytest.mark.parametrize(
-    "text", ["", "pdgd", "PDGD", "PDGD(0.1)", "PDGD(eta=", "Krum()", "a.PDGD()", "PDGD(eta=x)"]
-)
+@pytest.mark.parametrize("text", ["", "pdgd", "PDGD", "PDGD(0.1)", "PDGD(eta=", "Krum()", "a.PDGD()", "PDGD(eta=x)"])
 def test_what_is_no_printed_part_is_refused(text) -> None:
     with pytest.raises(BadInput):
         FAMILIES["learners"].parse(text)

@@ -131,9 +131,7 @@ def test_odd_values_in_experiment_files(spec) -> None:
         LEARNERS.read(spec, "learner")
 
 
-@pytest.mark.parametrize(
-    "text", ["PDGD(eta={[]: 1})", 'PDGD(**{"eta": 3})', "PDGD(" + "(" * 3000, "PDGD(eta=1"]
-)
+@pytest.mark.parametrize("text", ["PDGD(eta={[]: 1})", 'PDGD(**{"eta": 3})', "PDGD(" + "(" * 3000, "PDGD(eta=1"])
 def test_odd_texts_are_no_parts(text) -> None:
     with pytest.raises(BadInput):
         LEARNERS.parse(text)

@@ -15,9 +15,7 @@ from quorank.errors import BadInput
 
 
 def bench(
-    json: Annotated[
-        bool, typer.Option("--json", help="Print the figures as JSON, alone, on stdout.")
-    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON, alone, on stdout.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Shorter turns: noisier figures.")] = False,
     network: Annotated[
         bool, typer.Option("--network", help="The network instead: beside plain Flower, about three minutes.")
@@ -105,11 +103,7 @@ def _table(figures: dict[str, Any]) -> Any:
                 f"{name}: per second, 2 threads", compact(f["interactions_per_second_two_threads"]),
                 "1 thread", f"{f['two_threads_speedup']:.2f} ×",
             )  # fmt: skip
-        ways = {
-            "memory": "straight read",
-            "side_by_side": "lists side by side",
-            "list_by_list": "list by list",
-        }
+        ways = {"memory": "straight read", "side_by_side": "lists side by side", "list_by_list": "list by list"}
         for threads, key in ((1, "one_thread"), (2, "two_threads")):
             for way, name_of_way in ways.items():
                 rate = f.get(f"{way}_bandwidth_bytes_per_second_{key}")
@@ -140,10 +134,7 @@ def _table(figures: dict[str, Any]) -> Any:
             f"sklearn {f['sklearn_megabytes_per_second']:.0f} MB/s", f"{f['parse_speedup']:.1f} ×",
         )  # fmt: skip
         table.add_row(
-            f"{name}: cached load",
-            f"{f['cached_seconds'] * 1e3:.1f} ms",
-            "sklearn",
-            f"{f['cached_speedup']:.0f} ×",
+            f"{name}: cached load", f"{f['cached_seconds'] * 1e3:.1f} ms", "sklearn", f"{f['cached_speedup']:.0f} ×"
         )
     for n, f in figures["secure_sums"].items():
         table.add_row(
@@ -154,7 +145,5 @@ def _table(figures: dict[str, Any]) -> Any:
             "  bytes that a client sends", f"{f['bytes_sent_per_client']:,.0f}", f"plain update {4 * f['length']:,}",
             f"{f['ratio_to_plain_float32_update']:.1f} ×",
         )  # fmt: skip
-    table.add_row(
-        "second start to first round", f"{figures['start']['seconds_to_first_round']:.2f} s", "", ""
-    )
+    table.add_row("second start to first round", f"{figures['start']['seconds_to_first_round']:.2f} s", "", "")
     return table

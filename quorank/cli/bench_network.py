@@ -21,15 +21,7 @@ LOADS: dict[str, tuple[str, dict[str, Any]]] = {
     "driver": ("driver", {"devices": 10_000, "parameters": 136, "rounds": 1}),
     "driver_four": (
         "driver",
-        {
-            "devices": 4,
-            "parameters": 136,
-            "rounds": 20,
-            "drop": 0.0,
-            "twice": 0.0,
-            "garbage": 0.0,
-            "enough": 1.0,
-        },
+        {"devices": 4, "parameters": 136, "rounds": 20, "drop": 0.0, "twice": 0.0, "garbage": 0.0, "enough": 1.0},
     ),
 }
 """Measured in processes of their own, so that memory is theirs: the kind of load and its traffic."""
@@ -50,9 +42,7 @@ def measure(nodes: int = 4) -> dict[str, Any]:
     """All figures; a part that cannot be measured is a sentence under "missing"."""
     figures: dict[str, Any] = {"missing": {}}
     for name, (kind, traffic) in LOADS.items():
-        _say(
-            f"measuring {traffic['devices']:,} light devices with {traffic['parameters']:,} parameters ({kind}) …"
-        )
+        _say(f"measuring {traffic['devices']:,} light devices with {traffic['parameters']:,} parameters ({kind}) …")
         _add(figures, name, lambda kind=kind, traffic=traffic: _load(kind, traffic))
     _say(f"measuring a Flower network with {nodes} nodes, and FedAvg on the same …")
     _add(figures, "flower", lambda: _flower(nodes))
@@ -78,8 +68,7 @@ def _load(kind: str, traffic: dict[str, Any]) -> dict[str, Any]:
         done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
     except subprocess.TimeoutExpired:
         raise BadInput(
-            "bench.too-slow",
-            f"this load took over {SECONDS:g} s and was given up; other work slows the machine",
+            "bench.too-slow", f"this load took over {SECONDS:g} s and was given up; other work slows the machine"
         ) from None
     if done.returncode != 0:
         raise BadInput("bench.failed", f"this load could not be measured: {done.stderr.strip()[-300:]}")
@@ -111,10 +100,7 @@ def network_table(figures: dict[str, Any]) -> Table:
             continue
         title = f"{load['devices']:,} devices × {load['parameters']:,}, {words}"
         table.add_row(
-            title,
-            f"{load['rounds_per_hour']:,.0f} rounds/h",
-            f"{load['accepted_per_second']:,.0f} replies/s",
-            "",
+            title, f"{load['rounds_per_hour']:,.0f} rounds/h", f"{load['accepted_per_second']:,.0f} replies/s", ""
         )
         memory = f"{load['memory_bytes'] / 1e6:,.1f} MB"
         table.add_row("  memory, journal of a round", memory, f"{load['journal_bytes'] / 1e6:,.1f} MB", "")

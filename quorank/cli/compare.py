@@ -14,9 +14,7 @@ def compare(
     runs: Annotated[
         list[Path],
         typer.Argument(
-            help="Run directories, or grid directories for all of their runs.",
-            metavar="RUN",
-            show_default=False,
+            help="Run directories, or grid directories for all of their runs.", metavar="RUN", show_default=False
         ),
     ],
     plot: Annotated[

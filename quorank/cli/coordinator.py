@@ -14,10 +14,7 @@ from quorank.errors import BadInput, require
 if TYPE_CHECKING:
     from quorank.network.service_files import Home, Settings
 
-app = typer.Typer(
-    help="Coordinate real devices: start, invite, revoke, status, stop.",
-    no_args_is_help=True,
-)
+app = typer.Typer(help="Coordinate real devices: start, invite, revoke, status, stop.", no_args_is_help=True)
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The coordinator's folder.", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
@@ -28,12 +25,9 @@ STOP_SECONDS = 60.0
 def start(
     folder: Folder,
     experiment: Annotated[
-        Path | None,
-        typer.Option(help="Experiment file; needed once, when the folder is made.", show_default=False),
+        Path | None, typer.Option(help="Experiment file; needed once, when the folder is made.", show_default=False)
     ] = None,
-    host: Annotated[
-        str | None, typer.Option(help="Where to listen for devices.", show_default="127.0.0.1")
-    ] = None,
+    host: Annotated[str | None, typer.Option(help="Where to listen for devices.", show_default="127.0.0.1")] = None,
     port: Annotated[int | None, typer.Option(help="The port for devices.", show_default="9092")] = None,
     address: Annotated[
         str | None,
@@ -42,9 +36,7 @@ def start(
             show_default="HOST:PORT",
         ),
     ] = None,
-    inside_port: Annotated[
-        int | None, typer.Option(help="Loopback port of the engine.", show_default="9093")
-    ] = None,
+    inside_port: Annotated[int | None, typer.Option(help="Loopback port of the engine.", show_default="9093")] = None,
     proxy: Annotated[
         bool | None,
         typer.Option(
@@ -54,8 +46,7 @@ def start(
         ),
     ] = None,
     features: Annotated[
-        int | None,
-        typer.Option(help="Features of a document on the devices.", show_default="those of [data]"),
+        int | None, typer.Option(help="Features of a document on the devices.", show_default="those of [data]")
     ] = None,
     run: Annotated[str | None, typer.Option(help="Name of the run.", show_default="the file's name")] = None,
     enough: Annotated[
@@ -68,27 +59,23 @@ def start(
         float | None, typer.Option(help="Seconds that a round waits for the rest.", show_default="3600")
     ] = None,
     pause: Annotated[
-        float | None,
-        typer.Option(help="Seconds before a device without news is asked again.", show_default="60"),
+        float | None, typer.Option(help="Seconds before a device without news is asked again.", show_default="60")
     ] = None,
     report_epsilon: Annotated[
         float | None,
         typer.Option(help="Devices report nDCG by clicks, each time at this ε.", show_default="no reports"),
     ] = None,
     metrics_port: Annotated[
-        int | None,
-        typer.Option(help="Serve /metrics and /health on this loopback port.", show_default=False),
+        int | None, typer.Option(help="Serve /metrics and /health on this loopback port.", show_default=False)
     ] = None,
     asynchronous: Annotated[
         float | None,
         typer.Option(
-            help="Share of a cohort whose replies, however old, end a round; 0 waits for --enough.",
-            show_default="0",
+            help="Share of a cohort whose replies, however old, end a round; 0 waits for --enough.", show_default="0"
         ),
     ] = None,
     exit_when_done: Annotated[
-        bool,
-        typer.Option("--exit-when-done", help="End after the last round; then no device can leave any more."),
+        bool, typer.Option("--exit-when-done", help="End after the last round; then no device can leave any more.")
     ] = False,
     detach: Annotated[bool, typer.Option("--detach", help="Run in the background.")] = False,
     json: Json = False,
@@ -172,9 +159,7 @@ def stop(folder: Folder) -> None:
     while home.process() is not None:
         if time.monotonic() > end:
             raise BadInput(
-                "coordinator.not-ended",
-                f"process {number} has not ended within {STOP_SECONDS:g} s",
-                f"{folder}",
+                "coordinator.not-ended", f"process {number} has not ended within {STOP_SECONDS:g} s", f"{folder}"
             )
         time.sleep(0.1)
     print(f"stopped after round {home.last_status().get('rounds', 0)}", file=sys.stderr)
@@ -184,9 +169,7 @@ def stop(folder: Folder) -> None:
 def invite(
     folder: Folder,
     name: Annotated[str, typer.Argument(help="A name for the device.", show_default=False)],
-    out: Annotated[
-        Path | None, typer.Option(help="Where to write the invitation.", show_default="NAME.json")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Where to write the invitation.", show_default="NAME.json")] = None,
     json: Json = False,
 ) -> None:
     """Invite a device: writes its invitation, which holds its private key.
@@ -206,10 +189,7 @@ def invite(
 
 
 @app.command()
-def revoke(
-    folder: Folder,
-    name: Annotated[str, typer.Argument(help="The device's name.", show_default=False)],
-) -> None:
+def revoke(folder: Folder, name: Annotated[str, typer.Argument(help="The device's name.", show_default=False)]) -> None:
     """Refuse a device from now on; a new invitation gives the name its number back."""
     from quorank.network import service_members
     from quorank.network.service_files import Home
@@ -238,9 +218,7 @@ def _made(folder: Path) -> bool:
     return (folder / SETTINGS).is_file()
 
 
-def _make(
-    folder: Path, file: Path | None, features: int | None, run: str | None, chosen: dict[str, Any]
-) -> Home:
+def _make(folder: Path, file: Path | None, features: int | None, run: str | None, chosen: dict[str, Any]) -> Home:
     from quorank.experiments.experiment import Experiment
     from quorank.experiments.experiment_file import read_experiment_file, shipped_file
     from quorank.network.service_files import Home, Settings, check_experiment, features_of

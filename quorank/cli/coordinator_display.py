@@ -83,21 +83,13 @@ def print_status(table: dict[str, Any]) -> None:
         rows.append(("cohort", str(table["cohort"]), meaning))
     states = [member["state"] for member in table["members"]]
     told = ", ".join(f"{states.count(state)} {state}" for state in ("present", "away", "left", "revoked"))
-    rows.append(
-        ("invited", str(len(states) - states.count("revoked")), f"of {table['clients']} clients: {told}")
-    )
+    rows.append(("invited", str(len(states) - states.count("revoked")), f"of {table['clients']} clients: {told}"))
     reasons = ", ".join(f"{code} {count}" for code, count in sorted(table["refused"].items()))
     rows.append(("accepted", str(table["accepted"]), "replies"))
     rows.append(("refused", str(sum(table["refused"].values())), reasons or "replies"))
     statement = table["privacy"]
     if table["epsilon_spent"] is None:
-        rows.append(
-            (
-                "ε",
-                "none",
-                "stated: " + ("no round is done" if not table["rounds"] else "nothing is accounted"),
-            )
-        )
+        rows.append(("ε", "none", "stated: " + ("no round is done" if not table["rounds"] else "nothing is accounted")))
     else:
         delta, unit = (statement or {}).get("delta"), (statement or {}).get("unit", "client")
         done = "the rounds done" + (" with their reports" if table["report_epsilon"] else "")

@@ -9,9 +9,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-app = typer.Typer(
-    help="Ranking data: list, describe, generate, import and fetch collections.", no_args_is_help=True
-)
+app = typer.Typer(help="Ranking data: list, describe, generate, import and fetch collections.", no_args_is_help=True)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
@@ -37,10 +35,7 @@ def list_(as_json: Json = False) -> None:
     ]
     known, public = list(imported_collections().values()), list(PUBLIC.values())
     if as_json:
-        tables = {
-            "imported": [asdict(entry) for entry in known],
-            "public": [asdict(entry) for entry in public],
-        }
+        tables = {"imported": [asdict(entry) for entry in known], "public": [asdict(entry) for entry in public]}
         _print_json({"generated": generated, **tables})
         return
     _table(
@@ -49,9 +44,7 @@ def list_(as_json: Json = False) -> None:
             "source": [g["name"] for g in generated],
             "features": [g["features"] for g in generated],
             "grades": [g["grades"] for g in generated],
-            "training queries": [
-                f"{g['training_queries']:,}, up to {g['most_training_queries']:,}" for g in generated
-            ],
+            "training queries": [f"{g['training_queries']:,}, up to {g['most_training_queries']:,}" for g in generated],
         },
     )
     _table(
@@ -81,13 +74,9 @@ def list_(as_json: Json = False) -> None:
 
 @app.command()
 def stats(
-    source: Annotated[
-        str, typer.Argument(help="synthetic:mq2007, synthetic:mslr, a folder, or an imported name.")
-    ],
+    source: Annotated[str, typer.Argument(help="synthetic:mq2007, synthetic:mslr, a folder, or an imported name.")],
     fold: Annotated[int, typer.Option(help="Fold, for a collection in five folds.")] = 1,
-    normalize: Annotated[
-        Literal["query", "none"], typer.Option(help="Describe normalised or raw features.")
-    ] = "none",
+    normalize: Annotated[Literal["query", "none"], typer.Option(help="Describe normalised or raw features.")] = "none",
     queries: Annotated[int | None, typer.Option(help="Training queries of generated data.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of generated data.")] = 1,
     as_json: Json = False,
@@ -122,9 +111,7 @@ def stats(
 def synthesize(
     name: Annotated[str, typer.Argument(help="mq2007 or mslr.")],
     out: Annotated[Path, typer.Option(help="Folder to write train, vali and test into.")],
-    queries: Annotated[
-        int | None, typer.Option(help="Training queries; validation and test have a third.")
-    ] = None,
+    queries: Annotated[int | None, typer.Option(help="Training queries; validation and test have a third.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the generator.")] = 1,
     gz: Annotated[bool, typer.Option("--gz", help="Write .txt.gz files.")] = False,
 ) -> None:
@@ -144,9 +131,7 @@ def synthesize(
 @app.command("import")
 def import_(
     path: Annotated[Path, typer.Argument(help="Folder or archive (.zip, .tar.gz) with a collection.")],
-    name: Annotated[
-        str | None, typer.Option(help="Name to use as source; the folder's name by default.")
-    ] = None,
+    name: Annotated[str | None, typer.Option(help="Name to use as source; the folder's name by default.")] = None,
 ) -> None:
     """Give a collection that you already have a name, after reading all of it into the cache."""
     from quorank.data.importing import import_collection
@@ -155,9 +140,7 @@ def import_(
 
 
 @app.command()
-def fetch(
-    name: Annotated[str, typer.Argument(help="A public collection; see `quorank data list`.")],
-) -> None:
+def fetch(name: Annotated[str, typer.Argument(help="A public collection; see `quorank data list`.")]) -> None:
     """Download a public collection, check it, unpack it and import it under its name."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn

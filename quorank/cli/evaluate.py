@@ -15,9 +15,7 @@ SPLITS = ("train", "validation", "test")
 
 def evaluate(
     ranker: Annotated[Path, typer.Argument(help="ranker.json, or the directory of a run.")],
-    data: Annotated[
-        str, typer.Option(help="synthetic:mq2007, synthetic:mslr, a folder, or an imported name.")
-    ],
+    data: Annotated[str, typer.Option(help="synthetic:mq2007, synthetic:mslr, a folder, or an imported name.")],
     fold: Annotated[int, typer.Option(help="Fold of a collection in five folds.")] = 1,
     split: Annotated[str, typer.Option(help="train, validation or test.")] = "test",
     k: Annotated[int, typer.Option(min=1, max=100, help="Documents that count.")] = 10,
@@ -25,9 +23,7 @@ def evaluate(
         str, typer.Option(help="What a query without relevant documents counts: skip or zero.")
     ] = "skip",
     threads: Annotated[int, typer.Option(min=1, help="Threads; the figures are the same.")] = 1,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print the figures as JSON, alone, on stdout.")
-    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON, alone, on stdout.")] = False,
 ) -> None:
     """Judge a ranker on labelled data: nDCG, MaxRR and ERR, with a 95 % interval over queries."""
     import numpy as np
@@ -44,10 +40,7 @@ def evaluate(
     collection = load(DataSource(data, fold=fold, normalize=saved.normalize))
     chosen = getattr(collection, split)
     require(
-        chosen is not None,
-        "collection.no-split",
-        "this collection has no validation split; use --split test",
-        data,
+        chosen is not None, "collection.no-split", "this collection has no validation split; use --split test", data
     )
     require(
         chosen.n_features == saved.n_features,

@@ -27,29 +27,23 @@ if TYPE_CHECKING:
 
 def join(
     data: Annotated[
-        Path,
-        typer.Option(help="Folder of this device's private state, on its own disk.", show_default=False),
+        Path, typer.Option(help="Folder of this device's private state, on its own disk.", show_default=False)
     ],
     coordinator: Annotated[
         str | None,
         typer.Option(
-            help="Address of the coordinator, host:port; that of the invitation unless given.",
-            show_default=False,
+            help="Address of the coordinator, host:port; that of the invitation unless given.", show_default=False
         ),
     ] = None,
     bundle: Annotated[
         Path | None,
-        typer.Option(
-            help="The invitation; it is kept in the folder, so it is needed once.", show_default=False
-        ),
+        typer.Option(help="The invitation; it is kept in the folder, so it is needed once.", show_default=False),
     ] = None,
     consent: Annotated[
         Literal["on", "off"] | None,
         typer.Option(help="Agree to take part, or withdraw, at any time.", show_default=False),
     ] = None,
-    log: Annotated[
-        bool, typer.Option("--log", help="Show what was sent, when, and how it is protected.")
-    ] = False,
+    log: Annotated[bool, typer.Option("--log", help="Show what was sent, when, and how it is protected.")] = False,
     status: Annotated[bool, typer.Option("--status", help="Show where this device stands.")] = False,
     simulate: Annotated[
         Path | None,
@@ -127,11 +121,7 @@ def _check_options(
     chosen = [name for name, given in (("--log", log), ("--status", status), ("--leave", leave)) if given]
     require(len(chosen) <= 1, "option.conflict", "choose one of them", f"{' and '.join(chosen)}")
     other = bundle is not None or simulate is not None
-    require(
-        not chosen or not other,
-        "option.conflict",
-        f"{''.join(chosen[:1])} goes without --bundle and --simulate",
-    )
+    require(not chosen or not other, "option.conflict", f"{''.join(chosen[:1])} goes without --bundle and --simulate")
     require(
         simulate is None or client is not None,
         "option.missing",
@@ -177,10 +167,7 @@ def _invitation(data: Path, bundle: Path | None, coordinator: str | None) -> Bun
     path = bundle if bundle is not None else data / FILE
     if bundle is None and not path.is_file():
         require(
-            coordinator is None,
-            "invitation.missing",
-            "there is no invitation here; give one with --bundle",
-            f"{data}",
+            coordinator is None, "invitation.missing", "there is no invitation here; give one with --bundle", f"{data}"
         )
         return None
     found = Bundle.read(path)
@@ -234,9 +221,7 @@ def _show_identity(data: Path) -> None:
         print(f"identity in secure sums: {ClientIdentity(secret).public.hex()}")
 
 
-def _take_part(
-    data: Path, rehearsal: JoinRehearsal | None, invitation: Bundle | None, *, quiet: bool
-) -> None:
+def _take_part(data: Path, rehearsal: JoinRehearsal | None, invitation: Bundle | None, *, quiet: bool) -> None:
     from quorank.network import link as links
     from quorank.network.declined import Declined
     from quorank.network.device import Device
@@ -284,9 +269,7 @@ def _leave(data: Path, coordinator: str | None, json: bool) -> None:
     from quorank.network.private_store import PrivateStore
 
     note = leaving.left(data)
-    require(
-        (data / STORE).is_file() or note is not None, "device.missing", "there is no device here", f"{data}"
-    )
+    require((data / STORE).is_file() or note is not None, "device.missing", "there is no device here", f"{data}")
     if note is None:
         invitation = _invitation(data, None, coordinator)
         if invitation is None:
@@ -303,10 +286,7 @@ def _leave(data: Path, coordinator: str | None, json: bool) -> None:
                 line.close()
     else:
         require(
-            note["erased"] is None,
-            "device.left",
-            "this client has left already, and its data are erased",
-            f"{data}",
+            note["erased"] is None, "device.left", "this client has left already, and its data are erased", f"{data}"
         )
         erased = leaving.resume(data, {name: note[name] for name in note if name != "erased"})
     if json:
@@ -360,11 +340,7 @@ def show_status(data: Path, json: bool) -> None:
     print_rows(
         ("consent", "on" if figures["consent"] else "off", "nothing leaves while it is off"),
         ("new searches", str(figures["waiting"]), f"an update is made of {figures['needed']}"),
-        (
-            "sent",
-            str(figures["releases"]),
-            f"releases, {figures['bytes_sent']:,} bytes in all (--log shows them)",
-        ),
+        ("sent", str(figures["releases"]), f"releases, {figures['bytes_sent']:,} bytes in all (--log shows them)"),
         (
             "round",
             str(figures["last_round"]),

@@ -11,10 +11,7 @@ import typer
 
 from quorank.errors import BadInput, require, require_range
 
-app = typer.Typer(
-    help="Privacy: plan a budget, read a run's ledger, audit a run.",
-    no_args_is_help=True,
-)
+app = typer.Typer(help="Privacy: plan a budget, read a run's ledger, audit a run.", no_args_is_help=True)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
@@ -22,17 +19,14 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and no
 @app.command()
 def plan(
     clients: Annotated[int, typer.Option(help="Clients of the federation.")] = 1000,
-    cohort: Annotated[
-        int | None, typer.Option(help="Clients that take part in a round; all unless given.")
-    ] = None,
+    cohort: Annotated[int | None, typer.Option(help="Clients that take part in a round; all unless given.")] = None,
     rounds: Annotated[int, typer.Option(help="Rounds of the whole run.")] = 300,
     epsilon: Annotated[
         float | None, typer.Option(help="Budget ε of the whole run, for a client; 8 unless given.")
     ] = None,
     delta: Annotated[float, typer.Option(help="δ of the budget.")] = 1e-5,
     noise_multiplier: Annotated[
-        float | None,
-        typer.Option(help="The inverse: the ε of this noise, instead of the noise of an ε."),
+        float | None, typer.Option(help="The inverse: the ε of this noise, instead of the noise of an ε.")
     ] = None,
     participation: Annotated[
         Literal["full", "sampled", "poisson"] | None,
@@ -42,9 +36,7 @@ def plan(
         ),
     ] = None,
     clip: Annotated[float, typer.Option(help="Clip of an update, for the server step.")] = 0.05,
-    parameters: Annotated[
-        int, typer.Option(help="Numbers in an update, for the signal-to-noise ratio.")
-    ] = 46,
+    parameters: Annotated[int, typer.Option(help="Numbers in an update, for the signal-to-noise ratio.")] = 46,
     accountant: Annotated[Literal["pld", "rdp"], typer.Option(help="pld is tight, rdp quicker.")] = "pld",
     json: Json = False,
 ) -> None:
@@ -55,12 +47,7 @@ def plan(
     """
     from quorank.cli.display import print_rows
     from quorank.privacy import Setting, accounting
-    from quorank.privacy.mechanisms.gaussian import (
-        HOPELESS,
-        ClippedGaussian,
-        recommended_step,
-        signal_to_noise,
-    )
+    from quorank.privacy.mechanisms.gaussian import HOPELESS, ClippedGaussian, recommended_step, signal_to_noise
 
     require(
         epsilon is None or noise_multiplier is None,
@@ -71,9 +58,7 @@ def plan(
     size = clients if cohort is None else cohort
     how = participation or ("full" if size == clients else "sampled")
     setting = Setting(clients, size, rounds, how, parameters=parameters)
-    part = ClippedGaussian(
-        8.0 if epsilon is None else epsilon, delta, clip, noise_multiplier, accountant=accountant
-    )
+    part = ClippedGaussian(8.0 if epsilon is None else epsilon, delta, clip, noise_multiplier, accountant=accountant)
     z = part.multiplier(setting)
     ratio = signal_to_noise(setting, z)
     figures: dict[str, Any] = {
@@ -118,15 +103,12 @@ def plan(
         ),
     )
     if not figures["feasible"]:
-        print(
-            "nothing can be learned within this budget:\neven a cohort that agrees completely drowns in the noise"
-        )
+        print("nothing can be learned within this budget:\neven a cohort that agrees completely drowns in the noise")
 
 
 @app.command()
 def ledger(
-    run: Annotated[Path, typer.Argument(help="Directory of a finished run.", show_default=False)],
-    json: Json = False,
+    run: Annotated[Path, typer.Argument(help="Directory of a finished run.", show_default=False)], json: Json = False
 ) -> None:
     """What left the clients in a run, and what all of it together gives away.
 
@@ -207,14 +189,10 @@ def _show_ledger(content: dict[str, Any]) -> None:
 
 @app.command()
 def audit(
-    run: Annotated[
-        Path, typer.Argument(help="Directory of a run, or an experiment file.", show_default=False)
-    ],
+    run: Annotated[Path, typer.Argument(help="Directory of a run, or an experiment file.", show_default=False)],
     canaries: Annotated[int, typer.Option(help="Canary clients, half of them really there.")] = 1000,
     confidence: Annotated[float, typer.Option(help="Of the lower bound.")] = 0.95,
-    victims: Annotated[
-        int, typer.Option(help="Clients whose clicks are guessed from their update; 0 for none.")
-    ] = 40,
+    victims: Annotated[int, typer.Option(help="Clients whose clicks are guessed from their update; 0 for none.")] = 40,
     seed: Annotated[int, typer.Option(help="Seed of the canaries and their coins.")] = 1,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads; by default all cores.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,

@@ -10,12 +10,10 @@ import typer
 
 def report(
     run: Annotated[
-        Path,
-        typer.Argument(help="A run directory, or a grid directory for all of its runs.", show_default=False),
+        Path, typer.Argument(help="A run directory, or a grid directory for all of its runs.", show_default=False)
     ],
     out: Annotated[
-        Path | None,
-        typer.Option(help="Where to write it; report.html in RUN unless given.", show_default=False),
+        Path | None, typer.Option(help="Where to write it; report.html in RUN unless given.", show_default=False)
     ] = None,
     show: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
 ) -> None:

@@ -23,15 +23,11 @@ MOST_JOBS = 8  # by default: every job holds a collection of its own in memory
 
 def reproduce(
     figure: Annotated[
-        str | None,
-        typer.Argument(metavar="PAPER/FIGURE", help="Such as fpdgd/figure3; without it, a list of all."),
+        str | None, typer.Argument(metavar="PAPER/FIGURE", help="Such as fpdgd/figure3; without it, a list of all.")
     ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="A smaller version: about a minute instead of hours.")
-    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A smaller version: about a minute instead of hours.")] = False,
     data: Annotated[
-        str | None,
-        typer.Option(help="A collection of your own instead of the generated ones: a folder or a name."),
+        str | None, typer.Option(help="A collection of your own instead of the generated ones: a folder or a name.")
     ] = None,
     repetitions: Annotated[
         int | None, typer.Option(min=1, help="Runs of each setting; by default as many as the paper's.")
@@ -42,9 +38,7 @@ def reproduce(
     out: Annotated[
         Path | None, typer.Option(help="Directory; by default one below runs/ named after the figure.")
     ] = None,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print the results as JSON, alone, on stdout.")
-    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the results as JSON, alone, on stdout.")] = False,
     list_: Annotated[bool, typer.Option("--list", help="List all figures.")] = False,
 ) -> None:
     """Reproduce a figure of a paper: run its experiment, draw it, and say which of its findings hold.
@@ -140,9 +134,7 @@ def _list(json: bool) -> None:
 
     found = {name: read_header(name) for name in sorted(figure_names() + study_names())}
     if json:
-        print(
-            json_.dumps([{"figure": name, "about": h.about, "paper": h.paper} for name, h in found.items()])
-        )
+        print(json_.dumps([{"figure": name, "about": h.about, "paper": h.paper} for name, h in found.items()]))
         return
     from rich.console import Console
     from rich.table import Table
@@ -176,9 +168,7 @@ def _run(figure: Figure, folder: Path, jobs: int | None) -> None:
 
 
 @contextmanager
-def _run_progress(
-    figure: Figure, waiting: list[Cell], jobs: int
-) -> Iterator[Callable[[Cell, dict[str, Any]], None]]:
+def _run_progress(figure: Figure, waiting: list[Cell], jobs: int) -> Iterator[Callable[[Cell, dict[str, Any]], None]]:
     """Show the progress of runs with an estimate of the time left, from the runs that are finished."""
     from rich.progress import TextColumn
 

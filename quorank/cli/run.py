@@ -21,28 +21,22 @@ if TYPE_CHECKING:
 
 def run(
     file: Annotated[
-        Path | None,
-        typer.Argument(help="Experiment file, or the name of a shipped one (fpdgd, recommended)."),
+        Path | None, typer.Argument(help="Experiment file, or the name of a shipped one (fpdgd, recommended).")
     ] = None,
     assignments: Annotated[
         list[str] | None,
         typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Change a key of the file, e.g. federation.clients=100. Repeatable.",
+            "--set", metavar="KEY=VALUE", help="Change a key of the file, e.g. federation.clients=100. Repeatable."
         ),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of every random draw.")] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Directory of the run; by default a new one below runs/.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Directory of the run; by default a new one below runs/.")] = None,
     resume: Annotated[
         Path | None, typer.Option(help="Go on with the interrupted run (or grid) in this directory.")
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Runs of a grid side by side.")] = 1,
     threads: Annotated[
-        int | None,
-        typer.Option(min=1, help="Threads of a run; by default all cores. The result is the same."),
+        int | None, typer.Option(min=1, help="Threads of a run; by default all cores. The result is the same.")
     ] = None,
     engine: Annotated[
         str, typer.Option(help="What plays the rounds: this process, or flower on real nodes. Same result.")
@@ -51,20 +45,16 @@ def run(
     asynchronous: Annotated[
         float | None,
         typer.Option(
-            help="With --engine flower: share of a cohort whose replies, however old, end a round.",
-            show_default=False,
+            help="With --engine flower: share of a cohort whose replies, however old, end a round.", show_default=False
         ),
     ] = None,
     cluster: Annotated[
-        str | None,
-        typer.Option(metavar="ADDRESS", help="Run a grid on the workers of this Dask scheduler, host:port."),
+        str | None, typer.Option(metavar="ADDRESS", help="Run a grid on the workers of this Dask scheduler, host:port.")
     ] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace a run that is in the directory already.")
     ] = False,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print the summary as JSON, alone, on stdout.")
-    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON, alone, on stdout.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
     """Run an experiment file and write the run's directory.
@@ -213,8 +203,7 @@ def _run_grid(grid: Grid, folder: Path, options: _RunOptions) -> None:
         done += 1
         if not options.quiet:
             print(
-                f"{done}/{len(grid.cells)}  {cell.name}  nDCG@10 {summary['offline']['ndcg@10']:.4f}",
-                file=sys.stderr,
+                f"{done}/{len(grid.cells)}  {cell.name}  nDCG@10 {summary['offline']['ndcg@10']:.4f}", file=sys.stderr
             )
 
     try:
@@ -238,9 +227,7 @@ def _run_grid(grid: Grid, folder: Path, options: _RunOptions) -> None:
         print(f"quorank: a run was killed; go on with: {again}", file=sys.stderr)
         raise typer.Exit(1) from None
     if options.json:
-        print(
-            json_.dumps([{"run": f.name, **json_.loads((f / "summary.json").read_text())} for f in folders])
-        )
+        print(json_.dumps([{"run": f.name, **json_.loads((f / "summary.json").read_text())} for f in folders]))
         return
     from rich.console import Console
 

@@ -14,8 +14,7 @@ import typer
 from quorank.cli import silo_group, silo_join
 
 app = typer.Typer(
-    help="Across companies: sketches, reverse top-K questions and one ranker of all.",
-    no_args_is_help=True,
+    help="Across companies: sketches, reverse top-K questions and one ranker of all.", no_args_is_help=True
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
@@ -204,11 +203,7 @@ def _show(figures: dict[str, Any]) -> None:
             f"{privacy['questions']:,}",
             f"{compact(wire['bytes'])}B through the server, {compact(wire['statistics_bytes'])}B for statistics",
         ),
-        (
-            "cover",
-            f"{cover['body']:.1%}",
-            f"of the true top documents were found (titles {cover['title']:.1%})",
-        ),
+        ("cover", f"{cover['body']:.1%}", f"of the true top documents were found (titles {cover['title']:.1%})"),
         ("privacy", *_privacy(privacy)),
     ]
     print_rows(*rows)

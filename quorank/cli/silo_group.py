@@ -25,19 +25,14 @@ def start(
     experiment: Annotated[
         Path | None,
         typer.Option(
-            help="File with the parties and what they settle; needed once, when the folder is made.",
-            show_default=False,
+            help="File with the parties and what they settle; needed once, when the folder is made.", show_default=False
         ),
     ] = None,
     parties: Annotated[
         str | None,
-        typer.Option(
-            help="Or only their names, such as north,south,west, with the defaults.", show_default=False
-        ),
+        typer.Option(help="Or only their names, such as north,south,west, with the defaults.", show_default=False),
     ] = None,
-    host: Annotated[
-        str | None, typer.Option(help="Where to listen for parties.", show_default="127.0.0.1")
-    ] = None,
+    host: Annotated[str | None, typer.Option(help="Where to listen for parties.", show_default="127.0.0.1")] = None,
     port: Annotated[int | None, typer.Option(help="The port for parties.", show_default="9092")] = None,
     address: Annotated[
         str | None,
@@ -46,9 +41,7 @@ def start(
             show_default="HOST:PORT",
         ),
     ] = None,
-    inside_port: Annotated[
-        int | None, typer.Option(help="Loopback port of the engine.", show_default="9093")
-    ] = None,
+    inside_port: Annotated[int | None, typer.Option(help="Loopback port of the engine.", show_default="9093")] = None,
     proxy: Annotated[
         bool | None,
         typer.Option(
@@ -63,8 +56,7 @@ def start(
         typer.Option(help="Seconds before a party that cannot answer yet is asked again.", show_default="5"),
     ] = None,
     metrics_port: Annotated[
-        int | None,
-        typer.Option(help="Serve /metrics and /health on this loopback port.", show_default=False),
+        int | None, typer.Option(help="Serve /metrics and /health on this loopback port.", show_default=False)
     ] = None,
     detach: Annotated[bool, typer.Option("--detach", help="Run in the background.")] = False,
     json: Json = False,
@@ -81,14 +73,7 @@ def start(
     from quorank.network.silo_home import SETTINGS, SiloHome
 
     check_installed()
-    given = {
-        "host": host,
-        "port": port,
-        "address": address,
-        "inside": inside_port,
-        "proxy": proxy,
-        "pause": pause,
-    }
+    given = {"host": host, "port": port, "address": address, "inside": inside_port, "proxy": proxy, "pause": pause}
     chosen = {name: value for name, value in given.items() if value is not None}
     if not (folder / SETTINGS).is_file():
         home = _make(folder, experiment, parties, run, chosen)
@@ -121,9 +106,7 @@ def start(
 def invite(
     folder: Folder,
     name: Annotated[str, typer.Argument(help="The party, one of the group's.", show_default=False)],
-    out: Annotated[
-        Path | None, typer.Option(help="Where to write the invitation.", show_default="NAME.json")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Where to write the invitation.", show_default="NAME.json")] = None,
     pin: Annotated[
         list[str] | None,
         typer.Option(
@@ -153,10 +136,7 @@ def invite(
         print(f"the invitation of {name} is {file}{known}", file=sys.stderr)
 
 
-def revoke(
-    folder: Folder,
-    name: Annotated[str, typer.Argument(help="The party.", show_default=False)],
-) -> None:
+def revoke(folder: Folder, name: Annotated[str, typer.Argument(help="The party.", show_default=False)]) -> None:
     """Refuse a party's node from now on; the session waits until it is invited again."""
     from quorank.network.silo_home import SiloHome
 
@@ -188,9 +168,7 @@ def stop(folder: Folder) -> None:
     while home.process() is not None:
         if time.monotonic() > end:
             raise BadInput(
-                "coordinator.not-ended",
-                f"process {number} has not ended within {STOP_SECONDS:g} s",
-                f"{folder}",
+                "coordinator.not-ended", f"process {number} has not ended within {STOP_SECONDS:g} s", f"{folder}"
             )
         time.sleep(0.1)
     print(f"stopped in the phase: {home.last_status().get('phase', 'not begun')}", file=sys.stderr)
@@ -209,9 +187,7 @@ def files(
         print(path)
 
 
-def _make(
-    folder: Path, file: Path | None, parties: str | None, run: str | None, chosen: dict[str, Any]
-) -> SiloHome:
+def _make(folder: Path, file: Path | None, parties: str | None, run: str | None, chosen: dict[str, Any]) -> SiloHome:
     from quorank.experiments.experiment_file import read_experiment_file, shipped_file
     from quorank.network.silo_experiment import group_of, read_group
     from quorank.network.silo_home import SiloHome, settings_of

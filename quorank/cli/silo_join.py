@@ -28,22 +28,17 @@ def join(
     data: Annotated[Path, typer.Option(help="Folder of this party's private state.", show_default=False)],
     bundle: Annotated[
         Path | None,
-        typer.Option(
-            help="The invitation; it is kept in the folder, so it is needed once.", show_default=False
-        ),
+        typer.Option(help="The invitation; it is kept in the folder, so it is needed once.", show_default=False),
     ] = None,
     collection: Annotated[
         Path | None,
         typer.Option(
-            help="This party's documents, queries and judgements (BEIR, SMART, TREC); needed once.",
-            show_default=False,
+            help="This party's documents, queries and judgements (BEIR, SMART, TREC); needed once.", show_default=False
         ),
     ] = None,
     generated: Annotated[
         int | None,
-        typer.Option(
-            help="Rehearse without a collection: which generated party, from 0.", show_default=False
-        ),
+        typer.Option(help="Rehearse without a collection: which generated party, from 0.", show_default=False),
     ] = None,
     documents: Annotated[int, typer.Option(min=10, help="With --generated: documents of each party.")] = 1000,
     coordinator: Annotated[
@@ -56,16 +51,12 @@ def join(
     ] = None,
     pin: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME=HEX", help="Hold another party to the identity that it told.", show_default=False
-        ),
+        typer.Option(metavar="NAME=HEX", help="Hold another party to the identity that it told.", show_default=False),
     ] = None,
     identity: Annotated[
         bool, typer.Option("--identity", help="Print this party's public identity, and whom it knows.")
     ] = False,
-    log: Annotated[
-        bool, typer.Option("--log", help="Show what was sent, to whom, and what it tells.")
-    ] = False,
+    log: Annotated[bool, typer.Option("--log", help="Show what was sent, to whom, and what it tells.")] = False,
     status: Annotated[bool, typer.Option("--status", help="Show where this party stands.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
@@ -210,9 +201,7 @@ class _Progress:
         stamp = time.strftime("%H:%M:%S ")
         lines = textwrap.wrap(sentence, 80 - len(stamp)) or [""]
         print(
-            "\n".join([stamp + lines[0], *(" " * len(stamp) + line for line in lines[1:])]),
-            file=sys.stderr,
-            flush=True,
+            "\n".join([stamp + lines[0], *(" " * len(stamp) + line for line in lines[1:])]), file=sys.stderr, flush=True
         )
 
 

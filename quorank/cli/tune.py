@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from quorank.tuning.simulation import Tuning, TuningHistory
 
 app = typer.Typer(
-    help="Tuning: better constants for a heuristic in production, from what people choose.",
-    no_args_is_help=True,
+    help="Tuning: better constants for a heuristic in production, from what people choose.", no_args_is_help=True
 )
 app.add_typer(tune_study.app, name="study")
 
@@ -30,8 +29,7 @@ app.add_typer(tune_study.app, name="study")
 def simulate(
     heuristic: Annotated[str, typer.Option(help="frecency, mail or firefox (22 weights).")] = "frecency",
     start: Annotated[
-        Literal["random", "shipped"],
-        typer.Option(help="The first weights: any allowed ones, or the product's."),
+        Literal["random", "shipped"], typer.Option(help="The first weights: any allowed ones, or the product's.")
     ] = "shipped",
     people: Annotated[
         Literal["shipped", "others"],
@@ -39,14 +37,9 @@ def simulate(
     ] = "shipped",
     iterations: Annotated[int, typer.Option(help="Versions that are made.")] = 48,
     updates: Annotated[
-        int,
-        typer.Option(
-            min=1, help="Updates per iteration: so many (count), on average (time), at most (stable)."
-        ),
+        int, typer.Option(min=1, help="Updates per iteration: so many (count), on average (time), at most (stable).")
     ] = 400,
-    close: Annotated[
-        Literal["count", "time", "stable"], typer.Option(help="What closes an iteration.")
-    ] = "count",
+    close: Annotated[Literal["count", "time", "stable"], typer.Option(help="What closes an iteration.")] = "count",
     traffic: Annotated[Literal["flat", "day-night"], typer.Option(help="When people search.")] = "flat",
     release: Annotated[
         Literal["gradient", "signs"], typer.Option(help="What a client sends: its gradient, or signs alone.")
@@ -62,25 +55,18 @@ def simulate(
     margin: Annotated[
         float | None, typer.Option(help="Margin of the loss.", show_default="0.2; published: 30 or 5")
     ] = None,
-    sigma: Annotated[
-        float | None, typer.Option(help="σ of the noise on choices.", show_default="√30")
-    ] = None,
+    sigma: Annotated[float | None, typer.Option(help="σ of the noise on choices.", show_default="√30")] = None,
     sure: Annotated[
         float | None,
         typer.Option(
-            help="Standard errors from 0 at which a slope moves its weight.",
-            show_default="two weights move by chance",
+            help="Standard errors from 0 at which a slope moves its weight.", show_default="two weights move by chance"
         ),
     ] = None,
     keep: Annotated[
         float, typer.Option(help="Share of what is known that a weight which did not move takes along.")
     ] = 0.9,
-    late: Annotated[
-        float, typer.Option(help="Share of updates that arrive after their iteration: dropped.")
-    ] = 0.0,
-    duplicates: Annotated[
-        float, typer.Option(help="Share of updates that arrive twice: counted once.")
-    ] = 0.0,
+    late: Annotated[float, typer.Option(help="Share of updates that arrive after their iteration: dropped.")] = 0.0,
+    duplicates: Annotated[float, typer.Option(help="Share of updates that arrive twice: counted once.")] = 0.0,
     held_out: Annotated[int, typer.Option(help="Searches that measure each version.")] = 20_000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of all draws.")] = 1,
     out: Annotated[
@@ -168,8 +154,7 @@ def show(
 @app.command(name="import")
 def import_(
     path: Annotated[
-        Path,
-        typer.Argument(help="places.sqlite, History, or the folder of a profile.", show_default=False),
+        Path, typer.Argument(help="places.sqlite, History, or the folder of a profile.", show_default=False)
     ],
     show: Annotated[
         int, typer.Option(min=0, help="Also print so many of the best pages: the only way to see an address.")
@@ -200,11 +185,7 @@ def import_(
         ("pages", f"{figures['pages']:,}", f"{figures['bookmarked']:,} of them bookmarked ({browser})"),
         ("visits", f"{figures['visits']:,}", f"within {figures['span_days']:,.1f} days; {types or 'none'}"),
         ("left out", f"{figures['skipped']:,}", "visits of an unknown kind, or to no page"),
-        (
-            "searches",
-            f"{figures['searches']:,}",
-            "that can be learned from: a known page was typed, others matched",
-        ),
+        ("searches", f"{figures['searches']:,}", "that can be learned from: a known page was typed, others matched"),
         (
             "an update",
             f"{update['gradient_bytes']} bytes",
@@ -337,21 +318,9 @@ def _show_history(figures: dict[str, Any], history: TuningHistory) -> None:
 
     share = figures["rank_accuracy"] / max(figures["true_rank_accuracy"], 1e-12)
     rows = [
-        (
-            "rank accuracy",
-            f"{figures['rank_accuracy']:.4f}",
-            f"{share:.2%} of what the people's own weights reach",
-        ),
-        (
-            "at the start",
-            f"{figures['start_rank_accuracy']:.4f}",
-            f"people's own: {figures['true_rank_accuracy']:.4f}",
-        ),
-        (
-            "worst drop",
-            f"{figures['worst_drop']:.2%}",
-            "of the first version's rank accuracy, at any iteration",
-        ),
+        ("rank accuracy", f"{figures['rank_accuracy']:.4f}", f"{share:.2%} of what the people's own weights reach"),
+        ("at the start", f"{figures['start_rank_accuracy']:.4f}", f"people's own: {figures['true_rank_accuracy']:.4f}"),
+        ("worst drop", f"{figures['worst_drop']:.2%}", "of the first version's rank accuracy, at any iteration"),
         ("violations", str(figures["violations"]), "of bounds, orders and steps"),
         (
             "loss",

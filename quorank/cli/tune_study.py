@@ -22,14 +22,10 @@ if TYPE_CHECKING:
     from quorank.tuning.studies.rehearsal import Rate, StudyRehearsal
     from quorank.tuning.studies.study import Study
 
-app = typer.Typer(
-    help="Studies: does the tuned heuristic help? Plan, assign, simulate, analyse.",
-    no_args_is_help=True,
-)
+app = typer.Typer(help="Studies: does the tuned heuristic help? Plan, assign, simulate, analyse.", no_args_is_help=True)
 
 StudyFile = Annotated[
-    Path | None,
-    typer.Argument(metavar="[STUDY.toml]", help="The study; without it one like Firefox's, 60/20/20 %."),
+    Path | None, typer.Argument(metavar="[STUDY.toml]", help="The study; without it one like Firefox's, 60/20/20 %.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 Out = Annotated[Path | None, typer.Option(help="Also write the result to this JSON file.")]
@@ -50,9 +46,7 @@ def plan(
     file: StudyFile = None,
     pilot: Annotated[
         Path | None,
-        typer.Option(
-            help="Searches of today's product: a CSV with client, characters, rank; else made-up people."
-        ),
+        typer.Option(help="Searches of today's product: a CSV with client, characters, rank; else made-up people."),
     ] = None,
     effect: Effect = None,
     alpha: Alpha = None,
@@ -84,9 +78,7 @@ def assign(
     clients: Annotated[
         list[str] | None, typer.Argument(metavar="[CLIENT]...", help="Ids of clients.", show_default=False)
     ] = None,
-    ids: Annotated[
-        Path | None, typer.Option(help="A file with an id on each line; - is standard input.")
-    ] = None,
+    ids: Annotated[Path | None, typer.Option(help="A file with an id on each line; - is standard input.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write client,arm to this CSV file.")] = None,
     json: Json = False,
 ) -> None:
@@ -167,10 +159,7 @@ def simulate(
 def analyse(
     file: Annotated[Path, typer.Argument(metavar="STUDY.toml", help="The study.", show_default=False)],
     results: Annotated[
-        Path,
-        typer.Argument(
-            metavar="RESULTS.csv", help="Searches: client, arm, characters, rank.", show_default=False
-        ),
+        Path, typer.Argument(metavar="RESULTS.csv", help="Searches: client, arm, characters, rank.", show_default=False)
     ],
     out: Out = None,
     json: Json = False,
@@ -216,9 +205,7 @@ def _ids(file: Path) -> list[str]:
     try:
         text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(
-            "file.unreadable", f"cannot be read as a list of clients ({error})", str(file)
-        ) from None
+        raise BadInput("file.unreadable", f"cannot be read as a list of clients ({error})", str(file)) from None
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
@@ -264,11 +251,7 @@ def _show_rehearsal(study: Study, found: StudyRehearsal) -> None:
 
     planned = found.plan
     print_rows(
-        (
-            "planned",
-            f"{planned.clients:,}",
-            f"clients, for {planned.achieved:.1%} power at α = {planned.alpha:.4g}",
-        ),
+        ("planned", f"{planned.clients:,}", f"clients, for {planned.achieved:.1%} power at α = {planned.alpha:.4g}"),
         ("held", f"{found.repetitions:,}", f"studies with {found.clients:,} clients each"),
         (
             "true effect",

@@ -12,8 +12,7 @@ import typer
 def unlearn(
     run: Annotated[Path, typer.Argument(help="Directory of a finished run.", show_default=False)],
     client: Annotated[
-        list[int],
-        typer.Option(help="Number of a client that leaves, from 0. Repeatable.", show_default=False),
+        list[int], typer.Option(help="Number of a client that leaves, from 0. Repeatable.", show_default=False)
     ],
     interval: Annotated[
         int | None,
@@ -37,28 +36,17 @@ def unlearn(
             "length."
         ),
     ] = "fresh",
-    as_published: Annotated[
-        bool, typer.Option("--as-published", help="The same as --method published.")
-    ] = False,
-    compare: Annotated[
-        bool, typer.Option("--compare", help="Also retrain without the clients, and compare.")
-    ] = False,
-    seeds: Annotated[
-        int, typer.Option(help="With --compare: further retrainings, to tell their own noise by.")
-    ] = 3,
+    as_published: Annotated[bool, typer.Option("--as-published", help="The same as --method published.")] = False,
+    compare: Annotated[bool, typer.Option("--compare", help="Also retrain without the clients, and compare.")] = False,
+    seeds: Annotated[int, typer.Option(help="With --compare: further retrainings, to tell their own noise by.")] = 3,
     out: Annotated[
         Path | None,
-        typer.Option(
-            help="Where the rebuilt ranker is written; RUN/unlearned unless given.", show_default=False
-        ),
+        typer.Option(help="Where the rebuilt ranker is written; RUN/unlearned unless given.", show_default=False),
     ] = None,
     threads: Annotated[
-        int | None,
-        typer.Option(min=1, help="Threads; by default all cores. The result is the same."),
+        int | None, typer.Option(min=1, help="Threads; by default all cores. The result is the same.")
     ] = None,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print the figures as JSON, alone, on stdout.")
-    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON, alone, on stdout.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
     """Forget clients: rebuild the ranker without them and erase what the run holds of them.

@@ -86,9 +86,9 @@ def _read(file: Path) -> RankingData | None:
             return None
         features, queries = table.column("features").chunk(0), table.column("query").chunk(0)
         rows, stride = len(table), features.type.list_size
-        padded: Floats = _view(
-            mapped, whole, features.values.buffers()[1], np.float32, rows * stride
-        ).reshape(rows, stride)
+        padded: Floats = _view(mapped, whole, features.values.buffers()[1], np.float32, rows * stride).reshape(
+            rows, stride
+        )
         labels = _view(mapped, whole, table.column("label").chunk(0).buffers()[1], np.int8, rows)
         changes = np.flatnonzero(np.diff(queries.indices.to_numpy())) + 1
         return RankingData(

@@ -13,9 +13,7 @@ from quorank.errors import BadInput
 from quorank.parts import suggest
 
 _FOLDS = "Fold1..Fold5 with train.txt, vali.txt, test.txt"
-_LETOR = (
-    "https://www.microsoft.com/en-us/research/project/letor-learning-rank-information-retrieval/letor-4-0/"
-)
+_LETOR = "https://www.microsoft.com/en-us/research/project/letor-learning-rank-information-retrieval/letor-4-0/"
 _LETOR_LICENCE = "online agreement of LETOR 4.0, to be accepted on the page"
 _MSLR = "https://www.microsoft.com/en-us/research/project/mslr/"
 _MSLR_LICENCE = "released for research on learning to rank; terms on the page"
@@ -90,7 +88,6 @@ def public_collection(name: str) -> PublicCollection:
     if entry is None:
         raise BadInput(
             "collection.unknown",
-            f"there is no public collection {name!r}{suggest(name.lower(), PUBLIC)}; "
-            f"known: {', '.join(PUBLIC)}",
+            f"there is no public collection {name!r}{suggest(name.lower(), PUBLIC)}; known: {', '.join(PUBLIC)}",
         )
     return entry

@@ -29,9 +29,7 @@ def import_collection(
     """Give the collection in a folder or an archive a name, after reading every fold of it into the cache."""
     path = Path(path).expanduser()
     require(
-        path.exists(),
-        "file.missing",
-        f"there is no {path}; expected a folder or an archive that holds a collection",
+        path.exists(), "file.missing", f"there is no {path}; expected a folder or an archive that holds a collection"
     )
     stem = re.sub(r"(\.tar)?\.\w+$", "", path.name) if path.is_file() else path.resolve().name
     known_as = name or stem
@@ -116,14 +114,10 @@ def unpack_archive(archive: Path, folder: Path) -> Path:
         shutil.rmtree(folder, ignore_errors=True)
         temporary.rename(folder)
     except (zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error) as error:
-        raise BadInput(
-            "file.damaged", f"is not a sound archive ({error}); fetch it again", f"{archive}"
-        ) from None
+        raise BadInput("file.damaged", f"is not a sound archive ({error}); fetch it again", f"{archive}") from None
     except OSError as error:
         raise BadInput(
-            "archive.not-unpacked",
-            f"cannot be unpacked into {folder}: {error.strerror or error}",
-            f"{archive}",
+            "archive.not-unpacked", f"cannot be unpacked into {folder}: {error.strerror or error}", f"{archive}"
         ) from None
     finally:
         shutil.rmtree(temporary, ignore_errors=True)

@@ -127,9 +127,7 @@ def _read_table(path: Path, data: RankingData, fold: Integers) -> Int8s:
             continue
         found = f"found {len(cells)} columns"
         expect(
-            len(cells) == len(header),
-            number,
-            f"{found}, expected the {len(header)} of the header, with tabs between",
+            len(cells) == len(header), number, f"{found}, expected the {len(header)} of the header, with tabs between"
         )
         for name, cell in zip(header[4:], cells[4:], strict=True):
             expect(cell in ("0", "1"), number, f"found {name} = {cell!r}, expected 0 or 1")
@@ -153,9 +151,7 @@ def _rows_by_name(data: RankingData, fold: Integers) -> dict[tuple[str, str, str
     assert data.document_ids is not None
     queries, folds = list(data.query_ids), [str(f) for f in fold]
     rows: dict[tuple[str, str, str], int] = {}
-    for row, (query, document) in enumerate(
-        zip(data.query_of_rows().tolist(), data.document_ids, strict=True)
-    ):
+    for row, (query, document) in enumerate(zip(data.query_of_rows().tolist(), data.document_ids, strict=True)):
         name = (folds[query], queries[query], document)
         require(
             name not in rows,

@@ -181,13 +181,7 @@ class _Documents:
     interest: Reals
 
 
-def _fill(
-    shape: SyntheticShape,
-    draws: np.random.Generator,
-    sizes: Integers,
-    out: Reals,
-    labels: Int8s,
-) -> None:
+def _fill(shape: SyntheticShape, draws: np.random.Generator, sizes: Integers, out: Reals, labels: Int8s) -> None:
     def per_query(values: Doubles) -> Reals:
         return np.repeat(values.astype(np.float32), sizes)
 
@@ -245,17 +239,9 @@ def _field_statistic(statistic: str, field: int, d: _Documents, noise: Reals) ->
         return length_
     if kind in ("covered", "ratio", "boolean"):
         covered = np.where(there, np.ceil(d.terms / (1 + np.exp(-1.5 * view - 1))), 0)
-        return (
-            covered
-            if kind == "covered"
-            else covered / d.terms
-            if kind == "ratio"
-            else (covered == d.terms) * 1.0
-        )
+        return covered if kind == "covered" else covered / d.terms if kind == "ratio" else (covered == d.terms) * 1.0
     if kind in ("tf", "density", "tfidf"):
-        count = np.where(
-            there, np.ceil(np.exp(0.6 * view + 0.25 * d.length[field]) * _SHARE[part](d.terms)), 0
-        )
+        count = np.where(there, np.ceil(np.exp(0.6 * view + 0.25 * d.length[field]) * _SHARE[part](d.terms)), 0)
         if part == "variance":
             count = count * count / 4
         scale = 1 / np.maximum(length, 1) if kind == "density" else d.rarity if kind == "tfidf" else 1

@@ -123,9 +123,7 @@ def longest_update(simulator: Simulator, private: dict[str, Doubles]) -> float:
 def _verdict(claim: dict[str, Any] | None, found: Audit) -> dict[str, Any]:
     claimed = (claim or {}).get("epsilon")
     result: dict[str, Any] = {
-        "claimed": {key: claim[key] for key in ("kind", "epsilon", "delta", "unit", "horizon")}
-        if claim
-        else None,
+        "claimed": {key: claim[key] for key in ("kind", "epsilon", "delta", "unit", "horizon")} if claim else None,
         "lower_bound": found.epsilon,
         "delta": found.delta,
         "unit": "client",

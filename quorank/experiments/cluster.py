@@ -208,11 +208,7 @@ def run_cell(toml: str, name: str, threads: int, stop: str, page: str) -> Files 
             return BadInput(name, sentence, where)
         if code != 0:
             raise RuntimeError(f"the run's process ended with {code}: {text[-500:]}")
-        return {
-            path.relative_to(target).as_posix(): path.read_bytes()
-            for path in target.rglob("*")
-            if path.is_file()
-        }
+        return {path.relative_to(target).as_posix(): path.read_bytes() for path in target.rglob("*") if path.is_file()}
 
 
 def _wait(process: subprocess.Popen[bytes]) -> int | None:

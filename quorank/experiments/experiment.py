@@ -42,17 +42,7 @@ FEDERATION_KEYS = (
     "personal",
     "keep_every",
 )
-SECTIONS = (
-    "data",
-    "partition",
-    "ranker",
-    "users",
-    "learner",
-    "federation",
-    "attack",
-    "privacy",
-    "evaluation",
-)
+SECTIONS = ("data", "partition", "ranker", "users", "learner", "federation", "attack", "privacy", "evaluation")
 
 
 @dataclass(frozen=True)
@@ -172,15 +162,7 @@ def _read(tables: Mapping[str, Any]) -> Experiment:
     counts = read_fields(_Counts, plan, "federation")
     try:
         federation = Federation(
-            counts.clients,
-            counts.interactions,
-            learner,
-            participation,
-            aggregation,
-            server,
-            privacy,
-            attack,
-            personal,
+            counts.clients, counts.interactions, learner, participation, aggregation, server, privacy, attack, personal
         )
         if chosen is None and rounds >= 1:
             federation = _with_step_for_noise(federation, rounds)

@@ -140,10 +140,7 @@ def _name(key: str) -> str:
 def _text(value: str) -> str:
     """A quoted text, with what TOML does not take as it is written as \\uXXXX or \\UXXXXXXXX."""
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-    codes = (
-        c if c.isprintable() else f"\\u{ord(c):04x}" if ord(c) <= 0xFFFF else f"\\U{ord(c):08x}"
-        for c in escaped
-    )
+    codes = (c if c.isprintable() else f"\\u{ord(c):04x}" if ord(c) <= 0xFFFF else f"\\U{ord(c):08x}" for c in escaped)
     return '"' + "".join(codes) + '"'
 
 

@@ -19,16 +19,7 @@ from quorank.arrays import Doubles
 from quorank.errors import BadInput, require
 from quorank.experiments import run_directory as storage
 
-SUMMARY_KEYS = (
-    "offline",
-    "online",
-    "rounds",
-    "interactions",
-    "seconds",
-    "interactions_per_second",
-    "seed",
-    "version",
-)
+SUMMARY_KEYS = ("offline", "online", "rounds", "interactions", "seconds", "interactions_per_second", "seed", "version")
 OFFLINE_NDCG, OFFLINE_MAXRR = "offline_ndcg@10", "offline_maxrr"
 ONLINE_NDCG, ONLINE_MAXRR, ONLINE_DISCOUNTED = "online_ndcg@10", "online_maxrr", "online_discounted"
 CURVES = (OFFLINE_NDCG, OFFLINE_MAXRR, ONLINE_NDCG, ONLINE_MAXRR, ONLINE_DISCOUNTED, "update_norm")
@@ -42,9 +33,7 @@ class Run:
     config: Mapping[str, Any]  # run.toml, complete
     summary: Mapping[str, Any]  # summary.json
     history: Mapping[str, Doubles] = field(repr=False)  # column → (rows,)
-    spent: Sequence[tuple[int, float]] = field(
-        default=(), repr=False
-    )  # (rounds done, ε by then), ledger.json
+    spent: Sequence[tuple[int, float]] = field(default=(), repr=False)  # (rounds done, ε by then), ledger.json
 
     def setting(self, dotted: str, default: Any = None) -> Any:
         """Return a value of run.toml by its dotted key, e.g. "federation.clients"."""
@@ -188,9 +177,7 @@ def _read_history(file: Path) -> dict[str, Doubles]:
     try:
         table = pq.read_table(file)
         columns = {
-            name: np.array(
-                table.column(name).cast(pa.float64()).to_numpy(zero_copy_only=False), dtype=np.float64
-            )
+            name: np.array(table.column(name).cast(pa.float64()).to_numpy(zero_copy_only=False), dtype=np.float64)
             for name in table.column_names
         }
     except (OSError, pa.ArrowException) as cause:

@@ -96,8 +96,7 @@ def _cells(file: ExperimentFile, axes: Mapping[str, list[Any]]) -> list[Cell]:
     names = [cell.name for cell in found]
     if len(set(names)) < len(names) or max(map(len, names)) > LONGEST_NAME:
         found = [
-            Cell(f"{i:03d},{cell.name}"[:LONGEST_NAME], cell.values, cell.experiment)
-            for i, cell in enumerate(found)
+            Cell(f"{i:03d},{cell.name}"[:LONGEST_NAME], cell.values, cell.experiment) for i, cell in enumerate(found)
         ]
     return found
 

@@ -81,10 +81,7 @@ class Progress:
         rows = np.flatnonzero(np.isfinite(self.values["offline_ndcg@10"][:count]))
         online = self.values["online_ndcg@10"][:count]
         running = np.cumsum(online * DISCOUNT ** np.arange(count))
-        table: dict[str, npt.NDArray[np.generic]] = {
-            "round": rows + 1,
-            "interactions": (rows + 1) * self.per_round,
-        }
+        table: dict[str, npt.NDArray[np.generic]] = {"round": rows + 1, "interactions": (rows + 1) * self.per_round}
         for name in COLUMNS:
             table[name] = self.values[name][rows]
         table["online_discounted"] = running[rows]

@@ -67,9 +67,7 @@ class Runner:
         shares = self.scene.shares
         interactions = None if shares is None else shares.interactions
         simulation, rounds = self.scene.simulation, experiment.rounds
-        self.simulator = Simulator(
-            experiment.federation, simulation, self.threads, self.chunk, rounds, interactions
-        )
+        self.simulator = Simulator(experiment.federation, simulation, self.threads, self.chunk, rounds, interactions)
         self.evaluator = self.scene.evaluators[0]
         require(
             self.evaluator.counted().any(),

@@ -32,9 +32,7 @@ class Scene:
         experiment, federation = self.experiment, self.experiment.federation
         if not experiment.partition.divides:
             return None
-        return experiment.partition.split(
-            self.collection, federation.clients, federation.interactions, experiment.seed
-        )
+        return experiment.partition.split(self.collection, federation.clients, federation.interactions, experiment.seed)
 
     @cached_property
     def who(self) -> Who | None:
@@ -50,12 +48,7 @@ class Scene:
         group, model = np.zeros(clients, dtype=np.int64), np.zeros(clients, dtype=np.int64)
         first, count = np.zeros(1, dtype=np.int64), np.array([self.collection.train.n_queries])
         if shares is not None:
-            group, first, count, model = (
-                shares.group,
-                shares.first_query,
-                shares.query_count,
-                shares.click_model,
-            )
+            group, first, count, model = (shares.group, shares.first_query, shares.query_count, shares.click_model)
             own = tuple(
                 experiment.users if spec is None else CLICK_MODELS.read(dict(spec), "partition")
                 for spec in shares.click_models
@@ -85,8 +78,7 @@ class Scene:
         plan = self.experiment.evaluation
         tests = (self.collection.test,) if self.shares is None else self.shares.tests
         return [
-            Evaluator(test.resident(), self.experiment.ranker, plan.k, plan.no_relevant, self.threads)
-            for test in tests
+            Evaluator(test.resident(), self.experiment.ranker, plan.k, plan.no_relevant, self.threads) for test in tests
         ]
 
     @cached_property

@@ -47,9 +47,7 @@ class Attack(ABC):
         """How the malicious clients click; None if they click as everybody does."""
         return None
 
-    def poison(
-        self, updates: Doubles, malicious: Booleans, theta: Doubles, key: Uint64s, round_: int
-    ) -> Doubles:
+    def poison(self, updates: Doubles, malicious: Booleans, theta: Doubles, key: Uint64s, round_: int) -> Doubles:
         """Return what a cohort sends, (n, d), given the (n, d) updates that all of it learned honestly from θ (d,)."""
         require(
             updates.ndim == 2 and malicious.shape == updates.shape[:1] and theta.shape == updates.shape[1:],

@@ -64,9 +64,7 @@ def read_arrays(path: Path) -> Arrays:
     content = path.read_bytes()
     body, checksum = content[:-_CHECKSUM], content[-_CHECKSUM:]
     if hashlib.blake2b(body, digest_size=_CHECKSUM).digest() != checksum:
-        raise BadInput(
-            "file.damaged", "damaged: its checksum does not fit; restore it from a copy", f"{path}"
-        )
+        raise BadInput("file.damaged", "damaged: its checksum does not fit; restore it from a copy", f"{path}")
     with np.load(io.BytesIO(body), allow_pickle=False) as saved:
         return dict(saved)
 

@@ -51,12 +51,7 @@ class Rules:
     def __post_init__(self) -> None:
         require_range("enough", self.enough, above=0.0, most=1.0)
         require_range("least", self.least, above=0.0, most=1.0)
-        require(
-            self.deadline > 0.0,
-            "value.out-of-range",
-            f"must be above 0 seconds, got {self.deadline}",
-            "deadline",
-        )
+        require(self.deadline > 0.0, "value.out-of-range", f"must be above 0 seconds, got {self.deadline}", "deadline")
         require_range("longest", self.longest, above=0.0)
 
 
@@ -84,9 +79,7 @@ class Coordinator:
     clock: Callable[[], float] = time.monotonic
     reports: list[Report] = field(default_factory=list)
     refused: dict[str, int] = field(default_factory=dict)  # how often, by code
-    figure: FigureResponse | None = (
-        None  # how clients report a figure of themselves with each release, if they do
-    )
+    figure: FigureResponse | None = None  # how clients report a figure of themselves with each release, if they do
     _open: bool = field(default=False, init=False)
     _since: float = field(default=0.0, init=False)
     _cohort: frozenset[int] = field(default_factory=frozenset, init=False)
@@ -197,22 +190,16 @@ class Coordinator:
     def _check(self, reply: wire.Reply, beside: Container[Key] = ()) -> None:
         """Refuse what does not belong to the open round, counted already or is what no honest client sends."""
         require(self._open, "reply.no-open-round", "there is no open round; ask for a task first")
-        require(
-            reply.run == self.run, "reply.other-run", "the reply belongs to another run; fetch a new task"
-        )
+        require(reply.run == self.run, "reply.other-run", "the reply belongs to another run; fetch a new task")
         late = self.state.round - reply.round
         rules, most = self.rules, 0
         if rules.asynchronous is not None:
             most = rules.asynchronous.most
-        require(
-            late >= 0, "reply.round-not-begun", "the reply is of a round that has not begun; fetch a new task"
-        )
+        require(late >= 0, "reply.round-not-begun", "the reply is of a round that has not begun; fetch a new task")
         require(late <= most, "reply.round-over", "the reply is of a round that is over; fetch a new task")
         asked = self._cohort if late == 0 else self._members(reply.round)
         require(
-            reply.client in asked,
-            "reply.not-in-cohort",
-            "this client is not in the round's cohort; wait for a task",
+            reply.client in asked, "reply.not-in-cohort", "this client is not in the round's cohort; wait for a task"
         )
         key = reply.client, reply.round
         require(
@@ -279,9 +266,7 @@ class Coordinator:
         What these clients have sent is not remembered either. On a full disk nothing has changed.
         """
         require(not self._open, "round.open", "a ranker is installed between two rounds; this one is open")
-        require(
-            theta.shape == self.state.theta.shape, "ranker.shape", "the ranker to install is of another shape"
-        )
+        require(theta.shape == self.state.theta.shape, "ranker.shape", "the ranker to install is of another shape")
         memory = self.federation.server.start(len(theta))
         if AVERAGE in memory:
             memory[AVERAGE] = theta.copy()
@@ -301,12 +286,7 @@ class Coordinator:
         if path.is_file():
             saved = Saved.read(path)
             same = saved.run == self.run and saved.state.theta.shape == self.state.theta.shape
-            require(
-                same,
-                "checkpoint.other-run",
-                "the checkpoint is of another run; choose another folder",
-                f"{path}",
-            )
+            require(same, "checkpoint.other-run", "the checkpoint is of another run; choose another folder", f"{path}")
             self.state, self.reports, self.refused = saved.state, saved.reports, saved.refused
             self._counted = saved.counted
         self._replay(folder)

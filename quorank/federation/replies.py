@@ -30,9 +30,7 @@ class Replies:
     ) -> None:
         self._gathering = Gathering(mechanism, parameters)
         self._single, self._figure = single, figure
-        self._kept: dict[
-            Key, tuple[Doubles, int] | None
-        ] = {}  # (row, interactions), where they are looked at
+        self._kept: dict[Key, tuple[Doubles, int] | None] = {}  # (row, interactions), where they are looked at
 
     def __contains__(self, key: Key) -> bool:
         return key in self._kept
@@ -52,11 +50,7 @@ class Replies:
             f"the release must be {size} numbers; install the same ranker on both sides",
         )
         numbers = np.append(reply.release, reply.statistics)
-        require(
-            bool(np.isfinite(numbers).all()),
-            "reply.not-finite",
-            "the release holds a number that is not finite",
-        )
+        require(bool(np.isfinite(numbers).all()), "reply.not-finite", "the release holds a number that is not finite")
         if self._figure is not None:
             steps, *others = reply.statistics
             require(

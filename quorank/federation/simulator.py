@@ -109,11 +109,7 @@ class Simulator:
         return everyone[~np.isin(everyone, self.absent)]
 
     def gather(
-        self,
-        state: State,
-        beside: Doubles | None = None,
-        sent: Sent | None = None,
-        members: Integers | None = None,
+        self, state: State, beside: Doubles | None = None, sent: Sent | None = None, members: Integers | None = None
     ) -> Gathered:
         """Let the round's cohort interact from state.theta and sum up what it sends.
 
@@ -138,9 +134,7 @@ class Simulator:
         step = self._step(count)
         spans = [(start, min(start + step, count)) for start in range(0, count, step)]
         personal = None if state.personal is None else state.personal.copy()
-        alone = (
-            federation.aggregation.needs_single_updates or federation.attack is not None or sent is not None
-        )
+        alone = federation.aggregation.needs_single_updates or federation.attack is not None or sent is not None
         rows = np.empty((count, size + STATISTICS)) if alone else None
         if played is not None:
             rows, spans = played.rows, []
@@ -199,15 +193,7 @@ class Simulator:
             statistics = (float(rows[at, -3]), float(rows[at, -2]), float(rows[at, -1]))
             release = updates[at].copy()
             found.append(
-                Reply(
-                    task.run,
-                    task.round,
-                    int(client),
-                    release,
-                    int(interactions[at]),
-                    bool(within),
-                    statistics,
-                )
+                Reply(task.run, task.round, int(client), release, int(interactions[at]), bool(within), statistics)
             )
         return found
 

@@ -33,9 +33,7 @@ _FINE = 2.0**52
 
 
 @kernel
-def add_rows(
-    rows: Doubles, weights: Doubles, weighted: int, coarse: Integers, fine: Integers
-) -> tuple[int, float]:
+def add_rows(rows: Doubles, weights: Doubles, weighted: int, coarse: Integers, fine: Integers) -> tuple[int, float]:
     """Add every row: (−1, Σ of the rows' largest numbers), or (the first row with a number beyond LARGEST, …)."""
     reach = 0.0
     for r in range(rows.shape[0]):
@@ -125,9 +123,7 @@ class Gathering:
             return interactions.astype(np.float64)
         return np.ones(len(interactions))
 
-    def add(
-        self, state: State, clients: Integers, rows: Doubles, interactions: Integers, within: int
-    ) -> None:
+    def add(self, state: State, clients: Integers, rows: Doubles, interactions: Integers, within: int) -> None:
         """Add releases with their statistics (clients, parameters + STATISTICS); refuses what no honest client sends."""
         self.mechanism.check(rows[:, : self.parameters], clients, state.private)
         self.total.add(rows, self.weights(interactions), self.parameters, clients)
@@ -160,9 +156,7 @@ class Gathering:
         weight = float(self.interactions if self.mechanism.weighted else self.clients)
         if beside is not None:
             sums[:size] += np.rint(beside * self.mechanism.unit) if self.mechanism.unit != 1.0 else beside
-        private = self.mechanism.finish(
-            sums[:size], weight, self.within, self.clients, state.round, state.private
-        )
+        private = self.mechanism.finish(sums[:size], weight, self.within, self.clients, state.round, state.private)
         return Gathered(
             private.total,
             private.weight,

@@ -71,9 +71,7 @@ class Rebuilt:
     directionless: int
     lengthless: int
     participants: Doubles  # (rounds,) clients of each round
-    sensitivity: (
-        Doubles  # (rounds,) how far one client could move the round's sum; NaN where nothing bounds it
-    )
+    sensitivity: Doubles  # (rounds,) how far one client could move the round's sum; NaN where nothing bounds it
     noise: Doubles  # (rounds,) standard deviation of the noise on each number of that sum
 
 
@@ -174,9 +172,7 @@ def rebuild(
     return Rebuilt(theta, len(kept), steps, calibration.directionless, calibration.lengthless, *releases)
 
 
-def retrain(
-    simulator: Simulator, theta: Doubles, rounds: int, watch: Watch | None = None
-) -> tuple[Doubles, int]:
+def retrain(simulator: Simulator, theta: Doubles, rounds: int, watch: Watch | None = None) -> tuple[Doubles, int]:
     """The whole run again without those who are absent: the ranker, and the local steps that it took."""
     federation = simulator.federation
     state = federation.start(theta)

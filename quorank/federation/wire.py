@@ -36,9 +36,7 @@ class Task:
     run: str  # which run it belongs to
     round: int  # rounds done before it
     theta: Doubles  # θ
-    private: Memory = field(
-        default_factory=dict
-    )  # what the privacy mechanism tells clients, such as its clip
+    private: Memory = field(default_factory=dict)  # what the privacy mechanism tells clients, such as its clip
     clients: tuple[int, ...] = ()  # whom the receiver plays, where it plays several; empty: itself
 
 
@@ -100,9 +98,7 @@ def decode_reply(data: bytes) -> Reply:
 def _encode(kind: int, header: dict[str, Any], arrays: list[Doubles]) -> bytes:
     for array in arrays:
         require(
-            array.ndim == 1,
-            f"{_NAMES[kind]}.shape",
-            f"a {_NAMES[kind]} holds rows of numbers, got shape {array.shape}",
+            array.ndim == 1, f"{_NAMES[kind]}.shape", f"a {_NAMES[kind]} holds rows of numbers, got shape {array.shape}"
         )
     text = json.dumps(header | {"lengths": [len(array) for array in arrays]}, separators=(",", ":")).encode()
     return b"".join(

@@ -149,9 +149,7 @@ def _measure_clients(
                 reciprocal = 1.0 / (first + 1) if first >= 0 else 0.0
                 measured[at, side, j] = dcg / best if ndcg_reward else reciprocal
                 total_rr += reciprocal
-                total_ndcg += list_ndcg(
-                    world.labels, start, world.ideal[query], world.gain, world.discount, shown, k
-                )
+                total_ndcg += list_ndcg(world.labels, start, world.ideal[query], world.gain, world.discount, shown, k)
         statistics[at, 0] = total_ndcg
         statistics[at, 1] = total_rr
         statistics[at, STATISTICS - 1] = total_clicks

@@ -23,14 +23,10 @@ class Learner(ABC):
     """One way to learn from clicks. The class attributes say what a learner needs and gives."""
 
     kind: ClassVar[str]
-    learns_on_client: ClassVar[bool] = (
-        True  # the client moves parameters of its own, and its update is how far
-    )
+    learns_on_client: ClassVar[bool] = True  # the client moves parameters of its own, and its update is how far
     needs_gradient: ClassVar[bool] = True  # it follows ∇f, so a ranker must have one at its start
     sends_metric: ClassVar[bool] = False  # all that leaves a client is a measured `metric` and a seed
-    estimates_gradient: ClassVar[bool] = (
-        False  # updates are gradient estimates, which the server's optimiser scales
-    )
+    estimates_gradient: ClassVar[bool] = False  # updates are gradient estimates, which the server's optimiser scales
 
     @property
     def metric(self) -> str:

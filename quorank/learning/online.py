@@ -86,16 +86,7 @@ class OnlineRanker:
         score_rows(self._packed, self.ranker.hidden, padded, 0, n, scores, self._activation)
         order, weights = np.zeros(k, dtype=np.int64), np.empty(k)
         rest = sample_list(
-            scores,
-            n,
-            k,
-            self._key,
-            self.interactions,
-            self.client,
-            self.round,
-            scratch_for(n, padded),
-            order,
-            weights,
+            scores, n, k, self._key, self.interactions, self.client, self.round, scratch_for(n, padded), order, weights
         )
         shown = Shown(order, self.interactions, padded, self._packed.copy(), scores, weights, rest)
         self.interactions += 1
@@ -104,11 +95,7 @@ class OnlineRanker:
     def learn(self, shown: Shown, clicks: npt.ArrayLike) -> bool:
         """Follow the gradient of one clicked list; False if the clicks express no preference."""
         given, k = np.asarray(clicks), len(shown.order)
-        require(
-            given.shape == (k,),
-            "clicks.shape",
-            f"expected {k} clicks, one per shown document, got {given.shape}",
-        )
+        require(given.shape == (k,), "clicks.shape", f"expected {k} clicks, one per shown document, got {given.shape}")
         require(np.isin(given, (0, 1)).all(), "clicks.not-boolean", "clicks must be true or false, or 1 or 0")
         clicked = given.astype(np.bool_)
         pull = self.learner.eta * self.learner.proximal

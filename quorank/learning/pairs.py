@@ -33,9 +33,7 @@ def last_included(clicked: Booleans, k: int) -> int:
 
 
 @kernel
-def _share(
-    rescaled: bool, score: float, weight: float, log_denominator: float, inverse_denominator: float
-) -> float:
+def _share(rescaled: bool, score: float, weight: float, log_denominator: float, inverse_denominator: float) -> float:
     """A document's weight over a denominator, in logarithms where the weights span more than doubles hold."""
     return math.exp(min(score - log_denominator, 700.0)) if rescaled else weight * inverse_denominator
 

@@ -82,16 +82,12 @@ def learn_list(
     activation: Floats,
 ) -> bool:
     """θ += η Σ_p coefficient·∇f (eq. 5) for one clicked list; False if it holds no preference."""
-    found = pair_coefficients(
-        scores, n, shown, shown_weights, rest, clicked, k, coefficients, logarithms, inverses
-    )
+    found = pair_coefficients(scores, n, shown, shown_weights, rest, clicked, k, coefficients, logarithms, inverses)
     if found:
         last = last_included(clicked, k)
         for p in range(last + 1):
             coefficients[p] *= eta
-        add_gradients(
-            theta, packed, hidden, n_features, padded, start, shown, coefficients, last + 1, activation
-        )
+        add_gradients(theta, packed, hidden, n_features, padded, start, shown, coefficients, last + 1, activation)
     return found
 
 
@@ -223,9 +219,7 @@ def simulate_clients(
                 _want(room, following, g, stride)
                 ask_ahead(room, LINES_PER_STEP)
                 k = min(k_max, n)
-                rest = sample_list(
-                    scores[g], n, k, world.ranking_key, i, client, round_, room, shown, shown_weights
-                )
+                rest = sample_list(scores[g], n, k, world.ranking_key, i, client, round_, room, shown, shown_weights)
                 ask_ahead(room, LINES_PER_STEP)
                 first = click_list(
                     world.labels, start, shown, k, world.examine, world.click, world.stop, lists.models[g], world.click_key,

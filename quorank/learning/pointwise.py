@@ -42,9 +42,7 @@ def cumulated(weights: npt.ArrayLike) -> Doubles:
     """(rows,) running shares of the instances' weights, by which they are drawn; only proportions matter."""
     weight = np.asarray(weights, dtype=np.float64)
     require(
-        bool(
-            np.all(np.isfinite(weight)) and np.all(weight >= 0.0) and (len(weight) == 0 or weight.sum() > 0.0)
-        ),
+        bool(np.all(np.isfinite(weight)) and np.all(weight >= 0.0) and (len(weight) == 0 or weight.sum() > 0.0)),
         "pointwise.bad-weight",
         "weights must be finite numbers, none below 0 and not all 0",
     )
@@ -91,9 +89,7 @@ class Pointwise:
         """
         require(data.n_rows > 0, "pointwise.no-instance", "there is no instance to learn from")
         require(
-            np.shape(theta) == (data.n_features + 1,),
-            "ranker.wrong-size",
-            f"expected {data.n_features + 1} parameters",
+            np.shape(theta) == (data.n_features + 1,), "ranker.wrong-size", f"expected {data.n_features + 1} parameters"
         )
         require(np.shape(shares) == (data.n_rows,), "pointwise.shape", "there must be one share per instance")
         require_range("highest", highest, least=1)

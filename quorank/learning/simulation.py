@@ -41,9 +41,7 @@ class World(NamedTuple):
     group: Integers  # (clients,) whose queries a client submits; of length 1 where all are alike
     first_query: Integers  # (groups,)
     query_count: Integers  # (groups,)
-    click_model: (
-        Integers  # (clients,) or of length 1; −1 draws one of the first `drawn` anew for each interaction
-    )
+    click_model: Integers  # (clients,) or of length 1; −1 draws one of the first `drawn` anew for each interaction
     drawn: int
     query_key: Uint64s
     ranking_key: Uint64s
@@ -97,9 +95,7 @@ class Simulation:
             "simulation.label-out-of-range",
             f"labels must lie in 0..{grades - 1} for these users, got {lowest}..{highest}",
         )
-        require(
-            bool((who.query_count >= 1).all()), "simulation.no-query", "a client has no query to search for"
-        )
+        require(bool((who.query_count >= 1).all()), "simulation.no-query", "a client has no query to search for")
         return World(
             data.padded,
             data.labels,
@@ -172,13 +168,7 @@ def draw_query(
 
 @kernel
 def list_ndcg(
-    labels: Int8s,
-    start: int,
-    ideal: float,
-    gain: Doubles,
-    discount: Doubles,
-    shown: Integers,
-    k: int,
+    labels: Int8s, start: int, ideal: float, gain: Doubles, discount: Doubles, shown: Integers, k: int
 ) -> float:
     """nDCG@k of the list that was shown, 0 where nothing is relevant (SPEC §1, online)."""
     if ideal <= 0.0:

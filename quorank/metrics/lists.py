@@ -85,9 +85,7 @@ def err(labels: npt.ArrayLike, k: int = 10, max_label: int = 4) -> float:
     return float(np.sum(reaches * stops / np.arange(1, len(top) + 1)))
 
 
-def mean_over_queries(
-    values: npt.ArrayLike, has_relevant: npt.ArrayLike, no_relevant: NoRelevant = "skip"
-) -> float:
+def mean_over_queries(values: npt.ArrayLike, has_relevant: npt.ArrayLike, no_relevant: NoRelevant = "skip") -> float:
     """The mean of a metric over queries; 0 when no query counts.
 
     values: (queries,) the metric of each query. has_relevant: (queries,) whether any label is > 0.

@@ -42,17 +42,13 @@ def _distances(first: Floats, second: Floats, offsets: Integers, k: int, out: Do
         out[q] = intersection_distance(a, b, size) if size > 0 else 0.0
 
 
-def ranking_distances(
-    ranker: Ranker, one: Doubles, other: Doubles, data: RankingData, k: int = 10
-) -> Doubles:
+def ranking_distances(ranker: Ranker, one: Doubles, other: Doubles, data: RankingData, k: int = 10) -> Doubles:
     """(queries,) the intersection distance at k of the rankings by two parameter vectors; ties by position."""
     out = np.empty(data.n_queries)
     _distances(scores(ranker, one, data), scores(ranker, other, data), data.offsets, k, out)
     return out
 
 
-def mean_distance(
-    ranker: Ranker, one: Doubles, other: Doubles, splits: Sequence[RankingData], k: int = 10
-) -> float:
+def mean_distance(ranker: Ranker, one: Doubles, other: Doubles, splits: Sequence[RankingData], k: int = 10) -> float:
     """The mean over all queries of some splits, those without a relevant document among them."""
     return float(np.concatenate([ranking_distances(ranker, one, other, data, k) for data in splits]).mean())

@@ -52,9 +52,7 @@ def paired_t(values: npt.ArrayLike, baseline: npt.ArrayLike) -> Difference:
     )
     d, n = a - b, len(a)
     spread = _spread(d, _scale(a, b))
-    return _difference(
-        "paired t", a, b, error=spread / math.sqrt(n), freedom=n - 1, spread=spread, testable=n > 1
-    )
+    return _difference("paired t", a, b, error=spread / math.sqrt(n), freedom=n - 1, spread=spread, testable=n > 1)
 
 
 def welch_t(values: npt.ArrayLike, baseline: npt.ArrayLike) -> Difference:
@@ -105,13 +103,7 @@ def mark(difference: Difference) -> str:
 
 
 def _difference(
-    test: str,
-    a: Doubles,
-    b: Doubles,
-    error: float,
-    freedom: float,
-    spread: float,
-    testable: bool,
+    test: str, a: Doubles, b: Doubles, error: float, freedom: float, spread: float, testable: bool
 ) -> Difference:
     """The common end of both tests, with an answer where the formulas divide by zero.
 

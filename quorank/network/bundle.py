@@ -33,14 +33,10 @@ class Bundle:
     certificate: str  # PEM, of the authority that the coordinator's certificate is checked against
     key: str  # PEM, the node's private key
     terms: Terms
-    identities: Mapping[int, bytes] = field(
-        default_factory=dict
-    )  # by client: Ed25519 public keys that are pinned
+    identities: Mapping[int, bytes] = field(default_factory=dict)  # by client: Ed25519 public keys that are pinned
 
     def __post_init__(self) -> None:
-        require(
-            0 < len(self.name) <= 100, "invitation.name", "an invitation names its device by 1 to 100 letters"
-        )
+        require(0 < len(self.name) <= 100, "invitation.name", "an invitation names its device by 1 to 100 letters")
         check_address(self.address)
 
     def text(self) -> str:
@@ -72,16 +68,12 @@ class Bundle:
     @classmethod
     def _of(cls, found: object) -> Bundle:
         if not isinstance(found, dict) or found.get("format") != _MARK:
-            raise BadInput(
-                "invitation.not-one", "this is not an invitation; ask the coordinator's owner for one"
-            )
+            raise BadInput("invitation.not-one", "this is not an invitation; ask the coordinator's owner for one")
         (name, address, certificate, key), identities = checked_fields(found, VERSION)
         try:
             pinned = {int(client): bytes.fromhex(key) for client, key in identities.items()}
         except (ValueError, TypeError):
-            raise BadInput(
-                "invitation.damaged", "the invitation's identities are damaged; ask for a new one"
-            ) from None
+            raise BadInput("invitation.damaged", "the invitation's identities are damaged; ask for a new one") from None
         return cls(name, address, certificate, key, Terms.read(found.get("terms")), pinned)
 
 
@@ -110,9 +102,7 @@ def checked_fields(found: Mapping[str, Any], version: int) -> tuple[tuple[str, .
     words = [found.get(name) for name in ("name", "address", "certificate", "key")]
     identities = found.get("identities", {})
     if not all(isinstance(word, str) for word in words) or not isinstance(identities, dict):
-        raise BadInput(
-            "invitation.damaged", "the invitation is damaged: something is missing; ask for a new one"
-        )
+        raise BadInput("invitation.damaged", "the invitation is damaged: something is missing; ask for a new one")
     return tuple(map(str, words)), identities
 
 
@@ -121,7 +111,5 @@ def check_address(address: str) -> None:
     host, _, port = address.rpartition(":")
     good = host and port.isdecimal() and port.isascii() and 0 < int(port) < 65536 and " " not in host
     require(
-        good,
-        "address.malformed",
-        f"{address!r} is not an address; expected host:port, such as search.example.org:9092",
+        good, "address.malformed", f"{address!r} is not an address; expected host:port, such as search.example.org:9092"
     )

@@ -60,9 +60,7 @@ class Authority:
         builder = _builder(subject, subject, key.public_key(), days)
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         builder = builder.add_extension(_usage(signs=True), critical=True)
-        builder = builder.add_extension(
-            x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False
-        )
+        builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         return cls(builder.sign(key, hashes.SHA384()), key)
 
     @classmethod
@@ -74,8 +72,7 @@ class Authority:
         except (OSError, ValueError, TypeError) as error:
             raise BadInput(
                 "authority.unreadable",
-                f"no certificate authority can be read here ({type(error).__name__}); expected {CERTIFICATE} "
-                f"and {KEY}",
+                f"no certificate authority can be read here ({type(error).__name__}); expected {CERTIFICATE} and {KEY}",
                 f"{folder}",
             ) from None
         fits = isinstance(key, ec.EllipticCurvePrivateKey) and key.public_key() == certificate.public_key()
@@ -107,9 +104,7 @@ class Authority:
         builder = builder.add_extension(names, critical=False)
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         builder = builder.add_extension(_usage(signs=False), critical=True)
-        builder = builder.add_extension(
-            x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False
-        )
+        builder = builder.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         own = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
         certificate = builder.add_extension(own, critical=False).sign(self.key, hashes.SHA384())
         return Pair(_key_bytes(key), certificate.public_bytes(_PEM))

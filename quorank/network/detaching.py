@@ -35,9 +35,7 @@ def detach(home: Home, module: str, metrics_port: int | None, *more: str) -> Non
             if said:
                 raise BadInput("coordinator.not-started", said[-1])
             raise BadInput(
-                "coordinator.not-started",
-                f"the coordinator did not start; see {home.path / LOG}",
-                f"{home.path}",
+                "coordinator.not-started", f"the coordinator did not start; see {home.path / LOG}", f"{home.path}"
             )
         time.sleep(0.2)
     raise BadInput(

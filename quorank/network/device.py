@@ -92,9 +92,7 @@ class Device:
                     self.store.add_interaction(interaction, self.terms.n_features)
                     waiting = self.store.waiting()
                     if waiting > MOST_WAITING:
-                        self.store.forget(
-                            self.terms.interactions
-                        )  # a whole update's worth: the others stay together
+                        self.store.forget(self.terms.interactions)  # a whole update's worth: the others stay together
             except BaseException:
                 self._online = None  # it has learned what was not stored
                 raise
@@ -291,7 +289,5 @@ class Device:
 def digest_of(task: wire.Task) -> bytes:
     """Tells two tasks of a round apart by what they ask, however they were addressed."""
     names = sorted(task.private)
-    content = wire.encode_task(
-        wire.Task(task.run, task.round, task.theta, {n: task.private[n] for n in names})
-    )
+    content = wire.encode_task(wire.Task(task.run, task.round, task.theta, {n: task.private[n] for n in names}))
     return hashlib.blake2b(content, digest_size=16).digest()

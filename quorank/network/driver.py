@@ -39,11 +39,7 @@ class SharedNodes:
     simulated: bool = field(default=True, init=False)
 
     def __post_init__(self) -> None:
-        require(
-            self.names,
-            "assignment.no-node",
-            "a simulated experiment needs at least one node to play its clients",
-        )
+        require(self.names, "assignment.no-node", "a simulated experiment needs at least one node to play its clients")
 
     def node(self, client: int, turn: int, present: Collection[str]) -> str | None:
         own = self.names[client % len(self.names)]
@@ -197,9 +193,7 @@ class Driver(NodeDriver):
         bundles = [self._opened(coordinator, arrival) for arrival in arrivals]
         replies = [part for bundle in bundles for part in bundle if not isinstance(part, Verdict)]
         verdicts = iter(coordinator.receive_many(replies))
-        return [
-            [part if isinstance(part, Verdict) else next(verdicts) for part in bundle] for bundle in bundles
-        ]
+        return [[part if isinstance(part, Verdict) else next(verdicts) for part in bundle] for bundle in bundles]
 
     def _opened(self, coordinator: Coordinator, arrival: Arrival) -> list[bytes | wire.Reply | Verdict]:
         """The replies of a bundle; in the place of one that cannot be, why not."""
@@ -214,9 +208,7 @@ class Driver(NodeDriver):
             return list(parts)
         return [self._by_its_sender(coordinator, arrival.node, part) for part in parts]
 
-    def _by_its_sender(
-        self, coordinator: Coordinator, node: str, content: bytes
-    ) -> bytes | wire.Reply | Verdict:
+    def _by_its_sender(self, coordinator: Coordinator, node: str, content: bytes) -> bytes | wire.Reply | Verdict:
         try:
             reply = wire.decode_reply(content)
         except BadInput:
@@ -226,9 +218,7 @@ class Driver(NodeDriver):
         return coordinator.refuse(BadInput("reply.other-client", OTHER_CLIENT))
 
 
-def drive(
-    coordinator: Coordinator, driver: Driver, watch: Callable[[Report], None] | None = None
-) -> list[Report]:
+def drive(coordinator: Coordinator, driver: Driver, watch: Callable[[Report], None] | None = None) -> list[Report]:
     """Play all rounds that are left; returns the reports of these."""
     reports = []
     while not coordinator.done:

@@ -25,14 +25,7 @@ CONNECTION = "quorank"
 EXECUTOR = "quorank.network.flower_executor"
 ADMIN = "quorank.network.flower_admin"
 OF_A_NODE = ("flower-supernode", EXECUTOR, "flwr-clientapp", "quorank.network.flower_client")
-OF_A_COORDINATOR = (
-    "flower-superlink",
-    EXECUTOR,
-    "flwr-serverapp",
-    "quorank.network.flower_server",
-    "flwr",
-    ADMIN,
-)
+OF_A_COORDINATOR = ("flower-superlink", EXECUTOR, "flwr-serverapp", "quorank.network.flower_server", "flwr", ADMIN)
 """What a nursery loads for the processes of a node, and of a coordinator (see `nursery`)."""
 
 POLL, POLL_VARIABLE = "0.2", "FLWR_SUPEREXEC_TASK_POLL_INTERVAL"

@@ -88,11 +88,7 @@ def _ours(network: FlowerNetwork, traffic: DeviceTraffic, folder: Path) -> list[
             driver.round(coordinator)
             times.append(time.time())
             late = times[-1] - times[0] > LONGEST
-            require(
-                not late,
-                "bench.too-slow",
-                f"the network needed over {LONGEST:g} s for {len(times) - 1} rounds",
-            )
+            require(not late, "bench.too-slow", f"the network needed over {LONGEST:g} s for {len(times) - 1} rounds")
     return times
 
 
@@ -119,11 +115,7 @@ def _theirs(orders: Path) -> list[float]:
 def _wait(path: Path) -> str:
     end = time.monotonic() + LONGEST
     while not path.is_file():
-        require(
-            time.monotonic() < end,
-            "bench.too-slow",
-            f"Flower's FedAvg needed over {LONGEST:g} s for its rounds",
-        )
+        require(time.monotonic() < end, "bench.too-slow", f"Flower's FedAvg needed over {LONGEST:g} s for its rounds")
         time.sleep(0.05)
     return path.read_text()
 

@@ -120,9 +120,7 @@ class FlowerLink(Handed):
         write_private(certificate, self.bundle.certificate.encode())
         write_private(key, self.bundle.key.encode())
         write_private(secret, secrets.token_bytes(32))
-        sockets = self._sockets = tempfile.TemporaryDirectory(
-            prefix="quorank-"
-        )  # a socket's name must be short
+        sockets = self._sockets = tempfile.TemporaryDirectory(prefix="quorank-")  # a socket's name must be short
         path, ready = Path(sockets.name) / "device.sock", threading.Event()
         serving = threading.Thread(
             target=worker.serve, args=(path, self.respond, ready.set), daemon=True, name="device"
@@ -136,10 +134,7 @@ class FlowerLink(Handed):
         port = free_ports(1)[0]
         commands = flower_app.Commands(self.bundle.address, certificate, secret)
         home = flower_app.environment(self.folder / "home", **{worker.SOCKET: str(path)})
-        self._recipes = {
-            NODE: (commands.supernode(key, port), home),
-            EXECUTOR: (commands.node_executor(port), home),
-        }
+        self._recipes = {NODE: (commands.supernode(key, port), home), EXECUTOR: (commands.node_executor(port), home)}
         self._watch = threading.Thread(target=self._tend, daemon=True, name="engine")
         self._watch.start()
 

@@ -59,9 +59,7 @@ class LightNetwork(FlowerNetwork):
         return self.processes.running("worker")
 
 
-def superlink_load(
-    traffic: DeviceTraffic, seconds: float = 600.0, idle: float = IDLE_SECONDS
-) -> dict[str, Any]:
+def superlink_load(traffic: DeviceTraffic, seconds: float = 600.0, idle: float = IDLE_SECONDS) -> dict[str, Any]:
     """Rounds of light devices over a SuperLink on this machine; ends after so many seconds in the middle of a round.
 
     For `idle` seconds before, the devices have nothing to do but to look for messages.
@@ -154,9 +152,7 @@ def live_all(path: Path) -> None:
     traffic = DeviceTraffic(**found["traffic"])
     devices, few = Devices(traffic), threading.Semaphore(STARTED_AT_ONCE)
     for client, name in enumerate(traffic.names):
-        device = LoadDevice(
-            client, devices, found["address"], folder / CERTIFICATE, folder / f"{name}.key", few
-        )
+        device = LoadDevice(client, devices, found["address"], folder / CERTIFICATE, folder / f"{name}.key", few)
         threading.Thread(target=device.live, daemon=True).start()
     threading.Event().wait()
 
@@ -212,9 +208,7 @@ class LoadDevice:
 
         run, traffic = message.metadata.run_id, self.devices.traffic
         wanted = [part.object_id for part in objects.iterate_object_tree(tree)]
-        contents = pull_objects(
-            wanted, pull_object_fn=lambda name: pull(run, name)
-        )  # waits for what is not there yet
+        contents = pull_objects(wanted, pull_object_fn=lambda name: pull(run, name))  # waits for what is not there yet
         whole: Any = inflate_object_from_contents(message.metadata.message_id, contents)
         confirm(run, message.metadata.message_id)
         task = whole.content["quorank"]["content"]

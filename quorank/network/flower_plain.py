@@ -31,9 +31,7 @@ server = ServerApp()
 @client.train()
 def train(message: Message, context: Context) -> Message:
     """One task, one answer."""
-    content = RecordDict(
-        {"arrays": message.content["arrays"], "metrics": MetricRecord({"num-examples": 4.0})}
-    )
+    content = RecordDict({"arrays": message.content["arrays"], "metrics": MetricRecord({"num-examples": 4.0})})
     return Message(content, reply_to=message)
 
 

@@ -26,9 +26,7 @@ def _read(folder: Path) -> dict[int, tuple[str, bytes]]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise BadInput(
-            "file.damaged", f"damaged ({type(error).__name__}); restore it from a copy", f"{path}"
-        ) from None
+        raise BadInput("file.damaged", f"damaged ({type(error).__name__}); restore it from a copy", f"{path}") from None
 
 
 def known(folder: Path | None, nodes: Mapping[int, str]) -> dict[int, bytes]:

@@ -27,12 +27,7 @@ from quorank.rankers.scoring import add_gradients, score_rows
 
 @kernel
 def late_coefficients(
-    then: Floats,
-    now: Floats,
-    shown: Integers,
-    clicked: Booleans,
-    k: int,
-    coefficients: Doubles,
+    then: Floats, now: Floats, shown: Integers, clicked: Booleans, k: int, coefficients: Doubles
 ) -> bool:
     """coefficients[p] = Σ ± ρ·slope over the pairs of position p: ρ by the scores `then`, the slope by those of `now`.
 
@@ -69,17 +64,11 @@ class LateRanker(OnlineRanker):
         if np.array_equal(shown.packed_parameters, self._packed):
             return super().learn(shown, clicks)
         given, k = np.asarray(clicks), len(shown.order)
-        require(
-            given.shape == (k,),
-            "clicks.shape",
-            f"expected {k} clicks, one per shown document, got {given.shape}",
-        )
+        require(given.shape == (k,), "clicks.shape", f"expected {k} clicks, one per shown document, got {given.shape}")
         require(np.isin(given, (0, 1)).all(), "clicks.values", "clicks must be true or false, or 1 or 0")
         clicked, coefficients = given.astype(np.bool_), np.empty(k)
         now = np.empty(len(shown.padded_features), dtype=np.float32)
-        score_rows(
-            self._packed, self.ranker.hidden, shown.padded_features, 0, len(now), now, self._activation
-        )
+        score_rows(self._packed, self.ranker.hidden, shown.padded_features, 0, len(now), now, self._activation)
         pull = self.learner.eta * self.learner.proximal
         if pull > 0.0:
             self._local -= pull * (self._local - self.theta)

@@ -48,9 +48,7 @@ def request_of(terms: Terms, key: str, at: float, nonce: bytes) -> bytes:
     try:
         private = serialization.load_ssh_private_key(key.encode(), None)
     except ValueError:
-        raise BadInput(
-            "invitation.key", "the invitation's key cannot be read; ask for a new invitation"
-        ) from None
+        raise BadInput("invitation.key", "the invitation's key cannot be read; ask for a new invitation") from None
     require(
         isinstance(private, ec.EllipticCurvePrivateKey),
         "invitation.key",
@@ -70,9 +68,7 @@ def check_request(request: bytes, run: str, keys: dict[int, bytes]) -> Leaving:
     try:
         require(len(request) <= 4096, "leaving.malformed", _MALFORMED)
         found: Any = json.loads(line)
-        require(
-            found["format"] == _MARK and isinstance(found["client"], int), "leaving.malformed", _MALFORMED
-        )
+        require(found["format"] == _MARK and isinstance(found["client"], int), "leaving.malformed", _MALFORMED)
         require(found["run"] == run, "leaving.other-run", "the request is of another run; it is refused")
         require(
             found["client"] in keys,
@@ -120,12 +116,7 @@ def leave(
             "leaving.not-confirmed",
             "the coordinator did not confirm that this client leaves; nothing was erased; try again later",
         )
-    note: dict[str, Any] = {
-        "run": terms.run,
-        "client": terms.client,
-        "request": _digest(request),
-        "at": clock(),
-    }
+    note: dict[str, Any] = {"run": terms.run, "client": terms.client, "request": _digest(request), "at": clock()}
     write_whole(store.folder / LEFT, json.dumps(note | {"erased": None}), durable=True)
     return finish(store, note)
 

@@ -76,9 +76,7 @@ class LeavingDesk:
     _greeted: dict[str, float] = field(default_factory=dict, init=False)
     _current: Rebuilding | None = field(default=None, init=False)  # while the ranker is built again
     _empty: set[int] = field(default_factory=set, init=False)  # clients who hold nothing to learn from again
-    _confirmed: dict[int, float] = field(
-        default_factory=dict, init=False
-    )  # when the confirmation was sent last
+    _confirmed: dict[int, float] = field(default_factory=dict, init=False)  # when the confirmation was sent last
 
     def __post_init__(self) -> None:
         require_range("interval", self.interval, least=1)
@@ -136,8 +134,7 @@ class LeavingDesk:
             self._dismiss()
         elif leaving.digest not in {leaver.digest for leaver in self.leavers}:
             raise BadInput(
-                "leaving.repeated",
-                "the client has asked to leave already, with another request; it is refused",
+                "leaving.repeated", "the client has asked to leave already, with another request; it is refused"
             )
 
     def _dismiss(self) -> None:

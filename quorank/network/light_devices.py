@@ -42,8 +42,7 @@ class DeviceTraffic:
             require_range(name, getattr(self, name), least=0.0, most=0.5)
         require_range("delay", self.delay, least=0)
         require(
-            0.0 < self.enough < 1.0 - self.drop - self.garbage
-            or self.enough == 1.0 - self.drop - self.garbage == 1.0,
+            0.0 < self.enough < 1.0 - self.drop - self.garbage or self.enough == 1.0 - self.drop - self.garbage == 1.0,
             "value.out-of-range",
             f"enough is {self.enough:g}, and only {1.0 - self.drop - self.garbage:g} of the devices answer as they should",
         )

@@ -68,10 +68,7 @@ def connect(bundle: Bundle, folder: Path) -> Link:
 
 
 def take_part(
-    device: Device,
-    link: Link,
-    search: Search | None = None,
-    seen: Callable[[bytes | Declined], None] | None = None,
+    device: Device, link: Link, search: Search | None = None, seen: Callable[[bytes | Declined], None] | None = None
 ) -> int:
     """Answer tasks until the line ends; returns how many releases were sent.
 
@@ -174,9 +171,7 @@ class Handed:
 
     def leave(self, request: bytes) -> bytes:
         if self.confirm is None:
-            raise BadInput(
-                "leaving.not-carried", "this line carries no requests to leave; ask the coordinator's owner"
-            )
+            raise BadInput("leaving.not-carried", "this line carries no requests to leave; ask the coordinator's owner")
         return self.confirm(request)
 
     def close(self) -> None:

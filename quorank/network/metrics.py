@@ -61,12 +61,7 @@ def exposition(figures: Figures, now: float) -> str:
         ("_sum", float(figures.round_seconds)),
         ("_count", figures.rounds_timed),
     )
-    add(
-        "last_round_seconds",
-        "gauge",
-        "Seconds that the last round took.",
-        ("", figures.last_round_seconds),
-    )
+    add("last_round_seconds", "gauge", "Seconds that the last round took.", ("", figures.last_round_seconds))
     add("sent_bytes_total", "counter", "Bytes of tasks sent.", ("", figures.sent_bytes))
     add("received_bytes_total", "counter", "Bytes of replies received.", ("", figures.received_bytes))
     add("epsilon_spent", "gauge", "Epsilon of a client by the rounds that are done.", ("", figures.epsilon))

@@ -211,9 +211,7 @@ class Nursery:
             )
         self.open, self.used = True, False
 
-    def start(
-        self, command: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path
-    ) -> Forked | None:
+    def start(self, command: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path) -> Forked | None:
         """Split off a process; None where the nursery does not know it, or is no more."""
         name, words = named(command)
         order = {"name": name, "words": words, "environment": dict(environment)}

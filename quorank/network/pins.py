@@ -77,11 +77,7 @@ class Pins(Mapping[int, bytes]):
         return dict(claims)
 
     def _check(self, mine: int, own: bytes, least: int, claims: Mapping[int, bytes]) -> None:
-        require(
-            claims,
-            "secure-sum.no-identities",
-            "the coordinator does not say who takes part; this device refuses",
-        )
+        require(claims, "secure-sum.no-identities", "the coordinator does not say who takes part; this device refuses")
         require(
             claims.get(mine) == own,
             "secure-sum.identity",

@@ -72,9 +72,7 @@ class PrivateFile:
         if fresh:
             os.close(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         with self._faults():
-            database = sqlite3.connect(
-                self.path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False
-            )
+            database = sqlite3.connect(self.path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
             try:
                 self._prepare(database)
             except BaseException:
@@ -85,8 +83,7 @@ class PrivateFile:
 
     def _prepare(self, database: sqlite3.Connection) -> None:
         application, version = (
-            int(database.execute(f"PRAGMA {name}").fetchone()[0])
-            for name in ("application_id", "user_version")
+            int(database.execute(f"PRAGMA {name}").fetchone()[0]) for name in ("application_id", "user_version")
         )
         empty = database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
         if not (empty and application == 0 and version == 0):  # not new, nor killed while it was made

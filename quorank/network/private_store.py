@@ -95,8 +95,7 @@ class PrivateStore:
 
     def set_fact(self, name: str, value: bytes) -> None:
         self.file.database.execute(
-            "INSERT INTO facts VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-            (name, value),
+            "INSERT INTO facts VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value", (name, value)
         )
 
     # consent
@@ -112,9 +111,7 @@ class PrivateStore:
 
     def consents(self) -> list[tuple[float, bool]]:
         """Every time that consent was given or withdrawn."""
-        return [
-            (at, bool(given)) for at, given in self.file.rows("SELECT at, given FROM consent ORDER BY id")
-        ]
+        return [(at, bool(given)) for at, given in self.file.rows("SELECT at, given FROM consent ORDER BY id")]
 
     # interactions
 
@@ -123,14 +120,7 @@ class PrivateStore:
         self.file.database.execute(
             "INSERT INTO interactions (at, run, round, documents, features, shown, clicks, circumstances, checksum, query)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                interaction.at,
-                interaction.run,
-                interaction.round,
-                *blobs,
-                checksum(*blobs[1:]),
-                interaction.query,
-            ),
+            (interaction.at, interaction.run, interaction.round, *blobs, checksum(*blobs[1:]), interaction.query),
         )
 
     def waiting(self) -> int:
@@ -150,8 +140,7 @@ class PrivateStore:
             if checksum(*blobs) != check:
                 raise BadInput(
                     "interaction.damaged",
-                    f"interaction {name} is damaged; restore the file from a copy, or move it away and "
-                    "join again",
+                    f"interaction {name} is damaged; restore the file from a copy, or move it away and join again",
                     f"{self.file.path}",
                 )
             features, order, clicks, circumstances = blobs
@@ -186,9 +175,7 @@ class PrivateStore:
             return None
         (length,) = _RANKER.unpack_from(found)
         run, round_ = json.loads(found[_RANKER.size : _RANKER.size + length])
-        return StoredRanker(
-            run, round_, np.frombuffer(found[_RANKER.size + length :], dtype="<f8").astype(np.float64)
-        )
+        return StoredRanker(run, round_, np.frombuffer(found[_RANKER.size + length :], dtype="<f8").astype(np.float64))
 
     def set_ranker(self, ranker: StoredRanker) -> None:
         text = json.dumps([ranker.run, ranker.round]).encode()
@@ -238,9 +225,7 @@ class PrivateStore:
                 release.reply,
             ),
         ).lastrowid
-        database.executemany(
-            "UPDATE interactions SET release = ? WHERE id = ?", [(added, name) for name in used]
-        )
+        database.executemany("UPDATE interactions SET release = ? WHERE id = ?", [(added, name) for name in used])
         database.execute(
             "UPDATE releases SET reply = NULL WHERE reply IS NOT NULL AND id NOT IN"
             " (SELECT id FROM releases ORDER BY id DESC LIMIT ?)",

@@ -115,9 +115,7 @@ class Processes:
 
     def _split_off(self, command: Sequence[str], environment: Mapping[str, str], log: Path) -> Forked | None:
         """A prepared process from the nursery, which begins with the first; None where that cannot be."""
-        while (
-            named(command)[0] in self.prepared and sys.platform == "linux"
-        ):  # elsewhere such a fork may break
+        while named(command)[0] in self.prepared and sys.platform == "linux":  # elsewhere such a fork may break
             if self._nursery is None or not self._nursery.open:
                 self._end_nursery()
                 self._nursery = Nursery(self.prepared, environment, self.folder / "nursery.log")
@@ -182,9 +180,7 @@ class Processes:
             self._watchdog.stdin.flush()
 
 
-def _start(
-    command: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path
-) -> subprocess.Popen[bytes]:
+def _start(command: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path) -> subprocess.Popen[bytes]:
     with log.open("ab") as output:
         return subprocess.Popen(
             list(command),

@@ -59,9 +59,7 @@ class Proxy(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(
-        self, host: str, port: int, inside: int, certificate: Path, key: Path, authority: Path
-    ) -> None:
+    def __init__(self, host: str, port: int, inside: int, certificate: Path, key: Path, authority: Path) -> None:
         self.inside = inside
         self.server_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.server_context.minimum_version = ssl.TLSVersion.TLSv1_2

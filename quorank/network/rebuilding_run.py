@@ -65,9 +65,7 @@ def _fresh(coordinator: Coordinator, seed: int) -> Seed:
     own: Seed = getattr(coordinator.mechanism, "seed", seed)
     if isinstance(own, int):
         return seed
-    return hashlib.blake2b(
-        b"quorank rebuilding" + seed.to_bytes(8, "little"), key=own, digest_size=32
-    ).digest()
+    return hashlib.blake2b(b"quorank rebuilding" + seed.to_bytes(8, "little"), key=own, digest_size=32).digest()
 
 
 def rebuilding_of(

@@ -39,9 +39,7 @@ class JoinRehearsal:
         experiment = self.experiment
         scene = Scene(experiment, collection_of(experiment.data))
         each = None if scene.shares is None else scene.shares.interactions
-        return Simulator(
-            experiment.federation, scene.simulation, 1, None, rounds=experiment.rounds, interactions=each
-        )
+        return Simulator(experiment.federation, scene.simulation, 1, None, rounds=experiment.rounds, interactions=each)
 
     @cached_property
     def terms(self) -> Terms:

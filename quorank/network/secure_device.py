@@ -51,11 +51,7 @@ class SecureDevice:
 
     def __init__(self, device: Device, pinned: Pinned | None = None, entropy: Entropy = os.urandom) -> None:
         mechanism = device.terms.mechanism
-        require(
-            isinstance(mechanism, IntegerSums),
-            "secure-sum.none",
-            "this run's updates do not leave in secure sums",
-        )
+        require(isinstance(mechanism, IntegerSums), "secure-sum.none", "this run's updates do not leave in secure sums")
         assert isinstance(mechanism, IntegerSums)
         self.device, self.mechanism, self.pinned, self._entropy = device, mechanism, pinned, entropy
         self._member: SecureMember | None = None
@@ -130,9 +126,7 @@ class SecureDevice:
             if prepared is None:
                 raise Refusal("repeated")
             secret = self._entropy(SECRET_BYTES)
-            words = words_of(
-                self.mechanism, device.sent_part(prepared), prepared.task.round, terms.client, secret
-            )
+            words = words_of(self.mechanism, device.sent_part(prepared), prepared.task.round, terms.client, secret)
             device.note(prepared, None, words.nbytes)
         return words
 
@@ -150,6 +144,4 @@ def gathered_of(
     planned = mechanism.setting.cohort if mechanism.variance > 0.0 else max(present, 1)
     noise = math.sqrt(mechanism.variance * present / mechanism.least) / mechanism.scale
     total = np.asarray(dequantise(words, mechanism.scale))
-    return Gathered(
-        total, float(planned), present, interactions, 0.0, 0.0, 0.0, state.private, mechanism.clip, noise
-    )
+    return Gathered(total, float(planned), present, interactions, 0.0, 0.0, 0.0, state.private, mechanism.clip, noise)

@@ -82,9 +82,7 @@ class SecureDriver:
     driver: NodeDriver
     pinned: Mapping[int, bytes] | None = None
     answer_seconds: float = ANSWER_SECONDS
-    _result: tuple[int, Gathered] | None = field(
-        default=None, init=False
-    )  # of a round that could not be saved
+    _result: tuple[int, Gathered] | None = field(default=None, init=False)  # of a round that could not be saved
     _facts: dict[int, wire.Reply] = field(default_factory=dict, init=False)
 
     def round(self, coordinator: Coordinator) -> Report:
@@ -129,9 +127,7 @@ class SecureDriver:
                 continue
             return self._sum(coordinator, mechanism, round_)
         if simulated:
-            raise Stopped(
-                coordinator.state.round, coordinator.rounds, f"a secure sum failed {TRIES} times in a row"
-            )
+            raise Stopped(coordinator.state.round, coordinator.rounds, f"a secure sum failed {TRIES} times in a row")
         return _nothing(coordinator)
 
     def _sum(self, coordinator: Coordinator, mechanism: IntegerSums, round_: SecureRound) -> Gathered:
@@ -153,11 +149,7 @@ class SecureDriver:
         fact = wire.decode_reply(content)
         same = (fact.run, fact.round, fact.client) == (coordinator.run, coordinator.state.round, client)
         heaviest = coordinator.rules.heaviest or coordinator.federation.interactions
-        require(
-            same and 1 <= fact.interactions <= heaviest,
-            "secure-sum.told",
-            "what a node told of a client is false",
-        )
+        require(same and 1 <= fact.interactions <= heaviest, "secure-sum.told", "what a node told of a client is false")
         self._facts[client] = fact
 
 

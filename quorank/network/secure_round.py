@@ -114,8 +114,7 @@ class SecureRound:
         self.server, self.phase = GuardedServer(server, least, pinned), KEYS
         self.deadline, self._clock, self._since = deadline, clock, clock()
         self._tasks = {
-            client: envelope(KEYS, [session, wire.encode_task(replace(task, clients=(client,)))])
-            for client in cohort
+            client: envelope(KEYS, [session, wire.encode_task(replace(task, clients=(client,)))]) for client in cohort
         }
         self._replied: set[int] = set()
         self._known, self.identities = dict(known or {}), dict[int, bytes]()
@@ -153,13 +152,9 @@ class SecureRound:
                 "this client was asked nothing in this phase; drop its reply",
             )
             require(
-                client not in self._replied,
-                "secure-sum.repeated",
-                "this client has replied already; drop its reply",
+                client not in self._replied, "secure-sum.repeated", "this client has replied already; drop its reply"
             )
-            require(
-                len(parts) == 1 or (phase == KEYS and len(parts) == 2), "secure-sum.malformed", _MALFORMED
-            )
+            require(len(parts) == 1 or (phase == KEYS and len(parts) == 2), "secure-sum.malformed", _MALFORMED)
             self._take(client, *parts)
         except BadInput as error:
             return Verdict(False, client, error.code, str(error))
@@ -258,9 +253,7 @@ class SecureMember:
         self.client: GuardedClient | None = GuardedClient(inner, identity, least, fixed)
         self.phase = KEYS
         self._vector = vector
-        self._answers: dict[
-            bytes, bytes
-        ] = {}  # by digest of the task: a task that comes again gets the same bytes
+        self._answers: dict[bytes, bytes] = {}  # by digest of the task: a task that comes again gets the same bytes
 
     def answer(self, content: bytes) -> bytes:
         """The reply to a task; a refusal is a BadInput, after which there is no further answer in this round."""
@@ -271,9 +264,7 @@ class SecureMember:
         require(self.client is not None, "secure-sum.left", "this client has left the round")
         assert self.client is not None
         require(
-            phase == self.phase,
-            "secure-sum.phase",
-            f"the task is not of the phase of {PHASES[self.phase]}; drop it",
+            phase == self.phase, "secure-sum.phase", f"the task is not of the phase of {PHASES[self.phase]}; drop it"
         )
         try:
             reply = envelope(phase, self._step(self.client, phase, parts))

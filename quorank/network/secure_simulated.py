@@ -25,9 +25,7 @@ from quorank.privacy.secure_sum.masks import Occasion
 class SimulatedMembers:
     """Answers what the nodes of a simulated experiment are sent for secure sums; `kept` is called after each learning."""
 
-    def __init__(
-        self, simulator: Simulator, mechanism: IntegerSums, kept: Callable[[wire.Task], None]
-    ) -> None:
+    def __init__(self, simulator: Simulator, mechanism: IntegerSums, kept: Callable[[wire.Task], None]) -> None:
         self.simulator, self.mechanism, self.kept = simulator, mechanism, kept
         self._members: dict[int, tuple[Occasion, SecureMember]] = {}
         self._facts: dict[int, bytes] = {}
@@ -68,13 +66,7 @@ class SimulatedMembers:
             )
             self._members[reply.client] = occasion, member
             told = wire.Reply(
-                reply.run,
-                reply.round,
-                reply.client,
-                np.zeros(0),
-                reply.interactions,
-                reply.within,
-                reply.statistics,
+                reply.run, reply.round, reply.client, np.zeros(0), reply.interactions, reply.within, reply.statistics
             )
             self._facts[reply.client] = wire.encode_reply(told)
 

@@ -60,9 +60,7 @@ def coordinator_of(home: Home) -> Coordinator:
     state = replace(federation.start(start_of(home)), private=mechanism.start())
     share = settings.asynchronous
     late = Asynchronous.of(share, federation) if share > 0.0 else None
-    rules = Rules(
-        settings.enough, settings.least, settings.deadline, heaviest=setting.interactions, asynchronous=late
-    )
+    rules = Rules(settings.enough, settings.least, settings.deadline, heaviest=setting.interactions, asynchronous=late)
     basis = (federation, mechanism, state, experiment.rounds, settings.run, seed, rules, home.path)
     figure = home.terms(0).figure
     return Coordinator(*basis, figure=figure)
@@ -112,9 +110,7 @@ class Service:
         self._refused[error.code] = self._refused.get(error.code, 0) + 1
         self.log.write("reply_refused", round=self.coordinator.state.round, client=client, reason=error.code)
 
-    def play(
-        self, transport: Transport, tend: Tend, connected: Callable[[], bool], stop: Callable[[], bool]
-    ) -> bool:
+    def play(self, transport: Transport, tend: Tend, connected: Callable[[], bool], stop: Callable[[], bool]) -> bool:
         """Play the rounds that are left; whether all are done."""
         gate = self.gate = Gate(transport, self.refuse)
         self.admit(members(self.home))
@@ -126,9 +122,7 @@ class Service:
             if self.desk is not None:
                 self.desk.look()
 
-        driver = Driver(
-            gate, Own(gate.names), patience=PATIENCE, pause=self.home.settings.pause, stop=stop, tend=look
-        )
+        driver = Driver(gate, Own(gate.names), patience=PATIENCE, pause=self.home.settings.pause, stop=stop, tend=look)
         driver.seen = self._seen
         coordinator = self.coordinator
         if coordinator.federation.aggregation.history == 0.0:

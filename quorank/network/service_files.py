@@ -58,39 +58,20 @@ class Settings:
     asynchronous: float = (
         0.0  # share of a cohort whose replies, however old, end a round; 0 where rounds are synchronous
     )
-    report_epsilon: float = (
-        0.0  # ε of the figure that devices report with each release; 0: none; fixed with the folder
-    )
+    report_epsilon: float = 0.0  # ε of the figure that devices report with each release; 0: none; fixed with the folder
 
     def __post_init__(self) -> None:
         check_address(self.address)
         ports = (self.port, self.inside)
         require(
-            all(0 < port < 65536 for port in ports),
-            "value.out-of-range",
-            f"a port is from 1 to 65535, got {ports}",
+            all(0 < port < 65536 for port in ports), "value.out-of-range", f"a port is from 1 to 65535, got {ports}"
         )
+        require(self.port != self.inside, "option.conflict", "the engine needs a port of its own", f"port {self.port}")
+        require(self.n_features >= 1, "value.out-of-range", f"a ranker needs at least 1 feature, got {self.n_features}")
+        require(0.0 < self.least <= self.enough <= 1.0, "value.out-of-range", "expected 0 < least ≤ enough ≤ 1")
+        require(0.0 <= self.asynchronous <= 1.0, "value.out-of-range", "asynchronous is a share from 0 (off) to 1")
         require(
-            self.port != self.inside,
-            "option.conflict",
-            "the engine needs a port of its own",
-            f"port {self.port}",
-        )
-        require(
-            self.n_features >= 1,
-            "value.out-of-range",
-            f"a ranker needs at least 1 feature, got {self.n_features}",
-        )
-        require(
-            0.0 < self.least <= self.enough <= 1.0, "value.out-of-range", "expected 0 < least ≤ enough ≤ 1"
-        )
-        require(
-            0.0 <= self.asynchronous <= 1.0, "value.out-of-range", "asynchronous is a share from 0 (off) to 1"
-        )
-        require(
-            self.deadline > 0.0 and self.pause > 0.0,
-            "value.out-of-range",
-            "deadline and pause must be above 0 seconds",
+            self.deadline > 0.0 and self.pause > 0.0, "value.out-of-range", "deadline and pause must be above 0 seconds"
         )
 
 
@@ -106,28 +87,17 @@ class Home:
         check_experiment(experiment, settings.n_features)
         check_rounds(experiment, settings)
         Terms.of(experiment, settings.n_features, 0, settings.run, report_epsilon=settings.report_epsilon)
-        files = {
-            SEED: secrets.token_bytes(SECRET_BYTES),
-            EXPERIMENT: write_toml(experiment.tables()).encode(),
-        }
+        files = {SEED: secrets.token_bytes(SECRET_BYTES), EXPERIMENT: write_toml(experiment.tables()).encode()}
         return cls._made(path, settings, files, "coordinator's")
 
     @classmethod
     def _made(cls, path: Path, settings: Settings, files: Mapping[str, bytes], whose: str) -> Self:
         """A new folder with an authority, a certificate, a secret and these files."""
         target = path.absolute()
-        require(
-            target.parent.is_dir(),
-            "folder.missing",
-            f"the directory {target.parent} does not exist",
-            f"{path}",
-        )
+        require(target.parent.is_dir(), "folder.missing", f"the directory {target.parent} does not exist", f"{path}")
         free = not target.exists() or (target.is_dir() and not any(target.iterdir()))
         require(
-            free,
-            "folder.not-empty",
-            f"this is no {whose} folder, and it is not empty; choose another one",
-            f"{path}",
+            free, "folder.not-empty", f"this is no {whose} folder, and it is not empty; choose another one", f"{path}"
         )
         temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
         temporary.mkdir(mode=0o700)
@@ -209,11 +179,7 @@ class Home:
         """What one client agrees to."""
         settings = self.settings
         return Terms.of(
-            self.experiment,
-            settings.n_features,
-            client,
-            settings.run,
-            report_epsilon=settings.report_epsilon,
+            self.experiment, settings.n_features, client, settings.run, report_epsilon=settings.report_epsilon
         )
 
     def issue(self, settings: Settings) -> None:
@@ -301,9 +267,7 @@ def check_experiment(experiment: Experiment, n_features: int = 46) -> None:
     )
     mechanism = Terms.of(experiment, n_features, 0).mechanism
     require(
-        not isinstance(mechanism, IntegerSums)
-        or mechanism.variance == 0.0
-        or mechanism.noise_by == "clients",
+        not isinstance(mechanism, IntegerSums) or mechanism.variance == 0.0 or mechanism.noise_by == "clients",
         "option.conflict",
         'the noise of a secure sum is drawn by the devices here; set noise_by = "clients"',
         "privacy",

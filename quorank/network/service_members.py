@@ -64,9 +64,7 @@ def members(home: Home) -> list[InvitedMember]:
     except FileNotFoundError:
         return []
     except (OSError, ValueError, TypeError) as error:
-        raise BadInput(
-            "file.damaged", f"damaged ({type(error).__name__}); restore it from a copy", f"{path}"
-        ) from None
+        raise BadInput("file.damaged", f"damaged ({type(error).__name__}); restore it from a copy", f"{path}") from None
 
 
 def stamp(home: Home) -> int:
@@ -178,9 +176,7 @@ def note_nodes(home: Home, nodes: dict[str, int], removed: set[str]) -> list[Inv
     def fill(known: list[InvitedMember]) -> list[InvitedMember]:
         return [
             replace(
-                member,
-                node=nodes.get(member.label, member.node),
-                removed=member.removed or member.label in removed,
+                member, node=nodes.get(member.label, member.node), removed=member.removed or member.label in removed
             )
             for member in known
         ]

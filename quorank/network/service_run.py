@@ -55,12 +55,7 @@ def _private_files() -> Iterator[None]:
 
 
 def run(
-    home: Home,
-    log: EventLog,
-    metrics_port: int | None = None,
-    connect: Connect = flower,
-    *,
-    stay: bool = False,
+    home: Home, log: EventLog, metrics_port: int | None = None, connect: Connect = flower, *, stay: bool = False
 ) -> bool:
     """Be the coordinator of a folder until it is asked to stop, or its rounds are done; whether they are.
 
@@ -104,9 +99,7 @@ def run(
             service.publish()
         reached, rounds = service.coordinator.state.round, service.coordinator.rounds
         seconds = time.monotonic() - began
-        log.write(
-            "finished" if done and not stay else "stopped", round=reached, rounds=rounds, seconds=seconds
-        )
+        log.write("finished" if done and not stay else "stopped", round=reached, rounds=rounds, seconds=seconds)
         return done
 
 

@@ -70,15 +70,9 @@ class SiloBundle:
     @classmethod
     def _of(cls, found: object) -> SiloBundle:
         mark = found.get("format") if isinstance(found, dict) else None
+        require(mark != _DEVICES, "invitation.other-kind", "this is a device's invitation; accept it with quorank join")
         require(
-            mark != _DEVICES,
-            "invitation.other-kind",
-            "this is a device's invitation; accept it with quorank join",
-        )
-        require(
-            mark == _MARK,
-            "invitation.not-one",
-            "this is not a party's invitation; ask the coordinator's owner for one",
+            mark == _MARK, "invitation.not-one", "this is not a party's invitation; ask the coordinator's owner for one"
         )
         assert isinstance(found, dict)
         (name, address, certificate, key), identities = checked_fields(found, VERSION)

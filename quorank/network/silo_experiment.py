@@ -51,17 +51,13 @@ def _read(tables: Mapping[str, Any], run: str) -> SiloTerms:
     for key in tables:
         if key not in known:
             raise BadInput(
-                "key.unknown",
-                f"unknown section {key!r}{suggest(key, known)}; known: {', '.join(known)}",
-                f"{key}",
+                "key.unknown", f"unknown section {key!r}{suggest(key, known)}; known: {', '.join(known)}", f"{key}"
             )
     silo = dict(_section(tables, "silo"))
     parties = silo.pop("parties", None)
     if not isinstance(parties, list) or not all(isinstance(name, str) for name in parties):
         raise BadInput(
-            "value.wrong-type",
-            'expected the names of the parties, such as ["north", "south"]',
-            "silo.parties",
+            "value.wrong-type", 'expected the names of the parties, such as ["north", "south"]', "silo.parties"
         )
     name = silo.pop("run", run)
     require(isinstance(name, str), "value.wrong-type", f"expected a text, got {name!r}", "silo.run")
@@ -85,9 +81,7 @@ def _setting(tables: Mapping[str, Any], silo: dict[str, Any]) -> SiloSetting:
         if key not in OWN:
             allowed = ("parties", "run", "labels", *OWN)
             raise BadInput(
-                "key.unknown",
-                f"unknown key {key!r}{suggest(key, allowed)}; known: {', '.join(allowed)}",
-                f"silo.{key}",
+                "key.unknown", f"unknown key {key!r}{suggest(key, allowed)}; known: {', '.join(allowed)}", f"silo.{key}"
             )
     several = {
         key: [value] if key in ("labelled", "noise") and not isinstance(value, list) else value
@@ -114,12 +108,7 @@ def _augment(spec: object) -> Augment:
             "augment",
         )
         return _AUGMENTS[spec]()
-    require(
-        isinstance(spec, Mapping),
-        "value.wrong-type",
-        f"expected a section [augment], got {spec!r}",
-        "augment",
-    )
+    require(isinstance(spec, Mapping), "value.wrong-type", f"expected a section [augment], got {spec!r}", "augment")
     assert isinstance(spec, Mapping)
     table = to_table(Augment.recommended()) | dict(spec)
     return read_fields(Augment, _without_kind(table), "augment")

@@ -75,12 +75,7 @@ class PartyFolder:
     def accept(cls, path: Path, bundle: SiloBundle) -> PartyFolder:
         """Keep an invitation; a folder that belongs to another party or other terms is refused."""
         target = path.absolute()
-        require(
-            target.parent.is_dir(),
-            "folder.missing",
-            f"the directory {target.parent} does not exist",
-            f"{path}",
-        )
+        require(target.parent.is_dir(), "folder.missing", f"the directory {target.parent} does not exist", f"{path}")
         made = cls(target)
         if (target / FILE).is_file():
             before = SiloBundle.read(target / FILE)
@@ -129,17 +124,12 @@ class PartyFolder:
     def note_source(self, source: FolderSource) -> None:
         """Remember where the documents are; what was sketched was sketched from them, so they stay the same ones."""
         before = self._read(SOURCE, None)
-        table = {
-            "collection": source.collection,
-            "generated": source.generated,
-            "documents": source.documents,
-        }
+        table = {"collection": source.collection, "generated": source.generated, "documents": source.documents}
         moved = before is not None and source.collection is not None and before.get("collection") is not None
         require(
             before is None or before == table or moved,
             "folder.other-documents",
-            "this party's documents are others; leave out --collection and --generated, or choose "
-            "another folder",
+            "this party's documents are others; leave out --collection and --generated, or choose another folder",
             f"{self.path}",
         )
         self._write(SOURCE, table)
@@ -211,15 +201,11 @@ class PartyFolder:
         if not file.is_file():
             return []
         try:
-            with contextlib.closing(
-                sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True, timeout=10.0)
-            ) as found:
+            with contextlib.closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True, timeout=10.0)) as found:
                 rows = found.execute("SELECT at, kind, receiver, bytes FROM log ORDER BY id").fetchall()
         except sqlite3.Error as error:
             raise BadInput(
-                "file.unreadable",
-                f"cannot be read ({error}); try again, or restore it from a copy",
-                f"{file}",
+                "file.unreadable", f"cannot be read ({error}); try again, or restore it from a copy", f"{file}"
             ) from None
         return [
             {"at": at, "kind": kind.lower(), "receiver": receiver, "bytes": size, "tells": tells(kind)}
@@ -235,9 +221,7 @@ class PartyFolder:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise BadInput(
-                    "folder.busy",
-                    "another process plays this party already; end that one first",
-                    f"{self.path}",
+                    "folder.busy", "another process plays this party already; end that one first", f"{self.path}"
                 ) from None
             yield
         finally:
@@ -256,9 +240,7 @@ class PartyFolder:
 
     def _damaged(self, name: str) -> BadInput:
         return BadInput(
-            "file.damaged",
-            "damaged; restore it from a copy, or delete it and give it again",
-            f"{self.path / name}",
+            "file.damaged", "damaged; restore it from a copy, or delete it and give it again", f"{self.path / name}"
         )
 
     def _write(self, name: str, content: object) -> None:

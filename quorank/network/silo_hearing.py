@@ -36,13 +36,7 @@ class Hearing:
     """One party's questions and the answers to them."""
 
     def __init__(
-        self,
-        store: SiloStore,
-        terms: SiloTerms,
-        number: int,
-        holding: Holding,
-        session: Session,
-        secrets: Secrets,
+        self, store: SiloStore, terms: SiloTerms, number: int, holding: Holding, session: Session, secrets: Secrets
     ) -> None:
         self.store, self.terms, self.number, self.holding = store, terms, number, holding
         self.group, self._draws = session.group, secrets.draws
@@ -81,9 +75,7 @@ class Hearing:
         """Another party asks: the number of its question."""
         count = self.store.note(f"asked {asker}", 0) + 1
         place = self.terms.number(asker)
-        require(
-            count <= self._asks()[place], "silo-message.too-many", f"{asker} asks more than it said it would"
-        )
+        require(count <= self._asks()[place], "silo-message.too-many", f"{asker} asks more than it said it would")
         self.store.set_note(f"asked {asker}", count)
         return self._number(place, self.number, count)
 
@@ -113,16 +105,12 @@ class Hearing:
 
     def take_sum(self, record: bytes) -> None:
         """The sum of all tables, and how many envelopes with questions each party sends."""
-        require(
-            not self.is_told, "silo-message.repeated", "the coordinator tells the statistics a second time"
-        )
+        require(not self.is_told, "silo-message.repeated", "the coordinator tells the statistics a second time")
         head, (raw,) = read(record, 1)
         (asks,) = table_of(head, "asks")
         whole_numbers(asks, len(self.terms.parties), most=MOST_QUESTIONS)
         sound = asks[self.number] == len(self.batches) and len(raw) == 4 * vector_length()
-        require(
-            sound, "silo-message.statistics", "the coordinator's sum of the statistics is not of this run"
-        )
+        require(sound, "silo-message.statistics", "the coordinator's sum of the statistics is not of this run")
         self.store.set_note("asks", asks)
         self.store.set_fact("sum", raw)
 
@@ -131,18 +119,14 @@ class Hearing:
         catalogue = Catalogue.from_bytes(text, sender, self.group.fields)
         name = f"catalogue {sender} {self.group.fields[catalogue.field].name}"
         require(
-            self.store.fact(name) is None,
-            "silo-message.repeated",
-            f"{sender} describes its documents a second time",
+            self.store.fact(name) is None, "silo-message.repeated", f"{sender} describes its documents a second time"
         )
         self.store.set_fact(name, text)
 
     def take_answer(self, sender: str, text: bytes) -> None:
         """The answer to the oldest question to this party that has none."""
         count = self.store.note(f"heard {sender}", 0) + 1
-        require(
-            count <= len(self.batches), "silo-message.too-many", f"{sender} answers more than it was asked"
-        )
+        require(count <= len(self.batches), "silo-message.too-many", f"{sender} answers more than it was asked")
         expected = self._number(self.number, self.terms.number(sender), count)
         require(
             int.from_bytes(text[:8], "little") == expected,
@@ -166,9 +150,7 @@ class Hearing:
         assert raw is not None
         total = np.frombuffer(raw, dtype="<u4").astype(np.uint32)
         statistics = read_total(total, hashing, terms.protocol.statistics_epsilon)
-        own, test = setting.instances(
-            holding, list(holding.grades), self._split, statistics, draws, self.number
-        )
+        own, test = setting.instances(holding, list(holding.grades), self._split, statistics, draws, self.number)
         found = augmented_instances(
             setting.augment,
             _Heard(self),
@@ -183,9 +165,7 @@ class Hearing:
 
     def forget(self) -> None:
         """Inside a transaction: what the others told is not needed any more."""
-        self.store.rows(
-            "DELETE FROM facts WHERE name = 'sum' OR name LIKE 'answer %' OR name LIKE 'catalogue %'"
-        )
+        self.store.rows("DELETE FROM facts WHERE name = 'sum' OR name LIKE 'answer %' OR name LIKE 'catalogue %'")
 
 
 class _Heard:
@@ -204,16 +184,13 @@ class _Heard:
                     counts = np.frombuffer(parts[2 * at + 1], dtype="<f8").astype(np.float64)
                     self._found[owner, field, term] = TopDocuments(documents, counts)
             told = {
-                name: Catalogue.from_bytes(
-                    store.fact(f"catalogue {other} {name}") or b"", other, hearing.group.fields
-                )
+                name: Catalogue.from_bytes(store.fact(f"catalogue {other} {name}") or b"", other, hearing.group.fields)
                 for name in FIELDS
             }
             self._lengths |= {(owner, name): found for name, found in announced_lengths(told).items()}
             named = (answer.documents for (who, _, _), answer in self._found.items() if who == owner)
             require(
-                max((int(each.max(initial=-1)) for each in named), default=-1)
-                < len(self.lengths(owner, FIELDS[0])),
+                max((int(each.max(initial=-1)) for each in named), default=-1) < len(self.lengths(owner, FIELDS[0])),
                 "silo-message.unknown-document",
                 f"{other} names a document that it did not describe",
             )

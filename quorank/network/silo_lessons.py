@@ -27,9 +27,7 @@ _NOT_AGREED = "the coordinator asks to learn what was not agreed"
 class Lessons:
     """The instances of one party, its own and those that it found at the others."""
 
-    def __init__(
-        self, terms: SiloTerms, draws: int, own: Instances, found: Instances, test: RankingData
-    ) -> None:
+    def __init__(self, terms: SiloTerms, draws: int, own: Instances, found: Instances, test: RankingData) -> None:
         self.terms, self.own, self.found, self.test, self._draws = terms, own, found, test, draws
         self.weights: Sequence[float | None] = terms.setting.augment.weights or (None,)
         self.folds = FOLDS if len(self.weights) > 1 else 0
@@ -50,9 +48,7 @@ class Lessons:
             Record.ROWS,
             {
                 "kept": [kept.n_rows for kept, _ in self._parts],
-                "models": [
-                    self._model(VALIDATION, model).n_rows for model in range(self.folds * len(self.weights))
-                ],
+                "models": [self._model(VALIDATION, model).n_rows for model in range(self.folds * len(self.weights))],
                 "final": [self._model(FINAL, model).n_rows for model in range(len(self.weights))],
             },
         )
@@ -64,11 +60,7 @@ class Lessons:
         stage, turn, models, clients = table_of(head, "stage", "turn", "models", "clients")
         whole_numbers([stage], most=2)
         whole_numbers([turn], most=terms.training.length)
-        require(
-            [stage, turn] > list(last),
-            "silo-message.turn",
-            "the coordinator asks to learn in a turn that is over",
-        )
+        require([stage, turn] > list(last), "silo-message.turn", "the coordinator asks to learn in a turn that is over")
         count = len(self.weights) * (self.folds if stage == VALIDATION else 1)
         whole_numbers(models, most=count)
         whole_numbers(clients, len(models), most=len(terms.parties))
@@ -101,9 +93,7 @@ class Lessons:
     def ranker(self, record: bytes) -> Doubles:
         """The weights that all parties end with."""
         head, (raw,) = read(record, 1)
-        require(
-            head is None, "silo-message.not-agreed", "the ranker comes with something that was not agreed"
-        )
+        require(head is None, "silo-message.not-agreed", "the ranker comes with something that was not agreed")
         return doubles(raw, self.own.data.n_features)
 
     def figures(self, theta: Doubles) -> Figures:

@@ -24,9 +24,7 @@ class Lines:
     def _line(self, other: str) -> SealedChannel:
         if other not in self._open:
             keys, name = self._session.keys, self._session.name
-            self._open[other] = SealedChannel(
-                keys.pairs[other], name, other, *self._counters.setdefault(other, [0, 0])
-            )
+            self._open[other] = SealedChannel(keys.pairs[other], name, other, *self._counters.setdefault(other, [0, 0]))
         return self._open[other]
 
     def seal(self, other: str, kind: Kind, text: bytes) -> Envelope:

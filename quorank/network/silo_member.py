@@ -65,11 +65,7 @@ class SiloMember:
         self.secrets = Secrets(store, terms, name, entropy)
         self.place: int = store.note("place", NEW)
         self.session = Session(
-            identity,
-            self.group,
-            pins,
-            hashing_key=self.secrets.hashing_key,
-            entropy=self.secrets.session(),
+            identity, self.group, pins, hashing_key=self.secrets.hashing_key, entropy=self.secrets.session()
         )
         for raw in frames.unpack(store.fact("agreement") or frames.pack([])):
             self.session.receive(Envelope.from_bytes(raw))
@@ -223,28 +219,20 @@ class SiloMember:
             elif kind is Record.SUM:
                 self.hearing.take_sum(record)
             elif kind is Record.LEARN:
-                require(
-                    self.place == LEARNING,
-                    "silo-message.phase",
-                    "the coordinator asks to learn before its time",
-                )
+                require(self.place == LEARNING, "silo-message.phase", "the coordinator asks to learn before its time")
                 learned, last = self.lessons.learn(record, self.store.note("learned", [0, -1]))
                 self.store.set_note("learned", last)
                 self._send(learned, SERVER)
             elif kind is Record.JUDGE:
                 judged = self.place == LEARNING and not self.store.note("judged", False)
                 require(
-                    judged,
-                    "silo-message.phase",
-                    "the coordinator asks to judge rankers at another time than agreed",
+                    judged, "silo-message.phase", "the coordinator asks to judge rankers at another time than agreed"
                 )
                 self.store.set_note("judged", True)
                 self._send(self.lessons.judge(record), SERVER)
             elif kind is Record.RANKER:
                 require(
-                    self.place == LEARNING,
-                    "silo-message.phase",
-                    "the coordinator hands out a ranker before its time",
+                    self.place == LEARNING, "silo-message.phase", "the coordinator hands out a ranker before its time"
                 )
                 self._end(record)
             else:
@@ -259,9 +247,7 @@ class SiloMember:
             f"an envelope for {envelope.receiver} came to {self.name}",
         )
         require(
-            sender in self.group.others(self.name),
-            "silo-message.sender",
-            f"{sender} is no other party of this group",
+            sender in self.group.others(self.name), "silo-message.sender", f"{sender} is no other party of this group"
         )
         if kind in (Kind.HELLO, Kind.CONTRIBUTION):
             out, _ = self.session.receive(envelope)

@@ -125,9 +125,7 @@ class SiloParty:
         """Everything that was given to the network: when, what, for whom, how large, and what it tells."""
         return [
             {"at": at, "kind": kind.lower(), "receiver": receiver, "bytes": size, "tells": tells(kind)}
-            for at, kind, receiver, size in self._store.rows(
-                "SELECT at, kind, receiver, bytes FROM log ORDER BY id"
-            )
+            for at, kind, receiver, size in self._store.rows("SELECT at, kind, receiver, bytes FROM log ORDER BY id")
         ]
 
     def close(self) -> None:

@@ -139,9 +139,7 @@ class Phases:
             Record.TALLY: self._tallied,
             Record.KEPT: self._kept,
         }
-        require(
-            kind in handlers, "silo-message.kind", "a party sent what only a coordinator sends; it is refused"
-        )
+        require(kind in handlers, "silo-message.kind", "a party sent what only a coordinator sends; it is refused")
         handlers[kind](number, record, put)
         tag = tag_of(record)
         self._said[number][tag] = self._said[number].get(tag, 0) + 1
@@ -174,17 +172,11 @@ class Phases:
             self.phase = STATISTICS
 
     def _masked(self, number: int, record: bytes, put: Put) -> None:
-        require(
-            self.phase in (AGREEMENT, STATISTICS) and self._asks[number] is None,
-            "silo-message.phase",
-            _NOT_NOW,
-        )
+        require(self.phase in (AGREEMENT, STATISTICS) and self._asks[number] is None, "silo-message.phase", _NOT_NOW)
         head, (raw,) = read(record, 1)
         (asks,) = whole_numbers(table_of(head, "asks"), 1, most=MOST_QUESTIONS)
         require(
-            len(raw) == 4 * self._length,
-            "silo-message.shape",
-            "the tables of a party have another size than agreed",
+            len(raw) == 4 * self._length, "silo-message.shape", "the tables of a party have another size than agreed"
         )
         own = np.frombuffer(raw, dtype="<u4").astype(np.uint32)
         self.total = own if self.total is None else self.total + own

@@ -51,9 +51,7 @@ def run(home: SiloHome, log: EventLog, metrics_port: int | None = None, connect:
         os.umask(before)
 
 
-def _run(
-    home: SiloHome, log: EventLog, metrics_port: int | None, connect: Connect, asked: Callable[[], bool]
-) -> bool:
+def _run(home: SiloHome, log: EventLog, metrics_port: int | None, connect: Connect, asked: Callable[[], bool]) -> bool:
     began = time.monotonic()
     service = SiloService(home, log)
     turns, planned = service.turns

@@ -66,11 +66,7 @@ class Secrets:
             kept = b"".join(entropy(KEY) for _ in range(4))
             with store.transaction():
                 store.set_fact(_SECRETS, kept)
-        self._session, self._obfuscation, self._noise = (
-            kept[: 2 * KEY],
-            kept[2 * KEY : 3 * KEY],
-            kept[3 * KEY :],
-        )
+        self._session, self._obfuscation, self._noise = (kept[: 2 * KEY], kept[2 * KEY : 3 * KEY], kept[3 * KEY :])
 
     @staticmethod
     def forget(store: SiloStore) -> None:

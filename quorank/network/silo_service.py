@@ -85,11 +85,7 @@ class SiloService:
         self.log.write("reply_refused", round=self.turns[0], reason=error.code)
 
     def play(
-        self,
-        transport: Transport,
-        tend: Callable[[], None],
-        connected: Callable[[], bool],
-        stop: Callable[[], bool],
+        self, transport: Transport, tend: Callable[[], None], connected: Callable[[], bool], stop: Callable[[], bool]
     ) -> bool:
         """Carry on with the session; whether it is done."""
         gate = self.gate = SiloGate(transport, self.refuse)
@@ -100,9 +96,7 @@ class SiloService:
             tend()
             self.look(connected())
 
-        driver = SiloDriver(
-            gate, gate.names, patience=PATIENCE, pause=self.home.settings.pause, stop=stop, tend=look
-        )
+        driver = SiloDriver(gate, gate.names, patience=PATIENCE, pause=self.home.settings.pause, stop=stop, tend=look)
         driver.seen = self._seen
         while not self.server.done:
             try:

@@ -65,8 +65,7 @@ class SiloStore:
             database = sqlite3.connect(self.path or ":memory:", isolation_level=None, check_same_thread=False)
             try:
                 marks = [
-                    database.execute(f"PRAGMA {name}").fetchone()[0]
-                    for name in ("application_id", "user_version")
+                    database.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
                 ]
                 empty = database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
                 require(
@@ -150,9 +149,7 @@ class SiloStore:
 
     def set_fact(self, name: str, value: bytes) -> None:
         self.rows(
-            "INSERT INTO facts VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-            name,
-            value,
+            "INSERT INTO facts VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value", name, value
         )
 
     def drop_fact(self, name: str) -> None:
@@ -205,9 +202,7 @@ class SiloStore:
             first,
             last,
         )
-        return SiloMessage(
-            number, digest, came, first, tuple((bool(ends), bytes(part)) for ends, part in found)
-        )
+        return SiloMessage(number, digest, came, first, tuple((bool(ends), bytes(part)) for ends, part in found))
 
     def waiting(self, peer: str) -> int:
         """Pieces that the peer has not said it has."""
@@ -230,9 +225,7 @@ class SiloStore:
             delivered = [
                 tag
                 for (tag,) in self.rows(
-                    "SELECT tag FROM sending WHERE peer = ? AND place < ? AND ends ORDER BY place",
-                    peer,
-                    message.have,
+                    "SELECT tag FROM sending WHERE peer = ? AND place < ? AND ends ORDER BY place", peer, message.have
                 )
             ]
             self.rows("DELETE FROM sending WHERE peer = ? AND place < ?", peer, message.have)
@@ -259,9 +252,7 @@ class SiloStore:
         end = self.rows("SELECT min(place) FROM coming WHERE peer = ? AND ends", peer)[0][0]
         if end is None:
             return None
-        found = self.rows(
-            "SELECT content FROM coming WHERE peer = ? AND place <= ? ORDER BY place", peer, end
-        )
+        found = self.rows("SELECT content FROM coming WHERE peer = ? AND place <= ? ORDER BY place", peer, end)
         return b"".join(bytes(content) for (content,) in found)
 
     def finish(self, peer: str) -> None:

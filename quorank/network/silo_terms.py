@@ -108,12 +108,7 @@ class SiloTerms:
     @classmethod
     def read(cls, table: object) -> SiloTerms:
         """From such a table; every mistake is a sentence."""
-        require(
-            isinstance(table, Mapping),
-            "terms.malformed",
-            "expected a table; ask for a new invitation",
-            "terms",
-        )
+        require(isinstance(table, Mapping), "terms.malformed", "expected a table; ask for a new invitation", "terms")
         assert isinstance(table, Mapping)
         require(
             table.get("version") == VERSION,
@@ -134,9 +129,7 @@ class SiloTerms:
         sound = isinstance(table.get("run"), str) and (seed is None or type(seed) is int)
         if not sound or not isinstance(parties, list | tuple) or not all(isinstance(p, str) for p in parties):
             raise BadInput(
-                "terms.malformed",
-                "something is missing or of the wrong kind; ask for a new invitation",
-                "terms",
+                "terms.malformed", "something is missing or of the wrong kind; ask for a new invitation", "terms"
             )
         try:
             return cls(

@@ -165,10 +165,6 @@ class SimulatedClients:
 
         found: Any = self.simulator.mechanism
         mechanism = found.mechanism if isinstance(found, _Keeping) else found
-        require(
-            isinstance(mechanism, IntegerSums),
-            "secure-sum.none",
-            "this experiment's privacy is no secure sum",
-        )
+        require(isinstance(mechanism, IntegerSums), "secure-sum.none", "this experiment's privacy is no secure sum")
         assert isinstance(mechanism, IntegerSums)
         return SimulatedMembers(self.simulator, mechanism, self._keep)

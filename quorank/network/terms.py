@@ -67,17 +67,14 @@ class Terms:
         )
         for name in _NUMBERS:
             value, least = getattr(self, name), 0 if name in ("client", "keep_every") else 1
-            require(
-                least <= value < 2**31, "value.out-of-range", f"must be at least {least}, got {value}", name
-            )
+            require(least <= value < 2**31, "value.out-of-range", f"must be at least {least}, got {value}", name)
         if self.report_epsilon != 0.0:
             FigureResponse(self.report_epsilon)
             masked = isinstance(self.privacy, SecureSum) or getattr(self.privacy, "sum", "plain") == "secure"
             require(
                 not masked,
                 "option.conflict",
-                "a secure sum carries updates and nothing else; leave --report-epsilon out, or choose another "
-                "privacy",
+                "a secure sum carries updates and nothing else; leave --report-epsilon out, or choose another privacy",
                 "reports",
             )
 
@@ -128,12 +125,7 @@ class Terms:
     @classmethod
     def read(cls, table: object) -> Terms:
         """From such a table; every mistake is a sentence."""
-        require(
-            isinstance(table, Mapping),
-            "terms.malformed",
-            "expected a table; ask for a new invitation",
-            "terms",
-        )
+        require(isinstance(table, Mapping), "terms.malformed", "expected a table; ask for a new invitation", "terms")
         assert isinstance(table, Mapping)
         require(
             table.get("version") in (VERSION, REPORTING),
@@ -150,9 +142,7 @@ class Terms:
             return cls(run=str(table["run"]), **values, setting=setting, report_epsilon=reports)
         except (KeyError, TypeError, ValueError):
             raise BadInput(
-                "terms.malformed",
-                "something is missing or of the wrong kind; ask for a new invitation",
-                "terms",
+                "terms.malformed", "something is missing or of the wrong kind; ask for a new invitation", "terms"
             ) from None
         except BadInput as error:
             raise error.at("terms") from None

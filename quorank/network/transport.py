@@ -66,9 +66,7 @@ class Memory:
     names: Sequence[str]
     loss: float = 0.0  # share of messages, and of answers, that never come
     duplicates: float = 0.0  # share of answers that come twice
-    delay: Callable[[str], float] | int = (
-        0  # an answer comes after so many pulls: for a node, or up to so many for all
-    )
+    delay: Callable[[str], float] | int = 0  # an answer comes after so many pulls: for a node, or up to so many for all
     seed: int = 0
     present: set[str] = field(init=False)
     pushed: int = field(default=0, init=False)  # messages

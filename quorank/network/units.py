@@ -61,9 +61,7 @@ def render(home: Home, name: str) -> str:
 def write(home: Home, out: Path, names: Sequence[str] = FILES) -> list[Path]:
     """All of these files, into a folder."""
     texts = {name: render(home, name) for name in names}
-    require(
-        out.is_dir() or not out.exists(), "folder.is-file", "this is a file; expected a directory", f"{out}"
-    )
+    require(out.is_dir() or not out.exists(), "folder.is-file", "this is a file; expected a directory", f"{out}")
     require(
         out.absolute().parent.is_dir(),
         "folder.missing",

@@ -54,11 +54,7 @@ def event(setting: Setting, noise_multiplier: float, accountant: Accountant = "p
 
 
 def epsilon(
-    setting: Setting,
-    noise_multiplier: float,
-    delta: float,
-    accountant: Accountant = "pld",
-    rounds: int | None = None,
+    setting: Setting, noise_multiplier: float, delta: float, accountant: Accountant = "pld", rounds: int | None = None
 ) -> float:
     """Compute ε at δ after `rounds` rounds of the setting (all of them by default)."""
     check_delta(delta)
@@ -72,9 +68,7 @@ def epsilon(
 
 
 @lru_cache(maxsize=4096)
-def _epsilon(
-    setting: Setting, z: float, delta: float, accountant: Accountant, rounds: int, step: float
-) -> float:
+def _epsilon(setting: Setting, z: float, delta: float, accountant: Accountant, rounds: int, step: float) -> float:
     if setting.participation == "full" and accountant == "pld":
         from dp_accounting import gaussian_mechanism
 
@@ -99,9 +93,7 @@ def _accountant(setting: Setting, accountant: Accountant, step: float) -> Any:
         return pld.PLDAccountant(value_discretization_interval=step)
     relation = dp.NeighboringRelation
     return rdp.RdpAccountant(
-        neighboring_relation=relation.REPLACE_ONE
-        if setting.participation == "sampled"
-        else relation.ADD_OR_REMOVE_ONE
+        neighboring_relation=relation.REPLACE_ONE if setting.participation == "sampled" else relation.ADD_OR_REMOVE_ONE
     )
 
 
@@ -189,9 +181,7 @@ def _by_secants(
     return high if 0.8 < steepness < 1.25 else None
 
 
-def smallest(
-    enough: Callable[[float], bool], start: float, precision: float, least: float = LEAST_NOISE
-) -> float:
+def smallest(enough: Callable[[float], bool], start: float, precision: float, least: float = LEAST_NOISE) -> float:
     """Search the smallest z that is enough, to a relative precision from above, where every larger z is enough too."""
     high = start
     while not enough(high):
@@ -220,9 +210,7 @@ def spent(
 ) -> list[tuple[int, float]]:
     """Return (rounds done, ε spent by then) over the run, for its curve."""
     count = 60 if setting.participation == "full" or accountant == "rdp" else 8
-    marks = sorted(
-        {max(1, round(setting.rounds * (i + 1) / count)) for i in range(min(count, setting.rounds))}
-    )
+    marks = sorted({max(1, round(setting.rounds * (i + 1) / count)) for i in range(min(count, setting.rounds))})
     return [(t, epsilon(setting, noise_multiplier, delta, accountant, t)) for t in marks]
 
 

@@ -14,9 +14,7 @@ from quorank.rankers.mlp import MLP
 from quorank.rankers.ranker import Ranker
 from quorank.rankers.scoring import pack, packed_size, score_rows, width_of
 
-RANKERS: Family[Ranker] = Family(
-    "ranker", Linear, MLP, base=Ranker
-)  # a new ranker: its file, and its name here
+RANKERS: Family[Ranker] = Family("ranker", Linear, MLP, base=Ranker)  # a new ranker: its file, and its name here
 
 __all__ = ["MLP", "RANKERS", "Linear", "Ranker", "scores"]
 
@@ -34,21 +32,7 @@ def scores(ranker: Ranker, theta: Doubles, features: npt.ArrayLike | RankingData
         f"this ranker has {ranker.size(n)} parameters for {n} features, got {np.shape(theta)}",
     )
     packed = np.zeros(packed_size(ranker.hidden, padded.shape[1]), dtype=np.float32)
-    pack(
-        np.ascontiguousarray(theta, dtype=np.float64),
-        ranker.hidden,
-        ranker.inputs(n),
-        padded.shape[1],
-        packed,
-    )
+    pack(np.ascontiguousarray(theta, dtype=np.float64), ranker.hidden, ranker.inputs(n), padded.shape[1], packed)
     out = np.empty(len(padded), dtype=np.float32)
-    score_rows(
-        packed,
-        ranker.hidden,
-        padded,
-        0,
-        len(padded),
-        out,
-        np.zeros(width_of(ranker.hidden), dtype=np.float32),
-    )
+    score_rows(packed, ranker.hidden, padded, 0, len(padded), out, np.zeros(width_of(ranker.hidden), dtype=np.float32))
     return out

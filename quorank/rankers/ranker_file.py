@@ -33,16 +33,12 @@ def read_ranker(path: Path) -> SavedRanker:
         content = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise BadInput(
-            "ranker-file.missing",
-            "no ranker here; expected ranker.json or the directory of a finished run",
-            str(path),
+            "ranker-file.missing", "no ranker here; expected ranker.json or the directory of a finished run", str(path)
         ) from None
     except (OSError, ValueError) as error:
         raise BadInput("ranker-file.unreadable", f"not a ranker file ({error})", str(file)) from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise BadInput(
-            "ranker-file.other-format", f'not a ranker file; expected "format": "{FORMAT}"', str(file)
-        )
+        raise BadInput("ranker-file.other-format", f'not a ranker file; expected "format": "{FORMAT}"', str(file))
     try:
         ranker = RANKERS.read(content["ranker"], "ranker")
         n_features, normalize = int(content["n_features"]), content["normalize"]

@@ -30,10 +30,7 @@ def _emit_dots(context: Any, builder: Any, x_data: Any, w_data: list[Any], count
     """
     index, wide = ir.IntType(64), ir.VectorType(ir.FloatType(), LANES)
     totals = [cgutils.alloca_once_value(builder, ir.Constant(wide, [0.0] * LANES)) for _ in w_data]
-    with cgutils.for_range_slice(builder, ir.Constant(index, 0), count, ir.Constant(index, LANES), index) as (
-        j,
-        _,
-    ):
+    with cgutils.for_range_slice(builder, ir.Constant(index, 0), count, ir.Constant(index, LANES), index) as (j, _):
         left = builder.load(builder.bitcast(builder.gep(x_data, [j]), wide.as_pointer()), align=4)
         for total, data in zip(totals, w_data, strict=True):
             right = builder.load(builder.bitcast(builder.gep(data, [j]), wide.as_pointer()), align=4)
@@ -74,9 +71,7 @@ def ask_for(_context: Any, array: Any, at: Any) -> Any:
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         i32 = ir.IntType(32)
-        address = builder.bitcast(
-            _data(context, builder, signature.args[0], *args), ir.IntType(8).as_pointer()
-        )
+        address = builder.bitcast(_data(context, builder, signature.args[0], *args), ir.IntType(8).as_pointer())
         hint = ir.FunctionType(ir.VoidType(), [address.type, i32, i32, i32])
         prefetch = cgutils.get_or_insert_function(builder.module, hint, "llvm.prefetch.p0i8")
         builder.call(prefetch, [address, i32(0), i32(2), i32(1)])  # to read; second level; data
@@ -109,8 +104,7 @@ def dot_lanes_together(
         x_data = _data(context, builder, signature.args[0], x_array, x_at)
         steps = [ir.Constant(ir.IntType(64), i) for i in range(TOGETHER)]
         w_data = [
-            _data(context, builder, signature.args[2], w_array, builder.add(w_at, builder.mul(i, w_by)))
-            for i in steps
+            _data(context, builder, signature.args[2], w_array, builder.add(w_at, builder.mul(i, w_by))) for i in steps
         ]
         for i, value in zip(steps, _emit_dots(context, builder, x_data, w_data, count), strict=True):
             at = builder.add(out_at, builder.mul(i, out_by))
@@ -175,13 +169,7 @@ def score_rows(
 
 @kernel
 def score_lists(
-    packed: Floats,
-    hidden: int,
-    padded: Floats,
-    starts: Integers,
-    lengths: Integers,
-    scores: Floats,
-    activation: Floats,
+    packed: Floats, hidden: int, padded: Floats, starts: Integers, lengths: Integers, scores: Floats, activation: Floats
 ) -> None:
     """scores[g, i] = f of ranker g for row starts[g] + i: several lists, each by its own ranker, side by side.
 
@@ -238,9 +226,7 @@ def add_gradients(
             by_c = amounts[p + min(2, left)] if left >= 2 else 0.0
             by_d = amounts[p + min(3, left)] if left >= 3 else 0.0
             for j in range(n_features):
-                theta[j] += (by_a * padded[a, j] + by_b * padded[b, j]) + (
-                    by_c * padded[c, j] + by_d * padded[d, j]
-                )
+                theta[j] += (by_a * padded[a, j] + by_b * padded[b, j]) + (by_c * padded[c, j] + by_d * padded[d, j])
         return
     for p in range(count):
         if amounts[p] != 0.0:

@@ -51,10 +51,7 @@ def group_runs(runs: Sequence[Run]) -> list[RunGroup]:
     keys = list(dict.fromkeys(key for flat in settings.values() for key in flat))
     varying = [key for key in keys if len({_text(flat.get(key, _ABSENT)) for flat in settings.values()}) > 1]
     differs = {identity: {k: flat[k] for k in varying if k in flat} for identity, flat in settings.items()}
-    labels = {
-        identity: ", ".join(f"{k}={_text(v)}" for k, v in table.items())
-        for identity, table in differs.items()
-    }
+    labels = {identity: ", ".join(f"{k}={_text(v)}" for k, v in table.items()) for identity, table in differs.items()}
     if len(members) == 1:
         identity, repetitions = next(iter(members.items()))
         return [RunGroup(_lone_label(repetitions[0]), {}, tuple(repetitions))]
@@ -139,9 +136,7 @@ class CompareTable:
         ]
         depths = list(dict.fromkeys(str(run.setting("evaluation.k", 10)) for run in runs))
         if depths != ["10"]:
-            notes.append(
-                f"These runs show and judge {' or '.join(depths)} documents: read nDCG@10 as that depth."
-            )
+            notes.append(f"These runs show and judge {' or '.join(depths)} documents: read nDCG@10 as that depth.")
         if self.comparisons:
             found = [d for row in self.rows for d in row.against_first if d is not None and d.p is not None]
             tests = " or ".join(sorted({d.test for d in found}))
@@ -208,10 +203,7 @@ class CompareTable:
 def compare_table(groups: Sequence[RunGroup]) -> CompareTable:
     """Compare settings with the first of them."""
     require(len(groups) > 0, "run.missing", "there is nothing to compare: no runs were given")
-    against = [
-        corrected_present([_against(group, groups[0], measure) for group in groups[1:]])
-        for measure in MEASURES
-    ]
+    against = [corrected_present([_against(group, groups[0], measure) for group in groups[1:]]) for measure in MEASURES]
     return CompareTable(
         tuple(
             Row(
@@ -279,9 +271,7 @@ def privacy_of(group: RunGroup) -> list[str]:
 def _against(group: RunGroup, first: RunGroup, measure: Measure) -> Difference | None:
     ours = {run.repetition: run.figure(measure.section, measure.key) for run in group.runs}
     theirs = {run.repetition: run.figure(measure.section, measure.key) for run in first.runs}
-    one_to_one = (
-        len(ours) == len(group.runs) and len(theirs) == len(first.runs) and ours.keys() == theirs.keys()
-    )
+    one_to_one = len(ours) == len(group.runs) and len(theirs) == len(first.runs) and ours.keys() == theirs.keys()
     if one_to_one and all(math.isfinite(v) for v in (*ours.values(), *theirs.values())):
         order = sorted(ours)
         return paired_t([ours[r] for r in order], [theirs[r] for r in order])
@@ -296,9 +286,7 @@ def _table(*first: str) -> Table:
 
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
     for name in first:
-        table.add_column(
-            name, style="" if name else "bold", justify="right" if name else "left", no_wrap=True
-        )
+        table.add_column(name, style="" if name else "bold", justify="right" if name else "left", no_wrap=True)
     for measure in MEASURES:
         # Where there is too little room a figure goes on in the next line; it is never cut.
         table.add_column(measure.name, justify="right", overflow="fold")

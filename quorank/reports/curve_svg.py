@@ -39,9 +39,7 @@ class _Frame(NamedTuple):
         return self.left + np.asarray(value) * ((self.right - self.left) / self.last)
 
     def y(self, value: Doubles | float) -> Doubles:
-        return self.bottom - (np.asarray(value) - self.low) * (
-            (self.bottom - self.top) / (self.high - self.low)
-        )
+        return self.bottom - (np.asarray(value) - self.low) * ((self.bottom - self.top) / (self.high - self.low))
 
 
 def panel_svg(panel: Panel) -> Markup:

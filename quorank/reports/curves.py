@@ -166,9 +166,7 @@ def _draw_panel(axes: Axes, panel: Panel, sizes: _Sizes) -> None:
     _style_axes(axes, panel, sizes)
 
 
-def _draw_curve(
-    axes: Axes, curve: Curve, number: int, panel: Panel, sizes: _Sizes, order: float, band: float
-) -> None:
+def _draw_curve(axes: Axes, curve: Curve, number: int, panel: Panel, sizes: _Sizes, order: float, band: float) -> None:
     colour, dashes = PALETTE[curve.colour_as(number)], curve.dashes_as(number)
     mean, spread = curve.mean, curve.spread
     style: dict[str, Any] = {"color": colour, "label": str(number), "zorder": order}
@@ -310,9 +308,7 @@ def _rendered(figure: Figure, kind: str, **options: Any) -> bytes:
     import matplotlib
 
     buffer = io.BytesIO()
-    metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(
-        kind
-    )  # a date would change the bytes
+    metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)  # a date would change the bytes
     with matplotlib.rc_context({"svg.hashsalt": "quorank", "svg.fonttype": "none"}):
         figure.savefig(buffer, format=kind, metadata=metadata, dpi=160, **options)
     return buffer.getvalue()

@@ -135,10 +135,7 @@ def page(title: str, body: Iterable[Markup]) -> str:
 def header(eyebrow: str, title: str, lead: str) -> Markup:
     """Write the head of the page."""
     return element(
-        "header",
-        element("p", eyebrow, class_="eyebrow"),
-        element("h1", title),
-        element("p", lead, class_="lead"),
+        "header", element("p", eyebrow, class_="eyebrow"), element("h1", title), element("p", lead, class_="lead")
     )
 
 
@@ -164,9 +161,7 @@ def figures(entries: Iterable[tuple[str, str, str]]) -> Markup:
 def plots(drawings: Iterable[tuple[str, str]]) -> Markup:
     """Write drawings: (what it shows, its SVG) each; the first is text, the second markup."""
     shown = (
-        element(
-            "figure", Markup(drawing.replace("<svg", f"<svg{_attributes(role='img', aria_label=alt)}", 1))
-        )
+        element("figure", Markup(drawing.replace("<svg", f"<svg{_attributes(role='img', aria_label=alt)}", 1)))
         for alt, drawing in drawings
     )
     return element("div", *shown, class_="plots")
@@ -181,9 +176,7 @@ def facts(entries: Iterable[tuple[str, str]]) -> Markup:
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:
     """Write a table; the lines of a cell stand below each other, the first one large."""
     top = element("thead", element("tr", *(element("th", cell, scope="col") for cell in head)))
-    body = (
-        element("tr", element("th", row[0], scope="row"), *(_cell(text) for text in row[1:])) for row in rows
-    )
+    body = (element("tr", element("th", row[0], scope="row"), *(_cell(text) for text in row[1:])) for row in rows)
     return element("div", element("table", top, element("tbody", *body)), class_="scroll")
 
 
@@ -196,9 +189,7 @@ def key(entries: Iterable[tuple[str, str, str, str]]) -> Markup:
     """Write what the names of curves stand for: (name, its underline in CSS, text, further text) each."""
     items = (
         element(
-            "li",
-            element("b", name, style=f"border-bottom: .2rem {line}"),
-            element("span", text, element("span", more)),
+            "li", element("b", name, style=f"border-bottom: .2rem {line}"), element("span", text, element("span", more))
         )
         for name, line, text, more in entries
     )

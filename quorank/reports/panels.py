@@ -105,9 +105,7 @@ class Panel:
     form: Literal["lines", "points"] = "lines"
     log: str = ""  # logarithmic axes: "x", "y", "xy"
     y_range: tuple[float, float] | None = None  # by the curves unless given
-    x_from_zero: bool = (
-        True  # of lines: learning starts at nothing, also where the first point was measured later
-    )
+    x_from_zero: bool = True  # of lines: learning starts at nothing, also where the first point was measured later
     x_numbers: bool = True
     y_numbers: bool = True
 

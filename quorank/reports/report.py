@@ -99,15 +99,10 @@ def comparison_page(groups: Sequence[RunGroup]) -> str:
     runs = sum(len(group.runs) for group in groups)
     title = f"{len(groups)} setting{'s'[: len(groups) > 1]}, {runs} run{'s'[: runs > 1]}"
     head = [measure.name for measure in MEASURES]
-    means = [
-        [row.name, str(len(row.group.runs)), *map(mean_text, row.spreads, MEASURES)] for row in compared.rows
-    ]
-    differences = [
-        [f"{row.name} − A", *map(difference_text, row.against_first, MEASURES)] for row in compared.rows[1:]
-    ]
+    means = [[row.name, str(len(row.group.runs)), *map(mean_text, row.spreads, MEASURES)] for row in compared.rows]
+    differences = [[f"{row.name} − A", *map(difference_text, row.against_first, MEASURES)] for row in compared.rows[1:]]
     key = [
-        (row.name, _underline(n), row.group.label, _own_privacy(row, compared))
-        for n, row in enumerate(compared.rows)
+        (row.name, _underline(n), row.group.label, _own_privacy(row, compared)) for n, row in enumerate(compared.rows)
     ]
     body = [
         page.header("Quorank comparison", title, statement.what_was_run(groups[0].runs[0])),
@@ -140,9 +135,7 @@ def _figures(run: Run) -> list[tuple[str, str, str]]:
         ("Speed", statement.count(round(run.summary["interactions_per_second"])), "interactions per second"),
         ("Time", statement.seconds(train), f"learning, and {statement.seconds(evaluate)} evaluating"),
     ]
-    return [
-        (statement.at_depth(name, run), value, statement.at_depth(note, run)) for name, value, note in entries
-    ]
+    return [(statement.at_depth(name, run), value, statement.at_depth(note, run)) for name, value, note in entries]
 
 
 def _how_measured(run: Run) -> str:
@@ -177,9 +170,7 @@ def _alt(panel: Panel) -> str:
 
 def _privacy(run: Run) -> page.Markup:
     entry = run.summary.get("privacy")
-    fields = (
-        [page.facts(statement.privacy_fields(entry))] if entry and statement.privacy_fields(entry) else []
-    )
+    fields = [page.facts(statement.privacy_fields(entry))] if entry and statement.privacy_fields(entry) else []
     drawing = [page.plots([_spent(run, entry)])] if entry and len(run.spent) > 1 else []
     return page.section("Privacy", page.paragraph(statement.privacy(entry)), *drawing, *fields)
 

@@ -15,10 +15,7 @@ def what_was_run(run: Run) -> str:
     """Describe the run in one sentence, from its configuration."""
     clients, each = run.setting("federation.clients"), run.setting("federation.interactions")
     fold = run.setting("data.fold")
-    ranker, learner = (
-        kind(run.setting("ranker"), "unnamed"),
-        kind(run.setting("learner"), "an unnamed learner"),
-    )
+    ranker, learner = (kind(run.setting("ranker"), "unnamed"), kind(run.setting("learner"), "an unnamed learner"))
     who = f"{count(clients)} clients" if clients is not None else "Clients"
     pace = f" with {count(each)} interactions each per round" if each is not None else ""
     users = " ".join(word for word in (run.setting("users.preset"), kind(run.setting("users"))) if word)
@@ -40,8 +37,7 @@ def no_relevant(run: Run) -> str:
         "zero": "queries without a relevant document count 0",
     }
     return words.get(
-        run.setting("evaluation.no_relevant", ""),
-        "the run does not say how queries without a relevant document count",
+        run.setting("evaluation.no_relevant", ""), "the run does not say how queries without a relevant document count"
     )
 
 

@@ -170,9 +170,7 @@ def _scale(axes: Axes, axis: Any, logarithmic: bool) -> None:
     if logarithmic:
         (axes.set_xscale if axis is axes.xaxis else axes.set_yscale)("log")
         low, high = axis.get_view_interval()
-        axis.set_major_locator(
-            LogLocator(10, subs=(1.0, 2.0, 5.0) if high < 1000 * low else (1.0,), numticks=6)
-        )
+        axis.set_major_locator(LogLocator(10, subs=(1.0, 2.0, 5.0) if high < 1000 * low else (1.0,), numticks=6))
         axis.set_minor_formatter(NullFormatter())
     else:
         axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))

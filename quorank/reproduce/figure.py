@@ -117,15 +117,9 @@ class Check:
         require(self.claim, "value.missing", "is missing", "claim")
         forms = (bool(self.above) and bool(self.below), len(self.similar) > 1, bool(self.falls))
         check(sum(forms) == 1, "needs one of above and below, similar, or falls")
-        check(
-            self.similar or not self.to_first,
-            "is not about similar variants, and to_first is for similar ones",
-        )
+        check(self.similar or not self.to_first, "is not about similar variants, and to_first is for similar ones")
         require_range("at", self.at, above=0.0, most=1.0)
-        check(
-            not self.falls or self.at < 1.0,
-            "is about variants that fall and needs an earlier point: at below 1",
-        )
+        check(not self.falls or self.at < 1.0, "is about variants that fall and needs an earlier point: at below 1")
         check(
             not self.matched or len(self.above) == len(self.below),
             "is matched, so above and below must have as many variants",
@@ -194,9 +188,7 @@ def read_header(name: str) -> FigureHeader:
     return read_fields(FigureHeader, read_shipped(name).tables.get("figure", {}), "figure")
 
 
-def load_figure(
-    name: str, *, quick: bool = False, data: str | None = None, repetitions: int | None = None
-) -> Figure:
+def load_figure(name: str, *, quick: bool = False, data: str | None = None, repetitions: int | None = None) -> Figure:
     """Read the shipped figure of this name."""
     if name not in figure_names():
         known = sorted(figure_names() + study_names())
@@ -207,12 +199,7 @@ def load_figure(
 
 
 def read_figure(
-    document: ExperimentFile,
-    name: str,
-    *,
-    quick: bool = False,
-    data: str | None = None,
-    repetitions: int | None = None,
+    document: ExperimentFile, name: str, *, quick: bool = False, data: str | None = None, repetitions: int | None = None
 ) -> Figure:
     """Read a figure and the experiments of all its cells; errors name the file."""
     if data is not None:
@@ -235,8 +222,7 @@ def read_figure(
             # The user's collection replaces the figure's first one, in its settings and in its findings.
             own, first = collection_name(data), collections[0]
             checks = tuple(
-                replace(c, only=tuple(own if word == first.label else word for word in c.only))
-                for c in checks
+                replace(c, only=tuple(own if word == first.label else word for word in c.only)) for c in checks
             )
             settings = overlaid(first.settings, {"data": {"source": data, "queries": None}})
             collections = (NamedSettings(own, settings),)
@@ -299,20 +285,13 @@ def _cell(
             set_key(tables, key, value)
     if variant.centralised:
         plan = Experiment.read(ExperimentFile(tables, file)).federation
-        tables = overlaid(
-            tables, {"federation": {"clients": 1, "interactions": plan.clients * plan.interactions}}
-        )
+        tables = overlaid(tables, {"federation": {"clients": 1, "interactions": plan.clients * plan.interactions}})
     section = {key: value for key, value in tables.get("data", {}).items() if value is not None}
     with _errors_at(file):
         fold = fold_of(repetition, folds_of(section.get("source")))
     tables |= {"seed": repetition, "data": section | {"fold": fold}}
     words = (collection.label, *values.values(), variant.label, repetition)
-    place = {
-        "collection": collection.label,
-        "column": index,
-        "variant": variant.label,
-        "repetition": repetition,
-    }
+    place = {"collection": collection.label, "column": index, "variant": variant.label, "repetition": repetition}
     return Cell(",".join(map(_file_word, words)), place, Experiment.read(ExperimentFile(tables, file)))
 
 
@@ -366,9 +345,7 @@ def _named_settings(tables: Mapping[str, Any], key: str, quick: bool) -> tuple[N
         shorter = table.get("quick", {})
         for section in (*settings, *shorter):
             hint = suggest(section, SECTIONS)
-            require(
-                section in SECTIONS, "key.unknown", f"unknown key {section!r}{hint}", f"{key} {named.label!r}"
-            )
+            require(section in SECTIONS, "key.unknown", f"unknown key {section!r}{hint}", f"{key} {named.label!r}")
         found.append(replace(named, settings=overlaid(settings, shorter if quick else {})))
     require(found, "value.missing", f"expected at least one [[{key}]]")
     repeated = len({c.label for c in found}) < len(found)

@@ -15,14 +15,7 @@ from quorank.reports.comparison import p_text
 from quorank.reports.panels import thin
 from quorank.reproduce.drawing import Chart, Series, draw_charts
 from quorank.reproduce.report import QUICK_NOTE, html_page, terminal_report, terminal_table, write_files
-from quorank.reproduce.results import (
-    PanelResult,
-    Results,
-    VariantResult,
-    as_dict,
-    learning_curve,
-    measure_title,
-)
+from quorank.reproduce.results import PanelResult, Results, VariantResult, as_dict, learning_curve, measure_title
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
@@ -174,9 +167,7 @@ def _notes(results: Results) -> list[str]:
             "finding), and those significantly the other way. Similar means within the margin; it is no test."
         )
     if figure.data is not None:
-        lines.append(
-            f"{figure.collections[0].label} stands for the figure's first collection, also in its findings."
-        )
+        lines.append(f"{figure.collections[0].label} stands for the figure's first collection, also in its findings.")
     return [*lines, QUICK_NOTE] if figure.quick else lines
 
 

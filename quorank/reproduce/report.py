@@ -61,11 +61,7 @@ def html_page(
 
 
 def terminal_table(
-    columns: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    *,
-    left: Collection[int] = (0,),
-    title: str | None = None,
+    columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: Collection[int] = (0,), title: str | None = None
 ) -> Table:
     """Return a table for a terminal; the columns with an index in `left` are left-justified, the others right."""
     from rich import box

@@ -150,9 +150,7 @@ def _panel(measure: str, column: int, collection: str, runs: Mapping[str, Sequen
     first, *others = values
     differences = corrected([paired_t(values[label], values[first]) for label in others])
     against = dict(zip(others, differences, strict=True))
-    entries = (
-        VariantResult(label, tuple(found), values[label], against.get(label)) for label, found in runs.items()
-    )
+    entries = (VariantResult(label, tuple(found), values[label], against.get(label)) for label, found in runs.items())
     return PanelResult(collection, column, measure, tuple(entries))
 
 
@@ -190,9 +188,7 @@ def _finding(check: Check, figure: Figure, panels: Sequence[PanelResult]) -> Fin
     return Finding(
         check,
         tuple(
-            ComparedPair(
-                name, what, d, is_similar(check, d.difference, b) if check.similar else d.difference > 0
-            )
+            ComparedPair(name, what, d, is_similar(check, d.difference, b) if check.similar else d.difference > 0)
             for (name, what, _, b), d in zip(pairs, differences, strict=True)
         ),
     )
@@ -210,11 +206,7 @@ def compared_values(
     """Yield for each comparison of a check what is compared, and the two sides' values (runs,)."""
     value = partial(values_at, measure=measure)
     for label in check.falls:
-        yield (
-            f"{label}: at {check.at:g} of the run − at its end",
-            value(runs[label], at=check.at),
-            value(runs[label]),
-        )
+        yield (f"{label}: at {check.at:g} of the run − at its end", value(runs[label], at=check.at), value(runs[label]))
     pairs = (
         itertools.product(check.similar[:1], check.similar[1:])
         if check.to_first

@@ -22,11 +22,7 @@ from quorank.compiled import kernel
 from quorank.draws import Purpose, key_of, uniform_pair, uniforms
 from quorank.errors import require, require_range
 
-TOPICS, QUERIES, DOCUMENTS = (
-    1,
-    2,
-    8,
-)  # rounds in the addresses of draws; the fields of documents have the next ones
+TOPICS, QUERIES, DOCUMENTS = (1, 2, 8)  # rounds in the addresses of draws; the fields of documents have the next ones
 SYLLABLES = [c + v for c in "bdfgklmnprstvz" for v in "aeiou"]
 
 
@@ -86,22 +82,12 @@ class Generator:
         require_range("queries", self.queries, least=0)
         for name, half in (("topic_terms", "query_terms"), ("vocabulary", "topic_terms")):
             least, given = 2 * getattr(self, half), getattr(self, name)
-            require(
-                given >= least,
-                "value.out-of-range",
-                f"must be at least twice {half}, {least}, got {given}",
-                name,
-            )
+            require(given >= least, "value.out-of-range", f"must be at least twice {half}, {least}, got {given}", name)
         require_range("exponent", self.exponent, above=0.0, below=5.0)
         for name in ("about", "about_title", "overlap"):
             require_range(name, getattr(self, name), least=0.0, most=1.0)
         require_range("repeat", self.repeat, least=0.0, below=1.0)
-        require(
-            0.0 < self.weak <= self.strong <= 1.0,
-            "value.out-of-range",
-            "expected 0 < weak ≤ strong ≤ 1",
-            "weak",
-        )
+        require(0.0 < self.weak <= self.strong <= 1.0, "value.out-of-range", "expected 0 < weak ≤ strong ≤ 1", "weak")
 
     def words(self) -> list[str]:
         """Return the vocabulary as letters: pronounceable, all different, frequent ones short."""
@@ -113,25 +99,18 @@ class Generator:
         commonest = self.vocabulary // 100
         out = np.empty((self.topics, self.topic_terms), dtype=np.int32)
         for topic in range(self.topics):
-            draws = uniforms(
-                seed, Purpose.DOCUMENTS, self.vocabulary - commonest, round_=TOPICS, client=topic
-            )
+            draws = uniforms(seed, Purpose.DOCUMENTS, self.vocabulary - commonest, round_=TOPICS, client=topic)
             out[topic] = commonest + np.argsort(draws, kind="stable")[: self.topic_terms]
         return out
 
     def party(self, number: int, seed: int = 1, topics: Int32s | None = None) -> GeneratedParty:
         """Generate the documents and queries of party `number`."""
         require(
-            0 <= number < self.parties,
-            "value.out-of-range",
-            f"there are {self.parties} parties, got number {number}",
+            0 <= number < self.parties, "value.out-of-range", f"there are {self.parties} parties, got number {number}"
         )
         table = self.topic_table(seed) if topics is None else topics
         key = key_of(seed, Purpose.DOCUMENTS)
-        common, own = (
-            alias_table(zipf(self.vocabulary, self.exponent)),
-            alias_table(zipf(self.topic_terms, 0.8)),
-        )
+        common, own = (alias_table(zipf(self.vocabulary, self.exponent)), alias_table(zipf(self.topic_terms, 0.8)))
         main, second = np.empty((2, self.documents), dtype=np.int64)
         share = np.empty(self.documents)
         draw_mixtures(key, number, self.parties, self.topics, self.overlap, main, second, share)
@@ -151,12 +130,7 @@ class Generator:
         terms, topics = [], np.empty(self.queries, dtype=np.int64)
         for query in range(self.queries):
             draws = uniforms(
-                seed,
-                Purpose.DOCUMENTS,
-                2 + self.topic_terms,
-                round_=QUERIES,
-                client=number,
-                interaction=query,
+                seed, Purpose.DOCUMENTS, 2 + self.topic_terms, round_=QUERIES, client=number, interaction=query
             )
             topics[query] = topic_of(draws[0], draws[1], number, self.parties, self.topics, self.overlap)
             race = -np.log1p(-draws[2:]) / weights  # the smallest are a weighted sample without replacement

@@ -55,9 +55,7 @@ class TextCollection:
             for query, grades in self.judgements.items()
         }
         documents = tuple(document for document in self.documents if document.id not in empty)
-        return replace(
-            self, documents=documents, judgements={q: grades for q, grades in left.items() if grades}
-        )
+        return replace(self, documents=documents, judgements={q: grades for q, grades in left.items() if grades})
 
 
 def refuse_twice(where: str, what: str, ids: Iterable[str], lines: Iterable[int] | None = None) -> None:

@@ -54,11 +54,7 @@ def idf_smoothed(documents: float, frequency: Doubles) -> Doubles:
     return np.log1p((documents - df + HALF) / (df + HALF))
 
 
-_IDF = {
-    "smoothed": idf_smoothed,
-    "published": idf_published,
-    "robertson": idf_robertson,
-}
+_IDF = {"smoothed": idf_smoothed, "published": idf_published, "robertson": idf_robertson}
 
 
 def background(collection_length: float, frequency: Doubles) -> Doubles:

@@ -145,8 +145,7 @@ class Index:
     def _checked(self, terms: Int32s) -> Int32s:
         wanted = np.ascontiguousarray(terms, dtype=np.int32)
         require(
-            wanted.ndim == 1
-            and (not len(wanted) or (wanted.min() >= UNSEEN and wanted.max() < len(self.vocabulary))),
+            wanted.ndim == 1 and (not len(wanted) or (wanted.min() >= UNSEEN and wanted.max() < len(self.vocabulary))),
             "value.out-of-range",
             f"expected ids from {UNSEEN} to {len(self.vocabulary) - 1}",
             "terms",
@@ -231,9 +230,7 @@ class _Counter:
     def add(self, texts: list[bytes]) -> None:
         known = len(self.words)
         numbers, offsets = self.words.scan(texts)
-        new = np.array(
-            [self._id(term) for term in self.tokeniser.terms(self.words.words(known))], dtype=np.int32
-        )
+        new = np.array([self._id(term) for term in self.tokeniser.terms(self.words.words(known))], dtype=np.int32)
         self.term_of = np.concatenate((self.term_of, new))
         terms, counts = np.empty(len(numbers), dtype=np.int32), np.empty(len(numbers), dtype=np.int32)
         distinct, lengths = np.empty(len(texts), dtype=np.int64), np.empty(len(texts), dtype=np.int64)
@@ -297,9 +294,7 @@ def _count(
 
 
 @kernel
-def _transposed(
-    offsets: Integers, columns: Int32s, counts: Int32s, n_columns: int
-) -> tuple[Integers, Int32s, Int32s]:
+def _transposed(offsets: Integers, columns: Int32s, counts: Int32s, n_columns: int) -> tuple[Integers, Int32s, Int32s]:
     """Return the same sparse matrix by column: rows ascending within each column."""
     turned_offsets = np.zeros(n_columns + 1, dtype=np.int64)
     for i in range(len(columns)):
@@ -318,9 +313,7 @@ def _transposed(
 
 
 @kernel
-def _look_up(
-    offsets: Integers, terms: Int32s, counts: Int32s, rows: Integers, wanted: Int32s, out: Doubles
-) -> None:
+def _look_up(offsets: Integers, terms: Int32s, counts: Int32s, rows: Integers, wanted: Int32s, out: Doubles) -> None:
     for r in range(len(rows)):
         first, last = offsets[rows[r]], offsets[rows[r] + 1]
         for k in range(len(wanted)):

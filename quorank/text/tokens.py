@@ -170,8 +170,7 @@ def _stemmer(language: str) -> Any:
     except ImportError:
         raise BadInput(
             "package.missing",
-            f"{language!r} needs PyStemmer, which is not installed; install quorank[text], "
-            'or use stemming = "none"',
+            f'{language!r} needs PyStemmer, which is not installed; install quorank[text], or use stemming = "none"',
             "stemming",
         ) from None
     return library.Stemmer(language, 0)  # 0: no cache of its own, `_Terms` is one

@@ -28,9 +28,7 @@ from quorank.tuning.heuristics.heuristic import Heuristic
 from quorank.tuning.models import Model, check_model
 from quorank.tuning.releases import GradientRelease, Release
 
-OPTIMISERS: Family[Server] = Family(
-    "server optimiser", Rprop, Add, Momentum, Adam, base=Server, word="server"
-)
+OPTIMISERS: Family[Server] = Family("server optimiser", Rprop, Add, Momentum, Adam, base=Server, word="server")
 OPTIMISER_DEFAULTS: dict[str, Server] = {
     "rprop": Rprop(),
     "adam": Adam(step=0.3),
@@ -67,14 +65,8 @@ class Receipt(NamedTuple):
 
 def pseudonym(secret: bytes, version: int) -> int:
     """Return 64 bits that identify a client under one version and no other; `secret` never leaves the client."""
-    require(
-        16 <= len(secret) <= 64,
-        "secret.wrong-size",
-        f"a secret must have 16 to 64 bytes, got {len(secret)}",
-    )
-    return int.from_bytes(
-        hashlib.blake2b(str(version).encode(), key=secret, digest_size=8).digest(), "little"
-    )
+    require(16 <= len(secret) <= 64, "secret.wrong-size", f"a secret must have 16 to 64 bytes, got {len(secret)}")
+    return int.from_bytes(hashlib.blake2b(str(version).encode(), key=secret, digest_size=8).digest(), "little")
 
 
 @dataclass(frozen=True)
@@ -145,11 +137,7 @@ class TuningCoordinator:
         keep = np.zeros(len(values), dtype=np.bool_)
         late = duplicate = refused = 0
         rows = zip(
-            updates.version.tolist(),
-            updates.client.tolist(),
-            updates.number.tolist(),
-            finite.tolist(),
-            strict=True,
+            updates.version.tolist(), updates.client.tolist(), updates.number.tolist(), finite.tolist(), strict=True
         )
         for row, (version, client, number, usable) in enumerate(rows):
             if version > state.version or not usable or not 0 <= number < self.per_client:

@@ -42,9 +42,7 @@ def hinge_losses(scores: Doubles, offsets: Integers, chosen: Integers, margin: f
 
 
 @kernel
-def relative_losses(
-    scores: Doubles, offsets: Integers, chosen: Integers, margin: float, out: Doubles
-) -> None:
+def relative_losses(scores: Doubles, offsets: Integers, chosen: Integers, margin: float, out: Doubles) -> None:
     """E = Σ_{j ≠ i} max(0, (f(x_j) − f(x_i))/s + δ), s the standard deviation of the scores of the search.
 
     Where all scores are equal, s is 0 and every other item costs δ.

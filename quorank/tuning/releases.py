@@ -88,9 +88,7 @@ class SignRelease:
             return np.packbits(both.reshape(len(slopes), -1), axis=1)
         if coins is None:
             require(
-                not (slopes == 0.0).any(),
-                "release.coins-missing",
-                "one bit cannot say 0: a coin must decide there",
+                not (slopes == 0.0).any(), "release.coins-missing", "one bit cannot say 0: a coin must decide there"
             )
         else:
             positive = positive | ((slopes == 0.0) & coins)

@@ -39,11 +39,7 @@ def count_searches(items: Any) -> int:
 def slice_searches(items: Items, first: int, last: int) -> Items:
     """Return the searches first … last − 1."""
     low, high = int(items.offsets[first]), int(items.offsets[last])
-    columns = {
-        name: column[low:high]
-        for name, column in items._asdict().items()
-        if name not in ("offsets", "chosen")
-    }
+    columns = {name: column[low:high] for name, column in items._asdict().items() if name not in ("offsets", "chosen")}
     columns["offsets"] = items.offsets[first : last + 1] - low
     columns["chosen"] = items.chosen[first:last]
     made: Items = type(items)(**columns)
@@ -84,8 +80,4 @@ def check_scores(scores: Doubles, vectors: int, items: Any) -> None:
         "score.wrong-shape",
         f"the score of {vectors} weight vectors and {expected[1]} items must have shape {expected}, got {scores.shape}",
     )
-    require(
-        np.isfinite(scores).all(),
-        "score.not-finite",
-        "the score returned a value that is not a finite number",
-    )
+    require(np.isfinite(scores).all(), "score.not-finite", "the score returned a value that is not a finite number")

@@ -23,12 +23,7 @@ from quorank.errors import require, require_range
 from quorank.federation.servers import Rprop, Server
 from quorank.parts import Family
 from quorank.tuning.closing import Closing, Count
-from quorank.tuning.coordinator import (
-    Receipt,
-    TuningCoordinator,
-    TuningState,
-    Updates,
-)
+from quorank.tuning.coordinator import Receipt, TuningCoordinator, TuningState, Updates
 from quorank.tuning.heuristics.constraints import random_weights, violations
 from quorank.tuning.histories.generated import SIGMA
 from quorank.tuning.histories.people import Scenario, find_scenario
@@ -130,16 +125,10 @@ class Tuning:
 
     def __post_init__(self) -> None:
         find_scenario(self.heuristic)
-        words = {
-            "start": ("random", "shipped"),
-            "people": ("shipped", "others"),
-            "loss": ("relative", "published"),
-        }
+        words = {"start": ("random", "shipped"), "people": ("shipped", "others"), "loss": ("relative", "published")}
         for name, known in words.items():
             given = getattr(self, name)
-            require(
-                given in known, "value.out-of-range", f"must be {' or '.join(known)}, got {given!r}", name
-            )
+            require(given in known, "value.out-of-range", f"must be {' or '.join(known)}, got {given!r}", name)
         require_range("iterations", self.iterations, least=1)
         if self.margin is not None:
             require_range("margin", self.margin, least=0.0)
@@ -174,9 +163,7 @@ class TuningHistory:
 
     def record(self, weights: Doubles, held_out: Any, updates: int, hours: float) -> None:
         """Append a version, measured on the held-out searches."""
-        loss, accuracy = mean_loss_and_accuracy(
-            self.scenario.heuristic, weights, held_out, self.margin, self.relative
-        )
+        loss, accuracy = mean_loss_and_accuracy(self.scenario.heuristic, weights, held_out, self.margin, self.relative)
         self.weights.append(weights)
         self.accuracy.append(accuracy)
         self.loss.append(loss)
@@ -278,13 +265,7 @@ def simulate_tuning(tuning: Tuning, watch: Watch | None = None) -> TuningHistory
     true_loss, true_accuracy = mean_loss_and_accuracy(heuristic, truth, held_out, margin, relative)
     history = TuningHistory(scenario, truth, true_accuracy, true_loss, margin, relative)
     coordinator = TuningCoordinator(
-        heuristic,
-        tuning.optimiser,
-        tuning.closing,
-        tuning.release,
-        tuning.sure,
-        tuning.keep,
-        per_client=2**31,
+        heuristic, tuning.optimiser, tuning.closing, tuning.release, tuning.sure, tuning.keep, per_client=2**31
     )
     first = heuristic.shipped if tuning.start == "shipped" else random_weights(heuristic, tuning.seed)
     state = coordinator.start(first)

@@ -81,13 +81,7 @@ def click_list(
 
 
 def simulate_clicks(
-    tables: ClickTables,
-    labels: npt.ArrayLike,
-    seed: int,
-    *,
-    round_: int = 0,
-    client: int = 0,
-    interaction: int = 0,
+    tables: ClickTables, labels: npt.ArrayLike, seed: int, *, round_: int = 0, client: int = 0, interaction: int = 0
 ) -> Booleans:
     """Clicks on one shown list, given the labels from the top down: the same draws as in the simulator."""
     shown_labels = np.ascontiguousarray(labels, dtype=np.int8)
@@ -99,9 +93,7 @@ def simulate_clicks(
     )
     lowest, highest, grades = shown_labels.min(initial=0), shown_labels.max(initial=0), len(tables.click)
     if lowest < 0 or highest >= max(grades, 1):
-        raise BadInput(
-            "click-model.label-out-of-range", f"labels must lie in 0..{grades - 1}, got {lowest}..{highest}"
-        )
+        raise BadInput("click-model.label-out-of-range", f"labels must lie in 0..{grades - 1}, got {lowest}..{highest}")
     clicked = np.zeros(k, dtype=np.bool_)
     key = key_of(seed, Purpose.CLICK)
     order = np.arange(k)

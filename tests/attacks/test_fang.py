@@ -118,16 +118,11 @@ def test_fang_s_draws_are_uniform_and_addressed() -> None:
     attack = Fang(3, "full", "trimmed-mean")
     low, high = beyond_extremes(updates[3:] + theta, -np.sign(updates.mean(axis=0)), 2.0)
     shares = np.array(
-        [
-            (attack.poison(updates, first(3), theta, KEY, t)[:3] + theta - low) / (high - low)
-            for t in range(500)
-        ]
+        [(attack.poison(updates, first(3), theta, KEY, t)[:3] + theta - low) / (high - low) for t in range(500)]
     )
     assert_mean(shares.reshape(500, -1), np.full(60, 0.5))
     assert_mean((shares.reshape(500, -1) - 0.5) ** 2, np.full(60, 1 / 12))
-    assert (
-        len(np.unique(shares.round(12))) > 0.99 * shares.size
-    )  # other rounds, clients and parameters draw anew
+    assert len(np.unique(shares.round(12))) > 0.99 * shares.size  # other rounds, clients and parameters draw anew
     elsewhere = attack.poison(updates, first(3), theta, key_of(2, Purpose.ATTACK), 0)
     assert not np.array_equal(elsewhere, attack.poison(updates, first(3), theta, KEY, 0))
 

@@ -45,8 +45,6 @@ def finished_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcom
     """The directory of a small run that a process made, and what that process printed."""
     folder = tmp_path_factory.mktemp("finished")
     (folder / "small.toml").write_text(SMALL)
-    outcome = as_process(
-        folder, folder / "home", "run", "small.toml", "--out", "made", "--json", "--threads", 1
-    )
+    outcome = as_process(folder, folder / "home", "run", "small.toml", "--out", "made", "--json", "--threads", 1)
     assert outcome.code == 0, outcome.err
     return folder / "made", outcome

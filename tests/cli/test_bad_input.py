@@ -49,10 +49,7 @@ EXPERIMENTS: dict[str, tuple[str, list[str]]] = {
         '[federation]\ninteractions = 3\n[learner]\nkind = "evolution"\n',
         ["bad.toml line", "interactions: must be even", "got 3"],
     ),
-    "response with pdgd": (
-        '[privacy]\nkind = "randomised-response"\n',
-        ["bad.toml", "randomised-response", "pdgd"],
-    ),
+    "response with pdgd": ('[privacy]\nkind = "randomised-response"\n', ["bad.toml", "randomised-response", "pdgd"]),
     "cohort beyond the clients": (
         '[federation]\nclients = 20\nparticipation = { kind = "sampled", cohort = 21 }\n',
         ["bad.toml line", "cohort of 21", "20 clients"],
@@ -139,9 +136,7 @@ def test_data_that_cannot_be_read_are_refused(quorank: Quorank, flaw: str) -> No
 
 
 @pytest.mark.usefixtures("no_pages")
-def test_only_what_is_accepted_is_said_to_be_compiled(
-    quorank: Quorank, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_what_is_accepted_is_said_to_be_compiled(quorank: Quorank, monkeypatch: pytest.MonkeyPatch) -> None:
     """A refusal is one sentence also where nothing is compiled yet."""
     monkeypatch.setattr("quorank.compiled.is_cold", lambda: True)
     write_data(Path("label"), "label")
@@ -214,9 +209,7 @@ def test_a_process_ends_with_two_and_one_sentence(
         (["demo", "--fold", "9", "--out", "made"], ["fold", "got 9"]),
     ],
 )
-def test_arguments_that_make_no_sense_are_refused(
-    quorank: Quorank, arguments: list[str], words: list[str]
-) -> None:
+def test_arguments_that_make_no_sense_are_refused(quorank: Quorank, arguments: list[str], words: list[str]) -> None:
     outcome = quorank(*arguments)
     assert outcome.code == 2 and outcome.out == "" and "Traceback" not in outcome.err
     *before, sentence = outcome.err.splitlines()
@@ -238,9 +231,7 @@ def test_arguments_that_make_no_sense_are_refused(
         (["compare"], ["RUN"]),
     ],
 )
-def test_unknown_verbs_and_options_end_with_two(
-    quorank: Quorank, arguments: list[str], words: list[str]
-) -> None:
+def test_unknown_verbs_and_options_end_with_two(quorank: Quorank, arguments: list[str], words: list[str]) -> None:
     outcome = quorank(*arguments)
     assert outcome.code == 2 and "Traceback" not in outcome.err
     assert all(word in outcome.err for word in words), outcome.err

@@ -53,9 +53,7 @@ def test_pair_weights_agree_with_the_direct_product(reference: ModuleType) -> No
             swapped = shown.copy()
             swapped[[a, b]] = swapped[[b, a]]
             direct = pair_weight(probability(shown), probability(swapped))
-            assert reference.pair_weight(weights[shown], denominators, a, b) == pytest.approx(
-                direct, rel=1e-12
-            )
+            assert reference.pair_weight(weights[shown], denominators, a, b) == pytest.approx(direct, rel=1e-12)
 
 
 @pytest.mark.parametrize("preset", ["perfect", "navigational", "informational"])

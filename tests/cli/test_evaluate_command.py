@@ -35,9 +35,7 @@ def test_both_conventions_differ_by_the_queries_without_relevant_documents(
 ) -> None:
     skip, zero = (
         json.loads(
-            quorank(
-                "evaluate", finished_run[0], "--data", "synthetic:mq2007", "--no-relevant", rule, "--json"
-            ).out
+            quorank("evaluate", finished_run[0], "--data", "synthetic:mq2007", "--no-relevant", rule, "--json").out
         )
         for rule in ("skip", "zero")
     )

@@ -58,10 +58,7 @@ def test_json_is_a_list_of_named_summaries(quorank: Quorank, file: Path) -> None
 @pytest.mark.usefixtures("no_pages")
 def test_the_seed_of_the_command_line_replaces_the_seeds_of_the_grid(quorank: Quorank, file: Path) -> None:
     found = json.loads(quorank("run", file, "--seed", 7, "--json", "-q").out)
-    assert [(run["run"], run["seed"]) for run in found] == [
-        ("preset=perfect", 7),
-        ("preset=informational", 7),
-    ]
+    assert [(run["run"], run["seed"]) for run in found] == [("preset=perfect", 7), ("preset=informational", 7)]
 
 
 @pytest.mark.usefixtures("no_pages")

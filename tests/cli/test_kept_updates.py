@@ -65,9 +65,7 @@ def test_resumed_runs_keep_neither_more_nor_less(monkeypatch: pytest.MonkeyPatch
         before = (1, 10, 11, 25)[number - 1] if number else 0
         rounds = iter(range(before + 1, 1000))
         with pytest.raises(Interrupted):
-            run_quickly(
-                chosen, folder, threads=1, resume=number > 0, stop=lambda r=rounds, s=stop: next(r) >= s
-            )
+            run_quickly(chosen, folder, threads=1, resume=number > 0, stop=lambda r=rounds, s=stop: next(r) >= s)
     run_quickly(chosen, folder, threads=2, resume=True)
     assert kept(folder) == whole
 
@@ -79,15 +77,11 @@ def test_updates_kept_after_the_last_checkpoint_are_dropped_and_missing_ones_ref
     later = KeptUpdates(10)
     later.restore(folder, 15, 6, 46)
     assert later.rounds == [1, 11]
-    later.keep(
-        21, np.arange(6), np.ones((6, 46))
-    )  # as if the run was killed after writing, before its checkpoint
+    later.keep(21, np.arange(6), np.ones((6, 46)))  # as if the run was killed after writing, before its checkpoint
     later.write(folder)
     copy = shutil.copytree(folder, "copy")
     run_quickly(chosen, folder, resume=True)
     assert kept(folder) == kept(made("whole"))
     (Path(copy) / "clients" / "4.npz").unlink()
-    with pytest.raises(
-        BadInput, match=r"4\.npz: updates that client 4 kept before the checkpoint are missing"
-    ):
+    with pytest.raises(BadInput, match=r"4\.npz: updates that client 4 kept before the checkpoint are missing"):
         run_quickly(chosen, Path(copy), resume=True)

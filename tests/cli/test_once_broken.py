@@ -83,8 +83,7 @@ def test_grid_is_a_number_and_seed(quorank):
 
 
 @pytest.mark.parametrize(
-    "text",
-    ['[learner]\nkind = ["pdgd"]\n', "[learner]\nkind = { a = 1 }\n", '[users]\npreset = ["perfect"]\n'],
+    "text", ['[learner]\nkind = ["pdgd"]\n', "[learner]\nkind = { a = 1 }\n", '[users]\npreset = ["perfect"]\n']
 )
 def test_kind_is_a_list(quorank, text):
     Path("b.toml").write_text(text)
@@ -178,10 +177,7 @@ def test_run_over_grid(quorank):
 @pytest.mark.usefixtures("no_pages")
 def test_shipped_name_beside_a_folder(quorank):
     Path("fpdgd").mkdir()
-    assert (
-        quorank("run", "fpdgd", "--set", "federation.clients=3", "--set", "federation.rounds=2", "-q").code
-        == 0
-    )
+    assert quorank("run", "fpdgd", "--set", "federation.clients=3", "--set", "federation.rounds=2", "-q").code == 0
 
 
 def test_grid_data_checked_first(quorank):
@@ -248,17 +244,7 @@ def test_stale_collection(quorank, monkeypatch):
     """library: collection_of is cached by the source's text"""
     for d in ("x", "y"):
         Path(d).mkdir()
-        quorank(
-            "data",
-            "synthesize",
-            "mq2007",
-            "--queries",
-            30,
-            "--seed",
-            1 if d == "x" else 2,
-            "--out",
-            f"{d}/mine24",
-        )
+        quorank("data", "synthesize", "mq2007", "--queries", 30, "--seed", 1 if d == "x" else 2, "--out", f"{d}/mine24")
     r = []
     for d in ("x", "y"):
         monkeypatch.chdir(d)

@@ -149,11 +149,7 @@ def test_the_published_claim_is_refuted_by_its_own_run(quorank: Quorank) -> None
     )
     outcome = quorank("privacy", "audit", "p.toml", "--canaries", "300", "--victims", "0", "-q", "--json")
     result = json.loads(outcome.out)
-    assert result["published"] == {
-        "epsilon": 1.2,
-        "read_as": result["published"]["read_as"],
-        "refuted": True,
-    }
+    assert result["published"] == {"epsilon": 1.2, "read_as": result["published"]["read_as"], "refuted": True}
     assert result["passed"]  # what the ledger claims, all rounds added up, holds
     made = quorank("run", "p.toml", "--out", "made", "--json", "-q")
     privacy = json.loads(made.out)["privacy"]
@@ -164,9 +160,7 @@ def test_the_published_claim_is_refuted_by_its_own_run(quorank: Quorank) -> None
     ("participation", "noise"),
     [('{ kind = "poisson", rate = 0.1 }', 2.0074), ('{ kind = "sampled", cohort = 20 }', 7.0875)],
 )
-def test_an_audit_counts_on_sampling_as_the_claim_does(
-    quorank: Quorank, participation: str, noise: float
-) -> None:
+def test_an_audit_counts_on_sampling_as_the_claim_does(quorank: Quorank, participation: str, noise: float) -> None:
     """A canary is in as many rounds as anyone; in all of them it would refute a true claim."""
     Path("s.toml").write_text(
         f"[federation]\nclients = 200\nrounds = 60\nparticipation = {participation}\n"
@@ -203,9 +197,7 @@ def test_bad_calls_are_one_sentence(quorank: Quorank, arguments: tuple[str, ...]
         ('kind = "published"\nsensitivity = 0.0', "sensitivity"),
     ],
 )
-def test_impossible_budgets_are_said_before_anything_is_written(
-    quorank: Quorank, privacy: str, words: str
-) -> None:
+def test_impossible_budgets_are_said_before_anything_is_written(quorank: Quorank, privacy: str, words: str) -> None:
     Path("bad.toml").write_text(f"[federation]\nclients = 20\nrounds = 5\n[privacy]\n{privacy}\n")
     assert words in quorank("run", "bad.toml", "--out", "made").refused()
     assert not Path("made").exists()

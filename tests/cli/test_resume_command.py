@@ -104,9 +104,7 @@ def test_ctrl_c_then_resume_then_kill_then_resume(
     """Stopped by Ctrl-C, by a kill and by SIGTERM, the run still ends in the same bits."""
     Path("long.toml").write_text(LONG)
     made = own_folder / "made"
-    first = stopped(
-        own_folder, tmp_path, signal.SIGINT, "long.toml", "--out", "made", "--threads", 1, "--json"
-    )
+    first = stopped(own_folder, tmp_path, signal.SIGINT, "long.toml", "--out", "made", "--threads", 1, "--json")
     assert first.code == 130 and first.out == "" and "Traceback" not in first.err
     last = first.err.splitlines()[-1]
     assert last.startswith("quorank: stopped after round ") and last.endswith("quorank run --resume made")
@@ -145,9 +143,7 @@ def test_a_run_killed_before_its_first_checkpoint_begins_again(
     own_folder: Path, tmp_path: Path, quorank: Quorank
 ) -> None:
     Path("long.toml").write_text(SHORTER)
-    killed = stopped(
-        own_folder, tmp_path, signal.SIGKILL, "long.toml", "--out", "made", "--threads", 1, "--json"
-    )
+    killed = stopped(own_folder, tmp_path, signal.SIGKILL, "long.toml", "--out", "made", "--threads", 1, "--json")
     assert killed.code == -signal.SIGKILL and killed.out == ""
     assert names(own_folder / "made") == {"run.toml"}
     assert quorank("run", "--resume", "made", "-q", "--threads", 1).code == 0

@@ -15,15 +15,7 @@ from quorank.cli import display
 from quorank.experiments.experiment import SECTIONS, Experiment
 from quorank.experiments.experiment_file import read_experiment_file
 
-WRITTEN = {
-    "run.toml",
-    "history.parquet",
-    "ranker.json",
-    "ledger.json",
-    "report.html",
-    "summary.json",
-    "clients",
-}
+WRITTEN = {"run.toml", "history.parquet", "ranker.json", "ledger.json", "report.html", "summary.json", "clients"}
 SHAPE = {
     "offline": {"ndcg@10": float, "maxrr": float},
     "online": {"ndcg@10": float, "discounted": float},
@@ -71,16 +63,12 @@ def test_json_is_the_summary_alone_on_stdout(finished_run: tuple[Path, Outcome])
 
 @pytest.mark.parametrize("learner", ["pdgd", "evolution"])
 def test_quiet_prints_nothing_but_the_result(quorank: Quorank, learner: str) -> None:
-    outcome = quorank(
-        "run", "small.toml", "--set", f"learner={learner}", "--quiet", "--json", "--out", "made"
-    )
+    outcome = quorank("run", "small.toml", "--set", f"learner={learner}", "--quiet", "--json", "--out", "made")
     assert outcome.code == 0 and outcome.err == ""
     assert json.loads(outcome.out)["rounds"] == 12
 
 
-def test_progress_goes_to_stderr_and_the_table_to_stdout(
-    quorank: Quorank, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_progress_goes_to_stderr_and_the_table_to_stdout(quorank: Quorank, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(display, "LINE_SECONDS", 0.0)
     outcome = quorank("run", "small.toml", "--out", "made")
     progress = outcome.err.splitlines()
@@ -140,9 +128,7 @@ def test_the_written_experiment_is_complete_and_reads_back(finished_run: tuple[P
 
 
 @pytest.mark.usefixtures("no_pages")
-def test_the_written_experiment_gives_the_same_bytes(
-    finished_run: tuple[Path, Outcome], quorank: Quorank
-) -> None:
+def test_the_written_experiment_gives_the_same_bytes(finished_run: tuple[Path, Outcome], quorank: Quorank) -> None:
     folder, _ = finished_run
     assert quorank("run", folder / "run.toml", "--out", "again", "--threads", 2, "-q").code == 0
     for name in ("run.toml", "ranker.json", "history.parquet", "ledger.json"):

@@ -20,10 +20,7 @@ def write_collection(folder: Path, documents: int = 60, queries: int = 16) -> Pa
     with (folder / "corpus.jsonl").open("w") as out:
         for d in range(documents):
             words = [*random.choice(common, 12), *([f"rare{d % 4}"] * 2)]
-            out.write(
-                json.dumps({"_id": f"d{d}", "title": f"rare{d % 4} {words[0]}", "text": " ".join(words)})
-                + "\n"
-            )
+            out.write(json.dumps({"_id": f"d{d}", "title": f"rare{d % 4} {words[0]}", "text": " ".join(words)}) + "\n")
     with (folder / "queries.jsonl").open("w") as out:
         for q in range(queries):
             out.write(json.dumps({"_id": f"q{q}", "text": f"rare{q % 4} {common[q]}"}) + "\n")
@@ -80,13 +77,9 @@ def test_the_bench_has_the_figures_that_are_asked_for(quorank: Quorank) -> None:
     outcome = quorank("silo", "bench", "--json", "--documents", 1000, "--length", 60)
     assert outcome.code == 0, outcome.err
     found = json.loads(outcome.out)
-    assert {
-        "cover",
-        "memory_share",
-        "query_milliseconds",
-        "naive_query_milliseconds",
-        "build_terms_per_second",
-    } <= set(found)
+    assert {"cover", "memory_share", "query_milliseconds", "naive_query_milliseconds", "build_terms_per_second"} <= set(
+        found
+    )
     assert set(found["cover"]) >= {"naive", "rtk", "literal"}
     assert found["documents"] == 1000
     assert found["cover"]["rtk"] >= 0.95 * found["cover"]["naive"] > 0.5

@@ -49,9 +49,7 @@ def test_an_unknown_job_is_told_which_there_are(environment) -> None:
 
 
 def test_the_exit_code_and_the_sentence_are_those_of_the_command(environment, tmp_path) -> None:
-    process = tasks(
-        environment, "quorank", "run", "fpdgd", "--set", "federation.clients=0", "--out", tmp_path / "run"
-    )
+    process = tasks(environment, "quorank", "run", "fpdgd", "--set", "federation.clients=0", "--out", tmp_path / "run")
     _, told = process.communicate(timeout=60)
     assert process.returncode == 2
     assert told.splitlines()[-1].endswith("federation.clients: must be at least 1 and below 2^31, got 0")

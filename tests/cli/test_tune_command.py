@@ -21,10 +21,7 @@ def test_the_checked_command(quorank: Quorank) -> None:
     assert figures["start_rank_accuracy"] < 0.95 * figures["rank_accuracy"]
     assert figures["violations"] == 0 and 0.0 <= figures["worst_drop"] <= 0.05
     assert figures["gradients_per_second"] > 0
-    assert (
-        len(figures["weights"]) == 9
-        and figures["weights"]["recency.4-days"] >= figures["weights"]["recency.older"]
-    )
+    assert len(figures["weights"]) == 9 and figures["weights"]["recency.4-days"] >= figures["weights"]["recency.older"]
     assert figures["updates"] == 48 * 400 and len(figures["curve"]["loss"]) == 49
     assert figures["bytes_per_update"] == 36 and figures["sigma"] == pytest.approx(math.sqrt(30))
 

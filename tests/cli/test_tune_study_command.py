@@ -37,18 +37,12 @@ def fewer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_plan_json_file_and_table_agree(quorank: Quorank, fewer: None) -> None:
-    outcome = quorank(
-        "tune", "study", "plan", "study.toml", "--json", "--out", "plan.json", "--simulations", 200
-    )
+    outcome = quorank("tune", "study", "plan", "study.toml", "--json", "--out", "plan.json", "--simulations", 200)
     assert outcome.code == 0 and outcome.out.count("\n") == 1, outcome.err
     plan = json.loads(outcome.out)
     assert plan == json.loads(Path("plan.json").read_text())
     assert plan["clients"] == sum(plan["arms"].values()) and plan["study"] == "spring"
-    assert (
-        plan["alpha"] == pytest.approx(0.05 / 6)
-        and plan["achieved"] >= 0.9
-        and plan["metric"] == "characters"
-    )
+    assert plan["alpha"] == pytest.approx(0.05 / 6) and plan["achieved"] >= 0.9 and plan["metric"] == "characters"
     shown = quorank("tune", "study", "plan", "study.toml", "--simulations", 200).out
     assert f"{plan['clients']:,}" in shown and "Bonferroni" in shown
     assert max(map(len, shown.splitlines())) <= 80
@@ -69,11 +63,7 @@ def test_plan_from_a_pilot_of_ones_own(quorank: Quorank) -> None:
 def test_assign_says_the_same_each_time_and_everywhere(quorank: Quorank) -> None:
     Path("ids.txt").write_text("\n".join(f"client-{n}" for n in range(300)) + "\n")
     found = json.loads(quorank("tune", "study", "assign", "study.toml", "--ids", "ids.txt", "--json").out)
-    assert sum(found["counts"].values()) == 300 and set(found["counts"]) == {
-        "treatment",
-        "control",
-        "control-no-decay",
-    }
+    assert sum(found["counts"].values()) == 300 and set(found["counts"]) == {"treatment", "control", "control-no-decay"}
     one = quorank("tune", "study", "assign", "study.toml", "client-7", "client-8").out.splitlines()
     assert one == [f"client-{n}\t{found['clients'][f'client-{n}']}" for n in (7, 8)]
     shown = quorank("tune", "study", "assign", "study.toml", "--ids", "ids.txt", "--out", "arms.csv").out
@@ -162,12 +152,7 @@ def test_import_prints_counts_and_no_address(quorank: Quorank, places: Path) -> 
     found = json.loads(outcome.out)
     assert (found["browser"], found["pages"], found["visits"], found["searches"]) == ("firefox", 2, 3, 1)
     assert found["span_days"] == pytest.approx(2.0) and found["types"] == {"link": 2, "typed": 1}
-    assert found["update"] == {
-        "weights": 9,
-        "gradient_bytes": 36,
-        "sign_bytes": 3,
-        "norm": found["update"]["norm"],
-    }
+    assert found["update"] == {"weights": 9, "gradient_bytes": 36, "sign_bytes": 3, "norm": found["update"]["norm"]}
     assert found["update"]["norm"] > 0, "both pages are equally good: the margin is missed"
     shown = quorank("tune", "import", places, "--show", 1).out.splitlines()
     assert shown[-1].endswith("https://secret-one.example/") and max(map(len, shown[:-1])) <= 80

@@ -137,9 +137,7 @@ def test_a_copy_of_a_leaver_s_data_is_found_before_anything_is_done(quorank: Quo
     folder = made()
     shutil.copy(folder / "clients" / "3.npz", folder / "backup.bin")
     before = everything(folder)
-    assert (
-        "backup.bin: this file still holds data" in quorank("unlearn", folder, "--client", 3, "-q").refused()
-    )
+    assert "backup.bin: this file still holds data" in quorank("unlearn", folder, "--client", 3, "-q").refused()
     assert everything(folder) == before
     (folder / "backup.bin").unlink()
     (folder / "clients" / ".3.npz.77.abcd.tmp").write_bytes(b"half")
@@ -165,9 +163,7 @@ def test_a_request_that_was_cut_short_anywhere_is_finished_by_repeating_it(
     quorank: Quorank, monkeypatch: pytest.MonkeyPatch, out: str | None
 ) -> None:
     """Every write and every deletion is made to fail once: then nothing has changed, or the next try does the rest."""
-    monkeypatch.setattr(
-        report, "report_page", lambda run: f"a page about {run.summary}"
-    )  # drawing takes long
+    monkeypatch.setattr(report, "report_page", lambda run: f"a page about {run.summary}")  # drawing takes long
     made(page=True)
     flags = ["unlearn", "run", "--client", 3, "--json", "-q", *(["--out", out] if out else [])]
 
@@ -249,9 +245,7 @@ def test_summary_report_and_ledger_are_of_the_rebuilt_ranker(quorank: Quorank) -
 
 def test_the_rebuilt_ranker_goes_where_it_is_asked_to(quorank: Quorank) -> None:
     folder = made()
-    outcome = quorank(
-        "unlearn", folder, "--client", 0, "--compare", "--seeds", 1, "--out", "elsewhere/here", "-q"
-    )
+    outcome = quorank("unlearn", folder, "--client", 0, "--compare", "--seeds", 1, "--out", "elsewhere/here", "-q")
     assert outcome.code == 0, outcome.err
     written = Path("elsewhere/here/ranker.json").read_bytes()
     assert written == (folder / "ranker.json").read_bytes() and not (folder / "unlearned").exists()
@@ -277,18 +271,7 @@ def test_the_rebuilt_ranker_goes_where_it_is_asked_to(quorank: Quorank) -> None:
         ('[partition]\nkind = "labels"\nshared = 0.2', ()),
         ('[privacy]\nkind = "signs"\np = 0.9', ()),
     ],
-    ids=[
-        "secure sum",
-        "sampled",
-        "evolution",
-        "median",
-        "mlp",
-        "quantity",
-        "average",
-        "adam",
-        "labels",
-        "signs",
-    ],
+    ids=["secure sum", "sampled", "evolution", "median", "mlp", "quantity", "average", "adam", "labels", "signs"],
 )
 def test_runs_of_all_kinds(quorank: Quorank, extra: str, flags: tuple[object, ...]) -> None:
     folder = made(extra=extra, rounds=11, interactions=4)
@@ -353,9 +336,7 @@ def for_refusals(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run_quickly(experiment(rounds=12), folder / "made")
     run_quickly(experiment(rounds=3, keep_every=0), folder / "none")
     run_quickly(experiment('personal = "offset"', rounds=3), folder / "own")
-    run_quickly(
-        experiment('aggregation = { kind = "krum", byzantine = 1 }', rounds=3, clients=5), folder / "krum"
-    )
+    run_quickly(experiment('aggregation = { kind = "krum", byzantine = 1 }', rounds=3, clients=5), folder / "krum")
     run_quickly(experiment('[learner]\nkind = "evolution"', rounds=3, interactions=4), folder / "es")
     rounds = iter(range(1, 100))
     with pytest.raises(Interrupted):

@@ -115,12 +115,9 @@ def test_a_damaged_cache_file_is_made_anew(file, parses, damage):
     kept = arrows()[0]
     whole = kept.read_bytes()
     kept.write_bytes(
-        {
-            "cut": whole[: len(whole) // 2],
-            "junk": os.urandom(len(whole)),
-            "empty": b"",
-            "magic": b"ARROW1",
-        }.get(damage, whole.replace(b"quorank", b"another"))
+        {"cut": whole[: len(whole) // 2], "junk": os.urandom(len(whole)), "empty": b"", "magic": b"ARROW1"}.get(
+            damage, whole.replace(b"quorank", b"another")
+        )
     )
     equal(first, cache.load_letor(file, "none"))
     assert len(parses) == 2

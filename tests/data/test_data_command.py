@@ -29,9 +29,7 @@ def test_help_of_every_verb():
 
 def test_synthesize_then_stats_then_import_then_list(tmp_path):
     out = tmp_path / "made"
-    assert (
-        run("synthesize", "mq2007", "--out", out, "--queries", 30, "--seed", 3, "--gz").stdout == f"{out}\n"
-    )
+    assert run("synthesize", "mq2007", "--out", out, "--queries", 30, "--seed", 3, "--gz").stdout == f"{out}\n"
     assert sorted(p.name for p in out.glob("*.gz")) == ["test.txt.gz", "train.txt.gz", "vali.txt.gz"]
     text = load(DataSource(str(out), normalize="none"))
     made = load(DataSource("synthetic:mq2007", queries=30, seed=3, normalize="none"))
@@ -57,10 +55,7 @@ def test_synthesize_then_stats_then_import_then_list(tmp_path):
 
 
 def test_json_is_alone_on_stdout():
-    assert (
-        json.loads(run("stats", "synthetic:mq2007", "--queries", 9, "--json").stdout)["name"]
-        == "synthetic:mq2007"
-    )
+    assert json.loads(run("stats", "synthetic:mq2007", "--queries", 9, "--json").stdout)["name"] == "synthetic:mq2007"
 
 
 @pytest.mark.parametrize(
@@ -83,7 +78,5 @@ def test_importing_the_command_is_quick():
     import subprocess
     import sys
 
-    heavy = (
-        "import sys, quorank.cli.data; print([m for m in ('numba', 'pyarrow', 'numpy') if m in sys.modules])"
-    )
+    heavy = "import sys, quorank.cli.data; print([m for m in ('numba', 'pyarrow', 'numpy') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", heavy], capture_output=True, text=True).stdout == "[]\n"

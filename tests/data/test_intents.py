@@ -105,30 +105,14 @@ def test_preferences_of_a_folder(folder) -> None:
 @pytest.mark.parametrize(
     ("line", "new", "sentence"),
     [
-        (
-            1,
-            HEADER.replace("docid", "doc"),
-            "tsv:1: found the header 'fold qid doc .*', expected 'fold qid docid",
-        ),
+        (1, HEADER.replace("docid", "doc"), "tsv:1: found the header 'fold qid doc .*', expected 'fold qid docid"),
         (1, "fold\tqid\tdocid\tgraded\ti0\ti1\ti2", "tsv:1: .* expected 'fold qid docid graded i0 i1 i2 i3'"),
         (3, "1\tq1\tq1-1\t2\t0\t1\t0\t1", "tsv:3: found 8 columns, expected the 9 of the header"),
         (3, "1\tq1\tq1-1\t2\t0\t2\t0\t1\t0", "tsv:3: found i1 = '2', expected 0 or 1"),
         (3, "1\tq1\tq1-1\t2\t0\t1\t0\t1\tx", "tsv:3: found i4 = 'x', expected 0 or 1"),
-        (
-            3,
-            "1\tq1\tq1-1\t1\t0\t1\t0\t1\t0",
-            "tsv:3: found graded label '1', but the document has label 2 in fold 1",
-        ),
-        (
-            3,
-            "1\tq1\tq1-9\t2\t0\t1\t0\t1\t0",
-            "tsv:3: found document 'q1-9' of query 'q1', which fold 1 does not have",
-        ),
-        (
-            3,
-            "2\tq1\tq1-1\t2\t0\t1\t0\t1\t0",
-            "tsv:3: found document 'q1-1' of query 'q1', which fold 2 does not have",
-        ),
+        (3, "1\tq1\tq1-1\t1\t0\t1\t0\t1\t0", "tsv:3: found graded label '1', but the document has label 2 in fold 1"),
+        (3, "1\tq1\tq1-9\t2\t0\t1\t0\t1\t0", "tsv:3: found document 'q1-9' of query 'q1', which fold 1 does not have"),
+        (3, "2\tq1\tq1-1\t2\t0\t1\t0\t1\t0", "tsv:3: found document 'q1-1' of query 'q1', which fold 2 does not have"),
         (3, "1\tq1\tq1-0\t1\t1\t0\t0\t1\t0", "tsv:3: document 'q1-0' of query 'q1' is judged twice"),
         (4, None, "no judgement for 1 of 23 rows; the first is document 'q1-2' of query 'q1' in fold 1"),
     ],
@@ -151,9 +135,7 @@ def test_other_broken_folders(folder, tmp_path) -> None:
         with pytest.raises(BadInput, match=rf"fold{fold}.txt:5: found '2:x'"):
             read_intents(folder)
         bad.write_text(text + text.splitlines()[0] + "\n")
-        with pytest.raises(
-            BadInput, match=f"fold {fold} holds document 'q{fold}-0' twice for query 'q{fold}'"
-        ):
+        with pytest.raises(BadInput, match=f"fold {fold} holds document 'q{fold}-0' twice for query 'q{fold}'"):
             read_intents(folder)
         bad.write_text(text)
     (folder / "intent_labels.tsv").write_bytes(b"\xff\xfe\x00")
@@ -182,9 +164,7 @@ def test_documents_without_names_are_refused(folder) -> None:
 def real_folder() -> Path:
     folder = os.environ.get("QUORANK_INTENTS")
     if not folder:
-        pytest.skip(
-            "no real intents: set QUORANK_INTENTS to the folder with fold1.txt.gz and intent_labels.tsv.gz"
-        )
+        pytest.skip("no real intents: set QUORANK_INTENTS to the folder with fold1.txt.gz and intent_labels.tsv.gz")
     return Path(folder)
 
 

@@ -30,9 +30,7 @@ def naive(text: str):
             features[int(index)] = 0.0 if value.lower().lstrip("+-") == "nan" else float(value)
         named = comment.split()
         document = named[2] if named[:2] == ["docid", "="] and len(named) > 2 else ""
-        queries.setdefault(words[1].removeprefix("qid:"), []).append(
-            (int(float(words[0])), features, document)
-        )
+        queries.setdefault(words[1].removeprefix("qid:"), []).append((int(float(words[0])), features, document))
     rows = [row for of_query in queries.values() for row in of_query]
     width = max(max(features, default=0) for _, features, _ in rows)
     table = np.zeros((len(rows), width), np.float32)
@@ -41,13 +39,7 @@ def naive(text: str):
             table[r, index - 1] = np.float32(max(min(value, LARGEST), -LARGEST))
     offsets = np.cumsum([0] + [len(of_query) for of_query in queries.values()])
     documents = [document for _, _, document in rows]
-    return (
-        table,
-        [label for label, _, _ in rows],
-        offsets,
-        list(queries),
-        documents if any(documents) else None,
-    )
+    return (table, [label for label, _, _ in rows], offsets, list(queries), documents if any(documents) else None)
 
 
 def write(text: str | bytes, name: str = "train.txt") -> Path:
@@ -79,9 +71,7 @@ plain_number = st.one_of(
     st.floats(width=32, allow_nan=False, allow_infinity=False).map(repr),
     st.sampled_from(["nan", "NaN", "-0", "0.0", ".5", "5.", "+3", "1e-40", "1e39", "1E+05", "00012.50"]),
 )
-word = st.text(
-    st.characters(min_codepoint=33, max_codepoint=1000, exclude_characters="#\x7f\x85\xa0"), min_size=1
-)
+word = st.text(st.characters(min_codepoint=33, max_codepoint=1000, exclude_characters="#\x7f\x85\xa0"), min_size=1)
 
 
 @st.composite
@@ -110,9 +100,7 @@ def test_any_file_is_read_like_the_slow_reader_reads_it(rows, ending, ended):
 @given(st.lists(plain_number, min_size=1, max_size=30))
 @example(["1.7976931348623157E308", "-1.7976931348623157e+308", "1.7976931348623158e308"])
 @example(["3.4028235677973366e38", "3.4028235e38", "340282356779733642748073463979561713663.9", "1e39"])
-@example(
-    ["0.1234567890123456789", "123456789012345678901234567890", "0." + "0" * 40 + "1", "9007199254740993"]
-)
+@example(["0.1234567890123456789", "123456789012345678901234567890", "0." + "0" * 40 + "1", "9007199254740993"])
 @example(["1.00000005960464477539062", "1.000000059604644775390625", "1.00000005960464477539063"])
 @example(["1.1754943508222875e-38", "1e-45", "7.006492321624085e-46", "7.006492321624086e-46", "1e-320"])
 @example(["0e999", "1e0000000000000000000001", "000000000000000000000000001.5"])
@@ -211,10 +199,7 @@ GOOD = "1 qid:1 1:0.5\n"
         ("1 qid:1 0:3", "found '0:3', expected a feature index from 1 to 65535"),
         ("1 qid:1 65536:3", "found '65536:3', expected a feature index from 1 to 65535"),
         ("1 qid:1 99999999999999999999:3", "expected a feature index from 1 to 65535"),
-        (
-            "1 qid:1 2:3 1:1 2:4",
-            "found '2:4' whose index stands twice in the row, expected each feature once",
-        ),
+        ("1 qid:1 2:3 1:1 2:4", "found '2:4' whose index stands twice in the row, expected each feature once"),
         ("\x00\x01\x02", "found label '\\x00\\x01\\x02', expected a whole number"),
     ],
 )

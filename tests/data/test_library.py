@@ -20,9 +20,7 @@ from quorank.data.library import imported_collections, library_home
 from quorank.errors import BadInput
 
 FILES = {
-    f"Top/Fold{i}/{s}.txt": f"1 qid:{i}{s} 1:1\n0 qid:{i}{s} 1:0\n"
-    for i in range(1, 6)
-    for s in ("train", "test")
+    f"Top/Fold{i}/{s}.txt": f"1 qid:{i}{s} 1:1\n0 qid:{i}{s} 1:0\n" for i in range(1, 6) for s in ("train", "test")
 }
 
 

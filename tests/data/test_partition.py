@@ -12,15 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numbered import collections, numbered
 
-from quorank.data.partition import (
-    ANY_CLICK_MODEL,
-    PARTITIONS,
-    Clicks,
-    Even,
-    LabelSplit,
-    Preferences,
-    Quantity,
-)
+from quorank.data.partition import ANY_CLICK_MODEL, PARTITIONS, Clicks, Even, LabelSplit, Preferences, Quantity
 from quorank.errors import BadInput
 from quorank.users import CLICK_MODELS, Cascade, PositionBased
 
@@ -73,9 +65,7 @@ def test_the_same_seed_gives_the_same_shares(tiny_graded, part) -> None:
         assert np.array_equal(a.offsets, b.offsets) and list(a.query_ids) == list(b.query_ids)
 
 
-@pytest.mark.parametrize(
-    "part", [Preferences(), Preferences(overlap=0.5), LabelSplit(), LabelSplit(per_client=2)]
-)
+@pytest.mark.parametrize("part", [Preferences(), Preferences(overlap=0.5), LabelSplit(), LabelSplit(per_client=2)])
 def test_another_seed_gives_other_shares(tiny_graded, part) -> None:
     one, two = (part.split(tiny_graded, 20, 5, seed).data for seed in (1, 2))
     assert not (np.array_equal(one.labels, two.labels) and np.array_equal(one.padded, two.padded))
@@ -103,9 +93,7 @@ def test_twins_search_as_often_as_the_experiment_says_and_all_the_same_lists(tin
 
 
 @given(collections(), st.integers(1, 3), st.integers(1, 12), st.integers(0, 2**64 - 1))
-def test_every_document_has_one_owner_and_every_client_its_labels(
-    collection, per_client, clients, seed
-) -> None:
+def test_every_document_has_one_owner_and_every_client_its_labels(collection, per_client, clients, seed) -> None:
     train = collection.train
     try:
         shares = LabelSplit(per_client=per_client).split(collection, clients, 5, seed)
@@ -186,9 +174,7 @@ def test_shared_queries_are_whole_everybodys_and_the_rest_has_one_owner(
 
 def test_any_query_is_shared_equally_often_and_a_share_of_zero_changes_nothing() -> None:
     collection = numbered([3] * 5, [0, 1, 0] * 5)
-    chosen = [
-        np.flatnonzero(LabelSplit(shared=0.4).common_queries(collection.train, seed)) for seed in range(1000)
-    ]
+    chosen = [np.flatnonzero(LabelSplit(shared=0.4).common_queries(collection.train, seed)) for seed in range(1000)]
     assert {len(queries) for queries in chosen} == {2}
     assert_follows([int(q) for queries in chosen for q in queries], dict.fromkeys(range(5), 0.2))
     assert not LabelSplit().common_queries(collection.train, 1).any()
@@ -240,10 +226,7 @@ def test_clients_search_more_or_less(tiny_collection) -> None:
         ({"kind": "preferences", "overlap": 1.1}, "overlap: must be at least 0 and at most 1, got 1.1"),
         ({"kind": "preferences", "overlap": -0.1}, "overlap: must be at least 0 and at most 1"),
         ({"kind": "preferences", "overlap": float("nan")}, "overlap: must be at least 0 and at most 1"),
-        (
-            {"kind": "preferences", "preferences": 1},
-            "preferences: must be at least 2 and at most 1000, got 1",
-        ),
+        ({"kind": "preferences", "preferences": 1}, "preferences: must be at least 2 and at most 1000, got 1"),
         ({"kind": "preferences", "noise": -1.0}, "noise: must be at least 0 and below"),
         ({"kind": "preferences", "quantity": []}, "quantity: must list the interactions of clients"),
         ({"kind": "labels", "per_client": 0}, "per_client: must be at least 1 and at most 127, got 0"),
@@ -268,11 +251,7 @@ def test_partitions_that_are_refused(table, sentence) -> None:
 @pytest.mark.parametrize(
     ("part", "clients", "sentence"),
     [
-        (
-            LabelSplit(per_client=4),
-            9,
-            "per_client is 4, but the training documents have only the 3 labels 0, 1, 2",
-        ),
+        (LabelSplit(per_client=4), 9, "per_client is 4, but the training documents have only the 3 labels 0, 1, 2"),
         (LabelSplit(), 2, "3 labels make 3 combinations of 1, .* got 2 clients; take at least 3"),
         (LabelSplit(per_client=2), 2, "3 labels make 3 combinations of 2"),
         (LabelSplit(), 3000, "1000 clients own label 0, of which there are only .* take fewer clients"),

@@ -10,12 +10,7 @@ from hypothesis.extra import numpy as arrays
 
 from quorank.data import Collection, RankingData
 from quorank.data.normalize import normalize_queries
-from quorank.data.partition.preferences import (
-    preference_directions,
-    preference_labels,
-    share_out,
-    shared_part,
-)
+from quorank.data.partition.preferences import preference_directions, preference_labels, share_out, shared_part
 from quorank.data.synthetic import generate
 from quorank.errors import BadInput
 
@@ -86,9 +81,7 @@ def test_few_features_are_enough(features, preferences) -> None:
 
 
 def test_nothing_relevant_is_refused() -> None:
-    with pytest.raises(
-        BadInput, match="preferences divide relevant documents, and the training data have none"
-    ):
+    with pytest.raises(BadInput, match="preferences divide relevant documents, and the training data have none"):
         preference_directions(RankingData.from_arrays(np.eye(3), [0, 0, 0], [0, 3]), 2, 1)
 
 

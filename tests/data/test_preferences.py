@@ -51,9 +51,7 @@ def test_relevant_documents_are_shared_by_all_or_belong_to_one_evenly(
     train = collection.train
     part = Preferences(overlap=overlap, preferences=preferences, noise=noise)
     if not train.max_label:
-        with pytest.raises(
-            BadInput, match="preferences divide relevant documents, and the training data have none"
-        ):
+        with pytest.raises(BadInput, match="preferences divide relevant documents, and the training data have none"):
             part.split(collection, 9, 5, seed)
         return
     labels, _ = part.labels(collection, seed)
@@ -89,9 +87,7 @@ def test_the_twin_is_judged_by_merged_labels_or_as_its_counterpart(generated) ->
 def intent_data(seed: int, queries: int) -> IntentCollection:
     train, test = (generate("mslr", queries, seed + i).train for i in range(2))
     random = np.random.default_rng(seed)
-    made = [
-        (random.random((4, s.n_rows)) < [[0.5], [0.3], [0.2], [0.1]]).astype(np.int8) for s in (train, test)
-    ]
+    made = [(random.random((4, s.n_rows)) < [[0.5], [0.3], [0.2], [0.1]]).astype(np.int8) for s in (train, test)]
     return IntentCollection("made", train, test, train_intents=made[0], test_intents=made[1])
 
 

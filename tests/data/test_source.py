@@ -65,13 +65,7 @@ def test_five_fold_folders(tmp_path, name):
 @pytest.mark.parametrize("name", ["S{}.txt", "s{}.txt", "fold{}.txt"])
 @pytest.mark.parametrize(
     ("fold", "train", "validation", "test"),
-    [
-        (1, "123", "4", "5"),
-        (2, "234", "5", "1"),
-        (3, "345", "1", "2"),
-        (4, "451", "2", "3"),
-        (5, "512", "3", "4"),
-    ],
+    [(1, "123", "4", "5"), (2, "234", "5", "1"), (3, "345", "1", "2"), (4, "451", "2", "3"), (5, "512", "3", "4")],
 )
 def test_five_parts(tmp_path, name, fold, train, validation, test):
     folder = put(tmp_path / "c", **{name.format(i): text([i], width=i + 1) for i in range(1, 6)})
@@ -85,11 +79,7 @@ def test_five_parts(tmp_path, name, fold, train, validation, test):
 
 
 def test_yahoo_has_two_sets(tmp_path):
-    sets = {
-        f"set{i}_{s}_txt": text([f"{i}{s}"]).replace(f"2:{i}{s}", "2:1")
-        for i in (1, 2)
-        for s in ("train", "test")
-    }
+    sets = {f"set{i}_{s}_txt": text([f"{i}{s}"]).replace(f"2:{i}{s}", "2:1") for i in (1, 2) for s in ("train", "test")}
     folder = put(tmp_path / "c", **sets)
     assert ids(load(DataSource(str(folder), fold=2)).test) == ["2test"]
     with pytest.raises(BadInput, match="has 2 folds, got fold = 3"):

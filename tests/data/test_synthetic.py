@@ -61,9 +61,7 @@ def test_features_are_like_those_of_a_search_engine(collections):
     spread = np.abs(features).max(axis=0)
     assert spread.max() > 1e5 and spread.min() < 10  # raw scales differ
     first = features[train.offsets[:-1]]
-    constant = [
-        np.array_equal(np.repeat(first[:, f], np.diff(train.offsets)), features[:, f]) for f in range(136)
-    ]
+    constant = [np.array_equal(np.repeat(first[:, f], np.diff(train.offsets)), features[:, f]) for f in range(136)]
     assert sum(constant) == 5  # the statistics of the query alone
     varying = features[:, ~np.array(constant)]
     assert np.abs(np.corrcoef(varying[:20_000].T) - np.eye(varying.shape[1])).max() > 0.8

@@ -79,12 +79,7 @@ def test_many_bit_patterns_survive():
     ],
 )
 def test_what_the_text_cannot_say_is_refused(tmp_path, change, sentence):
-    fields = {
-        "features": [[1], [2]],
-        "labels": [0, 1],
-        "offsets": [0, 1, 2],
-        "query_ids": ["a", "b"],
-    } | change
+    fields = {"features": [[1], [2]], "labels": [0, 1], "offsets": [0, 1, 2], "query_ids": ["a", "b"]} | change
     with pytest.raises(BadInput, match=sentence):
         write_letor(RankingData.from_arrays(**fields), tmp_path / "x.txt")
     assert not list(tmp_path.glob("*x.txt*"))

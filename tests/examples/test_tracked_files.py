@@ -57,15 +57,7 @@ def test_no_path_of_a_machine() -> None:
 
 def test_no_run_cache_or_environment_is_tracked() -> None:
     parts = {part for path in tracked() for part in path.relative_to(ROOT).parts}
-    assert not parts & {
-        "runs",
-        ".venv",
-        "__pycache__",
-        ".quorank",
-        ".mypy_cache",
-        ".ruff_cache",
-        "node_modules",
-    }
+    assert not parts & {"runs", ".venv", "__pycache__", ".quorank", ".mypy_cache", ".ruff_cache", "node_modules"}
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,7 @@ CARRIERS = {
         'federation.aggregation={ kind = "nearest-neighbour-mixing", byzantine = 2, history = 0.9 }'
     ],
     "personal offsets": ["federation.personal=offset"],
-    "a clip that follows its quantile": [
-        'privacy={ kind = "gaussian", epsilon = 100.0, quantile = 0.5, clip = 0.1 }'
-    ],
+    "a clip that follows its quantile": ['privacy={ kind = "gaussian", epsilon = 100.0, quantile = 0.5, clip = 0.1 }'],
 }
 
 

@@ -107,9 +107,7 @@ def test_a_worker_that_dies_costs_time_and_nothing_else(hosts, on_one_host, tmp_
 
 
 def _workers(hosts) -> list[dict]:
-    return [
-        {"pid": nanny.process.process.pid} for nanny in hosts.workers.values() if nanny.process is not None
-    ]
+    return [{"pid": nanny.process.process.pid} for nanny in hosts.workers.values() if nanny.process is not None]
 
 
 def _runs() -> list[tuple[int, int]]:
@@ -129,9 +127,7 @@ def _runs() -> list[tuple[int, int]]:
 def test_a_cell_that_cannot_be_run_is_one_sentence(hosts, tmp_path) -> None:
     settings = SMALL.replace('"synthetic:mq2007"', f'"{tmp_path / "absent"}"').replace("queries = 60\n", "")
     with pytest.raises(BadInput, match=r"seed=1: .*absent"):
-        cluster.run_on_cluster(
-            grid_of("[grid]\nseed = [1]\n", settings), tmp_path / "grid", hosts.scheduler_address
-        )
+        cluster.run_on_cluster(grid_of("[grid]\nseed = [1]\n", settings), tmp_path / "grid", hosts.scheduler_address)
     assert not is_finished(tmp_path / "grid" / "seed=1")
 
 

@@ -15,11 +15,7 @@ LEARNERS = {
     "evolution": ["learner=evolution"],
     "evolution ndcg": ["learner=evolution", "learner.metric=ndcg"],
     "response": ["learner=evolution", "privacy=randomised-response"],
-    "response per interaction": [
-        "learner=evolution",
-        "privacy=randomised-response",
-        "privacy.per=interaction",
-    ],
+    "response per interaction": ["learner=evolution", "privacy=randomised-response", "privacy.per=interaction"],
 }
 RANKERS = {"linear": [], "mlp": ["ranker=mlp", "ranker.hidden=5"]}
 SERVERS = ["add", "momentum", "adam"]
@@ -30,9 +26,7 @@ PARTICIPATIONS = ["full", '{ kind = "sampled", cohort = 7 }']
 @pytest.mark.parametrize("server", SERVERS)
 @pytest.mark.parametrize("ranker", RANKERS)
 @pytest.mark.parametrize("learner", LEARNERS)
-def test_neither_threads_nor_chunks_change_a_bit(
-    learner: str, ranker: str, server: str, participation: str
-) -> None:
+def test_neither_threads_nor_chunks_change_a_bit(learner: str, ranker: str, server: str, participation: str) -> None:
     parts = [*LEARNERS[learner], *RANKERS[ranker]]
     places = [f"federation.server={server}", f"federation.participation={participation}"]
     chosen = experiment(*parts, *places, "federation.rounds=5", "evaluation.every=2")

@@ -26,9 +26,7 @@ DOTTED = st.builds(".".join, st.lists(BARE, min_size=1, max_size=3))
 # what stands in a file of somebody: all of Unicode's printable characters, quotes, backslashes, tabs, newlines
 TEXTS = st.one_of(
     st.text(max_size=20).filter(lambda text: all(c.isprintable() or ord(c) < 0x10000 for c in text)),
-    st.sampled_from(
-        ['"', "\\", "\n", "\t", "\r\n", "'''", '"""', "é", "𝒳", "日本", "a\\u0041", "\x7f", "\x00"]
-    ),
+    st.sampled_from(['"', "\\", "\n", "\t", "\r\n", "'''", '"""', "é", "𝒳", "日本", "a\\u0041", "\x7f", "\x00"]),
 ).filter(lambda text: not any(0xD800 <= ord(c) <= 0xDFFF for c in text))
 SCALARS = st.one_of(st.booleans(), st.integers(-(2**62), 2**62), st.floats(allow_nan=False), TEXTS)
 VALUES = st.recursive(
@@ -187,9 +185,7 @@ def test_set_values_reads_toml_and_takes_the_rest_as_text() -> None:
     assert changed.places["federation"] == "f line 1"
 
 
-@pytest.mark.parametrize(
-    "assignment", ["clients", "=5", "", "a..b=1", ".a=1", "a.=1", "a b=1", "é=1", 'a"b=1']
-)
+@pytest.mark.parametrize("assignment", ["clients", "=5", "", "a..b=1", ".a=1", "a.=1", "a b=1", "é=1", 'a"b=1'])
 def test_an_assignment_without_key_and_value_is_refused(assignment: str) -> None:
     with pytest.raises(BadInput, match="expected KEY=VALUE"):
         set_values(parse_experiment_file("", "f"), [assignment])

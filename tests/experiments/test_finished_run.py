@@ -98,13 +98,7 @@ def test_a_grid_stands_for_its_runs(make_grid, make_run) -> None:
     grid, lone = make_grid(seeds=2), make_run(preset="informational")
     assert is_grid(grid) and not is_grid(lone)
     runs = load_runs([grid, lone, lone, grid / "perfect-1"])
-    assert [run.path.name for run in runs] == [
-        "perfect-1",
-        "perfect-2",
-        "navigational-1",
-        "navigational-2",
-        "run",
-    ]
+    assert [run.path.name for run in runs] == ["perfect-1", "perfect-2", "navigational-1", "navigational-2", "run"]
 
 
 @pytest.mark.parametrize(

@@ -54,10 +54,7 @@ def test_dotted_keys_sections_and_tables_mean_the_same() -> None:
     ]
     found = [grid_of(way) for way in ways]
     assert all(grid.axes == {"federation.clients": [1, 2]} for grid in found)
-    assert [c.experiment.federation.clients for c in grid_of("", "grid.federation.clients=[1, 2]").cells] == [
-        1,
-        2,
-    ]
+    assert [c.experiment.federation.clients for c in grid_of("", "grid.federation.clients=[1, 2]").cells] == [1, 2]
 
 
 def test_words_and_tables_stand_for_parts() -> None:
@@ -104,10 +101,7 @@ def test_names_of_cells_are_distinct_single_directories(text: str) -> None:
         ('[grid]\n"users.preset" = ["perfect", "lazy"]\n', r"my.toml line 9: users.preset: .* got 'lazy'"),
         ('[grid]\n"users.presett" = ["perfect"]\n', r"my.toml line 9: users.presett: .*'preset'"),
         ('[grid]\n\n"nothing.at.all" = [1]\n', r"my.toml.*: nothing: unknown section"),
-        (
-            '[grid]\n"data.fold" = [1, 9]\n',
-            r"my.toml line 9: data[.: ]+fold: must be at least 1 and at most 5, got 9",
-        ),
+        ('[grid]\n"data.fold" = [1, 9]\n', r"my.toml line 9: data[.: ]+fold: must be at least 1 and at most 5, got 9"),
         ('[grid]\n"federation.rounds" = [2, "many"]\n', r"my.toml line 9: federation.rounds: .*'many'"),
     ],
 )
@@ -174,9 +168,7 @@ def test_jobs_side_by_side_give_the_same_bytes(finished: Path, tmp_path: Path) -
 
 
 @pytest.mark.usefixtures("no_pages")
-def test_a_resumed_grid_runs_only_what_is_left(
-    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_resumed_grid_runs_only_what_is_left(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stopped in the middle of its third cell, the first two are kept as they are, the rest comes out the same."""
     folder, grid = tmp_path / "grid", grid_of(PRESETS)
     rounds = iter(range(1, 1_000_000))
@@ -201,9 +193,7 @@ def test_a_resumed_grid_runs_only_what_is_left(
         assert files_of(folder / name) == files_of(finished / name)
 
 
-def test_a_finished_grid_is_not_run_again_nor_written_over(
-    finished: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_finished_grid_is_not_run_again_nor_written_over(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grids, "_run", lambda task: pytest.fail("a finished cell was run again"))
     assert len(run_grid(grid_of(PRESETS), finished, resume=True)) == 4
     with pytest.raises(BadInput, match="there is a run already"):

@@ -26,9 +26,7 @@ ROUNDS = 40  # more than two groups of rankers that are evaluated together
 OUTPUTS = ["ranker.json", "history.parquet", "ledger.json", "report.html", "summary.json"]
 
 
-def run_in_pieces(
-    chosen: Experiment, folder: Path, stops: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def run_in_pieces(chosen: Experiment, folder: Path, stops: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     done = 0
     for stop in stops:
         with monkeypatch.context() as patched:
@@ -218,9 +216,7 @@ def test_a_checkpoint_of_another_experiment_is_refused(
         run_quickly(experiment(*other), tmp_path / "run", resume=True)
 
 
-def test_an_interrupted_run_is_not_written_over_unasked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_run_is_not_written_over_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = interrupted_run(tmp_path / "run", monkeypatch)
     before = file.read_bytes()
     with pytest.raises(BadInput, match="--resume"):
@@ -230,9 +226,7 @@ def test_an_interrupted_run_is_not_written_over_unasked(
     assert not file.exists()
 
 
-def test_a_new_run_in_an_old_place_forgets_the_old_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_run_in_an_old_place_forgets_the_old_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     interrupted_run(tmp_path / "run", monkeypatch)
     run_quickly(experiment("seed=5"), tmp_path / "run", overwrite=True)
     run_quickly(experiment("seed=5"), tmp_path / "fresh")

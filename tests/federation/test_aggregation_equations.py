@@ -103,9 +103,7 @@ def test_bulyan_is_krum_again_and_again_and_the_mean_around_the_median(cohort) -
 def test_the_mean_around_the_median_by_hand() -> None:
     values = np.array([[0.0, 1.0, 2.0, 10.0, 11.0], [-5.0, -1.0, 0.0, 1.0, 1.5], [3.0, 3.0, 3.0, 3.0, 9.0]])
     assert mean_around_median(values, 3).tolist() == [(0 + 1 + 2) / 3, (-1 + 0 + 1) / 3, 3.0]
-    assert mean_around_median(values[1:2], 2).tolist() == [
-        (-1 + 0) / 2
-    ]  # −1 and 1 are equally near: the smaller
+    assert mean_around_median(values[1:2], 2).tolist() == [(-1 + 0) / 2]  # −1 and 1 are equally near: the smaller
 
 
 @settings(max_examples=30)
@@ -139,9 +137,7 @@ def test_a_step_of_centred_clipping(cohort, radius) -> None:
     centre = np.median(updates, axis=0)
     away = [float(np.linalg.norm(x - centre)) for x in updates]
     tau = float(np.median(away)) if radius is None else radius
-    pulled = [
-        (x - centre) * (min(1.0, tau / a) if a > 0 else 1.0) for x, a in zip(updates, away, strict=True)
-    ]
+    pulled = [(x - centre) * (min(1.0, tau / a) if a > 0 else 1.0) for x, a in zip(updates, away, strict=True)]
     expected = centre + np.mean(pulled, axis=0)
     scale = 1e-12 * float(np.abs(updates).max())
     np.testing.assert_allclose(clipped_step(updates, centre, radius), expected, rtol=1e-9, atol=scale)
@@ -163,6 +159,4 @@ def test_mixing_averages_the_nearest(cohort) -> None:
         nearest = sorted(range(len(updates)), key=lambda j: float(np.linalg.norm(updates[j] - x)))
         expected = np.mean(updates[nearest[: len(updates) - m]], axis=0)
         np.testing.assert_allclose(mixed[i], expected, rtol=1e-11, atol=1e-11)
-    np.testing.assert_allclose(
-        combine(Mixing(m), updates), combine(TrimmedMean(m), mixed), rtol=1e-11, atol=1e-11
-    )
+    np.testing.assert_allclose(combine(Mixing(m), updates), combine(TrimmedMean(m), mixed), rtol=1e-11, atol=1e-11)

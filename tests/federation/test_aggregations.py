@@ -69,9 +69,7 @@ def test_updates_are_not_changed_and_the_result_is_a_copy(rule) -> None:
 @ALL
 def test_scale_and_place_are_kept(rule) -> None:
     """combine(a·u) = a·combine(u) and combine(u + c) = combine(u) + c."""
-    updates = np.random.default_rng(6).normal(
-        size=(15, 4)
-    )  # fewer would leave Bulyan's last choice to the bytes
+    updates = np.random.default_rng(6).normal(size=(15, 4))  # fewer would leave Bulyan's last choice to the bytes
     part, shift = rule(byzantine=3), np.array([1.0, -20.0, 0.0, 3.0])
     found = combine(part, updates)
     np.testing.assert_allclose(combine(part, -0.01 * updates), -0.01 * found, rtol=1e-5, atol=1e-9)

@@ -32,9 +32,7 @@ def calls(monkeypatch) -> list[int]:
 
 
 def simulation_of(collection, ranker=None) -> Simulation:
-    return Simulation(
-        collection.train, ranker or Linear(), Cascade(preset="informational"), collection.grades, 4
-    )
+    return Simulation(collection.train, ranker or Linear(), Cascade(preset="informational"), collection.grades, 4)
 
 
 def played(simulator, rounds) -> list[tuple]:
@@ -66,9 +64,7 @@ def test_clients_that_differ_and_clients_that_have_left(tiny_collection, calls, 
     one = Simulator(federation, simulation, chunk=1, interactions=interactions, absent=absent)
     assert played(one, 20) == played(replace(one, chunk=None), 20)
     assert calls
-    assert (max(calls) > 1) == (len(absent) < 9), (
-        "who is left then does not search: there is no mean to foretell"
-    )
+    assert (max(calls) > 1) == (len(absent) < 9), "who is left then does not search: there is no mean to foretell"
 
 
 @pytest.mark.parametrize("server", EXAMPLES["servers"], ids=str)
@@ -160,9 +156,7 @@ def test_the_recursion_of_a_server_is_its_step(server) -> None:
         assert theta.tobytes() == expected.tobytes()
 
 
-@pytest.mark.parametrize(
-    "clients, hidden, shared", [(10, 0, False), (60, 0, False), (80, 0, True), (40, 64, True)]
-)
+@pytest.mark.parametrize("clients, hidden, shared", [(10, 0, False), (60, 0, False), (80, 0, True), (40, 64, True)])
 def test_a_small_cohort_wakes_no_second_thread(tiny_collection, clients, hidden, shared) -> None:
     """Waking it costs more than what it could do; where there is more to do, by numbers or by parameters, it helps."""
     simulation = simulation_of(tiny_collection, MLP(hidden) if hidden else None)

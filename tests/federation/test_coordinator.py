@@ -283,12 +283,7 @@ def test_refusals_of_an_older_checkpoint_that_holds_sentences(tiny_collection, t
     coordinator = coordinator_of(simulator, tmp_path)
     for reply in answers(simulator, coordinator):
         coordinator.receive(reply)
-    coordinator.refused = {
-        "there is no open round": 2,
-        "a reply of 9 bytes": 3,
-        "reply.norm": 4,
-        "reply.other": 5,
-    }
+    coordinator.refused = {"there is no open round": 2, "a reply of 9 bytes": 3, "reply.norm": 4, "reply.other": 5}
     coordinator.advance()
     assert coordinator_of(simulator, tmp_path).refused == {"reply.other": 10, "reply.norm": 4}
 
@@ -314,9 +309,7 @@ def test_asynchronous_rounds_weigh_by_age_and_count_once(tiny_collection, tmp_pa
     releases = [wire.decode_reply(content).release for content in sent]
     weights = 2**-0.5 + 1.0 + 1.0
     mean = (2**-0.5 * releases[0] + releases[1] + releases[2]) / weights
-    expected = (
-        before + 3.0 / len(coordinator.cohort) * mean
-    )  # three replies go three of so many parts of the way
+    expected = before + 3.0 / len(coordinator.cohort) * mean  # three replies go three of so many parts of the way
     np.testing.assert_allclose(coordinator.state.theta, expected, atol=1e-12)
     for reply in answers(simulator, coordinator)[:3]:
         coordinator.receive(reply)

@@ -18,11 +18,7 @@ NONSENSE = [
     ({"clients": -3}, "value.out-of-range", "clients"),
     ({"clients": 2**31}, "value.out-of-range", "clients"),
     ({"interactions": 0}, "value.out-of-range", "interactions"),
-    (
-        {"clients": 10, "participation": Sampled(cohort=11)},
-        "federation.cohort-too-large",
-        "participation",
-    ),
+    ({"clients": 10, "participation": Sampled(cohort=11)}, "federation.cohort-too-large", "participation"),
     ({"privacy": RandomisedResponse()}, "privacy.no-metric", "privacy"),
     ({"learner": Evolution(), "interactions": 3}, "evolution.odd-interactions", "interactions"),
     ({"learner": Evolution(), "interactions": 1}, "evolution.odd-interactions", "interactions"),
@@ -58,9 +54,7 @@ def test_the_mean_is_weighted_by_interactions() -> None:
 
 
 def gathered(total, weight, clients=3) -> Gathered:
-    return Gathered(
-        np.asarray(total, dtype=np.float64), float(weight), clients, int(weight), 4.0, 2.0, 16.0, {}
-    )
+    return Gathered(np.asarray(total, dtype=np.float64), float(weight), clients, int(weight), 4.0, 2.0, 16.0, {})
 
 
 def test_a_round_and_its_report() -> None:
@@ -70,12 +64,7 @@ def test_a_round_and_its_report() -> None:
     state, report = federation.round(start, gathered([24.0, -32.0], 8))
     assert state.round == report.round == 1
     assert state.theta.tolist() == [1.0 + 0.5 * 3.0, 2.0 - 0.5 * 4.0]
-    assert (report.interactions, report.online_ndcg, report.online_maxrr, report.clicks) == (
-        8,
-        0.5,
-        0.25,
-        2.0,
-    )
+    assert (report.interactions, report.online_ndcg, report.online_maxrr, report.clicks) == (8, 0.5, 0.25, 2.0)
     assert report.update_norm == math.sqrt(3.0**2 + 4.0**2)
     assert start.theta.tolist() == [1.0, 2.0]
 

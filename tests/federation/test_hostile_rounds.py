@@ -8,16 +8,7 @@ from test_simulator import assert_contract, family, simulation_of, updates
 
 from quorank.attacks import ClickPoisoning, Fang, LittleIsEnough, SignFlip
 from quorank.errors import BadInput
-from quorank.federation import (
-    Federation,
-    Krum,
-    LocalOffset,
-    Median,
-    OutputLayer,
-    Sampled,
-    Simulator,
-    TrimmedMean,
-)
+from quorank.federation import Federation, Krum, LocalOffset, Median, OutputLayer, Sampled, Simulator, TrimmedMean
 from quorank.learning import PDGD, Evolution
 from quorank.privacy import ClippedGaussian, SecureSum
 from quorank.rankers import MLP, Linear
@@ -69,10 +60,7 @@ def test_a_client_keeps_its_own_part_and_sends_the_rest(tiny_collection) -> None
     theta, own = state.theta, np.zeros((5, simulation.parameters))
     for round_ in range(3):
         rows = np.array(
-            [
-                updates(simulation, PDGD(), theta + own[c], round_, [c], 3)[0, : simulation.parameters]
-                for c in range(5)
-            ]
+            [updates(simulation, PDGD(), theta + own[c], round_, [c], 3)[0, : simulation.parameters] for c in range(5)]
         )
         state, _ = federation.round(state, simulator.gather(state))
         own, theta = 0.8 * own + 0.5 * rows, theta + rows.mean(axis=0)
@@ -98,14 +86,11 @@ def test_a_proximal_term_pulls_towards_the_rounds_ranker(tiny_collection) -> Non
     theta = np.linspace(-1, 1, simulation.parameters)
     size = simulation.parameters
     free, held, tied = (
-        updates(simulation, PDGD(proximal=mu), theta, 1, np.arange(30), 4)[:, :size]
-        for mu in (0.0, 3.0, 10.0)
+        updates(simulation, PDGD(proximal=mu), theta, 1, np.arange(30), 4)[:, :size] for mu in (0.0, 3.0, 10.0)
     )
     lengths = [np.linalg.norm(u, axis=1).mean() for u in (free, held, tied)]
     assert lengths[0] > lengths[1] > lengths[2] > 0
-    once = [
-        updates(simulation, PDGD(proximal=mu), theta, 1, np.arange(30), 1)[:, :size] for mu in (0.0, 10.0)
-    ]
+    once = [updates(simulation, PDGD(proximal=mu), theta, 1, np.arange(30), 1)[:, :size] for mu in (0.0, 10.0)]
     assert np.array_equal(*once)  # the first step starts at the round's ranker: nothing pulls yet
 
 

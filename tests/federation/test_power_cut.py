@@ -76,8 +76,6 @@ def test_the_content_is_on_disk_before_the_name_is(monkeypatch, tmp_path) -> Non
     """A rename that reaches the disk first would leave an empty file in the place of the old one."""
     order, real_sync, real_replace = [], os.fsync, Path.replace
     monkeypatch.setattr(os, "fsync", lambda number: (order.append("sync"), real_sync(number)))
-    monkeypatch.setattr(
-        Path, "replace", lambda path, target: (order.append("rename"), real_replace(path, target))
-    )
+    monkeypatch.setattr(Path, "replace", lambda path, target: (order.append("rename"), real_replace(path, target)))
     write_whole(tmp_path / "file", "content", durable=True)
     assert order == ["sync", "rename", "sync"]

@@ -22,9 +22,7 @@ SENT = [0, 3, 1, 3, 2]  # of 0 to 3 steps
 def coordinator_of(folder: Path | None = None, privacy=NoPrivacy(), **parts) -> Coordinator:  # noqa: B008
     federation = Federation(CLIENTS, 4, privacy=privacy, **parts)
     mechanism = privacy.mechanism(Setting(CLIENTS, CLIENTS, 2, parameters=SIZE), 5)
-    return Coordinator(
-        federation, mechanism, federation.start(np.zeros(SIZE)), 2, folder=folder, figure=FIGURE
-    )
+    return Coordinator(federation, mechanism, federation.start(np.zeros(SIZE)), 2, folder=folder, figure=FIGURE)
 
 
 def reply(client: int, *statistics: float, round_: int = 0, interactions: int = 4) -> wire.Reply:
@@ -67,8 +65,7 @@ def test_devices_count_alike_however_many_interactions_they_claim() -> None:
 
 
 @pytest.mark.parametrize(
-    "statistics",
-    [(0.5,), (-1.0,), (4.0,), (1e300,), (math.nan,), (math.inf,), (1.0, 1.0), (0.0, 0.0, -1.0)],
+    "statistics", [(0.5,), (-1.0,), (4.0,), (1e300,), (math.nan,), (math.inf,), (1.0, 1.0), (0.0, 0.0, -1.0)]
 )
 def test_figures_that_no_device_sends_are_refused(statistics) -> None:
     coordinator = coordinator_of()

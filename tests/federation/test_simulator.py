@@ -113,9 +113,7 @@ def test_an_over_long_release_is_refused_by_name_before_it_reaches_the_sum(
 
 def test_no_round_is_played_beyond_those_that_privacy_was_planned_for(tiny_collection) -> None:
     simulator = Simulator(
-        Federation(20, 2, privacy=ClippedGaussian(noise_multiplier=1.0)),
-        simulation_of(tiny_collection),
-        rounds=2,
+        Federation(20, 2, privacy=ClippedGaussian(noise_multiplier=1.0)), simulation_of(tiny_collection), rounds=2
     )
     states = play(simulator, simulator.initial(), 2)
     with pytest.raises(BadInput, match="planned for 2 rounds, and they are done"):
@@ -125,9 +123,7 @@ def test_no_round_is_played_beyond_those_that_privacy_was_planned_for(tiny_colle
 def updates(simulation, learner, theta, round_, clients, interactions) -> np.ndarray:
     rows = np.empty((len(clients), simulation.parameters + STATISTICS))
     counts = np.full(len(clients), interactions)
-    learner.updates(
-        Work(simulation.world(), simulation.seed, theta, round_, np.asarray(clients), counts), rows
-    )
+    learner.updates(Work(simulation.world(), simulation.seed, theta, round_, np.asarray(clients), counts), rows)
     return rows
 
 
@@ -167,16 +163,13 @@ def test_centralised_batch_is_the_sum_of_gradients_at_a_fixed_theta(tiny_collect
     simulation = simulation_of(tiny_collection)
     theta = np.linspace(-1, 1, simulation.parameters)
     batch = [updates(simulation, PDGD(step="batch"), theta, 0, [0], b)[0, : len(theta)] for b in range(8)]
-    other = [
-        updates(simulation, PDGD(eta=0.9, step="batch"), theta, 0, [0], b)[0, : len(theta)] for b in range(8)
-    ]
+    other = [updates(simulation, PDGD(eta=0.9, step="batch"), theta, 0, [0], b)[0, : len(theta)] for b in range(8)]
     np.testing.assert_allclose(np.array(other), 9 * np.array(batch), rtol=1e-9, atol=1e-13)
     assert np.abs(batch[7]).max() > 0.01
     one_by_one = updates(simulation, PDGD(eta=0.9), theta, 0, [0], 7)[0, : len(theta)]
     assert not np.allclose(one_by_one, other[7], rtol=1e-3)
     assert np.array_equal(
-        updates(simulation, PDGD(), theta, 0, [0], 1),
-        updates(simulation, PDGD(step="batch"), theta, 0, [0], 1),
+        updates(simulation, PDGD(), theta, 0, [0], 1), updates(simulation, PDGD(step="batch"), theta, 0, [0], 1)
     )
 
 
@@ -207,9 +200,7 @@ def test_privacy_reaches_what_is_summed(tiny_collection) -> None:
         federation = Federation(50, 2, Evolution(sigma=0.1), privacy=privacy)
         simulator = Simulator(federation, simulation)
         found.append(simulator.gather(simulator.initial()).total)
-    np.testing.assert_allclose(
-        found[1], found[0], rtol=1e-12, atol=1e-12
-    )  # B/2 = 1: MaxRR is one of the values
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-12, atol=1e-12)  # B/2 = 1: MaxRR is one of the values
     assert not np.allclose(found[2], found[0], rtol=0.1)
 
 

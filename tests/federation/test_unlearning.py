@@ -53,9 +53,7 @@ def learned(simulation, theta, round_, clients, steps) -> np.ndarray:
 
 def kept_of(rounds=6, every=4, clients=CLIENTS, seed=0) -> list[KeptRound]:
     random = np.random.default_rng(seed)
-    return [
-        KeptRound(1 + every * j, np.arange(clients), random.uniform(0.1, 0.6, clients)) for j in range(rounds)
-    ]
+    return [KeptRound(1 + every * j, np.arange(clients), random.uniform(0.1, 0.6, clients)) for j in range(rounds)]
 
 
 @given(st.lists(NUMBERS, min_size=1, max_size=12), st.floats(0.0, 1e3))
@@ -140,9 +138,7 @@ def test_a_leaver_s_own_kept_updates_are_not_read(tiny_collection) -> None:
     without = [replace(k, clients=k.clients[k.clients != 2], lengths=k.lengths[k.clients != 2]) for k in kept]
     theta = np.zeros(simulation.parameters)
     results = [
-        rebuild(
-            Simulator(Federation(CLIENTS, 2), simulation, rounds=6, absent=(2,)), theta, k
-        ).theta.tobytes()
+        rebuild(Simulator(Federation(CLIENTS, 2), simulation, rounds=6, absent=(2,)), theta, k).theta.tobytes()
         for k in (kept, changed, without)
     ]
     assert len(set(results)) == 1
@@ -164,9 +160,7 @@ def test_threads_and_chunks_change_no_bit(tiny_collection, ranker) -> None:
 
 def test_clients_without_a_preference_send_nothing_and_are_counted(tiny_collection) -> None:
     train = tiny_collection.train
-    blank = RankingData.from_arrays(
-        train.padded[:, : train.n_features], np.zeros_like(train.labels), train.offsets
-    )
+    blank = RankingData.from_arrays(train.padded[:, : train.n_features], np.zeros_like(train.labels), train.offsets)
     simulation = Simulation(blank, Linear(), Cascade(preset="perfect"), 3, seed=1)
     kept = kept_of(rounds=4)
     kept[0].lengths[:3] = 0.0
@@ -226,9 +220,7 @@ def test_rebuilding_with_secure_sums_is_rebuilding(tiny_collection) -> None:
     """Nobody but the client sees its update; the sum is the same up to its quantisation."""
     simulation, kept, theta = simulation_of(tiny_collection), kept_of(), np.zeros(11)
     plain, secure = (
-        rebuild(
-            Simulator(Federation(CLIENTS, 3, privacy=p), simulation, rounds=6, absent=(0,)), theta, kept
-        ).theta
+        rebuild(Simulator(Federation(CLIENTS, 3, privacy=p), simulation, rounds=6, absent=(0,)), theta, kept).theta
         for p in (Federation().privacy, SecureSum(clip=1.0))
     )
     assert plain.tobytes() != secure.tobytes()
@@ -296,12 +288,7 @@ def test_updates_that_keep_their_own_length_are_the_run_in_longer_rounds(tiny_co
         kept, seen = [KeptRound(1 + j, members, lengths) for j in range(4)], []
         simulator = Simulator(Federation(CLIENTS, 3), simulation, rounds=4, absent=(0,))
         result = rebuild(
-            simulator,
-            np.zeros(11),
-            kept,
-            lambda t, x, seen=seen: seen.append((t, x)),
-            stretch=6.0,
-            lengths="own",
+            simulator, np.zeros(11), kept, lambda t, x, seen=seen: seen.append((t, x)), stretch=6.0, lengths="own"
         )
         np.testing.assert_allclose(result.theta, theta, rtol=1e-9, atol=1e-12)
         assert [t for t, _ in seen] == [1, 2, 3, 4] and np.array_equal(seen[-1][1], result.theta)

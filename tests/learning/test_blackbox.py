@@ -25,9 +25,7 @@ def test_a_quadratic_has_exact_central_differences(at: list[float], seed: int) -
     random = np.random.default_rng(seed)
     a, b = random.normal(size=(len(at), len(at))), random.normal(size=len(at))
     slope, value = gradients(
-        lambda rows: 0.5 * np.einsum("mi,ij,mj->m", rows, a, rows) + rows @ b,
-        theta,
-        np.full(len(at), 0.25),
+        lambda rows: 0.5 * np.einsum("mi,ij,mj->m", rows, a, rows) + rows @ b, theta, np.full(len(at), 0.25)
     )
     assert np.allclose(slope[0], 0.5 * (a + a.T) @ theta + b, atol=1e-8)
     assert value[0] == pytest.approx(0.5 * theta @ a @ theta + b @ theta, abs=1e-8)

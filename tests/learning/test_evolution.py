@@ -85,9 +85,7 @@ def test_perturbations_of_different_seeds_are_independent_normals() -> None:
     assert np.abs(correlations).max() * 100 < 4.5
 
 
-def client_message(
-    simulation, learner, theta, client, interactions, round_
-) -> tuple[int, list[float], np.ndarray]:
+def client_message(simulation, learner, theta, client, interactions, round_) -> tuple[int, list[float], np.ndarray]:
     """(seed, the two rewards, statistics) of one client, float64, from the addressed draws."""
     data, hidden, k = simulation.data, simulation.ranker.hidden, simulation.k
     tables = simulation.users.tables(simulation.grades, k)

@@ -150,9 +150,7 @@ def test_the_mean_update_is_the_exact_expectation(users, labels, scores, k) -> N
     assert_mean(rows, expected_row(labels, theta, users, k))
 
 
-@pytest.mark.parametrize(
-    "users", [Cascade(), Cascade(preset="navigational"), Cascade(preset="informational")], ids=str
-)
+@pytest.mark.parametrize("users", [Cascade(), Cascade(preset="navigational"), Cascade(preset="informational")], ids=str)
 @pytest.mark.parametrize("gap", [-3.0, 0.0, 3.0])
 def test_the_more_relevant_of_two_documents_gains(users, gap) -> None:
     """Sign of E[eq. 5] for two documents x (label 2) and y (label 0), P = P(x first) = 1/(1 + e^−gap).

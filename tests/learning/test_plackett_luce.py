@@ -15,12 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lists import Sampler
 
-from quorank.learning.plackett_luce import (
-    document_probabilities,
-    fast_exp,
-    list_probability,
-    log_denominators,
-)
+from quorank.learning.plackett_luce import document_probabilities, fast_exp, list_probability, log_denominators
 
 VECTORS = {
     "ties": [0.0, 0.0, 0.0, 0.0],
@@ -58,8 +53,7 @@ def test_several_dominating_documents_in_a_row() -> None:
     """Scores rescaled more than once, with the free documents before, between and after."""
     scores = [0.0, 3000.0, 0.5, 1500.0, 1.0]
     exact = {
-        (1, 3, *((0, 2, 4)[d] for d in r)): p
-        for r, p in equations.ranking_probabilities([0.0, 0.5, 1.0], 3).items()
+        (1, 3, *((0, 2, 4)[d] for d in r)): p for r, p in equations.ranking_probabilities([0.0, 0.5, 1.0], 3).items()
     }
     assert_follows(Sampler(scores, 5).many(20_000), exact)
 
@@ -86,9 +80,7 @@ def test_first_position_of_a_long_list(n) -> None:
 
 
 def test_tenth_position_of_a_long_list_with_ties_is_uniform() -> None:
-    assert_follows(
-        [shown[9] for shown in Sampler(np.zeros(40), 10).many(20_000)], dict.fromkeys(range(40), 1 / 40)
-    )
+    assert_follows([shown[9] for shown in Sampler(np.zeros(40), 10).many(20_000)], dict.fromkeys(range(40), 1 / 40))
 
 
 @given(
@@ -139,9 +131,7 @@ def test_shown_weights_and_rest_are_the_masses_of_equation_1() -> None:
 def test_fast_exp_is_within_two_units_in_the_last_place() -> None:
     random = np.random.default_rng(2)
     points = [0.0, -1e-300, -1e-17, -math.log(2) / 2, -701.0, -700.999]
-    points += (-(10 ** random.uniform(-12, np.log10(701), 1500))).tolist() + (
-        -701 * random.random(1500)
-    ).tolist()
+    points += (-(10 ** random.uniform(-12, np.log10(701), 1500))).tolist() + (-701 * random.random(1500)).tolist()
     with localcontext() as context:
         context.prec = 40
         for x in points:

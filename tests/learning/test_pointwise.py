@@ -46,9 +46,7 @@ def test_slopes_stay_finite_far_out() -> None:
 def test_squared_loss_ends_at_weighted_least_squares() -> None:
     data, weights = instances()
     learner = Pointwise(eta=0.3, batch=64, decay=0.0)
-    theta = learner.steps(
-        learner.initial(5), data, cumulated(weights), 20_000, highest=2, progress=(0.0, 1.0), seed=3
-    )
+    theta = learner.steps(learner.initial(5), data, cumulated(weights), 20_000, highest=2, progress=(0.0, 1.0), seed=3)
     x = np.column_stack([data.features, np.ones(data.n_rows)]).astype(np.float64)
     root = np.sqrt(weights)[:, None]
     exact = np.linalg.lstsq(root * x, root[:, 0] * data.labels / 2, rcond=None)[0]
@@ -82,11 +80,7 @@ def test_one_step_is_the_mean_gradient_of_its_batch() -> None:
     theta = np.array([1.0, 2.0, 3.0])
     after = learner.steps(theta, data, cumulated(np.full(8, 0.5)), 1, highest=4)
     slope = 1.0 * 0.5 + 2.0 * 1.0 + 3.0 - 2 / 4
-    expected = [
-        1.0 - 0.1 * (slope * 0.5 + 0.5 * 1.0),
-        2.0 - 0.1 * (slope * 1.0 + 0.5 * 2.0),
-        3.0 - 0.1 * slope,
-    ]
+    expected = [1.0 - 0.1 * (slope * 0.5 + 0.5 * 1.0), 2.0 - 0.1 * (slope * 1.0 + 0.5 * 2.0), 3.0 - 0.1 * slope]
     assert after == pytest.approx(expected)
     assert theta.tolist() == [1.0, 2.0, 3.0]
 

@@ -78,9 +78,7 @@ def test_by_hand() -> None:
     assert ndcg[0] == pytest.approx((3 / math.log2(3)) / (3 / math.log2(2) + 1 / math.log2(3)))
     assert reciprocal[0] == 1 / 2
     ndcg, reciprocal = Evaluator(data, Linear(), k=2).means([np.array([-1.0])])
-    assert ndcg[0] == pytest.approx(
-        (1 / math.log2(2) + 3 / math.log2(3)) / (3 / math.log2(2) + 1 / math.log2(3))
-    )
+    assert ndcg[0] == pytest.approx((1 / math.log2(2) + 3 / math.log2(3)) / (3 / math.log2(2) + 1 / math.log2(3)))
     assert reciprocal[0] == 1
 
 

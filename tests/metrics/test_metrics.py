@@ -25,9 +25,7 @@ def test_dcg_by_hand() -> None:
 
 def test_ndcg_by_hand() -> None:
     assert ndcg([0, 1], [0, 1]) == 1 / log2(3)
-    assert ndcg([0, 2, 1], [2, 1, 0]) == pytest.approx(
-        (3 / log2(3) + 1 / log2(4)) / (3 / log2(2) + 1 / log2(3))
-    )
+    assert ndcg([0, 2, 1], [2, 1, 0]) == pytest.approx((3 / log2(3) + 1 / log2(4)) / (3 / log2(2) + 1 / log2(3)))
     assert ndcg([0, 0], [0, 0]) == 0
 
 
@@ -93,9 +91,7 @@ def _against_ir_measures(measures) -> dict[str, dict[str, float]]:
     judged, scored, lists = [], [], {}
     for query in range(1, 61):  # gdeval takes numbers only
         labels = random.choice(5, size=random.integers(1, 31), p=[0.55, 0.2, 0.1, 0.1, 0.05])
-        labels[random.integers(len(labels))] = (
-            1 + query % 4
-        )  # something relevant: tools differ where nothing is
+        labels[random.integers(len(labels))] = 1 + query % 4  # something relevant: tools differ where nothing is
         lists[str(query)] = labels
         for rank, label in enumerate(labels):
             judged.append(ir_measures.Qrel(str(query), f"d{rank}", int(label)))
@@ -118,9 +114,7 @@ def test_ndcg_and_reciprocal_rank_agree_with_ir_measures() -> None:
         assert reciprocal_rank(labels) == pytest.approx(value, abs=1e-9)
 
 
-@pytest.mark.skipif(
-    not shutil.which("perl"), reason="gdeval, the tool behind these two measures, is a Perl script"
-)
+@pytest.mark.skipif(not shutil.which("perl"), reason="gdeval, the tool behind these two measures, is a Perl script")
 def test_exponential_ndcg_and_err_agree_with_gdeval() -> None:
     from ir_measures import ERR, nDCG
 
@@ -135,12 +129,7 @@ def test_exponential_ndcg_and_err_agree_with_gdeval() -> None:
 
 @given(LABELS, st.integers(1, 12))
 def test_bounds(labels: list[int], k: int) -> None:
-    for value in (
-        ndcg(labels, labels, k),
-        reciprocal_rank(labels, k),
-        err(labels, k),
-        max_rr(np.array(labels) > 2, k),
-    ):
+    for value in (ndcg(labels, labels, k), reciprocal_rank(labels, k), err(labels, k), max_rr(np.array(labels) > 2, k)):
         assert 0 <= value <= 1 + 1e-12
 
 

@@ -62,9 +62,7 @@ def call(here, monkeypatch, capfd):
 def test_a_run_with_late_replies(here, call) -> None:
     summary = json.loads(call("run", "small.toml", *LATE, "--out", "late", "--json").out)
     assert summary["rounds"] == 12
-    assert (
-        12 * 5 * 4 <= summary["interactions"] < 12 * 20 * 4
-    )  # a quarter of the cohort, or what came with it
+    assert 12 * 5 * 4 <= summary["interactions"] < 12 * 20 * 4  # a quarter of the cohort, or what came with it
     assert json.loads((here / "late" / "asynchronous.json").read_text()) == {"share": 0.25, "replies": 5}
     assert "keep_every = 0" in (here / "late" / "run.toml").read_text()
     assert not (here / "late" / "clients").exists()
@@ -122,11 +120,7 @@ def test_replies_are_a_share_of_the_cohort() -> None:
             Asynchronous.of(share, Federation(40))
 
 
-@given(
-    st.lists(st.integers(0, 20), min_size=1, max_size=30),
-    st.integers(1, 100),
-    st.floats(0.0, 3.0),
-)
+@given(st.lists(st.integers(0, 20), min_size=1, max_size=30), st.integers(1, 100), st.floats(0.0, 3.0))
 def test_equal_updates_go_the_same_way_whatever_their_age(ages, asked, power) -> None:
     """K replies of n that all say u move the ranker K/n of u: what a synchronous round of them would."""
     rules = Asynchronous(1, power)

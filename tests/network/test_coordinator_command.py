@@ -94,9 +94,7 @@ def test_rounds_that_do_not_wait_and_an_end_that_is_wanted(started, here) -> Non
     assert coordinator_of(Home.open(here / "home")).rules.asynchronous is None
     assert staying == [True, False]
     assert "share from 0" in refused("start", "home", "--asynchronous", 2)
-    (here / "masked.toml").write_text(
-        SMALL.replace("clients = 2", "clients = 5") + '[privacy]\nkind = "secure-sum"\n'
-    )
+    (here / "masked.toml").write_text(SMALL.replace("clients = 2", "clients = 5") + '[privacy]\nkind = "secure-sum"\n')
     told = refused("start", "masked", "--experiment", "masked.toml", "--asynchronous", 0.5)
     assert "nor can a secure sum be made" in told and not (here / "masked").exists()
     call("start", "masked", "--experiment", "masked.toml")
@@ -127,31 +125,20 @@ def test_the_first_start_makes_the_folder_and_later_ones_open_it(started, here) 
     assert started[-1][0].settings.n_features == 12
     assert started[-1][0].settings.address == "127.0.0.1:7001"
     call("start", "second", "--port", 7002)
-    assert started[-1][0].settings.address == "127.0.0.1:7002", (
-        "an address that was not chosen follows the port"
-    )
+    assert started[-1][0].settings.address == "127.0.0.1:7002", "an address that was not chosen follows the port"
 
 
 def test_members_status_and_files(started, here) -> None:
     assert "no coordinator here" in refused("status", "home")
     call("start", "home", "--experiment", "small.toml")
-    assert json.loads(call("invite", "home", "anna", "--json")) == {
-        "name": "anna",
-        "client": 0,
-        "file": "anna.json",
-    }
+    assert json.loads(call("invite", "home", "anna", "--json")) == {"name": "anna", "client": 0, "file": "anna.json"}
     assert (here / "anna.json").stat().st_mode & 0o777 == 0o600
     call("invite", "home", "ben", "--out", "b.json")
     assert "all 2 clients" in refused("invite", "home", "carl")
     call("revoke", "home", "ben")
     assert "revoked already" in refused("revoke", "home", "ben")
     table = json.loads(call("status", "home", "--json"))
-    assert (table["state"], table["rounds"], table["rounds_planned"], table["process"]) == (
-        "new",
-        0,
-        1000,
-        None,
-    )
+    assert (table["state"], table["rounds"], table["rounds_planned"], table["process"]) == ("new", 0, 1000, None)
     assert [(m["name"], m["client"], m["state"]) for m in table["members"]] == [
         ("anna", 0, "away"),
         ("ben", 1, "revoked"),
@@ -188,9 +175,7 @@ def test_a_start_in_the_background_that_fails_says_why(started, here) -> None:
     call("start", "home", "--experiment", "small.toml")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        assert f"--metrics-port {port}: cannot be used" in refused(
-            "start", "home", "--detach", "--metrics-port", port
-        )
+        assert f"--metrics-port {port}: cannot be used" in refused("start", "home", "--detach", "--metrics-port", port)
     assert Home.open(here / "home").process() is None
 
 
@@ -224,9 +209,7 @@ def test_two_devices_over_flower(here) -> None:
     with (here / "test.log").open("wb") as log:
         try:
             ports = ("--port", outside, "--inside-port", inside, "--metrics-port", metrics, "--pause", 1)
-            first = begun(
-                "coordinator", "start", here / "home", "--experiment", "small.toml", *ports, "--detach"
-            )
+            first = begun("coordinator", "start", here / "home", "--experiment", "small.toml", *ports, "--detach")
             children.append(first)
             until((here / "home" / "coordinator.json").exists, "the folder")
             home = Home.open(here / "home")

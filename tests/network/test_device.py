@@ -98,10 +98,7 @@ def test_the_next_update_starts_from_the_ranker_of_all(tiny_collection, tmp_path
 
 
 def test_personal_layers_follow_the_simulator(tiny_collection, tmp_path) -> None:
-    for name, (personal, ranker) in {
-        "o": (LocalOffset(0.5, 0.1), Linear()),
-        "l": (OutputLayer(), MLP(5)),
-    }.items():
+    for name, (personal, ranker) in {"o": (LocalOffset(0.5, 0.1), Linear()), "l": (OutputLayer(), MLP(5))}.items():
         simulator = simulator_of(tiny_collection, Federation(CLIENTS, 3, personal=personal), ranker)
         sent = {}
         state = simulator.initial()
@@ -109,9 +106,7 @@ def test_personal_layers_follow_the_simulator(tiny_collection, tmp_path) -> None
         for round_ in range(3):
             gathered = simulator.gather(
                 state,
-                sent=lambda clients, rows, sent=sent: sent.update(
-                    zip(clients.tolist(), rows.copy(), strict=True)
-                ),
+                sent=lambda clients, rows, sent=sent: sent.update(zip(clients.tolist(), rows.copy(), strict=True)),
             )
             reply = wire.decode_reply(answered(device, user, task_of(simulator, round_, state.theta)))
             assert reply.release.tobytes() == sent[2].tobytes()
@@ -197,10 +192,7 @@ def test_without_consent_or_with_too_few_interactions_nothing_leaves(tiny_collec
         assert device.answer(task) == Declined("waiting")
     user(device)
     assert device.ready()
-    with (
-        PrivateStore(tmp_path, owner=False) as other,
-        other.transaction(),
-    ):  # another process, while the device runs
+    with PrivateStore(tmp_path, owner=False) as other, other.transaction():  # another process, while the device runs
         other.set_consent(False, 5.0)
     assert not device.ready()
     assert device.answer(task) == Declined("consent")
@@ -308,18 +300,11 @@ def test_an_update_that_is_not_finite_stays(privacy, tiny_collection, tmp_path) 
 
 
 def pieces(value: float) -> list[bytes]:
-    return [
-        struct.pack("<f", value),
-        struct.pack("<d", value),
-        struct.pack(">f", value),
-        struct.pack(">d", value),
-    ]
+    return [struct.pack("<f", value), struct.pack("<d", value), struct.pack(">f", value), struct.pack(">d", value)]
 
 
 @pytest.mark.parametrize(
-    "privacy",
-    [None, PublishedLaplace(), Signs(p=0.9), ClippedGaussian(epsilon=100.0, noise_multiplier=1.0)],
-    ids=str,
+    "privacy", [None, PublishedLaplace(), Signs(p=0.9), ClippedGaussian(epsilon=100.0, noise_multiplier=1.0)], ids=str
 )
 def test_what_leaves_holds_none_of_the_rows_clicks_or_texts(privacy, tiny_collection, tmp_path) -> None:
     more = {} if privacy is None else {"privacy": privacy}
@@ -341,8 +326,7 @@ def test_what_leaves_holds_none_of_the_rows_clicks_or_texts(privacy, tiny_collec
     reply = device.answer(task)
     header = reply[11:].split(b"}")[0]
     assert re.fullmatch(
-        rb'\{"run":"run","round":0,"client":0,"interactions":3,"within":(true|false),"lengths":\[\d+,3\]',
-        header,
+        rb'\{"run":"run","round":0,"client":0,"interactions":3,"within":(true|false),"lengths":\[\d+,3\]', header
     )
     assert wire.decode_reply(reply).statistics == (0.0, 0.0, 0.0)
     assert not [piece for piece in private if piece in reply]
@@ -356,9 +340,7 @@ def test_query_texts_are_not_kept_unless_asked_for(tiny_collection, tmp_path) ->
     assert device.store.file.rows("SELECT query FROM interactions") == [(None,), (None,)]
 
 
-def test_whatever_goes_wrong_says_one_of_the_fixed_sentences(
-    tiny_collection, tmp_path, monkeypatch, caplog
-) -> None:
+def test_whatever_goes_wrong_says_one_of_the_fixed_sentences(tiny_collection, tmp_path, monkeypatch, caplog) -> None:
     simulator = simulator_of(tiny_collection)
     device, user = device_of(simulator, tmp_path), user_of(simulator)
     device.answer(task_of(simulator))
@@ -400,9 +382,7 @@ def test_noise_is_the_device_s_own_and_fresh_for_each_release(tiny_collection, t
     plain = simulator_of(tiny_collection, Federation(CLIENTS, 3))
     bound = simulator.mechanism.bound
     assert bound < np.inf
-    replies = [
-        wire.decode_reply(answered(device_of(simulator, tmp_path / n), user, task)).release for n in "abc"
-    ]
+    replies = [wire.decode_reply(answered(device_of(simulator, tmp_path / n), user, task)).release for n in "abc"]
     (addressed,) = simulator.replies(wire.decode_task(task), np.array([0]))
     update = wire.decode_reply(answered(device_of(plain, tmp_path / "p"), user, task)).release
     for one in replies:

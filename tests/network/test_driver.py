@@ -52,9 +52,7 @@ class Ticks:
 
 
 def simulator_of(federation, collection, rounds=ROUNDS) -> Simulator:
-    simulation = Simulation(
-        collection.train, Linear(), Cascade(preset="informational"), collection.grades, seed=3
-    )
+    simulation = Simulation(collection.train, Linear(), Cascade(preset="informational"), collection.grades, seed=3)
     return Simulator(federation, simulation, rounds=rounds)
 
 
@@ -209,9 +207,7 @@ def test_a_client_whose_replies_are_refused_stops_the_run_with_the_reason(tiny_c
 
 
 @pytest.mark.parametrize("killed_after", [1, 2, 5, 7, 11, 16])
-def test_a_coordinator_killed_in_a_round_goes_on_to_the_same_bits(
-    killed_after, tiny_collection, tmp_path
-) -> None:
+def test_a_coordinator_killed_in_a_round_goes_on_to_the_same_bits(killed_after, tiny_collection, tmp_path) -> None:
     simulator, ticks = simulator_of(FEDERATIONS["quantile"], tiny_collection), Ticks()
     transport = Memory(answering(simulator, tmp_path), NAMES, loss=0.2, delay=3, seed=killed_after)
     looks = 0
@@ -378,9 +374,7 @@ def test_asynchronous_rounds_learn_what_synchronous_ones_do() -> None:
     assert abs(apart.mean()) < 0.005
 
 
-def test_asynchronous_rounds_take_late_replies_of_the_cohort_that_was_asked(
-    tiny_collection, tmp_path
-) -> None:
+def test_asynchronous_rounds_take_late_replies_of_the_cohort_that_was_asked(tiny_collection, tmp_path) -> None:
     """A client that was sampled in an earlier round may answer late, and nobody else may."""
     simulator, ticks = simulator_of(FEDERATIONS["sampled"], tiny_collection), Ticks()
     answer = answering(simulator, tmp_path)
@@ -415,10 +409,7 @@ def test_asynchronous_rounds_end_after_the_deadline_with_the_least(tiny_collecti
 def test_a_device_speaks_for_itself_alone(tiny_collection, tmp_path) -> None:
     """A reply in another client's name is refused, and the other's own reply counts."""
     simulator, ticks = simulator_of(FEDERATIONS["plain"], tiny_collection), Ticks()
-    honest, own = (
-        answering(simulator, tmp_path),
-        {client: f"device-{client}" for client in range(CLIENTS)},
-    )
+    honest, own = (answering(simulator, tmp_path), {client: f"device-{client}" for client in range(CLIENTS)})
 
     def answer(node, content):
         task = wire.decode_task(content)

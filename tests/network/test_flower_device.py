@@ -279,9 +279,7 @@ def test_two_devices_one_is_restarted_and_nothing_is_lost_or_counted_twice(tmp_p
     simulator = rehearsals[0].simulator
 
     def made() -> Coordinator:
-        return Coordinator(
-            simulator.federation, simulator.mechanism, simulator.initial(), 2, "run", 1, Rules(), home
-        )
+        return Coordinator(simulator.federation, simulator.mechanism, simulator.initial(), 2, "run", 1, Rules(), home)
 
     def joined(bundle: Path) -> subprocess.Popen[bytes]:
         words = ["join", "--data", str(tmp_path / "1"), "--bundle", str(bundle), "--consent", "on"]

@@ -64,9 +64,7 @@ def write_token(folder: Path) -> None:
     sys.exit(3)
 
 
-def test_each_task_is_a_process_of_its_own_and_the_nursery_goes_with_the_executor(
-    tmp_path, by_flower
-) -> None:
+def test_each_task_is_a_process_of_its_own_and_the_nursery_goes_with_the_executor(tmp_path, by_flower) -> None:
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     told = tmp_path / "told"
     told.mkdir()

@@ -103,9 +103,7 @@ def test_a_wrong_authority_and_an_unknown_key_are_refused(network, tmp_path) -> 
     right, secret = network.commands.certificate, network.commands.secret
     first, second = free_ports(2)
     strangers = {
-        "other-authority": Commands(network.commands.address, tmp_path / "other.pem", secret).supernode(
-            known, first
-        ),
+        "other-authority": Commands(network.commands.address, tmp_path / "other.pem", secret).supernode(known, first),
         "unknown-key": Commands(network.commands.address, right, secret).supernode(unknown, second),
     }
     for name, command in strangers.items():

@@ -12,16 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from flower_runs import (
-    DOCUMENT,
-    FIRST_QUERY,
-    ROUNDS,
-    TOKEN,
-    experiment_of,
-    file_of,
-    running,
-    write_collection,
-)
+from flower_runs import DOCUMENT, FIRST_QUERY, ROUNDS, TOKEN, experiment_of, file_of, running, write_collection
 
 from quorank.experiments.runner import collection_of, run_experiment
 from quorank.federation import wire

@@ -252,15 +252,11 @@ main()
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_ends_cleanly_when_it_is_asked_to(number, here) -> None:
     """The engine's folder with the key and its processes are gone, and the exit code says that it was stopped."""
-    bundle = Bundle(
-        "desk", "localhost:9092", "PEM", KEYS.private.decode(), Terms.of(experiment(folder=here), 46, 0)
-    )
+    bundle = Bundle("desk", "localhost:9092", "PEM", KEYS.private.decode(), Terms.of(experiment(folder=here), 46, 0))
     bundle.write(here / "desk.json")
     token = secrets.token_hex(8)
     words = [sys.executable, "-c", ENGINE, "--data", "desk", "--bundle", "desk.json", "--consent", "on"]
-    with subprocess.Popen(
-        words, env={**os.environ, TOKEN: token}, stderr=subprocess.PIPE, text=True
-    ) as child:
+    with subprocess.Popen(words, env={**os.environ, TOKEN: token}, stderr=subprocess.PIPE, text=True) as child:
         try:
             end = time.monotonic() + 30.0
             while not (here / "desk" / "engine" / "executor.log").exists():

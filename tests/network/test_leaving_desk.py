@@ -80,9 +80,7 @@ class World:
             **options,
         )  # fmt: skip
         keys = {client: pair.public for client, pair in KEYS.items()}
-        self.desk = LeavingDesk(
-            self.coordinator, driver, lambda: keys, simulator.initial().theta, self.interval
-        )
+        self.desk = LeavingDesk(self.coordinator, driver, lambda: keys, simulator.initial().theta, self.interval)
 
     def answer(self, name: str, content: bytes) -> bytes | Failure:
         client = int(name.removeprefix("node-"))
@@ -177,9 +175,7 @@ def test_the_rebuilt_ranker_is_that_of_the_formula(world) -> None:
         updates = []
         for client in sorted(set(range(CLIENTS)) - {LEAVER}):
             terms = world.devices[client].terms
-            online = LateRanker(
-                theta, terms.n_features, terms.ranker, terms.learner, 1, client, 0, terms.k, np.inf
-            )
+            online = LateRanker(theta, terms.n_features, terms.ranker, terms.learner, 1, client, 0, terms.k, np.inf)
             for shown, clicks in world.recorded[client][2 * number * b : 2 * (number + 1) * b]:
                 online.learn(shown, clicks)
             updates.append((online.parameters - theta) / 2.0)
@@ -217,9 +213,7 @@ def test_the_leaver_is_out_of_all_later_rounds_and_nothing_of_it_is_kept(world) 
         log = [(release.run, release.round) for release in world.devices[client].store.releases()]
         rebuilding = [(name_of("run", 1, 1), round_) for round_ in (1, 2, 3)]
         assert log == [("run", r) for r in (1, 2, 3)] + rebuilding + [("run", r) for r in (4, 5, 6)]
-        used = world.devices[client].store.file.rows(
-            "SELECT count(*) FROM interactions WHERE release IS NOT NULL"
-        )
+        used = world.devices[client].store.file.rows("SELECT count(*) FROM interactions WHERE release IS NOT NULL")
         assert used == [(6 * 3,)]
 
 
@@ -271,10 +265,7 @@ def test_one_more_leaves_while_the_ranker_is_built_again(world) -> None:
 
     world.network.answer = also
     world.desk.attend()
-    assert [(one.client, one.done, one.number) for one in world.desk.leavers] == [
-        (LEAVER, True, 2),
-        (4, True, 2),
-    ]
+    assert [(one.client, one.done, one.number) for one in world.desk.leavers] == [(LEAVER, True, 2), (4, True, 2)]
     tasks = [(client, wire.decode_task(text)) for client, text in world.asked if text.startswith(b"QRNK")]
     assert {client for client, task in tasks if task.run == name_of("run", 2, 1)} == {0, 1, 3, 5}
 
@@ -322,14 +313,8 @@ def test_a_device_that_is_asked_is_not_greeted_too(world) -> None:
     assert not any(content == notices.GREETING for _, content in world.asked)
 
 
-@pytest.mark.parametrize(
-    "privacy",
-    [SecureSum(clip=0.05), Signs(p=0.8)],
-    ids=["secure", "noise of the devices"],
-)
-def test_where_devices_release_nothing_twice_the_ranker_starts_anew(
-    privacy, tiny_collection, tmp_path
-) -> None:
+@pytest.mark.parametrize("privacy", [SecureSum(clip=0.05), Signs(p=0.8)], ids=["secure", "noise of the devices"])
+def test_where_devices_release_nothing_twice_the_ranker_starts_anew(privacy, tiny_collection, tmp_path) -> None:
     simulator = simulator_of(tiny_collection, Federation(CLIENTS, 3, privacy=privacy), rounds=ROUNDS)
     world = World(simulator, tmp_path)
     world.play(2)
@@ -339,15 +324,11 @@ def test_where_devices_release_nothing_twice_the_ranker_starts_anew(
     assert world.coordinator.state.round == 2
     assert world.desk.leavers[0].method == "anew"
     assert {content for _, content in world.asked if not notices.is_notice(content)} == set()
-    task = wire.encode_task(
-        wire.Task(name_of("run", 1, 1), 0, simulator.initial().theta, simulator.initial().private)
-    )
+    task = wire.encode_task(wire.Task(name_of("run", 1, 1), 0, simulator.initial().theta, simulator.initial().private))
     assert world.answering[0].answer(task) == Declined("task")
 
 
-def test_with_noise_of_the_coordinator_the_rebuilding_has_an_epsilon_of_its_own(
-    tiny_collection, tmp_path
-) -> None:
+def test_with_noise_of_the_coordinator_the_rebuilding_has_an_epsilon_of_its_own(tiny_collection, tmp_path) -> None:
     privacy = ClippedGaussian(clip=0.05, noise_multiplier=0.6)
     simulator = simulator_of(tiny_collection, Federation(CLIENTS, 3, privacy=privacy), rounds=ROUNDS)
     world = World(simulator, tmp_path)

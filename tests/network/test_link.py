@@ -36,9 +36,7 @@ def others_of(simulator):
     return lambda task, clients: simulator.replies(task, np.array(clients)) if clients else ()
 
 
-@pytest.mark.parametrize(
-    "privacy", [None, ClippedGaussian(epsilon=100.0, clip=0.1, noise_multiplier=1.0)], ids=str
-)
+@pytest.mark.parametrize("privacy", [None, ClippedGaussian(epsilon=100.0, clip=0.1, noise_multiplier=1.0)], ids=str)
 def test_one_device_among_simulated_clients(privacy, tiny_collection, tmp_path) -> None:
     more = {} if privacy is None else {"privacy": privacy}
     simulator = simulator_of(tiny_collection, Federation(CLIENTS, 3, **more))
@@ -191,9 +189,7 @@ def test_nobody_has_another_client_forgotten(tiny_collection) -> None:
 
 
 def test_invitations_come_back_and_are_refused_when_damaged(tiny_collection, tmp_path) -> None:
-    bundle = bundle_of(
-        simulator_of(tiny_collection, Federation(CLIENTS, 3, privacy=ClippedGaussian(epsilon=50.0)))
-    )
+    bundle = bundle_of(simulator_of(tiny_collection, Federation(CLIENTS, 3, privacy=ClippedGaussian(epsilon=50.0))))
     path = Path(tmp_path, "invitation.json")
     bundle.write(path)
     assert path.stat().st_mode & 0o777 == 0o600

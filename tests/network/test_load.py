@@ -41,9 +41,7 @@ def test_the_mean_is_that_of_the_honest_and_the_rest_is_refused(tmp_path) -> Non
     spread = 4 * np.sqrt(SMALL.devices * 0.1 * 0.9)
     assert abs(refused - 0.1 * SMALL.devices) < spread
     assert len(coordinator.refused) == 4  # cut off, wrong shape, not a number, too long
-    releases = [
-        wire.decode_reply(content).release for content, good in zip(sent, honest, strict=True) if good
-    ]
+    releases = [wire.decode_reply(content).release for content, good in zip(sent, honest, strict=True) if good]
     coordinator.advance()
     np.testing.assert_allclose(coordinator.state.theta, np.mean(releases, axis=0), atol=1e-14)
 
@@ -89,8 +87,7 @@ def test_memory_of_a_process_that_is_there_or_not() -> None:
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [{"devices": 0}, {"drop": 0.6}, {"garbage": -0.1}, {"delay": -1}, {"enough": 0.99}, {"rounds": 0}],
+    "changes", [{"devices": 0}, {"drop": 0.6}, {"garbage": -0.1}, {"delay": -1}, {"enough": 0.99}, {"rounds": 0}]
 )
 def test_impossible_traffic_is_refused(changes) -> None:
     with pytest.raises(BadInput, match=next(iter(changes))):

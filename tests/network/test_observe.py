@@ -118,13 +118,7 @@ def test_each_refusal_of_the_coordinator_has_its_code(tiny_collection) -> None:
         "reply.norm": {"release": np.full(size, 100.0)}, "reply.replayed": {"client": 0},
     }  # fmt: skip
     for values in change.values():
-        fields = {
-            "run": "run",
-            "round": 0,
-            "client": 1,
-            "release": np.zeros(size),
-            "interactions": 3,
-        } | values
+        fields = {"run": "run", "round": 0, "client": 1, "release": np.zeros(size), "interactions": 3} | values
         found.append(coordinator.receive(wire.Reply(**fields)).code)
     found.append(coordinator.receive(SECRET.encode()).code)
     head = wire.encode_reply(good)

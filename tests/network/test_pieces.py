@@ -82,11 +82,7 @@ def test_a_server_is_trusted_by_its_own_authority_alone(tmp_path) -> None:
 
     greet("ca.pem", "127.0.0.1")
     greet("ca.pem", "coordinator.example")
-    for trusted, name in (
-        ("other.pem", "127.0.0.1"),
-        ("ca.pem", "elsewhere.example"),
-        ("ca.pem", "127.0.0.2"),
-    ):
+    for trusted, name in (("other.pem", "127.0.0.1"), ("ca.pem", "elsewhere.example"), ("ca.pem", "127.0.0.2")):
         with pytest.raises(ssl.SSLCertVerificationError):
             greet(trusted, name)
 
@@ -169,9 +165,7 @@ def test_children_and_grandchildren_end_with_their_parent(number, tmp_path) -> N
 
 
 def test_stop_ends_gently_where_it_can_and_kills_where_it_must(tmp_path) -> None:
-    gentle = (
-        "import signal, sys, time; signal.signal(15, lambda *_: (print('bye', flush=True), sys.exit(0))); "
-    )
+    gentle = "import signal, sys, time; signal.signal(15, lambda *_: (print('bye', flush=True), sys.exit(0))); "
     stubborn = "import signal, time; signal.signal(15, signal.SIG_IGN); "
     with Processes(tmp_path) as processes:
         for name, begin in (("gentle", gentle), ("stubborn", stubborn)):

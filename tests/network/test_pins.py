@@ -88,9 +88,7 @@ def test_what_an_invitation_pins_needs_no_first_use(store) -> None:
 
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    st.dictionaries(st.integers(0, 2**32 - 1), st.binary(min_size=IDENTITY, max_size=IDENTITY), max_size=6)
-)
+@given(st.dictionaries(st.integers(0, 2**32 - 1), st.binary(min_size=IDENTITY, max_size=IDENTITY), max_size=6))
 def test_claims_come_back_as_they_were(claims) -> None:
     raw = claims_bytes(claims)
     assert claims_from(raw) == claims
@@ -197,9 +195,7 @@ def test_devices_refuse_false_claims(lie, network) -> None:
             return envelope(SHARES, [parts[0], b"", *parts[2:]])
         if lie == "others":
             return envelope(SHARES, [parts[0], claims_bytes(claims | {3: key(5)}), *parts[2:]])
-        return envelope(
-            SHARES, [parts[0], parts[1], *(part[:-1] + bytes([part[-1] ^ 1]) for part in parts[2:])]
-        )
+        return envelope(SHARES, [parts[0], parts[1], *(part[:-1] + bytes([part[-1] ^ 1]) for part in parts[2:])])
 
     network.alter = alter
     assert network.driver.round(network.coordinator).participants == 0
@@ -228,9 +224,7 @@ def test_both_sides_show_it(tmp_path, monkeypatch) -> None:
     text = '[federation]\nclients = 5\nrounds = 2\n[privacy]\nkind = "secure-sum"\nclip = 0.1\n'
     experiment = Experiment.read(parse_experiment_file(text, "secure.toml"))
     home = Home.create(tmp_path / "home", experiment, Settings("run", 46, "localhost:9092"))
-    labels = {
-        client: invite(home, name, tmp_path / name).label for client, name in enumerate(("anna", "ben"))
-    }
+    labels = {client: invite(home, name, tmp_path / name).label for client, name in enumerate(("anna", "ben"))}
     identity = ClientIdentity(bytes(range(32)))
     with PrivateStore(tmp_path / "device") as store, store.transaction():
         store.set_fact("terms", json.dumps(Terms.of(experiment, 46, 0).table(), sort_keys=True).encode())

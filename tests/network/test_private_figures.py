@@ -31,14 +31,7 @@ from quorank.network.bundle import Bundle
 from quorank.network.device import Device
 from quorank.network.metrics import exposition
 from quorank.network.observe import EventLog, Figures
-from quorank.network.private_figures import (
-    DECAY,
-    LEAST_DEVICES,
-    device_figure,
-    list_figure,
-    report_of,
-    reported,
-)
+from quorank.network.private_figures import DECAY, LEAST_DEVICES, device_figure, list_figure, report_of, reported
 from quorank.network.private_store import PrivateStore
 from quorank.network.service import NO_NDCG
 from quorank.network.service_files import Home, Settings
@@ -268,9 +261,7 @@ def runner() -> Runner:
 
 
 @pytest.mark.parametrize("members_of_it", [CLIENTS, LEAST_DEVICES - 1])
-def test_a_service_with_devices_shows_what_they_reported(
-    runner, tmp_path, capsys, monkeypatch, members_of_it
-) -> None:
+def test_a_service_with_devices_shows_what_they_reported(runner, tmp_path, capsys, monkeypatch, members_of_it) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     chosen = experiment() if members_of_it == CLIENTS else experiment_of(members_of_it)
     home = Home.create(tmp_path / "home", chosen, settings(report_epsilon=1.0))
@@ -278,9 +269,7 @@ def test_a_service_with_devices_shows_what_they_reported(
         invite(home, f"device{client}", tmp_path / f"{client}.json")
     bundle = Bundle.read(tmp_path / "0.json")
     assert bundle.terms == home.terms(0) and bundle.terms.report_epsilon == 1.0
-    devices = {
-        client: device_at(tmp_path / str(client), home.terms(client)) for client in range(members_of_it)
-    }
+    devices = {client: device_at(tmp_path / str(client), home.terms(client)) for client in range(members_of_it)}
     stream, sent = io.StringIO(), dict[tuple[int, int], float]()
     assert run(home, EventLog(stream), None, with_devices(runner, devices, sent)) is True
     assert len(sent) == members_of_it * ROUNDS

@@ -32,10 +32,7 @@ def filled(tiny_collection, folder, times=3):
 
 @settings(max_examples=25)
 @given(
-    documents=st.integers(1, 30),
-    features=st.integers(1, 20),
-    hidden=st.sampled_from([0, 3]),
-    seed=st.integers(0, 999),
+    documents=st.integers(1, 30), features=st.integers(1, 20), hidden=st.sampled_from([0, 3]), seed=st.integers(0, 999)
 )
 def test_a_list_comes_back_to_the_bit(documents, features, hidden, seed) -> None:
     """Also where a score is an outlier and the list was drawn with rescaled weights."""
@@ -84,11 +81,7 @@ def test_the_file_is_its_owner_s_alone_and_survives_a_kill(tiny_collection, tmp_
 
 def test_facts_rankers_offsets_and_kept_updates_come_back(tmp_path) -> None:
     random = np.random.default_rng(0)
-    theta, offset, update = (
-        random.normal(size=5),
-        random.normal(size=5),
-        random.normal(size=5).astype(np.float32),
-    )
+    theta, offset, update = (random.normal(size=5), random.normal(size=5), random.normal(size=5).astype(np.float32))
     with PrivateStore(tmp_path) as store:
         assert store.ranker is store.personal is store.fact("x") is None
         assert store.releases() == store.kept("a") == store.consents() == []
@@ -107,10 +100,7 @@ def test_facts_rankers_offsets_and_kept_updates_come_back(tmp_path) -> None:
         assert (store.ranker.run, store.ranker.round) == ("née", 7)
         assert store.ranker.theta.tobytes() == theta.tobytes()
         assert store.personal.tobytes() == offset.tobytes()
-        assert [(r, u.tobytes()) for r, u in store.kept("a")] == [
-            (1, update.tobytes()),
-            (11, update.tobytes()),
-        ]
+        assert [(r, u.tobytes()) for r, u in store.kept("a")] == [(1, update.tobytes()), (11, update.tobytes())]
 
 
 def test_a_second_release_of_a_round_cannot_be_stored(tmp_path) -> None:
@@ -129,11 +119,7 @@ def test_one_process_plays_a_device(tmp_path) -> None:
             PrivateStore(tmp_path)
         code = "import sys; from quorank.network.private_store import PrivateStore; PrivateStore(sys.argv[1])"
         done = subprocess.run(
-            [sys.executable, "-c", code, str(tmp_path)],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
+            [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=120, check=False
         )
         assert done.returncode == 1
         assert "another process plays this device; stop it first" in done.stderr
@@ -196,9 +182,7 @@ def test_a_bit_that_fell_over_in_a_list_is_noticed(place, tiny_collection, tmp_p
     changed = bytearray(features)
     changed[place % len(changed)] ^= 1
     with store.transaction():
-        store.file.database.execute(
-            "UPDATE interactions SET features = ? WHERE id = ?", (bytes(changed), name)
-        )
+        store.file.database.execute("UPDATE interactions SET features = ? WHERE id = ?", (bytes(changed), name))
     with pytest.raises(BadInput, match=f"interaction {name} is damaged"):
         store.interactions(0, 4)
     with store.transaction():
@@ -239,9 +223,7 @@ def test_an_erasure_leaves_nothing(tiny_collection, tmp_path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other.txt"]
     assert set(erased.files) == {FILE, LOCK, "invitation.json"}
     assert erased.bytes > sum(map(len, rows))
-    assert (
-        erased.traces == len({row[:44] for row in rows if any(row[:44])}) + 1
-    )  # first documents, and the reply
+    assert erased.traces == len({row[:44] for row in rows if any(row[:44])}) + 1  # first documents, and the reply
     assert erased.searched == 1
     with held, logged:
         assert not any(held.read())

@@ -75,9 +75,7 @@ def answering(simulator, tmp_path):
 @pytest.mark.parametrize("bad", [False, True], ids=["good network", "bad network"])
 @pytest.mark.parametrize("sampled", [False, True], ids=["all", "sampled"])
 @pytest.mark.parametrize("privacy", PRIVACIES)
-def test_simulated_nodes_come_to_the_in_process_bytes(
-    privacy, sampled, bad, tiny_collection, tmp_path
-) -> None:
+def test_simulated_nodes_come_to_the_in_process_bytes(privacy, sampled, bad, tiny_collection, tmp_path) -> None:
     more = {"participation": Sampled(5)} if sampled else {}
     federation = Federation(8, 3, privacy=PRIVACIES[privacy], **more)
     simulator = simulator_of(tiny_collection, federation)
@@ -174,9 +172,7 @@ def test_devices_in_secure_rounds(tiny_collection, tmp_path) -> None:
     report = driver.round(coordinator)
     _, expected = federation.round(state, simulator.gather(state))
     theta = federation.round(state, simulator.gather(state))[0].theta
-    assert (
-        np.abs(coordinator.state.theta - theta).max() <= 1.0 / simulator.mechanism.unit
-    )  # mean of roundings
+    assert np.abs(coordinator.state.theta - theta).max() <= 1.0 / simulator.mechanism.unit  # mean of roundings
     assert (report.participants, report.interactions) == (CLIENTS, CLIENTS * 3)
     assert (report.online_ndcg, report.clicks) == (0.0, 0.0)  # devices tell nothing of their users
     assert report.noise == expected.noise == 0.0
@@ -193,9 +189,7 @@ def test_a_device_that_leaves_is_left_out_after_the_deadline(phase, tiny_collect
     simulator = simulator_of(tiny_collection, federation)
     devices = devices_of(simulator, tmp_path)
     coordinator = coordinator_of(simulator)
-    driver = driver_of(
-        devices_network(simulator, devices, {3: (0, phase)}), Own({c: str(c) for c in devices})
-    )
+    driver = driver_of(devices_network(simulator, devices, {3: (0, phase)}), Own({c: str(c) for c in devices}))
     report = driver.round(coordinator)
     assert report.participants == (8 if phase > MASKED else 7)
     assert driver.clock() >= driver.secure.answer_seconds
@@ -230,9 +224,7 @@ def test_the_first_exchange_waits_for_people_and_ends_by_the_rules(tiny_collecti
     driver = driver_of(network, Own({c: str(c) for c in devices}))
     assert driver.round(coordinator).participants == 6
     assert 60.0 <= driver.clock() < 70.0
-    idle.update(
-        {4, 5}
-    )  # four of eight are fewer than a sum is made of: the deadline is passed, and nothing happens
+    idle.update({4, 5})  # four of eight are fewer than a sum is made of: the deadline is passed, and nothing happens
     coordinator.clock = driver.clock
     end = driver.clock() + 600.0
     driver.stop = lambda: driver.clock() > end
@@ -250,9 +242,7 @@ def test_a_round_that_was_begun_before_a_kill_is_given_up(tiny_collection, tmp_p
 
     def made() -> Coordinator:
         start = simulator.initial()
-        return Coordinator(
-            simulator.federation, simulator.mechanism, start, 4, seed=SEED, folder=folder, clock=Ticks()
-        )
+        return Coordinator(simulator.federation, simulator.mechanism, start, 4, seed=SEED, folder=folder, clock=Ticks())
 
     asked = []
 
@@ -335,9 +325,7 @@ keep_every = 1
 """
 
 
-@pytest.mark.parametrize(
-    "privacy", ['kind = "secure-sum"\nclip = 0.1\n', 'sum = "secure"\nnoise_multiplier = 0.5\n']
-)
+@pytest.mark.parametrize("privacy", ['kind = "secure-sum"\nclip = 0.1\n', 'sum = "secure"\nnoise_multiplier = 0.5\n'])
 def test_a_run_on_nodes_leaves_the_files_of_one_in_process(privacy, tmp_path) -> None:
     from contextlib import contextmanager
 

@@ -82,12 +82,8 @@ def round_of(clients, least, pinned=None, **options) -> SecureRound:
 def test_the_sum_is_that_of_the_survivors_whoever_leaves(n, data) -> None:
     clients = sorted(data.draw(st.sets(st.integers(0, 79), min_size=n, max_size=n)))
     least = n // 2 + 1
-    leaving = data.draw(
-        st.dictionaries(st.sampled_from(clients), st.sampled_from([KEYS, SHARES, MASKED]), max_size=n)
-    )
-    late = data.draw(
-        st.dictionaries(st.sampled_from(clients), st.sampled_from([AGREEMENT, UNMASKING]), max_size=n)
-    )
+    leaving = data.draw(st.dictionaries(st.sampled_from(clients), st.sampled_from([KEYS, SHARES, MASKED]), max_size=n))
+    late = data.draw(st.dictionaries(st.sampled_from(clients), st.sampled_from([AGREEMENT, UNMASKING]), max_size=n))
     gone = late | leaving
     vectors, pinned = vectors_of(clients), pinned_of(clients)
     plan = neighbours_for(n)
@@ -228,9 +224,7 @@ def until(phase, clients, least, pinned):
 def refused(member: SecureMember, task: bytes, match: str) -> None:
     with pytest.raises(BadInput, match=match):
         member.answer(task)
-    with pytest.raises(
-        BadInput, match="has left the round"
-    ):  # nor anything else: it cannot be asked in another way
+    with pytest.raises(BadInput, match="has left the round"):  # nor anything else: it cannot be asked in another way
         member.answer(envelope(member.phase, [b"other"]))
 
 
@@ -275,9 +269,7 @@ def test_a_client_unmasks_only_the_list_that_enough_have_signed() -> None:
             signatures = {c: signatures[c] for c in (0, 1, 2, 3)}
         elif attack == "signatures of another round":
             before = Occasion(SESSION, 1)
-            signatures = {
-                c: IDENTITIES[c].sign(b"quorank secure sum: survivors", before, c, everyone) for c in clients
-            }
+            signatures = {c: IDENTITIES[c].sign(b"quorank secure sum: survivors", before, c, everyone) for c in clients}
             match = "the signatures of 0 clients"
         elif attack == "false signatures":
             signatures = dict.fromkeys(clients, signatures[0])
@@ -302,9 +294,7 @@ def test_a_client_signs_one_list() -> None:
         GuardedClient(SecureClient(0, OCCASION), IDENTITIES[0], 1)
 
 
-@pytest.mark.parametrize(
-    "lie", ["invented client", "swapped key", "other occasion", "unsigned", "another's signature"]
-)
+@pytest.mark.parametrize("lie", ["invented client", "swapped key", "other occasion", "unsigned", "another's signature"])
 def test_a_server_that_invents_clients_or_keys_is_refused(lie) -> None:
     clients = list(range(5))
     round_, members = until(SHARES, clients, 3, pinned_of(clients))
@@ -313,16 +303,12 @@ def test_a_server_that_invents_clients_or_keys_is_refused(lie) -> None:
     forged = SignedKeys(evil.advertise(), bytes(64))
     by_client = {SignedKeys.from_bytes(raw).keys.client: SignedKeys.from_bytes(raw) for raw in signed}
     if lie == "other occasion":
-        signature = IDENTITIES[4].sign(
-            b"quorank secure sum: keys", Occasion(SESSION, 9), 4, forged.keys.to_bytes()
-        )
+        signature = IDENTITIES[4].sign(b"quorank secure sum: keys", Occasion(SESSION, 9), 4, forged.keys.to_bytes())
         fake = AdvertiseKeys(2, OCCASION.tag, 4, forged.keys.channel_key, forged.keys.mask_key)
         forged = SignedKeys(fake, signature)
     elif lie == "another's signature":
         content = forged.keys.to_bytes()
-        forged = SignedKeys(
-            forged.keys, IDENTITIES[3].sign(b"quorank secure sum: keys", OCCASION, 4, content)
-        )
+        forged = SignedKeys(forged.keys, IDENTITIES[3].sign(b"quorank secure sum: keys", OCCASION, 4, content))
     listed = secure_round.KeyList.from_bytes(keys)
     if lie == "swapped key":
         by_client_new = by_client
@@ -334,9 +320,7 @@ def test_a_server_that_invents_clients_or_keys_is_refused(lie) -> None:
         stranger = SecureClient(70, OCCASION).advertise()
         by_client_new = by_client | {70: SignedKeys(stranger, IDENTITIES[70].sign(
             b"quorank secure sum: keys", OCCASION, 70, stranger.to_bytes()))}  # fmt: skip
-        holders = tuple(
-            (c if c != 4 else 70, k if c != 4 else stranger.channel_key) for c, k in listed.holders
-        )
+        holders = tuple((c if c != 4 else 70, k if c != 4 else stranger.channel_key) for c, k in listed.holders)
         masks = tuple((c if c != 4 else 70, k if c != 4 else stranger.mask_key) for c, k in listed.masks)
     else:
         holders = tuple((c, channel if c == 4 else k) for c, k in listed.holders)

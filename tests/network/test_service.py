@@ -125,9 +125,7 @@ def test_folders_that_are_refused(home, tmp_path) -> None:
         with pytest.raises(BadInput, match=r"coordinator\.json"):
             Home.open(home.path)
     with pytest.raises(BadInput, match="drawn by the devices"):
-        central = (
-            '[privacy]\nkind = "gaussian"\nsum = "secure"\nnoise_by = "coordinator"\nnoise_multiplier = 0.5\n'
-        )
+        central = '[privacy]\nkind = "gaussian"\nsum = "secure"\nnoise_by = "coordinator"\nnoise_multiplier = 0.5\n'
         Home.create(tmp_path / "secure", experiment(central), settings())
     with pytest.raises(BadInput, match="nothing can be learned"):
         hopeless = experiment('[privacy]\nkind = "gaussian"\nnoise_multiplier = 2.0\n')
@@ -182,9 +180,7 @@ def test_invitations_and_revocations(home, tmp_path) -> None:
     assert (bundle.address, bundle.certificate) == ("search.example.org:9092", home.authority.decode())
     assert bundle.terms == home.terms(0) and bundle.terms.run == "spring"
     private = serialization.load_ssh_private_key(bundle.key.encode(), None)
-    public = private.public_key().public_bytes(
-        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
-    )
+    public = private.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     assert public.decode() == anna.public
     secret = bundle.key.splitlines()[2].encode()
     for path in home.path.rglob("*"):
@@ -272,23 +268,12 @@ def test_a_device_answers_in_its_own_name_only(monkeypatch) -> None:
     assert brought("a", reply(0)) == frames.pack([reply(0)]) and not refused
     assert brought("b", b'{"at": 1}') == frames.pack([b'{"at": 1}']), "signed requests pass"
     assert isinstance(brought("a", notices.HEARD), Failure) and not refused
-    for node, parts in (
-        ("a", [reply(1)]),
-        ("a", [reply(0), reply(1)]),
-        ("stranger", [reply(0)]),
-        ("a", [b"x"]),
-    ):
+    for node, parts in (("a", [reply(1)]), ("a", [reply(0), reply(1)]), ("stranger", [reply(0)]), ("a", [b"x"])):
         assert isinstance(brought(node, *parts), Failure)
     inner.arrivals = [Arrival("1", "a", b"\xff" * 20), Arrival("2", "a", Failure("away"))]
     assert [type(arrival.content) for arrival in gate.pull()] == [Failure, Failure]
     codes = [code for _, code in refused]
-    assert codes == [
-        "reply.other-client",
-        "reply.several",
-        "reply.revoked",
-        "reply.malformed",
-        "bundle.malformed",
-    ]
+    assert codes == ["reply.other-client", "reply.several", "reply.revoked", "reply.malformed", "bundle.malformed"]
     names = gate.names
     gate.admit([known[0], InvitedMember("b", 1, "key", 0.0, revoked=1.0)])
     assert names == {0: "a"}, "the driver's own view changes with it"
@@ -711,9 +696,7 @@ def test_systemd_understands_the_units(home, tmp_path) -> None:
     found = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     told = [line for line in found.stderr.splitlines() if "quorank" in line and "not executable" not in line]
     assert told == [], found.stderr
-    broken = (
-        paths[0].read_text().replace("NoNewPrivileges=yes", "NoNewPrivilege=yes\nProtectSystem=sometimes")
-    )
+    broken = paths[0].read_text().replace("NoNewPrivileges=yes", "NoNewPrivilege=yes\nProtectSystem=sometimes")
     paths[0].write_text(broken)
     found = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     assert "NoNewPrivilege" in found.stderr and "sometimes" in found.stderr, "the check can fail"
@@ -724,7 +707,5 @@ def test_nginx_understands_its_file(home, tmp_path) -> None:
     units.write(home, tmp_path)
     whole = tmp_path / "whole.conf"
     whole.write_text(f"events {{}}\npid {tmp_path}/pid;\nhttp {{ include {tmp_path}/nginx.conf; }}\n")
-    found = subprocess.run(
-        ["nginx", "-t", "-c", str(whole)], capture_output=True, text=True, timeout=60, check=False
-    )
+    found = subprocess.run(["nginx", "-t", "-c", str(whole)], capture_output=True, text=True, timeout=60, check=False)
     assert found.returncode == 0, found.stderr

@@ -124,9 +124,7 @@ def test_an_experiment_file_says_what_the_group_settles() -> None:
     assert found.setting.augment == Augment(take=10, negatives=5, weights=(1.0,))
     plain = group('[silo]\nparties = ["a", "b"]\n')
     assert plain.seed is None and plain.protocol == SiloProtocol() and plain.setting == SiloSetting()
-    other = group(
-        'augment = "published"\n[silo]\nparties = ["a", "b"]\nrun = "x"\n[training]\nkind = "averaging"\n'
-    )
+    other = group('augment = "published"\n[silo]\nparties = ["a", "b"]\nrun = "x"\n[training]\nkind = "averaging"\n')
     assert other.setting.augment == Augment.published() and other.setting.training == Averaging()
     assert other.run == "x"
     assert type(found).read(json.loads(json.dumps(found.table()))) == found, "terms survive their table"
@@ -142,25 +140,13 @@ def test_an_experiment_file_says_what_the_group_settles() -> None:
         ('[silo]\nparties = ["a", "b c"]\n', "b c"),
         ('[silo]\nparties = ["a", "b"]\nlabeled = 3\n', "line 3: silo.labeled: unknown key"),
         ('[silo]\nparties = ["a", "b"]\nlabelled = 0\n', "line 3: silo.labelled: expected numbers"),
-        (
-            '[silo]\nparties = ["a", "b"]\n[protocol]\nepsilon = "x"\n',
-            "line 4: protocol.epsilon: expected a number",
-        ),
-        (
-            '[silo]\nparties = ["a", "b"]\n[training]\nkind = "sgd"\n',
-            "line 4: training.kind: unknown training",
-        ),
+        ('[silo]\nparties = ["a", "b"]\n[protocol]\nepsilon = "x"\n', "line 4: protocol.epsilon: expected a number"),
+        ('[silo]\nparties = ["a", "b"]\n[training]\nkind = "sgd"\n', "line 4: training.kind: unknown training"),
         ('[silo]\nparties = ["a", "b"]\n[augment]\ntake = 0\n', "take: must be at least 1"),
         ('augment = "mine"\n[silo]\nparties = ["a", "b"]\n', "line 1: augment: expected recommended"),
         ('[silo]\nparties = ["a", "b"]\n[data]\nsource = "x"\n', "line 3: data: unknown section"),
-        (
-            '[silo]\nparties = ["a", "b"]\n[training]\nkind = "clicks"\n',
-            "line 4: training.kind: clicks are simulated",
-        ),
-        (
-            '[silo]\nparties = ["a", "b"]\nlabels = "reference-rank"\n',
-            "line 3: silo.labels: a reference rank",
-        ),
+        ('[silo]\nparties = ["a", "b"]\n[training]\nkind = "clicks"\n', "line 4: training.kind: clicks are simulated"),
+        ('[silo]\nparties = ["a", "b"]\nlabels = "reference-rank"\n', "line 3: silo.labels: a reference rank"),
         ('seed = -1\n[silo]\nparties = ["a", "b"]\n', "line 1: seed: must be"),
         ('seed = "x"\n[silo]\nparties = ["a", "b"]\n', "line 1: seed: expected a whole number"),
         ('[silo]\nparties = ["a", "b"]\n[protocol]\nshape = 3\n', "line 4: protocol.shape: expected a table"),
@@ -255,9 +241,7 @@ def test_invitations_name_the_party_the_terms_and_who_is_pinned(started, here) -
     assert SiloBundle.read(here / "n.json").identities == {"south": KEYS["south"]}
     call("invite", "home", "west")
     known = {name: KEYS[name] for name in ("north", "south")}
-    assert SiloBundle.read(here / "west.json").identities == known, (
-        "identities are kept for later invitations"
-    )
+    assert SiloBundle.read(here / "west.json").identities == known, "identities are kept for later invitations"
     call("revoke", "home", "south")
     assert "another identity before" in refused("invite", "home", "south", "--pin", f"south={'ab' * 32}")
     assert "64 hexadecimal digits" in refused("invite", "home", "south", "--pin", "south=abcd")
@@ -336,11 +320,7 @@ def test_status_says_who_is_there_and_what_is_waited_for(started, here) -> None:
     ):
         assert words in flat, words
     stopped = json.loads(call("status", "home", "--json"))
-    assert (stopped["state"], stopped["parties"][0]["state"], stopped["seconds_left"]) == (
-        "stopped",
-        "away",
-        None,
-    )
+    assert (stopped["state"], stopped["parties"][0]["state"], stopped["seconds_left"]) == ("stopped", "away", None)
 
 
 def test_files_for_nginx_and_systemd(started, here) -> None:
@@ -469,14 +449,10 @@ def test_pins_hold_the_others_and_never_change_by_themselves(bundle, here) -> No
     pin = f"south={KEYS['south'].hex()}"
     call("join", "--data", "data", "--status", "--pin", pin)
     assert folder.pins == {"south": KEYS["south"]}
-    assert "another identity is pinned" in refused(
-        "join", "--data", "data", "--status", "--pin", f"south={'ab' * 32}"
-    )
+    assert "another identity is pinned" in refused("join", "--data", "data", "--status", "--pin", f"south={'ab' * 32}")
     assert "pin the others" in refused("join", "--data", "data", "--status", "--pin", f"north={'ab' * 32}")
     assert "expected NAME=HEX" in refused("join", "--data", "data", "--status", "--pin", "south")
-    both = refused(
-        "join", "--data", "data", "--status", "--pin", f"west={'ab' * 32}", "--pin", f"west={'cd' * 32}"
-    )
+    both = refused("join", "--data", "data", "--status", "--pin", f"west={'ab' * 32}", "--pin", f"west={'cd' * 32}")
     assert "two different identities" in both
     assert folder.pins == {"south": KEYS["south"]}
     assert "choose one of them" in refused("join", "--data", "data", "--status", "--log")
@@ -519,19 +495,14 @@ def test_a_party_answers_until_the_line_ends_or_it_is_stopped() -> None:
     seen: list[object] = []
     line = Script(b"early", b"one")
     assert take_part(Echo(), line, lambda: True, lambda: False, seen.append)
-    assert line.sent == [None, b"to one"] and [s for s in seen if s is not None] == [
-        Declined("waiting"),
-        b"to one",
-    ]
+    assert line.sent == [None, b"to one"] and [s for s in seen if s is not None] == [Declined("waiting"), b"to one"]
     with pytest.raises(BadInput, match="before this party had the ranker"):
         take_part(Echo(), Script(b"one"), lambda: False, lambda: False, seen.append)
     line = Script(b"one", b"two", ends=False)
     assert not take_part(Echo(), line, lambda: True, lambda: len(line.sent) == 1, seen.append)
     assert line.sent == [b"to one"], "it stops between two answers"
     ticks = iter(range(0, 100_000, 50))
-    assert take_part(
-        Echo(), Script(b"one", ends=False), lambda: True, lambda: False, seen.append, lambda: next(ticks)
-    )
+    assert take_part(Echo(), Script(b"one", ends=False), lambda: True, lambda: False, seen.append, lambda: next(ticks))
 
     class Broken(Echo):
         def answer(self, content: bytes) -> bytes | Declined:
@@ -562,9 +533,7 @@ def test_turns_are_timed_from_the_second_on_and_refusals_logged_as_codes(tmp_pat
     for at, turns in ((1300.0, 1), (1304.0, 2), (1304.0, 2), (1312.0, 4)):
         now, server.turns = at, (turns, 10)
         service._seen(server)
-    assert service.left() == 12.0 / 3 * 6 and service.figures.last_round_seconds == 4.0, (
-        "not by the first turn"
-    )
+    assert service.left() == 12.0 / 3 * 6 and service.figures.last_round_seconds == 4.0, "not by the first turn"
     server.refused = {"a secret sentence of north": 2}
     service._seen(server)
     service.refuse(BadInput("reply.revoked", "a secret sentence"))
@@ -614,19 +583,14 @@ def write_collection(folder: Path, own: str) -> Path:
             rare = f"rareword{d % 4}"
             text = " ".join([*random.choice(words, 12), rare, rare])
             out.write(
-                json.dumps({"_id": f"{own}-document-{d}", "title": f"{rare} {words[d % 30]}", "text": text})
-                + "\n"
+                json.dumps({"_id": f"{own}-document-{d}", "title": f"{rare} {words[d % 30]}", "text": text}) + "\n"
             )
     with (folder / "queries.jsonl").open("w") as out:
         for q in range(8):
-            out.write(
-                json.dumps({"_id": f"{own}-query-{q}", "text": f"rareword{q % 4} {words[2 * q]}"}) + "\n"
-            )
+            out.write(json.dumps({"_id": f"{own}-query-{q}", "text": f"rareword{q % 4} {words[2 * q]}"}) + "\n")
     (folder / "qrels").mkdir()
     lines = ["query-id\tcorpus-id\tscore"]
-    lines += [
-        f"{own}-query-{q}\t{own}-document-{d}\t1" for q in range(8) for d in range(40) if d % 4 == q % 4
-    ]
+    lines += [f"{own}-query-{q}\t{own}-document-{d}\t1" for q in range(8) for d in range(40) if d % 4 == q % 4]
     (folder / "qrels" / "test.tsv").write_text("\n".join(lines) + "\n")
     return folder
 
@@ -704,19 +668,9 @@ class Parties:
         self.log = (folder / "parties.log").open("ab")
 
     def begin(self, name: str, *words: object) -> None:
-        command = [
-            sys.executable,
-            "-c",
-            self.program,
-            "silo",
-            "join",
-            "--data",
-            str(self.folder / f"data-{name}"),
-        ]
+        command = [sys.executable, "-c", self.program, "silo", "join", "--data", str(self.folder / f"data-{name}")]
         variables = {**os.environ, **self.variables, "LINE": str(self.folder / f"{name}.sock")}
-        child = subprocess.Popen(
-            [*command, *map(str, words)], env=variables, stdout=self.log, stderr=self.log
-        )
+        child = subprocess.Popen([*command, *map(str, words)], env=variables, stdout=self.log, stderr=self.log)
         self.children[name] = child
 
     def end(self, name: str, number: signal.Signals) -> int:
@@ -804,9 +758,7 @@ def test_parties_that_are_killed_and_stopped_come_to_the_ranker_of_one_process(h
         for name in NAMES:
             parties.begin(name, *first_words(here, name))
         assert not silo_run.run(home, EventLog(log), connect=memory), "it was asked to stop"
-        assert (
-            json.loads(call("status", "home", "--json"))["state"] == "stopped" and "stopped" in log.getvalue()
-        )
+        assert json.loads(call("status", "home", "--json"))["state"] == "stopped" and "stopped" in log.getvalue()
         assert silo_run.run(home, EventLog(log), connect=memory), parties.said()
         codes = {name: parties.code(name) for name in NAMES}
     finally:
@@ -820,9 +772,7 @@ def test_parties_that_are_killed_and_stopped_come_to_the_ranker_of_one_process(h
     assert read_ranker(here / "data-north").n_features == 16
     everything = b"".join(crossed)
     assert len(everything) > 10_000 and not [word for word in SECRETS if word in everything]
-    assert not [
-        word for word in SECRETS if word in (here / "home" / "session" / "coordinator.sqlite").read_bytes()
-    ]
+    assert not [word for word in SECRETS if word in (here / "home" / "session" / "coordinator.sqlite").read_bytes()]
     told = log.getvalue()
     assert "finished" in told and str(here) not in told and "north" not in told
     table = json.loads(call("status", "home", "--json"))
@@ -831,13 +781,9 @@ def test_parties_that_are_killed_and_stopped_come_to_the_ranker_of_one_process(h
     log_of_north = json.loads(call("join", "--data", "data-north", "--log", "--json"))
     kinds = {entry["kind"] for entry in log_of_north["sent"]}
     assert kinds >= {"hello", "contribution", "masked", "catalogue", "ask", "answer", "learned", "kept"}
-    assert all(
-        entry["tells"] and entry["receiver"] in (*NAMES, "the coordinator") for entry in log_of_north["sent"]
-    )
+    assert all(entry["tells"] and entry["receiver"] in (*NAMES, "the coordinator") for entry in log_of_north["sent"])
     assert [entry["given"] for entry in log_of_north["consent"]] == [True]
-    marks = {
-        json.loads(call("join", "--data", f"data-{n}", "--identity", "--json"))["fingerprint"] for n in NAMES
-    }
+    marks = {json.loads(call("join", "--data", f"data-{n}", "--identity", "--json"))["fingerprint"] for n in NAMES}
     assert len(marks) == 1 and None not in marks, "the same at all parties"
     for file in (here / "data-north" / "session").iterdir():
         assert mode(file) == 0o600, file

@@ -84,9 +84,7 @@ def test_a_session_is_the_trial_in_one_process(group_of, perturbation, training)
     assert sum(account["questions"] for account in accounts) == heard.spent["questions"]
     assert max(account["epsilon"] for account in accounts) == heard.spent["epsilon_of_a_pair"]
     for kind in ("catalogue", "ask", "answer"):  # of equal sizes, but for the lengths of the parties' names
-        assert group.server.traffic()[kind]["bytes"] == pytest.approx(
-            heard.wire["bytes_by_kind"][kind], rel=0.05
-        )
+        assert group.server.traffic()[kind]["bytes"] == pytest.approx(heard.wire["bytes_by_kind"][kind], rel=0.05)
 
 
 @pytest.mark.parametrize("weights", [(), (0.0, 3.0)])
@@ -258,9 +256,7 @@ def test_the_same_question_is_answered_with_the_same_noise(tmp_path) -> None:
 def test_masks_cancel_in_the_sum_and_hide_each_table(group_of) -> None:
     """What the coordinator adds up is the sum of one process; what it gets of each party looks uniform."""
     seen: list[bytes] = []
-    group = group_of(
-        terms_of("strict"), watch=lambda way, content: seen.append(content) if way == "up" else 0
-    )
+    group = group_of(terms_of("strict"), watch=lambda way, content: seen.append(content) if way == "up" else 0)
     step_through(group)
     masked = []
     for content in seen:

@@ -179,9 +179,7 @@ print("out", flush=True)
 def test_a_log_begins_anew_at_its_size_and_the_oldest_goes(tmp_path) -> None:
     log = tmp_path / "coordinator.log"
     with log.open("ab") as stream:
-        subprocess.run(
-            [sys.executable, "-c", PROGRAM, str(log)], stdout=stream, stderr=stream, check=True, timeout=60
-        )
+        subprocess.run([sys.executable, "-c", PROGRAM, str(log)], stdout=stream, stderr=stream, check=True, timeout=60)
     found = sorted(path.name for path in tmp_path.iterdir())
     assert found == ["coordinator.log", "coordinator.log.1", "coordinator.log.2"]
     assert all(path.stat().st_size <= 1100 for path in tmp_path.iterdir())

@@ -75,9 +75,7 @@ def test_a_cohort_of_fixed_size_is_bounded_by_exact_enumeration() -> None:
             density[value] = sum(normal[data[i] + data[j]] for i, j in cohorts) / len(cohorts)
         for own in density:
             for other in density:
-                hockey = np.maximum(density[own] - math.exp(bound) * density[other], 0.0).sum() * (
-                    x[1] - x[0]
-                )
+                hockey = np.maximum(density[own] - math.exp(bound) * density[other], 0.0).sum() * (x[1] - x[0])
                 worst = max(worst, hockey)
     assert 0.0 < worst <= delta
 

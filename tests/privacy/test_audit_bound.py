@@ -22,9 +22,7 @@ def tail(r, q, v) -> float:
 
 def gaussian_delta(mu, epsilon) -> float:
     """The δ of a Gaussian mechanism with sensitivity / noise = μ (Balle and Wang 2018)."""
-    return float(
-        stats.norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * stats.norm.cdf(-mu / 2 - epsilon / mu)
-    )
+    return float(stats.norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * stats.norm.cdf(-mu / 2 - epsilon / mu))
 
 
 def gaussian_epsilon(mu, delta) -> float:
@@ -52,9 +50,7 @@ def test_the_delta_term_is_the_best_of_all_numbers_of_failures(m, data, epsilon,
     v = data.draw(st.integers(0, r))
     q = math.exp(epsilon) / (1 + math.exp(epsilon))
     alpha = max((tail(r, q, v - i) - tail(r, q, v)) / i for i in range(1, m + 1))
-    assert p_value(m, r, v, epsilon, delta) == pytest.approx(
-        min(1.0, tail(r, q, v) + 2 * m * delta * alpha), abs=1e-9
-    )
+    assert p_value(m, r, v, epsilon, delta) == pytest.approx(min(1.0, tail(r, q, v) + 2 * m * delta * alpha), abs=1e-9)
 
 
 @given(st.integers(1, 200), st.data(), st.floats(0, 4), st.floats(0, 1))

@@ -35,9 +35,7 @@ def noise_for(epsilon, delta, rounds, clip=1.0) -> float:
     low, high = 1e-3, 100.0
     for _ in range(60):
         mu = (low + high) / 2
-        spent = stats.norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * stats.norm.cdf(
-            -mu / 2 - epsilon / mu
-        )
+        spent = stats.norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * stats.norm.cdf(-mu / 2 - epsilon / mu)
         low, high = (low, mu) if spent > delta else (mu, high)
     return math.sqrt(rounds) * clip / low
 
@@ -174,9 +172,7 @@ def test_coins_that_say_nothing_are_overrated_in_five_percent() -> None:
     above = 0
     for seed in range(400):
         birds = canaries(50, seed=seed)
-        above += (
-            audit_coins(normals(seed, Purpose.CANARY, 50, interaction=9), birds.included, 0.0).epsilon > 0.0
-        )
+        above += audit_coins(normals(seed, Purpose.CANARY, 50, interaction=9), birds.included, 0.0).epsilon > 0.0
     assert stats.binomtest(above, 400, 0.05, "greater").pvalue > 1e-3
 
 

@@ -227,10 +227,7 @@ def test_correlated_noise_loses_with_everyone_in_every_round(kind, rounds) -> No
     assert errors[-1] > 1.15 * independent[-1]
 
 
-@given(
-    arrays(np.float64, (6, 6), elements=st.floats(-1, 1)),
-    arrays(np.float64, 6, elements=st.floats(0.01, 1)),
-)
+@given(arrays(np.float64, (6, 6), elements=st.floats(-1, 1)), arrays(np.float64, 6, elements=st.floats(0.01, 1)))
 def test_no_factor_beats_the_bound_even_for_single_numbers(noise, weights) -> None:
     """Exact sensitivity to contributions ±1, any C near a diagonal or not, any weights of the prefixes."""
     c = np.tril(noise) + np.diag(np.sqrt(np.sqrt(np.cumsum(weights[::-1])[::-1])))

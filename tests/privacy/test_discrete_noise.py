@@ -104,9 +104,7 @@ def under_the_hat(mean) -> tuple[np.ndarray, np.ndarray]:
     return room, pmf * (a / room**2 + b) / inverse_alpha
 
 
-@pytest.mark.parametrize(
-    "mean", [10.0, 10.2, 11.0, 13.24, 15.0, 20.0, 25.0, 34.44, 60.0, 137.0, 1e3, 1e5, 1e8]
-)
+@pytest.mark.parametrize("mean", [10.0, 10.2, 11.0, 13.24, 15.0, 20.0, 25.0, 34.44, 60.0, 137.0, 1e3, 1e5, 1e8])
 def test_rejection_is_exact_everywhere_under_its_hat(mean) -> None:
     """No acceptance probability exceeds 1, the sure region lies inside, and the quick refusal outside."""
     room, accepted = under_the_hat(mean)
@@ -142,9 +140,7 @@ def test_shares_of_clients_and_coordinates_are_uncorrelated() -> None:
 # ---------------------------------------------------------------- addresses
 
 
-@given(
-    st.sampled_from([0.01, 4.0, 80.0, 1e7]), st.permutations(range(6)), st.integers(1, 9), st.integers(0, 9)
-)
+@given(st.sampled_from([0.01, 4.0, 80.0, 1e7]), st.permutations(range(6)), st.integers(1, 9), st.integers(0, 9))
 def test_a_share_depends_on_its_address_only(variance, order, size, round_) -> None:
     clients = np.array(order)
     out = np.empty((6, size), dtype=np.int64)

@@ -63,9 +63,7 @@ def test_a_report_is_unbiased_and_its_variance_is_the_stated_one(epsilon: float,
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 8.0])
-def test_the_worst_variance_is_reached_and_no_other_number_of_steps_nor_laplace_noise_has_less(
-    epsilon,
-) -> None:
+def test_the_worst_variance_is_reached_and_no_other_number_of_steps_nor_laplace_noise_has_less(epsilon) -> None:
     figure, grid = FigureResponse(epsilon), np.linspace(0.0, 1.0, 5001)
     for m in (figure.steps, 1, 2, 7):
         highest = max(variance_at(float(x), epsilon, m) for x in grid)
@@ -121,9 +119,7 @@ def test_many_reports_are_composed_as_the_library_composes_them(epsilon: float, 
     loss = pld.from_randomized_response(k * q, k, value_discretization_interval=step)
     bound = loss.self_compose(rounds).get_epsilon_for_delta(delta)
     found = figure.epsilon_of(rounds, delta)
-    assert found - 1e-6 <= bound <= found + rounds * step + 1e-6, (
-        "the library rounds each loss up by less than a step"
-    )
+    assert found - 1e-6 <= bound <= found + rounds * step + 1e-6, "the library rounds each loss up by less than a step"
     assert found <= epsilon * rounds
 
 

@@ -122,9 +122,7 @@ def test_the_budget_is_kept_and_costs_little_more_than_gaussian_noise() -> None:
     assert secure.sum_multiplier == pytest.approx(central.sum_multiplier, rel=0.02)
     assert secure.sum_multiplier > 0.98 * central.sum_multiplier
     sampled = part.mechanism(Setting(5000, 500, 100, "sampled", parameters=20), 1)
-    assert sampled.statement()["epsilon"] == pytest.approx(
-        4.0, rel=1e-3
-    )  # as if everyone were in every round
+    assert sampled.statement()["epsilon"] == pytest.approx(4.0, rel=1e-3)  # as if everyone were in every round
 
 
 def test_a_rule_that_needs_single_updates_is_refused() -> None:

@@ -18,11 +18,7 @@ def ledger_of(part, table, rounds=20, **changes):
     setting = Setting(50, 50, 20, parameters=5)
     mechanism = part.mechanism(setting, 1)
     sums = [mechanism.finish(np.zeros(5), 50.0, 50, 50, t, mechanism.start()) for t in range(rounds)]
-    columns = (
-        np.full(rounds, 50.0),
-        np.array([s.sensitivity for s in sums]),
-        np.array([s.noise for s in sums]),
-    )
+    columns = (np.full(rounds, 50.0), np.array([s.sensitivity for s in sums]), np.array([s.noise for s in sums]))
     return ledger(table, mechanism, setting, *columns)
 
 

@@ -64,9 +64,7 @@ def test_a_release_depends_on_its_client_and_round_only(part) -> None:
     assert alone.tobytes() == together[2:3].tobytes()
 
 
-@pytest.mark.parametrize(
-    "part", [p for p in EXAMPLES["privacies"] if p.kind in ("gaussian", "signs")], ids=str
-)
+@pytest.mark.parametrize("part", [p for p in EXAMPLES["privacies"] if p.kind in ("gaussian", "signs")], ids=str)
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_what_is_not_finite_is_refused_by_name(part, bad) -> None:
     updates = np.ones((3, 7))
@@ -94,22 +92,16 @@ def test_clipping_shortens_and_keeps_the_direction(updates, clip) -> None:
     lengths = np.linalg.norm(raw, axis=1)
     assert within == np.count_nonzero(lengths <= clip * (1 + 1e-12)) or np.any(np.isclose(lengths, clip))
     for before, after, length in zip(raw, updates, lengths, strict=True):
-        np.testing.assert_allclose(
-            after, before * min(1.0, clip / max(length, 1e-300)), rtol=1e-12, atol=1e-300
-        )
+        np.testing.assert_allclose(after, before * min(1.0, clip / max(length, 1e-300)), rtol=1e-12, atol=1e-300)
         assert norm(after) <= clip * (1 + 1e-12)
     check_releases(updates, clip, np.arange(4))
 
 
 def noises(mechanism, rounds, size=7):
-    return np.array(
-        [mechanism.finish(np.zeros(size), 1.0, 0, 200, t, mechanism.start()).total for t in range(rounds)]
-    )
+    return np.array([mechanism.finish(np.zeros(size), 1.0, 0, 200, t, mechanism.start()).total for t in range(rounds)])
 
 
-@pytest.mark.parametrize(
-    "part", [ClippedGaussian(noise_multiplier=2.0, clip=0.3), ClippedGaussian(2.0, clip=3.0)]
-)
+@pytest.mark.parametrize("part", [ClippedGaussian(noise_multiplier=2.0, clip=0.3), ClippedGaussian(2.0, clip=3.0)])
 def test_the_noise_on_a_sum_is_gaussian_with_the_stated_deviation(part) -> None:
     mechanism = mechanism_of(part, Setting(50, 50, 400, parameters=7))
     sample = noises(mechanism, 400)
@@ -168,9 +160,7 @@ def test_a_clip_stays_near_where_it_started() -> None:
 
 
 def test_an_impossible_budget_is_refused_with_its_reason() -> None:
-    with pytest.raises(
-        BadInput, match=r"nothing can be learned .* all 10 clients .* 100 rounds.* times as long"
-    ):
+    with pytest.raises(BadInput, match=r"nothing can be learned .* all 10 clients .* 100 rounds.* times as long"):
         mechanism_of(ClippedGaussian(epsilon=0.01), Setting(10, 10, 100, parameters=46))
     ratio = signal_to_noise(Setting(10, 10, 100, parameters=25), 2.0)
     assert ratio == {"round": pytest.approx(1.0), "run": pytest.approx(10.0)}

@@ -15,13 +15,7 @@ from scipy import stats
 
 from quorank.draws import Purpose, key_of, uniforms
 from quorank.errors import BadInput
-from quorank.privacy.mechanisms.quantise import (
-    dequantise,
-    quantise,
-    quantised_norm_bound,
-    rounded,
-    scale_for,
-)
+from quorank.privacy.mechanisms.quantise import dequantise, quantise, quantised_norm_bound, rounded, scale_for
 
 KEY = key_of(5, Purpose.QUANTISATION)
 
@@ -70,11 +64,7 @@ def test_dequantise_is_centred(numbers, exponent) -> None:
     assert dequantise(total, 2.0**exponent).tolist() == [z / 2.0**exponent for z in numbers]
 
 
-@given(
-    st.floats(1e-6, 1e6),
-    st.integers(1, 10**6),
-    st.one_of(st.just(0.0), st.floats(1e-6, 1e6)),
-)
+@given(st.floats(1e-6, 1e6), st.integers(1, 10**6), st.one_of(st.just(0.0), st.floats(1e-6, 1e6)))
 def test_the_scale_is_the_largest_power_of_two_that_does_not_wrap(clip, cohort, std) -> None:
     scale = scale_for(clip, cohort, std)
     assert math.frexp(scale)[0] == 0.5
@@ -168,12 +158,7 @@ def test_the_last_numbers_with_a_place() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "match"),
-    [
-        ((1.0, 0, 1.0), "cohort"),
-        ((1.0, 2**31, 1.0), "cohort"),
-        ((5e-324, 10, 0.0), "no scale"),
-    ],
+    ("arguments", "match"), [((1.0, 0, 1.0), "cohort"), ((1.0, 2**31, 1.0), "cohort"), ((5e-324, 10, 0.0), "no scale")]
 )
 def test_bad_plans_are_refused(arguments, match) -> None:
     with pytest.raises(BadInput, match=match):

@@ -124,9 +124,7 @@ def test_messages_are_unbiased_up_to_the_known_shrinkage(values) -> None:
 def test_per_interaction_averages_single_responses() -> None:
     """Two interactions, each answered on its own: the mean of two independent draws of the transition."""
     p, truth = 0.6, (2, 7)
-    sent = sent_by(
-        RandomisedResponse(p=p, per="interaction"), [[VALUES[t] for t in truth], [0.0, 0.0]], 30_000
-    )
+    sent = sent_by(RandomisedResponse(p=p, per="interaction"), [[VALUES[t] for t in truth], [0.0, 0.0]], 30_000)
     exact: dict[float, float] = {}
     for i, a in enumerate(VALUES):
         for j, b in enumerate(VALUES):

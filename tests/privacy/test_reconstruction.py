@@ -68,9 +68,7 @@ def test_amounts_give_the_update_of_the_real_learner(documents, spread) -> None:
         page = online.rank(x)
         amounts = pattern_amounts(theta, x.astype(np.float64), page.order, 0.3, patterns)
         online.learn(page, pattern)
-        np.testing.assert_allclose(
-            amounts[row] @ x[page.order], online.update, rtol=1e-5 * (1 + spread), atol=1e-7
-        )
+        np.testing.assert_allclose(amounts[row] @ x[page.order], online.update, rtol=1e-5 * (1 + spread), atol=1e-7)
         moved += bool(online.update.any())
         if not pattern.any() or pattern.all():
             assert not amounts[row].any()
@@ -143,9 +141,7 @@ def real_updates(theta, x, eta, patterns):
 
 
 def posterior(log_likelihood, patterns, prior):
-    weights = np.exp(log_likelihood - log_likelihood.max()) * np.prod(
-        np.where(patterns, prior, 1 - prior), axis=1
-    )
+    weights = np.exp(log_likelihood - log_likelihood.max()) * np.prod(np.where(patterns, prior, 1 - prior), axis=1)
     return weights / weights.sum() @ patterns
 
 
@@ -309,15 +305,10 @@ def test_the_study_tells_releases_apart(tiny_graded) -> None:
     for name in ("natural/noisy sum", "manipulated/noisy sum", "natural/secure sum"):
         assert abs(found[name]["auc"] - 0.5) < 0.15
         assert found[name]["bits"] < 0.1
-    assert (
-        found["natural/no privacy"]["auc"]
-        >= found["natural/signs"]["auc"]
-        > found["natural/noisy sum"]["auc"]
-    )
+    assert found["natural/no privacy"]["auc"] >= found["natural/signs"]["auc"] > found["natural/noisy sum"]["auc"]
     few = options | {"clients": 8}
     one, again = (
-        reconstruction_study(tiny_graded.train, Linear(), users, theta, noise_std_on_sum=1.0, **few)
-        for _ in range(2)
+        reconstruction_study(tiny_graded.train, Linear(), users, theta, noise_std_on_sum=1.0, **few) for _ in range(2)
     )
     assert one == again and one != found
 

@@ -37,9 +37,7 @@ def tail(population: int, marked: int, drawn: int, least: int) -> Fraction:
 @pytest.mark.parametrize("share", [0.05, 0.1, 0.2, 0.3])
 def test_tails_are_exact_where_they_are_tiny(n, k, t, share) -> None:
     marked = int(share * n)
-    assert exposure(n, k, t, marked) == pytest.approx(
-        float(n * tail(n - 1, marked, k, t)), rel=1e-8, abs=1e-200
-    )
+    assert exposure(n, k, t, marked) == pytest.approx(float(n * tail(n - 1, marked, k, t)), rel=1e-8, abs=1e-200)
     assert shortage(n, k, t, marked) == pytest.approx(
         float(n * tail(n - 1, marked, k, k - t + 1)), rel=1e-8, abs=1e-200
     )
@@ -125,9 +123,7 @@ def test_the_ring_is_drawn_uniformly() -> None:
     assert sum((c - 1000) ** 2 / 1000 for c in counts) < 25.7  # chi-square, 5 degrees of freedom, p = 1e-4
 
 
-@pytest.mark.parametrize(
-    "plan", [(0, 1, 0), (255, 200, 10), (10, 5, 4), (10, 12, 4), (10, 6, 11), (10, 6, 0)]
-)
+@pytest.mark.parametrize("plan", [(0, 1, 0), (255, 200, 10), (10, 5, 4), (10, 12, 4), (10, 6, 11), (10, 6, 0)])
 def test_unsafe_neighbourhoods_are_refused(plan) -> None:
     with pytest.raises(BadInput):
         Neighbourhood(*plan)

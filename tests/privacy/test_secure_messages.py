@@ -65,9 +65,7 @@ numbers = st.integers(0, 2**31 - 1)
 
 
 def keyed(size: int) -> st.SearchStrategy:
-    return st.dictionaries(numbers, st.binary(min_size=size, max_size=size), max_size=6).map(
-        lambda d: tuple(d.items())
-    )
+    return st.dictionaries(numbers, st.binary(min_size=size, max_size=size), max_size=6).map(lambda d: tuple(d.items()))
 
 
 @given(st.data(), st.integers(0, 2**32 - 1), st.binary(min_size=16, max_size=16), numbers)

@@ -55,9 +55,7 @@ def test_every_pattern_of_leaving(n, threshold) -> None:
     orders = product(range(4), repeat=n) if n < 5 else {*together, *(fates[::-1] for fates in together)}
     for pattern in sorted(orders):
         fates = dict(zip(rows, pattern, strict=True))
-        result = run(
-            rows, fates, neighbourhood=Neighbourhood(n - 1, threshold, n - 1), entropy=seeded(pattern)
-        )
+        result = run(rows, fates, neighbourhood=Neighbourhood(n - 1, threshold, n - 1), entropy=seeded(pattern))
         inputs = sorted(c for c, fate in fates.items() if fate in (STAYS, AFTER_INPUT))
         if pattern.count(STAYS) >= threshold:
             assert result is not None, pattern
@@ -176,9 +174,7 @@ def test_a_rebuilt_mask_key_opens_no_shares() -> None:
     sealed = server._shares[1][2]
     channel, mask = clients[1]._channel_key, clients[1]._mask_key
     public = server._keys[2].channel_key
-    right = ShareChannel(
-        OCCASION, shared_secret(clients[2]._channel_key, server._keys[1].channel_key, 1), 2, 1
-    )
+    right = ShareChannel(OCCASION, shared_secret(clients[2]._channel_key, server._keys[1].channel_key, 1), 2, 1)
     assert right.open(sealed) is not None
     for private in (mask, channel):
         opened = ShareChannel(OCCASION, shared_secret(private, public, 2), 2, 1).open(sealed)

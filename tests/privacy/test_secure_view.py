@@ -46,10 +46,7 @@ def without_self_masks(inputs) -> np.ndarray:
         server, clients, sent, requests = started(constant(inputs), entropy=seeded((inputs, r)))
         seeds = rebuilt(server, clients, requests)
         seen.append(
-            [
-                sent[c].vector - secure_server.self_mask(OCCASION, seeds[c], c, LENGTH)
-                for c in range(len(inputs))
-            ]
+            [sent[c].vector - secure_server.self_mask(OCCASION, seeds[c], c, LENGTH) for c in range(len(inputs))]
         )
     return np.array(seen)
 
@@ -58,9 +55,7 @@ def late_input(value: int) -> np.ndarray:
     """(rounds, length): the input of a client that came too late, minus its pair masks, which the server rebuilt."""
     seen = []
     for r in range(ROUNDS):
-        server, clients, sent, requests = started(
-            constant([value] * 4), leave=[3], entropy=seeded((value, r))
-        )
+        server, clients, sent, requests = started(constant([value] * 4), leave=[3], entropy=seeded((value, r)))
         private = secure_server.X25519PrivateKey.from_private_bytes(rebuilt(server, clients, requests)[3])
         open_input = sent[3].vector.copy()
         for other in range(3):
@@ -133,9 +128,7 @@ def test_masks_that_forget_the_pair_would_fail(monkeypatch) -> None:
     """One mask for all pairs of a client, here from a fixed secret, still cancels: only independence tells."""
     for module in (secure_client, secure_server):
         monkeypatch.setattr(
-            module,
-            "pair_mask",
-            lambda o, _, a, b, d: pair_mask(o, bytes(32), min(a, b) == a, min(a, b) != a, d),
+            module, "pair_mask", lambda o, _, a, b, d: pair_mask(o, bytes(32), min(a, b) == a, min(a, b) != a, d)
         )
     seen = without_self_masks(SAME_SUM[0])
     assert np.all(seen.sum(axis=1, dtype=np.uint32) == 21)

@@ -43,9 +43,7 @@ def test_inverses() -> None:
 def test_a_share_is_the_polynomial_at_its_place(secret, threshold, data) -> None:
     holders = data.draw(st.integers(threshold, 60))
     given_out: list[bytes] = []
-    shares = split_secret(
-        secret, threshold, holders, lambda n: given_out.append(os.urandom(n)) or given_out[0]
-    )
+    shares = split_secret(secret, threshold, holders, lambda n: given_out.append(os.urandom(n)) or given_out[0])
     terms = [secret] + [given_out[0][16 * i : 16 * i + 16] for i in range(threshold - 1)]
     place = data.draw(st.integers(1, holders))
     for byte in (0, 7, 15):

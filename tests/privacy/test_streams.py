@@ -21,15 +21,7 @@ from quorank.compiled import kernel
 from quorank.draws import Purpose, key_of, philox_reference
 from quorank.errors import BadInput
 from quorank.network.client_privacy import refreshed, words_of
-from quorank.privacy import (
-    ClippedGaussian,
-    PublishedLaplace,
-    RandomisedResponse,
-    SecureSum,
-    Setting,
-    Signs,
-    streams,
-)
+from quorank.privacy import ClippedGaussian, PublishedLaplace, RandomisedResponse, SecureSum, Setting, Signs, streams
 from quorank.privacy.mechanisms import discrete_noise, published, quantise, randomised_response, signs
 from quorank.privacy.mechanisms.integer_sums import IntegerSums
 from quorank.privacy.streams import chacha20, key_for, secret_pair, uniform_pair

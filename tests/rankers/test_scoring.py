@@ -10,15 +10,7 @@ from quorank.data.ranking import LANES, RankingData, pad
 from quorank.rankers import MLP, Linear, scores
 from quorank.rankers.scoring import add_gradients, pack, packed_size, score_rows, width_of
 
-RANKERS = [
-    Linear(),
-    MLP(hidden=1),
-    MLP(hidden=3),
-    MLP(hidden=8),
-    MLP(hidden=10),
-    MLP(hidden=17),
-    MLP(hidden=64),
-]
+RANKERS = [Linear(), MLP(hidden=1), MLP(hidden=3), MLP(hidden=8), MLP(hidden=10), MLP(hidden=17), MLP(hidden=64)]
 WIDTHS = [1, 2, 7, 8, 9, 11, 46, 136]
 EPSILON = 2.0**-24  # half a unit in the last place of a float32 near 1
 
@@ -89,9 +81,7 @@ def test_padding_changes_no_bit(ranker, n_features) -> None:
     for padded in (narrow, wide):
         out = np.empty(len(x), dtype=np.float32)
         packed = packed_for(ranker, theta, n_features, padded.shape[1])
-        score_rows(
-            packed, ranker.hidden, padded, 0, len(x), out, np.zeros(width_of(ranker.hidden), dtype=np.float32)
-        )
+        score_rows(packed, ranker.hidden, padded, 0, len(x), out, np.zeros(width_of(ranker.hidden), dtype=np.float32))
         found.append(out)
     assert np.array_equal(*found)
 
@@ -108,9 +98,7 @@ def test_gradient_equals_finite_differences(ranker, n_features) -> None:
     for row in range(len(x)):
         features = x[row].astype(np.float64)
         numeric = np.empty_like(theta)
-        step = (
-            1e-5  # f is piecewise linear in each coordinate, so a central difference is exact off the kinks
-        )
+        step = 1e-5  # f is piecewise linear in each coordinate, so a central difference is exact off the kinks
         for j in range(len(theta)):
             up, down = at.copy(), at.copy()
             up[j] += step
@@ -121,9 +109,7 @@ def test_gradient_equals_finite_differences(ranker, n_features) -> None:
         one, amount = np.array([row]), np.array([-2.0])
         add_gradients(gradient, packed, ranker.hidden, n_features, padded, 0, one, amount, 1, activation)
         np.testing.assert_allclose((gradient - 0.5) / -2.0, numeric, rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose(
-            equations.score_gradient(at, features, ranker.hidden), numeric, rtol=1e-6, atol=1e-7
-        )
+        np.testing.assert_allclose(equations.score_gradient(at, features, ranker.hidden), numeric, rtol=1e-6, atol=1e-7)
         moved += bool(np.abs(numeric).max() > 0.01)
     assert moved >= 3
 

@@ -15,15 +15,7 @@ from quorank.errors import BadInput
 from quorank.experiments.finished_run import load_run, load_runs
 from quorank.metrics.significance import paired_t, welch_t
 from quorank.reports import statement
-from quorank.reports.comparison import (
-    MEASURES,
-    CompareTable,
-    RunGroup,
-    compare_table,
-    group_runs,
-    letter,
-    p_text,
-)
+from quorank.reports.comparison import MEASURES, CompareTable, RunGroup, compare_table, group_runs, letter, p_text
 
 PRIVATE = {"mechanism": "gaussian", "epsilon": 2.0, "delta": 1e-5, "unit": "client", "horizon": "whole run"}
 
@@ -60,9 +52,7 @@ def test_pairing_goes_by_seed_not_by_order(make_run) -> None:
     paths += [make_run(f"b{s}", seed=s, preset="navigational", level=0.39 + s / 50) for s in (3, 1, 2)]
     found = compare_table(_groups(*paths)).rows[1].against_first[0]
     assert found is not None and found.test == "paired t"
-    assert (
-        found.p is not None and found.p < 0.2
-    )  # seeds differ far more than settings: unpaired would see nothing
+    assert found.p is not None and found.p < 0.2  # seeds differ far more than settings: unpaired would see nothing
 
 
 def test_other_seeds_are_compared_by_welch(make_run) -> None:
@@ -210,9 +200,7 @@ def test_epsilon_never_stands_alone() -> None:
         told = statement.privacy({k: v for k, v in PRIVATE.items() if k != key})
         assert "withheld" in told and "2" not in told
     assert "states no ε" in statement.privacy({"kind": "signs"})
-    fields = dict(
-        statement.privacy_fields(PRIVATE | {"epsilon_per_round": 0.1, "clients": 1000, "honest": True})
-    )
+    fields = dict(statement.privacy_fields(PRIVATE | {"epsilon_per_round": 0.1, "clients": 1000, "honest": True}))
     assert fields["epsilon per round"] == "ε = 0.1 at δ = 1e-05 (unit: client; horizon: per round)"
     assert (fields["clients"], fields["honest"], fields["δ"]) == ("1,000", "yes", "1e-05")
     assert "epsilon" not in fields

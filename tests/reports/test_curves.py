@@ -63,16 +63,11 @@ def test_short_names_stand_at_the_curves_and_long_ones_below() -> None:
     short = learning_curves([_panel(_curve("A"), _curve("B"))]).axes[0]
     assert [text.get_text() for text in short.texts] == ["A", "B"]
     long = learning_curves([_panel(_curve("users.preset=perfect"), _curve("users.preset=$x_$"))]).axes[0]
-    assert [text.get_text() for text in long.get_legend().get_texts()] == [
-        "users.preset=perfect",
-        "users.preset=$x_$",
-    ]
+    assert [text.get_text() for text in long.get_legend().get_texts()] == ["users.preset=perfect", "users.preset=$x_$"]
 
 
 def test_many_curves_stay_distinguishable() -> None:
-    axes = learning_curves(
-        [_panel(*[_curve(f"setting number {n:03}") for n in range(len(PALETTE) * 2)])]
-    ).axes[0]
+    axes = learning_curves([_panel(*[_curve(f"setting number {n:03}") for n in range(len(PALETTE) * 2)])]).axes[0]
     looks = {(line.get_color(), line.get_linestyle(), str(line._dash_pattern)) for line in axes.get_lines()}
     assert len(looks) == len(PALETTE) * 2
 
@@ -200,10 +195,7 @@ def test_panels_with_other_curves_have_legends_of_their_own() -> None:
     panels = (_panel(_small("A"), _small("B")), _panel(_small("C"), _small("D")))
     figure = draw(PanelGrid(panels, 2, "A figure"))
     assert figure.legends == []
-    assert [[t.get_text() for t in axes.get_legend().get_texts()] for axes in figure.axes] == [
-        ["A", "B"],
-        ["C", "D"],
-    ]
+    assert [[t.get_text() for t in axes.get_legend().get_texts()] for axes in figure.axes] == [["A", "B"], ["C", "D"]]
 
 
 def test_points_have_error_bars_and_axes_may_be_logarithmic() -> None:

@@ -18,15 +18,7 @@ from quorank.experiments.finished_run import Run
 from quorank.metrics.significance import corrected, paired_t
 from quorank.reports.panels import PALETTE
 from quorank.reproduce import figure as figure_module
-from quorank.reproduce.figure import (
-    Check,
-    Figure,
-    figure_names,
-    load_figure,
-    overlaid,
-    read_figure,
-    study_names,
-)
+from quorank.reproduce.figure import Check, Figure, figure_names, load_figure, overlaid, read_figure, study_names
 from quorank.reproduce.results import ComparedPair, Finding, values_at
 
 TINY = """
@@ -113,13 +105,8 @@ def test_equal_budgets_are_equal() -> None:
 def test_published_settings() -> None:
     plan = load_figure("fpdgd/figure3", repetitions=1).cells[0].experiment
     assert (plan.federation.clients, plan.federation.interactions, plan.rounds) == (1000, 4, 1000)
-    central = next(
-        c for c in load_figure("foltr-es/rq3").cells if c.values["variant"] == "PDGD batched, linear"
-    )
-    assert (central.experiment.federation.clients, central.experiment.federation.interactions) == (
-        1,
-        2000 * 4,
-    )
+    central = next(c for c in load_figure("foltr-es/rq3").cells if c.values["variant"] == "PDGD batched, linear")
+    assert (central.experiment.federation.clients, central.experiment.federation.interactions) == (1, 2000 * 4)
 
 
 def test_settings_are_laid_over_each_other() -> None:

@@ -113,8 +113,7 @@ def test_ten_clients_with_accounted_noise_are_refused() -> None:
         with pytest.raises(BadInput, match="nothing can be learned within this budget"):
             part.mechanism(Setting(10, 10, rounds, parameters=136), 1)
     assert not any(
-        cell.experiment.federation.clients == 10
-        and isinstance(cell.experiment.federation.privacy, ClippedGaussian)
+        cell.experiment.federation.clients == 10 and isinstance(cell.experiment.federation.privacy, ClippedGaussian)
         for cell in load_figure("fpdgd/figure4").cells
     )
 

@@ -9,13 +9,7 @@ from sklearn.metrics import roc_auc_score
 from quorank.errors import BadInput
 from quorank.parts import Family
 from quorank.reproduce.studies import study_file
-from quorank.reproduce.studies.embedding import (
-    STRATEGIES,
-    CountEstimator,
-    SketchedFeatures,
-    auc,
-    separability,
-)
+from quorank.reproduce.studies.embedding import STRATEGIES, CountEstimator, SketchedFeatures, auc, separability
 from quorank.reproduce.studies.silos import SiloSweep, SiloTable, measure_by_parties
 from quorank.reproduce.studies.sketches import SketchCurves
 from quorank.reproduce.studies.study import StudyRequest
@@ -38,9 +32,7 @@ def _only_these(monkeypatch):
 
 
 def asked(tmp_path, repetitions=1, seen=None) -> StudyRequest:
-    return StudyRequest(
-        None, repetitions, tmp_path, lambda *step: seen.append(step) if seen is not None else None
-    )
+    return StudyRequest(None, repetitions, tmp_path, lambda *step: seen.append(step) if seen is not None else None)
 
 
 @pytest.mark.parametrize("name", STUDIES)
@@ -88,14 +80,7 @@ def test_all_parties_are_tested_however_many_train():
 
 def test_the_curves_of_sketches(tmp_path):
     part = SketchCurves(
-        documents=200,
-        length=40,
-        terms=8,
-        alpha=(1.0, 5.0),
-        beta=(0.1, 0.9),
-        k=(10,),
-        columns=(200,),
-        rows=(30,),
+        documents=200, length=40, terms=8, alpha=(1.0, 5.0), beta=(0.1, 0.9), k=(10,), columns=(200,), rows=(30,)
     )
     measured = part.measure(asked(tmp_path))
     assert [chart.title[-1] for chart in measured.charts] == ["α", "β", "K", "w", "z"]

@@ -50,9 +50,7 @@ class Squares:
         lines = (Series("x²", x, [v * v for v in x], [0.1] * self.points), Series("$x$", x, x))
         charts = (Chart("up", "x", "y", lines), Chart("marks", "x", "y", lines, form="points"))
         sheet = Sheet("last", ("x", "x²"), ((str(x[-1]), str(x[-1] ** 2)),))
-        return StudyResults(
-            charts, (sheet,), (StudyFinding("they grow", True, "1 < 4"),), ("a note",), {"last": x[-1]}
-        )
+        return StudyResults(charts, (sheet,), (StudyFinding("they grow", True, "1 < 4"),), ("a note",), {"last": x[-1]})
 
 
 @pytest.fixture(autouse=True)
@@ -110,9 +108,7 @@ def test_a_terminal_of_80_columns_holds_the_tables():
 
     study = read(quick=True)
     console = Console(width=80, record=True)
-    console.print(
-        study_report.render_results(study, study.part.measure(StudyRequest(None, 1, None, lambda *_: None)))
-    )
+    console.print(study_report.render_results(study, study.part.measure(StudyRequest(None, 1, None, lambda *_: None))))
     text = console.export_text()
     assert max(map(len, text.splitlines())) <= 80
     assert "Quick version" in text

@@ -28,15 +28,11 @@ from quorank.reproduce.studies.unlearning import (
     rebuilding_results,
 )
 
-SMALL = UnlearningStudy(
-    sources=("synthetic:mq2007",), queries=60, presets=("perfect",), clients=5, rounds=60, points=6
-)
+SMALL = UnlearningStudy(sources=("synthetic:mq2007",), queries=60, presets=("perfect",), clients=5, rounds=60, points=6)
 FIGURES = {"figure6.2": "configurations", "figure6.3": "rebuilding", "table6.2": "effort"}
 
 
-def asked(
-    folder: Path, repetitions: int = 1, data: str | None = None
-) -> tuple[StudyRequest, list[tuple[int, int]]]:
+def asked(folder: Path, repetitions: int = 1, data: str | None = None) -> tuple[StudyRequest, list[tuple[int, int]]]:
     seen: list[tuple[int, int]] = []
     return StudyRequest(data, repetitions, folder, lambda done, total, what: seen.append((done, total))), seen
 
@@ -115,9 +111,7 @@ def cell(before: float, honest: float, retrained: float, rebuilt: dict[str, floa
         return {"x": [1.0, 2.0], "y": [0.3, end]}
 
     figures = {"9H-1M": curve(before), "10H-0M": curve(honest), "9H-0M": curve(retrained)}
-    return UnlearningCase(
-        "data", "perfect", ({**figures, "rebuilt": {k: curve(v) for k, v in rebuilt.items()}},)
-    )
+    return UnlearningCase("data", "perfect", ({**figures, "rebuilt": {k: curve(v) for k, v in rebuilt.items()}},))
 
 
 def test_findings_follow_from_the_ends_of_the_curves() -> None:
@@ -127,31 +121,15 @@ def test_findings_follow_from_the_ends_of_the_curves() -> None:
     assert [v.holds for v in configuration_results([good]).findings] == [True, True]
     assert [v.holds for v in configuration_results([good, bad]).findings] == [False, False]
     # published ends 1.8 % below 0.601, stretched 0.998 %, fresh above
-    assert [v.holds for v in rebuilding_results(study, [good]).findings] == [
-        True,
-        False,
-        True,
-        True,
-        True,
-        True,
-    ]
+    assert [v.holds for v in rebuilding_results(study, [good]).findings] == [True, False, True, True, True, True]
     assert "0 of 1; it ends −1.8 to −1.8 % away" in rebuilding_results(study, [good]).findings[1].seen
-    assert [v.holds for v in rebuilding_results(study, [bad]).findings] == [
-        False,
-        False,
-        False,
-        False,
-        True,
-        True,
-    ]
+    assert [v.holds for v in rebuilding_results(study, [bad]).findings] == [False, False, False, False, True, True]
 
 
 def test_the_table_compares_efforts_and_judges_those_that_stay_below_a_tenth() -> None:
     study = UnlearningStudy(rounds=1000, intervals=(5, 10, 20), local_steps=(1, 5))
     assert study.share(10, 5) == pytest.approx(0.1) and study.share(20, 1) == pytest.approx(0.01)
-    ends = {
-        f"{m} {dt} {n}": 0.6 + 0.01 * n - 0.001 * dt for m in METHODS for dt in (5, 10, 20) for n in (1, 5)
-    }
+    ends = {f"{m} {dt} {n}": 0.6 + 0.01 * n - 0.001 * dt for m in METHODS for dt in (5, 10, 20) for n in (1, 5)}
     measured = effort_results(study, [cell(0.5, 0.6, 0.65, ends)])
     assert len(measured.findings) == 3 * 2 + 3
     assert all(v.holds for v in measured.findings[:6])
@@ -162,8 +140,7 @@ def test_the_table_compares_efforts_and_judges_those_that_stay_below_a_tenth() -
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [{"local_steps": (6,)}, {"local_steps": ()}, {"intervals": (0,)}, {"presets": ("lazy",)}, {"clients": 1}],
+    "wrong", [{"local_steps": (6,)}, {"local_steps": ()}, {"intervals": (0,)}, {"presets": ("lazy",)}, {"clients": 1}]
 )
 def test_studies_that_make_no_sense_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(BadInput):

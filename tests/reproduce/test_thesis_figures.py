@@ -66,13 +66,9 @@ def test_labels_of_chapter_4_say_what_is_run(name: str, quick: bool) -> None:
         if "linear" in label or "neural" in label:
             assert experiment.ranker.hidden == (64 if "neural" in label else 0)
         assert partition.iid == (label.startswith("IID")), label
-        batch, labels, mu = (
-            re.search(pattern, label) for pattern in (r"B = (\d+)", r"#R = (\d)", r"FedProx ([\d.]+)")
-        )
+        batch, labels, mu = (re.search(pattern, label) for pattern in (r"B = (\d+)", r"#R = (\d)", r"FedProx ([\d.]+)"))
         assert batch is None or int(batch[1]) == plan.interactions
-        assert labels is None or (
-            isinstance(partition, LabelSplit) and partition.per_client == int(labels[1])
-        )
+        assert labels is None or (isinstance(partition, LabelSplit) and partition.per_client == int(labels[1]))
         assert learner.proximal == (float(mu[1]) if mu else 0.0)
         shared = re.search(r"data-sharing (\d+) %", label)
         assert getattr(partition, "shared", 0.0) == (int(shared[1]) / 100 if shared else 0.0)
@@ -113,9 +109,7 @@ def test_labels_of_chapter_5_say_what_is_run(name: str, quick: bool) -> None:
             assert plan.attack.knowledge in label
 
 
-@pytest.mark.parametrize(
-    "name", ["thesis/figure4.3", "thesis/figure4.5", "thesis/figure4.6", "thesis/figure4.8"]
-)
+@pytest.mark.parametrize("name", ["thesis/figure4.3", "thesis/figure4.5", "thesis/figure4.6", "thesis/figure4.8"])
 def test_twins_differ_in_nothing_else(name: str) -> None:
     cells = cells_of(name)
     twins = [label for label in cells if label.startswith("IID") and "judged" not in label]
@@ -168,9 +162,7 @@ def test_every_line_can_be_drawn() -> None:
 def test_intents_are_tested_on_their_training_queries(tmp_path: Path) -> None:
     figure = load_figure("thesis/figure4.3", quick=True, data=f"intents:{tmp_path}")
     assert {cell.experiment.data.fold for cell in figure.cells} == {0}
-    overlaps = {
-        part.overlap for cell in figure.cells if isinstance(part := cell.experiment.partition, Preferences)
-    }
+    overlaps = {part.overlap for cell in figure.cells if isinstance(part := cell.experiment.partition, Preferences)}
     assert overlaps == {None}, "an overlap would be generated instead of the collection's own intents"
     with pytest.raises(BadInput, match="nowhere"):
         load_figure("thesis/figure4.3", quick=True, data="intents:nowhere")

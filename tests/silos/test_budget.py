@@ -16,10 +16,7 @@ EACH = AnswerRelease("body each-answer", 0.5)
 ONCE = AnswerRelease("body at-build 1", 0.5, once=True)
 ASKERS = st.sampled_from(["beta", "gamma"])
 RELEASES = st.builds(
-    AnswerRelease,
-    st.sampled_from(["one", "two"]),
-    st.sampled_from([0.0, 0.1, 0.5, 1 / 3, 2.0]),
-    st.booleans(),
+    AnswerRelease, st.sampled_from(["one", "two"]), st.sampled_from([0.0, 0.1, 0.5, 1 / 3, 2.0]), st.booleans()
 )
 
 

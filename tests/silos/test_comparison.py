@@ -33,11 +33,7 @@ from quorank.silos.sketch.reverse_top_k import Shape
 
 SMALL = Generator(parties=3, documents=150, queries=16, body=50, vocabulary=1500, topics=9, topic_terms=40)
 QUICK = SiloSetting(
-    labelled=(3,),
-    asked=5,
-    tested=8,
-    training=RoundRobin(turns=20, steps=20),
-    augment=Augment(take=20, negatives=20),
+    labelled=(3,), asked=5, tested=8, training=RoundRobin(turns=20, steps=20), augment=Augment(take=20, negatives=20)
 )
 SHAPE = Shape(rows=2, columns=4096, capacity=200, entries=100_000)
 PARTIES = generated_holdings(SMALL, seed=2)
@@ -110,9 +106,7 @@ def test_figures_are_those_of_the_metrics() -> None:
     values = {"err": [], "ndcg@10": [], "ndcg": []}
     for q in range(test.n_queries):
         rows = test.rows_of(q)
-        order = np.argsort(
-            -(test.features[rows].astype(np.float32) @ theta.astype(np.float32)), kind="stable"
-        )
+        order = np.argsort(-(test.features[rows].astype(np.float32) @ theta.astype(np.float32)), kind="stable")
         labels = test.labels[rows]
         values["err"].append(err(labels[order], len(labels), 2))
         values["ndcg@10"].append(ndcg(labels[order], labels, 10))
@@ -172,9 +166,7 @@ def test_a_trial_repeats_and_sums_up() -> None:
 
 
 def test_differences_in_words() -> None:
-    repeated = RepeatedComparison(
-        [compare_methods(PREPARED, augment_parties(PREPARED, ExactAnswers(PARTIES, 20)))]
-    )
+    repeated = RepeatedComparison([compare_methods(PREPARED, augment_parties(PREPARED, ExactAnswers(PARTIES, 20)))])
     assert "not tested" in verdict(repeated.against()["local"])
 
 

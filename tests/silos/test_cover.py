@@ -37,9 +37,7 @@ def test_cover_by_hand() -> None:
     assert term_cover(counts, [0, 2], 2) == 1.0
     assert term_cover(counts, [0, 4], 2) == 1.0, "of equal documents any will do"
     assert term_cover(counts, [0, 5], 2) == 1 / 2
-    assert term_cover(counts, [2, 3, 4, 0], 2) == 1.0, (
-        "only the first K count, and here they reach the second count"
-    )
+    assert term_cover(counts, [2, 3, 4, 0], 2) == 1.0, "only the first K count, and here they reach the second count"
     assert term_cover(counts, [0, 2, 3, 4, 5, 1, 6], 10) == 1.0, "five documents hold the term"
     assert term_cover(counts, [1, 6, 5], 10) == 1 / 5, "a document without the term never counts"
     with pytest.raises(BadInput, match="nothing to cover"):
@@ -78,9 +76,7 @@ def test_the_figures_of_a_bench(small) -> None:
     assert found["occurrences"] == field.counts.sum()
     assert found["naive_memory_bytes"] == 400 * 30 * 200 * 4
     assert found["memory_share"] == found["memory_bytes"] / found["naive_memory_bytes"]
-    assert (
-        found["entries"]["stored"] <= found["entries"]["most"] == found["entries"]["published"] == 30_000 * 20
-    )
+    assert found["entries"]["stored"] <= found["entries"]["most"] == found["entries"]["published"] == 30_000 * 20
     assert min(found["query_milliseconds"], found["naive_query_milliseconds"]) > 0
     assert found["build_terms_per_second"] > 0
     assert found["cover"]["rtk"] >= 0.95 * found["cover"]["naive"] > 0.5

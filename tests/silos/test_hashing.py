@@ -27,9 +27,7 @@ def test_columns_and_signs_are_uniform_in_every_row(rows: int, columns: int) -> 
     assert places.max() < columns
     assert set(np.unique(signs)) == {-1, 1}
     for a in range(rows):
-        group = (
-            places[:, a].astype(np.int64) * min(columns, 200) // columns
-        )  # chi-square needs enough in each
+        group = places[:, a].astype(np.int64) * min(columns, 200) // columns  # chi-square needs enough in each
         observed = np.bincount(group * 2 + (signs[:, a] > 0), minlength=2 * min(columns, 200))
         edges = np.bincount(np.arange(columns) * min(columns, 200) // columns)
         expected = np.repeat(edges / columns / 2 * len(TERMS), 2)
@@ -50,9 +48,7 @@ def test_places_are_cut_from_one_blake2b_digest() -> None:
     hashing = Hashing(KEY, 30, 200)
     assert hashing.digests == 1
     assert hashing.bits == 17
-    number = int.from_bytes(
-        hashlib.blake2b(b"word", key=KEY, person=b"quorank term", salt=bytes(4)).digest(), "little"
-    )
+    number = int.from_bytes(hashlib.blake2b(b"word", key=KEY, person=b"quorank term", salt=bytes(4)).digest(), "little")
     columns, signs = hashing.places(["word"])
     for a in range(30):
         cut = number >> 17 * a & (1 << 17) - 1
@@ -111,12 +107,7 @@ def test_remembered_places_are_the_same_and_bounded() -> None:
 
 @pytest.mark.parametrize(
     ("key", "rows", "columns", "said"),
-    [
-        (b"short", 3, 10, "16 to 64 bytes"),
-        (KEY, 0, 10, "rows"),
-        (KEY, 3, 1, "columns"),
-        (KEY, 300, 10, "rows"),
-    ],
+    [(b"short", 3, 10, "16 to 64 bytes"), (KEY, 0, 10, "rows"), (KEY, 3, 1, "columns"), (KEY, 300, 10, "rows")],
 )
 def test_refusals(key: bytes, rows: int, columns: int, said: str) -> None:
     with pytest.raises(BadInput, match=said):

@@ -39,9 +39,7 @@ PLAIN = Tokeniser(stop_words="none")
 
 def text_of(index, row: int) -> Counter:
     own = slice(index.offsets[row], index.offsets[row + 1])
-    return Counter(
-        {index.vocabulary[t]: int(c) for t, c in zip(index.terms[own], index.counts[own], strict=True)}
-    )
+    return Counter({index.vocabulary[t]: int(c) for t, c in zip(index.terms[own], index.counts[own], strict=True)})
 
 
 def little_collection(documents: int = 40, queries: int = 12) -> TextCollection:
@@ -52,9 +50,7 @@ def little_collection(documents: int = 40, queries: int = 12) -> TextCollection:
         for i in range(documents)
     )
     asked = tuple(Query(f"q{i}", " ".join(random.choice(words, 3))) for i in range(queries))
-    judged = {
-        q.id: {f"d{d}": int(g) for d, g in enumerate(random.integers(0, 5, documents)) if g} for q in asked
-    }
+    judged = {q.id: {f"d{d}": int(g) for d, g in enumerate(random.integers(0, 5, documents)) if g} for q in asked}
     return TextCollection("little", made, asked, judged)
 
 
@@ -105,9 +101,7 @@ def test_reference_labels_are_ranks_of_the_query_likelihood() -> None:
     """Against probabilities computed word by word over the documents of all parties."""
     terms, mu = PARTIES[0].queries[2], 50.0
     texts = [
-        text_of(p.documents.body, d) + text_of(p.documents.title, d)
-        for p in PARTIES
-        for d in range(p.n_documents)
+        text_of(p.documents.body, d) + text_of(p.documents.title, d) for p in PARTIES for d in range(p.n_documents)
     ]
     total = sum(sum(text.values()) for text in texts)
     scores = reference_scores(PARTIES, terms, mu)
@@ -161,9 +155,7 @@ def test_own_lists_hold_all_that_is_relevant_with_exact_features() -> None:
         d = listed[0]
         text = text_of(party.documents.body, d)
         assert row.features[0, 0] == sum(text.values())
-        assert row.features[0, 1] == pytest.approx(
-            sum(text[t] for t in party.queries[q]) / sum(text.values())
-        )
+        assert row.features[0, 1] == pytest.approx(sum(text[t] for t in party.queries[q]) / sum(text.values()))
     data = local_instances(rows).data
     assert data.features.min() >= 0.0 and data.features.max() <= 1.0
     assert data.n_queries == 3
@@ -203,9 +195,7 @@ def test_features_across_parties_are_the_owners_when_counts_are_exact() -> None:
         found, (answers.lengths(1, "body"), answers.lengths(1, "title")), statistics(terms), Features()
     )
     own = PARTIES[1].documents.features(terms, found.documents, Features(), statistics(terms))
-    without_distinct = [
-        c for c in range(16) if c not in (5, 13)
-    ]  # LMIR.ABS needs distinct terms, which do not cross
+    without_distinct = [c for c in range(16) if c not in (5, 13)]  # LMIR.ABS needs distinct terms, which do not cross
     assert across[:, without_distinct] == pytest.approx(own[:, without_distinct])
 
 
@@ -235,9 +225,7 @@ def test_augmented_lists_rank_what_was_found_and_add_what_was_not() -> None:
 
 def test_augmented_instances_come_from_every_other_party() -> None:
     answers = ExactAnswers(PARTIES, k=30)
-    made = augmented_instances(
-        Augment(), answers, PARTIES, 1, [0, 1], exact_statistics(PARTIES), Features(), seed=1
-    )
+    made = augmented_instances(Augment(), answers, PARTIES, 1, [0, 1], exact_statistics(PARTIES), Features(), seed=1)
     owners = {name.rsplit("@", 1)[1] for name in made.data.query_ids}
     assert owners == {"0", "2"}
     assert made.data.n_queries == 4
@@ -258,10 +246,7 @@ def test_shared_statistics_are_the_sums_over_all_parties() -> None:
 
 
 def test_statistics_with_noise_are_near_the_sums() -> None:
-    shared, exact = (
-        share_statistics(PARTIES, bytes(32), epsilon=2.0, seed=3),
-        exact_statistics(PARTIES),
-    )
+    shared, exact = (share_statistics(PARTIES, bytes(32), epsilon=2.0, seed=3), exact_statistics(PARTIES))
     terms = PARTIES[0].documents.body.vocabulary[:300]
     error = shared(terms)[0].document_frequency - exact(terms)[0].document_frequency
     assert 0.5 < np.abs(error).mean() < 15.0

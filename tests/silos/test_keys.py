@@ -29,8 +29,7 @@ GROUP = group_of(("alpha", "beta", "gamma"))
 
 def agreements(group: Group = GROUP, session: int = 0, **options) -> dict[str, Agreement]:
     return {
-        name: Agreement(identity(name), group, entropy=seeded((session, name)), **options)
-        for name in group.parties
+        name: Agreement(identity(name), group, entropy=seeded((session, name)), **options) for name in group.parties
     }
 
 
@@ -42,9 +41,7 @@ def greet(parties: dict[str, Agreement]) -> None:
 
 
 def contribute(parties: dict[str, Agreement]) -> dict[tuple[str, str], bytes]:
-    sealed = {
-        (n, other): body for n, party in parties.items() for other, body in party.contributions().items()
-    }
+    sealed = {(n, other): body for n, party in parties.items() for other, body in party.contributions().items()}
     for (sender, receiver), body in sealed.items():
         parties[receiver].receive_contribution(sender, body)
     return sealed
@@ -232,10 +229,7 @@ def test_another_set_of_parties_or_other_settings_are_refused_by_name() -> None:
         (group_of(("alpha", "beta")), "parties = alpha beta and this party alpha beta gamma"),
         (group_of(("beta", "alpha", "gamma")), "parties = beta alpha gamma"),
         (group_of(GROUP.parties, [dataclasses.replace(SMALL, rows=5)]), "body.rows = 5 and this party 6"),
-        (
-            group_of(GROUP.parties, [dataclasses.replace(SMALL, columns=80)]),
-            "body.columns = 80 and this party 40",
-        ),
+        (group_of(GROUP.parties, [dataclasses.replace(SMALL, columns=80)]), "body.columns = 80 and this party 40"),
         (group_of(GROUP.parties, [SMALL, Field("title")]), "title.columns = 200 and this party missing"),
     ):
         with pytest.raises(BadInput, match=words):
@@ -254,9 +248,7 @@ def test_a_second_hello_and_borrowed_keys_are_refused() -> None:
         alpha.receive_hello("beta", parties["beta"].hello)
     for copied in (alpha.hello, parties["beta"].hello):
         with pytest.raises(BadInput, match="repeats a public key"):
-            alpha.receive_hello(
-                "gamma", dataclasses.replace(parties["gamma"].hello, identity=copied.identity)
-            )
+            alpha.receive_hello("gamma", dataclasses.replace(parties["gamma"].hello, identity=copied.identity))
 
 
 def test_a_kept_hashing_key_goes_on_and_all_must_have_kept_the_same() -> None:

@@ -218,9 +218,7 @@ def test_faults_of_answers_are_named() -> None:
         Answer(1, (one,), 2).to_bytes()
 
 
-@given(
-    st.lists(st.lists(st.sampled_from([0, 1, 2, 7, 2**24, 2**31 - 1]), max_size=5), min_size=1, max_size=6)
-)
+@given(st.lists(st.lists(st.sampled_from([0, 1, 2, 7, 2**24, 2**31 - 1]), max_size=5), min_size=1, max_size=6))
 def test_repeated_documents_are_found(rows) -> None:
     offsets = np.concatenate(([0], np.cumsum([len(row) for row in rows])))
     ids = np.array([d for row in rows for d in row], dtype=np.int32)

@@ -31,11 +31,7 @@ def add(naive_: Naive, document: int, terms: list[str], counts: list[int]) -> No
 
 
 @settings(max_examples=40)
-@given(
-    st.lists(DOCUMENT, min_size=1, max_size=12),
-    st.sampled_from(["count", "count-min"]),
-    st.integers(1, 5),
-)
+@given(st.lists(DOCUMENT, min_size=1, max_size=12), st.sampled_from(["count", "count-min"]), st.integers(1, 5))
 def test_algorithm_3(documents, sketch: Literal["count", "count-min"], k: int) -> None:
     hashing = Hashing(KEY, 3, 7)
     group, naive.GROUP = naive.GROUP, 4  # so that few documents fill several groups

@@ -165,14 +165,10 @@ def test_terms_of_a_block_are_about_equally_frequent() -> None:
     assert max(spread) < 64 * 4
     frequency = 1 / (1 + np.arange(len(WORDS)))  # Zipf
     by_prior = [frequency[rank[t]] / sum(frequency[rank[o]] for o in part.block(t)) for t in WORDS]
-    first = [
-        min(map(rank.get, part.block(t))) == rank[t] for t in WORDS
-    ]  # the owner names the most frequent member
+    first = [min(map(rank.get, part.block(t))) == rank[t] for t in WORDS]  # the owner names the most frequent member
     expected = float(np.dot(first, frequency) / frequency.sum())
     assert np.median(by_prior) == pytest.approx(1 / 4, abs=0.03)
-    assert (
-        expected < 0.75
-    )  # all the same: the few most frequent terms are far apart, and there a prior tells a lot
+    assert expected < 0.75  # all the same: the few most frequent terms are far apart, and there a prior tells a lot
 
 
 def test_another_key_makes_other_blocks() -> None:

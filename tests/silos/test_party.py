@@ -43,8 +43,7 @@ WORDS = tuple(f"word{i}" for i in range(60))
 def documents_of(name: str, count: int = 12) -> dict[int, dict[str, int]]:
     draw = random.Random(name)
     return {
-        100 + d: {term: draw.randint(1, 9) for term in draw.sample(WORDS, draw.randint(1, 6))}
-        for d in range(count)
+        100 + d: {term: draw.randint(1, 9) for term in draw.sample(WORDS, draw.randint(1, 6))} for d in range(count)
     }
 
 
@@ -64,12 +63,7 @@ def asked(relay, parties, asker: str, owner: str, terms, field: str = "body"):
 
 @pytest.mark.parametrize(
     "obfuscation",
-    [
-        None,
-        FreshDecoys(WORDS, 3, seed=1),
-        KeyedBlocks(bytes(32), WORDS, 2, 3),
-        KeyedBlocks(bytes(32), WORDS, 5, 6),
-    ],
+    [None, FreshDecoys(WORDS, 3, seed=1), KeyedBlocks(bytes(32), WORDS, 2, 3), KeyedBlocks(bytes(32), WORDS, 5, 6)],
 )
 def test_answers_are_the_cells_that_the_owner_has(obfuscation) -> None:
     """Against the owner's own tables, read directly, for all pairs and several terms at once."""
@@ -94,9 +88,7 @@ def test_answers_are_the_cells_that_the_owner_has(obfuscation) -> None:
 
 def test_real_sketches_give_through_the_protocol_what_they_give_at_home() -> None:
     shape = Shape(rows=4, columns=64, capacity=20, entries=2 * 4 * 64 * 20)
-    relay, parties = met(
-        group_of(fields=[Field("body", 4, 64, 20)]), obfuscation=KeyedBlocks(bytes(32), WORDS, 3, 4)
-    )
+    relay, parties = met(group_of(fields=[Field("body", 4, 64, 20)]), obfuscation=KeyedBlocks(bytes(32), WORDS, 3, 4))
     for name, party in parties.items():
         served = ServedTopK(ReverseTopK(party.hashing(), shape))
         for document, counts in documents_of(name, 40).items():
@@ -107,11 +99,7 @@ def test_real_sketches_give_through_the_protocol_what_they_give_at_home() -> Non
         for answered in asked(relay, parties, "alpha", "beta", [term, "word1"])[:1]:
             ids, values = rank(answered.cells, answered.signs, answered.rows, 5, shape)
             at_home = parties["beta"].owner._served["body"][0].structure.top(term, 5)
-            assert (
-                len(answered.rows) == 4
-                and np.array_equal(ids, at_home[0])
-                and np.array_equal(values, at_home[1])
-            )
+            assert len(answered.rows) == 4 and np.array_equal(ids, at_home[0]) and np.array_equal(values, at_home[1])
 
 
 def test_naive_sketches_are_served_whole() -> None:
@@ -324,9 +312,7 @@ def test_sketches_of_another_key_or_shape_are_not_served() -> None:
 
 def test_perturbations_that_would_not_hold_are_refused_when_sketches_are_served() -> None:
     _, parties = met(perturbation=EachAnswer(0.5))
-    with pytest.raises(
-        BadInput, match="who stands in a reverse top-K cell depends on what the documents say"
-    ):
+    with pytest.raises(BadInput, match="who stands in a reverse top-K cell depends on what the documents say"):
         serving(parties, HeapTables)
     serving(parties)
     for part, at_build, words in ((AtBuild(0.5), False, "without noise"), (Exact(), True, "with noise")):
@@ -359,17 +345,13 @@ def test_seeded_noise_does_not_depend_on_the_order_of_questions_or_documents() -
     for order in (("alpha", "gamma"), ("gamma", "alpha")):
         relay, parties = met(perturbation=EachAnswer(0.5), seed=3)
         serving(parties)
-        found.append(
-            {asker: asked(relay, parties, asker, "beta", "word1")[0].cells.values.tolist() for asker in order}
-        )
+        found.append({asker: asked(relay, parties, asker, "beta", "word1")[0].cells.values.tolist() for asker in order})
     assert found[0] == found[1] and found[0]["alpha"] != found[0]["gamma"]
     shape = Shape(rows=2, columns=32, capacity=30, entries=2 * 32 * 30)
     hashing = shape.hashing(bytes(32))
     tables = []
     for order in ([1, 2], [2, 1]):
-        served = ServedTopK(
-            ReverseTopK(hashing, shape), AtBuild(1.0), lambda d: AddressedStream(5, interaction=d)
-        )
+        served = ServedTopK(ReverseTopK(hashing, shape), AtBuild(1.0), lambda d: AddressedStream(5, interaction=d))
         for document in order:
             served.add(document, ["word1"], [1])
         cells = served.cells(np.zeros(2, np.int32))
@@ -381,9 +363,7 @@ def test_noise_of_the_build_is_the_same_in_every_answer() -> None:
     shape = Shape(rows=2, columns=32, capacity=30, entries=2 * 32 * 30)
     relay, parties = met(group_of(fields=[Field("body", 2, 32, 30)]), perturbation=AtBuild(1.0))
     beta = parties["beta"]
-    served = ServedTopK(
-        ReverseTopK(beta.hashing(), shape), AtBuild(1.0), lambda d: AddressedStream(1, interaction=d)
-    )
+    served = ServedTopK(ReverseTopK(beta.hashing(), shape), AtBuild(1.0), lambda d: AddressedStream(1, interaction=d))
     for document, counts in documents_of("beta").items():
         served.add(document, list(counts), list(counts.values()))
     with pytest.raises(BadInput, match="already in this sketch"):
@@ -391,15 +371,11 @@ def test_noise_of_the_build_is_the_same_in_every_answer() -> None:
     with pytest.raises(BadInput, match="is empty"):
         served.add(500, [], [])
     beta.serve("body", served)
-    answers = [
-        asked(relay, parties, asker, "beta", "word1")[0].cells for asker in ("alpha", "gamma", "alpha")
-    ]
+    answers = [asked(relay, parties, asker, "beta", "word1")[0].cells for asker in ("alpha", "gamma", "alpha")]
     assert all(np.array_equal(answers[0].values, a.values) for a in answers[1:])
     exact = AllTables(beta.hashing(), documents_of("beta")).cells(beta.hashing().places(["word1"])[0][0])
     counted = set(exact.documents[exact.values != 0].tolist())
-    assert (
-        len(counted) < 8 < len(set(answers[0].documents.tolist()))
-    )  # noise stands also where nothing was counted
+    assert len(counted) < 8 < len(set(answers[0].documents.tolist()))  # noise stands also where nothing was counted
     assert (beta.ledger.epsilon("alpha"), beta.ledger.epsilon("gamma")) == (1.0, 1.0)
 
 
@@ -495,9 +471,7 @@ def test_unsound_questions_are_refused_and_cost_nothing(monkeypatch) -> None:
     with pytest.raises(BadInput, match="nobody is waiting"):
         alpha.receive(reply)
     monkeypatch.setattr("quorank.silos.protocol.messages.MOST_BYTES", 5000)
-    (reply,) = beta.receive(
-        alpha.session.seal("beta", Kind.ASK, Ask(0, np.zeros((4, 6), np.int32)).to_bytes())
-    )
+    (reply,) = beta.receive(alpha.session.seal("beta", Kind.ASK, Ask(0, np.zeros((4, 6), np.int32)).to_bytes()))
     assert reply.kind is Kind.REFUSE  # the answer would be larger than an envelope
     assert beta.ledger.questions("alpha") == 0
 

@@ -110,11 +110,7 @@ def test_addressed_draws_are_repeatable_and_differ_by_address() -> None:
     scale = Fraction(60)
     one = draw_noise(AddressedStream(1, client=2), scale, 50)
     assert np.array_equal(one, draw_noise(AddressedStream(1, client=2), scale, 50))
-    for other in (
-        AddressedStream(2, client=2),
-        AddressedStream(1, client=3),
-        AddressedStream(1, client=2, round_=1),
-    ):
+    for other in (AddressedStream(2, client=2), AddressedStream(1, client=3), AddressedStream(1, client=2, round_=1)):
         assert np.mean(draw_noise(other, scale, 50) == one) < 0.2
     assert np.mean(draw_noise(SystemStream(), scale, 50) == draw_noise(SystemStream(), scale, 50)) < 0.2
 
@@ -173,8 +169,7 @@ def test_one_published_answer_tells_two_neighbours_apart_with_certainty() -> Non
     columns[1] = (columns[1] + 1) % HASHING.columns
     stream = AddressedStream(2)
     differences = [
-        {int(a[0] - a[1]) for a in (published_answer(t, columns, stream) for _ in range(300))}
-        for t in (one, two)
+        {int(a[0] - a[1]) for a in (published_answer(t, columns, stream) for _ in range(300))} for t in (one, two)
     ]
     assert len(differences[0]) == len(differences[1]) == 1
     assert differences[0] != differences[1]  # one event of probability 1 here and 0 there: no ε bounds that
@@ -245,9 +240,7 @@ def exact_ratios(one: np.ndarray, two: np.ndarray, scale: float, reach: int) -> 
 
 @pytest.mark.parametrize("rows", [1, 2, 3])
 @pytest.mark.parametrize("epsilon", [0.1, 0.5, 2.0])
-def test_every_output_of_a_strict_answer_is_within_e_to_epsilon_and_the_bound_is_reached(
-    rows, epsilon
-) -> None:
+def test_every_output_of_a_strict_answer_is_within_e_to_epsilon_and_the_bound_is_reached(rows, epsilon) -> None:
     hashing = Hashing(bytes(range(16)), rows, 12)
     one, two = neighbours(hashing=hashing)
     columns = hashing.places([EXTRA])[0][0]
@@ -380,7 +373,5 @@ def test_only_the_strict_forms_perturb_lengths() -> None:
 
 def test_one_sample_is_shared_by_the_rows_of_a_document_and_not_by_documents() -> None:
     ids = np.tile(np.arange(300), 4)
-    noise = (
-        OneSample(0.1).perturb_answer(ids, np.zeros(1200, np.int64), 4, AddressedStream(1)).reshape(4, 300)
-    )
+    noise = OneSample(0.1).perturb_answer(ids, np.zeros(1200, np.int64), 4, AddressedStream(1)).reshape(4, 300)
     assert np.all(noise == noise[0]) and len(set(noise[0].tolist())) > 20

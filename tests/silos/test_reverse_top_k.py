@@ -164,10 +164,7 @@ def test_without_pressure_the_top_k_is_exact() -> None:
 
 
 @settings(max_examples=60)
-@given(
-    st.lists(st.dictionaries(st.integers(0, 12), st.integers(-5, 9), max_size=9), min_size=1, max_size=9),
-    st.data(),
-)
+@given(st.lists(st.dictionaries(st.integers(0, 12), st.integers(-5, 9), max_size=9), min_size=1, max_size=9), st.data())
 def test_ranking_is_by_the_lower_quartile_of_what_rows_say(rows, data) -> None:
     """s_a = g_a·v_a, or F_a / 2; their lower quartile, then cells, then the smaller sum, then the document."""
     z = len(rows)

@@ -53,11 +53,7 @@ def test_count_sketch_is_unbiased_over_keys_and_its_variance_is_bounded() -> Non
     assert abs(np.mean(unsigned)) < COUNTS[7] / 2, "eq. 3 as printed, without the sign, estimates nothing"
 
 
-@given(
-    st.dictionaries(st.sampled_from(TERMS), st.integers(1, 50), min_size=1),
-    st.integers(1, 6),
-    st.integers(2, 20),
-)
+@given(st.dictionaries(st.sampled_from(TERMS), st.integers(1, 50), min_size=1), st.integers(1, 6), st.integers(2, 20))
 def test_count_min_never_underestimates(document: dict[str, int], rows: int, width: int) -> None:
     columns, _ = Hashing(KEY, rows, width).places(TERMS)
     here = [TERMS.index(term) for term in document]

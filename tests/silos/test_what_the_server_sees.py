@@ -24,9 +24,7 @@ from quorank.silos.protocol.session import SealedChannel
 from quorank.silos.sketch.reverse_top_k import ReverseTopK, Shape
 
 WORDS = tuple(
-    f"{a}{b}"
-    for a in ("Blast", "turbine", "KERNEL", "vœux", "largest")
-    for b in ("fern", "gott", "Häuser", "zeal")
+    f"{a}{b}" for a in ("Blast", "turbine", "KERNEL", "vœux", "largest") for b in ("fern", "gott", "Häuser", "zeal")
 )
 SHAPE = Shape(rows=4, columns=64, capacity=25, entries=2 * 4 * 64 * 25)
 GROUP = Group(NAMES, (Field("body", SHAPE.rows, SHAPE.columns, SHAPE.capacity),))
@@ -60,9 +58,7 @@ class Recorded:
 def documents_of(name: str) -> dict[int, dict[str, int]]:
     draw = random.Random(name)
     return {
-        FIRST + draw.randrange(10**6): {
-            t: draw.randint(1, 900) for t in draw.sample(WORDS, draw.randint(1, 9))
-        }
+        FIRST + draw.randrange(10**6): {t: draw.randint(1, 900) for t in draw.sample(WORDS, draw.randint(1, 9))}
         for _ in range(60)
     }
 
@@ -71,9 +67,7 @@ def record(monkeypatch) -> Recorded:
     """Hello, contributions, catalogues, questions of each to each, and a refusal."""
     texts: list[bytes] = []
     seal = SealedChannel.seal
-    monkeypatch.setattr(
-        SealedChannel, "seal", lambda self, kind, text: texts.append(text) or seal(self, kind, text)
-    )
+    monkeypatch.setattr(SealedChannel, "seal", lambda self, kind, text: texts.append(text) or seal(self, kind, text))
     seen: list[bytes] = []
     parties = parties_of(
         GROUP,
@@ -93,10 +87,7 @@ def record(monkeypatch) -> Recorded:
             served.add(document, list(counts), list(counts.values()))
         party.serve("body", served)
         deliver(
-            relay,
-            parties,
-            party.describe("body", list(held), [sum(c.values()) for c in held.values()]),
-            seen.append,
+            relay, parties, party.describe("body", list(held), [sum(c.values()) for c in held.values()]), seen.append
         )
     for asker in NAMES:
         for owner in set(NAMES) - {asker}:
@@ -136,9 +127,7 @@ def secrets_in(raw: bytes, secrets: list[bytes]) -> list[bytes]:
 def documents_in(raw: bytes, documents) -> list[int]:
     """Document numbers that stand in bytes: four bytes in either order, or digits."""
     return [
-        d
-        for d in documents
-        if d.to_bytes(4, "little") in raw or d.to_bytes(4, "big") in raw or str(d).encode() in raw
+        d for d in documents if d.to_bytes(4, "little") in raw or d.to_bytes(4, "big") in raw or str(d).encode() in raw
     ]
 
 

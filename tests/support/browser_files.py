@@ -42,9 +42,7 @@ def make_places(
     connection = sqlite3.connect(path)
     connection.executescript(PLACES)
     connection.executemany("INSERT INTO moz_places (id, url, title) VALUES (?, ?, ?)", pages)
-    connection.executemany(
-        "INSERT INTO moz_historyvisits (place_id, visit_date, visit_type) VALUES (?, ?, ?)", visits
-    )
+    connection.executemany("INSERT INTO moz_historyvisits (place_id, visit_date, visit_type) VALUES (?, ?, ?)", visits)
     connection.executemany("INSERT INTO moz_bookmarks (type, fk) VALUES (1, ?)", ((b,) for b in bookmarks))
     connection.execute("INSERT INTO moz_bookmarks (type, fk) VALUES (2, NULL)")
     connection.executemany("INSERT INTO moz_inputhistory VALUES (?, ?, ?)", inputs)

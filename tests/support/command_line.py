@@ -49,21 +49,14 @@ Quorank = Callable[..., Outcome]
 def environment(folder: Path) -> dict[str, str]:
     """This process's own, so that compiled kernels are found again, but with names that are imported kept apart."""
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {
-        **os.environ,
-        "QUORANK_HOME": str(folder),
-        "COLUMNS": "80",
-        "PYTHONPATH": os.pathsep.join(paths),
-    }
+    return {**os.environ, "QUORANK_HOME": str(folder), "COLUMNS": "80", "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def command(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "quorank.cli.main", *map(str, arguments)]
 
 
-def in_process(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], *arguments: object
-) -> Outcome:
+def in_process(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], *arguments: object) -> Outcome:
     """`main()` as the entry point calls it; an exception that it lets through fails the test."""
     monkeypatch.setattr(sys, "argv", ["quorank", *map(str, arguments)])
     capfd.readouterr()
@@ -78,12 +71,6 @@ def in_process(
 
 def as_process(folder: Path, home: Path, *arguments: object) -> Outcome:
     done = subprocess.run(
-        command(*arguments),
-        cwd=folder,
-        env=environment(home),
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
+        command(*arguments), cwd=folder, env=environment(home), capture_output=True, text=True, timeout=300, check=False
     )
     return Outcome(done.returncode, done.stdout, done.stderr)

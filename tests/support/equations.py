@@ -123,11 +123,7 @@ def score_gradient(theta: Doubles, x: Doubles, hidden: int) -> Doubles:
 
 def unpack(theta: Doubles, n_features: int, hidden: int) -> tuple[Doubles, Doubles, Doubles]:
     weights = n_features * hidden
-    return (
-        theta[:weights].reshape(hidden, n_features),
-        theta[weights : weights + hidden],
-        theta[weights + hidden :],
-    )
+    return (theta[:weights].reshape(hidden, n_features), theta[weights : weights + hidden], theta[weights + hidden :])
 
 
 def ndcg(shown: Sequence[int], candidates: Sequence[int], k: int) -> float:

@@ -14,9 +14,7 @@ def linear(rows: np.ndarray, items: Any) -> np.ndarray:
     return np.asarray(rows @ items.x.T)
 
 
-def chain(
-    size: int, *, lower: float = -10.0, upper: float = 10.0, step: float = 100.0, by: float = 0.0
-) -> Heuristic:
+def chain(size: int, *, lower: float = -10.0, upper: float = 10.0, step: float = 100.0, by: float = 0.0) -> Heuristic:
     """w0 ≥ w1 + by ≥ …, with wide steps."""
     start = [upper - k * max(by, 0.0) for k in range(size)]
     return Heuristic(

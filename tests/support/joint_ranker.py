@@ -17,9 +17,7 @@ from quorank.silos.learning.exchange import SiloProtocol
 from quorank.silos.learning.holdings import Holding
 
 
-def joint_ranker(
-    parties: Sequence[Holding], setting: SiloSetting, protocol: SiloProtocol, seed: int
-) -> Doubles:
+def joint_ranker(parties: Sequence[Holding], setting: SiloSetting, protocol: SiloProtocol, seed: int) -> Doubles:
     """The CS-F-LTR ranker alone."""
     prepared = prepare_parties(parties, setting, seed, sum_statistics(parties, protocol, seed))
     answers, _ = collect_answers(prepared, protocol)

@@ -109,7 +109,5 @@ def estimates(answered) -> dict[int, float]:
     cells, found = answered.cells, {}
     for a in answered.rows:
         for at in range(cells.offsets[a], cells.offsets[a + 1]):
-            found.setdefault(int(cells.documents[at]), []).append(
-                int(cells.values[at]) * int(answered.signs[a])
-            )
+            found.setdefault(int(cells.documents[at]), []).append(int(cells.values[at]) * int(answered.signs[a]))
     return {d: float(np.median(v)) for d, v in found.items() if len(v) == len(answered.rows)}

@@ -53,10 +53,7 @@ def renamed(holding: Holding) -> Holding:
 
 HOLDINGS = tuple(renamed(holding) for holding in generated_holdings(GENERATOR, SEED))
 SHAPE = Shape(rows=2, columns=128, capacity=60, entries=10_000)
-TRAININGS = {
-    "round-robin": RoundRobin(turns=7, steps=4),
-    "averaging": Averaging(rounds=3, steps=4),
-}
+TRAININGS = {"round-robin": RoundRobin(turns=7, steps=4), "averaging": Averaging(rounds=3, steps=4)}
 
 
 def terms_of(
@@ -177,8 +174,7 @@ class Group:
     def ledgers(self) -> dict[str, dict]:
         """What every owner has charged."""
         return {
-            name: BudgetLedger(name, path=self.folder / name / "ledger.json").to_table()
-            for name in self.terms.parties
+            name: BudgetLedger(name, path=self.folder / name / "ledger.json").to_table() for name in self.terms.parties
         }
 
 

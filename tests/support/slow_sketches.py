@@ -54,11 +54,7 @@ class SlowReverseTopK:
         for term in range(len(terms)) if not self.literal else ():
             for a in range(self.shape.rows):
                 seen.add((a, int(columns[term, a])))
-        places = (
-            [(a, j) for a in range(self.shape.rows) for j in range(self.shape.columns)]
-            if self.literal
-            else seen
-        )
+        places = [(a, j) for a in range(self.shape.rows) for j in range(self.shape.columns)] if self.literal else seen
         for a, j in places:
             self.insert(self.cells[a][j], document, int(table[a, j]))
 

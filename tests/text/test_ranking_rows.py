@@ -16,9 +16,7 @@ def test_ranking_data() -> None:
     for name, terms in (("q1", ["word3", "word20"]), ("q2", ["word90"])):
         best = indexed.best(terms, 5)
         labels = [row % 3 for row in best.tolist()]
-        rows.append(
-            QueryRows(name, [indexed.ids[row] for row in best], indexed.features(terms, best), labels)
-        )
+        rows.append(QueryRows(name, [indexed.ids[row] for row in best], indexed.features(terms, best), labels))
     data = to_ranking_data(rows)
     assert data.n_features == 16
     assert data.query_ids == ["q1", "q2"]
@@ -26,9 +24,7 @@ def test_ranking_data() -> None:
     assert data.labels.tolist() == [*rows[0].labels, *rows[1].labels]
     for query, row in enumerate(rows):
         low, high = row.features.min(axis=0), row.features.max(axis=0)
-        expected = np.divide(
-            row.features - low, high - low, out=np.zeros_like(row.features), where=high > low
-        )
+        expected = np.divide(row.features - low, high - low, out=np.zeros_like(row.features), where=high > low)
         assert data.features[data.rows_of(query)] == pytest.approx(expected, abs=1e-5)
 
 

@@ -6,12 +6,7 @@ import bm25s
 import numpy as np
 import pytest
 
-from quorank.text import (
-    Features,
-    IndexedDocuments,
-    Tokeniser,
-    read_collection,
-)
+from quorank.text import Features, IndexedDocuments, Tokeniser, read_collection
 
 
 @pytest.mark.parametrize(

@@ -112,11 +112,7 @@ def test_language_models_by_the_definition() -> None:
 
 
 def test_values_by_hand() -> None:
-    documents = [
-        Document("1", "red fox", "red fox red"),
-        Document("2", "dog", "blue dog"),
-        Document("3", "", "fox"),
-    ]
+    documents = [Document("1", "red fox", "red fox red"), Document("2", "dog", "blue dog"), Document("3", "", "fox")]
     indexed = IndexedDocuments.build(documents, WORDS)
     part = Features(idf="published")
     found = indexed.features(["red", "fox"], [0, 1, 2], part)
@@ -181,9 +177,7 @@ def test_any_estimates_give_finite_features(pairs, frequencies, documents, part,
     assert np.isfinite(found).all()
     assert (found[:, ABS:] <= 1e-12).all(), "a probability is at most 1"
     clamped = np.clip(counts, 0, lengths[:, None])
-    assert np.array_equal(
-        found, of_field(clamped, lengths, statistics, part, lengths / 2 if distinct else None)
-    )
+    assert np.array_equal(found, of_field(clamped, lengths, statistics, part, lengths / 2 if distinct else None))
 
 
 @given(st.integers(0, 20), st.integers(1, 20), st.integers(20, 200))
@@ -235,9 +229,7 @@ def test_both_fields_side_by_side() -> None:
     body = FieldCounts([[1.0]], [4], FieldStatistics(3, [1.0], [2.0], 12.0), [3])
     title = FieldCounts([[0.0]], [2], FieldStatistics(3, [2.0], [2.0], 6.0))
     found = pair_features(body, title)
-    assert found[0, :8] == pytest.approx(
-        of_field(body.counts, body.lengths, body.statistics, distinct=[3])[0]
-    )
+    assert found[0, :8] == pytest.approx(of_field(body.counts, body.lengths, body.statistics, distinct=[3])[0])
     assert found[0, 8:] == pytest.approx(of_field(title.counts, title.lengths, title.statistics)[0])
     assert len(FEATURE_NAMES) == 16
     assert FEATURE_NAMES[4] == "BM25 of body"

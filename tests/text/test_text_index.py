@@ -96,12 +96,7 @@ def test_statistics_of_terms() -> None:
     found = index.statistics(index.term_ids(["b", "a", "z"]))
     assert found.document_frequency.tolist() == [2, 1, 0]
     assert found.collection_frequency.tolist() == [2, 2, 0]
-    assert (found.documents, found.collection_length, found.mean_length, found.distinct_total) == (
-        2,
-        5,
-        2.5,
-        4,
-    )
+    assert (found.documents, found.collection_length, found.mean_length, found.distinct_total) == (2, 5, 2.5, 4)
 
 
 @given(st.lists(st.integers(0, 4), max_size=40), st.integers(0, 12))

@@ -121,11 +121,7 @@ def test_trec_text(tmp_path) -> None:
     assert read_collection(tmp_path / "doc.trec").documents == found.documents
 
 
-CORPUS = [
-    {"_id": "a", "title": "T", "text": "text a"},
-    {"_id": 2, "text": "ü"},
-    {"id": "c", "contents": "", "x": 1},
-]
+CORPUS = [{"_id": "a", "title": "T", "text": "text a"}, {"_id": 2, "text": "ü"}, {"id": "c", "contents": "", "x": 1}]
 ASKED_OF = [{"_id": "q", "text": "find a"}, {"_id": "r", "text": "other"}]
 
 

@@ -124,9 +124,7 @@ def test_a_tokeniser_prints_and_reads_back(part) -> None:
 
 
 def test_unknown_languages_are_refused_with_the_known_ones() -> None:
-    with pytest.raises(
-        BadInput, match=r"stemming: expected one of .*english.*got 'englsh' \(did you mean 'english'"
-    ):
+    with pytest.raises(BadInput, match=r"stemming: expected one of .*english.*got 'englsh' \(did you mean 'english'"):
         FAMILY.read({"stemming": "englsh"}, "tokens")
     with pytest.raises(BadInput, match=r"tokens\.stop_words"):
         FAMILY.read({"stop_words": "klingon"}, "tokens")

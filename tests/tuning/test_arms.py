@@ -25,9 +25,7 @@ def test_shares(name: str, arms: dict[str, float]) -> None:
 
 def test_two_studies_have_nothing_to_do_with_each_other() -> None:
     one, other = Study("one").assign_all(IDS), Study("other").assign_all(IDS)
-    table = np.array(
-        [[sum(a == x and b == y for a, b in zip(one, other, strict=True)) for y in ARMS] for x in ARMS]
-    )
+    table = np.array([[sum(a == x and b == y for a, b in zip(one, other, strict=True)) for y in ARMS] for x in ARMS])
     assert stats.chi2_contingency(table).pvalue > UNLIKELY
 
 
@@ -60,18 +58,12 @@ def test_assignments_never_change() -> None:
 def test_six_comparisons_as_in_the_paper() -> None:
     study = Study()
     assert study.comparisons == 6 and study.corrected_alpha == pytest.approx(0.05 / 6)
-    assert study.pairs == (
-        ("treatment", "control"),
-        ("treatment", "control-no-decay"),
-        ("control", "control-no-decay"),
-    )
+    assert study.pairs == (("treatment", "control"), ("treatment", "control-no-decay"), ("control", "control-no-decay"))
 
 
 def test_a_file(tmp_path: Path) -> None:
     file = tmp_path / "study.toml"
-    file.write_text(
-        'name = "mine"\neffect = 1\npower = 0.8\n[arms]\nnew = 0.5\nold = 0.5\n[people]\npages = 20\n'
-    )
+    file.write_text('name = "mine"\neffect = 1\npower = 0.8\n[arms]\nnew = 0.5\nold = 0.5\n[people]\npages = 20\n')
     study, people = read_study(file)
     assert study == Study("mine", {"new": 0.5, "old": 0.5}, effect=1.0, power=0.8) and people == {"pages": 20}
     file.write_text('name = "mine"\nmetrics = ["rank"]\nmetric = "rank"\n')

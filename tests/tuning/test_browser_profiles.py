@@ -112,8 +112,7 @@ def test_a_running_browser_is_no_obstacle_and_its_newest_visits_count(places: Pa
     browser.execute("PRAGMA synchronous = OFF")
     for n in range(300):
         browser.execute(
-            "INSERT INTO moz_places (url, title) VALUES (?, ?)",
-            (f"https://page-{n}.example/" + "x" * 200, "new"),
+            "INSERT INTO moz_places (url, title) VALUES (?, ?)", (f"https://page-{n}.example/" + "x" * 200, "new")
         )
         browser.commit()
     with pytest.raises(sqlite3.OperationalError, match="locked"):
@@ -153,9 +152,7 @@ def test_a_log_that_is_torn_counts_up_to_the_tear(places: Path, tmp_path: Path) 
     assert pages(b"\0" * 5000) == 3 and pages(whole[:20]) == 3
 
 
-def test_the_copy_is_private_and_does_not_stay(
-    places: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_copy_is_private_and_does_not_stay(places: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
@@ -173,9 +170,7 @@ def test_the_copy_is_private_and_does_not_stay(
 
 
 @pytest.mark.parametrize("writes", [1, 99])
-def test_a_copy_taken_during_a_write_is_taken_again(
-    places: Path, monkeypatch: pytest.MonkeyPatch, writes: int
-) -> None:
+def test_a_copy_taken_during_a_write_is_taken_again(places: Path, monkeypatch: pytest.MonkeyPatch, writes: int) -> None:
     """The browser adds a page while the file is copied: once, or each time."""
     copy, done = profiles._copy_files, []
 
@@ -184,9 +179,7 @@ def test_a_copy_taken_during_a_write_is_taken_again(
         if len(done) < writes:
             done.append(path)
             connection = sqlite3.connect(path)
-            connection.execute(
-                "INSERT INTO moz_places (url) VALUES (?)", (f"https://{len(done)}.example/" * 99,)
-            )
+            connection.execute("INSERT INTO moz_places (url) VALUES (?)", (f"https://{len(done)}.example/" * 99,))
             connection.commit()
             connection.close()
         return found
@@ -201,9 +194,7 @@ def test_a_copy_taken_during_a_write_is_taken_again(
         assert refused.value.code == "file.busy" and len(done) == profiles.TRIES
 
 
-def test_a_journal_of_an_unfinished_write_is_waited_for(
-    places: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_journal_of_an_unfinished_write_is_waited_for(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(profiles, "WAIT", 0.0)
     journal = places.with_name(places.name + "-journal")
     journal.write_bytes(bytes.fromhex("d9d505f920a163d7") + bytes(504))
@@ -213,9 +204,7 @@ def test_a_journal_of_an_unfinished_write_is_waited_for(
     assert len(read_file(places).urls) == 3
 
 
-def test_what_cannot_be_used_is_one_sentence(
-    tmp_path: Path, places: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_used_is_one_sentence(tmp_path: Path, places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(profiles, "WAIT", 0.0)
     for content, words, code in (
         (b"", "not an SQLite database", "database.wrong-format"),
@@ -301,10 +290,7 @@ def test_a_real_file(tmp_path: Path) -> None:
 
 CHROMIUM_PAGES = [(1, "https://a.example/", "A"), (2, "https://b.example/", "B")]
 FIRST = 13_344_473_600_000_000  # microseconds from 1601 to 1,700,000,000 seconds after 1970
-SIGNED = {
-    0xA0000000 - 2**32: "redirect-temporary",
-    0x30000001: "typed",
-}  # server redirect; typed, start and end
+SIGNED = {0xA0000000 - 2**32: "redirect-temporary", 0x30000001: "typed"}  # server redirect; typed, start and end
 
 
 @pytest.mark.parametrize(
@@ -322,11 +308,7 @@ def test_transitions(transition: int, kind: str | None) -> None:
 def test_pages_and_visits_of_chromium(tmp_path: Path) -> None:
     visits = [(2, FIRST + 10, 0), (1, FIRST, 0x30000001), (1, FIRST + 20, 11), (5, FIRST, 0)]
     file = make_chromium(tmp_path / "History", CHROMIUM_PAGES, visits)
-    tree = {
-        "roots": {
-            "bookmark_bar": {"children": [{"type": "folder", "children": [{"url": CHROMIUM_PAGES[1][1]}]}]}
-        }
-    }
+    tree = {"roots": {"bookmark_bar": {"children": [{"type": "folder", "children": [{"url": CHROMIUM_PAGES[1][1]}]}]}}}
     (tmp_path / "Bookmarks").write_text(json.dumps(tree))
     history = read_file(file)
     assert history.page.tolist() == [0, 1] and history.time.tolist() == [1.7e9, 1.7e9 + 1e-5]

@@ -52,11 +52,7 @@ def every_face(heuristic: Heuristic, wanted: np.ndarray, lower: np.ndarray, uppe
     for size in range(d + 1):
         for active in itertools.combinations(range(len(rows)), size):
             a, b = matrix[list(active)], limit[list(active)]
-            x = (
-                wanted + metric @ a.T @ np.linalg.pinv(a @ metric @ a.T) @ (b - a @ wanted)
-                if size
-                else wanted
-            )
+            x = wanted + metric @ a.T @ np.linalg.pinv(a @ metric @ a.T) @ (b - a @ wanted) if size else wanted
             distance = float((((x - wanted) / unit) ** 2).sum())
             if np.all(matrix @ x >= limit - 1e-9) and distance < best:
                 best, nearest = distance, x

@@ -44,13 +44,9 @@ def shown(*pages: tuple[int, list[int], list[int]], chosen: int = 0) -> Suggesti
 
 
 def test_frecency_as_of_the_paper() -> None:
-    items = shown(
-        page(1, [0], [0]), page(2, [0, 4], [1, 2]), page(30, [3] * 10, [0] * 10), page(4, [1] * 4, [5] * 4)
-    )
+    items = shown(page(1, [0], [0]), page(2, [0, 4], [1, 2]), page(30, [3] * 10, [0] * 10), page(4, [1] * 4, [5] * 4))
     score = FRECENCY.score(FRECENCY.shipped[None, :], items)[0]
-    assert score.tolist() == pytest.approx(
-        [100 * 1.2, 2 / 2 * (100 * 2 + 10 * 1.4), 30 / 10 * 10 * 30 * 1.2, 0.0]
-    )
+    assert score.tolist() == pytest.approx([100 * 1.2, 2 / 2 * (100 * 2 + 10 * 1.4), 30 / 10 * 10 * 30 * 1.2, 0.0])
 
 
 @pytest.mark.parametrize(("name", "by_hand"), [("frecency", frecency_by_hand), ("firefox", firefox_by_hand)])
@@ -151,14 +147,9 @@ def test_the_slopes_of_the_relative_loss_do_not_point_along_the_scale() -> None:
     weights = np.array([90.0, 70.0, 50.0, 30.0, 10.0, 1.2, 1.9, 1.5, 0.3])
     relative, _ = gradients(here.heuristic, weights, items, 0.2, True)
     plain, _ = gradients(here.heuristic, weights, items, 30.0)
-    along, size = (
-        (relative[:, :5] @ weights[:5]).mean(),
-        np.abs(relative[:, :5] * weights[:5]).sum(axis=1).mean(),
-    )
+    along, size = ((relative[:, :5] @ weights[:5]).mean(), np.abs(relative[:, :5] * weights[:5]).sum(axis=1).mean())
     assert abs(along) < 0.02 * size
-    assert (
-        abs((plain[:, :5] @ weights[:5]).mean()) > 0.2 * np.abs(plain[:, :5] * weights[:5]).sum(axis=1).mean()
-    )
+    assert abs((plain[:, :5] @ weights[:5]).mean()) > 0.2 * np.abs(plain[:, :5] * weights[:5]).sum(axis=1).mean()
 
 
 def test_a_weight_that_is_right_stays_where_the_loss_rises_unevenly() -> None:
@@ -179,9 +170,7 @@ def test_sharing_the_first_place_is_worth_a_share() -> None:
     same = page(3, [0, 0, 0], [0, 0, 0])
     items = shown(same, same, page(1, [4], [0]), same, chosen=1)
     assert mean_loss_and_accuracy(FRECENCY, FRECENCY.shipped, items, 0.0)[1] == pytest.approx(1 / 3)
-    assert (
-        mean_loss_and_accuracy(FRECENCY, np.zeros(9), items, 0.0)[1] == 1 / 4
-    )  # a score that says nothing is a guess
+    assert mean_loss_and_accuracy(FRECENCY, np.zeros(9), items, 0.0)[1] == 1 / 4  # a score that says nothing is a guess
 
 
 def analytic(weights: np.ndarray, items: Suggestions, margin: float) -> np.ndarray:
@@ -196,9 +185,7 @@ def analytic(weights: np.ndarray, items: Suggestions, margin: float) -> np.ndarr
             slope[x, t] += scale * weights[b]
             score[x] += scale * weights[b] * weights[t]
     i = int(items.chosen[0])
-    return sum(
-        (slope[j] - slope[i] for j in range(n) if j != i and score[j] + margin > score[i]), np.zeros(9)
-    )
+    return sum((slope[j] - slope[i] for j in range(n) if j != i and score[j] + margin > score[i]), np.zeros(9))
 
 
 def test_the_gradient_is_exact_where_the_loss_has_no_kink() -> None:

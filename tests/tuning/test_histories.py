@@ -70,9 +70,7 @@ def test_any_part_of_a_world_is_the_same_alone(first: int, count: int) -> None:
 
 def test_far_searches_and_other_seeds_differ() -> None:
     far = generate_suggestions(1, 5, first=2**33)
-    assert not same(far, generate_suggestions(1, 5)) and not same(
-        far, generate_suggestions(1, 5, first=2**33 + 1)
-    )
+    assert not same(far, generate_suggestions(1, 5)) and not same(far, generate_suggestions(1, 5, first=2**33 + 1))
     assert not same(generate_suggestions(2, 5), generate_suggestions(1, 5))
 
 

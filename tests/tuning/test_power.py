@@ -17,13 +17,7 @@ from quorank.tuning.histories.people import People
 from quorank.tuning.studies import rehearsal
 from quorank.tuning.studies.address_bar import observe_typing
 from quorank.tuning.studies.analysis import analyse, client_means
-from quorank.tuning.studies.power import (
-    arm_sizes,
-    count_rejections,
-    plan_study,
-    proportion_interval,
-    with_effect,
-)
+from quorank.tuning.studies.power import arm_sizes, count_rejections, plan_study, proportion_interval, with_effect
 from quorank.tuning.studies.rehearsal import calibrate, first_study, rehearse_study
 from quorank.tuning.studies.study import Study
 
@@ -71,9 +65,7 @@ def test_rejections_agree_with_studies_drawn_by_another_generator() -> None:
     values=st.lists(st.floats(1, 50), min_size=5, max_size=40).filter(lambda v: np.mean(v) > 1.5),
     share=st.floats(0.01, 0.99),
 )
-def test_an_effect_lowers_the_mean_by_as_much_and_nobody_below_the_least(
-    values: list[float], share: float
-) -> None:
+def test_an_effect_lowers_the_mean_by_as_much_and_nobody_below_the_least(values: list[float], share: float) -> None:
     pilot = np.array(values)
     effect = share * (pilot.mean() - 1.0)
     lowered = with_effect(pilot, effect, "proportion", 1.0)
@@ -132,9 +124,7 @@ def test_a_small_rehearsal(fewer: None) -> None:
     """An effect is found about as often as planned; in A/A studies nothing is, but pooling finds much."""
     seen: list[tuple[int, int]] = []
     study = Study(effect=0.4, power=0.8)
-    found = rehearse_study(
-        study, QUICK, repetitions=24, progress=lambda done, total: seen.append((done, total))
-    )
+    found = rehearse_study(study, QUICK, repetitions=24, progress=lambda done, total: seen.append((done, total)))
     assert seen == [(n, 24) for n in range(1, 25)]
     assert found.clients == found.plan.clients and found.found.rate >= 0.7
     assert stats.binomtest(found.false_nominal.count, 24, 0.05).pvalue > 1e-3

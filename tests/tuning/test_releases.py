@@ -15,9 +15,7 @@ from quorank.tuning.releases import RELEASES, GradientRelease, Release, SignRele
 
 slopes = st.integers(1, 30).flatmap(
     lambda d: arrays.arrays(
-        np.float64,
-        st.tuples(st.integers(1, 20), st.just(d)),
-        elements=st.sampled_from([-7.5, -1e-9, 0.0, 0.25, 1e9]),
+        np.float64, st.tuples(st.integers(1, 20), st.just(d)), elements=st.sampled_from([-7.5, -1e-9, 0.0, 0.25, 1e9])
     )
 )
 
@@ -89,8 +87,6 @@ def test_what_nobody_packs_is_not_a_number() -> None:
         SignRelease().unpack(np.zeros((1, 5), np.uint8), 22)
 
 
-@pytest.mark.parametrize(
-    "release", [GradientRelease(), SignRelease(), SignRelease(bits=1, zeros="vote")], ids=str
-)
+@pytest.mark.parametrize("release", [GradientRelease(), SignRelease(), SignRelease(bits=1, zeros="vote")], ids=str)
 def test_a_release_prints_as_its_spec(release: Release) -> None:
     assert RELEASES.parse(str(release)) == release

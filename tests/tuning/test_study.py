@@ -80,9 +80,7 @@ def sample(random: np.random.Generator, clients: int, first: int, lower: float =
 
 
 def test_client_means_by_hand() -> None:
-    typed = TypedSearches(
-        np.array([7, 3, 7, 7]), np.array([1, 5, 2, 6], np.int32), np.array([0, 1, 0, 3], np.int32)
-    )
+    typed = TypedSearches(np.array([7, 3, 7, 7]), np.array([1, 5, 2, 6], np.int32), np.array([0, 1, 0, 3], np.int32))
     assert client_means(typed, "characters").tolist() == [5.0, 3.0]
     assert client_means(typed, "rank").tolist() == [1.0, 1.0]
 
@@ -102,10 +100,7 @@ def test_an_analysis_is_scipy_over_clients_with_bonferroni() -> None:
     expected = stats.mannwhitneyu(a, b)
     assert (c.u, c.p) == (expected.statistic, expected.pvalue) and c.corrected_p == min(1, 6 * c.p)
     assert c.significant and c.difference == pytest.approx(a.mean() - b.mean())
-    assert (
-        c.shift == pytest.approx(np.median(a[:, None] - b[None, :]))
-        and c.shift_low < c.shift < c.shift_high < 0
-    )
+    assert c.shift == pytest.approx(np.median(a[:, None] - b[None, :])) and c.shift_low < c.shift < c.shift_high < 0
     assert c.common_language == pytest.approx((c.rank_biserial + 1) / 2) and c.rank_biserial < 0
     assert not found.of("rank", "treatment", "control").significant
     arm = found.arms["control"]
@@ -140,9 +135,7 @@ def test_an_arm_without_searches_is_refused() -> None:
 def arms_of(study: Study, clients: int) -> dict[str, TypedSearches]:
     arms = np.array(study.assign_all(f"person-{n}" for n in range(clients)))
     typed = sample(np.random.default_rng(2), clients, 0)
-    return {
-        arm: TypedSearches(*(column[arms[typed.client] == arm] for column in typed)) for arm in study.arms
-    }
+    return {arm: TypedSearches(*(column[arms[typed.client] == arm] for column in typed)) for arm in study.arms}
 
 
 def test_a_file_of_searches_is_read_back(tmp_path: Path) -> None:

@@ -16,9 +16,7 @@ def times(traffic: Traffic, seed: int, blocks: int) -> np.ndarray:
     return np.concatenate(list(itertools.islice(arrival_times(traffic, seed), blocks)))
 
 
-@pytest.mark.parametrize(
-    "traffic", [Flat(500.0), DayNight(500.0), DayNight(900.0, swing=1.0, peak=3.0)], ids=str
-)
+@pytest.mark.parametrize("traffic", [Flat(500.0), DayNight(500.0), DayNight(900.0, swing=1.0, peak=3.0)], ids=str)
 def test_counts_follow_the_rate(traffic: Traffic) -> None:
     when = times(traffic, 1, 12)
     assert np.all(np.diff(when) >= 0)
@@ -48,9 +46,7 @@ def test_traffic_prints_as_its_spec(traffic: Traffic) -> None:
     assert TRAFFICS.parse(str(traffic)) == traffic
 
 
-@pytest.mark.parametrize(
-    "make", [lambda: Flat(0.0), lambda: DayNight(swing=1.5), lambda: DayNight(peak=25.0)]
-)
+@pytest.mark.parametrize("make", [lambda: Flat(0.0), lambda: DayNight(swing=1.5), lambda: DayNight(peak=25.0)])
 def test_refusals(make) -> None:
     with pytest.raises(BadInput):
         make()

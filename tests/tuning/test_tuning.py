@@ -57,9 +57,7 @@ def test_signs_alone_also_find_the_way() -> None:
 
 @pytest.mark.parametrize("word", OPTIMISER_DEFAULTS)
 def test_every_optimiser_lowers_the_loss_and_breaks_nothing(word: str) -> None:
-    course = simulate_tuning(
-        Tuning(start="random", optimiser=OPTIMISER_DEFAULTS[word], iterations=15, held_out=1000)
-    )
+    course = simulate_tuning(Tuning(start="random", optimiser=OPTIMISER_DEFAULTS[word], iterations=15, held_out=1000))
     assert course.loss[-1] < 0.7 * course.loss[0]
     assert course.violations == 0
 

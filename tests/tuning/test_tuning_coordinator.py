@@ -23,21 +23,13 @@ D = len(FRECENCY.weights)
 
 
 def updates(
-    slopes: np.ndarray,
-    *,
-    version: int = 0,
-    client: int | list[int] = 0,
-    number: int | list[int] | None = None,
+    slopes: np.ndarray, *, version: int = 0, client: int | list[int] = 0, number: int | list[int] | None = None
 ) -> Updates:
     n = len(slopes)
     clients = np.full(n, client) if isinstance(client, int) else np.array(client)
     numbers = np.arange(n) if number is None else np.broadcast_to(number, n)
     return Updates(
-        np.full(n, version),
-        clients.astype(np.uint64),
-        numbers,
-        GradientRelease().pack(slopes),
-        np.full(n, 2.5),
+        np.full(n, version), clients.astype(np.uint64), numbers, GradientRelease().pack(slopes), np.full(n, 2.5)
     )
 
 
@@ -73,9 +65,7 @@ def test_duplicates_late_and_impossible_updates() -> None:
     state, receipt = protocol.receive(state, updates(bad, client=8))
     assert receipt == (0, 0, 0, 1)
     assert state.estimate.count == 3
-    assert np.allclose(
-        state.estimate.mean(), slopes[[0, 1, 3]].mean(axis=0) * FRECENCY.steps(FRECENCY.shipped)
-    )
+    assert np.allclose(state.estimate.mean(), slopes[[0, 1, 3]].mean(axis=0) * FRECENCY.steps(FRECENCY.shipped))
     assert state.estimate.loss == 3 * 2.5
     state, model = protocol.advance(state, 0.0)
     assert model.version == 1 and model.updates == 3 and model.loss == 2.5
@@ -119,9 +109,7 @@ def test_no_update_is_kept() -> None:
     before = len(pickle.dumps(state))
     state, _ = protocol.receive(state, updates(random_slopes(7, 500), client=list(range(10, 510))))
     assert state.estimate.count == 503
-    assert (
-        len(pickle.dumps(state)) - before < 500 * 16
-    )  # a pseudonym and a number of each; a gradient has 36 bytes
+    assert len(pickle.dumps(state)) - before < 500 * 16  # a pseudonym and a number of each; a gradient has 36 bytes
 
 
 def test_a_step_is_the_optimisers_in_declared_steps() -> None:
@@ -262,11 +250,6 @@ def test_refusals() -> None:
     with pytest.raises(BadInput, match="must have 36 bytes"):
         message = updates(random_slopes(1, 1))._replace(payload=np.zeros((1, 3), np.uint8))
         TuningCoordinator(FRECENCY).receive(TuningCoordinator(FRECENCY).start(), message)
-    for bad in (
-        lambda: Count(0),
-        lambda: Time(0.0),
-        lambda: Stable(least=1),
-        lambda: Stable(least=9, most=8),
-    ):
+    for bad in (lambda: Count(0), lambda: Time(0.0), lambda: Stable(least=1), lambda: Stable(least=9, most=8)):
         with pytest.raises(BadInput):
             bad()

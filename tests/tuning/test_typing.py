@@ -148,9 +148,7 @@ def test_words_follow_zipf_and_pages_have_four() -> None:
     assert {text.count(" ") for text in texts} == {WORDS - 1}
     first = bytes(words[: ends[0]]).decode()
     named = [bytes(words[(ends[i - 1] if i else 0) : ends[i]]).decode() for i in range(VOCABULARY)]
-    expected = np.mean(
-        [np.log((i + 2) / (i + 1)) / np.log(VOCABULARY + 1) for i, w in enumerate(named) if w == first]
-    )
+    expected = np.mean([np.log((i + 2) / (i + 1)) / np.log(VOCABULARY + 1) for i, w in enumerate(named) if w == first])
     sites = [text.split()[0] == first for text in texts]
     assert_mean(sites, expected * named.count(first))
 
@@ -172,9 +170,7 @@ def test_a_better_heuristic_types_less() -> None:
         "own": own,
         "upside down": PageRanker(lambda suggestions: -own.score(suggestions)),
     }
-    means = {
-        name: typed.characters.mean() for name, typed in observe_typing(1, 0, 1500, people, rankers).items()
-    }
+    means = {name: typed.characters.mean() for name, typed in observe_typing(1, 0, 1500, people, rankers).items()}
     assert means["own"] < means["shipped"] - 0.2 and means["shipped"] < means["upside down"] - 0.5
 
 

@@ -17,13 +17,7 @@ from quorank.tuning.heuristics.mail import MAIL
 from quorank.tuning.models import Model, model_file_name, read_model, write_model
 
 MODEL = Model(
-    "frecency",
-    7,
-    FRECENCY.named(FRECENCY.shipped * (1 + 1e-16) / 1.0),
-    400,
-    12.5,
-    "Rprop()",
-    {"step": [0.1, 1 / 3]},
+    "frecency", 7, FRECENCY.named(FRECENCY.shipped * (1 + 1e-16) / 1.0), 400, 12.5, "Rprop()", {"step": [0.1, 1 / 3]}
 )
 
 

@@ -94,13 +94,7 @@ def test_nobody_reads_on_after_leaving() -> None:
 
 def test_own_tables_override_the_preset() -> None:
     part = Cascade(preset="poison", click=(0.0, 1.0, 1.0), stop=(0.0, 1.0, 0.0))
-    assert simulate_clicks(part.tables(3, 10), [0, 2, 2, 1, 2], 1).tolist() == [
-        False,
-        True,
-        True,
-        True,
-        False,
-    ]
+    assert simulate_clicks(part.tables(3, 10), [0, 2, 2, 1, 2], 1).tolist() == [False, True, True, True, False]
     position = PositionBased(eta=0.0, preset="poison", click=(0.0, 1.0, 1.0))
     assert simulate_clicks(position.tables(3, 10), [0, 2, 0, 1], 1).tolist() == [False, True, False, True]
 

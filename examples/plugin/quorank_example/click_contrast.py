@@ -47,9 +47,7 @@ class ClickContrast(Learner):
                     world.labels, start, shown, k, world.examine, world.click, world.stop, model, world.click_key,
                     i, client, work.round, clicked, draws,
                 )  # fmt: skip
-                row[size] += list_ndcg(
-                    world.labels, start, world.ideal[query], world.gain, world.discount, shown, k
-                )
+                row[size] += list_ndcg(world.labels, start, world.ideal[query], world.gain, world.discount, shown, k)
                 if first >= 0:
                     row[size + 1] += 1.0 / (first + 1)
                     row[size + STATISTICS - 1] += clicked[:k].sum()

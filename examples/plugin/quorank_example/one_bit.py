@@ -51,9 +51,7 @@ class OneBitMechanism(Mechanism):
         """c·(e^ε + 1)/(e^ε − 1), the size of every number that leaves."""
         return self.part.clip / math.tanh(self.part.epsilon / 2.0)
 
-    def release(
-        self, updates: Doubles, theta: Doubles, round_: int, clients: Integers, memory: Memory
-    ) -> int:
+    def release(self, updates: Doubles, theta: Doubles, round_: int, clients: Integers, memory: Memory) -> int:
         key = key_for(self.seed, Purpose.RESPONSE)
         for update, client in zip(updates, clients, strict=True):
             coins = [uniform_pair(key, 0, j, client, round_)[0] for j in range(len(update))]
@@ -61,9 +59,7 @@ class OneBitMechanism(Mechanism):
             update[:] = np.where(np.array(coins) < 0.5 + 0.5 * inside / self.size, self.size, -self.size)
         return 0
 
-    def finish(
-        self, total: Doubles, weight: float, within: int, count: int, round_: int, memory: Memory
-    ) -> Sum:
+    def finish(self, total: Doubles, weight: float, within: int, count: int, round_: int, memory: Memory) -> Sum:
         return Sum(total, float(max(count, 1)), memory, self.size * math.sqrt(len(total)))
 
     def statement(self, rounds: int | None = None) -> dict[str, Any]:

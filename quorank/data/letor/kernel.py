@@ -190,9 +190,7 @@ def parse_lines(
                 while _is_space(text[p]):
                     p += 1
                 at = p
-                if not (
-                    text[p] == 113 and text[p + 1] == 105 and text[p + 2] == 100 and text[p + 3] == _COLON
-                ):
+                if not (text[p] == 113 and text[p + 1] == 105 and text[p + 2] == 100 and text[p + 3] == _COLON):
                     wrong = NO_QUERY
                 else:
                     query = p + 4

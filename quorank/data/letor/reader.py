@@ -258,9 +258,7 @@ def _documents(path: Path, parsed: Sequence[_Parsed]) -> Strings | None:
         raise BadInput("letor.not-utf-8", sentence, f"{path}") from None
 
 
-def _refuse_malformed(
-    path: Path, chunks: Sequence[Bytes], parsed: Sequence[_Parsed], places: Sequence[int]
-) -> None:
+def _refuse_malformed(path: Path, chunks: Sequence[Bytes], parsed: Sequence[_Parsed], places: Sequence[int]) -> None:
     """Raise BadInput for the first malformed line, with the numbers of the next ones."""
     total = sum(chunk.n_bad for chunk in parsed)
     if not total:

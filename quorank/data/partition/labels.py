@@ -69,9 +69,7 @@ class LabelSplit(Partition):
         nothing = np.zeros(clients, dtype=np.int64)
         searched = interactions_per_client(clients, interactions, self.quantity)
         each = np.arange(clients, dtype=np.int64)
-        return Shares(
-            data, first_query, query_count, each, nothing, (None,), searched, (collection.test,), nothing
-        )
+        return Shares(data, first_query, query_count, each, nothing, (None,), searched, (collection.test,), nothing)
 
     def owners(self, data: RankingData, clients: int, seed: int) -> Integers:
         """Return (rows,) the client that holds each document; EVERYONE where all do."""

@@ -192,9 +192,7 @@ def _list_mean(padded: Floats, start: int, stop: int, mean: Doubles) -> None:
 
 
 @kernel
-def _moments(
-    padded: Floats, labels: Int8s, offsets: Integers, every: int, shift: Doubles, covariance: Doubles
-) -> None:
+def _moments(padded: Floats, labels: Int8s, offsets: Integers, every: int, shift: Doubles, covariance: Doubles) -> None:
     """Mean and covariance of (relevant document − mean of its list), of every `every`-th relevant document."""
     n = len(shift)
     mean, away = np.empty(n), np.empty(n)
@@ -285,9 +283,7 @@ def preference_directions(data: RankingData, preferences: int, seed: int) -> Dou
     n = data.n_features
     relevant = int(np.count_nonzero(data.labels > 0))
     require(
-        relevant,
-        "partition.nothing-relevant",
-        "preferences divide relevant documents, and the training data have none",
+        relevant, "partition.nothing-relevant", "preferences divide relevant documents, and the training data have none"
     )
     shift, covariance = np.empty(n), np.empty((n, n))
     _moments(data.padded, data.labels, data.offsets, -(-relevant // SAMPLE), shift, covariance)

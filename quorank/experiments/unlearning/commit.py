@@ -155,9 +155,7 @@ def erase(run: Path, leavers: Sequence[int]) -> list[str]:
     return erased
 
 
-def check_erased(
-    run: Path, leavers: Sequence[int], traces: Sequence[bytes], still_there: Sequence[Path] = ()
-) -> int:
+def check_erased(run: Path, leavers: Sequence[int], traces: Sequence[bytes], still_there: Sequence[Path] = ()) -> int:
     """Read the run's directory again; refuse by name what still holds a leaver's data. Return the number of files read.
 
     `still_there` are files that are erased later: before that, only copies of what they hold are refused.

@@ -40,9 +40,7 @@ def with_rebuilding(book: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[s
     return {**book, "unlearning": entries, "altogether": stated}
 
 
-def combined_privacy(
-    part: Mapping[str, Any], statements: Sequence[Mapping[str, Any] | None]
-) -> dict[str, Any] | None:
+def combined_privacy(part: Mapping[str, Any], statements: Sequence[Mapping[str, Any] | None]) -> dict[str, Any] | None:
     """Return what the run (first) and its rebuildings give away together; None where nothing is protected."""
     run, *rebuildings = statements
     if run is None or any(entry is None for entry in rebuildings):

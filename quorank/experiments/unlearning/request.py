@@ -184,9 +184,7 @@ class Unlearning:
             # n′ steps stand for n; evolution strategies send a mean, not a way
             stretch *= b / self.local_steps
         lengths: Literal["own", "kept"] = "own" if self.method == "fresh" else "kept"
-        rebuilt = rebuild(
-            simulator, self.start, kept, self._tick, stretch=stretch, average=average, lengths=lengths
-        )
+        rebuilt = rebuild(simulator, self.start, kept, self._tick, stretch=stretch, average=average, lengths=lengths)
         part = experiment.tables()["privacy"]
         self.entry = rebuilding_entry(part, simulator.mechanism, simulator.setting, rebuilt, self.leavers)
         return rebuilt
@@ -265,8 +263,7 @@ class Unlearning:
         rebuilt = self.rebuilt.theta
         retrained, steps = self.retrained()
         others = [
-            self.retrained(fresh_seed(self.experiment.seed, f"retraining {i}", self.leavers))[0]
-            for i in range(seeds)
+            self.retrained(fresh_seed(self.experiment.seed, f"retraining {i}", self.leavers))[0] for i in range(seeds)
         ]
         spread = self.ndcg(*others)
         return {
@@ -330,9 +327,7 @@ def unlearn(
     """
     if is_pending(run, clients):
         return finish_request(run)
-    request = Unlearning(
-        run, tuple(clients), interval, local_steps, threads or available_threads(), watch, method
-    )
+    request = Unlearning(run, tuple(clients), interval, local_steps, threads or available_threads(), watch, method)
     result = request.figures()
     if compare:
         result |= request.comparison(seeds)

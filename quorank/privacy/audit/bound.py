@@ -47,9 +47,7 @@ def failure_gain(guesses: int, correct: int, accuracy: float) -> float:
     return float(np.max(np.cumsum(below) / np.arange(1, correct + 1)))
 
 
-def p_value(
-    canaries: int, guesses: int, correct: int, epsilon: float, delta: float, enough: float = 1.0
-) -> float:
+def p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: float, enough: float = 1.0) -> float:
     """Compute β + 2mδ·α, at most 1: how likely so many right guesses are if the run is (ε, δ)-differentially private.
 
     It falls with `correct` and grows with `guesses` and ε as long as 2mδ ≤ 1; it grows with δ always. Where β alone is
@@ -62,9 +60,7 @@ def p_value(
     return min(1.0, beta + 2.0 * canaries * delta * failure_gain(guesses, correct, accuracy))
 
 
-def epsilon_lower_bound(
-    canaries: int, guesses: int, correct: int, delta: float, confidence: float = 0.95
-) -> float:
+def epsilon_lower_bound(canaries: int, guesses: int, correct: int, delta: float, confidence: float = 0.95) -> float:
     """Return an ε that these guesses refute at this confidence, the largest to within 1e-9; 0 where nothing can be said.
 
     A run that is (ε*, δ)-differentially private gets a bound above ε* with probability at most 1 − confidence: it

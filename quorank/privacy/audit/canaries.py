@@ -183,9 +183,7 @@ class Audit:
     correct: int
 
 
-def audit_coins(
-    scores: npt.ArrayLike, included: npt.ArrayLike, delta: float, confidence: float = 0.95
-) -> Audit:
+def audit_coins(scores: npt.ArrayLike, included: npt.ArrayLike, delta: float, confidence: float = 0.95) -> Audit:
     """Return the best bound on ε from guessing `SHARES` of the coins `included` (m,) by the scores (m,).
 
     Each bound holds at confidence 1 − (1 − confidence)/shares, since the shares were chosen before the coins are seen.

@@ -64,9 +64,7 @@ def click_patterns(k: int) -> Booleans:
     return np.asarray(np.arange(2**k)[:, None] >> np.arange(k) & 1, dtype=np.bool_)
 
 
-def pattern_amounts(
-    theta: Doubles, features: Doubles, shown: Integers, eta: float, patterns: Booleans
-) -> Doubles:
+def pattern_amounts(theta: Doubles, features: Doubles, shown: Integers, eta: float, patterns: Booleans) -> Doubles:
     """Compute (patterns, k) η·c_p: how much of each shown document each click pattern adds to θ."""
     scores = (features @ theta).astype(np.float32)
     weights = np.exp(scores.astype(np.float64) - scores.max())
@@ -136,9 +134,7 @@ def _moments(weights: Doubles, amounts: Doubles, documents: Doubles) -> Nuisance
     return Nuisance(mean @ documents, documents.T @ ((apart.T * weights) @ apart) @ documents)
 
 
-def _fit_numbers(
-    seen: Doubles, amounts: Doubles, x: Doubles, rest: Nuisance, noise: Doubles, clip: float
-) -> Doubles:
+def _fit_numbers(seen: Doubles, amounts: Doubles, x: Doubles, rest: Nuisance, noise: Doubles, clip: float) -> Doubles:
     """log N(seen; clipped(Σ_p amounts·x_p + rest), noise) of each pattern, up to a constant.
 
     Clipping scales by the norm of the whole update, which is uncertain as long as the other interactions are: its
@@ -161,9 +157,7 @@ def _products(amounts: Doubles, x: Doubles, mean: Doubles, metric: Doubles) -> D
     return np.asarray(np.sum(inner * amounts, axis=1) + mean @ metric @ mean)
 
 
-def _fit_signs(
-    seen: Doubles, amounts: Doubles, x: Doubles, rest: Nuisance, tiny: float, flip: float
-) -> Doubles:
+def _fit_signs(seen: Doubles, amounts: Doubles, x: Doubles, rest: Nuisance, tiny: float, flip: float) -> Doubles:
     """Σ_j log P(sign_j): coordinate j is normal around the update, and 0 only if nothing can have moved it."""
     variances = np.diag(rest.covariance) + tiny
     z = (amounts @ x + rest.mean) / np.sqrt(variances)
@@ -172,9 +166,7 @@ def _fit_signs(
     return np.asarray(np.log(np.maximum(np.where(seen != 0.0, (1.0 - none) * same, none), 1e-12)).sum(axis=1))
 
 
-def accuracy(
-    guessed: Sequence[npt.ArrayLike], clicks: Sequence[npt.ArrayLike], rate: float
-) -> dict[str, float]:
+def accuracy(guessed: Sequence[npt.ArrayLike], clicks: Sequence[npt.ArrayLike], rate: float) -> dict[str, float]:
     """Measure how well P(click) of the shown documents of some lists tells what was clicked.
 
     `auc` is the chance that a clicked document gets the higher probability (ties count half); `balanced_accuracy` is

@@ -13,12 +13,5 @@ from quorank.privacy.mechanisms.randomised_response import RandomisedResponse
 from quorank.privacy.mechanisms.signs import Signs
 
 PRIVACIES: Family[Privacy] = Family(
-    "privacy",
-    NoPrivacy,
-    ClippedGaussian,
-    PublishedLaplace,
-    RandomisedResponse,
-    SecureSum,
-    Signs,
-    base=Privacy,
+    "privacy", NoPrivacy, ClippedGaussian, PublishedLaplace, RandomisedResponse, SecureSum, Signs, base=Privacy
 )  # a new one: its file, and its name here

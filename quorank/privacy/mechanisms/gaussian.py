@@ -232,17 +232,13 @@ class GaussianMechanism(Mechanism):
         """Return C of the round that the memory is of."""
         return float(memory["clip"][0]) if "clip" in memory else self.part.clip
 
-    def release(
-        self, updates: Doubles, theta: Doubles, round_: int, clients: Integers, memory: Memory
-    ) -> int:
+    def release(self, updates: Doubles, theta: Doubles, round_: int, clients: Integers, memory: Memory) -> int:
         return clip_updates(updates, self.clip(memory), clients)
 
     def check(self, releases: Doubles, clients: Integers, memory: Memory) -> None:
         check_releases(releases, self.clip(memory), clients)
 
-    def finish(
-        self, total: Doubles, weight: float, within: int, count: int, round_: int, memory: Memory
-    ) -> Sum:
+    def finish(self, total: Doubles, weight: float, within: int, count: int, round_: int, memory: Memory) -> Sum:
         clip = self.clip(memory)
         noise = np.empty(len(total))
         fill_normal(self._key, 0, 0, round_, noise)
@@ -313,9 +309,7 @@ class CorrelatedMechanism(GaussianMechanism):
         whole = self.once * self.factor.sensitivity * float(np.linalg.norm(last))
         return whole / math.sqrt(self.setting.rounds)
 
-    def finish(
-        self, total: Doubles, weight: float, within: int, count: int, round_: int, memory: Memory
-    ) -> Sum:
+    def finish(self, total: Doubles, weight: float, within: int, count: int, round_: int, memory: Memory) -> Sum:
         std = self.once * self.factor.sensitivity * self.part.clip
         noisy = np.asarray(total + self.factor.noise(round_, len(total), self._key, std), dtype=np.float64)
         of_round = std * self.factor.noise_std(round_)

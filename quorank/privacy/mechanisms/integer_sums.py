@@ -135,9 +135,7 @@ class IntegerSums(Mechanism):
             numbers += shares
         return within, numbers
 
-    def release(
-        self, updates: Doubles, theta: Doubles, round_: int, clients: Integers, memory: Memory
-    ) -> int:
+    def release(self, updates: Doubles, theta: Doubles, round_: int, clients: Integers, memory: Memory) -> int:
         within, numbers = self.numbers(updates, round_, clients)
         leaving = self._leaving(clients, round_)
         came = self._came.setdefault(round_, {})
@@ -149,9 +147,7 @@ class IntegerSums(Mechanism):
         updates[:] = numbers  # whole numbers below 2^53: exact
         return within
 
-    def finish(
-        self, total: Doubles, weight: float, within: int, count: int, round_: int, memory: Memory
-    ) -> Sum:
+    def finish(self, total: Doubles, weight: float, within: int, count: int, round_: int, memory: Memory) -> Sum:
         from quorank.privacy.secure_sum.server import RoundFailed
 
         sent = self._came.pop(round_, {})

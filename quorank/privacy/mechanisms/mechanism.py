@@ -32,9 +32,7 @@ class Sum(NamedTuple):
 class Mechanism(ABC):
     """One run's privacy on both sides of the wire."""
 
-    sums_as_sent: ClassVar[bool] = (
-        False  # releases are the updates themselves, summed as they come, without noise
-    )
+    sums_as_sent: ClassVar[bool] = False  # releases are the updates themselves, summed as they come, without noise
 
     @property
     def weighted(self) -> bool:
@@ -61,9 +59,7 @@ class Mechanism(ABC):
         return {}
 
     @abstractmethod
-    def release(
-        self, updates: Doubles, theta: Doubles, round_: int, clients: Integers, memory: Memory
-    ) -> int:
+    def release(self, updates: Doubles, theta: Doubles, round_: int, clients: Integers, memory: Memory) -> int:
         """Turn updates (clients, parameters) into releases, in place; return how many were within the clip."""
 
     def check(self, releases: Doubles, clients: Integers, memory: Memory) -> None:
@@ -73,9 +69,7 @@ class Mechanism(ABC):
         """
 
     @abstractmethod
-    def finish(
-        self, total: Doubles, weight: float, within: int, count: int, round_: int, memory: Memory
-    ) -> Sum:
+    def finish(self, total: Doubles, weight: float, within: int, count: int, round_: int, memory: Memory) -> Sum:
         """Add what the coordinator adds to the sum (parameters,) of `count` releases."""
 
     @abstractmethod
@@ -94,14 +88,10 @@ class Plain(Mechanism):
     weighted: ClassVar[bool] = True
     sums_as_sent: ClassVar[bool] = True
 
-    def release(
-        self, updates: Doubles, theta: Doubles, round_: int, clients: Integers, memory: Memory
-    ) -> int:
+    def release(self, updates: Doubles, theta: Doubles, round_: int, clients: Integers, memory: Memory) -> int:
         return 0
 
-    def finish(
-        self, total: Doubles, weight: float, within: int, count: int, round_: int, memory: Memory
-    ) -> Sum:
+    def finish(self, total: Doubles, weight: float, within: int, count: int, round_: int, memory: Memory) -> Sum:
         return Sum(total, weight, memory)
 
     def statement(self, rounds: int | None = None) -> dict[str, Any] | None:
@@ -148,9 +138,7 @@ class Privacy(ABC):
         """Return the server's step that suits the noise of a run; None where there is no noise that asks for one."""
         return None
 
-    def privatise(
-        self, measured: Doubles, values: Doubles, seed: Seed, round_: int, clients: Integers
-    ) -> Doubles:
+    def privatise(self, measured: Doubles, values: Doubles, seed: Seed, round_: int, clients: Integers) -> Doubles:
         """Return what clients send, (clients, 2), for (clients, 2, interactions) measurements in `values`."""
         raise NotImplementedError(f"{self.kind} protects no metric")
 

@@ -79,16 +79,12 @@ class PublishedMechanism(Mechanism):
     def _key(self) -> Key:
         return key_for(self.seed, Purpose.NOISE_SHARE)
 
-    def release(
-        self, updates: Doubles, theta: Doubles, round_: int, clients: Integers, memory: Memory
-    ) -> int:
+    def release(self, updates: Doubles, theta: Doubles, round_: int, clients: Integers, memory: Memory) -> int:
         """θ + γ − γ' is sent; as all clients start from the same θ, so is the update plus the same noise."""
         _add_shares(updates, 1.0 / self.setting.cohort, self.scale, self._key, round_, clients)
         return 0
 
-    def finish(
-        self, total: Doubles, weight: float, within: int, count: int, round_: int, memory: Memory
-    ) -> Sum:
+    def finish(self, total: Doubles, weight: float, within: int, count: int, round_: int, memory: Memory) -> Sum:
         # Σ n_c·(γ − γ') over a mean weight n_c = weight/count: Laplace noise of scale Δ/ε times that weight
         deviation = math.sqrt(2.0) * self.scale * weight / max(count, 1)
         return Sum(total, weight, memory, self.part.sensitivity, deviation)
@@ -148,9 +144,7 @@ def gamma_share(
 
 
 @kernel
-def _add_shares(
-    updates: Doubles, shape: float, scale: float, key: Key, round_: int, clients: Integers
-) -> None:
+def _add_shares(updates: Doubles, shape: float, scale: float, key: Key, round_: int, clients: Integers) -> None:
     """update += γ − γ' on every number (algorithm 3)."""
     for i in range(updates.shape[0]):
         for j in range(updates.shape[1]):

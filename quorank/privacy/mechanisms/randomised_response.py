@@ -58,9 +58,7 @@ class RandomisedResponse(Privacy):
         """Return ε = log(p(n − 1)/(1 − p)), eq. 6, of one number with n possible values."""
         return math.log(self.p * (n - 1) / (1.0 - self.p))
 
-    def privatise(
-        self, measured: Doubles, values: Doubles, seed: Seed, round_: int, clients: Integers
-    ) -> Doubles:
+    def privatise(self, measured: Doubles, values: Doubles, seed: Seed, round_: int, clients: Integers) -> Doubles:
         """Return what is sent, (clients, 2), for the measured (clients, 2, interactions / 2) metrics."""
         self.check_values(len(values))
         per_interaction = self.per == "interaction"
@@ -133,9 +131,7 @@ def round_at_random(x: float, values: Doubles, u: float) -> int:
 
 
 @kernel
-def _respond(
-    raw: Doubles, values: Doubles, p: float, key: Key, round_: int, clients: Integers, sent: Doubles
-) -> None:
+def _respond(raw: Doubles, values: Doubles, p: float, key: Key, round_: int, clients: Integers, sent: Doubles) -> None:
     for at in range(len(clients)):
         for side in range(raw.shape[1]):
             for j in range(raw.shape[2]):

@@ -55,9 +55,7 @@ class SignMechanism(Mechanism):
     def _key(self) -> Key:
         return key_for(self.seed, Purpose.RESPONSE)
 
-    def release(
-        self, updates: Doubles, theta: Doubles, round_: int, clients: Integers, memory: Memory
-    ) -> int:
+    def release(self, updates: Doubles, theta: Doubles, round_: int, clients: Integers, memory: Memory) -> int:
         bad = _take_signs(updates, self.part.p, self.part.size, self._key, round_, clients)
         if bad >= 0:
             raise not_finite(int(clients[bad]))
@@ -66,9 +64,7 @@ class SignMechanism(Mechanism):
     def check(self, releases: Doubles, clients: Integers, memory: Memory) -> None:
         check_releases(releases, self.part.size * math.sqrt(releases.shape[1]), clients)
 
-    def finish(
-        self, total: Doubles, weight: float, within: int, count: int, round_: int, memory: Memory
-    ) -> Sum:
+    def finish(self, total: Doubles, weight: float, within: int, count: int, round_: int, memory: Memory) -> Sum:
         debiased = np.asarray(total / (2.0 * self.part.p - 1.0), dtype=np.float64)
         longest = self.part.size * math.sqrt(self.setting.parameters)
         return Sum(debiased, float(max(count, 1)), memory, longest)

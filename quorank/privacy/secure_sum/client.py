@@ -118,9 +118,7 @@ class SecureClient:
             if holder == self.client:
                 self._held[holder] = share
                 continue
-            channel = ShareChannel(
-                self.occasion, shared_secret(self._channel_key, public, holder), self.client, holder
-            )
+            channel = ShareChannel(self.occasion, shared_secret(self._channel_key, public, holder), self.client, holder)
             self._channels[holder] = channel
             sealed.append((holder, channel.seal(share)))
         return ShareKeys(self.occasion.round, self.occasion.tag, self.client, tuple(sealed))

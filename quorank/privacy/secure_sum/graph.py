@@ -134,9 +134,7 @@ class Ring:
             )
 
     @classmethod
-    def drawn(
-        cls, clients: Iterable[int], neighbourhood: Neighbourhood, entropy: Callable[[int], bytes]
-    ) -> Ring:
+    def drawn(cls, clients: Iterable[int], neighbourhood: Neighbourhood, entropy: Callable[[int], bytes]) -> Ring:
         """Draw a uniform order: clients sorted by 16 random bytes each."""
         named = sorted(clients)
         raw = entropy(16 * len(named))

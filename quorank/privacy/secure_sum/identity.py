@@ -125,9 +125,7 @@ class GuardedClient:
     def __init__(
         self, client: SecureClient, identity: ClientIdentity, least: int, pinned: Pinned | None = None
     ) -> None:
-        require(
-            least >= 2, "secure-sum.least", f"a sum of fewer than 2 clients is an update, got least = {least}"
-        )
+        require(least >= 2, "secure-sum.least", f"a sum of fewer than 2 clients is an update, got least = {least}")
         require(
             pinned is None or 2 * least > len(pinned),
             "secure-sum.least",
@@ -141,9 +139,7 @@ class GuardedClient:
     def advertise(self) -> SignedKeys:
         """Return the client's two public keys under its signature."""
         keys = self.inner.advertise()
-        return SignedKeys(
-            keys, self.identity.sign(_KEYS, self.inner.occasion, self.inner.client, keys.to_bytes())
-        )
+        return SignedKeys(keys, self.identity.sign(_KEYS, self.inner.occasion, self.inner.client, keys.to_bytes()))
 
     def share(self, keys: KeyList, signed: Sequence[SignedKeys]) -> ShareKeys:
         """Return what `SecureClient.share` does, if every key in the list is one that its owner signed."""
@@ -238,10 +234,7 @@ class GuardedServer:
     def key_lists(self) -> dict[int, tuple[KeyList, list[SignedKeys]]]:
         """Return each client's key list, with the signed keys of the holders in it."""
         lists = self.inner.key_lists()
-        return {
-            client: (keys, [self._signed[holder] for holder, _ in keys.holders])
-            for client, keys in lists.items()
-        }
+        return {client: (keys, [self._signed[holder] for holder, _ in keys.holders]) for client, keys in lists.items()}
 
     def survivors(self) -> tuple[int, ...]:
         """Close the phase of masked inputs and return whose input is in the sum, to be signed by all of them."""
@@ -259,12 +252,9 @@ class GuardedServer:
         """Accept a survivor's signature under the list of survivors."""
         code, listed = "secure-sum.agreement", pack_clients(self.inner.survivors)
         require(client in self._requests, code, f"client {client} is not in the sum; drop its signature")
+        require(client not in self._signatures, code, f"client {client} has signed already; drop its signature")
         require(
-            client not in self._signatures, code, f"client {client} has signed already; drop its signature"
-        )
-        require(
-            self.pinned is None
-            or _signed_by(self.pinned, _SURVIVORS, self.inner.occasion, client, listed, signature),
+            self.pinned is None or _signed_by(self.pinned, _SURVIVORS, self.inner.occasion, client, listed, signature),
             code,
             f"client {client} did not sign the list of survivors; drop its signature",
         )

@@ -22,13 +22,7 @@ from quorank.errors import require
 from quorank.privacy.secure_sum.client import SecureClient
 from quorank.privacy.secure_sum.graph import Neighbourhood, neighbours_for
 from quorank.privacy.secure_sum.masks import Occasion
-from quorank.privacy.secure_sum.messages import (
-    AdvertiseKeys,
-    MaskedInput,
-    SecureSumMessage,
-    ShareKeys,
-    UnmaskReply,
-)
+from quorank.privacy.secure_sum.messages import AdvertiseKeys, MaskedInput, SecureSumMessage, ShareKeys, UnmaskReply
 from quorank.privacy.secure_sum.server import SecureServer
 
 M = TypeVar("M", bound=SecureSumMessage)
@@ -116,9 +110,7 @@ def secure_sum(
     gone |= set(dropped_before)
     for name, delivery in server.deliveries().items():
         if name not in gone:
-            server.receive_masked(
-                post.send(MaskedInput, clients[name].mask, post.hand(delivery), vectors[name])
-            )
+            server.receive_masked(post.send(MaskedInput, clients[name].mask, post.hand(delivery), vectors[name]))
     gone |= set(dropped_after)
     for name, request in server.unmask_requests().items():
         if name not in gone:

@@ -66,8 +66,7 @@ def shared_secret(private: X25519PrivateKey, public: bytes, whose: int) -> bytes
         return private.exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError:
         raise BadInput(
-            "secure-sum.public-key",
-            f"client {whose} sent a public key that agrees on no secret; leave the client out",
+            "secure-sum.public-key", f"client {whose} sent a public key that agrees on no secret; leave the client out"
         ) from None
 
 

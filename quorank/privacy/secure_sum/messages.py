@@ -53,9 +53,7 @@ class SecureSumMessage:
         magic, version, kind, round_, tag, client = reader.unpack(_HEAD)
         reader.check(magic == b"QS", "starts with other bytes than QS")
         reader.check(
-            version == VERSION,
-            f"has version {version} and this program reads {VERSION}",
-            "secure-sum.version",
+            version == VERSION, f"has version {version} and this program reads {VERSION}", "secure-sum.version"
         )
         reader.check(kind == cls.KIND, f"is of kind {kind}, expected {cls.KIND}")
         reader.check(client < MOST_CLIENTS, f"names client {client}, above 2^31 − 1")

@@ -49,9 +49,7 @@ class SecureServer:
         neighbourhood: Neighbourhood | None = None,
         entropy: Callable[[int], bytes] = os.urandom,
     ) -> None:
-        require(
-            length >= 1, "secure-sum.shape", f"a secure sum needs at least one number a client, got {length}"
-        )
+        require(length >= 1, "secure-sum.shape", f"a secure sum needs at least one number a client, got {length}")
         self.occasion, self.length, self.neighbourhood = occasion, length, neighbourhood
         self._entropy = entropy
         self._phase = "keys"
@@ -196,9 +194,7 @@ class SecureServer:
                 total += pair_mask(self.occasion, secret, dropped, other, self.length)
 
     def _rebuilt(self, owner: int, shares: dict[int, bytes]) -> bytes:
-        chosen = [
-            (at + 1, shares[holder]) for at, holder in enumerate(self._holders[owner]) if holder in shares
-        ]
+        chosen = [(at + 1, shares[holder]) for at, holder in enumerate(self._holders[owner]) if holder in shares]
         chosen = chosen[: self._threshold]
         return join_shares([share for _, share in chosen], [place for place, _ in chosen])
 
@@ -234,11 +230,7 @@ class SecureServer:
         )
 
     def _close(self, phase: str, then: str) -> None:
-        require(
-            self._phase == phase,
-            "secure-sum.phase",
-            f"the phase of {phase} is over: it is that of {self._phase}",
-        )
+        require(self._phase == phase, "secure-sum.phase", f"the phase of {phase} is over: it is that of {self._phase}")
         self._phase = then
 
     def _head(self, client: int) -> tuple[int, bytes, int]:

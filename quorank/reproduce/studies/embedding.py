@@ -111,9 +111,7 @@ class SketchedFeatures:
         )
         rows = tuple((title, f"{means[title]:.3f}", f"{spreads[title]:.3f}") for title in means)
         sheet = Sheet("separability of positive and negative pairs", ("strategy", "AUC", "±"), rows)
-        notes = (
-            "AUC of a linear discriminant on held-out pairs (five folds); features as they are, not per query.",
-        )
+        notes = ("AUC of a linear discriminant on held-out pairs (five folds); features as they are, not per query.",)
         return StudyResults(tuple(charts), (sheet,), findings, notes, {"auc": scores})
 
 
@@ -135,18 +133,13 @@ def choose_pairs(party: Holding, count: int, seed: int) -> Integers:
 def sketched_features(party: Holding, pairs: Integers, strategy: Strategy, seed: int) -> Doubles:
     """Return (pairs, 16) features from counts as the strategy estimates them."""
     statistics = exact_statistics([party])
-    fields = [
-        CountEstimator(index, strategy, seed) for index in (party.documents.body, party.documents.title)
-    ]
+    fields = [CountEstimator(index, strategy, seed) for index in (party.documents.body, party.documents.title)]
     rows = []
     for query, document, _ in pairs:
         terms, one = party.queries[query], np.array([document])
         body, title = (
             FieldCounts(
-                field.counts(int(document), terms)[None, :],
-                field.index.lengths[one],
-                known,
-                field.index.distinct[one],
+                field.counts(int(document), terms)[None, :], field.index.lengths[one], known, field.index.distinct[one]
             )
             for field, known in zip(fields, statistics(terms), strict=True)
         )

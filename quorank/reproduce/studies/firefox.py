@@ -118,9 +118,7 @@ def _shipped(items: Suggestions) -> Doubles:
     return np.asarray(FRECENCY.score(FRECENCY.shipped[None, :], items)[0], dtype=np.float64)
 
 
-def _estimate(
-    tuning: FirefoxTuning, seed: int, iteration: int, slopes: Doubles, sample: int, samples: int
-) -> None:
+def _estimate(tuning: FirefoxTuning, seed: int, iteration: int, slopes: Doubles, sample: int, samples: int) -> None:
     """Measure how far the update of some reports is from that of all (§6.4); slopes are (updates, weights)."""
     whole = slopes.mean(axis=0)
     distances, right = [], []
@@ -202,20 +200,13 @@ def rolling(values: list[float]) -> Doubles:
 def _series(label: str, rows: list[list[float]], *, smooth: bool = False) -> Series:
     values = np.array([rolling(row) if smooth else row for row in rows])
     x = [float(i) for i in range(1, values.shape[1] + 1)]
-    return Series(
-        label, x, values.mean(axis=0).tolist(), values.std(axis=0).tolist() if len(rows) > 1 else None
-    )
+    return Series(label, x, values.mean(axis=0).tolist(), values.std(axis=0).tolist() if len(rows) > 1 else None)
 
 
 def loss_results(tunings: list[FirefoxTuning], scaled: list[tuple[float, float, float]]) -> StudyResults:
     """Return figure 4, and the share of searches whose chosen page stands first, which it does not show."""
     charts = tuple(
-        Chart(
-            title,
-            "iteration",
-            y,
-            tuple(_series(arm, [row[arm] for row in rows], smooth=True) for arm in ARMS),
-        )
+        Chart(title, "iteration", y, tuple(_series(arm, [row[arm] for row in rows], smooth=True) for arm in ARMS))
         for title, y, rows in (
             ("Loss reported by clients", f"loss, mean of {ROLLING} iterations", [t.loss for t in tunings]),
             ("Chosen suggestion in first place", "share of searches", [t.accuracy for t in tunings]),
@@ -265,12 +256,7 @@ def estimate_results(tunings: list[FirefoxTuning], sample: int) -> StudyResults:
             (Series("mean ± standard deviation", x, first.distance, first.spread),),
             log_y=True,
         ),
-        Chart(
-            "The same, relative to the update",
-            "iteration",
-            "distance / length",
-            (_series("relative", relative),),
-        ),
+        Chart("The same, relative to the update", "iteration", "distance / length", (_series("relative", relative),)),
         Chart(
             "Signs that the sample gets right",
             "iteration",
@@ -283,11 +269,7 @@ def estimate_results(tunings: list[FirefoxTuning], sample: int) -> StudyResults:
     def ends(rows: list[list[float]]) -> tuple[float, float]:
         return float(np.mean([r[:tenth] for r in rows])), float(np.mean([r[-tenth:] for r in rows]))
 
-    absolute, share, signs = (
-        ends([t.distance for t in tunings]),
-        ends(relative),
-        ends([t.agreement for t in tunings]),
-    )
+    absolute, share, signs = (ends([t.distance for t in tunings]), ends(relative), ends([t.agreement for t in tunings]))
     findings = (
         StudyFinding(
             "Estimates become much more stable in the later iterations.",
@@ -327,10 +309,7 @@ def arm_results(found: list[Analysis], tunings: list[FirefoxTuning]) -> StudyRes
     table = Sheet(
         "Mean over searches",
         ("arm", "characters typed", "rank chosen", "in the paper: characters", "rank"),
-        tuple(
-            (arm, f"{mean(arm, 'characters'):.4f}", f"{mean(arm, 'rank'):.4f}", *published[arm])
-            for arm in ARMS
-        ),
+        tuple((arm, f"{mean(arm, 'characters'):.4f}", f"{mean(arm, 'rank'):.4f}", *published[arm]) for arm in ARMS),
     )
     one = found[0]
     comparisons = Sheet(

@@ -165,10 +165,7 @@ def _sheet(repeated: RepeatedComparison, key: tuple[str, str], names: Sequence[s
         if method in ("local", "local+"):
             for p, name in enumerate(names):
                 of_party = [o.by_party[method][p] for o in outcomes]
-                row(
-                    f"{TITLES[method]}, {name}",
-                    {m: float(np.mean([f[m] for f in of_party])) for m in MEASURES},
-                )
+                row(f"{TITLES[method]}, {name}", {m: float(np.mean([f[m] for f in of_party])) for m in MEASURES})
         mean = {m: repeated.mean(method, m) for m in MEASURES}
         row(TITLES[method] + (", average" if method in ("local", "local+") else ""), mean)
     row("BM25 alone", {m: float(np.mean([o.bm25[m] for o in outcomes])) for m in MEASURES})
@@ -258,11 +255,7 @@ class SiloSweep:
         )
         charts = (
             Chart(
-                "privacy budget",
-                "ε of one answer (published), of all (strict)",
-                "nDCG@10",
-                tuple(lines),
-                log_x=True,
+                "privacy budget", "ε of one answer (published), of all (strict)", "nDCG@10", tuple(lines), log_x=True
             ),
             Chart("number of parties", "parties", "CS-F-LTR", by_number),
         )
@@ -304,9 +297,7 @@ class SiloSweep:
         return out
 
 
-def measure_by_parties(
-    parties: Sequence[Holding], setting: SiloSetting, seed: int
-) -> dict[int, dict[str, float]]:
+def measure_by_parties(parties: Sequence[Holding], setting: SiloSetting, seed: int) -> dict[int, dict[str, float]]:
     """Train CS-F-LTR among the first n parties, for each n, and judge it on the test lists of all; one alone is Local."""
     whole = prepare_parties(parties, setting, seed)
     rankers = [setting.training.train(whole.own[:1], seed)]
@@ -318,9 +309,7 @@ def measure_by_parties(
     return dict(enumerate(evaluate_rankers(tests, rankers), start=1))
 
 
-def _level(
-    name: str, repeated: RepeatedComparison, epsilons: Sequence[float], method: str = "cs-f-ltr"
-) -> Series:
+def _level(name: str, repeated: RepeatedComparison, epsilons: Sequence[float], method: str = "cs-f-ltr") -> Series:
     ends = [min(epsilons), max(epsilons)]
     return Series(name, ends, [repeated.mean(method)] * 2, level=True)
 

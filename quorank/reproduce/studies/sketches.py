@@ -161,9 +161,7 @@ def _measured(sweeps: dict[str, tuple[float, ...]], found: Any) -> StudyResults:
             betas[-1] < betas[0],
             "literal: " + ", ".join(f"{c:.3f} at β = {v:g}" for v, c in zip(sweeps["β"], betas, strict=True)),
         ),
-        StudyFinding(
-            "cover grows with w", widths[-1] > widths[0], f"literal: {widths[0]:.3f} to {widths[-1]:.3f}"
-        ),
+        StudyFinding("cover grows with w", widths[-1] > widths[0], f"literal: {widths[0]:.3f} to {widths[-1]:.3f}"),
         StudyFinding(
             "a query is 10,000 times faster than NAIVE's (100 s to 10 ms)",
             ratio > 1000,
@@ -176,8 +174,6 @@ def _measured(sweeps: dict[str, tuple[float, ...]], found: Any) -> StudyResults:
         tuple(charts),
         (Sheet("cover, milliseconds a query, megabytes", columns, tuple(rows)),),
         findings,
-        (
-            "The recommended reading has no α, β, w and z of its own here: only as many entries as the literal one.",
-        ),
+        ("The recommended reading has no α, β, w and z of its own here: only as many entries as the literal one.",),
         numbers,
     )

@@ -28,9 +28,7 @@ def study_family() -> Family[StudyPart]:
     from quorank.reproduce.studies.sketches import SketchCurves
     from quorank.reproduce.studies.unlearning import UnlearningStudy
 
-    return Family(
-        "study", UnlearningStudy, SiloTable, SiloSweep, SketchCurves, SketchedFeatures, FirefoxStudy
-    )
+    return Family("study", UnlearningStudy, SiloTable, SiloSweep, SketchCurves, SketchedFeatures, FirefoxStudy)
 
 
 @dataclass(frozen=True)
@@ -48,12 +46,7 @@ def load_study(
 
 
 def read_study(
-    document: ExperimentFile,
-    name: str,
-    *,
-    quick: bool = False,
-    data: str | None = None,
-    repetitions: int | None = None,
+    document: ExperimentFile, name: str, *, quick: bool = False, data: str | None = None, repetitions: int | None = None
 ) -> StudyFigure:
     """Read a study from its file; errors name the file and the line."""
     try:

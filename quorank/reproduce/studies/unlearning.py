@@ -252,8 +252,7 @@ def configuration_results(cases: Sequence[UnlearningCase]) -> StudyResults:
     """Return figure 6.2: the ranker with a malicious client, without it, and without an honest one."""
     names = ("9H-1M", "10H-0M", "9H-0M")
     charts = tuple(
-        Chart(case.label, "rounds", NDCG, tuple(_series(name, case.curves(name)) for name in names))
-        for case in cases
+        Chart(case.label, "rounds", NDCG, tuple(_series(name, case.curves(name)) for name in names)) for case in cases
     )
     lost = [_loss(case, "10H-0M", "9H-1M") for case in cases]
     apart = [_loss(case, "9H-0M", "10H-0M") for case in cases]
@@ -310,18 +309,11 @@ def effort_results(study: UnlearningStudy, cases: Sequence[UnlearningCase]) -> S
     rows = []
     for case in cases:
         rows.append(
-            (
-                case.label,
-                "9H-0M, retrained",
-                "",
-                *(_text(_ends(case.curves("9H-0M"))) for _ in study.intervals),
-            )
+            (case.label, "9H-0M, retrained", "", *(_text(_ends(case.curves("9H-0M"))) for _ in study.intervals))
         )
         for method in METHODS:
             for steps in study.local_steps:
-                entries = [
-                    _text(_ends(case.rebuilt(method, interval, steps))) for interval in study.intervals
-                ]
+                entries = [_text(_ends(case.rebuilt(method, interval, steps))) for interval in study.intervals]
                 rows.append((case.label, method, f"n′ = {steps}", *entries))
     columns = ("", "ranker", "", *(f"Δt = {interval}" for interval in study.intervals))
     findings = []
@@ -329,15 +321,11 @@ def effort_results(study: UnlearningStudy, cases: Sequence[UnlearningCase]) -> S
     often, seldom = min(study.intervals), max(study.intervals)
     for method in METHODS:
         gains = [
-            _change(c.rebuilt(method, dt, most), c.rebuilt(method, dt, fewest))
-            for c in cases
-            for dt in study.intervals
+            _change(c.rebuilt(method, dt, most), c.rebuilt(method, dt, fewest)) for c in cases for dt in study.intervals
         ]
         findings.append(_gain(f"More local steps are better (n′ = {most} above {fewest}; {method})", gains))
         gains = [
-            _change(c.rebuilt(method, often, n), c.rebuilt(method, seldom, n))
-            for c in cases
-            for n in study.local_steps
+            _change(c.rebuilt(method, often, n), c.rebuilt(method, seldom, n)) for c in cases for n in study.local_steps
         ]
         findings.append(_gain(f"A smaller Δt is better (Δt = {often} above {seldom}; {method})", gains))
     allowed = [
@@ -389,7 +377,9 @@ def _seed_noise(cases: Sequence[UnlearningCase]) -> str:
     if any(len(case.figures) < 2 for case in cases):
         return "One repetition: how much retrainings differ among themselves cannot be said."
     spreads = [float(ends.std(ddof=1) / ends.mean()) for ends in (_ends(c.curves("9H-0M")) for c in cases)]
-    return f"Standard deviation of retraining over the repetitions (seeds, and folds): {_range(spreads)} of its nDCG@10."
+    return (
+        f"Standard deviation of retraining over the repetitions (seeds, and folds): {_range(spreads)} of its nDCG@10."
+    )
 
 
 def _series(label: str, curves: Sequence[PointsXY]) -> Series:
@@ -416,11 +406,7 @@ def _numbers(cases: Sequence[UnlearningCase], names: Sequence[str]) -> dict[str,
     """The value at the end of every run."""
     return {
         case.label: {name: _ends(case.curves(name)).tolist() for name in names}
-        | {
-            "rebuilt": {
-                key: [f["rebuilt"][key]["y"][-1] for f in case.figures] for key in case.figures[0]["rebuilt"]
-            }
-        }
+        | {"rebuilt": {key: [f["rebuilt"][key]["y"][-1] for f in case.figures] for key in case.figures[0]["rebuilt"]}}
         for case in cases
     }
 

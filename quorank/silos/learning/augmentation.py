@@ -211,17 +211,10 @@ class Augment:
             scores = values[:, BM25].sum(axis=1)
         return np.argsort(-scores, kind="stable")
 
-    def _others(
-        self, found: Candidates, documents: int, seed: int, asker: int, owner: int, query: int
-    ) -> Integers:
+    def _others(self, found: Candidates, documents: int, seed: int, asker: int, owner: int, query: int) -> Integers:
         """Draw documents of the owner that no term found; fewer where nearly all were found."""
         draws = uniforms(
-            seed,
-            Purpose.INSTANCES,
-            2 * self.negatives,
-            round_=OTHERS + owner,
-            client=asker,
-            interaction=query,
+            seed, Purpose.INSTANCES, 2 * self.negatives, round_=OTHERS + owner, client=asker, interaction=query
         )
         drawn = np.setdiff1d((draws * documents).astype(np.int64), found.documents)
         if len(drawn) <= self.negatives:

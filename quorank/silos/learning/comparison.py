@@ -146,9 +146,7 @@ class ComparisonOutcome:
     by_party: dict[str, list[Figures]]  # of Local and Local+, a row for each party
     own_tests: dict[str, list[float]]  # nDCG@10 of each method on each party's own test lists
     bm25: Figures  # no learning at all: the BM25 of the body
-    weights: dict[
-        str, list[float | None]
-    ]  # of augmented instances: of each party in Local+, of all in CS-F-LTR
+    weights: dict[str, list[float | None]]  # of augmented instances: of each party in Local+, of all in CS-F-LTR
     instances: dict[str, list[int]]  # own and augmented instances of each party
     test_queries: int
 
@@ -436,10 +434,7 @@ def summarise(results: Sequence[TrialResult]) -> dict[str, Any]:
             for p, name in enumerate(first.names)
         },
         "own_tests": {
-            method: [
-                float(np.mean([r.outcome.own_tests[method][p] for r in results]))
-                for p in range(len(first.names))
-            ]
+            method: [float(np.mean([r.outcome.own_tests[method][p] for r in results])) for p in range(len(first.names))]
             for method in METHODS
         },
         "weights": [result.outcome.weights for result in results],

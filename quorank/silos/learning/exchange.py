@@ -99,24 +99,17 @@ class ExchangedAnswers:
 
 
 def exchange_answers(
-    holdings: Sequence[Holding],
-    terms: Sequence[Sequence[str]],
-    protocol: SiloProtocol,
-    seed: int = 1,
+    holdings: Sequence[Holding], terms: Sequence[Sequence[str]], protocol: SiloProtocol, seed: int = 1
 ) -> ExchangedAnswers:
     """Let party i ask all others about terms[i], in both fields."""
-    require(
-        len(holdings) >= 2, "silo-group.bad-size", f"a session needs two parties or more, got {len(holdings)}"
-    )
+    require(len(holdings) >= 2, "silo-group.bad-size", f"a session needs two parties or more, got {len(holdings)}")
     parties, relay = start_session(holdings, protocol, seed)
     numbers = {name: number for number, name in enumerate(parties)}
     for p, party in enumerate(parties.values()):
         for field_name in FIELDS:
             index = getattr(holdings[p].documents, field_name)
             streams = seeded_sketch_noise(seed, field_name, p)
-            party.serve(
-                field_name, build_sketches(party.hashing(field_name), field_name, index, protocol, streams)
-            )
+            party.serve(field_name, build_sketches(party.hashing(field_name), field_name, index, protocol, streams))
             held = np.flatnonzero(index.lengths > 0)
             deliver(relay, parties, party.describe(field_name, held.tolist(), index.lengths[held].tolist()))
     found: dict[tuple[int, int, str, str], TopDocuments] = {}
@@ -138,9 +131,7 @@ def exchange_answers(
     return ExchangedAnswers(found, announced, _wire(relay, terms), _spent(parties, protocol))
 
 
-def start_session(
-    holdings: Sequence[Holding], protocol: SiloProtocol, seed: int
-) -> tuple[dict[str, Party], Relay]:
+def start_session(holdings: Sequence[Holding], protocol: SiloProtocol, seed: int) -> tuple[dict[str, Party], Relay]:
     """Return parties that have agreed on a key, and the relay between them."""
     names = [f"party-{number}" for number in range(len(holdings))]
     group = protocol.group(names)

@@ -107,8 +107,7 @@ def read_holdings(
         f"two collections have the same name: {', '.join(names)}; rename one",
     )
     return tuple(
-        make_holding(c.name, c, range(len(c.documents)), range(len(c.queries)), tokeniser)
-        for c in collections
+        make_holding(c.name, c, range(len(c.documents)), range(len(c.queries)), tokeniser) for c in collections
     )
 
 
@@ -132,9 +131,7 @@ def deal_collection(
     )
     documents = _deal(len(collection.documents), parties, seed, DOCUMENT_DEAL)
     queries = _deal(len(collection.queries), parties, seed, QUERY_DEAL)
-    return tuple(
-        make_holding(party_letter(p), collection, documents[p], queries[p], tokeniser) for p in range(parties)
-    )
+    return tuple(make_holding(party_letter(p), collection, documents[p], queries[p], tokeniser) for p in range(parties))
 
 
 def make_holding(
@@ -147,9 +144,7 @@ def make_holding(
     """Make a party of some documents and queries of a collection; queries without a known term are left out."""
     part = tokeniser or Tokeniser(stemming="none")
     indexed = IndexedDocuments.build([collection.documents[d] for d in documents], part)
-    highest = max(
-        (grade for judged in collection.judgements.values() for grade in judged.values()), default=0
-    )
+    highest = max((grade for judged in collection.judgements.values() for grade in judged.values()), default=0)
     ids, terms, grades = [], [], []
     for q in queries:
         query = collection.queries[q]

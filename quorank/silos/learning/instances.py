@@ -81,9 +81,7 @@ class QuerySplit:
     test: tuple[int, ...]
 
 
-def split_queries(
-    grades: Sequence[Grades], labelled: int, test_share: float, seed: int, number: int
-) -> QuerySplit:
+def split_queries(grades: Sequence[Grades], labelled: int, test_share: float, seed: int, number: int) -> QuerySplit:
     """Shuffle and divide a party's queries: the test's share of those that have an answer, then as many labelled ones.
 
     A query without a relevant document of the party's own judges nothing and teaches nothing: it is silent.
@@ -140,13 +138,11 @@ def with_label_noise(rows: Sequence[QueryRows], noise: float, seed: int, number:
     found = []
     for q, row in enumerate(rows):
         labels = np.asarray(row.labels, dtype=np.int8)
-        draws = uniforms(
-            seed, Purpose.INSTANCES, 2 * len(labels), round_=NOISE, client=number, interaction=q
-        ).reshape(2, -1)
-        other = labels[(draws[1] * len(labels)).astype(np.int64)]
-        found.append(
-            QueryRows(row.query_id, row.document_ids, row.features, np.where(draws[0] < noise, other, labels))
+        draws = uniforms(seed, Purpose.INSTANCES, 2 * len(labels), round_=NOISE, client=number, interaction=q).reshape(
+            2, -1
         )
+        other = labels[(draws[1] * len(labels)).astype(np.int64)]
+        found.append(QueryRows(row.query_id, row.document_ids, row.features, np.where(draws[0] < noise, other, labels)))
     return found
 
 
@@ -221,9 +217,7 @@ class ReferenceRank:
                 scores = reference_scores(parties, terms, self.mu)
                 matching = np.flatnonzero(np.isfinite(scores))
                 best = matching[np.argsort(-scores[matching], kind="stable")[:relevant]]
-                graded.append(
-                    {int(row[d]): 2 if rank < highly else 1 for rank, d in enumerate(best) if owner[d] == p}
-                )
+                graded.append({int(row[d]): 2 if rank < highly else 1 for rank, d in enumerate(best) if owner[d] == p})
             found.append(graded)
         return found
 

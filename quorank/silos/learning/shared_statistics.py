@@ -93,9 +93,7 @@ def vector_length() -> int:
     return len(FIELDS) * (2 * ROWS * COLUMNS + SCALARS)
 
 
-def read_total(
-    total: Uint32s, hashing: Hashing, epsilon: float | None, bytes_sent: float = 0.0
-) -> SharedStatistics:
+def read_total(total: Uint32s, hashing: Hashing, epsilon: float | None, bytes_sent: float = 0.0) -> SharedStatistics:
     """Read statistics from the sum of all parties' vectors."""
     signed = total.astype(np.uint32).view(np.int32).astype(np.int64)
     by_field = dict(zip(FIELDS, np.split(signed, len(FIELDS)), strict=True))
@@ -113,8 +111,7 @@ def share_statistics(
     """Add up every party's tables, with noise where there is a budget, by a secure sum."""
     hashing = Hashing(key, ROWS, COLUMNS)
     vectors = {
-        p: party_vector(party, hashing, epsilon, seeded_statistics_noise(seed, p))
-        for p, party in enumerate(parties)
+        p: party_vector(party, hashing, epsilon, seeded_statistics_noise(seed, p)) for p, party in enumerate(parties)
     }
     if len(parties) < 2:
         return read_total(vectors[0], hashing, epsilon)

@@ -195,9 +195,7 @@ class ClickTraining:
         counts = np.array([own.data.n_queries for own in present])
         numbers = np.arange(len(present))
         users = Cascade(preset=self.preset)
-        who = Who(
-            numbers, np.cumsum(counts) - counts, counts, np.zeros(len(present), dtype=np.int64), (users,)
-        )
+        who = Who(numbers, np.cumsum(counts) - counts, counts, np.zeros(len(present), dtype=np.int64), (users,))
         simulation = Simulation(together, Linear(), users, HIGHEST + 1, seed, who=who)
         federation = Federation(len(present), self.interactions, PDGD(self.eta))
         simulator = Simulator(federation, simulation, rounds=self.rounds)

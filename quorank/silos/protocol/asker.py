@@ -87,10 +87,7 @@ class KeyedBlocks:
 
     def __post_init__(self) -> None:
         require(
-            16 <= len(self.key) <= 64,
-            "value.out-of-range",
-            f"must have 16 to 64 bytes, got {len(self.key)}",
-            "key",
+            16 <= len(self.key) <= 64, "value.out-of-range", f"must have 16 to 64 bytes, got {len(self.key)}", "key"
         )
         require_range("among", self.among, least=1)
         require_range("real", self.real, least=1)

@@ -70,9 +70,7 @@ class Account:
     @property
     def millionths(self) -> int:
         """Σ ε over questions, and over releases that are charged once."""
-        return sum(
-            each * (min(count, 1) if once else count) for (_, each, once), count in self.questions.items()
-        )
+        return sum(each * (min(count, 1) if once else count) for (_, each, once), count in self.questions.items())
 
 
 class BudgetLedger:
@@ -96,9 +94,7 @@ class BudgetLedger:
 
     def released(self, asker: str, name: str) -> int:
         """Return how often a release of this name was charged to this asker."""
-        return sum(
-            count for (release, _, _), count in self._account(asker).questions.items() if release == name
-        )
+        return sum(count for (release, _, _), count in self._account(asker).questions.items() if release == name)
 
     @property
     def charges(self) -> int:

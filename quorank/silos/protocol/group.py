@@ -79,9 +79,7 @@ class Group:
             if field.name == name:
                 return field
         known = ", ".join(field.name for field in self.fields)
-        raise BadInput(
-            "silo-group.unknown-field", f"this group sketches no field {name!r}; its fields are {known}"
-        )
+        raise BadInput("silo-group.unknown-field", f"this group sketches no field {name!r}; its fields are {known}")
 
     def others(self, name: str) -> tuple[str, ...]:
         """Return all parties but one."""

@@ -95,9 +95,7 @@ def checksum(hashing_key: bytes) -> str:
 class AgreedKeys:
     """Result of a finished agreement: the group's keys, and one secret with each other party."""
 
-    hashing_key: bytes = field(
-        repr=False
-    )  # 32 bytes, the same at all parties: key of the sketches' hash functions
+    hashing_key: bytes = field(repr=False)  # 32 bytes, the same at all parties: key of the sketches' hash functions
     pairs: Mapping[str, bytes] = field(repr=False)  # a secret of this party with each other one
     fingerprint: str  # the same at all parties, to be compared by voice where identities are not pinned
 
@@ -283,10 +281,7 @@ class Agreement:
         if other not in self._pairs:
             theirs, place = self._hellos[other], self.group.parties.index
             first = place(self.identity.name) < place(other)
-            cross = (
-                self.identity.agree(theirs.ephemeral, other),
-                agree(self._ephemeral, theirs.identity, other),
-            )
+            cross = (self.identity.agree(theirs.ephemeral, other), agree(self._ephemeral, theirs.identity, other))
             secret = self.identity.agree(theirs.identity, other) + b"".join(cross if first else cross[::-1])
             secret += agree(self._ephemeral, theirs.ephemeral, other)
             self._pairs[other] = derive(secret, "pair secret", canonical_settings(self.hello.settings))

@@ -104,13 +104,7 @@ class Hello:
 
     def to_bytes(self) -> bytes:
         """Return the body of the envelope."""
-        return (
-            bytes([VERSION])
-            + self.identity
-            + self.ephemeral
-            + self.commitment
-            + canonical_settings(self.settings)
-        )
+        return bytes([VERSION]) + self.identity + self.ephemeral + self.commitment + canonical_settings(self.settings)
 
     @classmethod
     def from_bytes(cls, raw: bytes, sender: str) -> Hello:
@@ -184,8 +178,7 @@ class EnvelopeReader:
             return check_name(self.bytes(self.bytes(1)[0]).decode("ascii"))
         except UnicodeDecodeError:
             raise BadInput(
-                "silo-message.malformed",
-                f"{self.words} cannot be read: it names a party in other letters; drop it",
+                "silo-message.malformed", f"{self.words} cannot be read: it names a party in other letters; drop it"
             ) from None
 
     def zeros(self, behind: str) -> None:
@@ -218,10 +211,7 @@ class Ask:
         index, rows, count = reader.unpack(_ASK)
         reader.check(index < len(fields), f"is about field number {index}, and there are {len(fields)}")
         field = fields[index]
-        reader.check(
-            rows == field.rows,
-            f"has {rows} rows where sketches of {field.name!r} have {field.rows}",
-        )
+        reader.check(rows == field.rows, f"has {rows} rows where sketches of {field.name!r} have {field.rows}")
         reader.check(1 <= count <= MOST_BYTES, "holds no vector")
         columns = np.frombuffer(reader.bytes(4 * rows * count), dtype="<u4").reshape(count, rows)
         reader.end()
@@ -265,12 +255,8 @@ class Answer:
         asked, count, rows, width = reader.unpack(_ANSWER)
         reader.check(count == vectors, f"holds {count} vectors where {vectors} were asked")
         reader.check(rows == field.rows, f"has {rows} rows where sketches have {field.rows}")
-        reader.check(
-            width <= field.entries, f"has cells of {width:,} documents, {field.entries:,} are agreed"
-        )
-        reader.check(
-            len(raw) == answer_bytes(count, rows, width), f"has {len(raw)} bytes, another size than it says"
-        )
+        reader.check(width <= field.entries, f"has cells of {width:,} documents, {field.entries:,} are agreed")
+        reader.check(len(raw) == answer_bytes(count, rows, width), f"has {len(raw)} bytes, another size than it says")
         lengths = np.frombuffer(reader.bytes(4 * count * rows), dtype="<u4").astype(np.int64)
         reader.check(lengths.max(initial=0) <= width, "has a cell larger than it says")
         floors = np.frombuffer(reader.bytes(4 * count * rows), dtype="<i4").astype(np.int32)

@@ -168,9 +168,7 @@ class Owner:
         )
         self._served[shape.name] = (served, build)
 
-    def catalogue(
-        self, field: str, documents: Sequence[int], lengths: Sequence[int], askers: Sequence[str]
-    ) -> bytes:
+    def catalogue(self, field: str, documents: Sequence[int], lengths: Sequence[int], askers: Sequence[str]) -> bytes:
         """Return the catalogue of a field for all askers, once in a session: documents and their perturbed lengths."""
         shape = self.group.field(field)
         ids, exact = np.asarray(documents, dtype=np.int64), np.asarray(lengths, dtype=np.int64)
@@ -228,9 +226,7 @@ class Owner:
             )
             once = self.perturbation.perturbs_at_build
             release = AnswerRelease(
-                f"{field} {self.perturbation.kind} {build if once else ''}".strip(),
-                self.perturbation.spends(1),
-                once,
+                f"{field} {self.perturbation.kind} {build if once else ''}".strip(), self.perturbation.spends(1), once
             )
             self.ledger.charge(asker, len(ask.columns), release)
         except BadInput as error:

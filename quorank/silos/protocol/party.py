@@ -187,8 +187,7 @@ class Party:
         state = self._asked.get((owner, number))
         if state is None or state.found is not None or state.refused is not None:
             raise BadInput(
-                "silo-answer.unexpected",
-                f"{owner} answers a question {number} that nobody is waiting for; drop it",
+                "silo-answer.unexpected", f"{owner} answers a question {number} that nobody is waiting for; drop it"
             )
         return state
 

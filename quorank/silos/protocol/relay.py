@@ -71,8 +71,7 @@ class Relay:
     def total(self) -> RelayTraffic:
         """Return the sum of all traffic."""
         return RelayTraffic(
-            sum(way.envelopes for way in self.traffic.values()),
-            sum(way.bytes for way in self.traffic.values()),
+            sum(way.envelopes for way in self.traffic.values()), sum(way.bytes for way in self.traffic.values())
         )
 
 

@@ -110,9 +110,7 @@ class Session:
     def hello(self) -> list[Envelope]:
         """Return this party's hello, one for each other party."""
         body = self._agreement.hello.to_bytes()
-        return [
-            Envelope(Kind.HELLO, self.name, other, _HELLO, body) for other in self.group.others(self.name)
-        ]
+        return [Envelope(Kind.HELLO, self.name, other, _HELLO, body) for other in self.group.others(self.name)]
 
     @property
     def is_agreed(self) -> bool:
@@ -139,11 +137,7 @@ class Session:
 
     def seal(self, other: str, kind: Kind, text: bytes) -> Envelope:
         """Return an envelope for another party."""
-        require(
-            other in self.keys.pairs,
-            "silo-group.unknown-party",
-            f"{other} is no other party of this group",
-        )
+        require(other in self.keys.pairs, "silo-group.unknown-party", f"{other} is no other party of this group")
         return self._channels[other].seal(kind, text)
 
     def receive(self, envelope: Envelope) -> tuple[list[Envelope], Opened]:

@@ -159,12 +159,7 @@ def build_naive(field: CountedDocuments, shape: Shape) -> Naive:
 
 
 def measure_sketches(
-    party: CountedDocuments,
-    queries: Integers | None = None,
-    *,
-    k: int = 150,
-    terms: int = 100,
-    seed: int = 1,
+    party: CountedDocuments, queries: Integers | None = None, *, k: int = 150, terms: int = 100, seed: int = 1
 ) -> dict[str, Any]:
     """Measure cover, memory and speed of the recommended reading beside NAIVE and the literal reading as published.
 

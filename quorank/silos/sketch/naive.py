@@ -86,9 +86,7 @@ class Naive:
         while done < len(numbers):
             at = (len(self) + done) % GROUP
             if at == 0:
-                self._groups.append(
-                    np.zeros((self.hashing.rows, self.hashing.columns, GROUP), dtype=self.counter)
-                )
+                self._groups.append(np.zeros((self.hashing.rows, self.hashing.columns, GROUP), dtype=self.counter))
             count = min(GROUP - at, len(numbers) - done)
             _fill(self._groups[-1], at, columns, sides, bounds, words, occurrences, done, count)
             done += count

@@ -41,9 +41,7 @@ class Cells(NamedTuple):
     floors: Int32s  # (z,) of a document that is absent from the row: the largest size that its value may have
 
 
-def rank_recommended(
-    cells: Cells, signs: Int32s, rows: Integers, k: int, smallest: bool
-) -> tuple[Int32s, Doubles]:
+def rank_recommended(cells: Cells, signs: Int32s, rows: Integers, k: int, smallest: bool) -> tuple[Int32s, Doubles]:
     """Return the k documents that are worth most and their worth: the smallest row, or the lower quartile of the rows."""
     documents, values = _by_document(*cells, signs, rows)
     keys, doubled = _worth(values, cells.floors[rows], 0 if smallest else (len(rows) - 1) // 4)
@@ -63,9 +61,7 @@ def rank_literal(
     return documents[chosen], estimates[chosen]
 
 
-def checked_cells(
-    cells: Cells, signs: npt.ArrayLike, rows: npt.ArrayLike, k: int
-) -> tuple[Cells, Int32s, Integers]:
+def checked_cells(cells: Cells, signs: npt.ArrayLike, rows: npt.ArrayLike, k: int) -> tuple[Cells, Int32s, Integers]:
     """Return contiguous cells, signs and rows; what does not fit together is refused before compiled code reads it."""
     offsets = np.ascontiguousarray(cells.offsets, dtype=np.int64)
     z = len(offsets) - 1

@@ -43,12 +43,7 @@ from quorank.arrays import Doubles, Int8s, Int32s, Integers
 from quorank.errors import BadInput, require, require_range
 from quorank.files import write_whole
 from quorank.silos.sketch.cell_pool import ABSOLUTE, POSITIVE, SIGNED, SPARE, EntryPool
-from quorank.silos.sketch.count_sketch import (
-    MOST_OCCURRENCES,
-    checked_columns,
-    checked_counts,
-    count_sketch_table,
-)
+from quorank.silos.sketch.count_sketch import MOST_OCCURRENCES, checked_columns, checked_counts, count_sketch_table
 from quorank.silos.sketch.hashing import Hashing, RememberedPlaces
 from quorank.silos.sketch.ranking import Cells, checked_cells, rank_literal, rank_recommended
 
@@ -57,13 +52,7 @@ MOST_DOCUMENTS = 1 << 27
 FORMAT = "quorank reverse top-k sketch"
 VERSION = 1
 _CHECKSUM = 32
-_ARRAYS = (
-    ("counts", "<i4"),
-    ("floors", "<i4"),
-    ("lows", "<i8"),
-    ("entries", "<i8"),
-    ("present", "|u1"),
-)
+_ARRAYS = (("counts", "<i4"), ("floors", "<i4"), ("lows", "<i8"), ("entries", "<i8"), ("present", "|u1"))
 
 
 @dataclass(frozen=True)
@@ -190,9 +179,7 @@ class ReverseTopK:
             return
         numbers = self._new_documents(np.arange(n) if documents is None else documents)
         require(
-            len(numbers) == n,
-            "sketch.bad-offsets",
-            f"offsets speak of {n} documents, {len(numbers)} numbers are given",
+            len(numbers) == n, "sketch.bad-offsets", f"offsets speak of {n} documents, {len(numbers)} numbers are given"
         )
         lengths = np.diff(bounds)
         _check_not_empty(int(numbers[lengths.argmin()]), int(lengths.min()))
@@ -205,9 +192,7 @@ class ReverseTopK:
         columns, signs = self.hashing.places(vocabulary)
         self._add(columns, signs, bounds, words, occurrences, numbers)
 
-    def document_table(
-        self, document: int, terms: Sequence[str], counts: Sequence[int] | npt.ArrayLike
-    ) -> Int32s:
+    def document_table(self, document: int, terms: Sequence[str], counts: Sequence[int] | npt.ArrayLike) -> Int32s:
         """Compute the (z, w) sketch of a document that could be added, for `add_sketch`."""
         _, columns, signs, occurrences = self._checked_document(document, terms, counts)
         return count_sketch_table(columns, self._sides(signs), occurrences, self.shape.columns)
@@ -277,9 +262,7 @@ class ReverseTopK:
             "lengths": {name: len(array) for name, array in arrays.items()},
         }
         content = json.dumps(head).encode() + b"\n"
-        content += b"".join(
-            np.ascontiguousarray(arrays[name], dtype=kind).tobytes() for name, kind in _ARRAYS
-        )
+        content += b"".join(np.ascontiguousarray(arrays[name], dtype=kind).tobytes() for name, kind in _ARRAYS)
         return write_whole(path, content + _checksum(self.hashing, content))
 
     @classmethod
@@ -306,10 +289,7 @@ class ReverseTopK:
         )
         body, checksum = content[:-_CHECKSUM], content[-_CHECKSUM:]
         require(
-            checksum == _checksum(hashing, body),
-            "file.damaged",
-            "the file is damaged; build the sketch anew",
-            where,
+            checksum == _checksum(hashing, body), "file.damaged", "the file is damaged; build the sketch anew", where
         )
         arrays, at = {}, content.index(b"\n") + 1
         for name, kind in _ARRAYS:
@@ -340,17 +320,9 @@ class ReverseTopK:
         return signs if self.shape.sketch == "count" else np.ones_like(signs)
 
     def _add(
-        self,
-        columns: Int32s,
-        signs: Int8s,
-        offsets: Integers,
-        terms: Int32s,
-        occurrences: Int32s,
-        documents: Integers,
+        self, columns: Int32s, signs: Int8s, offsets: Integers, terms: Int32s, occurrences: Int32s, documents: Integers
     ) -> None:
-        self._pool.add(
-            columns, self._sides(signs), self.shape.columns, offsets, terms, occurrences, documents
-        )
+        self._pool.add(columns, self._sides(signs), self.shape.columns, offsets, terms, occurrences, documents)
         self._set_present(documents)
 
     def _new_documents(self, documents: npt.ArrayLike) -> Integers:
@@ -358,17 +330,13 @@ class ReverseTopK:
         given = np.asarray(documents)
         numbers = np.ascontiguousarray(given, dtype=np.int64)
         require(
-            given.ndim == 1
-            and given.dtype.kind in "iu"
-            and bool(np.all((given >= 0) & (given < MOST_DOCUMENTS))),
+            given.ndim == 1 and given.dtype.kind in "iu" and bool(np.all((given >= 0) & (given < MOST_DOCUMENTS))),
             "sketch.out-of-range",
             f"document numbers must be whole numbers from 0 to {MOST_DOCUMENTS - 1:,}",
         )
         values, times = np.unique(numbers, return_counts=True)
         require(
-            len(values) == len(numbers),
-            "sketch.known-document",
-            f"document {values[times.argmax()]} is given twice",
+            len(values) == len(numbers), "sketch.known-document", f"document {values[times.argmax()]} is given twice"
         )
         known = values[values >> 3 < len(self._present)]
         again = known[(self._present[known >> 3] >> (known & 7) & 1).astype(bool)]
@@ -389,9 +357,7 @@ class ReverseTopK:
         self._n += len(documents)
 
 
-def rank(
-    cells: Cells, signs: npt.ArrayLike, rows: npt.ArrayLike, k: int, shape: Shape
-) -> tuple[Int32s, Doubles]:
+def rank(cells: Cells, signs: npt.ArrayLike, rows: npt.ArrayLike, k: int, shape: Shape) -> tuple[Int32s, Doubles]:
     """Rank the documents of an answer (algorithm 5): the K best, best first, and their estimated counts.
 
     `signs` are g_a(t) of all z rows, `rows` the z1 rows that were really asked about.

@@ -74,9 +74,7 @@ def _from_folder(path: Path) -> TextCollection:
     single = [file for file in files if file.suffix in (".jsonl", ".mbox") or ".jsonl" in file.suffixes]
     if len(single) == 1:
         return _from_file(single[0])
-    raise BadInput(
-        "text.unknown-format", f"no text collection found in this folder; expected {LAYOUTS}", f"{path}"
-    )
+    raise BadInput("text.unknown-format", f"no text collection found in this folder; expected {LAYOUTS}", f"{path}")
 
 
 def _told_apart(path: Path, records: list[Path]) -> tuple[Path, Path | None]:

@@ -30,9 +30,7 @@ def read_bytes(path: Path, limit: int = -1) -> bytes:
         with path.open("rb") as plain:
             return plain.read(limit)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise BadInput(
-            "file.damaged", f"not a sound gzip file ({error}); fetch it again", f"{path}"
-        ) from None
+        raise BadInput("file.damaged", f"not a sound gzip file ({error}); fetch it again", f"{path}") from None
     except OSError as error:
         raise BadInput("file.unreadable", f"cannot be read ({error.strerror or error})", f"{path}") from None
 

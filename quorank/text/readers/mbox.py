@@ -60,9 +60,7 @@ def _header(message: Message, name: str) -> str:
 
 
 def _body(message: Message) -> str:
-    parts = [
-        part for part in message.walk() if part.get_content_maintype() == "text" and not _is_attached(part)
-    ]
+    parts = [part for part in message.walk() if part.get_content_maintype() == "text" and not _is_attached(part)]
     plain = [part for part in parts if part.get_content_subtype() != "html"]
     if plain:
         return "\n".join(map(_text, plain)).strip()

@@ -57,9 +57,7 @@ def parse_judgements(text: str, where: str, grade_of: Callable[[int], int] | Non
     return found
 
 
-def judgements_of(
-    found: Iterable[Judgement], queries: Iterable[Query], documents: Iterable[Document]
-) -> Judgements:
+def judgements_of(found: Iterable[Judgement], queries: Iterable[Query], documents: Iterable[Document]) -> Judgements:
     """Return the grades by query and document; a judgement of one that is not there is left out."""
     asked, known = {query.id for query in queries}, {document.id for document in documents}
     kept: Judgements = {}

@@ -26,10 +26,7 @@ _TOPIC_TITLE = re.compile(r"<title>\s*(?:topic:)?(.*?)(?=<|$)", _FLAGS)
 
 
 def read_trec(
-    files: Sequence[Path],
-    queries: Path | None = None,
-    judgements: Path | None = None,
-    name: str | None = None,
+    files: Sequence[Path], queries: Path | None = None, judgements: Path | None = None, name: str | None = None
 ) -> TextCollection:
     """Read a collection from its files of documents, of topics and of judgements; the last two may be missing."""
     texts = tuple(document for file in files for document in _documents(file))

@@ -28,9 +28,7 @@ def project(heuristic: Heuristic, wanted: Doubles, before: Doubles | None = None
     count = len(heuristic.weights)
     if wanted.shape != (count,) or not np.isfinite(wanted).all():
         raise BadInput(
-            "weights.malformed",
-            f"there are {count} weights, all finite; got {wanted}",
-            f"heuristic {heuristic.name}",
+            "weights.malformed", f"there are {count} weights, all finite; got {wanted}", f"heuristic {heuristic.name}"
         )
     lower, upper = heuristic.lower, heuristic.upper
     if before is not None:
@@ -73,9 +71,7 @@ def violations(heuristic: Heuristic, weights: Doubles, before: Doubles | None = 
     for order, (greater, smaller) in zip(heuristic.orders, heuristic.pairs, strict=True):
         if not weights[smaller] <= weights[greater] - order.by:
             gap = f" − {order.by:g}" if order.by else ""
-            found.append(
-                f"{order.smaller} = {weights[smaller]:g} is above {order.greater} = {weights[greater]:g}{gap}"
-            )
+            found.append(f"{order.smaller} = {weights[smaller]:g} is above {order.greater} = {weights[greater]:g}{gap}")
     return found
 
 

@@ -75,9 +75,7 @@ def _fill_ages(key: Any, first: int, offsets: Any, recency: Int8s, limits: Doubl
 def with_ages(seed: int, suggestions: Suggestions, *, first: int = 0) -> AgedSuggestions:
     """Return suggestions with ages drawn uniformly within their buckets; a page with a bookmark visit is bookmarked."""
     age = np.zeros(suggestions.recency.shape, np.float32)
-    _fill_ages(
-        key_of(seed, Purpose.HISTORY), first, suggestions.offsets, suggestions.recency, BUCKET_LIMITS, age
-    )
+    _fill_ages(key_of(seed, Purpose.HISTORY), first, suggestions.offsets, suggestions.recency, BUCKET_LIMITS, age)
     marked = np.asarray((suggestions.type == TYPES.index("bookmark")).any(axis=1), dtype=np.bool_)
     bonus = PLACES[np.maximum(suggestions.type, 0)].astype(np.int8)
     return AgedSuggestions(
@@ -207,9 +205,7 @@ FIREFOX = Heuristic(
             for name, shipped in zip(_BUCKET_NAMES, (100.0, 70.0, 50.0, 30.0, 10.0), strict=True)
         ),
         *(
-            Weight(
-                f"bonus.{name}", shipped, 0.0, max(400.0, 2.0 * shipped), max(5.0, 0.05 * shipped), share=0.1
-            )
+            Weight(f"bonus.{name}", shipped, 0.0, max(400.0, 2.0 * shipped), max(5.0, 0.05 * shipped), share=0.1)
             for name, shipped in _BONUSES.items()
         ),
     ),

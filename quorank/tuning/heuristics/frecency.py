@@ -29,9 +29,7 @@ WEIGHTS = BUCKETS + KINDS
 
 
 @kernel
-def _scores(
-    weights: Doubles, visits: Any, sampled: Int8s, recency: Int8s, kinds: Int8s, out: Doubles
-) -> None:
+def _scores(weights: Doubles, visits: Any, sampled: Int8s, recency: Int8s, kinds: Int8s, out: Doubles) -> None:
     """out (items, m): frecency of every item under each of m weight vectors."""
     m = len(weights)
     for x in range(len(visits)):

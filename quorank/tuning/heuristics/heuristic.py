@@ -156,9 +156,7 @@ class Heuristic:
             if np.array_equal(before[0], lower) and np.array_equal(before[1], upper):
                 return lower, upper
         raise BadInput(
-            "heuristic.malformed",
-            "its orders go round in a circle; take one of them away",
-            f"heuristic {self.name}",
+            "heuristic.malformed", "its orders go round in a circle; take one of them away", f"heuristic {self.name}"
         )
 
     def vector(self, values: Mapping[str, float]) -> Doubles:
@@ -195,8 +193,6 @@ def one_by_one(names: Sequence[str], function: Callable[[Any, dict[str, float]],
 
     def score(weights: Doubles, items: Any) -> Doubles:
         tables = [dict(zip(words, map(float, row), strict=True)) for row in weights]
-        return np.array(
-            [[function(item, table) for item in items.item] for table in tables], dtype=np.float64
-        )
+        return np.array([[function(item, table) for item in items.item] for table in tables], dtype=np.float64)
 
     return score

@@ -59,9 +59,7 @@ class History:
             "skipped": self.skipped,
             "span_days": float(times[-1] - times[0]) / DAY if len(times) else 0.0,
             "types": {
-                name: int(n)
-                for name, n in zip(TYPES, np.bincount(self.type, minlength=len(TYPES)), strict=True)
-                if n
+                name: int(n) for name, n in zip(TYPES, np.bincount(self.type, minlength=len(TYPES)), strict=True) if n
             },
         }
 
@@ -120,13 +118,9 @@ def extract_searches(history: History, *, shown: int = 10) -> Suggestions:
     last_visit = np.full(len(texts), -np.inf)
     blocks: list[Integers] = []
     times: list[float] = []
-    for page, time, type_ in zip(
-        history.page.tolist(), history.time.tolist(), history.type.tolist(), strict=True
-    ):
+    for page, time, type_ in zip(history.page.tolist(), history.time.tolist(), history.type.tolist(), strict=True):
         if type_ == _TYPED and last_visit[page] > -np.inf and not history.hidden[page]:
-            query = " " + (
-                _BREAK.sub(" ", history.typed.get(page, "").lower()).strip() or texts[page][:LETTERS]
-            )
+            query = " " + (_BREAK.sub(" ", history.typed.get(page, "").lower()).strip() or texts[page][:LETTERS])
             if query not in matching:
                 matching[query] = np.array([other for other in suggested if query in padded[other]], np.int64)
             others = matching[query]

@@ -169,15 +169,7 @@ def visits_of(u: float, mean: float) -> int:
 
 
 @kernel
-def _block_sizes(
-    key: Uint64s,
-    first: int,
-    mean: float,
-    spread: float,
-    fewest: int,
-    most: int,
-    sizes: Integers,
-) -> None:
+def _block_sizes(key: Uint64s, first: int, mean: float, spread: float, fewest: int, most: int, sizes: Integers) -> None:
     for q in range(len(sizes)):
         search = first + q
         u, v = uniform_pair(key, 0, search & _LOW, search >> 32, 0)
@@ -207,9 +199,7 @@ def _fill(
             u, _ = uniform_pair(key, block, low, high, 0)
             visits[x] = visits_of(u, mean)
             sampled[x] = min(visits[x], LAST)
-            usual, usual_way = (
-                uniform_pair(key, x - offsets[q], low, high, _HABIT) if habit > 0.0 else (0.0, 0.0)
-            )
+            usual, usual_way = uniform_pair(key, x - offsets[q], low, high, _HABIT) if habit > 0.0 else (0.0, 0.0)
             for v in range(sampled[x]):
                 u, w = uniform_pair(key, block + 1 + v, low, high, 0)
                 recency[x, v] = which_share(_by_habit(u, usual, habit), recency_limits)
@@ -223,14 +213,7 @@ def _by_habit(u: float, usual: float, habit: float) -> float:
 
 
 @kernel
-def _choose(
-    key: Uint64s,
-    first: int,
-    offsets: Integers,
-    scores: Doubles,
-    sigma: float,
-    chosen: Integers,
-) -> None:
+def _choose(key: Uint64s, first: int, offsets: Integers, scores: Doubles, sigma: float, chosen: Integers) -> None:
     for q in range(len(offsets) - 1):
         search = first + q
         low, high = search & _LOW, search >> 32

@@ -79,9 +79,7 @@ SCENARIOS = {
     "frecency": Scenario(FRECENCY, _show_pages, 30.0),
     "mail": Scenario(MAIL, lambda seed, count, first: generate_mails(seed, count, first=first), 5.0),
     "firefox": Scenario(
-        FIREFOX,
-        lambda seed, count, first: with_ages(seed, _show_pages(seed, count, first), first=first),
-        30.0,
+        FIREFOX, lambda seed, count, first: with_ages(seed, _show_pages(seed, count, first), first=first), 30.0
     ),
 }
 
@@ -90,8 +88,7 @@ def find_scenario(name: str) -> Scenario:
     """Return the scenario of a heuristic by its name."""
     if name not in SCENARIOS:
         raise BadInput(
-            "heuristic.unknown",
-            f"unknown heuristic {name!r}{suggest(name, SCENARIOS)}; known: {', '.join(SCENARIOS)}",
+            "heuristic.unknown", f"unknown heuristic {name!r}{suggest(name, SCENARIOS)}; known: {', '.join(SCENARIOS)}"
         )
     return SCENARIOS[name]
 
@@ -166,9 +163,7 @@ def read_people(table: Mapping[str, Any], where: str) -> People:
     people = read_fields(People, fields, where)  # type: ignore[type-var]
     if inner is None:
         return people
-    require(
-        isinstance(inner, Mapping), "value.wrong-type", f"must be a table, got {inner!r}", f"{where}.history"
-    )
+    require(isinstance(inner, Mapping), "value.wrong-type", f"must be a table, got {inner!r}", f"{where}.history")
     return replace(people, history=read_fields(HistorySetting, inner, f"{where}.history"))  # type: ignore[type-var]
 
 
@@ -211,13 +206,7 @@ def draw_searches(seed: int, group: Persons, people: People) -> PersonSearches:
 
 @kernel
 def _idle(
-    key: Uint64s,
-    first: int,
-    offsets: Integers,
-    sampled: Int8s,
-    recency: Int8s,
-    limits: Doubles,
-    idle: Doubles,
+    key: Uint64s, first: int, offsets: Integers, sampled: Int8s, recency: Int8s, limits: Doubles, idle: Doubles
 ) -> None:
     """Days since the newest of a page's visits, each drawn uniformly within its bucket."""
     for q in range(len(offsets) - 1):
@@ -362,13 +351,7 @@ def _lengths(key: Uint64s, first: int, offsets: Integers, ends: Integers, length
 
 @kernel
 def _write(
-    key: Uint64s,
-    first: int,
-    offsets: Integers,
-    words: Bytes,
-    ends: Integers,
-    texts: Integers,
-    letters: Bytes,
+    key: Uint64s, first: int, offsets: Integers, words: Bytes, ends: Integers, texts: Integers, letters: Bytes
 ) -> None:
     chosen = np.empty(WORDS, np.int64)
     for q in range(len(offsets) - 1):

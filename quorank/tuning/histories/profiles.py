@@ -66,9 +66,7 @@ def read_history(path: Path) -> tuple[str, History]:
                 return "firefox", _read_firefox(connection)
             if "urls" in tables:
                 return "chromium", _read_chromium(connection, path.with_name("Bookmarks"))
-        raise BadInput(
-            "profile.no-history", f"this database holds no history of a browser; expected {EXPECTED}"
-        )
+        raise BadInput("profile.no-history", f"this database holds no history of a browser; expected {EXPECTED}")
     except BadInput as error:
         raise error.at(str(path)) from None
 
@@ -133,8 +131,7 @@ def _copy_files(path: Path, copy: Path) -> bytes:
         pass  # removed in between: the status has changed
     except OSError as error:
         raise BadInput(
-            "file.unreadable",
-            f"cannot be read ({error.strerror}); close the browser that holds it, or copy the file",
+            "file.unreadable", f"cannot be read ({error.strerror}); close the browser that holds it, or copy the file"
         ) from None
     return b""
 
@@ -167,9 +164,7 @@ def _require_columns(connection: sqlite3.Connection, tables: Mapping[str, Iterab
         missing = f"there is no table {table} in this database; expected {EXPECTED}"
         require(found, "database.wrong-schema", missing)
         for column in columns:
-            missing = (
-                f"the table {table} has no column {column}, so its version is unknown; expected {EXPECTED}"
-            )
+            missing = f"the table {table} has no column {column}, so its version is unknown; expected {EXPECTED}"
             require(column in found, "database.wrong-schema", missing)
 
 
@@ -183,10 +178,7 @@ def _rows(connection: sqlite3.Connection, query: str) -> list[tuple[Any, ...]]:
 
 def _pages(connection: sqlite3.Connection, table: str) -> list[tuple[int, str, str, bool]]:
     query = f"SELECT id, url, title, hidden FROM {table} WHERE url IS NOT NULL ORDER BY id"
-    return [
-        (int(i), str(url), str(title or ""), bool(hidden))
-        for i, url, title, hidden in _rows(connection, query)
-    ]
+    return [(int(i), str(url), str(title or ""), bool(hidden)) for i, url, title, hidden in _rows(connection, query)]
 
 
 def _read_firefox(connection: sqlite3.Connection) -> History:

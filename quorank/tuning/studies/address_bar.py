@@ -22,14 +22,7 @@ from quorank.compiled import kernel
 from quorank.errors import require, require_range
 from quorank.tuning.heuristics.frecency import FRECENCY
 from quorank.tuning.histories.generated import Suggestions
-from quorank.tuning.histories.people import (
-    SPACE,
-    People,
-    Persons,
-    PersonSearches,
-    draw_searches,
-    generate_persons,
-)
+from quorank.tuning.histories.people import SPACE, People, Persons, PersonSearches, draw_searches, generate_persons
 
 CHUNK = 256  # persons at once: their pages stay in memory for a moment only
 DECAY = 0.025
@@ -76,9 +69,7 @@ def frecency_ranker(weights: Doubles, decay: float = 0.0) -> PageRanker:
     return PageRanker(lambda suggestions: FRECENCY.score(row, suggestions)[0], decay)
 
 
-def simulate_typing(
-    group: Persons, searches: PersonSearches, scores: Doubles, people: People
-) -> TypedSearches:
+def simulate_typing(group: Persons, searches: PersonSearches, scores: Doubles, people: People) -> TypedSearches:
     """Simulate these searches with pages ranked by `scores` (pages,)."""
     characters, rank = np.empty(len(searches.page), np.int32), np.empty(len(searches.page), np.int32)
     _simulate_typing(
@@ -98,9 +89,7 @@ def observe_typing(
         searches = draw_searches(seed, group, people)
         for name, ranker in rankers.items():
             found[name].append(simulate_typing(group, searches, ranker.scores(group), people))
-    return {
-        name: TypedSearches(*map(np.concatenate, zip(*parts, strict=True))) for name, parts in found.items()
-    }
+    return {name: TypedSearches(*map(np.concatenate, zip(*parts, strict=True))) for name, parts in found.items()}
 
 
 @kernel

@@ -106,9 +106,7 @@ def analyse(study: Study, collected: Mapping[str, TypedSearches]) -> Analysis:
             f"arm {arm!r} has no searches, so nothing can be compared with it",
             f"study {study.name}",
         )
-    means = {
-        arm: {metric: client_means(collected[arm], metric) for metric in study.metrics} for arm in study.arms
-    }
+    means = {arm: {metric: client_means(collected[arm], metric) for metric in study.metrics} for arm in study.arms}
     compared = tuple(
         _compare(study, metric, a, b, means[a][metric], means[b][metric], collected)
         for metric in study.metrics
@@ -128,13 +126,7 @@ def analyse(study: Study, collected: Mapping[str, TypedSearches]) -> Analysis:
 
 
 def _compare(
-    study: Study,
-    metric: str,
-    arm: str,
-    baseline: str,
-    a: Doubles,
-    b: Doubles,
-    collected: Mapping[str, TypedSearches],
+    study: Study, metric: str, arm: str, baseline: str, a: Doubles, b: Doubles, collected: Mapping[str, TypedSearches]
 ) -> ArmComparison:
     u, p = mann_whitney(a, b)
     corrected = bonferroni(p, study.comparisons)

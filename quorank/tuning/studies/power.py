@@ -186,13 +186,7 @@ def _resample(key: Uint64s, values: Doubles, study: int, side: int, out: Doubles
 
 @kernel
 def _rejections(
-    key: Uint64s,
-    treated: Doubles,
-    pilot: Doubles,
-    n: int,
-    m: int,
-    critical: float,
-    simulations: int,
+    key: Uint64s, treated: Doubles, pilot: Doubles, n: int, m: int, critical: float, simulations: int
 ) -> int:
     a, b = np.empty(n), np.empty(m)
     found = 0

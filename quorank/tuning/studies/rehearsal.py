@@ -18,13 +18,7 @@ from quorank.arrays import Doubles
 from quorank.errors import require
 from quorank.tuning.heuristics.frecency import FRECENCY
 from quorank.tuning.histories.people import People
-from quorank.tuning.studies.address_bar import (
-    DECAY,
-    PageRanker,
-    TypedSearches,
-    frecency_ranker,
-    observe_typing,
-)
+from quorank.tuning.studies.address_bar import DECAY, PageRanker, TypedSearches, frecency_ranker, observe_typing
 from quorank.tuning.studies.analysis import client_means, mann_whitney
 from quorank.tuning.studies.power import Plan, Shape, plan_study, proportion_interval
 from quorank.tuning.studies.study import Study
@@ -131,9 +125,7 @@ def searches_by_arm(study: Study, found: dict[str, dict[str, TypedSearches]]) ->
     """Return each arm's searches under the ranker of that arm."""
     first = next(iter(study.arms))
     return {
-        arm: found["treatment" if arm == first else "no-decay" if arm.endswith("no-decay") else "control"][
-            arm
-        ]
+        arm: found["treatment" if arm == first else "no-decay" if arm.endswith("no-decay") else "control"][arm]
         for arm in study.arms
     }
 
@@ -164,9 +156,7 @@ def rehearse_study(
         found += _p(real, study.metric, first, second) < study.corrected_alpha
         nominal += _p(same, study.metric, first, second) < study.alpha
         any_ += any(_p(same, m, a, b) < study.corrected_alpha for m in study.metrics for a, b in study.pairs)
-        pooled += (
-            mann_whitney(*(_column(same[arm], study.metric) for arm in (first, second)))[1] < study.alpha
-        )
+        pooled += mann_whitney(*(_column(same[arm], study.metric) for arm in (first, second)))[1] < study.alpha
         if progress is not None:
             progress(repetition + 1, repetitions)
     rates = [Rate.observed(count, repetitions) for count in (found, nominal, any_, pooled)]
@@ -176,9 +166,7 @@ def rehearse_study(
 def first_study(seed: int, study: Study, people: People, found: StudyRehearsal) -> dict[str, TypedSearches]:
     """Return the searches of the first rehearsed study, by arm."""
     rankers = arm_rankers(people, found.strength)
-    return searches_by_arm(
-        study, observe_study(seed, study, people, rankers, _FIRST["studies"], found.clients)
-    )
+    return searches_by_arm(study, observe_study(seed, study, people, rankers, _FIRST["studies"], found.clients))
 
 
 def arm_rankers(people: People, strength: float) -> dict[str, PageRanker]:

@@ -116,9 +116,7 @@ def read_study(path: Path) -> tuple[Study, dict[str, Any]]:
     except OSError as error:
         raise BadInput("file.unreadable", f"cannot be read ({error.strerror})", str(path)) from None
     people = content.pop("people", {})
-    require(
-        isinstance(people, dict), "value.wrong-type", f"must be a table, got {people!r}", f"{path}: people"
-    )
+    require(isinstance(people, dict), "value.wrong-type", f"must be a table, got {people!r}", f"{path}: people")
     nameless = 'the study has no name; add a line such as name = "frecency-spring"'
     require("name" in content, "study.no-name", nameless, str(path))
     arms = content.pop("arms", dict(ARMS))
@@ -164,9 +162,7 @@ class _Searches:
 
     def arrays(self) -> TypedSearches:
         return TypedSearches(
-            np.array(self.clients, np.int64),
-            np.array(self.characters, np.int32),
-            np.array(self.ranks, np.int32),
+            np.array(self.clients, np.int64), np.array(self.characters, np.int32), np.array(self.ranks, np.int32)
         )
 
 
