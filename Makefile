@@ -1,5 +1,5 @@
 # The same jobs as tasks.py, for those who type make.
-.PHONY: demo check bench format
+.PHONY: demo test check bench format
 
-demo check bench format:
+demo test check bench format:
 	python3 tasks.py $@

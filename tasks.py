@@ -1,4 +1,4 @@
-"""Sets itself up and does one job: `python3 tasks.py demo`, `check`, `bench`, `format` or `quorank ARGS…`.
+"""Sets itself up and does one job: `python3 tasks.py demo`, `test`, `check`, `bench`, `format` or `quorank ARGS…`.
 
 Needs nothing but Python 3.11 and pip: it makes a virtual environment (.venv, or the folder in QUORANK_VENV), installs
 the project into it when the project file has changed, and runs the job there.
@@ -34,7 +34,7 @@ def main() -> None:
     if sys.version_info < (3, 11):  # noqa: UP036  pip has not been asked yet
         sys.exit(f"Quorank needs Python 3.11 or newer; this is {sys.version.split()[0]}")
     os.chdir(ROOT)
-    set_up("dev" if job in ("check", "format", "bench") else "")
+    set_up("dev" if job in ("test", "check", "format", "bench") else "")
     groups = JOBS[job](rest)
     if len(groups) == len(groups[0]) == 1 and os.name != "nt":
         become(groups[0][0])
@@ -103,8 +103,14 @@ def check(rest: list[str]) -> list[list[list[str]]]:
     ]
 
 
+def test(rest: list[str]) -> list[list[list[str]]]:
+    """The fast tests: no process, no connection, under a minute."""
+    return [[["pytest", "-n", "2", "--dist", "loadfile", "-m", "fast", *rest]]]
+
+
 JOBS: dict[str, Callable[[list[str]], list[list[list[str]]]]] = {
     "demo": lambda rest: [[["quorank.cli.main", "demo", *rest]]],
+    "test": test,
     "check": check,
     "bench": lambda rest: [[["quorank.cli.main", "bench", *rest]]],
     "format": lambda rest: [[["ruff", "format", *SOURCES]], [["ruff", "check", "--fix", *SOURCES]]],

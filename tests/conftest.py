@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +14,9 @@ from quorank.data.ranking import Collection, RankingData
 settings.register_profile("quorank", derandomize=True, deadline=None)
 settings.load_profile("quorank")
 
+
+SLOW = ("network/", "cli/", "reproduce/")
+"""Folders of tests that start processes, open connections or compute for long; elsewhere such tests are marked `slow`."""
 
 WAITING = (
     "test_silo_deployment.py", "test_flower_run.py", "test_flower_faults.py", "test_coordinator_command.py",
@@ -28,7 +32,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What mostly waits begins early, two files at once and a few others between the next: those compute meanwhile."""
+    """Every test is fast or slow. What mostly waits begins early, between others that compute meanwhile."""
+    here = Path(__file__).parent
+    for item in items:
+        folder = item.path.relative_to(here).as_posix().startswith(SLOW)
+        slow = folder or item.get_closest_marker("slow") is not None
+        item.add_marker(pytest.mark.slow if slow else pytest.mark.fast)
     only = config.getoption("--only")
     if only:
         items[:] = [item for item in items if item.nodeid.startswith(f"{only}/")]
@@ -39,6 +48,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         order += [*others[2 + at * BETWEEN : 2 + (at + 1) * BETWEEN], path]
     rank = {path: at for at, path in enumerate(dict.fromkeys([*order, *others]))}
     items.sort(key=lambda item: rank[item.path])
+
+
+@pytest.fixture(autouse=True)
+def no_process_and_no_connection(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fast test that starts a process or opens a connection fails: it is to be marked `slow`."""
+    if request.node.get_closest_marker("slow") is not None:
+        return
+
+    def refuse(*_: object, **__: object) -> None:
+        pytest.fail("a fast test starts no process and opens no connection; mark it slow")
+
+    monkeypatch.setattr("subprocess.Popen.__init__", refuse)
+    monkeypatch.setattr("multiprocessing.process.BaseProcess.start", refuse)
+    monkeypatch.setattr("socket.socket.connect", refuse)
 
 
 def pytest_collection_finish() -> None:

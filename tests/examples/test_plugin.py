@@ -1,0 +1,133 @@
+"""Parts of another package: `examples/plugin` is installed beside Quorank and used like our own parts."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_line import command
+from refusals import refused
+
+from quorank.errors import BadInput
+from quorank.learning import LEARNERS, Learner
+from quorank.parts import Family
+
+ROOT = Path(__file__).parents[2]
+PLUGIN = ROOT / "examples" / "plugin"
+ENTRIES = tomllib.loads((PLUGIN / "pyproject.toml").read_text())["project"]["entry-points"]["quorank.parts"]
+
+
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """An environment in which pip has installed the example package."""
+    target = tmp_path_factory.mktemp("site")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--no-index"]
+    subprocess.run([*pip, "--no-build-isolation", "--target", target, PLUGIN], check=True, timeout=120)
+    return os.environ | {"PYTHONPATH": os.pathsep.join([str(target), str(ROOT)])}
+
+
+@pytest.mark.slow
+def test_an_experiment_of_foreign_parts_runs_and_is_told_of(installed, tmp_path) -> None:
+    """TOML, --set, run.toml, the ledger and the report know every part of the package."""
+    run = tmp_path / "run"
+    words = command("run", PLUGIN / "experiment.toml", "--set", "federation.server.beta=0.7", "--out", run, "--json")
+    done = subprocess.run(words, env=installed, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert summary["privacy"]["kind"] == "one-bit"
+    tables = tomllib.loads((run / "run.toml").read_text())
+    kinds = {tables[name]["kind"] for name in ("learner", "users", "ranker", "privacy")}
+    kinds |= {tables["federation"][name]["kind"] for name in ("aggregation", "server")}
+    assert kinds == {name.partition(".")[2] for name in ENTRIES}
+    assert tables["federation"]["server"]["beta"] == 0.7
+    assert len(json.loads((run / "ranker.json").read_text())["parameters"]) == 2 * 46
+    page = (run / "report.html").read_text()
+    assert all(kind in page for kind in kinds)
+    again = command("run", run / "run.toml", "--out", tmp_path / "again", "--threads", 1, "--json")
+    subprocess.run(again, env=installed, cwd=tmp_path, check=True, capture_output=True, timeout=120)
+    assert (tmp_path / "again" / "ranker.json").read_bytes() == (run / "ranker.json").read_bytes()
+
+
+@pytest.mark.slow
+def test_misspelt_kinds_are_answered_with_foreign_ones_too(installed, tmp_path) -> None:
+    words = command("run", "fpdgd", "--set", "federation.server.kind=nestero", "--out", tmp_path / "run")
+    done = subprocess.run(words, env=installed, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "did you mean 'nesterov'" in done.stderr
+
+
+@pytest.fixture
+def sources(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(PLUGIN)
+
+
+def family(monkeypatch: pytest.MonkeyPatch, *entries: tuple[str, str]) -> Family[Learner]:
+    """The family of learners, with these entry points installed."""
+    found = [EntryPoint(name, value, "quorank.parts") for name, value in entries]
+    monkeypatch.setattr("quorank.parts.entry_points", lambda group: found)
+    return Family("learner", *LEARNERS.members.values(), base=Learner)
+
+
+def test_a_part_prints_and_reads_back(monkeypatch, sources) -> None:
+    learners = family(monkeypatch, ("learner.click-contrast", ENTRIES["learner.click-contrast"]))
+    part = learners.read({"kind": "click-contrast", "eta": 0.25}, "learner")
+    assert str(part) == "ClickContrast(eta=0.25)"
+    assert learners.parse(str(part)) == part
+    assert learners.kinds == ["pdgd", "evolution", "click-contrast"]
+    with refused("value.out-of-range", "learner.eta"):
+        learners.read({"kind": "click-contrast", "eta": 0.0}, "learner")
+
+
+@pytest.mark.parametrize(
+    ("value", "code"),
+    [
+        ("quorank_example.nowhere:Nothing", "plugin.not-importable"),
+        ("quorank_example.click_contrast:Nothing", "plugin.not-importable"),
+        ("quorank_example.nesterov:Nesterov", "plugin.wrong-base"),
+        ("quorank_example.click_contrast:np", "plugin.wrong-base"),
+        ("quorank.learning:Learner", "plugin.incomplete"),
+        ("quorank.learning:PDGD", "plugin.wrong-kind"),
+    ],
+)
+def test_what_is_no_part_is_refused_when_it_is_asked_for(monkeypatch, sources, value, code) -> None:
+    learners = family(monkeypatch, ("learner.mine", value))
+    assert learners.read("pdgd", "learner").kind == "pdgd"
+    with refused(code, f"plug-in learner.mine = {value}"):
+        learners.read("mine", "learner")
+
+
+def test_a_kind_that_two_packages_offer_is_refused(monkeypatch) -> None:
+    learners = family(monkeypatch, ("learner.mine", "one:Mine"), ("learner.mine", "two:Mine"))
+    with refused("plugin.ambiguous", "plug-in learner.mine"):
+        learners.read("mine", "learner")
+
+
+def test_our_own_parts_cannot_be_replaced(monkeypatch) -> None:
+    learners = family(monkeypatch, ("learner.pdgd", "elsewhere:PDGD"))
+    assert type(learners.read("pdgd", "learner")).__module__ == "quorank.learning.pdgd"
+
+
+def test_the_private_bit_is_unbiased_and_has_two_values(sources) -> None:
+    from quorank_example.one_bit import OneBit
+
+    from quorank.privacy import Setting
+
+    part = OneBit(epsilon=1.0, clip=0.5)
+    mechanism = part.mechanism(Setting(20_000, 20_000, 1, "full", 4, 3), 1)
+    rows = np.tile([0.25, -0.5, 3.0], (20_000, 1))
+    mechanism.release(rows, np.zeros(3), 0, np.arange(20_000), {})
+    size = 0.5 * (np.e + 1) / (np.e - 1)
+    assert set(np.abs(rows).ravel().round(12)) == {round(size, 12)}
+    error = 4 * size / np.sqrt(20_000)
+    np.testing.assert_allclose(rows.mean(axis=0), [0.25, -0.5, 0.5], atol=error)
+    odds = [np.mean(rows[:, j] > 0) for j in (1, 2)]
+    assert odds[1] / odds[0] <= np.exp(1.0) * 1.1
+    with pytest.raises(BadInput):
+        OneBit(epsilon=0.0)
