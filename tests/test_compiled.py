@@ -16,6 +16,8 @@ from numba import config
 
 from quorank.compiled import kernel
 
+pytestmark = pytest.mark.slow
+
 forked = multiprocessing.get_context("fork")
 
 

@@ -9,6 +9,8 @@ from quorank.cli.data import app
 from quorank.data import DataSource, load
 from quorank.errors import BadInput
 
+pytestmark = pytest.mark.slow
+
 
 def run(*arguments):
     found = CliRunner().invoke(app, list(map(str, arguments)), env={"COLUMNS": "80"})

@@ -15,6 +15,8 @@ from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file, read_experiment_file
 from quorank.experiments.grid import Grid
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 PROGRAMS = sorted((ROOT / "examples").glob("*.py"))
 FILES = sorted((ROOT / "examples").glob("*.toml"))

@@ -18,6 +18,8 @@ from quorank.experiments.grid import Grid, run_grid
 from quorank.experiments.run_directory import REPORT, SUMMARY, is_finished
 from quorank.reports.report import report_page
 
+pytestmark = pytest.mark.slow
+
 GRID = "[grid]\nseed = [1, 2]\n"
 
 

@@ -157,6 +157,7 @@ def test_repetitions_are_grouped_and_settings_told_apart(finished: Path) -> None
     assert [len(group.runs) for group in groups] == [2, 2]
 
 
+@pytest.mark.slow
 def test_jobs_side_by_side_give_the_same_bytes(finished: Path, tmp_path: Path) -> None:
     seen: list[str] = []
     folders = run_grid(

@@ -13,6 +13,8 @@ from quorank.federation.journal import Journal
 from quorank.files import write_whole
 from quorank.network.certificates import write_private
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def disk(monkeypatch):

@@ -13,6 +13,8 @@ from quorank.cli.compare import compare
 from quorank.cli.report import report
 from quorank.errors import BadInput
 
+pytestmark = pytest.mark.slow
+
 app = typer.Typer()
 app.command()(compare)
 app.command()(report)
