@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quorank.arrays import Floats
 from quorank.data import synthetic
 from quorank.data.letor.reader import READER_VERSION, read_letor
 from quorank.data.ranking import Collection, RankingData
@@ -51,15 +50,14 @@ def load_generated(name: str, queries: int | None, seed: int, normalize: str) ->
     number = synthetic.training_queries(name, queries, seed)
     folder = cache_folder(None)
     key = f"{name}-{number}-{seed}-{synthetic.GENERATOR_VERSION}.{FORMAT_VERSION}-{normalize}"
-    files = [folder / f"{key}-{split}.arrow" for split in ("train", "test", "validation")]
-    kept = [data for file in files if (data := _read(file)) is not None]
+    files = {split: folder / f"{key}-{split}.arrow" for split in ("train", "test", "validation")}
+    kept = {split: data for split, file in files.items() if (data := _read(file)) is not None}
     if len(kept) < len(files):
         made = synthetic.generate(name, number, seed)
-        splits = [split for split in (made.train, made.test, made.validation) if split is not None]
-        kept = [_normalized(split, normalize) for split in splits]
-        for file, data in zip(files, kept, strict=True):
-            _write(file, data)
-    return Collection(f"synthetic:{name}", *kept)
+        kept = {split: _normalized(data, normalize) for split, data in made.splits.items()}
+        for split, data in kept.items():
+            _write(files[split], data)
+    return Collection(f"synthetic:{name}", **kept)
 
 
 def cache_folder(beside: Path | None) -> Path:
@@ -86,14 +84,14 @@ def _read(file: Path) -> RankingData | None:
             return None
         features, queries = table.column("features").chunk(0), table.column("query").chunk(0)
         rows, stride = len(table), features.type.list_size
-        padded: Floats = _view(mapped, whole, features.values.buffers()[1], np.float32, rows * stride).reshape(
-            rows, stride
-        )
-        labels = _view(mapped, whole, table.column("label").chunk(0).buffers()[1], np.int8, rows)
+
+        def view(array: Any, kind: Any, count: int) -> npt.NDArray[Any]:
+            return np.frombuffer(mapped, kind, count, array.buffers()[1].address - whole.address)
+
         changes = np.flatnonzero(np.diff(queries.indices.to_numpy())) + 1
         return RankingData(
-            padded,
-            labels,
+            view(features.values, np.float32, rows * stride).reshape(rows, stride),
+            view(table.column("label").chunk(0), np.int8, rows),
             np.concatenate(([0], changes, [rows])).astype(np.int64),
             int(table.schema.metadata[b"n_features"]),
             Strings(queries.dictionary),
@@ -101,10 +99,6 @@ def _read(file: Path) -> RankingData | None:
         )
     except Exception:  # whatever is wrong with a cache file, it is made anew
         return None
-
-
-def _view(mapped: mmap.mmap, whole: Any, buffer: Any, kind: Any, count: int) -> npt.NDArray[Any]:
-    return np.frombuffer(mapped, kind, count, buffer.address - whole.address)
 
 
 def _write(file: Path, data: RankingData) -> None:
