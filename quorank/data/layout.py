@@ -18,7 +18,6 @@ SPLITS = {"train": ("train",), "validation": ("vali", "valid", "validation"), "t
 ENDINGS = (".txt", ".txt.gz")
 _FOLD = re.compile(r"fold\d+")
 
-
 SplitFiles = dict[str, tuple[Path, ...]]
 """Files of each split; several are read one behind the other, and validation may have none."""
 
@@ -59,25 +58,20 @@ def find_files(folder: Path, fold: int) -> SplitFiles:
             return _part_files(folder, part, found, fold)
     present = sorted(int(name[4:]) for name in entries if _FOLD.fullmatch(name))
     if present:
-        chosen = entries.get(f"fold{fold}")
-        if chosen is None:
-            listed = ", ".join(f"Fold{i}" for i in present)
-            raise BadInput("fold.missing", f"has no Fold{fold}; it has {listed}", f"{folder}")
+        listed = ", ".join(f"Fold{i}" for i in present)
+        require(f"fold{fold}" in entries, "fold.missing", f"has no Fold{fold}; it has {listed}", f"{folder}")
+        chosen = entries[f"fold{fold}"]
         return _split_files(chosen, _entries(chosen))
-    raise BadInput(
-        "folder.no-collection",
-        "holds no collection: expected train.txt and test.txt (or .txt.gz), folders Fold1 to Fold5, or parts "
-        f"S1.txt to S5.txt, found {_listing(entries)}",
-        f"{folder}",
-    )
+    expected = "train.txt and test.txt (or .txt.gz), folders Fold1 to Fold5, or parts S1.txt to S5.txt"
+    sentence = f"holds no collection: expected {expected}, found {_listing(entries)}"
+    raise BadInput("folder.no-collection", sentence, f"{folder}")
 
 
 def _entries(folder: Path) -> dict[str, Path]:
     try:
         return {entry.name.lower(): entry for entry in sorted(folder.iterdir())}
     except OSError as error:
-        sentence = f"cannot be read as a folder: {error.strerror}"
-        raise BadInput("file.unreadable", sentence, f"{folder}") from None
+        raise BadInput("file.unreadable", f"cannot be read as a folder: {error.strerror}", f"{folder}") from None
 
 
 def _listing(entries: dict[str, Path]) -> str:

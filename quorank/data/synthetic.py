@@ -45,10 +45,7 @@ class SyntheticShape:
     page: tuple[str, ...]  # of the document as a whole
     queries: int  # training queries by default; validation and test have a third of them each
     most: int
-    documents: float  # mean length of a candidate list
-    spread: float  # of the log length
-    shortest: int
-    longest: int
+    documents: tuple[float, float, int, int]  # in a list: mean, spread of the logarithm, shortest, longest
     shift: float  # deviation of the query's shift of relevance
     hopeless: float  # share of the queries that nearly no document answers
     noise: float  # deviation of the noise in relevance
@@ -67,10 +64,7 @@ SHAPES = {
         page=("pagerank", "inlinks", "outlinks", "slashes", "address length", "children"),
         queries=1_017,
         most=10_000,
-        documents=41,
-        spread=0.5,
-        shortest=6,
-        longest=147,
+        documents=(41, 0.5, 6, 147),
         shift=0.9,
         hopeless=0.15,
         noise=0.7,
@@ -80,9 +74,7 @@ SHAPES = {
         number=2,
         statistics=(
             *("covered", "ratio", "length", "idf"),
-            *(f"tf {s}" for s in _TF),
-            *(f"density {s}" for s in _TF),
-            *(f"tfidf {s}" for s in _TF),
+            *(f"{kind} {part}" for kind in ("tf", "density", "tfidf") for part in _TF),
             *("boolean", "vector", "bm25", "lm abs", "lm dir", "lm jm"),
         ),
         page=(
@@ -91,10 +83,7 @@ SHAPES = {
         ),
         queries=1_000,
         most=6_000,
-        documents=120,
-        spread=0.6,
-        shortest=5,
-        longest=900,
+        documents=(120, 0.6, 5, 900),
         shift=0.9,
         hopeless=0.03,
         noise=1.5,
@@ -119,10 +108,8 @@ def shape_of(name: str) -> SyntheticShape:
     """Return the shape of `synthetic:name`."""
     if name not in SHAPES:
         known = ", ".join(f"synthetic:{known}" for known in SHAPES)
-        raise BadInput(
-            "source.unknown",
-            f"there is no generated collection 'synthetic:{name}'{suggest(name, SHAPES)}; known: {known}",
-        )
+        sentence = f"there is no generated collection 'synthetic:{name}'{suggest(name, SHAPES)}; known: {known}"
+        raise BadInput("source.unknown", sentence)
     return SHAPES[name]
 
 
@@ -160,9 +147,9 @@ def _draws(shape: SyntheticShape, seed: int, split: int, block: int) -> np.rando
 
 def _lengths(shape: SyntheticShape, queries: int, seed: int, split: int) -> Integers:
     """Documents of each query: log-normal between the shortest and the longest list of the original."""
-    normal = _draws(shape, seed, split, 0).standard_normal(queries)
-    lengths = np.exp(np.log(shape.documents) - shape.spread**2 / 2 + shape.spread * normal)
-    clipped: Integers = np.clip(np.rint(lengths), shape.shortest, shape.longest).astype(np.int64)
+    mean, spread, shortest, longest = shape.documents
+    lengths = np.exp(np.log(mean) - spread**2 / 2 + spread * _draws(shape, seed, split, 0).standard_normal(queries))
+    clipped: Integers = np.clip(np.rint(lengths), shortest, longest).astype(np.int64)
     return clipped
 
 
