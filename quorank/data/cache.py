@@ -12,6 +12,7 @@ import json
 import mmap
 import os
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -102,7 +103,6 @@ def _read(file: Path) -> RankingData | None:
 
 
 def _write(file: Path, data: RankingData) -> None:
-    """Write whole or not at all; a folder that cannot be written only costs the next start its time."""
     import pyarrow as pa
 
     stride = data.padded.shape[1]
@@ -114,13 +114,18 @@ def _write(file: Path, data: RankingData) -> None:
     }
     if data.document_ids is not None:
         columns["document"] = to_arrow(data.document_ids)
-    batch = pa.record_batch(columns)
-    kept = batch.schema.with_metadata({"quorank": str(FORMAT_VERSION), "n_features": str(data.n_features)})
+    metadata = {"quorank": str(FORMAT_VERSION), "n_features": str(data.n_features)}
+    batch = pa.record_batch(columns, metadata=metadata)
 
     def save(temporary: Path) -> None:
-        with pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_file(sink, kept) as writer:
-            writer.write_batch(batch.cast(kept) if batch.schema != kept else batch)
+        with pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
+            writer.write_batch(batch)
 
+    _keep(file, save)
+
+
+def _keep(file: Path, save: Callable[[Path], object]) -> None:
+    """Write whole or not at all; a folder that cannot be written only costs the next start its time."""
     with suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
         atomically(file, save)
@@ -147,9 +152,7 @@ def _digest(path: Path, stat: os.stat_result, folder: Path) -> str:
             return str(known["digest"])
     made, digest = time.time_ns(), content_digest(path)
     text = json.dumps({"path": name, "stamp": _stamp(stat), "made": made, "digest": digest})
-    with suppress(OSError):
-        record.parent.mkdir(parents=True, exist_ok=True)
-        atomically(record, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    _keep(record, lambda temporary: temporary.write_text(text, encoding="utf-8"))
     return digest
 
 

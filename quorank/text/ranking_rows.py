@@ -40,8 +40,8 @@ def to_ranking_data(queries: Iterable[QueryRows]) -> RankingData:
     require(len(widths) <= 1, "query-rows.malformed", sentence)
     width = widths.pop() if widths else len(FEATURE_NAMES)
     data = RankingData.from_arrays(
-        np.concatenate([query.features for query in kept]) if kept else np.zeros((0, width)),
-        np.concatenate([np.asarray(query.labels, dtype=np.int8) for query in kept]) if kept else [],
+        np.concatenate([np.zeros((0, width)), *(query.features for query in kept)]),
+        np.concatenate([np.zeros(0, np.int8), *(np.asarray(query.labels, np.int8) for query in kept)]),
         np.concatenate(([0], np.cumsum([len(query.document_ids) for query in kept]))),
         [query.query_id for query in kept],
         [id_ for query in kept for id_ in query.document_ids],

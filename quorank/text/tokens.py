@@ -159,9 +159,7 @@ class _Terms(dict[str, str]):
         return term
 
 
-@cache
-def _terms(tokeniser: Tokeniser) -> _Terms:
-    return _Terms(tokeniser)
+_terms = cache(_Terms)
 
 
 def _stemmer(language: str) -> Any:

@@ -52,9 +52,10 @@ def read_letor(path: Path) -> RankingData:
         run: Callable[..., Any] = map if workers == 1 else pool.map
         lines = list(run(_count_lines, chunks))
         first_lines = np.concatenate(([0], np.cumsum(lines)))
-        width = _parse(_chunks(text[:_HEAD])[0], _Table.empty(0, 0), 0).widest
+        head = _chunks(text[:_HEAD])[0]
+        width = _parse(head, _Table.empty(path, _count_lines(head), 0), 0).widest
         while True:
-            table = _Table.empty(int(first_lines[-1]), width, path)
+            table = _Table.empty(path, int(first_lines[-1]), width)
             places = [int(place) for place in first_lines[:-1]]
             parsed = list(run(_parse, chunks, [table] * len(chunks), places))
             _refuse_malformed(path, chunks, parsed, places)
@@ -103,7 +104,7 @@ class _Table:
     labels: Int8s
 
     @classmethod
-    def empty(cls, rows: int, width: int, path: Path | None = None) -> _Table:
+    def empty(cls, path: Path, rows: int, width: int) -> _Table:
         try:
             return cls(np.zeros((rows, stride_of(width)), np.float32), np.zeros(rows, np.int8))
         except MemoryError:
@@ -157,8 +158,6 @@ def _parse(text: Bytes, table: _Table, place: int) -> _Parsed:
 
     lines = _count_lines(text)
     padded, labels = table.padded[place : place + lines], table.labels[place : place + lines]
-    if not table.padded.size:
-        padded, labels = np.zeros((lines, 0), np.float32), np.zeros(lines, np.int8)
     runs, documents = np.empty((lines, 3), np.int64), np.empty(lines, np.int64)
     names = np.empty(text.size, np.uint8)
     # the shortest feature is `1:x`; untouched pages cost nothing
@@ -286,10 +285,6 @@ def _describe(text: Bytes, code: int, position: int) -> tuple[str, str]:
         kernel.EMPTY_QUERY: ("letor.no-query", "found 'qid:' without an id, expected qid:ID"),
         kernel.FEATURE: ("letor.bad-feature", f"found {shown}, expected a feature as index:value"),
         kernel.INDEX: ("letor.bad-index", f"found {shown}, expected a feature index {indices}"),
-        kernel.VALUE: (
-            "letor.not-a-number", f"found {shown}, expected a finite float32 number behind the colon",
-        ),
-        kernel.DUPLICATE: (
-            "letor.index-twice", f"found {shown} whose index stands twice in the row, expected each feature once",
-        ),
-    }[code]  # fmt: skip
+        kernel.VALUE: ("letor.not-a-number", f"found {shown}, expected a finite float32 number behind the colon"),
+        kernel.DUPLICATE: ("letor.index-twice", f"found {shown} whose index stands twice, expected each feature once"),
+    }[code]
