@@ -146,7 +146,7 @@ def fetch(name: Annotated[str, typer.Argument(help="A public collection; see `qu
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
     from quorank.data.collections import public_collection
-    from quorank.data.fetch import fetch_collection
+    from quorank.data.importing import fetch_collection
 
     entry = public_collection(name)
     if not entry.address:

@@ -12,6 +12,7 @@ import json
 import mmap
 import os
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -20,7 +21,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quorank.arrays import Floats
 from quorank.data import synthetic
 from quorank.data.letor.reader import READER_VERSION, read_letor
 from quorank.data.ranking import Collection, RankingData
@@ -51,15 +51,14 @@ def load_generated(name: str, queries: int | None, seed: int, normalize: str) ->
     number = synthetic.training_queries(name, queries, seed)
     folder = cache_folder(None)
     key = f"{name}-{number}-{seed}-{synthetic.GENERATOR_VERSION}.{FORMAT_VERSION}-{normalize}"
-    files = [folder / f"{key}-{split}.arrow" for split in ("train", "test", "validation")]
-    kept = [data for file in files if (data := _read(file)) is not None]
+    files = {split: folder / f"{key}-{split}.arrow" for split in ("train", "test", "validation")}
+    kept = {split: data for split, file in files.items() if (data := _read(file)) is not None}
     if len(kept) < len(files):
         made = synthetic.generate(name, number, seed)
-        splits = [split for split in (made.train, made.test, made.validation) if split is not None]
-        kept = [_normalized(split, normalize) for split in splits]
-        for file, data in zip(files, kept, strict=True):
-            _write(file, data)
-    return Collection(f"synthetic:{name}", *kept)
+        kept = {split: _normalized(data, normalize) for split, data in made.splits.items()}
+        for split, data in kept.items():
+            _write(files[split], data)
+    return Collection(f"synthetic:{name}", **kept)
 
 
 def cache_folder(beside: Path | None) -> Path:
@@ -86,14 +85,14 @@ def _read(file: Path) -> RankingData | None:
             return None
         features, queries = table.column("features").chunk(0), table.column("query").chunk(0)
         rows, stride = len(table), features.type.list_size
-        padded: Floats = _view(mapped, whole, features.values.buffers()[1], np.float32, rows * stride).reshape(
-            rows, stride
-        )
-        labels = _view(mapped, whole, table.column("label").chunk(0).buffers()[1], np.int8, rows)
+
+        def view(array: Any, kind: Any, count: int) -> npt.NDArray[Any]:
+            return np.frombuffer(mapped, kind, count, array.buffers()[1].address - whole.address)
+
         changes = np.flatnonzero(np.diff(queries.indices.to_numpy())) + 1
         return RankingData(
-            padded,
-            labels,
+            view(features.values, np.float32, rows * stride).reshape(rows, stride),
+            view(table.column("label").chunk(0), np.int8, rows),
             np.concatenate(([0], changes, [rows])).astype(np.int64),
             int(table.schema.metadata[b"n_features"]),
             Strings(queries.dictionary),
@@ -103,12 +102,7 @@ def _read(file: Path) -> RankingData | None:
         return None
 
 
-def _view(mapped: mmap.mmap, whole: Any, buffer: Any, kind: Any, count: int) -> npt.NDArray[Any]:
-    return np.frombuffer(mapped, kind, count, buffer.address - whole.address)
-
-
 def _write(file: Path, data: RankingData) -> None:
-    """Write whole or not at all; a folder that cannot be written only costs the next start its time."""
     import pyarrow as pa
 
     stride = data.padded.shape[1]
@@ -120,13 +114,18 @@ def _write(file: Path, data: RankingData) -> None:
     }
     if data.document_ids is not None:
         columns["document"] = to_arrow(data.document_ids)
-    batch = pa.record_batch(columns)
-    kept = batch.schema.with_metadata({"quorank": str(FORMAT_VERSION), "n_features": str(data.n_features)})
+    metadata = {"quorank": str(FORMAT_VERSION), "n_features": str(data.n_features)}
+    batch = pa.record_batch(columns, metadata=metadata)
 
     def save(temporary: Path) -> None:
-        with pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_file(sink, kept) as writer:
-            writer.write_batch(batch.cast(kept) if batch.schema != kept else batch)
+        with pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
+            writer.write_batch(batch)
 
+    _keep(file, save)
+
+
+def _keep(file: Path, save: Callable[[Path], object]) -> None:
+    """Write whole or not at all; a folder that cannot be written only costs the next start its time."""
     with suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
         atomically(file, save)
@@ -153,9 +152,7 @@ def _digest(path: Path, stat: os.stat_result, folder: Path) -> str:
             return str(known["digest"])
     made, digest = time.time_ns(), content_digest(path)
     text = json.dumps({"path": name, "stamp": _stamp(stat), "made": made, "digest": digest})
-    with suppress(OSError):
-        record.parent.mkdir(parents=True, exist_ok=True)
-        atomically(record, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    _keep(record, lambda temporary: temporary.write_text(text, encoding="utf-8"))
     return digest
 
 

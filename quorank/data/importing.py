@@ -1,26 +1,36 @@
-"""Import of a folder or an archive into the library, under a name that experiments use as their source."""
+"""Import of a folder, an archive or a public collection into the library, under a name that experiments use as source."""
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shutil
 import tarfile
+import urllib.error
+import urllib.request
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
+from http.client import HTTPException
 from pathlib import Path, PurePosixPath
 from typing import IO
 
+from quorank.data.collections import PublicCollection, public_collection
 from quorank.data.layout import FOLDS, count_folds, find_files, has_layout
 from quorank.data.library import ImportedCollection, library_folder, register_collection
 from quorank.data.source import DataSource, load
 from quorank.errors import BadInput, require
+
+Progress = Callable[[int, int | None], None]
+"""Called with the bytes that are there and the bytes there will be."""
 
 ZIP = (".zip",)
 TAR = (".tar.gz", ".tgz", ".tar.bz2", ".tar")
 RAR = (".rar", ".7z")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _DEPTH = 3
+_BLOCK = 1 << 20
+_PATIENCE = 60.0  # seconds without a byte
 
 
 def import_collection(
@@ -28,42 +38,26 @@ def import_collection(
 ) -> ImportedCollection:
     """Give the collection in a folder or an archive a name, after reading every fold of it into the cache."""
     path = Path(path).expanduser()
-    require(
-        path.exists(), "file.missing", f"there is no {path}; expected a folder or an archive that holds a collection"
-    )
-    stem = re.sub(r"(\.tar)?\.\w+$", "", path.name) if path.is_file() else path.resolve().name
-    known_as = name or stem
-    require(
-        _NAME.fullmatch(known_as),
-        "collection.bad-name",
-        f"{known_as!r} cannot name a collection; expected letters, digits, dots, dashes and underscores",
-    )
+    sentence = f"there is no {path}; expected a folder or an archive that holds a collection"
+    require(path.exists(), "file.missing", sentence)
+    known_as = name or (re.sub(r"(\.tar)?\.\w+$", "", path.name) if path.is_file() else path.resolve().name)
+    sentence = f"{known_as!r} cannot name a collection; expected letters, digits, dots, dashes and underscores"
+    require(_NAME.fullmatch(known_as), "collection.bad-name", sentence)
     if path.is_file():
-        require(
-            path.name.lower().endswith(ZIP + TAR + RAR),
-            "archive.unknown",
-            "is a file; expected a folder, a .zip or a .tar.gz with a collection",
-            f"{path}",
-        )
+        sentence = "is a file; expected a folder, a .zip or a .tar.gz with a collection"
+        require(path.name.lower().endswith(ZIP + TAR + RAR), "archive.unknown", sentence, f"{path}")
         path = unpack_archive(path, library_folder("collections") / known_as)
     folder = find_collection(path).resolve()
     folds = count_folds(folder)
-    first = None
     for fold in range(1, folds + 1):
         if report:
             report(f"reading fold {fold} of {folds}")
         collection = load(DataSource(str(folder), fold=fold))
-        first = first or collection
-    assert first is not None
-    splits = [split for split in (first.train, first.test, first.validation) if split is not None]
-    entry = ImportedCollection(
-        known_as,
-        str(folder),
-        folds,
-        first.train.n_features,
-        sum(split.n_queries for split in splits),
-        sum(split.n_rows for split in splits),
-    )
+        if fold == 1:
+            first = collection
+    splits = first.splits.values()
+    queries, rows = sum(split.n_queries for split in splits), sum(split.n_rows for split in splits)
+    entry = ImportedCollection(known_as, str(folder), folds, first.train.n_features, queries, rows)
     register_collection(entry)
     return entry
 
@@ -75,11 +69,8 @@ def find_collection(folder: Path) -> Path:
         found = [entry for entry in level if has_layout(entry)]
         if len(found) > 1:
             listed = ", ".join(str(entry.relative_to(folder)) for entry in found[:FOLDS])
-            raise BadInput(
-                "folder.several-collections",
-                f"holds several collections ({listed}); expected the folder of one of them",
-                f"{folder}",
-            )
+            sentence = f"holds several collections ({listed}); expected the folder of one of them"
+            raise BadInput("folder.several-collections", sentence, f"{folder}")
         if found:
             folder = found[0]
             break
@@ -95,66 +86,120 @@ def unpack_archive(archive: Path, folder: Path) -> Path:
     No member may land outside of it, and only ordinary files are unpacked.
     """
     name = archive.name.lower()
-    require(
-        not name.endswith(RAR),
-        "archive.unsupported",
-        f"is a {archive.suffix} archive, which cannot be unpacked here; unpack it with another "
-        "program, then run `quorank data import FOLDER`",
-        f"{archive}",
-    )
+    sentence = f"is a {archive.suffix} archive, which cannot be unpacked here; unpack it with another program"
+    remedy = "then run `quorank data import FOLDER`"
+    require(not name.endswith(RAR), "archive.unsupported", f"{sentence}, {remedy}", f"{archive}")
     temporary = folder.with_name(f".{folder.name}.unpacking")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     try:
         for member, content in _zip_members(archive) if name.endswith(ZIP) else _tar_members(archive):
-            target = temporary / _safe_path(member, archive)
+            if content is None:
+                raise BadInput("archive.unsafe-member", f"holds {member}, which is not an ordinary file", f"{archive}")
+            path = PurePosixPath(member.replace("\\", "/"))
+            inside = not path.is_absolute() and ".." not in path.parts and ":" not in path.parts[0]
+            sentence = f"holds {member}, which would land outside its folder; nothing was unpacked"
+            require(inside, "archive.unsafe-member", sentence, f"{archive}")
+            target = temporary / path
             target.parent.mkdir(parents=True, exist_ok=True)
             with content, target.open("wb") as file:
-                shutil.copyfileobj(content, file, 1 << 20)
+                shutil.copyfileobj(content, file, _BLOCK)
         shutil.rmtree(folder, ignore_errors=True)
         temporary.rename(folder)
     except (zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error) as error:
         raise BadInput("file.damaged", f"is not a sound archive ({error}); fetch it again", f"{archive}") from None
     except OSError as error:
-        raise BadInput(
-            "archive.not-unpacked", f"cannot be unpacked into {folder}: {error.strerror or error}", f"{archive}"
-        ) from None
+        sentence = f"cannot be unpacked into {folder}: {error.strerror or error}"
+        raise BadInput("archive.not-unpacked", sentence, f"{archive}") from None
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return folder
 
 
-def _zip_members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
+def _zip_members(archive: Path) -> Iterator[tuple[str, IO[bytes] | None]]:
+    """Yield the name and content of each member that is no folder; None for what is no ordinary file."""
     with zipfile.ZipFile(archive) as packed:
         for member in packed.infolist():
+            kind = member.external_attr >> 28  # the file type of a Unix mode; 0 where none is given
             if not member.is_dir():
-                kind = member.external_attr >> 28  # the file type of a Unix mode; 0 where none is given
-                if kind not in (0, 8):
-                    raise _not_ordinary(archive, member.filename)
-                yield member.filename, packed.open(member)
+                yield member.filename, packed.open(member) if kind in (0, 8) else None
 
 
-def _tar_members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
+def _tar_members(archive: Path) -> Iterator[tuple[str, IO[bytes] | None]]:
+    """Yield members as `_zip_members` does."""
     with tarfile.open(archive) as packed:
         for member in packed:
             if not member.isdir():
-                content = packed.extractfile(member) if member.isreg() else None
-                if content is None:
-                    raise _not_ordinary(archive, member.name)
-                yield member.name, content
+                yield member.name, packed.extractfile(member) if member.isreg() else None
 
 
-def _not_ordinary(archive: Path, member: str) -> BadInput:
-    return BadInput("archive.unsafe-member", f"holds {member}, which is not an ordinary file", f"{archive}")
-
-
-def _safe_path(member: str, archive: Path) -> PurePosixPath:
-    path = PurePosixPath(member.replace("\\", "/"))
-    inside = not path.is_absolute() and ".." not in path.parts and ":" not in path.parts[0]
-    require(
-        inside,
-        "archive.unsafe-member",
-        f"holds {member}, which would land outside its folder; nothing was unpacked",
-        f"{archive}",
+def fetch_collection(
+    name: str, progress: Progress | None = None, report: Callable[[str], None] | None = None
+) -> ImportedCollection:
+    """Download a public collection into the library, check it, unpack it and import it under its name."""
+    entry = public_collection(name)
+    by_hand = (
+        f"get {entry.archive} from {entry.page}, unpack it, then run `quorank data import PATH --name {entry.name}`"
     )
-    return path
+    sentence = f"{entry.name} cannot be fetched without you ({entry.licence}): {by_hand}"
+    require(entry.address, "collection.needs-agreement", sentence)
+    archive = library_folder("downloads") / entry.archive
+    if archive.exists():
+        _verify(entry, archive)
+    else:
+        part = archive.with_name(archive.name + ".part")
+        _transfer(entry, part, progress)
+        _verify(entry, part)
+        part.replace(archive)
+    if report:
+        report(f"unpacking {entry.archive}")
+    folder = unpack_archive(archive, library_folder("collections") / entry.name)
+    imported = import_collection(folder, entry.name, report)
+    archive.unlink()
+    return imported
+
+
+def _transfer(entry: PublicCollection, part: Path, progress: Progress | None) -> None:
+    """Bring the archive; what an earlier attempt left behind is continued where the server can do that."""
+    assert entry.address is not None
+    have = part.stat().st_size if part.exists() else 0
+    if have and have == entry.bytes:
+        return
+    request = urllib.request.Request(entry.address, headers={"Range": f"bytes={have}-"} if have else {})
+    try:
+        with urllib.request.urlopen(request, timeout=_PATIENCE) as answer:
+            continued = answer.status == 206
+            have = have if continued else 0
+            length = answer.headers.get("Content-Length")
+            total = have + int(length) if length else entry.bytes
+            with part.open("ab" if continued else "wb") as file:
+                while block := answer.read(_BLOCK):
+                    file.write(block)
+                    have += len(block)
+                    if progress:
+                        progress(have, total)
+    except urllib.error.HTTPError as error:
+        if error.code == 416:
+            part.unlink(missing_ok=True)
+        sentence = f"{entry.address} answers {error.code}; get it from {entry.page}"
+        raise BadInput("download.refused", sentence, entry.name) from None
+    except (OSError, HTTPException) as error:
+        why = f"the download from {entry.address} broke off after {have} bytes ({getattr(error, 'reason', error)})"
+        raise BadInput("download.cut-off", f"{why}; run the same command again to continue", entry.name) from None
+    sentence = f"the download ended after {have} of {total} bytes; run the same command again"
+    require(total is None or have == total, "download.cut-off", sentence, entry.name)
+
+
+def _verify(entry: PublicCollection, file: Path) -> None:
+    size = file.stat().st_size
+    wrong = ""
+    if entry.bytes is not None and size != entry.bytes:
+        wrong = f"has {size} bytes, expected {entry.bytes}"
+    elif entry.sha256 is not None:
+        with file.open("rb") as content:
+            found = hashlib.file_digest(content, "sha256").hexdigest()
+        if found != entry.sha256:
+            wrong = f"has the SHA-256 sum {found}, expected {entry.sha256}"
+    if wrong:
+        file.unlink()  # continuing a wrong file would stay wrong
+        raise BadInput("file.damaged", f"the archive {wrong}; it was removed, see {entry.page}", entry.name)

@@ -88,8 +88,7 @@ def intent_collection(
 def read_intents(folder: Path, normalize: Literal["query", "none"] = "query") -> Intents:
     """Read all queries of a folder with their first four intents; BadInput names the file and the line."""
     folder = Path(folder)
-    sentence = f"is no folder; expected one with {_EXPECTED}"
-    require(folder.is_dir(), "file.missing", sentence, f"{folder}")
+    require(folder.is_dir(), "file.missing", f"is no folder; expected one with {_EXPECTED}", f"{folder}")
     parts = [load_letor(_find(folder, f"fold{fold}.txt"), normalize) for fold in range(1, FOLDS + 1)]
     data = join_parts(parts)
     fold = np.repeat(np.arange(1, FOLDS + 1), [part.n_queries for part in parts]).astype(np.int64)
@@ -125,10 +124,8 @@ def _read_table(path: Path, data: RankingData, fold: Integers) -> Int8s:
         cells = line.split("\t")
         if cells == [""]:
             continue
-        found = f"found {len(cells)} columns"
-        expect(
-            len(cells) == len(header), number, f"{found}, expected the {len(header)} of the header, with tabs between"
-        )
+        sentence = f"found {len(cells)} columns, expected the {len(header)} of the header, with tabs between"
+        expect(len(cells) == len(header), number, sentence)
         for name, cell in zip(header[4:], cells[4:], strict=True):
             expect(cell in ("0", "1"), number, f"found {name} = {cell!r}, expected 0 or 1")
         of_fold, query, name, graded = cells[:4]
@@ -153,10 +150,7 @@ def _rows_by_name(data: RankingData, fold: Integers) -> dict[tuple[str, str, str
     rows: dict[tuple[str, str, str], int] = {}
     for row, (query, document) in enumerate(zip(data.query_of_rows().tolist(), data.document_ids, strict=True)):
         name = (folds[query], queries[query], document)
-        require(
-            name not in rows,
-            "intents.document-twice",
-            f"fold {name[0]} holds document {document!r} twice for query {name[1]!r}; expected it once",
-        )
+        sentence = f"fold {name[0]} holds document {document!r} twice for query {name[1]!r}; expected it once"
+        require(name not in rows, "intents.document-twice", sentence)
         rows[name] = row
     return rows

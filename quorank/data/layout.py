@@ -14,10 +14,9 @@ from pathlib import Path
 from quorank.errors import BadInput, require, require_range
 
 FOLDS = 5
-SPLITS = {"train": ("train",), "validation": ("vali", "valid", "validation"), "test": ("test",)}
+VALIDATION = ("vali", "valid", "validation")
 ENDINGS = (".txt", ".txt.gz")
 _FOLD = re.compile(r"fold\d+")
-
 
 SplitFiles = dict[str, tuple[Path, ...]]
 """Files of each split; several are read one behind the other, and validation may have none."""
@@ -37,7 +36,7 @@ def has_layout(folder: Path) -> bool:
 def count_folds(folder: Path) -> int:
     """Return how many folds a folder has by its layout; whether their files are all there is for `find_files`."""
     entries = _entries(folder)
-    if _first(entries, SPLITS["train"]):
+    if _first(entries, ("train",)):
         return 1
     if any(_first(entries, (f"set{i}.train",)) for i in (1, 2)):
         return 2
@@ -53,31 +52,28 @@ def find_files(folder: Path, fold: int) -> SplitFiles:
         require(1 <= fold <= folds, "fold.missing", f"has {has}, got fold = {fold}", f"{folder}")
         return _split_files(folder, entries, "" if folds == 1 else f"set{fold}.")
     require_range("fold", fold, least=1, most=FOLDS)
-    for part in ("s", "fold"):
-        found = [_first(entries, (f"{part}{i}",)) for i in range(1, FOLDS + 1)]
-        if any(found):
-            return _part_files(folder, part, found, fold)
+    for part in ("S", "fold"):
+        if _first(entries, [f"{part.lower()}{i}" for i in range(1, FOLDS + 1)]):
+            parts = [_needed(folder, entries, f"{part}{i}") for i in range(1, FOLDS + 1)]
+            # fold i trains on parts i, i+1, i+2, validates on i+3 and tests on i+4, counted round (LETOR 4.0)
+            turned = parts[fold - 1 :] + parts[: fold - 1]
+            return {"train": tuple(turned[:3]), "validation": (turned[3],), "test": (turned[4],)}
     present = sorted(int(name[4:]) for name in entries if _FOLD.fullmatch(name))
     if present:
-        chosen = entries.get(f"fold{fold}")
-        if chosen is None:
-            listed = ", ".join(f"Fold{i}" for i in present)
-            raise BadInput("fold.missing", f"has no Fold{fold}; it has {listed}", f"{folder}")
+        listed = ", ".join(f"Fold{i}" for i in present)
+        require(f"fold{fold}" in entries, "fold.missing", f"has no Fold{fold}; it has {listed}", f"{folder}")
+        chosen = entries[f"fold{fold}"]
         return _split_files(chosen, _entries(chosen))
-    raise BadInput(
-        "folder.no-collection",
-        "holds no collection: expected train.txt and test.txt (or .txt.gz), folders Fold1 to Fold5, or parts "
-        f"S1.txt to S5.txt, found {_listing(entries)}",
-        f"{folder}",
-    )
+    expected = "train.txt and test.txt (or .txt.gz), folders Fold1 to Fold5, or parts S1.txt to S5.txt"
+    sentence = f"holds no collection: expected {expected}, found {_listing(entries)}"
+    raise BadInput("folder.no-collection", sentence, f"{folder}")
 
 
 def _entries(folder: Path) -> dict[str, Path]:
     try:
         return {entry.name.lower(): entry for entry in sorted(folder.iterdir())}
     except OSError as error:
-        sentence = f"cannot be read as a folder: {error.strerror}"
-        raise BadInput("file.unreadable", sentence, f"{folder}") from None
+        raise BadInput("file.unreadable", f"cannot be read as a folder: {error.strerror}", f"{folder}") from None
 
 
 def _listing(entries: dict[str, Path]) -> str:
@@ -90,21 +86,15 @@ def _first(entries: dict[str, Path], stems: Sequence[str]) -> Path | None:
     return next((entries[name] for name in names if name in entries), None)
 
 
-def _split_files(folder: Path, entries: dict[str, Path], prefix: str = "") -> SplitFiles:
-    found = {split: _first(entries, [prefix + stem for stem in stems]) for split, stems in SPLITS.items()}
-    for split in ("train", "test"):
-        name = prefix + split
+def _needed(folder: Path, entries: dict[str, Path], name: str) -> Path:
+    found = _first(entries, (name.lower(),))
+    if found is None:
         sentence = f"has no {name}.txt or {name}.txt.gz; it holds {_listing(entries)}"
-        require(found[split], "file.missing", sentence, f"{folder}")
-    return {split: (path,) if path else () for split, path in found.items()}
+        raise BadInput("file.missing", sentence, f"{folder}")
+    return found
 
 
-def _part_files(folder: Path, part: str, found: Sequence[Path | None], fold: int) -> SplitFiles:
-    """Fold i trains on parts i, i+1, i+2, validates on i+3 and tests on i+4, counted round (LETOR 4.0)."""
-    name = "S" if part == "s" else part
-    for i, path in enumerate(found, 1):
-        sentence = f"has no {name}{i}.txt or {name}{i}.txt.gz; five parts {name}1 to {name}5 are needed"
-        require(path, "file.missing", sentence, f"{folder}")
-    parts = [path for path in found if path]
-    turned = [parts[(fold - 1 + k) % FOLDS] for k in range(FOLDS)]
-    return {"train": tuple(turned[:3]), "validation": (turned[3],), "test": (turned[4],)}
+def _split_files(folder: Path, entries: dict[str, Path], prefix: str = "") -> SplitFiles:
+    train, test = (_needed(folder, entries, prefix + split) for split in ("train", "test"))
+    validation = _first(entries, [prefix + stem for stem in VALIDATION])
+    return {"train": (train,), "validation": (validation,) if validation else (), "test": (test,)}

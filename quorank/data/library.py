@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -33,28 +35,27 @@ def library_home() -> Path:
     return Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share").expanduser() / "quorank"
 
 
+@contextmanager
+def _writing() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        sentence = f"cannot be written: {error.strerror}; set QUORANK_HOME"
+        raise BadInput("file.unwritable", sentence, f"{library_home()}") from None
+
+
 def library_folder(name: str) -> Path:
     """Make a folder of the library and return it."""
     folder = library_home() / name
-    try:
+    with _writing():
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _unwritable(error) from None
     return folder
 
 
 def register_collection(entry: ImportedCollection) -> None:
     """Write an entry, in place of an earlier one of its name."""
-    try:
-        text = json.dumps(asdict(entry), indent=1) + "\n"
-        write_whole(library_folder("registry") / f"{entry.name}.json", text)
-    except OSError as error:
-        raise _unwritable(error) from None
-
-
-def _unwritable(error: OSError) -> BadInput:
-    sentence = f"cannot be written: {error.strerror}; set QUORANK_HOME"
-    return BadInput("file.unwritable", sentence, f"{library_home()}")
+    with _writing():
+        write_whole(library_folder("registry") / f"{entry.name}.json", json.dumps(asdict(entry), indent=1) + "\n")
 
 
 def imported_collections() -> dict[str, ImportedCollection]:
@@ -74,30 +75,16 @@ def folder_of(source: str) -> Path:
     path = Path(source).expanduser()
     if path.is_dir():
         return path
-    require(
-        not path.exists(),
-        "source.not-a-folder",
-        "is a file; expected the folder that holds train.txt and test.txt",
-        source,
-    )
+    sentence = "is a file; expected the folder that holds train.txt and test.txt"
+    require(not path.exists(), "source.not-a-folder", sentence, source)
     known = imported_collections()
     if source in known:
         path = Path(known[source].path)
-        require(
-            path.is_dir(),
-            "source.gone",
-            f"the imported collection {source!r} was at {path}, which is gone; import it again",
-        )
+        sentence = f"the imported collection {source!r} was at {path}, which is gone; import it again"
+        require(path.is_dir(), "source.gone", sentence)
         return path
-    name = source.lower()
-    require(
-        name not in PUBLIC,
-        "source.not-fetched",
-        f"is not here yet; run `quorank data fetch {name}` or `quorank data import PATH`",
-        source,
-    )
-    raise BadInput(
-        "source.unknown",
-        f"there is no folder and no imported collection {source!r}{suggest(source, [*known, *PUBLIC])}; "
-        f"imported: {', '.join(known) or 'none'}",
-    )
+    sentence = f"is not here yet; run `quorank data fetch {source.lower()}` or `quorank data import PATH`"
+    require(source.lower() not in PUBLIC, "source.not-fetched", sentence, source)
+    meant, imported = suggest(source, [*known, *PUBLIC]), ", ".join(known) or "none"
+    sentence = f"there is no folder and no imported collection {source!r}{meant}; imported: {imported}"
+    raise BadInput("source.unknown", sentence)

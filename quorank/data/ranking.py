@@ -35,17 +35,14 @@ class RankingData:
 
     def __post_init__(self) -> None:
         rows, stride = self.padded.shape
-        code = "ranking-data.malformed"
-        floats = self.padded.dtype == np.float32 and self.padded.flags.c_contiguous
-        require(floats, code, "features must be float32 in C order")
-        whole = stride % LANES == 0 and stride >= self.n_features
-        require(whole, code, f"row stride {stride} must be a multiple of {LANES}")
-        labelled = self.labels.shape == (rows,) and self.labels.dtype == np.int8
-        require(labelled, code, "labels must be int8, one per row")
-        covered = self.offsets[0] == 0 and self.offsets[-1] == rows
-        require(covered, code, "query offsets must run from 0 to the row count")
-        named = len(self.query_ids) == len(self.offsets) - 1
-        require(named, code, "there must be one query id per query")
+        for sound, sentence in (
+            (self.padded.dtype == np.float32 and self.padded.flags.c_contiguous, "features must be float32 in C order"),
+            (stride % LANES == 0 and stride >= self.n_features, f"row stride {stride} must be a multiple of {LANES}"),
+            (self.labels.shape == (rows,) and self.labels.dtype == np.int8, "labels must be int8, one per row"),
+            (self.offsets[0] == 0 and self.offsets[-1] == rows, "query offsets must run from 0 to the row count"),
+            (len(self.query_ids) == len(self.offsets) - 1, "there must be one query id per query"),
+        ):
+            require(sound, "ranking-data.malformed", sentence)
 
     @classmethod
     def from_arrays(
@@ -91,18 +88,13 @@ class RankingData:
         A cache file is mapped in small pages, and lists drawn at random cost a page walk each: copying them once pays
         for itself within the first rounds.
         """
-        if self.padded.flags.owndata:
-            return self
-        return replace(self, padded=np.array(self.padded))
+        return self if self.padded.flags.owndata else replace(self, padded=np.array(self.padded))
 
     def with_features(self, features: npt.ArrayLike) -> RankingData:
         """Return the same lists with other (rows, n) features."""
         dense = np.asarray(features, dtype=np.float32)
-        require(
-            dense.ndim == 2 and len(dense) == self.n_rows,
-            "ranking-data.shape",
-            f"expected features of shape ({self.n_rows}, n), got {dense.shape}",
-        )
+        sentence = f"expected features of shape ({self.n_rows}, n), got {dense.shape}"
+        require(dense.ndim == 2 and len(dense) == self.n_rows, "ranking-data.shape", sentence)
         return replace(self, padded=pad(dense), n_features=dense.shape[1])
 
     def rows_of(self, query: int) -> slice:
@@ -140,14 +132,16 @@ class Collection:
     validation: RankingData | None = None
 
     def __post_init__(self) -> None:
-        for split in (self.test, self.validation):
-            require(
-                split is None or split.n_features == self.train.n_features,
-                "collection.features-differ",
-                f"all splits must have the same features, train has {self.train.n_features} and another split "
-                f"{split and split.n_features}",
-                self.name,
-            )
+        for split in self.splits.values():
+            have = f"train has {self.train.n_features} and another split {split.n_features}"
+            sentence = f"all splits must have the same features, {have}"
+            require(split.n_features == self.train.n_features, "collection.features-differ", sentence, self.name)
+
+    @property
+    def splits(self) -> dict[str, RankingData]:
+        """The splits that there are, by name."""
+        splits = {"train": self.train, "validation": self.validation, "test": self.test}
+        return {name: split for name, split in splits.items() if split is not None}
 
     def resident(self) -> Collection:
         """Return the same collection in the process's own memory (see `RankingData.resident`)."""
@@ -156,14 +150,9 @@ class Collection:
     @property
     def grades(self) -> int:
         """3 for labels 0..2 and 5 for labels 0..4: the two scales for which click models are published."""
-        splits = [s for s in (self.train, self.test, self.validation) if s is not None]
-        highest = max(s.max_label for s in splits)
-        require(
-            highest <= 4,
-            "collection.label-too-high",
-            f"label {highest} found; labels 0..2 or 0..4 are supported",
-            self.name,
-        )
+        highest = max(split.max_label for split in self.splits.values())
+        sentence = f"label {highest} found; labels 0..2 or 0..4 are supported"
+        require(highest <= 4, "collection.label-too-high", sentence, self.name)
         return 3 if highest <= 2 else 5
 
 
@@ -172,21 +161,18 @@ def stride_of(n_features: int) -> int:
     return -(-n_features // LANES) * LANES
 
 
-def pad(features: Floats) -> Floats:
-    """Pad (rows, n) to (rows, stride) with zeros behind the n-th column."""
+def pad(features: Floats, width: int = 0) -> Floats:
+    """Pad (rows, n) to (rows, stride) with zeros behind the n-th column, where a row has n or `width` features."""
     rows, n = features.shape
-    out = np.zeros((rows, stride_of(n)), dtype=np.float32)
+    out = np.zeros((rows, stride_of(width or n)), dtype=np.float32)
     out[:, :n] = features
     return out
 
 
 def widen(data: RankingData, n_features: int) -> RankingData:
     """Return the same data with more features, all 0: a sparse file does not say how many there are."""
-    if stride_of(n_features) == data.padded.shape[1]:
-        return data if n_features == data.n_features else replace(data, n_features=n_features)
-    padded = np.zeros((data.n_rows, stride_of(n_features)), np.float32)
-    padded[:, : data.n_features] = data.features
-    return replace(data, padded=padded, n_features=n_features)
+    wide_enough = stride_of(n_features) == data.padded.shape[1]
+    return replace(data, padded=data.padded if wide_enough else pad(data.features, n_features), n_features=n_features)
 
 
 def join_parts(parts: Sequence[RankingData]) -> RankingData:
@@ -199,10 +185,8 @@ def join_parts(parts: Sequence[RankingData]) -> RankingData:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise BadInput(
-                "collection.query-twice",
-                f"query {name} stands in two of the parts that make up one split; expected whole queries",
-            )
+            sentence = f"query {name} stands in two of the parts that make up one split; expected whole queries"
+            raise BadInput("collection.query-twice", sentence)
         seen.add(name)
     starts = np.cumsum([0] + [part.n_rows for part in parts])
     offsets = [part.offsets[:-1] + start for part, start in zip(parts, starts, strict=False)]
@@ -221,12 +205,8 @@ def join_parts(parts: Sequence[RankingData]) -> RankingData:
 
 def describe_collection(collection: Collection) -> dict[str, Any]:
     """Return the numbers of each split as `quorank data stats --json` prints them."""
-    splits = {"train": collection.train, "validation": collection.validation, "test": collection.test}
-    return {
-        "name": collection.name,
-        "features": collection.train.n_features,
-        "splits": {name: _describe_split(split) for name, split in splits.items() if split is not None},
-    }
+    splits = {name: _describe_split(split) for name, split in collection.splits.items()}
+    return {"name": collection.name, "features": collection.train.n_features, "splits": splits}
 
 
 def _describe_split(data: RankingData) -> dict[str, Any]:
@@ -234,14 +214,11 @@ def _describe_split(data: RankingData) -> dict[str, Any]:
     grades, counts = np.unique(data.labels, return_counts=True)
     best = np.maximum.reduceat(data.labels, data.offsets[:-1])
     constant = data.features.min(axis=0) == data.features.max(axis=0)
+    mean = round(float(lengths.mean()), 2)
     return {
         "queries": data.n_queries,
         "rows": data.n_rows,
-        "documents_per_query": {
-            "min": int(lengths.min()),
-            "mean": round(float(lengths.mean()), 2),
-            "max": int(lengths.max()),
-        },
+        "documents_per_query": {"min": int(lengths.min()), "mean": mean, "max": int(lengths.max())},
         "labels": {str(grade): int(count) for grade, count in zip(grades, counts, strict=True)},
         "queries_without_relevant": int(np.count_nonzero(best == 0)),
         "constant_features": (np.flatnonzero(constant) + 1).tolist(),

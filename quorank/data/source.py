@@ -33,19 +33,11 @@ class DataSource:
     seed: int = 1  # of the generator
 
     def __post_init__(self) -> None:
-        require(
-            self.source,
-            "source.empty",
-            "the data source is empty; expected synthetic:mq2007, a folder or an imported name",
-            "source",
-        )
+        sentence = "the data source is empty; expected synthetic:mq2007, a folder or an imported name"
+        require(self.source, "source.empty", sentence, "source")
         require_range("fold", self.fold, least=0 if self.source.startswith(INTENTS) else 1, most=FOLDS)
-        require(
-            self.fold == 1 or not self.source.startswith(SYNTHETIC),
-            "fold.missing",
-            f"{self.source} has one fold, got fold = {self.fold}; another seed gives other data",
-            "fold",
-        )
+        sentence = f"{self.source} has one fold, got fold = {self.fold}; another seed gives other data"
+        require(self.fold == 1 or not self.source.startswith(SYNTHETIC), "fold.missing", sentence, "fold")
 
 
 def load(source: DataSource) -> Collection:
@@ -53,11 +45,8 @@ def load(source: DataSource) -> Collection:
     name = source.source
     if name.startswith(SYNTHETIC):
         return load_generated(name.removeprefix(SYNTHETIC), source.queries, source.seed, source.normalize)
-    require(
-        source.queries is None,
-        "option.conflict",
-        f"queries = {source.queries} is for generated data; {name} has its own",
-    )
+    sentence = f"queries = {source.queries} is for generated data; {name} has its own"
+    require(source.queries is None, "option.conflict", sentence)
     if name.startswith(INTENTS):
         folder = folder_of(name.removeprefix(INTENTS))
         return intent_collection(folder, source.fold or None, source.normalize)

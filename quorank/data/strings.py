@@ -20,9 +20,7 @@ class Strings(Sequence[str]):
     def __getitem__(self, place: Any) -> Any:
         if isinstance(place, slice):
             return Strings(self.array[place])
-        if not -len(self) <= place < len(self):
-            raise IndexError(f"{place} of {len(self)} strings")
-        return self.array[int(place) % len(self)].as_py()
+        return self.array[int(place)].as_py()
 
     def __iter__(self) -> Iterator[str]:
         for start in range(0, len(self), 4096):

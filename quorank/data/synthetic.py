@@ -16,6 +16,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +34,7 @@ Reals = npt.NDArray[np.floating]
 FIELDS = 5  # body, anchor, title, address, whole document
 _ABSENT = (0.02, 0.55, 0.25, 0.7, 0.01)  # how often a field has none of the query's words
 _LENGTH = (6.2, 2.2, 1.6, 1.4, 6.4)  # mean log length of a field
+_SHIFT = 0.9  # deviation of the query's shift of relevance
 _BLOCK = 128  # queries
 
 
@@ -45,11 +47,7 @@ class SyntheticShape:
     page: tuple[str, ...]  # of the document as a whole
     queries: int  # training queries by default; validation and test have a third of them each
     most: int
-    documents: float  # mean length of a candidate list
-    spread: float  # of the log length
-    shortest: int
-    longest: int
-    shift: float  # deviation of the query's shift of relevance
+    documents: tuple[float, float, int, int]  # in a list: mean, spread of the logarithm, shortest, longest
     hopeless: float  # share of the queries that nearly no document answers
     noise: float  # deviation of the noise in relevance
     cuts: tuple[float, ...]  # between the grades
@@ -67,11 +65,7 @@ SHAPES = {
         page=("pagerank", "inlinks", "outlinks", "slashes", "address length", "children"),
         queries=1_017,
         most=10_000,
-        documents=41,
-        spread=0.5,
-        shortest=6,
-        longest=147,
-        shift=0.9,
+        documents=(41, 0.5, 6, 147),
         hopeless=0.15,
         noise=0.7,
         cuts=(0.0, 1.82),
@@ -80,9 +74,7 @@ SHAPES = {
         number=2,
         statistics=(
             *("covered", "ratio", "length", "idf"),
-            *(f"tf {s}" for s in _TF),
-            *(f"density {s}" for s in _TF),
-            *(f"tfidf {s}" for s in _TF),
+            *(f"{kind} {part}" for kind in ("tf", "density", "tfidf") for part in _TF),
             *("boolean", "vector", "bm25", "lm abs", "lm dir", "lm jm"),
         ),
         page=(
@@ -91,11 +83,7 @@ SHAPES = {
         ),
         queries=1_000,
         most=6_000,
-        documents=120,
-        spread=0.6,
-        shortest=5,
-        longest=900,
-        shift=0.9,
+        documents=(120, 0.6, 5, 900),
         hopeless=0.03,
         noise=1.5,
         cuts=(-0.863, 1.288, 3.386, 4.484),
@@ -119,10 +107,8 @@ def shape_of(name: str) -> SyntheticShape:
     """Return the shape of `synthetic:name`."""
     if name not in SHAPES:
         known = ", ".join(f"synthetic:{known}" for known in SHAPES)
-        raise BadInput(
-            "source.unknown",
-            f"there is no generated collection 'synthetic:{name}'{suggest(name, SHAPES)}; known: {known}",
-        )
+        sentence = f"there is no generated collection 'synthetic:{name}'{suggest(name, SHAPES)}; known: {known}"
+        raise BadInput("source.unknown", sentence)
     return SHAPES[name]
 
 
@@ -160,9 +146,9 @@ def _draws(shape: SyntheticShape, seed: int, split: int, block: int) -> np.rando
 
 def _lengths(shape: SyntheticShape, queries: int, seed: int, split: int) -> Integers:
     """Documents of each query: log-normal between the shortest and the longest list of the original."""
-    normal = _draws(shape, seed, split, 0).standard_normal(queries)
-    lengths = np.exp(np.log(shape.documents) - shape.spread**2 / 2 + shape.spread * normal)
-    clipped: Integers = np.clip(np.rint(lengths), shape.shortest, shape.longest).astype(np.int64)
+    mean, spread, shortest, longest = shape.documents
+    lengths = np.exp(np.log(mean) - spread**2 / 2 + spread * _draws(shape, seed, split, 0).standard_normal(queries))
+    clipped: Integers = np.clip(np.rint(lengths), shortest, longest).astype(np.int64)
     return clipped
 
 
@@ -189,7 +175,7 @@ def _fill(shape: SyntheticShape, draws: np.random.Generator, sizes: Integers, ou
         return draws.standard_normal(size, dtype=np.float32)
 
     n, rows = len(sizes), len(labels)
-    shift = per_query(shape.shift * draws.standard_normal(n) - 6.0 * (draws.random(n) < shape.hopeless))
+    shift = per_query(_SHIFT * draws.standard_normal(n) - 6.0 * (draws.random(n) < shape.hopeless))
     terms = per_query(1.0 + np.minimum(draws.poisson(1.6, n), 6))
     rarity = per_query(3.0 + 4.0 * draws.random(n))
     topic = normal(rows)
@@ -204,14 +190,10 @@ def _fill(shape: SyntheticShape, draws: np.random.Generator, sizes: Integers, ou
     relevance = _relevance(documents) + shift + np.float32(shape.noise) * normal(rows)
     labels[:] = np.searchsorted(np.array(shape.cuts, np.float32), relevance)
 
-    column = 0
-    for statistic in shape.statistics:
-        for field in range(FIELDS):
-            out[:, column] = _field_statistic(statistic, field, documents, normal(rows))
-            column += 1
-    for name in shape.page:
+    for column, (statistic, field) in enumerate(product(shape.statistics, range(FIELDS))):
+        out[:, column] = _field_statistic(statistic, field, documents, normal(rows))
+    for column, name in enumerate(shape.page, len(shape.statistics) * FIELDS):
         out[:, column] = _PAGE[name](documents, normal(rows))
-        column += 1
 
 
 def _relevance(d: _Documents) -> Reals:
@@ -231,28 +213,27 @@ def _field_statistic(statistic: str, field: int, d: _Documents, noise: Reals) ->
     kind, _, part = statistic.partition(" ")
     there, match, length = d.present[field], d.match[field], np.exp(d.length[field])
     view = match + _NOISE[kind] * noise
+    values: Reals
     if kind == "idf":
-        rarity: Reals = d.rarity * (1 + field / 4)
-        return rarity
-    if kind == "length":
-        length_: Reals = np.floor(length * np.where(there, 1, 0.5))
-        return length_
-    if kind in ("covered", "ratio", "boolean"):
+        values = d.rarity * (1 + field / 4)
+    elif kind == "length":
+        values = np.floor(length * np.where(there, 1, 0.5))
+    elif kind in ("covered", "ratio", "boolean"):
         covered = np.where(there, np.ceil(d.terms / (1 + np.exp(-1.5 * view - 1))), 0)
-        return covered if kind == "covered" else covered / d.terms if kind == "ratio" else (covered == d.terms) * 1.0
-    if kind in ("tf", "density", "tfidf"):
+        values = covered if kind == "covered" else covered / d.terms if kind == "ratio" else (covered == d.terms) * 1.0
+    elif kind in ("tf", "density", "tfidf"):
         count = np.where(there, np.ceil(np.exp(0.6 * view + 0.25 * d.length[field]) * _SHARE[part](d.terms)), 0)
         if part == "variance":
             count = count * count / 4
-        scale = 1 / np.maximum(length, 1) if kind == "density" else d.rarity if kind == "tfidf" else 1
-        result: Reals = count * scale
-        return result
-    if kind == "bm25":
-        return np.where(there, d.rarity * d.terms * np.log1p(np.exp(view + 0.5)), 0)
-    if kind == "vector":
-        return np.where(there, d.rarity * np.exp(0.5 * view), 0)
-    floor = -(2.2 + 0.5 * d.rarity) * d.terms - {"abs": 6, "dir": 4, "jm": 5}[part]
-    return np.where(there, floor + d.terms * np.log1p(np.exp(view + 1.5)), floor)
+        values = count * (1 / np.maximum(length, 1) if kind == "density" else d.rarity if kind == "tfidf" else 1)
+    elif kind == "bm25":
+        values = np.where(there, d.rarity * d.terms * np.log1p(np.exp(view + 0.5)), 0)
+    elif kind == "vector":
+        values = np.where(there, d.rarity * np.exp(0.5 * view), 0)
+    else:
+        floor = -(2.2 + 0.5 * d.rarity) * d.terms - {"abs": 6, "dir": 4, "jm": 5}[part]
+        values = np.where(there, floor + d.terms * np.log1p(np.exp(view + 1.5)), floor)
+    return values
 
 
 _NOISE = dict(idf=0.0, length=0.0, covered=0.6, ratio=0.6, boolean=0.6, tf=0.7, density=0.8, tfidf=0.8)  # noqa: C408

@@ -63,9 +63,6 @@ def refuse_twice(where: str, what: str, ids: Iterable[str], lines: Iterable[int]
     seen: set[str] = set()
     for id_, line in zip(ids, repeat(0) if lines is None else lines, strict=False):
         if id_ in seen:
-            raise BadInput(
-                "text.id-twice",
-                f"the {what} id {id_!r} stands twice; expected a different id for each {what}",
-                f"{where}, line {line}" if line else where,
-            )
+            sentence = f"the {what} id {id_!r} stands twice; expected a different id for each {what}"
+            raise BadInput("text.id-twice", sentence, f"{where}, line {line}" if line else where)
         seen.add(id_)

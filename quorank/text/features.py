@@ -123,20 +123,13 @@ class FieldStatistics:
     def __post_init__(self) -> None:
         for name in ("document_frequency", "collection_frequency"):
             values = np.ascontiguousarray(getattr(self, name), dtype=np.float64)
-            require(
-                values.ndim == 1,
-                "field-statistics.malformed",
-                f"expected one number a query term, got the shape {values.shape}",
-                name,
-            )
+            sentence = f"expected one number a query term, got the shape {values.shape}"
+            require(values.ndim == 1, "field-statistics.malformed", sentence, name)
             _require_finite(values, name)
             object.__setattr__(self, name, values)
-        require(
-            len(self.document_frequency) == len(self.collection_frequency),
-            "field-statistics.malformed",
-            f"document and collection frequencies of {len(self.document_frequency)} and "
-            f"{len(self.collection_frequency)} terms; expected the same terms",
-        )
+        terms, others = len(self.document_frequency), len(self.collection_frequency)
+        sentence = f"document and collection frequencies of {terms} and {others} terms; expected the same terms"
+        require(terms == others, "field-statistics.malformed", sentence)
         for name in ("documents", "collection_length", "distinct_total"):
             value = getattr(self, name)
             if value is not None:
@@ -156,19 +149,17 @@ class FieldStatistics:
 
 def pooled(*parties: FieldStatistics) -> FieldStatistics:
     """Add up the statistics of all parties' documents for the same terms (the sums in IDF, §III)."""
-    require(
-        len({len(party.document_frequency) for party in parties}) == 1,
-        "field-statistics.malformed",
-        "statistics of no party or of different terms cannot be put together; expected those of one query's terms",
+    sentence = (
+        "statistics of no party or of different terms cannot be put together; expected those of one query's terms"
     )
-    distinct = [party.distinct_total for party in parties]
-    known = [total for total in distinct if total is not None]
+    require(len({len(party.document_frequency) for party in parties}) == 1, "field-statistics.malformed", sentence)
+    known = [party.distinct_total for party in parties if party.distinct_total is not None]
     return FieldStatistics(
         documents=sum(party.documents for party in parties),
         document_frequency=np.sum([party.document_frequency for party in parties], axis=0),
         collection_frequency=np.sum([party.collection_frequency for party in parties], axis=0),
         collection_length=sum(party.collection_length for party in parties),
-        distinct_total=sum(known) if len(known) == len(distinct) else None,
+        distinct_total=sum(known) if len(known) == len(parties) else None,
     )
 
 
@@ -223,38 +214,25 @@ def field_features(known: FieldCounts, features: Features | None = None) -> Doub
     counted = np.ascontiguousarray(known.counts, dtype=np.float64)
     length = np.ascontiguousarray(known.lengths, dtype=np.float64)
     terms = len(statistics.document_frequency)
-    require(
-        counted.ndim == 2 and counted.shape == (len(length), terms),
-        "features.malformed",
-        f"expected one row for each of {len(length)} documents and one column for each of {terms} terms, "
-        f"got the shape {counted.shape}",
-        "counts",
-    )
+    expected = f"expected one row for each of {len(length)} documents and one column for each of {terms} terms"
+    sentence = f"{expected}, got the shape {counted.shape}"
+    require(counted.shape == (len(length), terms), "features.malformed", sentence, "counts")
     _require_finite(counted, "counts")
-    require(
-        np.isfinite(length).all() and (length >= 0.0).all(),
-        "features.not-finite",
-        "expected finite numbers, at least 0",
-        "lengths",
-    )
+    _require_finite(length, "lengths", least=0.0)
     if known.distinct is None:
         unique = statistics.likely_distinct(length)
     else:
         unique = np.ascontiguousarray(known.distinct, dtype=np.float64)
-        require(
-            unique.shape == length.shape and np.isfinite(unique).all(),
-            "features.malformed",
-            f"expected a finite number for each of {len(length)} documents",
-            "distinct",
-        )
+        sentence = f"expected a finite number for each of {len(length)} documents"
+        sound = unique.shape == length.shape and np.isfinite(unique).all()
+        require(sound, "features.malformed", sentence, "distinct")
     out = np.zeros((len(length), len(FIELD_FEATURES)))
-    published = idf_published(statistics.documents, statistics.document_frequency)
     _field_features(
         counted,
         length,
         np.clip(unique, 0.0, length),
         part.inverse_document_frequency(statistics),
-        published,
+        idf_published(statistics.documents, statistics.document_frequency),
         background(statistics.collection_length, statistics.collection_frequency),
         statistics.mean_length,
         part.bm25 == "published",
@@ -268,16 +246,14 @@ def field_features(known: FieldCounts, features: Features | None = None) -> Doub
 def pair_features(body: FieldCounts, title: FieldCounts, features: Features | None = None) -> Doubles:
     """Compute (pairs, 16) body then title, in the order of FEATURE_NAMES; both fields must hold the same documents."""
     both = [field_features(part, features) for part in (body, title)]
-    require(
-        len(both[0]) == len(both[1]),
-        "features.malformed",
-        f"{len(both[0])} bodies and {len(both[1])} titles; expected the same documents",
-    )
+    sentence = f"{len(both[0])} bodies and {len(both[1])} titles; expected the same documents"
+    require(len(both[0]) == len(both[1]), "features.malformed", sentence)
     return np.hstack(both)
 
 
-def _require_finite(values: Doubles, name: str) -> None:
-    require(np.isfinite(values).all(), "features.not-finite", "expected finite numbers", name)
+def _require_finite(values: Doubles, name: str, least: float = -np.inf) -> None:
+    expected = "expected finite numbers" if least == -np.inf else f"expected finite numbers, at least {least:g}"
+    require(np.isfinite(values).all() and (values >= least).all(), "features.not-finite", expected, name)
 
 
 @kernel

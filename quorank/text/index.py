@@ -58,7 +58,7 @@ class Index:
         texts: list[bytes] = []
         size = 0
         for document in documents:
-            texts.append(normalised_words(document.body if field == "body" else document.title))
+            texts.append(normalised_words(getattr(document, field)))
             size += len(texts[-1])
             if size >= _BLOCK:
                 counter.add(texts)
@@ -96,12 +96,7 @@ class Index:
     def counts_of(self, documents: npt.ArrayLike, terms: Int32s) -> Doubles:
         """Count (documents, terms) how often each document holds each term."""
         rows = np.ascontiguousarray(documents, dtype=np.int64)
-        require(
-            rows.ndim == 1 and (not len(rows) or (rows.min() >= 0 and rows.max() < self.n_documents)),
-            "value.out-of-range",
-            f"expected numbers from 0 to {self.n_documents - 1}",
-            "documents",
-        )
+        _require_within(rows, 0, self.n_documents, "numbers", "documents")
         wanted = self._checked(terms)
         out = np.zeros((len(rows), len(wanted)))
         _look_up(self.offsets, self.terms, self.counts, rows, wanted, out)
@@ -111,16 +106,11 @@ class Index:
         """Return the statistics that features need, for these terms."""
         wanted = self._checked(terms)
         seen = wanted >= 0
-        frequencies = np.zeros((2, len(wanted)))
-        frequencies[0, seen] = self.document_frequency[wanted[seen]]
-        frequencies[1, seen] = self.collection_frequency[wanted[seen]]
-        return FieldStatistics(
-            float(self.n_documents),
-            frequencies[0],
-            frequencies[1],
-            float(self.collection_length),
-            float(len(self.terms)),
-        )
+        of_documents, of_collection = np.zeros((2, len(wanted)))
+        of_documents[seen] = self.document_frequency[wanted[seen]]
+        of_collection[seen] = self.collection_frequency[wanted[seen]]
+        length, distinct = float(self.collection_length), float(len(self.terms))
+        return FieldStatistics(float(self.n_documents), of_documents, of_collection, length, distinct)
 
     def postings(self, term: int) -> tuple[Int32s, Int32s]:
         """Return the documents that hold a term, ascending, and how often each does."""
@@ -144,13 +134,13 @@ class Index:
 
     def _checked(self, terms: Int32s) -> Int32s:
         wanted = np.ascontiguousarray(terms, dtype=np.int32)
-        require(
-            wanted.ndim == 1 and (not len(wanted) or (wanted.min() >= UNSEEN and wanted.max() < len(self.vocabulary))),
-            "value.out-of-range",
-            f"expected ids from {UNSEEN} to {len(self.vocabulary) - 1}",
-            "terms",
-        )
+        _require_within(wanted, UNSEEN, len(self.vocabulary), "ids", "terms")
         return wanted
+
+
+def _require_within(values: npt.NDArray[Any], least: int, below: int, what: str, name: str) -> None:
+    inside = values.ndim == 1 and bool(np.all((values >= least) & (values < below)))
+    require(inside, "value.out-of-range", f"expected {what} from {least} to {below - 1}", name)
 
 
 @dataclass(frozen=True, eq=False)

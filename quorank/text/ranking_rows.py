@@ -29,31 +29,19 @@ def to_ranking_data(queries: Iterable[QueryRows]) -> RankingData:
     """Return the columns that learners and evaluation read; each feature is brought to [0, 1] within a query."""
     kept = list(queries)
     for query in kept:
-        count = len(query.document_ids)
-        require(
-            query.features.ndim == 2 and len(query.features) == count == np.size(query.labels),
-            "query-rows.malformed",
-            f"{count} documents, features of the shape {query.features.shape} and "
-            f"{np.size(query.labels)} labels; expected one of each a document",
-            f"query {query.query_id}",
-        )
-        labels = np.asarray(query.labels)
-        require(
-            not count or (labels.min() >= 0 and labels.max() <= 127),
-            "query-rows.bad-label",
-            "expected labels from 0 to 127",
-            f"query {query.query_id}",
-        )
+        where, count, labels = f"query {query.query_id}", len(query.document_ids), np.asarray(query.labels)
+        found = f"{count} documents, features of the shape {query.features.shape} and {labels.size} labels"
+        same = query.features.ndim == 2 and len(query.features) == count == labels.size
+        require(same, "query-rows.malformed", f"{found}; expected one of each a document", where)
+        within = np.all((labels >= 0) & (labels <= 127))
+        require(within, "query-rows.bad-label", "expected labels from 0 to 127", where)
     widths = {query.features.shape[1] for query in kept}
-    require(
-        len(widths) <= 1,
-        "query-rows.malformed",
-        f"queries with {sorted(widths)} features; expected the same number for all",
-    )
+    sentence = f"queries with {sorted(widths)} features; expected the same number for all"
+    require(len(widths) <= 1, "query-rows.malformed", sentence)
     width = widths.pop() if widths else len(FEATURE_NAMES)
     data = RankingData.from_arrays(
-        np.concatenate([query.features for query in kept]) if kept else np.zeros((0, width)),
-        np.concatenate([np.asarray(query.labels, dtype=np.int8) for query in kept]) if kept else [],
+        np.concatenate([np.zeros((0, width)), *(query.features for query in kept)]),
+        np.concatenate([np.zeros(0, np.int8), *(np.asarray(query.labels, np.int8) for query in kept)]),
         np.concatenate(([0], np.cumsum([len(query.document_ids) for query in kept]))),
         [query.query_id for query in kept],
         [id_ for query in kept for id_ in query.document_ids],

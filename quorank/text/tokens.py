@@ -159,18 +159,14 @@ class _Terms(dict[str, str]):
         return term
 
 
-@cache
-def _terms(tokeniser: Tokeniser) -> _Terms:
-    return _Terms(tokeniser)
+_terms = cache(_Terms)
 
 
 def _stemmer(language: str) -> Any:
     try:
         library = importlib.import_module("Stemmer")
     except ImportError:
-        raise BadInput(
-            "package.missing",
-            f'{language!r} needs PyStemmer, which is not installed; install quorank[text], or use stemming = "none"',
-            "stemming",
-        ) from None
+        remedy = 'install quorank[text], or use stemming = "none"'
+        sentence = f"{language!r} needs PyStemmer, which is not installed; {remedy}"
+        raise BadInput("package.missing", sentence, "stemming") from None
     return library.Stemmer(language, 0)  # 0: no cache of its own, `_Terms` is one

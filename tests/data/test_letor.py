@@ -199,7 +199,7 @@ GOOD = "1 qid:1 1:0.5\n"
         ("1 qid:1 0:3", "found '0:3', expected a feature index from 1 to 65535"),
         ("1 qid:1 65536:3", "found '65536:3', expected a feature index from 1 to 65535"),
         ("1 qid:1 99999999999999999999:3", "expected a feature index from 1 to 65535"),
-        ("1 qid:1 2:3 1:1 2:4", "found '2:4' whose index stands twice in the row, expected each feature once"),
+        ("1 qid:1 2:3 1:1 2:4", "found '2:4' whose index stands twice, expected each feature once"),
         ("\x00\x01\x02", "found label '\\x00\\x01\\x02', expected a whole number"),
     ],
 )

@@ -14,8 +14,7 @@ import pytest
 
 from quorank.data import DataSource, collections, load
 from quorank.data.collections import PUBLIC, PublicCollection
-from quorank.data.fetch import fetch_collection
-from quorank.data.importing import import_collection, unpack_archive
+from quorank.data.importing import fetch_collection, import_collection, unpack_archive
 from quorank.data.library import imported_collections, library_home
 from quorank.errors import BadInput
 

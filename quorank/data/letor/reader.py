@@ -28,7 +28,7 @@ import numpy as np
 from quorank.arrays import Bytes, Floats, Int8s, Integers
 from quorank.data.ranking import RankingData, stride_of
 from quorank.data.strings import Strings, select_strings, strings_from_bytes
-from quorank.errors import BadInput
+from quorank.errors import BadInput, require
 
 READER_VERSION = 1
 """Part of every cache key: raise it when the same text is read differently."""
@@ -45,17 +45,17 @@ def read_letor(path: Path) -> RankingData:
     """Read one file; BadInput names the first malformed line and lists the next ones."""
     path = Path(path)
     text = read_bytes(path)
-    if not text.size:
-        raise BadInput("letor.empty", f"is empty; expected {_SHAPE}", f"{path}")
+    require(text.size, "letor.empty", f"is empty; expected {_SHAPE}", f"{path}")
     chunks = _chunks(text)
     workers = min(len(chunks), os.cpu_count() or 1)
     with ThreadPoolExecutor(workers) as pool:
         run: Callable[..., Any] = map if workers == 1 else pool.map
         lines = list(run(_count_lines, chunks))
         first_lines = np.concatenate(([0], np.cumsum(lines)))
-        width = _parse(_chunks(text[:_HEAD])[0], _Table.empty(0, 0), 0).widest
+        head = _chunks(text[:_HEAD])[0]
+        width = _parse(head, _Table.empty(path, _count_lines(head), 0), 0).widest
         while True:
-            table = _Table.empty(int(first_lines[-1]), width, path)
+            table = _Table.empty(path, int(first_lines[-1]), width)
             places = [int(place) for place in first_lines[:-1]]
             parsed = list(run(_parse, chunks, [table] * len(chunks), places))
             _refuse_malformed(path, chunks, parsed, places)
@@ -64,12 +64,8 @@ def read_letor(path: Path) -> RankingData:
                 break
             width = widest  # a sparse file: its first rows did not name the highest feature
     rows = _close_gaps(table, parsed, places)
-    if rows == 0:
-        sentence = f"holds no rows, only comments and blank lines; expected {_SHAPE}"
-        raise BadInput("letor.empty", sentence, f"{path}")
-    if widest == 0:
-        sentence = f"holds no features in its {rows} rows; expected {_SHAPE}"
-        raise BadInput("letor.no-features", sentence, f"{path}")
+    require(rows, "letor.empty", f"holds no rows, only comments and blank lines; expected {_SHAPE}", f"{path}")
+    require(widest, "letor.no-features", f"holds no features in its {rows} rows; expected {_SHAPE}", f"{path}")
     return _group(path, table, rows, widest, chunks, parsed)
 
 
@@ -93,8 +89,7 @@ def read_bytes(path: Path) -> Bytes:
     except IsADirectoryError:
         raise BadInput("file.unreadable", f"is a folder; {expected}", f"{path}") from None
     except EOFError:
-        sentence = "is cut off: the gzip data ends before its end mark"
-        raise BadInput("file.damaged", sentence, f"{path}") from None
+        raise BadInput("file.damaged", "is cut off: the gzip data ends before its end mark", f"{path}") from None
     except (gzip.BadGzipFile, zlib.error) as error:
         raise BadInput("file.damaged", f"is corrupt gzip data ({error}); {expected}", f"{path}") from None
     except OSError as error:
@@ -109,7 +104,7 @@ class _Table:
     labels: Int8s
 
     @classmethod
-    def empty(cls, rows: int, width: int, path: Path | None = None) -> _Table:
+    def empty(cls, path: Path, rows: int, width: int) -> _Table:
         try:
             return cls(np.zeros((rows, stride_of(width)), np.float32), np.zeros(rows, np.int8))
         except MemoryError:
@@ -144,17 +139,13 @@ def _chunks(text: Bytes) -> list[Bytes]:
         start = end
     if not pieces or pieces[-1][-1] != 10:
         last = pieces.pop() if pieces else text[:0]
-        cut = max(last.size - _HEAD, 0) + _behind_last_newline(last[max(last.size - _HEAD, 0) :])
+        end = max(last.size - _HEAD, 0)
+        cut = end + int(np.flatnonzero(last[end:] == 10).max(initial=-1)) + 1
         pieces += [last[:cut]] if cut else []
         ended = np.append(last[cut:], np.uint8(10))
         ended.flags.writeable = False  # like the mapped text: one compiled kernel for both
         pieces.append(ended)
     return pieces
-
-
-def _behind_last_newline(text: Bytes) -> int:
-    newlines = np.flatnonzero(text == 10)
-    return int(newlines[-1]) + 1 if newlines.size else 0
 
 
 def _count_lines(text: Bytes) -> int:
@@ -167,8 +158,6 @@ def _parse(text: Bytes, table: _Table, place: int) -> _Parsed:
 
     lines = _count_lines(text)
     padded, labels = table.padded[place : place + lines], table.labels[place : place + lines]
-    if not table.padded.size:
-        padded, labels = np.zeros((lines, 0), np.float32), np.zeros(lines, np.int8)
     runs, documents = np.empty((lines, 3), np.int64), np.empty(lines, np.int64)
     names = np.empty(text.size, np.uint8)
     # the shortest feature is `1:x`; untouched pages cost nothing
@@ -240,8 +229,7 @@ def _group(
     try:
         names = [name.decode("utf-8") for name in places]
     except UnicodeDecodeError as error:
-        sentence = f"holds the query id {error.object!r}; expected UTF-8 text"
-        raise BadInput("letor.not-utf-8", sentence, f"{path}") from None
+        raise BadInput("letor.not-utf-8", f"holds query id {error.object!r}; expected UTF-8 text", f"{path}") from None
     return RankingData(padded, labels, offsets, n_features, names, documents)
 
 
@@ -254,8 +242,7 @@ def _documents(path: Path, parsed: Sequence[_Parsed]) -> Strings | None:
     try:
         return strings_from_bytes(data, np.concatenate([starts[:1], *ends]))
     except UnicodeDecodeError:
-        sentence = "holds a document id that is not UTF-8 text"
-        raise BadInput("letor.not-utf-8", sentence, f"{path}") from None
+        raise BadInput("letor.not-utf-8", "holds a document id that is not UTF-8 text", f"{path}") from None
 
 
 def _refuse_malformed(path: Path, chunks: Sequence[Bytes], parsed: Sequence[_Parsed], places: Sequence[int]) -> None:
@@ -298,10 +285,6 @@ def _describe(text: Bytes, code: int, position: int) -> tuple[str, str]:
         kernel.EMPTY_QUERY: ("letor.no-query", "found 'qid:' without an id, expected qid:ID"),
         kernel.FEATURE: ("letor.bad-feature", f"found {shown}, expected a feature as index:value"),
         kernel.INDEX: ("letor.bad-index", f"found {shown}, expected a feature index {indices}"),
-        kernel.VALUE: (
-            "letor.not-a-number", f"found {shown}, expected a finite float32 number behind the colon",
-        ),
-        kernel.DUPLICATE: (
-            "letor.index-twice", f"found {shown} whose index stands twice in the row, expected each feature once",
-        ),
-    }[code]  # fmt: skip
+        kernel.VALUE: ("letor.not-a-number", f"found {shown}, expected a finite float32 number behind the colon"),
+        kernel.DUPLICATE: ("letor.index-twice", f"found {shown} whose index stands twice, expected each feature once"),
+    }[code]

@@ -29,12 +29,12 @@ def write_letor(data: RankingData, path: Path) -> None:
 
     def save(temporary: Path) -> None:
         with temporary.open("wb") as raw:
-            if path.suffix != ".gz":
+            if path.suffix == ".gz":
+                # no time and no name in the header: the same data gives the same file
+                with gzip.GzipFile("", "wb", compresslevel=6, fileobj=raw, mtime=0) as packed:
+                    _write(data, packed)
+            else:
                 _write(data, raw)
-                return
-            # no time and no name in the header: the same data gives the same file
-            with gzip.GzipFile("", "wb", compresslevel=6, fileobj=raw, mtime=0) as packed:
-                _write(data, packed)
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

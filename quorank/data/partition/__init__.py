@@ -65,10 +65,9 @@ class Clicks(Partition):
     def split(self, collection: Collection, clients: int, interactions: int, seed: int) -> Shares:
         """Give every client all lists and its own click model."""
         alike = equal_shares(collection, clients, interactions, None if self.iid else self.quantity)
-        models = self.click_models
-        each = np.arange(clients, dtype=np.int64) % len(models)
-        chosen = np.full(clients, ANY_CLICK_MODEL, dtype=np.int64) if self.iid else each
-        return replace(alike, click_model=chosen, click_models=models)
+        each = np.arange(clients, dtype=np.int64) % len(self.click_models)
+        chosen = np.full_like(each, ANY_CLICK_MODEL) if self.iid else each
+        return replace(alike, click_model=chosen, click_models=self.click_models)
 
 
 @dataclass(frozen=True)

@@ -16,23 +16,14 @@ thesis does not say with whose clicks.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import ClassVar
 
 import numpy as np
 
 from quorank.arrays import Booleans, Integers
-from quorank.data.partition.shares import (
-    Partition,
-    Shares,
-    Step,
-    check_clients,
-    check_counts,
-    equal_shares,
-    interactions_per_client,
-    permutation,
-)
+from quorank.data.partition.shares import Partition, Shares, Step, check_counts, equal_shares
 from quorank.data.ranking import Collection, RankingData
 from quorank.errors import require, require_range
 
@@ -61,38 +52,28 @@ class LabelSplit(Partition):
 
     def split(self, collection: Collection, clients: int, interactions: int, seed: int) -> Shares:
         """Divide the documents by label; the lists that all clients hold are copied to each."""
+        alike = equal_shares(collection, clients, interactions, None if self.iid else self.quantity)
         if self.iid:
-            return equal_shares(collection, clients, interactions)
-        check_clients(clients, interactions)
-        owner = self.owners(collection.train, clients, seed)
-        data, first_query, query_count = divide_rows(collection.train, owner, clients)
-        nothing = np.zeros(clients, dtype=np.int64)
-        searched = interactions_per_client(clients, interactions, self.quantity)
+            return alike
+        data, first, count = divide_rows(collection.train, self.owners(collection.train, clients, seed), clients)
         each = np.arange(clients, dtype=np.int64)
-        return Shares(data, first_query, query_count, each, nothing, (None,), searched, (collection.test,), nothing)
+        return replace(alike, data=data, first_query=first, query_count=count, group=each, test_of_group=0 * each)
 
     def owners(self, data: RankingData, clients: int, seed: int) -> Integers:
         """Return (rows,) the client that holds each document; EVERYONE where all do."""
         common = np.repeat(self.common_queries(data, seed), np.diff(data.offsets))
         labels = np.unique(data.labels[~common]).astype(np.int64)
-        require(
-            self.per_client <= len(labels),
-            "partition.too-few-labels",
-            f"per_client is {self.per_client}, but the training documents have only the "
-            f"{len(labels)} labels {', '.join(map(str, labels))}; take at most {len(labels)}",
-        )
+        have = f"the training documents have only the {len(labels)} labels {', '.join(map(str, labels))}"
+        sentence = f"per_client is {self.per_client}, but {have}; take at most {len(labels)}"
+        require(self.per_client <= len(labels), "partition.too-few-labels", sentence)
         held = labels_of_clients(labels, self.per_client, clients, seed)
         owner = np.full(data.n_rows, EVERYONE, dtype=np.int64)
         for label in labels:
             rows = np.flatnonzero((data.labels == label) & ~common)
             own = np.flatnonzero((held == label).any(axis=1))
-            require(
-                len(own) <= len(rows),
-                "partition.too-many-clients",
-                f"{len(own)} clients own label {label}, of which there are only {len(rows)} documents, so that some "
-                "would be left without any; take fewer clients",
-            )
-            order = permutation(seed, Step.DEALING, len(rows), f"label {label}")
+            sentence = f"{len(own)} clients own label {label}, of which there are only {len(rows)} documents"
+            require(len(own) <= len(rows), "partition.too-many-clients", f"{sentence}; take fewer clients")
+            order = Step.DEALING.permutation(seed, len(rows), f"label {label}")
             owner[rows[order]] = own[np.arange(len(rows)) % len(own)]
         return owner
 
@@ -103,27 +84,19 @@ class LabelSplit(Partition):
             return chosen
         filled = np.flatnonzero(np.diff(data.offsets))
         count = max(1, round(self.shared * len(filled)))
-        require(
-            count < len(filled),
-            "partition.nothing-to-divide",
-            f"shared is {self.shared:g}, which leaves none of {len(filled)} training queries to divide; take a smaller "
-            "share",
-        )
-        chosen[filled[permutation(seed, Step.COMMON, len(filled))[:count]]] = True
+        left = f"leaves none of {len(filled)} training queries to divide; take a smaller share"
+        require(count < len(filled), "partition.nothing-to-divide", f"shared is {self.shared:g}, which {left}")
+        chosen[filled[Step.COMMON.permutation(seed, len(filled))[:count]]] = True
         return chosen
 
 
 def labels_of_clients(labels: Integers, per_client: int, clients: int, seed: int) -> Integers:
     """Return (clients, per_client) the labels that each client owns."""
     possible = np.array(list(combinations(labels.tolist(), per_client)), dtype=np.int64)
-    require(
-        clients >= len(possible),
-        "partition.too-few-clients",
-        f"{len(labels)} labels make {len(possible)} combinations of {per_client}, each of which needs a client of its "
-        f"own, got {clients} clients; take at least {len(possible)}",
-    )
-    order = permutation(seed, Step.ASSIGNMENT, len(possible))
-    chosen: Integers = possible[np.resize(order, clients)]
+    need = f"{len(labels)} labels make {len(possible)} combinations of {per_client}, each of which needs a client"
+    sentence = f"{need} of its own, got {clients} clients; take at least {len(possible)}"
+    require(clients >= len(possible), "partition.too-few-clients", sentence)
+    chosen: Integers = possible[np.resize(Step.ASSIGNMENT.permutation(seed, len(possible)), clients)]
     return chosen
 
 
@@ -135,12 +108,8 @@ def divide_rows(data: RankingData, owner: Integers, owners: int) -> tuple[Rankin
     query = data.query_of_rows()
     common, own = np.flatnonzero(owner == EVERYONE), np.flatnonzero(owner != EVERYONE)
     room = owners * len(common) * data.padded.shape[1] * data.padded.itemsize
-    require(
-        room <= MOST_SHARED,
-        "partition.too-large",
-        f"each of {owners} clients holds its own copy of the shared lists, altogether {room / 2**30:.1f} GiB; take "
-        "fewer clients or a smaller share",
-    )
+    copies = f"each of {owners} clients holds its own copy of the shared lists, altogether {room / 2**30:.1f} GiB"
+    require(room <= MOST_SHARED, "partition.too-large", f"{copies}; take fewer clients or a smaller share")
     rows = np.concatenate((own, np.tile(common, owners)))
     of_row = np.concatenate((owner[own], np.repeat(np.arange(owners, dtype=np.int64), len(common))))
     sorted_ = np.argsort(of_row, kind="stable")
@@ -152,6 +121,5 @@ def divide_rows(data: RankingData, owner: Integers, owners: int) -> tuple[Rankin
     query_count = np.bincount(by_owner[starts], minlength=owners).astype(np.int64)
     first_query = np.concatenate(([0], np.cumsum(query_count)[:-1])).astype(np.int64)
     names = list(data.query_ids)
-    offsets = np.append(starts, len(order))
-    divided = data.select_rows(order, offsets, [names[q] for q in by_query[starts]])
+    divided = data.select_rows(order, np.append(starts, len(order)), [names[q] for q in by_query[starts]])
     return divided, first_query, query_count

@@ -38,17 +38,7 @@ import numpy as np
 from quorank.arrays import Doubles, Floats, Int8s, Integers
 from quorank.compiled import kernel
 from quorank.data.intents import IntentCollection
-from quorank.data.partition.shares import (
-    Partition,
-    Shares,
-    Step,
-    check_clients,
-    check_counts,
-    interactions_per_client,
-    normal_draws,
-    permutation,
-    uniform_draws,
-)
+from quorank.data.partition.shares import Partition, Shares, Step, check_counts, equal_shares
 from quorank.data.ranking import Collection, RankingData
 from quorank.data.strings import concatenate_strings
 from quorank.errors import require, require_range
@@ -83,78 +73,51 @@ class Preferences(Partition):
 
     def split(self, collection: Collection, clients: int, interactions: int, seed: int) -> Shares:
         """Give each client the candidate lists judged by its preference."""
-        check_clients(clients, interactions)
-        require(
-            clients >= self.preferences,
-            "partition.too-few-clients",
-            f"{self.preferences} preferences need a client each, got {clients} clients; take more clients or fewer "
-            "preferences",
-        )
+        alike = equal_shares(collection, clients, interactions, None if self.iid else self.quantity)
+        sentence = f"{self.preferences} preferences need a client each, got {clients} clients; take more clients"
+        require(clients >= self.preferences, "partition.too-few-clients", f"{sentence} or fewer preferences")
         train, test = self.labels(collection, seed)
         each = np.arange(self.preferences, dtype=np.int64)
         queries = collection.train.n_queries
-        nothing = np.zeros(clients, dtype=np.int64)
-        by_union = self.iid and self.judged == "union"
-        return Shares(
-            _union(collection.train, train) if self.iid else _repeated(collection.train, train),
-            0 * each if self.iid else each * queries,
-            np.full(self.preferences, queries, dtype=np.int64),
-            np.arange(clients, dtype=np.int64) % self.preferences,
-            nothing,
-            (None,),
-            interactions_per_client(clients, interactions, None if self.iid else self.quantity),
-            (_union(collection.test, test),)
-            if by_union
-            else tuple(_relabelled(collection.test, labels) for labels in test),
-            0 * each if by_union else each,
+        # merged, a document is as relevant as to the preference to which it is most relevant
+        if self.iid and self.judged == "union":
+            test = test.max(axis=0, keepdims=True)
+        return replace(
+            alike,
+            data=_relabelled(collection.train, train.max(axis=0)) if self.iid else _repeated(collection.train, train),
+            first_query=0 * each if self.iid else each * queries,
+            query_count=np.full(self.preferences, queries, dtype=np.int64),
+            group=np.arange(clients, dtype=np.int64) % self.preferences,
+            tests=tuple(_relabelled(collection.test, labels) for labels in test),
+            test_of_group=each % len(test),
         )
 
     def labels(self, collection: Collection, seed: int) -> tuple[Int8s, Int8s]:
         """Return the labels (preferences, rows) of the training and of the test split."""
         if self.overlap is None and isinstance(collection, IntentCollection):
-            known = len(collection.train_intents)
-            require(
-                self.preferences <= known,
-                "partition.too-few-intents",
-                f"{collection.name} has {known} intents for each query, got preferences = {self.preferences}; "
-                "take fewer, or choose an overlap to generate them",
+            known = f"{collection.name} has {len(collection.train_intents)} intents for each query"
+            sentence = (
+                f"{known}, got preferences = {self.preferences}; take fewer, or choose an overlap to generate them"
             )
+            require(self.preferences <= len(collection.train_intents), "partition.too-few-intents", sentence)
             value = np.int8(collection.grades - 1)
-            train, test = (
-                shuffle_intents(data, intents, seed)[: self.preferences] * value
-                for data, intents in (
-                    (collection.train, collection.train_intents),
-                    (collection.test, collection.test_intents),
-                )
-            )
-            require(
-                train.any(),
-                "partition.nothing-relevant",
-                "no training document is relevant to any of its intents",
-                collection.name,
-            )
+            train = shuffle_intents(collection.train, collection.train_intents, seed)[: self.preferences] * value
+            test = shuffle_intents(collection.test, collection.test_intents, seed)[: self.preferences] * value
+            sentence = "no training document is relevant to any of its intents"
+            require(train.any(), "partition.nothing-relevant", sentence, collection.name)
             return train, test
         weights = preference_directions(collection.train, self.preferences, seed)
-        train, test = (
-            preference_labels(data, weights, self.overlap or 0.0, self.noise, seed)
-            for data in (collection.train, collection.test)
-        )
-        return train, test
+        how = weights, self.overlap or 0.0, self.noise, seed
+        return preference_labels(collection.train, *how), preference_labels(collection.test, *how)
 
 
 def shuffle_intents(data: RankingData, intents: Int8s, seed: int) -> Int8s:
     """Return the judgements (intents, rows) with the intents of each query in an order of its own (thesis §4.3.1)."""
     out = np.empty_like(intents)
     for q, name in enumerate(data.query_ids):
-        rows: slice = data.rows_of(q)
-        order: Integers = permutation(seed, Step.INTENTS, len(intents), name)
-        out[:, rows] = intents[order, rows]
+        rows = data.rows_of(q)
+        out[:, rows] = intents[Step.INTENTS.permutation(seed, len(intents), name), rows]
     return out
-
-
-def _union(data: RankingData, labels: Int8s) -> RankingData:
-    """A document is as relevant as to the preference to which it is most relevant."""
-    return _relabelled(data, labels.max(axis=0))
 
 
 def _relabelled(data: RankingData, labels: Int8s) -> RankingData:
@@ -282,9 +245,8 @@ def preference_directions(data: RankingData, preferences: int, seed: int) -> Dou
     """Return (preferences, features): what each preference favours, for features minus their mean over the list."""
     n = data.n_features
     relevant = int(np.count_nonzero(data.labels > 0))
-    require(
-        relevant, "partition.nothing-relevant", "preferences divide relevant documents, and the training data have none"
-    )
+    sentence = "preferences divide relevant documents, and the training data have none"
+    require(relevant, "partition.nothing-relevant", sentence)
     shift, covariance = np.empty(n), np.empty((n, n))
     _moments(data.padded, data.labels, data.offsets, -(-relevant // SAMPLE), shift, covariance)
     scale = np.sqrt(np.maximum(np.diag(covariance), 0.0))
@@ -292,9 +254,9 @@ def preference_directions(data: RankingData, preferences: int, seed: int) -> Dou
     components = min(preferences, max(n - 1, 1))
     vectors = np.empty((1 + components, n))
     vectors[0] = shift * inverse
-    vectors[1:] = normal_draws(seed, Step.DIRECTIONS, components * n).reshape(components, n)
+    vectors[1:] = Step.DIRECTIONS.normals(seed, components * n).reshape(components, n)
     deviation = _strongest(covariance * inverse[:, None] * inverse[None, :], vectors, SWEEPS)
-    turned = normal_draws(seed, Step.DIRECTIONS, preferences * components, "turn")
+    turned = Step.DIRECTIONS.normals(seed, preferences * components, "turn")
     turned = np.ascontiguousarray(turned.reshape(preferences, components))
     _make_orthonormal(turned[: min(preferences, components)])
     out = np.empty((preferences, n))
@@ -345,11 +307,11 @@ def preference_labels(data: RankingData, weights: Doubles, overlap: float, noise
         relevant = start + np.flatnonzero(data.labels[start:stop] > 0)
         if not len(relevant):
             continue
-        drawn = uniform_draws(seed, Step.SHARED, 1 + len(relevant), name)
+        drawn = Step.SHARED.uniforms(seed, 1 + len(relevant), name)
         count = int(part * len(relevant) + drawn[0])  # rounded at random, so that its mean is right
         order = np.argsort(drawn[1:], kind="stable")
         rows = relevant[np.sort(order[count:])]
-        fit = noise * normal_draws(seed, Step.NOISE, len(rows) * preferences, name).reshape(-1, preferences)
+        fit = noise * Step.NOISE.normals(seed, len(rows) * preferences, name).reshape(-1, preferences)
         _list_mean(data.padded, start, stop, mean)
         _fit(data.padded, rows, mean, weights, fit)
         labels[:, relevant[order[:count]]] = data.labels[relevant[order[:count]]]

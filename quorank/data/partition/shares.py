@@ -14,7 +14,7 @@ import numpy as np
 from quorank.arrays import Doubles, Integers
 from quorank.data.ranking import Collection, RankingData
 from quorank.draws import Purpose, normals, uniforms
-from quorank.errors import require, require_range
+from quorank.errors import BadInput, require, require_range
 
 ClickSpec = Mapping[str, Any]
 """A click model as a table of an experiment file; the room of users reads it."""
@@ -40,11 +40,9 @@ class Shares:
     def __post_init__(self) -> None:
         require(len(self.group) >= 1, "partition.too-few-clients", "there must be at least one client")
         empty = np.flatnonzero(self.query_count[self.group] < 1)
-        require(
-            not len(empty),
-            "partition.client-without-queries",
-            f"client {empty[0] if len(empty) else ''} is left without a single query; take fewer clients or more data",
-        )
+        if len(empty):
+            sentence = f"client {empty[0]} is left without a single query; take fewer clients or more data"
+            raise BadInput("partition.client-without-queries", sentence)
 
 
 @dataclass(frozen=True)
@@ -62,36 +60,23 @@ class Partition(ABC):
 def equal_shares(
     collection: Collection, clients: int, interactions: int, counts: tuple[int, ...] | None = None
 ) -> Shares:
-    """Give all clients all training data and the experiment's own users; `counts` as in `interactions_per_client`."""
-    check_clients(clients, interactions)
-    nobody = np.zeros(clients, dtype=np.int64)
-    one = np.zeros(1, dtype=np.int64)
-    queries = np.array([collection.train.n_queries], dtype=np.int64)
-    searched = interactions_per_client(clients, interactions, counts)
-    return Shares(collection.train, one, queries, nobody, nobody, (None,), searched, (collection.test,), one)
+    """Give all clients all training data and the experiment's own users.
 
-
-def check_clients(clients: int, interactions: int) -> None:
-    """Refuse a federation without clients or interactions."""
+    All have as many interactions in a round, or they cycle through `counts`: type 4 (thesis §4.5.2).
+    """
     require(clients >= 1, "partition.too-few-clients", f"there must be at least one client, got {clients}")
     require_range("interactions", interactions, least=1)
-
-
-def interactions_per_client(clients: int, interactions: int, counts: tuple[int, ...] | None) -> Integers:
-    """Return (clients,) interactions in a round: all alike, or type 4 (thesis §4.5.2), cycling through `counts`."""
-    if counts is None:
-        return np.full(clients, interactions, dtype=np.int64)
-    return np.resize(np.array(counts, dtype=np.int64), clients)
+    nobody, one = np.zeros(clients, dtype=np.int64), np.zeros(1, dtype=np.int64)
+    queries = np.array([collection.train.n_queries], dtype=np.int64)
+    searched = np.resize(np.array(counts or (interactions,), dtype=np.int64), clients)
+    return Shares(collection.train, one, queries, nobody, nobody, (None,), searched, (collection.test,), one)
 
 
 def check_counts(name: str, counts: tuple[int, ...] | None) -> None:
     """Refuse a list of interactions that is empty or has a number below 1."""
-    require(
-        counts is None or (len(counts) >= 1 and all(1 <= count < 2**31 for count in counts)),
-        "value.out-of-range",
-        f"must list the interactions of clients, each at least 1, got {list(counts or ())}",
-        name,
-    )
+    sound = counts is None or (len(counts) >= 1 and all(1 <= count < 2**31 for count in counts))
+    sentence = f"must list the interactions of clients, each at least 1, got {list(counts or ())}"
+    require(sound, "value.out-of-range", sentence, name)
 
 
 class Step(IntEnum):
@@ -105,17 +90,14 @@ class Step(IntEnum):
     NOISE = 6  # what a direction does not say about a preference
     COMMON = 7  # which queries all clients hold
 
+    def uniforms(self, seed: int, count: int, query: str = "") -> Doubles:
+        """Draw uniforms for a query: the same in whichever split, at whichever place the query stands."""
+        return uniforms(seed, Purpose.PARTITION, count, client=crc32(query.encode()), interaction=int(self))
 
-def uniform_draws(seed: int, step: Step, count: int, query: str = "") -> Doubles:
-    """Draw uniforms for a step and a query: the same in whichever split, at whichever place the query stands."""
-    return uniforms(seed, Purpose.PARTITION, count, client=crc32(query.encode()), interaction=int(step))
+    def normals(self, seed: int, count: int, query: str = "") -> Doubles:
+        """Draw standard normals, addressed as in `uniforms`."""
+        return normals(seed, Purpose.PARTITION, count, client=crc32(query.encode()), interaction=int(self))
 
-
-def normal_draws(seed: int, step: Step, count: int, query: str = "") -> Doubles:
-    """Draw standard normals, addressed as in `uniform_draws`."""
-    return normals(seed, Purpose.PARTITION, count, client=crc32(query.encode()), interaction=int(step))
-
-
-def permutation(seed: int, step: Step, count: int, query: str = "") -> Integers:
-    """Draw a permutation of 0 .. count − 1, all with the same probability."""
-    return np.argsort(uniform_draws(seed, step, count, query), kind="stable").astype(np.int64)
+    def permutation(self, seed: int, count: int, query: str = "") -> Integers:
+        """Draw a permutation of 0 .. count − 1, all with the same probability."""
+        return np.argsort(self.uniforms(seed, count, query), kind="stable").astype(np.int64)

@@ -1,4 +1,4 @@
-"""Readers of text collections, one format a file; the format is told by what files begin with, not by names alone."""
+"""Readers of text collections, by format; the format is told by what files begin with, not by names alone."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from quorank.errors import BadInput, require
 from quorank.text.collection import TextCollection
-from quorank.text.readers import beir, folder, mbox, reuters, smart, trec
+from quorank.text.readers import beir, folder, mbox, sgml, smart
 from quorank.text.readers.decoding import read_bytes
 
 LAYOUTS = (
@@ -29,46 +29,42 @@ def read_collection(path: Path | str) -> TextCollection:
 def _from_file(path: Path) -> TextCollection:
     if beir.is_beir_zip(path):
         return beir.read_beir(path)
-    if path.name.lower().endswith((".jsonl", ".jsonl.gz")):
-        return beir.read_jsonl(path)
     head = _head(path)
-    if head.startswith(smart.MARK):
-        return smart.read_smart(path)
-    if head.lower().startswith(trec.DOCUMENT_MARK):
-        return trec.read_trec([path])
-    if head.lower().startswith(reuters.MARKS):
-        return reuters.read_reuters([path], path.stem)
-    if head.startswith(mbox.MARK):
-        return mbox.read_mbox(path)
-    if head.startswith(b"{"):
+    if path.name.lower().endswith((".jsonl", ".jsonl.gz")) or head.startswith(b"{"):
         return beir.read_jsonl(path)
+    if _begins(head, smart.MARK):
+        return smart.read_smart(path)
+    if _begins(head, sgml.DOCUMENT_MARK):
+        return sgml.read_trec([path])
+    if _begins(head, sgml.STORY_MARKS):
+        return sgml.read_reuters([path], path.stem)
+    if _begins(head, mbox.MARK):
+        return mbox.read_mbox(path)
     raise BadInput("text.unknown-format", f"not a text collection; expected {LAYOUTS}", f"{path}")
 
 
 def _from_folder(path: Path) -> TextCollection:
     name = path.resolve().name
-    if beir.zip_in(path) or any((path / f"{beir.CORPUS}{end}").is_file() for end in ("", ".gz")):
+    if beir.zip_in(path) or beir.has_corpus(path):
         return beir.read_beir(path, name)
     files = sorted(file for file in path.iterdir() if file.is_file() and not file.name.startswith("."))
     heads = {file: _head(file) for file in files}
+
+    def beginning_with(mark: bytes | tuple[bytes, ...]) -> list[Path]:
+        return [file for file, head in heads.items() if _begins(head, mark)]
+
     judgements = next((f for f in files if "rel" in f.name.lower() and "readme" not in f.name.lower()), None)
-    records = [file for file, head in heads.items() if head.startswith(smart.MARK) and file != judgements]
+    records = [file for file in beginning_with(smart.MARK) if file != judgements]
     if records:
-        documents, queries = _told_apart(path, records)
-        return smart.read_smart(documents, queries, judgements, name)
-    texts = [file for file, head in heads.items() if head.lower().startswith(trec.DOCUMENT_MARK)]
-    topics = [file for file, head in heads.items() if head.lower().startswith(trec.TOPIC_MARK)]
-    if texts:
-        require(
-            len(topics) <= 1,
-            "text.ambiguous-files",
-            f"{len(topics)} files of topics ({', '.join(file.name for file in topics)}); expected one",
-            f"{path}",
-        )
-        return trec.read_trec(texts, topics[0] if topics else None, judgements, name)
-    stories = [file for file, head in heads.items() if head.lower().startswith(reuters.MARKS)]
-    if stories:
-        return reuters.read_reuters(stories, name)
+        return smart.read_smart(*_told_apart(path, records), judgements, name)
+    if texts := beginning_with(sgml.DOCUMENT_MARK):
+        topics = beginning_with(sgml.TOPIC_MARK)
+        listed = ", ".join(file.name for file in topics)
+        sentence = f"{len(topics)} files of topics ({listed}); expected one"
+        require(len(topics) <= 1, "text.ambiguous-files", sentence, f"{path}")
+        return sgml.read_trec(texts, topics[0] if topics else None, judgements, name)
+    if stories := beginning_with(sgml.STORY_MARKS):
+        return sgml.read_reuters(stories, name)
     if folder.text_files(path):
         return folder.read_folder(path, name)
     single = [file for file in files if file.suffix in (".jsonl", ".mbox") or ".jsonl" in file.suffixes]
@@ -81,15 +77,16 @@ def _told_apart(path: Path, records: list[Path]) -> tuple[Path, Path | None]:
     """Tell documents and queries of a SMART collection: queries are named so, documents are the rest."""
     queries = [file for file in records if any(word in file.name.lower() for word in ("qry", "quer"))]
     documents = [file for file in records if file not in queries]
-    require(
-        len(documents) == 1 and len(queries) <= 1,
-        "text.ambiguous-files",
-        "expected one file of documents and one of queries (with `qry` in its name), "
-        f"found {', '.join(file.name for file in records)}",
-        f"{path}",
-    )
+    expected = "expected one file of documents and one of queries (with `qry` in its name)"
+    sentence = f"{expected}, found {', '.join(file.name for file in records)}"
+    require(len(documents) == 1 and len(queries) <= 1, "text.ambiguous-files", sentence, f"{path}")
     return documents[0], queries[0] if queries else None
 
 
 def _head(path: Path) -> bytes:
     return read_bytes(path, _HEAD).removeprefix(b"\xef\xbb\xbf").lstrip()
+
+
+def _begins(head: bytes, mark: bytes | tuple[bytes, ...]) -> bool:
+    """Return whether a file begins with a mark; one in small letters may stand there in capital ones too."""
+    return head.startswith(mark) or head.lower().startswith(mark)

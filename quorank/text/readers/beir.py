@@ -11,12 +11,12 @@ import json
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from quorank.errors import BadInput, require
-from quorank.text.collection import Document, Query, TextCollection, refuse_twice
-from quorank.text.readers.decoding import bad_line, decode, read_bytes
+from quorank.text.collection import Document, Query, TextCollection
+from quorank.text.readers.decoding import bad_line, decode, each_once, read_bytes
 from quorank.text.readers.qrels import judgements_of, parse_judgements
 
 CORPUS, QUERIES = "corpus.jsonl", "queries.jsonl"
@@ -42,16 +42,20 @@ def read_beir(path: Path, name: str | None = None) -> TextCollection:
     else:
         members = sorted(member for member in files if member.startswith("qrels/"))
         tables = [(where + member, files[member]()) for member in members]
-    found = [one for table, content in tables for one in parse_judgements(decode(content), table)]
+    found = [one for table, content in tables for one in parse_judgements(content, table)]
     judgements = judgements_of(found, queries, documents)
     return TextCollection(name or path.name.removesuffix(".zip"), documents, queries, judgements)
 
 
+def has_corpus(folder: Path) -> bool:
+    """Return whether a folder holds an unpacked corpus."""
+    return (folder / CORPUS).is_file() or (folder / f"{CORPUS}.gz").is_file()
+
+
 def zip_in(folder: Path) -> Path | None:
     """Return the zip file of a folder that holds a corpus, if there is one and no unpacked corpus."""
-    if (folder / CORPUS).is_file() or (folder / f"{CORPUS}.gz").is_file():
-        return None
-    return next((file for file in sorted(folder.glob("*.zip")) if is_beir_zip(file)), None)
+    packed = [] if has_corpus(folder) else sorted(folder.glob("*.zip"))
+    return next((file for file in packed if is_beir_zip(file)), None)
 
 
 def is_beir_zip(path: Path) -> bool:
@@ -66,78 +70,56 @@ def _zipped(archive: Path) -> Files:
     with zipfile.ZipFile(archive) as packed:
         members = packed.namelist()
     root = next(m for m in members if PurePosixPath(m).name == CORPUS).removesuffix(CORPUS)
-
-    def reader(member: str) -> Callable[[], bytes]:
-        def read() -> bytes:
-            try:
-                with zipfile.ZipFile(archive) as packed:
-                    return packed.read(member)
-            except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-                sentence = f"{member} is damaged ({error}); fetch it again"
-                raise BadInput("file.damaged", sentence, f"{archive}") from None
-
-        return read
-
     inside = [m for m in members if m.startswith(root) and not m.endswith("/")]
-    return {member.removeprefix(root): reader(member) for member in inside}
+    return {member.removeprefix(root): partial(_unzipped, archive, member) for member in inside}
+
+
+def _unzipped(archive: Path, member: str) -> bytes:
+    try:
+        with zipfile.ZipFile(archive) as packed:
+            return packed.read(member)
+    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+        raise BadInput("file.damaged", f"{member} is damaged ({error}); fetch it again", f"{archive}") from None
 
 
 def _folder(folder: Path) -> Files:
-    def reader(file: Path) -> Callable[[], bytes]:
-        return lambda: read_bytes(file)
-
-    files = {CORPUS, f"{CORPUS}.gz", QUERIES, f"{QUERIES}.gz"}
-    found = {name.removesuffix(".gz"): reader(folder / name) for name in files if (folder / name).is_file()}
-    for table in sorted(folder.glob("qrels/*.tsv*")):
-        found[f"qrels/{table.name}"] = reader(table)
-    return found
+    plain_last = [name + end for end in (".gz", "") for name in (CORPUS, QUERIES)]  # where both are there it counts
+    tables = [f"qrels/{table.name}" for table in sorted(folder.glob("qrels/*.tsv*"))]
+    files = [name for name in plain_last if (folder / name).is_file()]
+    return {
+        **{name.removesuffix(".gz"): partial(read_bytes, folder / name) for name in files},
+        **{name: partial(read_bytes, folder / name) for name in tables},
+    }
 
 
 def _documents(where: str, content: bytes) -> tuple[Document, ...]:
-    found, lines = [], []
-    for number, record in _lines(where, content):
-        id_, text = _first(record, _ID), _first(record, _TEXT)
-        title = record.get("title") or ""
-        if id_ is None or text is None or not isinstance(title, str):
-            keys = f"got the keys {', '.join(record) or 'none'}"
-            expected = 'expected {"_id": …, "title": …, "text": …} with texts'
-            raise bad_line(where, number, "beir.malformed", f"{expected}, {keys}")
-        found.append(Document(id_, title, text))
-        lines.append(number)
+    records = _records(where, content, titled=True)
+    found = each_once(where, "document", ((number, Document(id_, title, text)) for number, id_, title, text in records))
     require(found, "beir.empty", "holds no document; expected a JSON object a line", where)
-    refuse_twice(where, "document", (document.id for document in found), lines)
-    return tuple(found)
+    return found
 
 
 def _queries(where: str, content: bytes) -> tuple[Query, ...]:
-    found, lines = [], []
-    for number, record in _lines(where, content):
-        id_, text = _first(record, _ID), _first(record, _TEXT)
-        if id_ is None or text is None:
-            raise bad_line(where, number, "beir.malformed", 'expected {"_id": …, "text": …} with texts')
-        found.append(Query(id_, text))
-        lines.append(number)
-    refuse_twice(where, "query", (query.id for query in found), lines)
-    return tuple(found)
+    records = _records(where, content, titled=False)
+    return each_once(where, "query", ((number, Query(id_, text)) for number, id_, _, text in records))
 
 
-def _first(record: dict[str, Any], keys: tuple[str, ...]) -> str | None:
-    """Return the value of the first of the keys that is there, as text; whole numbers may stand for an id."""
-    value = next((record[key] for key in keys if record.get(key) is not None), None)
-    if keys is _ID and isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    return value if isinstance(value, str) else None
-
-
-def _lines(where: str, content: bytes) -> Iterator[tuple[int, dict[str, Any]]]:
+def _records(where: str, content: bytes, *, titled: bool) -> Iterator[tuple[int, str, str, str]]:
+    """Read the line number, id, title and text of each record; queries have no title."""
     for number, line in enumerate(content.split(b"\n"), 1):
-        if line.strip():
-            try:
-                record = json.loads(decode(line))
-            except (ValueError, RecursionError) as error:
-                sentence = f"expected a JSON object ({error})"
-                raise bad_line(where, number, "beir.malformed", sentence) from None
-            if not isinstance(record, dict):
-                sentence = f"expected a JSON object, got {line[:40]!r}"
-                raise bad_line(where, number, "beir.malformed", sentence)
-            yield number, record
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(decode(line))
+        except (ValueError, RecursionError) as error:
+            raise bad_line(where, number, "beir.malformed", f"expected a JSON object ({error})") from None
+        if not isinstance(record, dict):
+            raise bad_line(where, number, "beir.malformed", f"expected a JSON object, got {line[:40]!r}")
+        id_, text = (next((record[key] for key in keys if record.get(key) is not None), None) for keys in (_ID, _TEXT))
+        if isinstance(id_, int) and not isinstance(id_, bool):
+            id_ = str(id_)
+        title = (record.get("title") or "") if titled else ""
+        if not (isinstance(id_, str) and isinstance(text, str) and isinstance(title, str)):
+            expected = 'expected {"_id": …, "title": …, "text": …} with texts'
+            raise bad_line(where, number, "beir.malformed", f"{expected}, got the keys {', '.join(record) or 'none'}")
+        yield number, id_, title, text

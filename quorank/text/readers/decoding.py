@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import gzip
-import html
 import re
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TypeVar
 
 from quorank.errors import BadInput
+from quorank.text.collection import Document, Query, refuse_twice
 
 _TITLE_LINES = 4
 _TITLE_END = re.compile(r"\s{2,}\S")
-_TAG = re.compile(r"</?[a-zA-Z][^<>]*>")
+
+Item = TypeVar("Item", Document, Query)
 
 
 def is_gzipped(path: Path) -> bool:
@@ -24,11 +27,8 @@ def is_gzipped(path: Path) -> bool:
 def read_bytes(path: Path, limit: int = -1) -> bytes:
     """Return what a file holds, unpacked if it is gzipped; with `limit`, its first bytes."""
     try:
-        if is_gzipped(path):
-            with gzip.open(path) as file:
-                return file.read(limit)
-        with path.open("rb") as plain:
-            return plain.read(limit)
+        with gzip.open(path) if is_gzipped(path) else path.open("rb") as file:
+            return file.read(limit)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise BadInput("file.damaged", f"not a sound gzip file ({error}); fetch it again", f"{path}") from None
     except OSError as error:
@@ -49,19 +49,21 @@ def read_text(path: Path) -> str:
     return decode(read_bytes(path))
 
 
-def line_of(text: str, place: int) -> int:
-    """Return the number, from 1, of the line that holds a character."""
-    return text.count("\n", 0, place) + 1
-
-
 def bad_line(where: object, line: int, code: str, sentence: str) -> BadInput:
     """Return the error for a line of a file."""
     return BadInput(code, sentence, f"{where}, line {line}")
 
 
-def strip_tags(text: str) -> str:
-    """Replace SGML tags by spaces and entities by their characters."""
-    return html.unescape(_TAG.sub(" ", text)).strip()
+def each_once(where: object, what: str, found: Iterable[tuple[int, Item]]) -> tuple[Item, ...]:
+    """Return the documents or queries of a file, given with their lines; an id that stands twice is refused."""
+    numbered = list(found)
+    refuse_twice(f"{where}", what, (item.id for _, item in numbered), (line for line, _ in numbered))
+    return tuple(item for _, item in numbered)
+
+
+def one_line(text: str) -> str:
+    """Replace each run of white space by one space."""
+    return " ".join(text.split())
 
 
 def leading_title(text: str) -> str:
@@ -72,5 +74,4 @@ def leading_title(text: str) -> str:
     lines = [line.rstrip() for line in text.strip().split("\n", _TITLE_LINES)[:_TITLE_LINES]]
     beginning = "\n".join(lines)
     end = _TITLE_END.search(beginning)
-    title = beginning[: end.start()] if end else lines[0]
-    return " ".join(title.split())
+    return one_line(beginning[: end.start()] if end else lines[0])

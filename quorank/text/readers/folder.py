@@ -35,9 +35,7 @@ def read_folder(folder: Path, name: str) -> TextCollection:
 def _document(folder: Path, file: Path) -> Document:
     content = read_bytes(file)
     if b"\0" in content[:_HEAD]:
-        raise BadInput(
-            "text.not-text", f"this is not text; expected a file of text, or move it out of {folder}", f"{file}"
-        )
+        raise BadInput("text.not-text", f"this is not text; expected text, or move it out of {folder}", f"{file}")
     body = decode(content).strip()
     title = body.split("\n", 1)[0].strip()
     if file.suffix.lower() == ".md":

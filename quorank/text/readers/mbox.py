@@ -11,12 +11,13 @@ import email.errors
 import email.header
 import mailbox
 import tempfile
+from contextlib import closing
 from email.message import Message
 from html.parser import HTMLParser
 from pathlib import Path
 
 from quorank.text.collection import Document, TextCollection
-from quorank.text.readers.decoding import bad_line, decode, is_gzipped, read_bytes
+from quorank.text.readers.decoding import bad_line, decode, is_gzipped, one_line, read_bytes
 
 MARK = b"From "
 
@@ -37,14 +38,11 @@ def read_mbox(path: Path) -> TextCollection:
 
 def _messages(path: Path) -> tuple[Document, ...]:
     found: dict[str, Document] = {}
-    box = mailbox.mbox(path, create=False)
-    try:
+    with closing(mailbox.mbox(path, create=False)) as box:
         for place, message in enumerate(box, 1):
             id_ = _header(message, "Message-ID").strip("<> \t") or f"message-{place}"
             if id_ not in found:
                 found[id_] = Document(id_, _header(message, "Subject"), _body(message))
-    finally:
-        box.close()
     return tuple(found.values())
 
 
@@ -56,7 +54,7 @@ def _header(message: Message, name: str) -> str:
         text = str(email.header.make_header(email.header.decode_header(raw)))
     except (LookupError, ValueError, email.errors.MessageError):
         text = str(raw)
-    return " ".join(text.encode(errors="replace").decode().split())
+    return one_line(text.encode(errors="replace").decode())
 
 
 def _body(message: Message) -> str:
@@ -108,4 +106,4 @@ def _without_tags(page: str) -> str:
     parser = _Text()
     parser.feed(page)
     parser.close()
-    return " ".join(" ".join(parser.pieces).split())
+    return one_line(" ".join(parser.pieces))

@@ -8,13 +8,13 @@ relevant documents only (grade 1). A grade below 0 is read as 0. Where a pair st
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import NamedTuple
 
 from quorank.errors import BadInput
 from quorank.text.collection import Document, Query
-from quorank.text.readers.decoding import bad_line
+from quorank.text.readers.decoding import bad_line, decode, read_bytes
 
-Judgements = dict[str, dict[str, int]]
 HIGHEST = 127
 """Labels are kept in one byte."""
 
@@ -27,40 +27,41 @@ class Judgement(NamedTuple):
     grade: int
 
 
-def parse_judgements(text: str, where: str, grade_of: Callable[[int], int] | None = None) -> list[Judgement]:
+def read_judgements(path: Path, grade_of: Callable[[int], int] | None = None) -> list[Judgement]:
+    """Read a judgement file, plain or gzipped; `grade_of` as in `parse_judgements`."""
+    return parse_judgements(read_bytes(path), f"{path}", grade_of)
+
+
+def parse_judgements(content: bytes, where: str, grade_of: Callable[[int], int] | None = None) -> list[Judgement]:
     """Read the lines of a judgement file; `grade_of` turns a file's own code into a grade, higher being better."""
-    rows = [(number, line.split()) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+    rows = [(number, line.split()) for number, line in enumerate(decode(content).split("\n"), 1) if line.strip()]
     if rows and rows[0][1][0].lower() in ("query-id", "qid", "query_id"):
         del rows[0]
     if not rows:
-        sentence = "holds no judgement; expected lines like `query 0 document grade`"
-        raise BadInput("qrels.empty", sentence, where)
+        raise BadInput("qrels.empty", "holds no judgement; expected lines like `query 0 document grade`", where)
     width = len(rows[0][1])
-    if width not in (3, 4):
-        raise _malformed(where, *rows[0])
     for number, row in rows:
-        if len(row) != width:
+        if len(row) != width or width not in (3, 4):
             raise _malformed(where, number, row)
     listing = width == 4 and any(row[1] not in ("0", "Q0") for _, row in rows)
-    if listing and any(_number(where, n, row, row[3]) != 0 for n, row in rows):
-        sentence = "expected `query 0 document grade` or `query document 0 0`"
-        raise bad_line(where, rows[0][0], "qrels.malformed", sentence)
     found = []
     for number, row in rows:
-        document = row[2] if width == 4 and not listing else row[1]
-        code = 1 if listing else _number(where, number, row, row[-1])
-        grade = code if grade_of is None or listing else grade_of(code)
+        code = _number(where, number, row)
+        if listing and code != 0:
+            raise _malformed(where, number, row)
+        grade = 1 if listing else code if grade_of is None else grade_of(code)
         if grade > HIGHEST:
-            sentence = f"grade {grade} found; expected at most {HIGHEST}"
-            raise bad_line(where, number, "qrels.grade-too-high", sentence)
-        found.append(Judgement(row[0], document, max(grade, 0)))
+            raise bad_line(where, number, "qrels.grade-too-high", f"grade {grade} found; expected at most {HIGHEST}")
+        found.append(Judgement(row[0], row[2] if width == 4 and not listing else row[1], max(grade, 0)))
     return found
 
 
-def judgements_of(found: Iterable[Judgement], queries: Iterable[Query], documents: Iterable[Document]) -> Judgements:
+def judgements_of(
+    found: Iterable[Judgement], queries: Iterable[Query], documents: Iterable[Document]
+) -> dict[str, dict[str, int]]:
     """Return the grades by query and document; a judgement of one that is not there is left out."""
     asked, known = {query.id for query in queries}, {document.id for document in documents}
-    kept: Judgements = {}
+    kept: dict[str, dict[str, int]] = {}
     for query, document, grade in found:
         if query in asked and document in known:
             grades = kept.setdefault(query, {})
@@ -68,9 +69,10 @@ def judgements_of(found: Iterable[Judgement], queries: Iterable[Query], document
     return kept
 
 
-def _number(where: str, number: int, row: list[str], word: str) -> int:
+def _number(where: str, number: int, row: list[str]) -> int:
+    """Return the last number of a line."""
     try:
-        value = float(word)
+        value = float(row[-1])
         if value != int(value):
             raise ValueError
         return int(value)
@@ -79,5 +81,5 @@ def _number(where: str, number: int, row: list[str], word: str) -> int:
 
 
 def _malformed(where: str, number: int, row: list[str]) -> BadInput:
-    sentence = f"expected `query 0 document grade` or `query document grade`, got {' '.join(row)!r:.80}"
-    return bad_line(where, number, "qrels.malformed", sentence)
+    expected = "expected `query 0 document grade` or `query document 0 0` or `query document grade`"
+    return bad_line(where, number, "qrels.malformed", f"{expected}, got {' '.join(row)!r:.80}")

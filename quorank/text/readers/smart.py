@@ -16,13 +16,14 @@ taken to count.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from itertools import zip_longest
 from pathlib import Path
 
 from quorank.errors import require
 from quorank.text.collection import Document, Query, TextCollection, refuse_twice
-from quorank.text.readers.decoding import bad_line, leading_title, read_text
-from quorank.text.readers.qrels import Judgements, judgements_of, parse_judgements
+from quorank.text.readers.decoding import bad_line, leading_title, one_line, read_text
+from quorank.text.readers.qrels import judgements_of, read_judgements
 
 MARK = b".I "
 _RECORD = re.compile(r"^\.I[ \t]+(\S+)[ \t]*$", re.MULTILINE)
@@ -42,35 +43,27 @@ def read_smart(
     records = _records(documents)
     titled = any("T" in fields for _, fields in records)
     texts = tuple(
-        Document(
-            id_,
-            " ".join((fields.get("T", "") if titled else leading_title(fields.get("W", ""))).split()),
-            fields.get("W", "").strip(),
-        )
+        Document(id_, one_line(fields["T"]) if titled else leading_title(fields["W"]), fields["W"].strip())
         for id_, fields in records
     )
     asked = _queries(queries) if queries else ()
-    graded: Judgements = {}
+    found = []
     if queries and judgements:
-        is_cranfield = judgements.name.lower().startswith("cran")
-        grade_of = cranfield_grade if is_cranfield else None
-        found = parse_judgements(read_text(judgements), f"{judgements}", grade_of)
+        found = read_judgements(judgements, cranfield_grade if judgements.name.lower().startswith("cran") else None)
         if not {judgement.query for judgement in found} <= {query.id for query in asked}:
             asked = tuple(Query(str(place), query.text) for place, query in enumerate(asked, 1))
-        graded = judgements_of(found, asked, texts)
-    return TextCollection(name or documents.stem, texts, asked, graded)
+    return TextCollection(name or documents.stem, texts, asked, judgements_of(found, asked, texts))
 
 
 def _queries(path: Path) -> tuple[Query, ...]:
-    found = []
-    for id_, fields in _records(path):
-        text = " ".join(f"{fields.get('T', '')} {fields.get('W', '')}".split())
-        require(text, "smart.empty-query", f"query {id_} holds no text; expected a field .W", f"{path}")
-        found.append(Query(id_, text))
-    return tuple(found)
+    found = tuple(Query(id_, one_line(f"{fields['T']} {fields['W']}")) for id_, fields in _records(path))
+    for query in found:
+        require(query.text, "smart.empty-query", f"query {query.id} holds no text; expected a field .W", f"{path}")
+    return found
 
 
-def _records(path: Path) -> list[tuple[str, dict[str, str]]]:
+def _records(path: Path) -> list[tuple[str, defaultdict[str, str]]]:
+    """Return the id of each record and its fields by letter; a field that it does not have is empty."""
     text = read_text(path)
     starts = list(_RECORD.finditer(text))
     if not starts or text[: starts[0].start()].strip():
@@ -84,7 +77,7 @@ def _records(path: Path) -> list[tuple[str, dict[str, str]]]:
         pieces = _FIELD.split(text[start.end() : end])
         if pieces[0].strip():
             raise bad_line(path, line + 1, "smart.malformed", "expected a field like .T or .W")
-        fields: dict[str, str] = {}
+        fields: defaultdict[str, str] = defaultdict(str)
         for letter, content in zip(pieces[1::2], pieces[2::2], strict=True):
             fields[letter] = f"{fields[letter]}\n{content}" if letter in fields else content.strip("\n")
         found.append((start[1].lstrip("0") or "0", fields))
