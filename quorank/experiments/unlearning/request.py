@@ -172,7 +172,7 @@ class Unlearning:
         each, b = runner.simulator.interactions, experiment.federation.interactions
         simulator = Simulator(
             federation,
-            replace(runner.scene.simulation, seed=fresh_seed(experiment.seed, "unlearning", self.leavers)),
+            replace(runner.workload.simulation, seed=fresh_seed(experiment.seed, "unlearning", self.leavers)),
             self.threads,
             rounds=len(kept),
             interactions=None if each is None else scaled_steps(each, b, self.local_steps),
@@ -206,7 +206,7 @@ class Unlearning:
     def retrained(self, seed: int | None = None) -> tuple[Doubles, int]:
         """Retrain without the leavers, with the same draws for everyone else or with those of another seed."""
         experiment, runner = self.experiment, self.runner
-        simulation = runner.scene.simulation
+        simulation = runner.workload.simulation
         simulator = Simulator(
             experiment.federation,
             simulation if seed is None else replace(simulation, seed=seed),
@@ -223,13 +223,13 @@ class Unlearning:
 
     def offline(self, *thetas: Doubles) -> list[dict[str, float]]:
         """Compute the offline figures of rankers, as `summary.json` holds them."""
-        ndcg, maxrr = self.runner.scene.means([State(0, theta, {}) for theta in thetas])
+        ndcg, maxrr = self.runner.workload.means([State(0, theta, {}) for theta in thetas])
         return [{"ndcg@10": float(n), "maxrr": float(m)} for n, m in zip(ndcg, maxrr, strict=True)]
 
     def distance(self, one: Doubles, other: Doubles) -> float:
         """Compute the mean distance of what two rankers show for the test queries."""
-        scene = self.runner.scene
-        splits = [evaluator.data for evaluator in scene.evaluators]
+        workload = self.runner.workload
+        splits = [evaluator.data for evaluator in workload.evaluators]
         return mean_distance(self.experiment.ranker, one, other, splits, self.experiment.evaluation.k)
 
     def figures(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from quorank.errors import require_range
-from quorank.reproduce.drawing import Chart, Series
+from quorank.reports.panels import Curve, Panel
 from quorank.reproduce.studies.study import Sheet, StudyFinding, StudyRequest, StudyResults
 from quorank.silos.sketch.cover import (
     CountedField,
@@ -123,10 +123,9 @@ def _measured(sweeps: dict[str, tuple[float, ...]], found: Any) -> StudyResults:
     charts, rows = [], []
     for name, values in sweeps.items():
         lines = tuple(
-            Series(method, [float(v) for v in values], [mean(name, v, method, "cover") for v in values])
-            for method in METHODS
+            Curve.of_means(method, values, [mean(name, v, method, "cover") for v in values]) for method in METHODS
         )
-        charts.append(Chart(f"cover over {name}", name, "cover of the true top K", lines))
+        charts.append(Panel(f"cover over {name}", name, "cover of the true top K", lines))
         for value in values:
             rows.append(
                 (

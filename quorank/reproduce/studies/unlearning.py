@@ -31,8 +31,8 @@ from quorank.experiments.finished_run import OFFLINE_NDCG, load_run
 from quorank.experiments.runner import run_experiment
 from quorank.experiments.unlearning.request import Method, Unlearning
 from quorank.files import write_whole
+from quorank.reports.panels import Curve, Panel
 from quorank.reports.report import report_page
-from quorank.reproduce.drawing import Chart, Series
 from quorank.reproduce.figure import collection_name, fold_of, folds_of
 from quorank.reproduce.studies.study import Sheet, StudyFinding, StudyRequest, StudyResults
 
@@ -252,7 +252,7 @@ def configuration_results(cases: Sequence[UnlearningCase]) -> StudyResults:
     """Return figure 6.2: the ranker with a malicious client, without it, and without an honest one."""
     names = ("9H-1M", "10H-0M", "9H-0M")
     charts = tuple(
-        Chart(case.label, "rounds", NDCG, tuple(_series(name, case.curves(name)) for name in names)) for case in cases
+        Panel(case.label, "rounds", NDCG, tuple(_curve(name, case.curves(name)) for name in names)) for case in cases
     )
     lost = [_loss(case, "10H-0M", "9H-1M") for case in cases]
     apart = [_loss(case, "9H-0M", "10H-0M") for case in cases]
@@ -277,14 +277,14 @@ def rebuilding_results(study: UnlearningStudy, cases: Sequence[UnlearningCase]) 
     charts = []
     for case in cases:
         curves = {method: case.rebuilt(method, interval, steps) for method in METHODS}
-        lines = [_series(f"U(9H-1M), {method}", found) for method, found in curves.items()]
+        lines = [_curve(f"U(9H-1M), {method}", found) for method, found in curves.items()]
         x = lines[0].x
         for name in ("9H-0M", "9H-1M"):
-            ends = _ends(case.curves(name))
-            spread = None if len(ends) < 2 else (float(ends.std(ddof=1)),) * 2
             label = "9H-0M, retrained" if name == "9H-0M" else "9H-1M, not rebuilt"
-            lines.append(Series(label, (x[0], x[-1]), (float(ends.mean()),) * 2, spread, level=True))
-        charts.append(Chart(case.label, "rounds of the rebuilding", NDCG, tuple(lines)))
+            ends = _ends(case.curves(name))
+            spread = None if len(ends) < 2 else (ends.std(ddof=1),) * 2
+            lines.append(Curve.of_means(label, x[[0, -1]], (ends.mean(),) * 2, spread, level=True))
+        charts.append(Panel(case.label, "rounds of the rebuilding", NDCG, tuple(lines)))
     findings = [
         verdict
         for method in METHODS
@@ -382,10 +382,8 @@ def _seed_noise(cases: Sequence[UnlearningCase]) -> str:
     )
 
 
-def _series(label: str, curves: Sequence[PointsXY]) -> Series:
-    values = np.array([curve["y"] for curve in curves])
-    spread = values.std(axis=0, ddof=1).tolist() if len(values) > 1 else None
-    return Series(label, curves[0]["x"], values.mean(axis=0).tolist(), spread)
+def _curve(label: str, curves: Sequence[PointsXY]) -> Curve:
+    return Curve(label, np.array(curves[0]["x"]), np.array([curve["y"] for curve in curves]))
 
 
 def _ends_sheet(cases: Sequence[UnlearningCase], names: Sequence[str]) -> Sheet:
