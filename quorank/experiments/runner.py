@@ -69,12 +69,8 @@ class Runner:
         simulation, rounds = self.workload.simulation, experiment.rounds
         self.simulator = Simulator(experiment.federation, simulation, self.threads, self.chunk, rounds, interactions)
         self.evaluator = self.workload.evaluators[0]
-        require(
-            self.evaluator.counted().any(),
-            "data.without-relevant",
-            "no test query has a relevant document; there is nothing to judge a ranker by",
-            experiment.data.source,
-        )
+        nothing = "no test query has a relevant document; there is nothing to judge a ranker by"
+        require(self.evaluator.counted().any(), "data.without-relevant", nothing, experiment.data.source)
         self.simulator.world  # noqa: B018  built now, not in the first round's time
         self.simulator.mechanism  # noqa: B018  an impossible budget is refused before anything is written
 

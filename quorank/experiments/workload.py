@@ -36,7 +36,7 @@ class Workload:
 
     @cached_property
     def who(self) -> Who | None:
-        """Queries and click model of each client, attackers with poisoned clicks included; None if all clients are alike."""
+        """Queries and click model of each client, attackers with poisoned clicks included; None if all are alike."""
         experiment, shares = self.experiment, self.shares
         attack = experiment.federation.attack
         poisoning = None if attack is None else attack.users
