@@ -158,11 +158,8 @@ class FirefoxStudy:
         require_range("updates", self.updates, least=10, most=10**6)
         require_range("sample", self.sample, least=1)
         require_range("samples", self.samples, least=2)
-        require(
-            self.iterations * self.updates <= 10**9,
-            "value.out-of-range",
-            f"at most a thousand million searches, got {self.iterations} iterations of {self.updates} updates",
-        )
+        sentence = f"at most a thousand million searches, got {self.iterations} iterations of {self.updates} updates"
+        require(self.iterations * self.updates <= 10**9, "value.out-of-range", sentence)
         require_range("clients", self.clients, least=100, below=2**31)
 
     def measure(self, request: StudyRequest) -> StudyResults:

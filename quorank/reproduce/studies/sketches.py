@@ -53,14 +53,9 @@ class SketchCurves:
         require_range("terms", self.terms, least=5)
 
     def measure(self, request: StudyRequest) -> StudyResults:
-        sweeps: dict[str, tuple[float, ...]] = {
-            "α": self.alpha,
-            "β": self.beta,
-            "K": self.k,
-            "w": self.columns,
-            "z": self.rows,
-        }
-        settings = [(name, value) for name, values in sweeps.items() for value in values]
+        values: tuple[tuple[float, ...], ...] = (self.alpha, self.beta, self.k, self.columns, self.rows)
+        sweeps = dict(zip(PUBLISHED, values, strict=True))
+        settings = [(name, value) for name, chosen in sweeps.items() for value in chosen]
         found: dict[tuple[str, float], list[dict[str, dict[str, float]]]] = {key: [] for key in settings}
         total, done = request.repetitions * len(settings), 0
         for repetition in range(request.repetitions):
