@@ -70,7 +70,7 @@ class KeptUpdates:
             for client in range(everyone):
                 rounds = own[client][0] if client in own else np.empty(0, dtype=np.int64)
                 sentence = (
-                    f"updates that client {client} kept earlier are missing; start the run again with --overwrite"
+                    f"updates that client {client} kept before the checkpoint are missing; start again with --overwrite"
                 )
                 complete = np.isin(np.array(wanted), rounds).all()
                 require(complete, "kept-updates.missing", sentence, str(kept_file(folder, client)))
