@@ -46,9 +46,9 @@ def history(runner: Runner, rounds: int, hostile: bool) -> tuple[Doubles, Double
 
 def rebuilt(runner: Runner, start: Doubles, step: float, old: Doubles | None, rounds: int) -> Doubles:
     """A tenth of the rounds without the leaver, from `start`; each step `step` times as far as the mean update."""
-    federation, scene = runner.experiment.federation, runner.scene
+    federation, workload = runner.experiment.federation, runner.workload
     seed = fresh_seed(runner.experiment.seed, "reuse", (LEAVER,))
-    simulator = Simulator(federation, replace(scene.simulation, seed=seed), 2, rounds=rounds, absent=(LEAVER,))
+    simulator = Simulator(federation, replace(workload.simulation, seed=seed), 2, rounds=rounds, absent=(LEAVER,))
     state = federation.start(start)
     mean = state.theta
     for count in range(1, rounds // INTERVAL + 1):
@@ -64,7 +64,7 @@ def rebuilt(runner: Runner, start: Doubles, step: float, old: Doubles | None, ro
 
 def figures(runner: Runner, rounds: int, hostile: bool) -> dict[str, float]:
     """Offline nDCG@10 of each ranker, in % of the retrained one's."""
-    without = Simulator(runner.experiment.federation, runner.scene.simulation, 2, rounds=rounds, absent=(LEAVER,))
+    without = Simulator(runner.experiment.federation, runner.workload.simulation, 2, rounds=rounds, absent=(LEAVER,))
     start = runner.simulator.initial().theta
     retrained, _ = retrain(without, start, rounds)
     before, rest = history(runner, rounds, hostile)
@@ -77,7 +77,7 @@ def figures(runner: Runner, rounds: int, hostile: bool) -> dict[str, float]:
         "… then new clicks, steps × 1": rebuilt(runner, whole, 1.0, None, rounds),
         "half of each step from what they had sent": rebuilt(runner, start, float(INTERVAL), rest, rounds),
     }
-    ndcg, _ = runner.scene.means([State(0, theta, {}) for theta in (retrained, *rankers.values())])
+    ndcg, _ = runner.workload.means([State(0, theta, {}) for theta in (retrained, *rankers.values())])
     return {name: 100.0 * float(found / ndcg[0] - 1.0) for name, found in zip(rankers, ndcg[1:], strict=True)}
 
 

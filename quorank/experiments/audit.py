@@ -58,12 +58,11 @@ def audit_experiment(
     require_range("confidence", confidence, least=0.5, below=1.0)
     require_range("victims", victims, least=0)
     privacy = experiment.federation.privacy
-    require(
-        not privacy.protects_messages,
-        "audit.local-privacy",
+    sentence = (
         f"canaries hide in sums, and {privacy.kind} protects each message on its own: its ε follows from how often a "
-        "message is true; audit a run with privacy gaussian, published, secure-sum or none",
+        "message is true; audit a run with privacy gaussian, published, secure-sum or none"
     )
+    require(not privacy.protects_messages, "audit.local-privacy", sentence)
     runner = _runner(experiment, threads)
     replay = _replay(runner, canaries, seed, watch)
     claim = runner.simulator.mechanism.statement()
@@ -86,12 +85,9 @@ def _runner(experiment: Experiment, threads: int | None) -> Runner:
 def _replay(runner: Runner, count: int, seed: int, watch: Watch | None) -> Replay:
     simulator, rounds = runner.simulator, runner.experiment.rounds
     size, federation = simulator.simulation.parameters, runner.experiment.federation
-    room = size * rounds
-    require(
-        room > 2 * count,
-        "audit.too-many-canaries",
-        f"{count} canaries do not fit {rounds} rounds of {size} numbers: ask for at most {room // 2 - 1}",
-    )
+    most = (size * rounds - 1) // 2
+    sentence = f"{count} canaries do not fit {rounds} rounds of {size} numbers: ask for at most {most}"
+    require(count <= most, "audit.too-many-canaries", sentence)
     canaries = Canaries(count, size, rounds, 1.0, key_of(seed, Purpose.CANARY))
     state, released, halfway = simulator.initial(), np.empty((rounds, size)), None
     # a canary takes part as often as anyone: the claim counts on that

@@ -121,11 +121,8 @@ def check_workers(client: Any) -> None:
         return theirs()
 
     found = client.run(versions_there)
-    require(
-        found,
-        "cluster.without-workers",
-        "the cluster has no workers; start some with: dask worker ADDRESS, in an environment with Quorank",
-    )
+    start = "the cluster has no workers; start some with: dask worker ADDRESS, in an environment with Quorank"
+    require(found, "cluster.without-workers", start)
     check_versions(versions(), found)
 
 
@@ -133,11 +130,11 @@ def check_versions(ours: Versions, found: Mapping[str, Versions]) -> None:
     """Refuse the first worker that differs from this host."""
     for worker, theirs in sorted(found.items()):
         for name, version in ours.items():
-            require(
-                theirs.get(name) == version,
-                "cluster.other-version",
-                f"the worker {worker} has {name} {theirs.get(name)}, and here it is {version}; install the same on both",
+            found_there = theirs.get(name)
+            sentence = (
+                f"the worker {worker} has {name} {found_there}, and here it is {version}; install the same on both"
             )
+            require(found_there == version, "cluster.other-version", sentence)
 
 
 def _results(
@@ -188,12 +185,10 @@ def run_cell(toml: str, name: str, threads: int, stop: str, page: str) -> Files 
     with tempfile.TemporaryDirectory(prefix="quorank-") as folder:
         file, target = Path(folder, "cell.toml"), Path(folder, name)
         file.write_text(toml, encoding="utf-8")
-        arguments = [str(file), str(target), str(threads), page]
-        command = [sys.executable, "-m", "quorank.experiments.cluster", *arguments]
+        command = [sys.executable, "-m", "quorank.experiments.cluster", str(file), str(target), str(threads), page]
         with Path(folder, "stderr").open("w+b") as messages:
-            process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=messages
-            )  # its input stays open for as long as this worker lives
+            # its input stays open for as long as this worker lives
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=messages)
             try:
                 while (code := _wait(process)) is None:
                     if stopped.is_set():
@@ -235,13 +230,10 @@ def main(arguments: list[str]) -> int:
     from quorank.experiments.experiment import Experiment
     from quorank.experiments.runner import run_experiment
 
+    report = resolve_name(page) if page else None
     try:
-        run_experiment(
-            Experiment.read(read_experiment_file(Path(file))),
-            Path(folder),
-            threads=int(threads),
-            report=resolve_name(page) if page else None,
-        )
+        experiment = Experiment.read(read_experiment_file(Path(file)))
+        run_experiment(experiment, Path(folder), threads=int(threads), report=report)
     except BadInput as error:
         print(json.dumps([error.code, error.sentence, error.where]), file=sys.stderr)
         return _BAD

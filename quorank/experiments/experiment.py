@@ -24,7 +24,7 @@ from quorank.federation import (
     Shared,
 )
 from quorank.learning import LEARNERS, PDGD
-from quorank.parts import read_fields, suggest, to_table
+from quorank.parts import Family, P, read_fields, suggest, to_table
 from quorank.privacy import PRIVACIES, NoPrivacy
 from quorank.rankers import RANKERS, Linear, Ranker
 from quorank.users import CLICK_MODELS, Cascade, ClickModel
@@ -32,16 +32,8 @@ from quorank.users import CLICK_MODELS, Cascade, ClickModel
 MOST_ROUNDS = 10_000_000  # the figures of every round are kept in memory
 KEEP_EVERY, KEEP_CLIENTS, KEEP_BYTES = 10, 100, 1 << 26
 """By default updates are kept every so many rounds, by so many clients at most, in so many bytes altogether."""
-FEDERATION_KEYS = (
-    "clients",
-    "interactions",
-    "rounds",
-    "participation",
-    "aggregation",
-    "server",
-    "personal",
-    "keep_every",
-)
+COUNTS, METHODS = ("clients", "interactions", "rounds"), ("participation", "aggregation", "server", "personal")
+FEDERATION_KEYS = (*COUNTS, *METHODS, "keep_every")
 SECTIONS = ("data", "partition", "ranker", "users", "learner", "federation", "attack", "privacy", "evaluation")
 
 
@@ -77,19 +69,11 @@ class Experiment:
     def __post_init__(self) -> None:
         require_range("federation.rounds", self.rounds, least=1, most=MOST_ROUNDS)
         require_range("federation.keep_every", self.keep_every, least=0, below=2**31)
-        require(
-            0 <= self.seed < 2**64,
-            "value.out-of-range",
-            f"must be a whole number from 0 to 2^64 − 1, got {self.seed}",
-            "seed",
-        )
+        require_range("seed", self.seed, least=0, below=2**64)
         self.federation.privacy.check_values(self.evaluation.k + 1)
-        require(
-            not (self.ranker.starts_flat and self.federation.learner.needs_gradient),
-            "ranker.no-gradient",
-            'start = "zero" has no gradient to follow; use start = "scaled" with pdgd',
-            "ranker",
-        )
+        flat = self.ranker.starts_flat and self.federation.learner.needs_gradient
+        sentence = 'start = "zero" has no gradient to follow; use start = "scaled" with pdgd'
+        require(not flat, "ranker.no-gradient", sentence, "ranker")
 
     def tables(self) -> dict[str, Any]:
         """The complete experiment file of this experiment."""
@@ -106,10 +90,7 @@ class Experiment:
                 "clients": federation.clients,
                 "interactions": federation.interactions,
                 "rounds": self.rounds,
-                "participation": to_table(federation.participation),
-                "aggregation": to_table(federation.aggregation),
-                "server": to_table(federation.server),
-                "personal": to_table(federation.personal),
+                **{name: to_table(getattr(federation, name)) for name in METHODS},
                 "keep_every": self.keep_every,
             },
             **attack,
@@ -128,60 +109,55 @@ class Experiment:
 
 
 def _read(tables: Mapping[str, Any]) -> Experiment:
-    for key, value in tables.items():
-        if key not in (*SECTIONS, "seed"):
-            known = ", ".join((*SECTIONS, "seed"))
-            what = "section" if isinstance(value, Mapping) else "key"
-            raise BadInput(
-                "experiment.unknown-key",
-                f"unknown {what} {key!r}{suggest(key, (*SECTIONS, 'seed'))}; known: {known}",
-                key,
-            )
-    learner = LEARNERS.read(tables.get("learner", {}), "learner") if "learner" in tables else PDGD()
-    # a gradient estimate needs an optimiser; a PDGD update is already a step
-    server_by_default = Adam() if learner.estimates_gradient else Add()
+    _check_keys(tables, (*SECTIONS, "seed"))
     plan = dict(_section(tables, "federation"))
-    rounds = _whole(plan.pop("rounds", Experiment.rounds), "federation.rounds")
-    keep_every = plan.pop("keep_every", None)
-    if keep_every is not None:
-        keep_every = _whole(keep_every, "federation.keep_every")
-    aggregation = AGGREGATIONS.read(plan.pop("aggregation", Mean.kind), "federation.aggregation")
-    participation = PARTICIPATIONS.read(plan.pop("participation", Full.kind), "federation.participation")
-    personal = PERSONALISATIONS.read(plan.pop("personal", Shared.kind), "federation.personal")
+    _check_keys(plan, FEDERATION_KEYS, "federation.")
+    own_server = "server" in plan
+
+    def method(family: Family[P], key: str, default: type[P]) -> P:
+        """The part under a key of [federation]; the keys that are left hold numbers."""
+        return family.read(plan.pop(key, default.kind), f"federation.{key}")
+
+    learner = LEARNERS.read(tables.get("learner", PDGD.kind), "learner")
+    aggregation = method(AGGREGATIONS, "aggregation", Mean)
+    participation = method(PARTICIPATIONS, "participation", Full)
+    personal = method(PERSONALISATIONS, "personal", Shared)
+    # a gradient estimate needs an optimiser; a PDGD update is already a step
+    server = method(SERVERS, "server", Adam if learner.estimates_gradient else Add)
     attack = ATTACKS.read(tables["attack"], "attack") if "attack" in tables else None
-    chosen = SERVERS.read(plan.pop("server"), "federation.server") if "server" in plan else None
-    server = chosen or server_by_default
     privacy = PRIVACIES.read(tables.get("privacy", NoPrivacy.kind), "privacy")
-    for key in plan:
-        if key not in ("clients", "interactions"):
-            raise BadInput(
-                "experiment.unknown-key",
-                f"unknown key {key!r}{suggest(key, FEDERATION_KEYS)}; known: {', '.join(FEDERATION_KEYS)}",
-                f"federation.{key}",
-            )
     counts = read_fields(_Counts, plan, "federation")
     try:
         federation = Federation(
             counts.clients, counts.interactions, learner, participation, aggregation, server, privacy, attack, personal
         )
-        if chosen is None and rounds >= 1:
-            federation = _with_step_for_noise(federation, rounds)
+        if not own_server and counts.rounds >= 1:
+            federation = _with_step_for_noise(federation, counts.rounds)
     except BadInput as error:
         section = error.where.partition(".")[0]
         raise error if section in SECTIONS else error.under("federation") from None
-    seed = _whole(tables.get("seed", 1), "seed")
+    seed = tables.get("seed", 1)
+    if not isinstance(seed, int) or isinstance(seed, bool):
+        raise BadInput("value.wrong-type", f"expected a whole number, got {seed!r}", "seed")
     ranker = RANKERS.read(tables.get("ranker", Linear.kind), "ranker")
     return Experiment(
         read_fields(DataSource, _section(tables, "data"), "data"),
         ranker,
         CLICK_MODELS.read(tables.get("users", Cascade.kind), "users"),
         federation,
-        rounds,
+        counts.rounds,
         read_fields(EvaluationPlan, _section(tables, "evaluation"), "evaluation"),
         seed,
         PARTITIONS.read(tables.get("partition", Even.kind), "partition"),
-        keep_by_default(federation, ranker, rounds) if keep_every is None else keep_every,
+        keep_by_default(federation, ranker, counts.rounds) if counts.keep_every is None else counts.keep_every,
     )
+
+
+def _check_keys(table: Mapping[str, Any], known: tuple[str, ...], above: str = "") -> None:
+    for key, value in table.items():
+        what = "section" if isinstance(value, Mapping) and not above else "key"
+        sentence = f"unknown {what} {key!r}{suggest(key, known)}; known: {', '.join(known)}"
+        require(key in known, "experiment.unknown-key", sentence, f"{above}{key}")
 
 
 def keep_by_default(federation: Federation, ranker: Ranker, rounds: int) -> int:
@@ -209,22 +185,21 @@ def _with_step_for_noise(federation: Federation, rounds: int) -> Federation:
 
 @dataclass(frozen=True)
 class _Counts:
+    """Numbers of the section [federation]."""
+
     kind: ClassVar[str] = "federation"
+
     clients: int = 1000
     interactions: int = 4
+    rounds: int = Experiment.rounds
+    keep_every: int | None = None
 
 
 def _section(tables: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    section = tables.get(name, {})
-    if not isinstance(section, Mapping):
-        raise BadInput("experiment.not-a-section", f"expected a section [{name}], got {section!r}", name)
+    section: Mapping[str, Any] = tables.get(name, {})
+    is_section = isinstance(section, Mapping)
+    require(is_section, "experiment.not-a-section", f"expected a section [{name}], got {section!r}", name)
     return section
-
-
-def _whole(value: object, where: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise BadInput("value.wrong-type", f"expected a whole number, got {value!r}", where)
-    return value
 
 
 def _without_kind(table: dict[str, Any]) -> dict[str, Any]:

@@ -83,12 +83,9 @@ def set_values(file: ExperimentFile, assignments: Sequence[str]) -> ExperimentFi
     for assignment in assignments:
         key, equals, text = assignment.partition("=")
         key = key.strip()
-        require(
-            equals and re.fullmatch(r"[A-Za-z0-9_\-]+(\.[A-Za-z0-9_\-]+)*", key),
-            "option.malformed",
-            "expected KEY=VALUE, for example --set federation.clients=100",
-            f"--set {assignment}",
-        )
+        well_formed = equals and re.fullmatch(r"[A-Za-z0-9_\-]+(\.[A-Za-z0-9_\-]+)*", key)
+        example = "expected KEY=VALUE, for example --set federation.clients=100"
+        require(well_formed, "option.malformed", example, f"--set {assignment}")
         try:
             value = tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError:

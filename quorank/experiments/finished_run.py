@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from quorank.arrays import Doubles
-from quorank.errors import BadInput, require
+from quorank.errors import require
 from quorank.experiments import run_directory as storage
 
 SUMMARY_KEYS = ("offline", "online", "rounds", "interactions", "seconds", "interactions_per_second", "seed", "version")
@@ -75,22 +74,20 @@ def load_run(path: Path | str) -> Run:
     expected = "expected the directory that `quorank run` wrote"
     require(folder.is_dir(), "run.missing", f"no such directory; {expected}", str(folder))
     has_config, has_summary = (folder / storage.CONFIG).is_file(), storage.is_finished(folder)
-    if not has_summary and any(folder.glob("checkpoint*")):
-        sentence = f"this run is unfinished; continue it with `quorank run --resume {folder}`"
-        raise BadInput("run.unfinished", sentence, str(folder))
-    if not has_summary and has_config:
-        sentence = "summary.json is missing and there is no checkpoint to resume from; run it again"
-        raise BadInput("run.unfinished", sentence, str(folder))
-    if not has_config:
-        missing = "run.toml" if has_summary else "run.toml and summary.json"
-        raise BadInput("run.missing", f"not a run ({missing} missing); {expected}", str(folder))
+    resumable = not has_summary and any(folder.glob("checkpoint*"))
+    go_on = f"this run is unfinished; continue it with `quorank run --resume {folder}`"
+    require(not resumable, "run.unfinished", go_on, str(folder))
+    missing = "run.toml" if has_summary else "run.toml and summary.json"
+    require(has_config, "run.missing", f"not a run ({missing} missing); {expected}", str(folder))
+    again = "summary.json is missing and there is no checkpoint to resume from; run it again"
+    require(has_summary, "run.unfinished", again, str(folder))
     ledger = folder / storage.LEDGER
     return Run(
         folder,
         _read_config(folder / storage.CONFIG),
         _read_summary(folder / storage.SUMMARY),
         _read_history(folder / storage.HISTORY),
-        spent_of(_read_json(ledger)) if ledger.is_file() else (),
+        spent_of(storage.read_json(ledger)) if ledger.is_file() else (),
     )
 
 
@@ -120,33 +117,28 @@ def _runs_in(path: Path) -> list[Path]:
     if not is_grid(path):
         return [path]
     file = path / storage.GRID_INDEX
-    names = _read_json(file).get("runs")
+    names = storage.read_json(file).get("runs")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise _damaged(file, 'expected "runs" to be a list of directory names')
+        raise storage.damaged(file, 'expected "runs" to be a list of directory names')
     require(names, "grid.without-runs", "this grid has no runs yet", str(file))
     missing = [name for name in names if not (path / name).is_dir()]
-    if missing:
-        sentence = f"{len(missing)} of {len(names)} runs are missing, the first is {missing[0]}"
-        raise BadInput("grid.without-runs", sentence, str(file))
+    absent = f"{len(missing)} of {len(names)} runs are missing, the first is {next(iter(missing), None)}"
+    require(not missing, "grid.without-runs", absent, str(file))
     return [path / name for name in names]
-
-
-def _damaged(file: Path, what: str) -> BadInput:
-    return BadInput("file.damaged", f"damaged: {what}", str(file))
 
 
 def _read_config(file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise _damaged(file, f"not readable as TOML ({error})") from None
+        raise storage.damaged(file, f"not readable as TOML ({error})") from None
 
 
 def _read_summary(file: Path) -> dict[str, Any]:
-    summary = _read_json(file)
+    summary = storage.read_json(file)
     missing = [key for key in SUMMARY_KEYS if key not in summary]
     if missing:
-        raise _damaged(file, f"{', '.join(missing)} missing")
+        raise storage.damaged(file, f"{', '.join(missing)} missing")
     for keys, kinds, words in (
         (("offline", "online", "seconds"), dict, "an object"),
         (("rounds", "interactions", "interactions_per_second", "seed"), int | float, "a number"),
@@ -154,18 +146,8 @@ def _read_summary(file: Path) -> dict[str, Any]:
     ):
         for key in keys:
             if not isinstance(summary.get(key), kinds):
-                raise _damaged(file, f"expected {key} to be {words}, got {summary[key]!r}")
+                raise storage.damaged(file, f"expected {key} to be {words}, got {summary[key]!r}")
     return summary
-
-
-def _read_json(file: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise _damaged(file, f"not readable as JSON ({error})") from None
-    if not isinstance(value, dict):
-        raise _damaged(file, "expected a JSON object")
-    return value
 
 
 def _read_history(file: Path) -> dict[str, Doubles]:
@@ -173,7 +155,7 @@ def _read_history(file: Path) -> dict[str, Doubles]:
     import pyarrow.parquet as pq
 
     if not file.is_file():
-        raise _damaged(file.parent, f"{file.name} is missing")
+        raise storage.damaged(file.parent, f"{file.name} is missing")
     try:
         table = pq.read_table(file)
         columns = {
@@ -181,9 +163,9 @@ def _read_history(file: Path) -> dict[str, Doubles]:
             for name in table.column_names
         }
     except (OSError, pa.ArrowException) as cause:
-        raise _damaged(file, f"not readable as Parquet ({str(cause).splitlines()[0]})") from None
+        raise storage.damaged(file, f"not readable as Parquet ({str(cause).splitlines()[0]})") from None
     missing = [name for name in ("round", "interactions") if name not in columns]
     if missing:
-        raise _damaged(file, f"column {missing[0]} is missing")
+        raise storage.damaged(file, f"column {missing[0]} is missing")
     # A measure that a run doesn't have is a column of NaN, so that readers need not ask first.
     return {name: np.full(table.num_rows, np.nan) for name in CURVES} | columns

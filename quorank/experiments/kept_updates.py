@@ -40,11 +40,8 @@ class KeptUpdates:
         """Keep the updates (clients, parameters) of a round, which is counted from 1."""
         with np.errstate(over="ignore"):
             rows = updates.astype(np.float32)
-        require(
-            bool(np.isfinite(rows).all()),
-            "update.too-long",
-            f"an update of round {round_} is too long to be kept; set federation.keep_every = 0 to keep none",
-        )
+        sentence = f"an update of round {round_} is too long to be kept; set federation.keep_every = 0 to keep none"
+        require(np.isfinite(rows).all(), "update.too-long", sentence)
         self.rounds.append(round_)
         self.clients.append(np.array(clients, dtype=np.int64))
         self.updates.append(rows)
@@ -72,22 +69,16 @@ class KeptUpdates:
         if everyone is not None:
             for client in range(everyone):
                 rounds = own[client][0] if client in own else np.empty(0, dtype=np.int64)
-                require(
-                    np.isin(np.array(wanted), rounds).all(),
-                    "kept-updates.missing",
-                    f"updates that client {client} kept before the checkpoint are missing; start the run again with "
-                    "--overwrite",
-                    str(kept_file(folder, client)),
+                sentence = (
+                    f"updates that client {client} kept before the checkpoint are missing; start again with --overwrite"
                 )
+                complete = np.isin(np.array(wanted), rounds).all()
+                require(complete, "kept-updates.missing", sentence, str(kept_file(folder, client)))
         for round_ in wanted:
-            held = [
-                (c, rows[int(at)])
-                for c, (rounds, rows) in sorted(own.items())
-                for at in np.flatnonzero(rounds == round_)
-            ]
+            held = [(client, rows[rounds == round_]) for client, (rounds, rows) in sorted(own.items())]
             self.rounds.append(round_)
-            self.clients.append(np.array([client for client, _ in held], dtype=np.int64))
-            self.updates.append(np.array([row for _, row in held], dtype=np.float32).reshape(len(held), size))
+            self.clients.append(np.array([client for client, rows in held for _ in rows], dtype=np.int64))
+            self.updates.append(np.concatenate([np.empty((0, size), np.float32), *(rows for _, rows in held)]))
 
 
 def read_kept(folder: Path, client: int, size: int) -> tuple[Integers, Floats]:
@@ -100,9 +91,9 @@ def read_kept(folder: Path, client: int, size: int) -> tuple[Integers, Floats]:
         sentence = f"damaged file of kept updates ({error}); run the experiment again"
         raise BadInput("kept-updates.damaged", sentence, str(path)) from None
     fits = rounds.ndim == 1 and updates.shape == (len(rounds), size) and updates.dtype == np.float32
-    if not fits or rounds.dtype != np.int64 or not np.isfinite(updates).all():
-        sentence = f"damaged file of kept updates; expected a row of {size} finite numbers for each round"
-        raise BadInput("kept-updates.damaged", sentence, str(path))
+    fits = fits and rounds.dtype == np.int64 and np.isfinite(updates).all()
+    sentence = f"damaged file of kept updates; expected a row of {size} finite numbers for each round"
+    require(fits, "kept-updates.damaged", sentence, str(path))
     return rounds, updates
 
 

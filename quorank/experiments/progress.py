@@ -48,10 +48,7 @@ class Progress:
         """Take over the figures of a round that was closed."""
         at = report.round - 1
         self.values["online_ndcg@10"][at] = report.online_ndcg
-        self.values["online_maxrr"][at] = report.online_maxrr
-        self.values["clicks"][at] = report.clicks
-        self.values["update_norm"][at] = report.update_norm
-        for name in LEDGER:
+        for name in ("online_maxrr", "clicks", "update_norm", *LEDGER):
             self.values[name][at] = getattr(report, name)
         self.per_round = report.interactions
         self.interactions += report.interactions
@@ -125,12 +122,8 @@ def load_checkpoint(folder: Path, experiment: Experiment, size: int) -> tuple[St
         raise BadInput("checkpoint.damaged", sentence, str(path)) from None
     same = str(arrays.get("experiment")) == _digest(experiment)
     if not same or state.theta.shape != (size,) or progress.rounds != experiment.rounds:
-        raise BadInput(
-            "checkpoint.of-another-experiment",
-            f"the checkpoint is of another experiment than {storage.CONFIG} beside it; restore {storage.CONFIG}, "
-            "or start again",
-            str(path),
-        )
+        sentence = f"this is of another experiment than {storage.CONFIG} beside it; restore that file, or start again"
+        raise BadInput("checkpoint.of-another-experiment", sentence, str(path))
     return state, progress
 
 

@@ -42,13 +42,9 @@ def check_new(folder: Path, *, overwrite: bool = False) -> None:
     is_file = folder.exists() and not folder.is_dir()
     require(not is_file, "folder.is-file", "this is a file; expected a directory for the run", str(folder))
     found = [name for name in (*OUTPUTS, GRID_INDEX, GRID_FILE) if (folder / name).exists()]
+    choices = f"choose another --out, continue it with --resume {folder}, or replace it with --overwrite"
     if found and not overwrite:
-        raise BadInput(
-            "run.already-there",
-            f"there is a run already ({found[0]}); choose another --out, continue it with --resume {folder}, "
-            "or replace it with --overwrite",
-            str(folder),
-        )
+        raise BadInput("run.already-there", f"there is a run already ({found[0]}); {choices}", str(folder))
 
 
 def open_new(folder: Path, experiment: Experiment) -> None:
@@ -116,6 +112,22 @@ def ranker_bytes(experiment: Experiment, n_features: int, theta: Doubles) -> byt
         "parameters": theta.tolist(),
     }
     return json_bytes(content)
+
+
+def damaged(path: Path, what: str) -> BadInput:
+    """Return the error about a file that is not what Quorank wrote."""
+    return BadInput("file.damaged", f"damaged: {what}", str(path))
+
+
+def read_json(path: Path, advice: str = "") -> dict[str, Any]:
+    """Read a JSON object; `advice` ends the sentence about a damaged file."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise damaged(path, f"not readable as JSON ({error}){advice}") from None
+    if not isinstance(content, dict):
+        raise damaged(path, f"expected a JSON object{advice}")
+    return content
 
 
 def json_bytes(content: Any) -> bytes:

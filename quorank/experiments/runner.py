@@ -22,7 +22,7 @@ from quorank.experiments.experiment import Experiment
 from quorank.experiments.finished_run import ReportPage, Run, spent_of
 from quorank.experiments.kept_updates import KeptUpdates
 from quorank.experiments.progress import LEDGER, Progress, load_checkpoint, save_checkpoint
-from quorank.experiments.workload import Scene
+from quorank.experiments.workload import Workload
 from quorank.federation import Report, Simulator, State
 from quorank.federation.coordinator import Coordinator, Rules
 from quorank.files import write_whole
@@ -63,18 +63,14 @@ class Runner:
     def __post_init__(self) -> None:
         experiment = self.experiment
         self.collection = collection_of(experiment.data)
-        self.scene = Scene(experiment, self.collection, self.threads)
-        shares = self.scene.shares
+        self.workload = Workload(experiment, self.collection, self.threads)
+        shares = self.workload.shares
         interactions = None if shares is None else shares.interactions
-        simulation, rounds = self.scene.simulation, experiment.rounds
+        simulation, rounds = self.workload.simulation, experiment.rounds
         self.simulator = Simulator(experiment.federation, simulation, self.threads, self.chunk, rounds, interactions)
-        self.evaluator = self.scene.evaluators[0]
-        require(
-            self.evaluator.counted().any(),
-            "data.without-relevant",
-            "no test query has a relevant document; there is nothing to judge a ranker by",
-            experiment.data.source,
-        )
+        self.evaluator = self.workload.evaluators[0]
+        nothing = "no test query has a relevant document; there is nothing to judge a ranker by"
+        require(self.evaluator.counted().any(), "data.without-relevant", nothing, experiment.data.source)
         self.simulator.world  # noqa: B018  built now, not in the first round's time
         self.simulator.mechanism  # noqa: B018  an impossible budget is refused before anything is written
 
@@ -147,7 +143,7 @@ class Runner:
         if not pending or self.progress is None:
             return
         started = time.perf_counter()
-        ndcg, maxrr = self.scene.means(pending)
+        ndcg, maxrr = self.workload.means(pending)
         self.progress.record_offline([s.round for s in pending], ndcg, maxrr)
         self.progress.evaluate_seconds += time.perf_counter() - started
         pending.clear()

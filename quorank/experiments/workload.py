@@ -1,4 +1,4 @@
-"""The scene of a run: the data as its partition divides them, who searches them, and who judges the rankers."""
+"""Workload of a run: its data divided among the clients, the clients' click models, and the evaluators of its rankers."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from quorank.users import CLICK_MODELS, ClickModel
 
 
 @dataclass(frozen=True, eq=False)
-class Scene:
-    """What an experiment plays on, made of a collection."""
+class Workload:
+    """Simulated clients and evaluators of an experiment on a collection."""
 
     experiment: Experiment
     collection: Collection
@@ -28,7 +28,7 @@ class Scene:
 
     @cached_property
     def shares(self) -> Shares | None:
-        """How the partition divides the collection; None where all clients are alike."""
+        """The collection divided by the partition; None if all clients draw from the whole of it."""
         experiment, federation = self.experiment, self.experiment.federation
         if not experiment.partition.divides:
             return None
@@ -36,7 +36,7 @@ class Scene:
 
     @cached_property
     def who(self) -> Who | None:
-        """How clients differ, attackers who poison their clicks among them."""
+        """Queries and click model of each client, attackers with poisoned clicks included; None if all are alike."""
         experiment, shares = self.experiment, self.shares
         attack = experiment.federation.attack
         poisoning = None if attack is None else attack.users
@@ -49,10 +49,8 @@ class Scene:
         first, count = np.zeros(1, dtype=np.int64), np.array([self.collection.train.n_queries])
         if shares is not None:
             group, first, count, model = (shares.group, shares.first_query, shares.query_count, shares.click_model)
-            own = tuple(
-                experiment.users if spec is None else CLICK_MODELS.read(dict(spec), "partition")
-                for spec in shares.click_models
-            )
+            specs = shares.click_models
+            own = tuple(experiment.users if s is None else CLICK_MODELS.read(dict(s), "partition") for s in specs)
         drawn = len(own)
         if poisoning is not None:
             own = (*own, poisoning)
@@ -74,32 +72,30 @@ class Scene:
 
     @cached_property
     def evaluators(self) -> list[Evaluator]:
-        """One for each test split: one, or one for each preference."""
-        plan = self.experiment.evaluation
+        """An evaluator per test split: one, or one for each preference."""
+        plan, ranker = self.experiment.evaluation, self.experiment.ranker
         tests = (self.collection.test,) if self.shares is None else self.shares.tests
-        return [
-            Evaluator(test.resident(), self.experiment.ranker, plan.k, plan.no_relevant, self.threads) for test in tests
-        ]
+        return [Evaluator(test.resident(), ranker, plan.k, plan.no_relevant, self.threads) for test in tests]
 
     @cached_property
     def test_of_client(self) -> Integers:
-        """(clients,) which test split judges a client's ranker."""
+        """(clients,) the index of the test split on which a client's ranker is evaluated."""
         if self.shares is None:
             return np.zeros(self.experiment.federation.clients, dtype=np.int64)
         return self.shares.test_of_group[self.shares.group]
 
     def means(self, states: list[State]) -> tuple[Doubles, Doubles]:
-        """(states,) offline nDCG and MaxRR: of the shared ranker, or of what each client ranks by, on its own test.
+        """Compute (states,) offline nDCG and MaxRR: of the shared ranker, or the mean over honest clients.
 
-        Attackers are not asked how they like it.
+        A client's ranker is its personal one, evaluated on its own test split.
         """
         federation = self.experiment.federation
         if len(self.evaluators) == 1 and all(state.personal is None for state in states):
             return self.evaluators[0].means([federation.ranker(state) for state in states])
-        found = np.array([self._judged(federation, state) for state in states])
+        found = np.array([self._client_means(federation, state) for state in states])
         return found[:, 0], found[:, 1]
 
-    def _judged(self, federation: Federation, state: State) -> Doubles:
+    def _client_means(self, federation: Federation, state: State) -> Doubles:
         first = 0 if federation.attack is None else federation.attack.clients
         clients = np.arange(first, federation.clients)
         tests = self.test_of_client[clients]

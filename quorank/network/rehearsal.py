@@ -16,7 +16,7 @@ from quorank.errors import require
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import read_experiment_file, shipped_file
 from quorank.experiments.runner import collection_of
-from quorank.experiments.workload import Scene
+from quorank.experiments.workload import Workload
 from quorank.federation import Simulator, wire
 from quorank.federation.coordinator import Coordinator, Rules
 from quorank.network.link import Direct
@@ -37,9 +37,11 @@ class JoinRehearsal:
     @cached_property
     def simulator(self) -> Simulator:
         experiment = self.experiment
-        scene = Scene(experiment, collection_of(experiment.data))
-        each = None if scene.shares is None else scene.shares.interactions
-        return Simulator(experiment.federation, scene.simulation, 1, None, rounds=experiment.rounds, interactions=each)
+        workload = Workload(experiment, collection_of(experiment.data))
+        each = None if workload.shares is None else workload.shares.interactions
+        return Simulator(
+            experiment.federation, workload.simulation, 1, None, rounds=experiment.rounds, interactions=each
+        )
 
     @cached_property
     def terms(self) -> Terms:

@@ -155,21 +155,13 @@ class CompareTable:
         """Whether one statement about privacy holds for all settings."""
         return len({line for row in self.rows for line in privacy_of(row.group)}) == 1
 
-    def _means(self) -> Table:
-        """Return the means over runs, a row per setting; 80 columns wide at most."""
-        table = _table("", "runs")
-        for row in self.rows:
-            cells = [mean_text(s, m) for s, m in zip(row.spreads, MEASURES, strict=True)]
-            table.add_row(row.name, str(len(row.group.runs)), *cells)
-        return table
+    def mean_rows(self) -> list[list[str]]:
+        """Return a row per setting: its name, how many runs it has, and its means."""
+        return [[row.name, str(len(row.group.runs)), *map(mean_text, row.spreads, MEASURES)] for row in self.rows]
 
-    def _differences(self) -> Table:
-        """Return the differences from the first setting, a row per other setting; 80 columns wide at most."""
-        table = _table("")
-        for row in self.rows[1:]:
-            pairs = zip(row.against_first, MEASURES, strict=True)
-            table.add_row(f"{row.name} − A", *[difference_text(d, m) for d, m in pairs])
-        return table
+    def difference_rows(self) -> list[list[str]]:
+        """Return a row per setting but the first: its differences from the first."""
+        return [[f"{row.name} − A", *map(difference_text, row.against_first, MEASURES)] for row in self.rows[1:]]
 
     def __rich__(self) -> Renderable:
         """Return all of it for a terminal: what the letters stand for, the tables, the notes."""
@@ -186,8 +178,8 @@ class CompareTable:
             names.add_row(row.name, Text(row.group.label))
             if not self.same_privacy:
                 names.add_row("", Text(" ".join(privacy_of(row.group)), style="dim"))
-        parts: list[RenderableType] = [Padding(names, (0, 0, 0, 1)), self._means()]
-        parts += [self._differences()] if len(self.rows) > 1 else []
+        parts: list[RenderableType] = [Padding(names, (0, 0, 0, 1)), _table(("", "runs"), self.mean_rows())]
+        parts += [_table(("",), self.difference_rows())] if len(self.rows) > 1 else []
         return Renderable(*parts, *[Padding(Text(note, style="dim"), (0, 1)) for note in self.notes()])
 
     def as_dict(self) -> dict[str, Any]:
@@ -203,18 +195,11 @@ class CompareTable:
 def compare_table(groups: Sequence[RunGroup]) -> CompareTable:
     """Compare settings with the first of them."""
     require(len(groups) > 0, "run.missing", "there is nothing to compare: no runs were given")
-    against = [corrected_present([_against(group, groups[0], measure) for group in groups[1:]]) for measure in MEASURES]
-    return CompareTable(
-        tuple(
-            Row(
-                letter(index),
-                group,
-                tuple(spread(group, measure) for measure in MEASURES),
-                tuple(differences[index - 1] for differences in against) if index else (),
-            )
-            for index, group in enumerate(groups)
-        )
-    )
+    by_measure = [corrected_present([_against(group, groups[0], m) for group in groups[1:]]) for m in MEASURES]
+    against = [(), *zip(*by_measure, strict=True)]
+    spreads = [tuple(spread(group, measure) for measure in MEASURES) for group in groups]
+    names = map(letter, range(len(groups)))
+    return CompareTable(tuple(map(Row, names, groups, spreads, against)))
 
 
 def spread(group: RunGroup, measure: Measure) -> Spread:
@@ -280,7 +265,8 @@ def _against(group: RunGroup, first: RunGroup, measure: Measure) -> Difference |
     return welch_t(a, b) if len(a) and len(b) else None
 
 
-def _table(*first: str) -> Table:
+def _table(first: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """Rows for a terminal, 80 columns wide at most; the columns of `first` are followed by one per measure."""
     from rich import box
     from rich.table import Table
 
@@ -290,6 +276,8 @@ def _table(*first: str) -> Table:
     for measure in MEASURES:
         # Where there is too little room a figure goes on in the next line; it is never cut.
         table.add_column(measure.name, justify="right", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
     return table
 
 

@@ -15,11 +15,13 @@ import numpy as np
 
 from quorank.arrays import Doubles
 from quorank.reports.page import Markup, element
-from quorank.reports.panels import ABOVE, BELOW, FEW_POINTS, PANEL, Curve, Panel, compact, spread_out, thin
+from quorank.reports.panels import DASHES, FEW_POINTS, Curve, Panel, compact, spread_out, thin
 
 UNITS = 72
 """Units to an inch, so that sizes of text are points."""
 
+PANEL = (5.0, 3.1)  # inches: 360 × 223 units, so that text stays legible at the width of a phone
+ABOVE, BELOW = 0.36, 0.5  # inches for the title, and for the numbers and the name of the x axis
 STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 LINE = 1.8  # units
 
@@ -44,7 +46,7 @@ class _Frame(NamedTuple):
 
 def panel_svg(panel: Panel) -> Markup:
     """Write the panel as an <svg> element without ids."""
-    left, right, below = (UNITS * inches for inches in panel.margins)
+    left, right, below = (UNITS * inches for inches in _margins(panel))
     width, height = UNITS * PANEL[0], UNITS * (PANEL[1] - BELOW) + below
     curves = [_finite(thin(curve)) for curve in panel.curves]
     last = max((float(curve.x[-1]) for curve in curves if len(curve.x)), default=1.0) or 1.0
@@ -55,6 +57,23 @@ def panel_svg(panel: Panel) -> Markup:
     parts += _names(frame, panel, curves) if panel.named_at_ends else _legend(frame, panel)
     box = f"0 0 {_number(width)} {_number(height)}"
     return element("svg", *parts, viewBox=box, font_size="10", fill="none", stroke_linejoin="round")
+
+
+def _margins(panel: Panel) -> tuple[float, float, float]:
+    """Inches to the left, to the right and below the axes: for numbers, names at the curves' ends, the legend.
+
+    They are not measured in drawn text: a page sets the text in a font of its own.
+    """
+    direct = panel.named_at_ends
+    longest = max((len(panel.end_text(curve)) for curve in panel.curves), default=0) if direct else 0
+    lines = 0 if direct else -(-len(panel.curves) // _legend_columns(panel))
+    return (0.8 if panel.y_label else 0.58), 0.16 + 0.1 * longest, BELOW + 0.2 * lines
+
+
+def _legend_columns(panel: Panel) -> int:
+    """How many names stand side by side in the legend."""
+    longest = max(len(curve.label) for curve in panel.curves)
+    return max(1, min(len(panel.curves), 50 // (longest + 6)))
 
 
 def ticks(low: float, high: float, most: int) -> list[float]:
@@ -137,7 +156,7 @@ def _names(frame: _Frame, panel: Panel, curves: Sequence[Curve]) -> Iterator[Mar
 
 
 def _legend(frame: _Frame, panel: Panel) -> Iterator[Markup]:
-    columns = panel.legend_columns
+    columns = _legend_columns(panel)
     wide = (frame.right - frame.left + UNITS * 0.1) / columns
     for number, curve in enumerate(panel.curves):
         x, y = frame.left + wide * (number % columns), frame.bottom + 43 + 14.4 * (number // columns)
@@ -146,7 +165,7 @@ def _legend(frame: _Frame, panel: Panel) -> Iterator[Markup]:
 
 
 def _line(path: str, curve: Curve, number: int) -> Markup:
-    dashes = " ".join(f"{LINE * length:g}" for length in curve.dashes_as(number))
+    dashes = " ".join(f"{LINE * length:g}" for length in DASHES[curve.line_as(number)])
     own = {"stroke_dasharray": dashes} if dashes else {}
     return element("path", d=path, stroke=_colour(curve, number), stroke_width=f"{LINE:g}", **own)
 

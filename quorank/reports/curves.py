@@ -10,52 +10,23 @@ import io
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from quorank.errors import require
 from quorank.files import write_whole
-from quorank.reports.panels import (
-    ABOVE,
-    BELOW,
-    DASHES,
-    FEW_POINTS,
-    PALETTE,
-    PANEL,
-    Curve,
-    Panel,
-    PanelGrid,
-    compact,
-    spread_out,
-    thin,
-)
+from quorank.reports.panels import DASHES, FEW_POINTS, PALETTE, Curve, Panel, compact, spread_out, thin
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.legend import Legend
 
 INK, FAINT, GRID = "#30363d", "#6b727b", "#d9dde2"
 _VARIABLES = {INK: "ink", FAINT: "faint", GRID: "grid"} | {c: f"curve-{n}" for n, c in enumerate(PALETTE, 1)}
 FORMATS = (".svg", ".png", ".pdf")
-SMALL_PANEL = (3.3, 2.5)  # inches, of a grid with a title
+LARGE, SMALL = (5.0, 2.6), (3.2, 2.2)  # inches of a panel without the texts above and below it; small below a title
+TEXT, LEGEND_LINE = 0.24, 0.21  # inches of a panel's title or name of the x axis, and of a line of a legend
 NARROWEST = 5.6  # inches: a title wants room above a single panel too
-STEPS = [1, 2, 2.5, 5, 10]  # round numbers: 1M, 2M rather than 800k, 1.6M
 MARKS = dict(zip(DASHES, "osD^v", strict=True))
-
-
-class _Sizes(NamedTuple):
-    """Points of text, lines and marks."""
-
-    title: float
-    label: float
-    numbers: float
-    line: float
-    mark: float
-    x_ticks: int
-    y_ticks: int
-
-
-_LARGE, _SMALL = _Sizes(11.5, 10, 10, 1.8, 3.5, 5, 6), _Sizes(10, 9, 8.5, 1.6, 3.2, 5, 5)
 
 
 def learning_curves(panels: Sequence[Panel], path: Path | str | None = None) -> Figure:
@@ -63,202 +34,140 @@ def learning_curves(panels: Sequence[Panel], path: Path | str | None = None) -> 
     require(len(panels) > 0, "plot.empty", "there is nothing to plot: no run has a learning curve")
     if path is not None:
         checked_format(path)
-    figure = draw(PanelGrid(tuple(panels), min(2, len(panels))))
+    figure = draw(panels, min(2, len(panels)))
     if path is not None:
         save(figure, path)
     return figure
 
 
-def draw(grid: PanelGrid) -> Figure:
-    """Draw the panels of a grid, row by row.
+def draw(panels: Sequence[Panel], columns: int, title: str = "") -> Figure:
+    """Draw panels in rows of `columns`, small ones below a title if there is one.
 
-    Without a title each panel names its curves: short names at their ends, long ones in a legend below it. With a title
-    the panels are smaller and share one legend below all of them, or have one each where their curves differ.
+    Without a title, short names of curves stand at their ends. Other names stand in one legend below all panels, or in
+    one below each where their curves differ.
     """
-    return _draw_titled(grid) if grid.title else _draw_plain(grid)
-
-
-def _draw_plain(grid: PanelGrid) -> Figure:
-    from matplotlib.figure import Figure
-
-    columns, rows = grid.columns, -(-len(grid.panels) // grid.columns)
-    left, right, below = (max(sides) for sides in zip(*(panel.margins for panel in grid.panels), strict=True))
-    width, height = PANEL[0], PANEL[1] + below - BELOW
-    figure = Figure(figsize=(width * columns, height * rows))
-    for index, panel in enumerate(grid.panels):
-        row, column = divmod(index, columns)
-        place = (
-            (column + left / width) / columns,
-            1 - (row + 1 - below / height) / rows,
-            (1 - (left + right) / width) / columns,
-            (1 - (ABOVE + below) / height) / rows,
-        )
-        axes = figure.add_axes(place)
-        _draw_panel(axes, panel, _LARGE)
-        if panel.named_at_ends:
-            _name_ends(axes, panel)
-        elif len(panel.curves) > 1:
-            legend = axes.legend(
-                handles=axes.get_lines(),
-                ncols=panel.legend_columns,
-                loc="upper left",
-                bbox_to_anchor=(0, -0.2),
-                frameon=False,
-                fontsize=9,
-                labelcolor=INK,
-                handlelength=1.6,
-                borderaxespad=0,
-                labelspacing=0.3,
-            )
-            _name_entries(legend, panel)
-    return figure
-
-
-def _draw_titled(grid: PanelGrid) -> Figure:
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    columns, rows = grid.columns, -(-len(grid.panels) // grid.columns)
-    first = grid.panels[0]
-    shared = len({tuple(curve.label for curve in panel.curves) for panel in grid.panels}) == 1
-    side_by_side = _names_in_a_line(first, columns)
-    lines = -(-len(first.curves) // side_by_side) if shared else 0
-    below = 0 if shared else max(len(panel.curves) for panel in grid.panels)
-    size = (
-        max(SMALL_PANEL[0] * columns + 0.4, NARROWEST),
-        (SMALL_PANEL[1] + 0.19 * below) * rows + 0.75 + 0.24 * lines,
-    )
-    layout = ConstrainedLayoutEngine(w_pad=0.05, h_pad=0.05, wspace=0.02, hspace=0.03)
-    figure = Figure(figsize=size, layout=layout)
-    every = figure.subplots(rows, columns, squeeze=False).flat
-    style: dict[str, Any] = {"frameon": False, "fontsize": 9, "labelcolor": INK, "handlelength": 2.4}
-    for axes, panel in zip(every, grid.panels, strict=False):
-        _draw_panel(axes, panel, _SMALL)
-        if not shared and len(panel.curves) > 1:
+    labels = [curve.label for curve in panels[0].curves]
+    at_ends = not title and all(panel.named_at_ends for panel in panels)
+    shared = not at_ends and all([curve.label for curve in panel.curves] == labels for panel in panels)
+    own = [] if at_ends or shared else [panel for panel in panels if len(panel.curves) > 1]  # with their own legend
+    size = SMALL if title else LARGE
+    width = max(size[0] * columns + 0.3, NARROWEST)
+    side_by_side = _names_in_a_line(labels, width)
+    height = 0.5 if title else 0.1
+    for row in (panels[i : i + columns] for i in range(0, len(panels), columns)):
+        texts = any(panel.title for panel in row) + any(panel.x_label for panel in row)
+        height += size[1] + TEXT * texts + LEGEND_LINE * max(len(p.curves) if p in own else 0 for p in row)
+    height += LEGEND_LINE * -(-len(labels) // side_by_side) + 0.1 if shared else 0.0
+    layout = ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.06, wspace=0.02, hspace=0.03)
+    figure = Figure(figsize=(width, height), layout=layout)
+    every = figure.subplots(-(-len(panels) // columns), columns, squeeze=False).flat
+    for axes, panel in zip(every, panels, strict=False):
+        for number, curve in enumerate(panel.curves):
+            _draw_curve(axes, thin(curve), number, panel)
+        _style_axes(axes, panel)
+        if at_ends:
+            _name_ends(axes, panel)
+        elif panel in own:
             place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (0, -0.24), "borderaxespad": 0}
-            handles = axes.get_lines()[: len(panel.curves)]
-            _name_entries(axes.legend(handles=handles, labelspacing=0.25, **place, **style), panel)
-    for axes in every[len(grid.panels) :]:
+            _legend(axes, axes, panel, fontsize=8.5, labelspacing=0.25, **place)
+    for axes in every[len(panels) :]:
         axes.set_visible(False)
-    figure.suptitle(grid.title, fontsize=12, color=INK, fontweight="bold", parse_math=False)
-    if shared and len(first.curves) > 1:
-        handles = every[0].get_lines()[: len(first.curves)]
-        legend = figure.legend(handles=handles, loc="outside lower center", ncols=side_by_side, **style)
-        _name_entries(legend, first)
+    if shared and len(labels) > 1:
+        style = {"ncols": side_by_side, "handlelength": 2.4, "fontsize": 9.5}
+        _legend(figure, every[0], panels[0], loc="outside lower center", **style)
+    if title:
+        figure.suptitle(title, fontsize=12, color=INK, fontweight="bold", parse_math=False)
     return figure
 
 
-def _names_in_a_line(panel: Panel, columns: int) -> int:
-    """As many names to a line of the shared legend as fit, in lines of equal length."""
-    room = int(SMALL_PANEL[0] * columns * 15)  # characters
-    longest = max((len(curve.label) for curve in panel.curves), default=0)
-    most = max(1, min(len(panel.curves), room // (longest + 8)))
-    return max(1, -(-len(panel.curves) // -(-len(panel.curves) // most)))
+def _names_in_a_line(labels: Sequence[str], width: float) -> int:
+    """As many names to a line of the legend as fit, in lines of equal length."""
+    characters, count = int(width * 15), max(len(labels), 1)
+    most = max(1, min(count, characters // (max(map(len, labels), default=0) + 8)))
+    return -(-count // -(-count // most))
 
 
-def _draw_panel(axes: Axes, panel: Panel, sizes: _Sizes) -> None:
-    axes.patch.set_alpha(0)
-    band = 0.16 if sizes is _LARGE else min(0.14, 0.5 / max(len(panel.curves), 1))
-    for number, curve in enumerate(panel.curves):
-        # in a small panel the first curves are what it is about: they lie on top
-        order = 3.0 if sizes is _LARGE else 3 + 0.1 * (len(panel.curves) - number)
-        _draw_curve(axes, thin(curve), number, panel, sizes, order, band)
-    _style_axes(axes, panel, sizes)
+def _legend(owner: Any, axes: Axes, panel: Panel, **style: Any) -> None:
+    handles = axes.get_lines()[: len(panel.curves)]
+    legend = owner.legend(handles=handles, frameon=False, labelcolor=INK, **style)
+    for entry, curve in zip(legend.get_texts(), panel.curves, strict=True):
+        entry.set_parse_math(False)  # a name with a $ in it is a name, not a formula
+        entry.set_text(curve.label)
 
 
-def _draw_curve(axes: Axes, curve: Curve, number: int, panel: Panel, sizes: _Sizes, order: float, band: float) -> None:
-    colour, dashes = PALETTE[curve.colour_as(number)], curve.dashes_as(number)
-    mean, spread = curve.mean, curve.spread
+def _draw_curve(axes: Axes, curve: Curve, number: int, panel: Panel) -> None:
+    colour, line, mean, spread = PALETTE[curve.colour_as(number)], curve.line_as(number), curve.mean, curve.spread
+    order = 3 + 0.1 * (len(panel.curves) - number)  # the first curves are what the panel is about: they lie on top
+    # labels are numbers here, since matplotlib leaves names that begin with _ out of legends
     style: dict[str, Any] = {"color": colour, "label": str(number), "zorder": order}
-    if panel.form == "points":
-        mark = MARKS[curve.dashes or "solid"]
-        axes.plot(curve.x, mean, linestyle="none", marker=mark, markersize=sizes.mark + 1, **style)
+    if panel.form in ("points", "marks"):
+        one = panel.form == "marks"
+        style |= {"marker": MARKS[line], "markersize": 5 if one else 3, "alpha": 1.0 if one else 0.7}
+        axes.plot(curve.x, mean, linestyle="none", **style)
         if spread is not None:
             axes.errorbar(curve.x, mean, spread, fmt="none", ecolor=colour, linewidth=1.2, zorder=order - 1)
         return
-    marks: dict[str, Any] = {"marker": "o", "markersize": sizes.mark} if len(curve.x) <= FEW_POINTS else {}
-    axes.plot(
-        curve.x,
-        mean,
-        linestyle=(0, dashes) if dashes else "-",
-        linewidth=sizes.line,
-        clip_on=panel.y_range is not None,
-        **style,
-        **marks,
-    )
+    if len(curve.x) <= FEW_POINTS and not curve.level:
+        style |= {"marker": "o", "markersize": 3.2}
+    style |= {"linewidth": 1.1 if curve.level else 1.6, "clip_on": panel.y_range is not None}
+    axes.plot(curve.x, mean, linestyle=(0, DASHES[line]) if DASHES[line] else "-", **style)
     if spread is not None:
-        axes.fill_between(
-            curve.x, mean - spread, mean + spread, color=colour, alpha=band, linewidth=0, zorder=order - 1
-        )
+        # bands that lie over each other stay readable
+        band: dict[str, Any] = {"alpha": min(0.14, 0.5 / len(panel.curves)), "linewidth": 0, "zorder": order - 1.5}
+        axes.fill_between(curve.x, mean - spread, mean + spread, color=colour, **band)
 
 
-def _style_axes(axes: Axes, panel: Panel, sizes: _Sizes) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
-
-    axes.set_title(
-        panel.title,
-        y=1,
-        loc="left",
-        fontsize=sizes.title,
-        color=INK,
-        pad=9 if sizes is _LARGE else 6,
-        fontweight="bold" if sizes is _LARGE else "normal",
-        parse_math=False,
-    )
-    axes.set_xlabel(panel.x_label, fontsize=sizes.label, color=FAINT)
-    axes.set_ylabel(panel.y_label, fontsize=sizes.label, color=FAINT)
-    for name, axis, most in (("x", axes.xaxis, sizes.x_ticks), ("y", axes.yaxis, sizes.y_ticks)):
-        if name in panel.log:
-            axes.set(**{f"{name}scale": "log"})
-            axis.set_major_locator(LogLocator(10, numticks=6))
-            axis.set_major_formatter(FuncFormatter(lambda value, _: compact(value)))
-            axis.set_minor_formatter(NullFormatter())
-        else:
-            axis.set_major_locator(MaxNLocator(most, steps=STEPS))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: compact(value)))
-    axes.tick_params(length=0, labelsize=sizes.numbers, labelcolor=FAINT, pad=5 if sizes is _LARGE else 4)
+def _style_axes(axes: Axes, panel: Panel) -> None:
+    axes.set_title(panel.title, loc="left", fontsize=10, color=INK, pad=6, parse_math=False)
+    axes.set_xlabel(panel.x_label, fontsize=9, color=FAINT, parse_math=False)
+    axes.set_ylabel(panel.y_label, fontsize=9, color=INK, parse_math=False)
+    axes.patch.set_alpha(0)
+    for name in "xy":
+        _style_axis(axes, name, name in panel.log)
+    axes.tick_params(which="both", length=0, labelsize=8.5, labelcolor=FAINT, pad=4)
+    axes.tick_params(labelleft=panel.y_numbers)
     axes.grid(True, color=GRID, linewidth=0.6)
     axes.set_axisbelow(True)
-    if panel.form == "lines" and panel.x_from_zero and "x" not in panel.log:
-        axes.margins(x=0)
-        axes.set_xlim(left=0)
-    if panel.y_range is not None:
-        axes.set_ylim(*panel.y_range)
-    if not panel.x_numbers:
-        axes.set_xticks([])
-    if not panel.y_numbers:
-        axes.tick_params(labelleft=False)
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
-    axes.spines["bottom"].set_color(FAINT)
-    axes.spines["bottom"].set_linewidth(0.8)
+    axes.spines["bottom"].set(color=FAINT, linewidth=0.8)
+    if panel.y_range is not None:
+        axes.set_ylim(*panel.y_range)
+    if panel.form == "curves":
+        axes.margins(x=0)
+        axes.set_xlim(left=0)
+    if panel.form == "marks":
+        axes.set_xlim(-0.7, len(panel.curves) - 0.3)
+        axes.set_xticks([])
+
+
+def _style_axis(axes: Axes, name: str, logarithmic: bool) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, ScalarFormatter
+
+    axis = axes.xaxis if name == "x" else axes.yaxis
+    if logarithmic:
+        axes.set(**{f"{name}scale": "log"})
+        low, high = axis.get_view_interval()
+        axis.set_major_locator(LogLocator(10, subs=(1.0, 2.0, 5.0) if high < 1000 * low else (1.0,), numticks=6))
+        axis.set_minor_formatter(NullFormatter())
+    else:  # round numbers: 1M, 2M rather than 800k, 1.6M
+        axis.set_major_locator(MaxNLocator(5 if name == "x" else 6, steps=[1, 2, 2.5, 5, 10]))
+    short = FuncFormatter(lambda value, _: compact(value))
+    axis.set_major_formatter(short if logarithmic or name == "x" else ScalarFormatter(useOffset=False))
 
 
 def _name_ends(axes: Axes, panel: Panel) -> None:
     """Write each curve's name at its right end, moved apart where they would touch."""
     shown = [(number, curve) for number, curve in enumerate(panel.curves) if len(curve.x)]
     low, high = axes.get_ylim()
-    ends = [float(curve.runs[:, -1].mean()) for _, curve in shown]
-    places = spread_out(ends, gap=(high - low) * 0.075, low=low, high=high)
+    places = spread_out([float(curve.mean[-1]) for _, curve in shown], (high - low) * 0.075, low, high)
     for place, (number, curve) in zip(places, shown, strict=True):
-        axes.annotate(
-            panel.end_text(curve),
-            (1, place),
-            xycoords=("axes fraction", "data"),
-            xytext=(5, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=10,
-            color=PALETTE[curve.colour_as(number)],
-            fontweight="bold",
-            parse_math=False,  # a name with a $ in it is a name, not a formula
-        )
-
-
-def _name_entries(legend: Legend, panel: Panel) -> None:
-    for entry, curve in zip(legend.get_texts(), panel.curves, strict=True):
-        entry.set_parse_math(False)
-        entry.set_text(curve.label)
+        style: dict[str, Any] = {"color": PALETTE[curve.colour_as(number)], "fontsize": 9.5, "fontweight": "bold"}
+        style |= {"xycoords": ("axes fraction", "data"), "xytext": (5, 0), "textcoords": "offset points"}
+        axes.annotate(panel.end_text(curve), (1, place), va="center", parse_math=False, **style)
 
 
 def checked_format(path: Path | str) -> str:

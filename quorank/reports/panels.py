@@ -1,7 +1,6 @@
-"""Panels of curves: their data, their layout, and how curves are told apart.
+"""Panels of curves: their data, and how curves are told apart.
 
-`curves` draws them with matplotlib into files, `curve_svg` writes them into pages; both place names, legends and axes
-by the rules here.
+`curves` draws them with matplotlib into files, `curve_svg` writes them into the pages of runs.
 """
 
 from __future__ import annotations
@@ -9,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from quorank.arrays import Booleans, Doubles, Integers
 from quorank.errors import require
@@ -29,8 +29,6 @@ DASHES: dict[str, tuple[float, ...]] = {
     "long": (9, 2),
 }
 """Lengths of lines and gaps, in widths of the line."""
-PANEL = (5.0, 3.1)  # inches: 360 × 223 SVG units, so that text stays legible at the width of a phone
-ABOVE, BELOW = 0.36, 0.5  # inches for the title, and for the numbers and the name of the x axis
 MOST_POINTS = 250
 FEW_POINTS = 12  # up to here each point has a mark of its own
 LONGEST_DIRECT_LABEL = 16
@@ -48,7 +46,7 @@ class Curve:
     """One curve of a panel: x is (points,), runs is (runs, points).
 
     Where only a mean and its standard deviation are known, `runs` is the mean alone and `deviation` is given. A curve
-    has the colour and dashes of its place in the panel unless it has its own: a reference line is a `dashed` one.
+    has the colour and dashes of its place in the panel unless it has its own.
     """
 
     label: str
@@ -57,16 +55,21 @@ class Curve:
     deviation: Doubles | None = None  # (points,)
     colour: int | None = None  # index of PALETTE
     dashes: str | None = None  # key of DASHES
+    level: bool = False  # a reference line: thin, and its ends are not marked
+
+    @classmethod
+    def of_means(
+        cls, label: str, x: ArrayLike, mean: ArrayLike, spread: ArrayLike | None = None, **style: Any
+    ) -> Curve:
+        """Return a curve of means (points,) and their standard deviations (points,), if these are known."""
+        deviation = None if spread is None else np.array(spread, dtype=np.float64)
+        return cls(label, np.array(x, dtype=np.float64), np.array(mean, dtype=np.float64)[None], deviation, **style)
 
     def __post_init__(self) -> None:
         fits = self.runs.ndim == 2 and self.runs.shape[1:] == self.x.shape
         fits = fits and (self.deviation is None or self.deviation.shape == self.x.shape)
-        require(
-            fits,
-            "curve.shape",
-            f"expected a value per run and point, got {self.runs.shape} for {len(self.x)} points",
-            f"curve {self.label!r}",
-        )
+        sentence = f"expected a value per run and point, got {self.runs.shape} for {len(self.x)} points"
+        require(fits, "curve.shape", sentence, f"curve {self.label!r}")
 
     @property
     def mean(self) -> Doubles:
@@ -84,9 +87,9 @@ class Curve:
         """Return the index in PALETTE of its colour as the number-th curve of a panel."""
         return (number if self.colour is None else self.colour) % len(PALETTE)
 
-    def dashes_as(self, number: int) -> tuple[float, ...]:
-        """Return its dashes as the number-th curve: a second and third round through the palette differ by them."""
-        return DASHES[self.dashes or ("solid", "dashed", "dotted")[number // len(PALETTE) % 3]]
+    def line_as(self, number: int) -> str:
+        """Return the key of its dashes as the number-th curve: later rounds through the palette differ by them."""
+        return self.dashes or ("solid", "dashed", "dotted")[number // len(PALETTE) % 3]
 
     def at(self, points: Integers | Booleans) -> Curve:
         """Return the curve at some of its points, given by their indices or as a mask."""
@@ -96,18 +99,20 @@ class Curve:
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """One pair of axes; its curves are lines, or single points with error bars."""
+    """One pair of axes.
+
+    `curves` are learning curves from the start of a run, `lines` join measured points, `points` are scattered, and
+    `marks` are one point per curve without an x axis.
+    """
 
     title: str
     x_label: str
     y_label: str
     curves: tuple[Curve, ...]
-    form: Literal["lines", "points"] = "lines"
+    form: Literal["curves", "lines", "points", "marks"] = "lines"
     log: str = ""  # logarithmic axes: "x", "y", "xy"
     y_range: tuple[float, float] | None = None  # by the curves unless given
-    x_from_zero: bool = True  # of lines: learning starts at nothing, also where the first point was measured later
-    x_numbers: bool = True
-    y_numbers: bool = True
+    y_numbers: bool = True  # False where the panel to the left has the same range
 
     @property
     def named_at_ends(self) -> bool:
@@ -115,37 +120,11 @@ class Panel:
         short = all(len(curve.label) <= LONGEST_DIRECT_LABEL for curve in self.curves)
         return len(self.curves) <= 8 and (len(self.curves) == 1 or short)
 
-    @property
-    def margins(self) -> tuple[float, float, float]:
-        """Inches to the left, to the right and below the axes: for numbers, names at the curves' ends, the legend.
-
-        They are not measured in drawn text: a page sets the text in a font of its own.
-        """
-        direct = self.named_at_ends
-        longest = max((len(self.end_text(curve)) for curve in self.curves), default=0) if direct else 0
-        lines = 0 if direct else -(-len(self.curves) // self.legend_columns)
-        return (0.8 if self.y_label else 0.58), 0.16 + 0.1 * longest, BELOW + 0.2 * lines
-
-    @property
-    def legend_columns(self) -> int:
-        """How many names stand side by side in the panel's legend."""
-        longest = max(len(curve.label) for curve in self.curves)
-        return max(1, min(len(self.curves), 50 // (longest + 6)))
-
     def end_text(self, curve: Curve) -> str:
         """Return what stands at the curve's right end: its name, or its last value if it is the only one."""
         if not len(curve.x):
             return ""
         return f"{curve.runs[:, -1].mean():.4f}" if len(self.curves) == 1 else curve.label
-
-
-@dataclass(frozen=True, eq=False)
-class PanelGrid:
-    """Panels row by row; with a title above all of them, they share one legend below."""
-
-    panels: tuple[Panel, ...]
-    columns: int
-    title: str = ""
 
 
 def thin(curve: Curve, points: int = MOST_POINTS) -> Curve:
@@ -203,7 +182,7 @@ def panels_of(
             longest = max(blocks, default=1)
             note = f"mean of {longest} rounds" if longest > 1 else ""
             title = at_depth(TITLES[column], groups[0].runs[0])
-            panels.append(Panel(title, "interactions", note, tuple(curves)))
+            panels.append(Panel(title, "interactions", note, tuple(curves), "curves"))
     return panels
 
 

@@ -12,16 +12,7 @@ import numpy as np
 from quorank.experiments.finished_run import Run, load_run
 from quorank.files import write_whole
 from quorank.reports import page, statement
-from quorank.reports.comparison import (
-    MEASURES,
-    CompareTable,
-    Row,
-    RunGroup,
-    compare_table,
-    difference_text,
-    mean_text,
-    privacy_of,
-)
+from quorank.reports.comparison import MEASURES, RunGroup, compare_table, privacy_of
 from quorank.reports.curve_svg import panel_svg
 from quorank.reports.panels import PALETTE, TITLES, Curve, Panel, panels_of
 
@@ -99,17 +90,15 @@ def comparison_page(groups: Sequence[RunGroup]) -> str:
     runs = sum(len(group.runs) for group in groups)
     title = f"{len(groups)} setting{'s'[: len(groups) > 1]}, {runs} run{'s'[: runs > 1]}"
     head = [measure.name for measure in MEASURES]
-    means = [[row.name, str(len(row.group.runs)), *map(mean_text, row.spreads, MEASURES)] for row in compared.rows]
-    differences = [[f"{row.name} − A", *map(difference_text, row.against_first, MEASURES)] for row in compared.rows[1:]]
-    key = [
-        (row.name, _underline(n), row.group.label, _own_privacy(row, compared)) for n, row in enumerate(compared.rows)
-    ]
+    # the notes below the tables say what holds for all settings
+    own = ["" if compared.same_privacy else " ".join(privacy_of(row.group)) for row in compared.rows]
+    key = [(row.name, _underline(n), row.group.label, own[n]) for n, row in enumerate(compared.rows)]
     body = [
         page.header("Quorank comparison", title, statement.what_was_run(groups[0].runs[0])),
         page.section("Settings", page.paragraph(_sentence_scope(groups), "note"), page.key(key)),
-        page.section("Means over runs", page.table(["", "runs", *head], means)),
+        page.section("Means over runs", page.table(["", "runs", *head], compared.mean_rows())),
     ]
-    if differences:
+    if differences := compared.difference_rows():
         body.append(page.section("Differences from A", page.table(["", *head], differences)))
     body += [page.paragraph(note, "note") for note in compared.notes()]
     body.append(_curves(groups, names, list(TITLES)))
@@ -199,11 +188,6 @@ def _underline(number: int) -> str:
     """The curve's colour and dashes, in CSS."""
     dashes = ("solid", "dashed", "dotted")[number // len(PALETTE) % 3]
     return f"{dashes} var(--curve-{number % len(PALETTE) + 1})"
-
-
-def _own_privacy(row: Row, compared: CompareTable) -> str:
-    """What the notes below the tables don't already say for all settings."""
-    return "" if compared.same_privacy else " ".join(privacy_of(row.group))
 
 
 def _sentence_scope(groups: Sequence[RunGroup]) -> str:

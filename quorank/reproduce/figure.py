@@ -236,12 +236,8 @@ def read_figure(
         for index, column in enumerate(columns)
         for variant in variants
     ]
-    require(
-        len({cell.name for cell in cells}) == len(cells),
-        "label.repeated",
-        "two cells have the same name; give other labels",
-        document.name,
-    )
+    repeated = len({cell.name for cell in cells}) < len(cells)
+    require(not repeated, "label.repeated", "two cells have the same name; give other labels", document.name)
     return Figure(name, header, quick, data, repetitions, collections, variants, columns, checks, cells)
 
 

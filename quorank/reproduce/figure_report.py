@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +14,8 @@ from quorank.experiments.finished_run import ONLINE_DISCOUNTED, ONLINE_MAXRR
 from quorank.metrics.significance import Difference
 from quorank.reports import page, statement
 from quorank.reports.comparison import p_text
-from quorank.reports.panels import thin
-from quorank.reproduce.drawing import Chart, Series, draw_charts
+from quorank.reports.curves import draw
+from quorank.reports.panels import Curve, Panel, thin
 from quorank.reproduce.report import QUICK_NOTE, html_page, terminal_report, terminal_table, write_files
 from quorank.reproduce.results import PanelResult, Results, VariantResult, as_dict, learning_curve, measure_title
 
@@ -34,54 +36,50 @@ def write_report(results: Results, folder: Path) -> None:
 
 
 def draw_results(results: Results) -> Drawing:
-    """Draw a row of charts for each collection and measure, a column for each combination of grid values."""
-    rows, charts = panel_rows(results), []
+    """Draw a row of panels for each collection and measure, a column for each combination of grid values."""
+    rows, drawn = panel_rows(results), []
     for number, panels in enumerate(rows):
-        measure, series = panels[0].measure, [_series(panel, results) for panel in panels]
+        measure, curves = panels[0].measure, [_curves(panel, results) for panel in panels]
         # Clicks on one list differ from user to user, so that their measure has no common scale.
         shared = measure != ONLINE_MAXRR
-        every = [line for lines in series for line in lines]
-        for column, (panel, lines) in enumerate(zip(panels, series, strict=True)):
+        every = list(itertools.chain(*curves))
+        for column, (panel, own) in enumerate(zip(panels, curves, strict=True)):
             over_run = number == len(rows) - 1 and measure != ONLINE_DISCOUNTED
-            chart = Chart(
-                _heading(results.figure.columns[panel.column]) if number == 0 else "",
-                results.figure.header.x if over_run else "",
-                f"{panel.collection}\n{measure_title(measure)}" if column == 0 else "",
-                lines,
-                "marks" if measure == ONLINE_DISCOUNTED else "curves",
-                y_range=_y_range(every if shared else lines),
-                y_numbers=column == 0 or not shared,
+            drawn.append(
+                Panel(
+                    _heading(results.figure.columns[panel.column]) if number == 0 else "",
+                    results.figure.header.x if over_run else "",
+                    f"{panel.collection}\n{measure_title(measure)}" if column == 0 else "",
+                    own,
+                    "marks" if measure == ONLINE_DISCOUNTED else "curves",
+                    y_range=_y_range(every if shared else own),
+                    y_numbers=column == 0 or not shared,
+                )
             )
-            charts.append(chart)
-    return draw_charts(results.figure.title, charts, len(results.figure.columns))
+    return draw(drawn, len(results.figure.columns), results.figure.title)
 
 
-def _series(panel: PanelResult, results: Results) -> tuple[Series, ...]:
-    variants = {variant.label: variant for variant in results.figure.variants}
+def _curves(panel: PanelResult, results: Results) -> tuple[Curve, ...]:
     found = []
-    for number, entry in enumerate(panel.variants):
-        style: dict[str, Any] = {"colour": variants[entry.label].colour, "line": variants[entry.label].line}
+    for number, (variant, entry) in enumerate(zip(results.figure.variants, panel.variants, strict=True)):
         if panel.measure == ONLINE_DISCOUNTED:
             # A sum over the run is a mark for each variant: its curves would lie on each other.
-            spread = None if entry.sd is None else [entry.sd]
-            found.append(Series(entry.label, [number], [entry.mean], spread, **style))
-            continue
-        curve = thin(learning_curve(entry, panel.measure, results.figure.header.x), POINTS)
-        sd = curve.runs.std(axis=0, ddof=1).tolist() if len(curve.runs) > 1 else None
-        found.append(Series(entry.label, curve.x.tolist(), curve.runs.mean(axis=0).tolist(), sd, **style))
+            curve = Curve(entry.label, np.array([float(number)]), entry.values[:, None])
+        else:
+            curve = thin(learning_curve(entry, panel.measure, results.figure.header.x), POINTS)
+        found.append(replace(curve, colour=variant.colour - 1, dashes=variant.line))
     return tuple(found)
 
 
-def _y_range(series: Sequence[Series]) -> tuple[float, float]:
+def _y_range(curves: Sequence[Curve]) -> tuple[float, float]:
     """The range that shows every curve from shortly after its beginning, and every mark with its deviation."""
     values: list[float] = []
-    for line in series:
-        if len(line.x) == 1:
-            sd = line.spread[0] if line.spread else 0.0
-            values += [line.y[0] - sd, line.y[0] + sd]
+    for curve in curves:
+        if len(curve.x) == 1:
+            sd = 0.0 if curve.spread is None else curve.spread
+            values += [*(curve.mean - sd), *(curve.mean + sd)]
         else:
-            later = np.asarray(line.x) >= START * line.x[-1]
-            values += np.asarray(line.y)[later].tolist()
+            values += curve.mean[curve.x >= START * curve.x[-1]].tolist()
     margin = 0.06 * max(max(values) - min(values), 1e-3)
     return min(values) - margin, max(values) + margin
 

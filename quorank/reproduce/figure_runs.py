@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,11 +33,10 @@ def figure_grid(figure: Figure, folder: Path) -> FigureGrid:
     """Return the figure's cells for `run_grid` after reserving the directory; runs with other settings are refused."""
     if reserve_folder(figure, folder):
         for cell in figure.cells:
-            if (folder / cell.name / storage.CONFIG).is_file() and (
-                storage.read_experiment(folder / cell.name) != cell.experiment
-            ):
-                sentence = f"{cell.name} was run with other settings; choose another --out"
-                raise BadInput("folder.taken", sentence, f"{folder}")
+            begun = (folder / cell.name / storage.CONFIG).is_file()
+            same = not begun or storage.read_experiment(folder / cell.name) == cell.experiment
+            other = f"{cell.name} was run with other settings; choose another --out"
+            require(same, "folder.taken", other, f"{folder}")
     return FigureGrid(ExperimentFile({}, figure.name), {}, figure.cells, figure.command)
 
 
@@ -48,7 +47,7 @@ def reserve_folder(figure: PaperFigure, folder: Path) -> bool:
     require(not file, "folder.taken", "this is a file; expected a directory for the figure", where)
     identity = {"figure": figure.name, "quick": figure.quick, "data": figure.data, "version": __version__}
     if (folder / IDENTITY).is_file():
-        found = _read(folder / IDENTITY)
+        found = storage.read_json(folder / IDENTITY)
         other = f"it holds {_words(found)}, not {_words(identity)}; choose another --out"
         require(found == identity, "folder.taken", other, where)
         return True
@@ -62,16 +61,7 @@ def reserve_folder(figure: PaperFigure, folder: Path) -> bool:
     return False
 
 
-def _read(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise BadInput("file.damaged", f"damaged: not readable as JSON ({error})", f"{path}") from None
-
-
-def _words(identity: Any) -> str:
-    if not isinstance(identity, dict):
-        return "a damaged note"
+def _words(identity: Mapping[str, Any]) -> str:
     size = "the quick version of " if identity.get("quick") else ""
     own = f" on {identity['data']}" if identity.get("data") else ""
     return f"{size}{identity.get('figure')}{own} by Quorank {identity.get('version')}"

@@ -70,7 +70,7 @@ def test_the_command_is_the_rebuilding_from_the_kept_files(quorank: Quorank, met
     how = ["--as-published"] if method == "published" else ["--method", method]
     assert quorank("unlearn", folder, *flags, *how).code == 0
     played = runner.Runner(chosen, 1)
-    simulation = replace(played.scene.simulation, seed=fresh_seed(1, "unlearning", (1, 4)))
+    simulation = replace(played.workload.simulation, seed=fresh_seed(1, "unlearning", (1, 4)))
     simulator = Simulator(replace(chosen.federation, interactions=2), simulation, rounds=2, absent=(1, 4))
     members = np.array([0, 2, 3, 5])
     entries = [KeptRound(t, members, np.array([own[at] for own in lengths])) for t, at in ((1, 0), (21, 2))]

@@ -15,18 +15,7 @@ from quorank.errors import BadInput
 from quorank.experiments.finished_run import load_run, load_runs
 from quorank.reports.comparison import group_runs
 from quorank.reports.curves import draw, learning_curves, svg
-from quorank.reports.panels import (
-    PALETTE,
-    Curve,
-    Panel,
-    PanelGrid,
-    aligned,
-    block_means,
-    compact,
-    panels_of,
-    spread_out,
-    thin,
-)
+from quorank.reports.panels import PALETTE, Curve, Panel, aligned, block_means, compact, panels_of, spread_out, thin
 
 
 def _curve(label: str = "A", points: int = 50, runs: int = 3) -> Curve:
@@ -35,7 +24,7 @@ def _curve(label: str = "A", points: int = 50, runs: int = 3) -> Curve:
 
 
 def _panel(*curves: Curve) -> Panel:
-    return Panel("Offline nDCG@10", "interactions", "", curves)
+    return Panel("Offline nDCG@10", "interactions", "", curves, "curves")
 
 
 def test_compact() -> None:
@@ -62,8 +51,8 @@ def test_one_run_has_no_band_and_says_where_it_ends() -> None:
 def test_short_names_stand_at_the_curves_and_long_ones_below() -> None:
     short = learning_curves([_panel(_curve("A"), _curve("B"))]).axes[0]
     assert [text.get_text() for text in short.texts] == ["A", "B"]
-    long = learning_curves([_panel(_curve("users.preset=perfect"), _curve("users.preset=$x_$"))]).axes[0]
-    assert [text.get_text() for text in long.get_legend().get_texts()] == ["users.preset=perfect", "users.preset=$x_$"]
+    (legend,) = learning_curves([_panel(_curve("users.preset=perfect"), _curve("users.preset=$x_$"))] * 2).legends
+    assert [text.get_text() for text in legend.get_texts()] == ["users.preset=perfect", "users.preset=$x_$"]
 
 
 def test_many_curves_stay_distinguishable() -> None:
@@ -89,6 +78,7 @@ def test_names_numbers_and_legend_stay_within_the_figure() -> None:
     panels = [_panel(_curve()), _panel(_curve("WWW of 16 chars!"), _curve("B")), _panel(*long)]
     for shown in ([panels[0]], [panels[1]], [panels[2]], panels):
         figure = learning_curves(shown)
+        figure.draw_without_rendering()
         inside, whole = figure.get_tightbbox(), figure.bbox_inches
         assert inside.x0 >= 0 and inside.x1 <= whole.x1 and inside.y0 >= 0 and inside.y1 <= whole.y1
 
@@ -178,7 +168,7 @@ def _small(label: str = "A", **changes: object) -> Curve:
 def test_a_titled_grid_has_rows_columns_and_one_legend() -> None:
     curves = (_small("first"), _small("$second$", colour=4, dashes="dashed"))
     panels = [Panel(f"panel {n}", "rounds", "nDCG", curves, y_range=(0.1, 0.6)) for n in range(5)]
-    figure = draw(PanelGrid(tuple(panels), 3, "A figure"))
+    figure = draw(panels, 3, "A figure")
     assert figure.get_suptitle() == "A figure"
     assert [axes.get_visible() for axes in figure.axes] == [True] * 5 + [False]
     assert [axes.get_title("left") for axes in figure.axes[:5]] == [panel.title for panel in panels]
@@ -193,7 +183,7 @@ def test_a_titled_grid_has_rows_columns_and_one_legend() -> None:
 
 def test_panels_with_other_curves_have_legends_of_their_own() -> None:
     panels = (_panel(_small("A"), _small("B")), _panel(_small("C"), _small("D")))
-    figure = draw(PanelGrid(panels, 2, "A figure"))
+    figure = draw(panels, 2, "A figure")
     assert figure.legends == []
     assert [[t.get_text() for t in axes.get_legend().get_texts()] for axes in figure.axes] == [["A", "B"], ["C", "D"]]
 
@@ -201,7 +191,7 @@ def test_panels_with_other_curves_have_legends_of_their_own() -> None:
 def test_points_have_error_bars_and_axes_may_be_logarithmic() -> None:
     known = Curve("A", np.array([1.0, 10.0]), np.array([[1.0, 2.0]]), deviation=np.array([0.5, 0.25]))
     panel = Panel("", "clients", "", (known,), form="points", log="x", y_numbers=False)
-    (axes,) = draw(PanelGrid((panel,), 1, "A figure")).axes
+    (axes,) = draw([panel], 1, "A figure").axes
     assert axes.get_xscale() == "log" and axes.get_yscale() == "linear"
     bars = np.array([path.vertices for path in axes.collections[0].get_paths()])
     np.testing.assert_allclose(bars[:, :, 1], [[0.5, 1.5], [1.75, 2.25]])

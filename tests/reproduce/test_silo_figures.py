@@ -66,7 +66,7 @@ def test_the_sweep_over_budgets_and_parties(tmp_path):
     part = SiloSweep(parties=2, documents=60, labelled=2, asked=2, epsilons=(0.5,), strict=(20.0,))
     measured = part.measure(asked(tmp_path))
     assert [chart.title for chart in measured.charts] == ["privacy budget", "number of parties"]
-    assert list(measured.charts[1].series[1].x) == [1.0, 2.0]
+    assert list(measured.charts[1].curves[1].x) == [1.0, 2.0]
     assert [row[0] for row in measured.sheets[0].rows] == ["no noise", "published, ε = 0.5", "strict, ε = 20"]
     assert {v.holds for v in measured.findings} == {None}  # one trial is no test
 
@@ -85,10 +85,10 @@ def test_the_curves_of_sketches(tmp_path):
     measured = part.measure(asked(tmp_path))
     assert [chart.title[-1] for chart in measured.charts] == ["α", "β", "K", "w", "z"]
     for chart in measured.charts:
-        for line in chart.series:
-            assert all(0.0 <= y <= 1.0 for y in line.y)
-    ours = next(line for line in measured.charts[0].series if line.label == "recommended")
-    assert min(ours.y) > 0.95
+        for line in chart.curves:
+            assert all(0.0 <= y <= 1.0 for y in line.mean)
+    ours = next(line for line in measured.charts[0].curves if line.label == "recommended")
+    assert min(ours.mean) > 0.95
 
 
 def test_separability_is_an_area_under_the_curve():
@@ -118,7 +118,7 @@ def test_the_embedding_has_a_panel_and_a_number_for_each_strategy(tmp_path):
     measured = SketchedFeatures(pairs=60, documents=150).measure(asked(tmp_path))
     assert len(measured.charts) == len(measured.sheets[0].rows) == len(STRATEGIES)
     for chart in measured.charts:
-        assert sum(len(line.x) for line in chart.series) == 60
+        assert sum(len(line.x) for line in chart.curves) == 60
 
 
 @pytest.mark.parametrize(

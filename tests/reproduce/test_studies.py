@@ -11,7 +11,7 @@ import pytest
 from quorank.errors import BadInput, require_range
 from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.parts import Family
-from quorank.reproduce.drawing import Chart, Series
+from quorank.reports.panels import Curve, Panel
 from quorank.reproduce.figure import figure_names, study_names
 from quorank.reproduce.studies import report as study_report
 from quorank.reproduce.studies import study_file
@@ -47,8 +47,8 @@ class Squares:
     def measure(self, asked: StudyRequest) -> StudyResults:
         x = [float(i) for i in range(self.points)]
         asked.progress(self.points, self.points, "squares")
-        lines = (Series("x²", x, [v * v for v in x], [0.1] * self.points), Series("$x$", x, x))
-        charts = (Chart("up", "x", "y", lines), Chart("marks", "x", "y", lines, form="points"))
+        lines = (Curve.of_means("x²", x, [v * v for v in x], [0.1] * self.points), Curve.of_means("$x$", x, x))
+        charts = (Panel("up", "x", "y", lines), Panel("marks", "x", "y", lines, form="points"))
         sheet = Sheet("last", ("x", "x²"), ((str(x[-1]), str(x[-1] ** 2)),))
         return StudyResults(charts, (sheet,), (StudyFinding("they grow", True, "1 < 4"),), ("a note",), {"last": x[-1]})
 

@@ -99,9 +99,9 @@ def test_a_study_counts_its_work_and_shows_every_cell(tmp_path: Path, shows: str
     measured = study.measure(task)
     assert seen == [(0, 2), (1, 2), (2, 2)]
     assert len(measured.charts) == (0 if shows == "effort" else 1) and len(measured.sheets) == 1
-    assert all(math.isfinite(y) for chart in measured.charts for line in chart.series for y in line.y)
-    for line in (line for chart in measured.charts for line in chart.series):
-        assert line.spread is not None and len(line.spread) == len(line.y)
+    assert all(math.isfinite(y) for chart in measured.charts for line in chart.curves for y in line.mean)
+    for line in (line for chart in measured.charts for line in chart.curves):
+        assert line.spread is not None and len(line.spread) == len(line.mean)
     json.dumps(dict(measured.numbers), allow_nan=False)
     assert measured.findings and all(isinstance(v.holds, bool) for v in measured.findings)
 

@@ -19,7 +19,8 @@ from quorank.experiments.grid import Cell
 from quorank.experiments.runner import Runner
 from quorank.federation.personal import LocalOffset, OutputLayer, Shared
 from quorank.learning import PDGD
-from quorank.reproduce.drawing import DASHES, MARKERS
+from quorank.reports.curves import MARKS
+from quorank.reports.panels import DASHES
 from quorank.reproduce.figure import Check, NamedSettings, figure_names, load_figure
 from quorank.reproduce.results import compared_values
 
@@ -155,7 +156,7 @@ def test_similar_variants_are_compared_with_the_first_only() -> None:
 
 def test_every_line_can_be_drawn() -> None:
     named = get_args(get_type_hints(NamedSettings)["line"])
-    assert set(DASHES) == set(MARKERS) == set(named)
+    assert set(DASHES) == set(MARKS) == set(named)
     assert len({str(dash) for dash in DASHES.values()}) == len(DASHES)
 
 

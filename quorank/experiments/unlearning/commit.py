@@ -38,12 +38,11 @@ def left_before(run: Path) -> tuple[int, ...]:
     path = run / storage.UNLEARNED
     if not path.is_file():
         return ()
-    try:
-        clients = json.loads(path.read_bytes())["clients"]
-        return tuple(sorted(int(client) for client in clients))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        sentence = f"damaged note of who left ({error}); restore it, or run the experiment again"
-        raise BadInput("file.damaged", sentence, str(path)) from None
+    advice = "; restore it, or run the experiment again"
+    clients = storage.read_json(path, advice).get("clients")
+    if not isinstance(clients, list) or not all(isinstance(client, int) for client in clients):
+        raise storage.damaged(path, f"expected the clients who left{advice}")
+    return tuple(sorted(clients))
 
 
 def open_target(run: Path, out: Path | None) -> None:
@@ -63,12 +62,8 @@ def note_request(
 ) -> None:
     """Note what is to be done. From here on the request will be finished, by this command or by the next."""
     storage.make_folder((run / NOTE).parent)
-    plan = {
-        "clients": sorted(clients),
-        "leavers": list(leavers),
-        "out": None if out is None else str(out),
-        "files": dict(files),
-    }
+    to = None if out is None else str(out)
+    plan = {"clients": sorted(clients), "leavers": list(leavers), "out": to, "files": dict(files)}
     write_whole(run / NOTE, storage.json_bytes({**result, PENDING: plan}))
 
 
@@ -79,12 +74,8 @@ def is_pending(run: Path, clients: Sequence[int]) -> bool:
         return False
     waiting = note[PENDING]["clients"]
     flags = " ".join(f"--client {client}" for client in waiting)
-    require(
-        waiting == sorted(clients),
-        "unlearning.pending",
-        f"an earlier request was cut short; finish it first with `quorank unlearn {run} {flags}`",
-        str(run),
-    )
+    sentence = f"an earlier request was cut short; finish it first with `quorank unlearn {run} {flags}`"
+    require(waiting == sorted(clients), "unlearning.pending", sentence, str(run))
     return True
 
 
@@ -148,11 +139,10 @@ def files_to_erase(run: Path, leavers: Sequence[int]) -> list[Path]:
 
 def erase(run: Path, leavers: Sequence[int]) -> list[str]:
     """Delete the files of the leavers; return their names in the run's directory."""
-    erased = []
-    for path in files_to_erase(run, leavers):
+    found = files_to_erase(run, leavers)
+    for path in found:
         path.unlink()
-        erased.append(path.relative_to(run).as_posix())
-    return erased
+    return [path.relative_to(run).as_posix() for path in found]
 
 
 def check_erased(run: Path, leavers: Sequence[int], traces: Sequence[bytes], still_there: Sequence[Path] = ()) -> int:
@@ -169,22 +159,17 @@ def check_erased(run: Path, leavers: Sequence[int], traces: Sequence[bytes], sti
         among_clients = inside.parts[0] == storage.CLIENTS and path.name.lstrip(".").split(".")[0] in names
         content = path.read_bytes()
         read += 1
-        if among_clients or any(trace in content for trace in traces):
-            sentence = "this file still holds data of a client that left; delete it, and repeat the command"
-            raise BadInput("unlearning.data-left", sentence, str(path))
+        left = among_clients or any(trace in content for trace in traces)
+        sentence = "this file still holds data of a client that left; delete it, and repeat the command"
+        require(not left, "unlearning.data-left", sentence, str(path))
     return read
 
 
 def _read_note(run: Path) -> dict[str, Any]:
-    path = run / NOTE
+    path, advice = run / NOTE, "; delete it, and repeat the command"
     if not path.is_file():
         return {}
-    try:
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        sentence = f"damaged ({error}); delete it, and repeat the command"
-        raise BadInput("file.damaged", sentence, str(path)) from None
-    if not isinstance(content, dict) or not isinstance(content.get(PENDING, {}), dict):
-        sentence = "damaged: not the figures of an unlearning; delete it, and repeat the command"
-        raise BadInput("file.damaged", sentence, str(path))
+    content = storage.read_json(path, advice)
+    if not isinstance(content.get(PENDING, {}), dict):
+        raise storage.damaged(path, f"not the figures of an unlearning{advice}")
     return content

@@ -65,25 +65,19 @@ def check_leavers(experiment: Experiment, run: Path, asked: Sequence[int], gone:
     remaining = federation.clients - len({*gone, *asked})
     nobody = "all clients would leave, and nobody would be left to rebuild the ranker"
     require(remaining > 0, "client.nobody-left", nobody, "--client")
-    require(
-        not federation.personal.keeps_parameters,
-        "unlearning.personal-rankers",
-        "its clients keep rankers of their own, which a run does not save; only a shared ranker can be rebuilt",
-        str(run),
-    )
+    own = "its clients keep rankers of their own, which a run does not save; only a shared ranker can be rebuilt"
+    require(not federation.personal.keeps_parameters, "unlearning.personal-rankers", own, str(run))
     federation.aggregation.check(federation.participation.size(remaining))
 
 
 def check_private(experiment: Experiment, run: Path) -> None:
     """Refuse a run whose rebuilding could not be added to what it has spent."""
-    federation = experiment.federation
-    require(
-        federation.everyone or not federation.privacy.relies_on_secret_cohorts,
-        "unlearning.secret-cohorts",
+    known = experiment.federation.everyone or not experiment.federation.privacy.relies_on_secret_cohorts
+    sentence = (
         "its ε counts on nobody knowing who was in which cohort, and a rebuilding would repeat the cohorts, so that no ε "
-        "could be stated for both; run it again without the client",
-        str(run),
+        "could be stated for both; run it again without the client"
     )
+    require(known, "unlearning.secret-cohorts", sentence, str(run))
 
 
 @dataclass(eq=False)
@@ -111,33 +105,21 @@ class Unlearning:
         self._done = self._planned = 0
 
     def _check_effort(self) -> None:
+        """Choose Δt and n′ where they were not asked for; refuse those that the run has no kept updates for."""
         kept, b = self.experiment.keep_every, self.experiment.federation.interactions
         if self.method == "fresh" and self.experiment.federation.everyone:
             kept = 1  # nothing that was kept is read
-        require(
-            kept == 1 or (kept > 0 and storage.clients_with_kept(self.run)),
-            "kept-updates.missing",
-            f"its clients kept no updates; run it again with --set federation.keep_every={INTERVAL}",
-            str(self.run),
-        )
-        if self.interval is None:
-            self.interval = INTERVAL if INTERVAL % kept == 0 else kept
-        option = f"--interval {self.interval}"
-        require(self.interval >= 1, "value.out-of-range", "expected at least 1 round", option)
-        require(
-            self.interval % kept == 0,
-            "value.out-of-range",
-            f"the clients of {self.run} kept their updates every {kept} rounds; give a multiple of {kept}",
-            option,
-        )
-        if self.local_steps is None:
-            self.local_steps = b
-        require(
-            1 <= self.local_steps <= b,
-            "value.out-of-range",
-            f"expected 1 to {b}, the local steps of a round of {self.run}",
-            f"--local-steps {self.local_steps}",
-        )
+        nothing = f"its clients kept no updates; run it again with --set federation.keep_every={INTERVAL}"
+        has_kept = kept == 1 or (kept > 0 and storage.clients_with_kept(self.run))
+        require(has_kept, "kept-updates.missing", nothing, str(self.run))
+        self.every = self.interval if self.interval is not None else INTERVAL if INTERVAL % kept == 0 else kept
+        option = f"--interval {self.every}"
+        require(self.every >= 1, "value.out-of-range", "expected at least 1 round", option)
+        sentence = f"the clients of {self.run} kept their updates every {kept} rounds; give a multiple of {kept}"
+        require(self.every % kept == 0, "value.out-of-range", sentence, option)
+        self.steps = b if self.local_steps is None else self.local_steps
+        sentence = f"expected 1 to {b}, the local steps of a round of {self.run}"
+        require(1 <= self.steps <= b, "value.out-of-range", sentence, f"--local-steps {self.steps}")
 
     def _check_copies(self) -> None:
         """Refuse a copy of what will be erased before anything is done."""
@@ -163,26 +145,25 @@ class Unlearning:
     def rebuilt(self) -> Rebuilt:
         """T/Δt rounds of n′ local steps, calibrated (eq. 6.2)."""
         experiment, runner = self.experiment, self.runner
-        assert self.interval is not None and self.local_steps is not None
         kept = self._kept()
         try:
-            federation = replace(experiment.federation, interactions=self.local_steps)
+            federation = replace(experiment.federation, interactions=self.steps)
         except BadInput as error:
-            raise error.at(f"--local-steps {self.local_steps}") from None
+            raise error.at(f"--local-steps {self.steps}") from None
         each, b = runner.simulator.interactions, experiment.federation.interactions
         simulator = Simulator(
             federation,
-            replace(runner.scene.simulation, seed=fresh_seed(experiment.seed, "unlearning", self.leavers)),
+            replace(runner.workload.simulation, seed=fresh_seed(experiment.seed, "unlearning", self.leavers)),
             self.threads,
             rounds=len(kept),
-            interactions=None if each is None else scaled_steps(each, b, self.local_steps),
+            interactions=None if each is None else scaled_steps(each, b, self.steps),
             absent=self.leavers,
         )
         self._planned += len(kept)
-        stretch, average = (1.0, None) if self.method == "published" else (float(self.interval), AVERAGE)
+        stretch, average = (1.0, None) if self.method == "published" else (float(self.every), AVERAGE)
         if self.method == "fresh" and experiment.federation.learner.learns_on_client:
             # n′ steps stand for n; evolution strategies send a mean, not a way
-            stretch *= b / self.local_steps
+            stretch *= b / self.steps
         lengths: Literal["own", "kept"] = "own" if self.method == "fresh" else "kept"
         rebuilt = rebuild(simulator, self.start, kept, self._tick, stretch=stretch, average=average, lengths=lengths)
         part = experiment.tables()["privacy"]
@@ -191,14 +172,14 @@ class Unlearning:
 
     def _kept(self) -> list[KeptRound]:
         """The rounds that are done again: who is in them, and the lengths that these clients kept."""
-        assert self.interval is not None
         experiment, runner = self.experiment, self.runner
-        wanted = range(1, experiment.rounds + 1, self.interval)
+        wanted = range(1, experiment.rounds + 1, self.every)
         remaining = [c for c in range(experiment.federation.clients) if c not in self.leavers]
-        if self.experiment.federation.everyone and self.method == "fresh":
+        everyone = experiment.federation.everyone
+        if everyone and self.method == "fresh":
             members = np.array(remaining, dtype=np.int64)
             return [KeptRound(round_, members, np.full(len(members), np.nan)) for round_ in wanted]
-        if not self.experiment.federation.everyone:
+        if not everyone:
             own = set(storage.clients_with_kept(self.run))
             remaining = [c for c in remaining if c in own]  # the others never took part in a kept round
         return kept_rounds(self.run, remaining, wanted, runner.parameters)
@@ -206,7 +187,7 @@ class Unlearning:
     def retrained(self, seed: int | None = None) -> tuple[Doubles, int]:
         """Retrain without the leavers, with the same draws for everyone else or with those of another seed."""
         experiment, runner = self.experiment, self.runner
-        simulation = runner.scene.simulation
+        simulation = runner.workload.simulation
         simulator = Simulator(
             experiment.federation,
             simulation if seed is None else replace(simulation, seed=seed),
@@ -223,29 +204,25 @@ class Unlearning:
 
     def offline(self, *thetas: Doubles) -> list[dict[str, float]]:
         """Compute the offline figures of rankers, as `summary.json` holds them."""
-        ndcg, maxrr = self.runner.scene.means([State(0, theta, {}) for theta in thetas])
+        ndcg, maxrr = self.runner.workload.means([State(0, theta, {}) for theta in thetas])
         return [{"ndcg@10": float(n), "maxrr": float(m)} for n, m in zip(ndcg, maxrr, strict=True)]
 
     def distance(self, one: Doubles, other: Doubles) -> float:
         """Compute the mean distance of what two rankers show for the test queries."""
-        scene = self.runner.scene
-        splits = [evaluator.data for evaluator in scene.evaluators]
+        splits = [evaluator.data for evaluator in self.runner.workload.evaluators]
         return mean_distance(self.experiment.ranker, one, other, splits, self.experiment.evaluation.k)
 
     def figures(self) -> dict[str, Any]:
         """Return the figures of the rebuilding."""
         rebuilt, federation = self.rebuilt, self.experiment.federation
         before, after = self.ndcg(self.before, rebuilt.theta)
-        assert self.local_steps is not None
         result: dict[str, Any] = {
             "clients": list(self.clients),
             "before": before,
             "after": after,
-            "local_updates_share": self.local_steps
-            * rebuilt.rounds
-            / (federation.interactions * self.experiment.rounds),
-            "interval": self.interval,
-            "local_steps": self.local_steps,
+            "local_updates_share": self.steps * rebuilt.rounds / (federation.interactions * self.experiment.rounds),
+            "interval": self.every,
+            "local_steps": self.steps,
             "method": self.method,
             "rounds": rebuilt.rounds,
             "local_updates": rebuilt.local_steps,
@@ -262,14 +239,12 @@ class Unlearning:
         self._planned += (seeds + 1) * self.experiment.rounds
         rebuilt = self.rebuilt.theta
         retrained, steps = self.retrained()
-        others = [
-            self.retrained(fresh_seed(self.experiment.seed, f"retraining {i}", self.leavers))[0] for i in range(seeds)
-        ]
-        spread = self.ndcg(*others)
+        draws = [fresh_seed(self.experiment.seed, f"retraining {i}", self.leavers) for i in range(seeds)]
+        others = [self.retrained(seed)[0] for seed in draws]
         return {
             "retrained": self.ndcg(retrained)[0],
             "retrained_local_updates": steps,
-            "retrained_other_seeds": spread,
+            "retrained_other_seeds": self.ndcg(*others),
             "distance": {
                 "unlearned_to_retrained": self.distance(rebuilt, retrained),
                 "before_to_retrained": self.distance(self.before, retrained),

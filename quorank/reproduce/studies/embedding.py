@@ -16,7 +16,7 @@ import numpy as np
 from quorank.arrays import Booleans, Doubles, Integers
 from quorank.draws import Purpose, uniforms
 from quorank.errors import require_range
-from quorank.reproduce.drawing import Chart, Series
+from quorank.reports.panels import Curve, Panel
 from quorank.reproduce.studies.silos import source_of
 from quorank.reproduce.studies.study import Sheet, StudyFinding, StudyRequest, StudyResults
 from quorank.silos.learning.exchange import seeded_secret
@@ -71,7 +71,7 @@ class SketchedFeatures:
 
     def measure(self, request: StudyRequest) -> StudyResults:
         scores: dict[str, list[float]] = {strategy.title: [] for strategy in STRATEGIES}
-        charts: list[Chart] = []
+        charts: list[Panel] = []
         total, done = request.repetitions * len(STRATEGIES), 0
         for repetition in range(request.repetitions):
             seed = self.seed + repetition
@@ -202,13 +202,13 @@ def standardise(features: Doubles) -> Doubles:
     return np.asarray((features - features.mean(axis=0)) / np.where(spread > 0, spread, 1.0))
 
 
-def _chart(title: str, features: Doubles, positive: Booleans) -> Chart:
+def _chart(title: str, features: Doubles, positive: Booleans) -> Panel:
     x = standardise(features)
     _, _, axes = np.linalg.svd(x, full_matrices=False)
     axes = axes[:2] * np.where(axes[:2, :1] >= 0, 1.0, -1.0)  # a component's sign is arbitrary
     places = x @ axes.T
     lines = tuple(
-        Series(name, places[chosen, 0].tolist(), places[chosen, 1].tolist())
+        Curve.of_means(name, places[chosen, 0], places[chosen, 1])
         for name, chosen in (("positive", positive), ("negative", ~positive))
     )
-    return Chart(title, "first component", "second", lines, form="points")
+    return Panel(title, "first component", "second", lines, form="points")

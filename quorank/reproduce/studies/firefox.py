@@ -21,7 +21,7 @@ import numpy as np
 from quorank.arrays import Doubles
 from quorank.draws import Purpose, uniforms
 from quorank.errors import require, require_range
-from quorank.reproduce.drawing import Chart, Series
+from quorank.reports.panels import Curve, Panel
 from quorank.reproduce.studies.study import Sheet, StudyFinding, StudyRequest, StudyResults
 from quorank.tuning.closing import Count
 from quorank.tuning.coordinator import TuningCoordinator, Updates
@@ -158,11 +158,8 @@ class FirefoxStudy:
         require_range("updates", self.updates, least=10, most=10**6)
         require_range("sample", self.sample, least=1)
         require_range("samples", self.samples, least=2)
-        require(
-            self.iterations * self.updates <= 10**9,
-            "value.out-of-range",
-            f"at most a thousand million searches, got {self.iterations} iterations of {self.updates} updates",
-        )
+        sentence = f"at most a thousand million searches, got {self.iterations} iterations of {self.updates} updates"
+        require(self.iterations * self.updates <= 10**9, "value.out-of-range", sentence)
         require_range("clients", self.clients, least=100, below=2**31)
 
     def measure(self, request: StudyRequest) -> StudyResults:
@@ -197,16 +194,16 @@ def rolling(values: list[float]) -> Doubles:
     return np.asarray((sums[ends] - sums[starts]) / (ends - starts), dtype=np.float64)
 
 
-def _series(label: str, rows: list[list[float]], *, smooth: bool = False) -> Series:
+def _curve(label: str, rows: list[list[float]], *, smooth: bool = False) -> Curve:
     values = np.array([rolling(row) if smooth else row for row in rows])
-    x = [float(i) for i in range(1, values.shape[1] + 1)]
-    return Series(label, x, values.mean(axis=0).tolist(), values.std(axis=0).tolist() if len(rows) > 1 else None)
+    x = np.arange(1, values.shape[1] + 1)
+    return Curve.of_means(label, x, values.mean(axis=0), values.std(axis=0) if len(rows) > 1 else None)
 
 
 def loss_results(tunings: list[FirefoxTuning], scaled: list[tuple[float, float, float]]) -> StudyResults:
     """Return figure 4, and the share of searches whose chosen page stands first, which it does not show."""
     charts = tuple(
-        Chart(title, "iteration", y, tuple(_series(arm, [row[arm] for row in rows], smooth=True) for arm in ARMS))
+        Panel(title, "iteration", y, tuple(_curve(arm, [row[arm] for row in rows], smooth=True) for arm in ARMS))
         for title, y, rows in (
             ("Loss reported by clients", f"loss, mean of {ROLLING} iterations", [t.loss for t in tunings]),
             ("Chosen suggestion in first place", "share of searches", [t.accuracy for t in tunings]),
@@ -249,19 +246,19 @@ def estimate_results(tunings: list[FirefoxTuning], sample: int) -> StudyResults:
     first = tunings[0]
     x = [float(i) for i in range(1, len(first.distance) + 1)]
     charts = (
-        Chart(
+        Panel(
             f"{sample:,} reports against all",
             "iteration",
             "L1 distance",
-            (Series("mean ± standard deviation", x, first.distance, first.spread),),
-            log_y=True,
+            (Curve.of_means("mean ± standard deviation", x, first.distance, first.spread),),
+            log="y",
         ),
-        Chart("The same, relative to the update", "iteration", "distance / length", (_series("relative", relative),)),
-        Chart(
+        Panel("The same, relative to the update", "iteration", "distance / length", (_curve("relative", relative),)),
+        Panel(
             "Signs that the sample gets right",
             "iteration",
             "share of weights",
-            (_series("signs", [t.agreement for t in tunings]),),
+            (_curve("signs", [t.agreement for t in tunings]),),
         ),
     )
     tenth = max(1, len(x) // 10)

@@ -10,7 +10,8 @@ import numpy as np
 
 from quorank import __version__
 from quorank.reports import page
-from quorank.reproduce.drawing import Chart, draw_charts
+from quorank.reports.curves import draw
+from quorank.reports.panels import Panel
 from quorank.reproduce.report import QUICK_NOTE, html_page, terminal_report, terminal_table, write_files
 from quorank.reproduce.studies.study import StudyResults
 from quorank.reproduce.studies.study_file import StudyFigure
@@ -27,7 +28,7 @@ def write_report(study: StudyFigure, results: StudyResults, folder: Path) -> Non
     """Write drawing (if there are charts), results and page into the figure's directory."""
     drawing = None
     if charts := results.charts:
-        drawing = draw_charts(study.title, charts, 2 if len(charts) == 4 else min(MOST_COLUMNS, len(charts)))
+        drawing = draw(charts, 2 if len(charts) == 4 else min(MOST_COLUMNS, len(charts)), study.title)
     write_files(folder, as_dict(study, results), html_report(study, results, drawing), drawing)
 
 
@@ -47,13 +48,13 @@ def as_dict(study: StudyFigure, results: StudyResults) -> dict[str, Any]:
     }
 
 
-def _chart_dict(chart: Chart) -> dict[str, Any]:
+def _chart_dict(panel: Panel) -> dict[str, Any]:
     lines = [
-        {"label": series.label, "x": _numbers(series.x), "y": _numbers(series.y)}
-        | ({} if series.spread is None else {"spread": _numbers(series.spread)})
-        for series in chart.series
+        {"label": curve.label, "x": _numbers(curve.x), "y": _numbers(curve.mean)}
+        | ({} if curve.spread is None else {"spread": _numbers(curve.spread)})
+        for curve in panel.curves
     ]
-    return {"title": chart.title, "x": chart.x, "y": chart.y, "lines": lines}
+    return {"title": panel.title, "x": panel.x_label, "y": panel.y_label, "lines": lines}
 
 
 def _numbers(values: Any) -> list[float | None]:

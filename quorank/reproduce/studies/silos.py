@@ -10,7 +10,7 @@ import numpy as np
 
 from quorank.errors import require, require_range
 from quorank.metrics.significance import Difference, corrected, paired_t
-from quorank.reproduce.drawing import Chart, Series
+from quorank.reports.panels import Curve, Panel
 from quorank.reproduce.studies.study import Sheet, StudyFinding, StudyRequest, StudyResults
 from quorank.silos.generated import Generator
 from quorank.silos.learning.augmentation import Augment
@@ -235,7 +235,7 @@ class SiloSweep:
         for name in ("published", "strict"):
             chosen = [p for p in budget if p.perturbation == name]
             lines.append(
-                Series(
+                Curve.of_means(
                     f"CS-F-LTR, {name}",
                     [p.epsilon for p in chosen],
                     [budget[p].mean("cs-f-ltr") for p in chosen],
@@ -245,19 +245,17 @@ class SiloSweep:
         lines.append(_level("Global", plain, self.epsilons + self.strict, "global"))
         xs = list(number)
         by_number = tuple(
-            Series(
+            Curve.of_means(
                 key,
-                [float(n) for n in xs],
-                [float(np.mean([f[key] for f in number[n]])) for n in xs],
-                [float(np.std([f[key] for f in number[n]])) for n in xs],
+                xs,
+                [np.mean([f[key] for f in number[n]]) for n in xs],
+                [np.std([f[key] for f in number[n]]) for n in xs],
             )
             for key in MEASURES
         )
         charts = (
-            Chart(
-                "privacy budget", "ε of one answer (published), of all (strict)", "nDCG@10", tuple(lines), log_x=True
-            ),
-            Chart("number of parties", "parties", "CS-F-LTR", by_number),
+            Panel("privacy budget", "ε of one answer (published), of all (strict)", "nDCG@10", tuple(lines), log="x"),
+            Panel("number of parties", "parties", "CS-F-LTR", by_number),
         )
         rows = [
             (
@@ -309,9 +307,9 @@ def measure_by_parties(parties: Sequence[Holding], setting: SiloSetting, seed: i
     return dict(enumerate(evaluate_rankers(tests, rankers), start=1))
 
 
-def _level(name: str, repeated: RepeatedComparison, epsilons: Sequence[float], method: str = "cs-f-ltr") -> Series:
+def _level(name: str, repeated: RepeatedComparison, epsilons: Sequence[float], method: str = "cs-f-ltr") -> Curve:
     ends = [min(epsilons), max(epsilons)]
-    return Series(name, ends, [repeated.mean(method)] * 2, level=True)
+    return Curve.of_means(name, ends, [repeated.mean(method)] * 2, level=True)
 
 
 def _number_finding(number: dict[int, list[dict[str, float]]]) -> StudyFinding:

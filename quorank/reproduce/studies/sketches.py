@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from quorank.errors import require_range
-from quorank.reproduce.drawing import Chart, Series
+from quorank.reports.panels import Curve, Panel
 from quorank.reproduce.studies.study import Sheet, StudyFinding, StudyRequest, StudyResults
 from quorank.silos.sketch.cover import (
     CountedField,
@@ -53,14 +53,9 @@ class SketchCurves:
         require_range("terms", self.terms, least=5)
 
     def measure(self, request: StudyRequest) -> StudyResults:
-        sweeps: dict[str, tuple[float, ...]] = {
-            "α": self.alpha,
-            "β": self.beta,
-            "K": self.k,
-            "w": self.columns,
-            "z": self.rows,
-        }
-        settings = [(name, value) for name, values in sweeps.items() for value in values]
+        values: tuple[tuple[float, ...], ...] = (self.alpha, self.beta, self.k, self.columns, self.rows)
+        sweeps = dict(zip(PUBLISHED, values, strict=True))
+        settings = [(name, value) for name, chosen in sweeps.items() for value in chosen]
         found: dict[tuple[str, float], list[dict[str, dict[str, float]]]] = {key: [] for key in settings}
         total, done = request.repetitions * len(settings), 0
         for repetition in range(request.repetitions):
@@ -123,10 +118,9 @@ def _measured(sweeps: dict[str, tuple[float, ...]], found: Any) -> StudyResults:
     charts, rows = [], []
     for name, values in sweeps.items():
         lines = tuple(
-            Series(method, [float(v) for v in values], [mean(name, v, method, "cover") for v in values])
-            for method in METHODS
+            Curve.of_means(method, values, [mean(name, v, method, "cover") for v in values]) for method in METHODS
         )
-        charts.append(Chart(f"cover over {name}", name, "cover of the true top K", lines))
+        charts.append(Panel(f"cover over {name}", name, "cover of the true top K", lines))
         for value in values:
             rows.append(
                 (

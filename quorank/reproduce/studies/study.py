@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-from quorank.reproduce.drawing import Chart
+from quorank.reports.panels import Panel
 
 StudyProgress = Callable[[int, int, str], None]  # (done, total, what)
 
@@ -51,7 +51,7 @@ class StudyFinding:
 class StudyResults:
     """Charts, tables, findings and notes of a study, and its numbers for results.json."""
 
-    charts: tuple[Chart, ...]
+    charts: tuple[Panel, ...]
     sheets: tuple[Sheet, ...]
     findings: tuple[StudyFinding, ...]
     notes: tuple[str, ...] = ()

@@ -11,11 +11,12 @@ own and the figures in a file beside them, so that nothing is done twice.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -31,8 +32,8 @@ from quorank.experiments.finished_run import OFFLINE_NDCG, load_run
 from quorank.experiments.runner import run_experiment
 from quorank.experiments.unlearning.request import Method, Unlearning
 from quorank.files import write_whole
+from quorank.reports.panels import Curve, Panel
 from quorank.reports.report import report_page
-from quorank.reproduce.drawing import Chart, Series
 from quorank.reproduce.figure import collection_name, fold_of, folds_of
 from quorank.reproduce.studies.study import Sheet, StudyFinding, StudyRequest, StudyResults
 
@@ -167,10 +168,8 @@ class UnlearningRuns:
             figures["10H-0M"] = _history(self._run("10H-0M", malicious=False))
         figures["9H-0M"] = self.retrained()
         figures["rebuilt"] = {
-            f"{method} {interval} {steps}": self.rebuilt(method, interval, steps)
-            for method in METHODS
-            for interval in self.study.intervals
-            for steps in self.study.local_steps
+            rebuilding_name(*chosen): self.rebuilt(*chosen)
+            for chosen in itertools.product(METHODS, self.study.intervals, self.study.local_steps)
         }
         write_whole(file, storage.json_bytes({"identity": identity, "figures": figures}))
         return figures
@@ -219,15 +218,14 @@ class _KeptRankers:
 
 
 def _history(run: Path) -> PointsXY:
-    found = load_run(run)
-    values = found.history[OFFLINE_NDCG]
-    measured = np.isfinite(values)
-    return {"x": found.history["round"][measured].tolist(), "y": values[measured].tolist()}
+    history = load_run(run).history
+    measured = np.isfinite(history[OFFLINE_NDCG])
+    return {"x": history["round"][measured].tolist(), "y": history[OFFLINE_NDCG][measured].tolist()}
 
 
 @dataclass(frozen=True, eq=False)
 class UnlearningCase:
-    """Collection and click model, with the curves of all repetitions."""
+    """Collection and click model, with the curves of all repetitions; `rebuilding_name` names those of rebuildings."""
 
     source: str
     preset: str
@@ -237,25 +235,31 @@ class UnlearningCase:
     def label(self) -> str:
         return f"{self.source}, {self.preset}"
 
-    def curves(self, configuration: str) -> list[PointsXY]:
-        return [figures[configuration] for figures in self.figures]
+    def curve(self, name: str, label: str = "") -> Curve:
+        """Return the curve of a configuration or a rebuilding."""
+        found: list[PointsXY] = [f[name] if name in f else f["rebuilt"][name] for f in self.figures]
+        return Curve(label or name, np.array(found[0]["x"]), np.array([points["y"] for points in found]))
 
-    def rebuilt(self, method: str, interval: int, steps: int) -> list[PointsXY]:
-        return [figures["rebuilt"][f"{method} {interval} {steps}"] for figures in self.figures]
+    def ends(self, name: str) -> Doubles:
+        """Return (repetitions,) the values at the end of a curve."""
+        return self.curve(name).runs[:, -1].copy()
+
+    def change(self, one: str, other: str) -> float:
+        """Return how far the first ends above the second, as a share of the second, in the mean over repetitions."""
+        return float((self.ends(one) / self.ends(other) - 1.0).mean())
 
 
-def _ends(curves: Sequence[PointsXY]) -> Doubles:
-    return np.array([curve["y"][-1] for curve in curves])
+def rebuilding_name(method: str, interval: int, steps: int) -> str:
+    """Return the key of a rebuilding in figures.json."""
+    return f"{method} {interval} {steps}"
 
 
 def configuration_results(cases: Sequence[UnlearningCase]) -> StudyResults:
     """Return figure 6.2: the ranker with a malicious client, without it, and without an honest one."""
     names = ("9H-1M", "10H-0M", "9H-0M")
-    charts = tuple(
-        Chart(case.label, "rounds", NDCG, tuple(_series(name, case.curves(name)) for name in names)) for case in cases
-    )
-    lost = [_loss(case, "10H-0M", "9H-1M") for case in cases]
-    apart = [_loss(case, "9H-0M", "10H-0M") for case in cases]
+    charts = tuple(Panel(case.label, "rounds", NDCG, tuple(map(case.curve, names))) for case in cases)
+    lost = [-case.change("9H-1M", "10H-0M") for case in cases]
+    apart = [-case.change("10H-0M", "9H-0M") for case in cases]
     findings = (
         StudyFinding(
             "One malicious client lowers nDCG@10 (9H-1M below 10H-0M)",
@@ -268,36 +272,32 @@ def configuration_results(cases: Sequence[UnlearningCase]) -> StudyResults:
             f"within 1 % in {_count(abs(x) <= ALIKE for x in apart)}; they differ by {_range(apart)}",
         ),
     )
-    return StudyResults(charts, (_ends_sheet(cases, names),), findings, numbers=_numbers(cases, names))
+    sheet = _ends_sheet(cases, {name: name for name in names})
+    return StudyResults(charts, (sheet,), findings, numbers=_numbers(cases, names))
 
 
 def rebuilding_results(study: UnlearningStudy, cases: Sequence[UnlearningCase]) -> StudyResults:
     """Return figure 6.3: the curve of the rebuilding, and retraining as a level line."""
     interval, steps = study.intervals[0], study.local_steps[0]
+    rebuilt = {f"U(9H-1M), {method}": rebuilding_name(method, interval, steps) for method in METHODS}
     charts = []
     for case in cases:
-        curves = {method: case.rebuilt(method, interval, steps) for method in METHODS}
-        lines = [_series(f"U(9H-1M), {method}", found) for method, found in curves.items()]
-        x = lines[0].x
-        for name in ("9H-0M", "9H-1M"):
-            ends = _ends(case.curves(name))
-            spread = None if len(ends) < 2 else (float(ends.std(ddof=1)),) * 2
-            label = "9H-0M, retrained" if name == "9H-0M" else "9H-1M, not rebuilt"
-            lines.append(Series(label, (x[0], x[-1]), (float(ends.mean()),) * 2, spread, level=True))
-        charts.append(Chart(case.label, "rounds of the rebuilding", NDCG, tuple(lines)))
-    findings = [
-        verdict
-        for method in METHODS
-        for verdict in (
-            _above_malicious(cases, method, interval, steps),
-            _like_retraining(cases, method, interval, steps),
-        )
-    ]
+        lines = [case.curve(name, label) for label, name in rebuilt.items()]
+        for name, label in (("9H-0M", "9H-0M, retrained"), ("9H-1M", "9H-1M, not rebuilt")):
+            ends, x = case.ends(name), lines[0].x[[0, -1]]
+            spread = None if len(ends) < 2 else (ends.std(ddof=1),) * 2
+            lines.append(Curve.of_means(label, x, (ends.mean(),) * 2, spread, level=True))
+        charts.append(Panel(case.label, "rounds of the rebuilding", NDCG, tuple(lines)))
+    findings = []
+    for method in METHODS:
+        gains = [case.change(rebuilding_name(method, interval, steps), "9H-1M") for case in cases]
+        findings.append(_gain(f"The rebuilt ranker is better than the one with the leaver ({method})", gains))
+        findings.append(_like_retraining(cases, method, interval, steps))
     share = study.share(interval, steps)
     note = f"Δt = {interval}, n′ = {steps}: {share:.1%} of the local updates of retraining."
     return StudyResults(
         tuple(charts),
-        (_rebuilt_sheet(cases, interval, steps),),
+        (_ends_sheet(cases, {"9H-1M": "9H-1M", "9H-0M, retrained": "9H-0M"} | rebuilt),),
         tuple(findings),
         (note, _seed_noise(cases)),
         _numbers(cases, ("9H-1M", "9H-0M")),
@@ -306,36 +306,25 @@ def rebuilding_results(study: UnlearningStudy, cases: Sequence[UnlearningCase]) 
 
 def effort_results(study: UnlearningStudy, cases: Sequence[UnlearningCase]) -> StudyResults:
     """Return table 6.2: nDCG@10 after rebuilding for each n′ and Δt."""
+    intervals, local_steps = study.intervals, study.local_steps
     rows = []
     for case in cases:
-        rows.append(
-            (case.label, "9H-0M, retrained", "", *(_text(_ends(case.curves("9H-0M"))) for _ in study.intervals))
-        )
-        for method in METHODS:
-            for steps in study.local_steps:
-                entries = [_text(_ends(case.rebuilt(method, interval, steps))) for interval in study.intervals]
-                rows.append((case.label, method, f"n′ = {steps}", *entries))
-    columns = ("", "ranker", "", *(f"Δt = {interval}" for interval in study.intervals))
+        rows.append((case.label, "9H-0M, retrained", "", *([_text(case.ends("9H-0M"))] * len(intervals))))
+        for method, n in itertools.product(METHODS, local_steps):
+            entries = [_text(case.ends(rebuilding_name(method, dt, n))) for dt in intervals]
+            rows.append((case.label, method, f"n′ = {n}", *entries))
+    columns = ("", "ranker", "", *(f"Δt = {interval}" for interval in intervals))
     findings = []
-    fewest, most = min(study.local_steps), max(study.local_steps)
-    often, seldom = min(study.intervals), max(study.intervals)
+    fewest, most, often, seldom = min(local_steps), max(local_steps), min(intervals), max(intervals)
     for method in METHODS:
-        gains = [
-            _change(c.rebuilt(method, dt, most), c.rebuilt(method, dt, fewest)) for c in cases for dt in study.intervals
-        ]
+        name = partial(rebuilding_name, method)
+        gains = [case.change(name(dt, most), name(dt, fewest)) for case in cases for dt in intervals]
         findings.append(_gain(f"More local steps are better (n′ = {most} above {fewest}; {method})", gains))
-        gains = [
-            _change(c.rebuilt(method, often, n), c.rebuilt(method, seldom, n)) for c in cases for n in study.local_steps
-        ]
+        gains = [case.change(name(often, n), name(seldom, n)) for case in cases for n in local_steps]
         findings.append(_gain(f"A smaller Δt is better (Δt = {often} above {seldom}; {method})", gains))
-    allowed = [
-        (study.share(dt, n), dt, n)
-        for dt in study.intervals
-        for n in study.local_steps
-        if study.share(dt, n) <= TENTH + 1e-12
-    ]
-    largest = max((share for share, _, _ in allowed), default=0.0)
-    pairs = [(dt, n) for share, dt, n in allowed if share == largest]
+    shares = {(dt, n): study.share(dt, n) for dt, n in itertools.product(intervals, local_steps)}
+    largest = max((share for share in shares.values() if share <= TENTH + 1e-12), default=0.0)
+    pairs = [pair for pair, share in shares.items() if share == largest]
     findings += [_like_retraining(cases, method, dt, n) for method in METHODS for dt, n in pairs]
     return StudyResults(
         (), (Sheet(f"{NDCG} after rebuilding", columns, tuple(rows)),), tuple(findings), (_seed_noise(cases),),
@@ -343,13 +332,8 @@ def effort_results(study: UnlearningStudy, cases: Sequence[UnlearningCase]) -> S
     )  # fmt: skip
 
 
-def _above_malicious(cases: Sequence[UnlearningCase], method: str, interval: int, steps: int) -> StudyFinding:
-    gains = [_change(case.rebuilt(method, interval, steps), case.curves("9H-1M")) for case in cases]
-    return _gain(f"The rebuilt ranker is better than the one with the leaver ({method})", gains)
-
-
 def _like_retraining(cases: Sequence[UnlearningCase], method: str, interval: int, steps: int) -> StudyFinding:
-    gaps = [_change(case.rebuilt(method, interval, steps), case.curves("9H-0M")) for case in cases]
+    gaps = [case.change(rebuilding_name(method, interval, steps), "9H-0M") for case in cases]
     return StudyFinding(
         f"Unlearning converges to retraining (within 1 %; {method}, Δt = {interval}, n′ = {steps})",
         all(gap >= -ALIKE for gap in gaps),
@@ -362,51 +346,27 @@ def _gain(claim: str, gains: Sequence[float]) -> StudyFinding:
     return StudyFinding(claim, all(right), f"better in {_count(right)}, by {_range(gains)}")
 
 
-def _change(one: Sequence[PointsXY], other: Sequence[PointsXY]) -> float:
-    """How far the first ends above the second, as a share of the second, in the mean over repetitions."""
-    return float((_ends(one) / _ends(other) - 1.0).mean())
-
-
-def _loss(case: UnlearningCase, one: str, other: str) -> float:
-    """How far the second configuration ends below the first, as a share of the first."""
-    return -_change(case.curves(other), case.curves(one))
-
-
 def _seed_noise(cases: Sequence[UnlearningCase]) -> str:
     """How far retrainings with other seeds lie apart, which no rebuilding can be nearer than."""
     if any(len(case.figures) < 2 for case in cases):
         return "One repetition: how much retrainings differ among themselves cannot be said."
-    spreads = [float(ends.std(ddof=1) / ends.mean()) for ends in (_ends(c.curves("9H-0M")) for c in cases)]
+    spreads = [float(ends.std(ddof=1) / ends.mean()) for ends in (case.ends("9H-0M") for case in cases)]
     return (
         f"Standard deviation of retraining over the repetitions (seeds, and folds): {_range(spreads)} of its nDCG@10."
     )
 
 
-def _series(label: str, curves: Sequence[PointsXY]) -> Series:
-    values = np.array([curve["y"] for curve in curves])
-    spread = values.std(axis=0, ddof=1).tolist() if len(values) > 1 else None
-    return Series(label, curves[0]["x"], values.mean(axis=0).tolist(), spread)
-
-
-def _ends_sheet(cases: Sequence[UnlearningCase], names: Sequence[str]) -> Sheet:
-    rows = tuple((case.label, *(_text(_ends(case.curves(name))) for name in names)) for case in cases)
-    return Sheet(f"{NDCG} at the end", ("", *names), rows)
-
-
-def _rebuilt_sheet(cases: Sequence[UnlearningCase], interval: int, steps: int) -> Sheet:
-    def row(case: UnlearningCase) -> tuple[str, ...]:
-        values = [_text(_ends(case.curves(name))) for name in ("9H-1M", "9H-0M")]
-        return (case.label, *values, *(_text(_ends(case.rebuilt(m, interval, steps))) for m in METHODS))
-
-    columns = ("", "9H-1M", "9H-0M, retrained", *(f"U(9H-1M), {method}" for method in METHODS))
-    return Sheet(f"{NDCG} at the end", columns, tuple(map(row, cases)))
+def _ends_sheet(cases: Sequence[UnlearningCase], columns: Mapping[str, str]) -> Sheet:
+    """The values at the ends of curves; `columns` are the curves' names by their titles."""
+    rows = tuple((case.label, *(_text(case.ends(name)) for name in columns.values())) for case in cases)
+    return Sheet(f"{NDCG} at the end", ("", *columns), rows)
 
 
 def _numbers(cases: Sequence[UnlearningCase], names: Sequence[str]) -> dict[str, Any]:
     """The value at the end of every run."""
     return {
-        case.label: {name: _ends(case.curves(name)).tolist() for name in names}
-        | {"rebuilt": {key: [f["rebuilt"][key]["y"][-1] for f in case.figures] for key in case.figures[0]["rebuilt"]}}
+        case.label: {name: case.ends(name).tolist() for name in names}
+        | {"rebuilt": {name: case.ends(name).tolist() for name in case.figures[0]["rebuilt"]}}
         for case in cases
     }
 
