@@ -117,16 +117,12 @@ def gradients(
     require_range("margin", margin, least=0.0)
     check_items(items)
     below, above = ends(weights, heuristic.reach(weights), heuristic.lower, heuristic.upper)
-    rows = places(weights, below, above) if heuristic.probe is None else None
+    rows, probe = places(weights, below, above), heuristic.probe
     slopes = np.empty((count_searches(items), weights.size))
     loss = np.empty(count_searches(items))
     done = 0
     for block in search_blocks(items, BLOCK):
-        if heuristic.probe is not None:
-            scores = heuristic.probe(weights, below, above, block)
-        else:
-            assert rows is not None
-            scores = heuristic.score(rows, block)
+        scores = heuristic.score(rows, block) if probe is None else probe(weights, below, above, block)
         check_scores(scores, 2 * weights.size + 1, block)
         each = losses(scores, block, margin, relative)
         after = done + len(each)

@@ -77,7 +77,10 @@ def build_history(
     typed: dict[int, str] | None = None,
     skipped: int = 0,
 ) -> History:
-    """Build a history from a browser's rows: pages (id, url, title, hidden), visits (page id, seconds, type)."""
+    """Build a history from a browser's rows: pages (id, url, title, hidden), visits (page id, seconds, type).
+
+    Visits to no page, or of a type that is not an index into TYPES, are counted as skipped.
+    """
     number = {page[0]: i for i, page in enumerate(pages)}
     known = [visit for visit in visits if visit[0] in number and 0 <= visit[2] < len(TYPES)]
     page = np.array([number[visit[0]] for visit in known], np.int64)
