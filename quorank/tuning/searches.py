@@ -39,9 +39,8 @@ def count_searches(items: Any) -> int:
 def slice_searches(items: Items, first: int, last: int) -> Items:
     """Return the searches first … last − 1."""
     low, high = int(items.offsets[first]), int(items.offsets[last])
-    columns = {name: column[low:high] for name, column in items._asdict().items() if name not in ("offsets", "chosen")}
-    columns["offsets"] = items.offsets[first : last + 1] - low
-    columns["chosen"] = items.chosen[first:last]
+    columns = {name: column[low:high] for name, column in items._asdict().items()}
+    columns |= {"offsets": items.offsets[first : last + 1] - low, "chosen": items.chosen[first:last]}
     made: Items = type(items)(**columns)
     return made
 

@@ -27,12 +27,15 @@ import numpy as np
 
 from quorank.arrays import Booleans, Doubles, Floats, Int8s, Int32s, Integers
 from quorank.compiled import kernel
-from quorank.draws import Purpose, key_of, uniform_pair
 from quorank.tuning.heuristics.heuristic import Heuristic, Order, Weight, compiled_score
-from quorank.tuning.histories.generated import BUCKET_LIMITS, RECENCY_DAYS, TYPES, Suggestions
+from quorank.tuning.histories.generated import RECENCY_DAYS, TYPES, Suggestions, visit_ages
 
 CUTS = 4
 BUCKETS = 5
+_CUT_DAYS = dict(zip(("cut.first", "cut.second", "cut.third", "cut.fourth"), RECENCY_DAYS, strict=True))
+_BUCKET_POINTS = {
+    "bucket.first": 100.0, "bucket.second": 70.0, "bucket.third": 50.0, "bucket.fourth": 30.0, "bucket.default": 10.0,
+}  # fmt: skip
 _BONUSES = {
     "embed": 0.0, "framed-link": 0.0, "link": 100.0, "typed": 2000.0, "bookmark": 75.0, "download": 0.0,
     "redirect-permanent": 0.0, "redirect-temporary": 0.0, "redirect-source": 25.0, "default": 0.0,
@@ -59,23 +62,9 @@ class AgedSuggestions(NamedTuple):
     chosen: Integers
 
 
-@kernel
-def _fill_ages(key: Any, first: int, offsets: Any, recency: Int8s, limits: Doubles, age: Any) -> None:
-    for q in range(len(offsets) - 1):
-        search = first + q
-        for x in range(offsets[q], offsets[q + 1]):
-            for v in range(recency.shape[1]):
-                if recency[x, v] >= 0:
-                    address = ((x - offsets[q]) << 8) | v
-                    u, _ = uniform_pair(key, address, search & 0xFFFFFFFF, search >> 32, 1)
-                    low, high = limits[recency[x, v]], limits[recency[x, v] + 1]
-                    age[x, v] = low + u * (high - low)
-
-
 def with_ages(seed: int, suggestions: Suggestions, *, first: int = 0) -> AgedSuggestions:
     """Return suggestions with ages drawn uniformly within their buckets; a page with a bookmark visit is bookmarked."""
-    age = np.zeros(suggestions.recency.shape, np.float32)
-    _fill_ages(key_of(seed, Purpose.HISTORY), first, suggestions.offsets, suggestions.recency, BUCKET_LIMITS, age)
+    age = visit_ages(seed, suggestions, first, missing=0.0).astype(np.float32)
     marked = np.asarray((suggestions.type == TYPES.index("bookmark")).any(axis=1), dtype=np.bool_)
     bonus = PLACES[np.maximum(suggestions.type, 0)].astype(np.int8)
     offsets, visits, sampled, _, _, chosen = suggestions
@@ -163,27 +152,19 @@ def _probe(weights: Doubles, below: Doubles, above: Doubles, items: AgedSuggesti
         out[x, 2 * WEIGHTS] = total * scale
 
 
-_CUT_NAMES = tuple(f"cut.{k}" for k in ("first", "second", "third", "fourth"))
-_BUCKET_NAMES = tuple(f"bucket.{k}" for k in ("first", "second", "third", "fourth", "default"))
 FIREFOX = Heuristic(
     "firefox",
     (
-        *(
-            Weight(name, days, 1.0, 365.0, 0.5, reach=0.5, share=0.15)
-            for name, days in zip(_CUT_NAMES, RECENCY_DAYS, strict=True)
-        ),
-        *(
-            Weight(name, shipped, 0.0, 200.0, 5.0, share=0.1)
-            for name, shipped in zip(_BUCKET_NAMES, (100.0, 70.0, 50.0, 30.0, 10.0), strict=True)
-        ),
+        *(Weight(name, days, 1.0, 365.0, 0.5, reach=0.5, share=0.15) for name, days in _CUT_DAYS.items()),
+        *(Weight(name, points, 0.0, 200.0, 5.0, share=0.1) for name, points in _BUCKET_POINTS.items()),
         *(
             Weight(f"bonus.{name}", shipped, 0.0, max(400.0, 2.0 * shipped), max(5.0, 0.05 * shipped), share=0.1)
             for name, shipped in _BONUSES.items()
         ),
     ),
     (
-        *(Order(later, sooner, by=1.0) for sooner, later in pairwise(_CUT_NAMES)),
-        *(Order(newer, older) for newer, older in pairwise(_BUCKET_NAMES)),
+        *(Order(later, sooner, by=1.0) for sooner, later in pairwise(_CUT_DAYS)),
+        *(Order(newer, older) for newer, older in pairwise(_BUCKET_POINTS)),
     ),
     *compiled_score(_scores, _probe),
 )

@@ -66,19 +66,14 @@ def _probe(weights: Doubles, below: Doubles, above: Doubles, items: Suggestions,
         out[x, 2 * WEIGHTS] = total * scale
 
 
-AGES = ("4-days", "14-days", "31-days", "90-days", "older")
+_RECENCY = {"4-days": 100.0, "14-days": 70.0, "31-days": 50.0, "90-days": 30.0, "older": 10.0}
+_TYPES = {"link": 1.2, "typed": 2.0, "bookmark": 1.4, "other": 0.0}
 FRECENCY = Heuristic(
     "frecency",
     (
-        *(
-            Weight(f"recency.{age}", shipped, 0.0, 200.0, 10.0)
-            for age, shipped in zip(AGES, (100.0, 70.0, 50.0, 30.0, 10.0), strict=True)
-        ),
-        *(
-            Weight(f"type.{kind}", shipped, 0.0, 4.0, 0.2)
-            for kind, shipped in (("link", 1.2), ("typed", 2.0), ("bookmark", 1.4), ("other", 0.0))
-        ),
+        *(Weight(f"recency.{age}", shipped, 0.0, 200.0, 10.0) for age, shipped in _RECENCY.items()),
+        *(Weight(f"type.{kind}", shipped, 0.0, 4.0, 0.2) for kind, shipped in _TYPES.items()),
     ),
-    tuple(Order(f"recency.{newer}", f"recency.{older}") for newer, older in pairwise(AGES)),
+    tuple(Order(f"recency.{newer}", f"recency.{older}") for newer, older in pairwise(_RECENCY)),
     *compiled_score(_scores, _probe),
 )

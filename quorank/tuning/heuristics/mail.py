@@ -18,8 +18,8 @@ from quorank.compiled import kernel
 from quorank.draws import Purpose, key_of, uniform_pair
 from quorank.tuning.heuristics.heuristic import Heuristic, Order, Weight
 
-AGES = ("day", "week", "month", "year", "older")
-FOLDERS = ("inbox", "sent", "archive", "lists")
+AGES = {"day": 60.0, "week": 40.0, "month": 25.0, "year": 10.0, "older": 0.0}  # with the shipped weights
+FOLDERS = {"inbox": 30.0, "sent": 10.0, "archive": 15.0, "lists": 5.0}
 _AGE_LIMITS = np.cumsum((0.10, 0.20, 0.25, 0.30, 0.15))
 _FOLDER_LIMITS = np.cumsum((0.45, 0.15, 0.20, 0.20))
 _FEWEST, _MOST = 3, 18  # hits of a search
@@ -88,14 +88,8 @@ def score(weights: Doubles, items: Mails) -> Doubles:
 MAIL = Heuristic(
     "mail",
     (
-        *(
-            Weight(f"age.{age}", shipped, 0.0, 100.0, 5.0)
-            for age, shipped in zip(AGES, (60.0, 40.0, 25.0, 10.0, 0.0), strict=True)
-        ),
-        *(
-            Weight(f"folder.{folder}", shipped, 0.0, 50.0, 3.0)
-            for folder, shipped in zip(FOLDERS, (30.0, 10.0, 15.0, 5.0), strict=True)
-        ),
+        *(Weight(f"age.{age}", shipped, 0.0, 100.0, 5.0) for age, shipped in AGES.items()),
+        *(Weight(f"folder.{folder}", shipped, 0.0, 50.0, 3.0) for folder, shipped in FOLDERS.items()),
         Weight("sender", 5.0, 0.0, 20.0, 1.0),
         Weight("answered", 10.0, 0.0, 50.0, 3.0),
         Weight("flagged", 20.0, 0.0, 50.0, 3.0),

@@ -51,7 +51,7 @@ SIGMA = math.sqrt(30.0)
 """σ of the noise on a person's choice, from the paper's σ² = 30."""
 
 _LOW = 0xFFFFFFFF
-_HABIT = 5  # round of the address of a page's usual draws
+_AGES, _HABIT = 1, 5  # rounds of the addresses of ages, and of a page's usual draws; 0 are the visits
 _PAIRS = LAST + 1  # pairs of uniform draws of a suggestion: one for its visits, one for each of the last ten
 
 
@@ -105,6 +105,13 @@ def generate_suggestions(
     made = Suggestions(offsets, visits, sampled, recency, type_, np.full(searches, -1, np.int64))
     _fill(key, first, setting.visits, setting.habit, _limits(setting.recency), _limits(setting.types), made)
     return made
+
+
+def visit_ages(seed: int, suggestions: Suggestions, first: int, *, missing: float) -> Doubles:
+    """Draw the days since each visit (items, 10), uniformly within its bucket; `missing` where there is no visit."""
+    ages = np.full(suggestions.recency.shape, missing)
+    _fill_ages(key_of(seed, Purpose.HISTORY), first, suggestions, BUCKET_LIMITS, ages)
+    return ages
 
 
 def draw_choices(seed: int, items: Items, scores: Doubles, *, sigma: float = SIGMA, first: int = 0) -> Items:
@@ -179,6 +186,18 @@ def _fill(
                 u, w = uniform_pair(key, block + 1 + v, low, high, 0)
                 made.recency[x, v] = which_share(_by_habit(u, usual, habit), buckets)
                 made.type[x, v] = which_share(_by_habit(w, usual_way, habit), types)
+
+
+@kernel
+def _fill_ages(key: Uint64s, first: int, suggestions: Suggestions, limits: Doubles, ages: Doubles) -> None:
+    offsets, recency = suggestions.offsets, suggestions.recency
+    for q in range(len(offsets) - 1):
+        search = first + q
+        for x in range(offsets[q], offsets[q + 1]):
+            for v in range(suggestions.sampled[x]):
+                u, _ = uniform_pair(key, ((x - offsets[q]) << 8) | v, search & _LOW, search >> 32, _AGES)
+                low, high = limits[recency[x, v]], limits[recency[x, v] + 1]
+                ages[x, v] = low + u * (high - low)
 
 
 @kernel

@@ -41,6 +41,7 @@ from quorank.tuning.histories.generated import (
     Suggestions,
     draw_choices,
     generate_suggestions,
+    visit_ages,
     visits_of,
 )
 
@@ -48,7 +49,7 @@ SPACE = 32
 WORDS = 4  # of a page: the site's name and three of its title
 VOCABULARY = 600
 _CONSONANTS, _VOWELS = "strnlcmpdbgfhvwkzjqx", "eaoiu"
-_AGES, _TEXT, _WORD, _TASTE = 1, 2, 3, 4  # rounds of Purpose.HISTORY; 0 are the visits, 5 the habits
+_TEXT, _WORD, _TASTE = 2, 3, 4  # rounds of Purpose.HISTORY; 0 are the visits, 1 their ages, 5 the habits
 _WANTED, _SEARCHES = 1, 2  # rounds of Purpose.CHOICE
 
 ShowItems = Callable[[int, int, int], Any]
@@ -172,9 +173,7 @@ def generate_persons(seed: int, first: int, count: int, people: People) -> Perso
 
 def idle_days(seed: int, suggestions: Suggestions, *, first: int = 0) -> Doubles:
     """Draw the days since the last visit (pages,) of each generated page; `first` as in `generate_suggestions`."""
-    idle = np.empty(len(suggestions.visits))
-    _idle(key_of(seed, Purpose.HISTORY), first, suggestions, BUCKET_LIMITS, idle)
-    return idle
+    return np.asarray(visit_ages(seed, suggestions, first, missing=BUCKET_LIMITS[-1]).min(axis=1))
 
 
 def draw_searches(seed: int, group: Persons, people: People) -> PersonSearches:
@@ -185,23 +184,6 @@ def draw_searches(seed: int, group: Persons, people: People) -> PersonSearches:
     found = PersonSearches(*np.empty((4, int(each.sum())), np.int64))
     _want(key, group, each, people.sharpness, people.by_name, people.looks_after, people.pace, found)
     return found
-
-
-@kernel
-def _idle(key: Uint64s, first: int, suggestions: Suggestions, limits: Doubles, idle: Doubles) -> None:
-    """Days since the newest of a page's visits, each drawn uniformly within its bucket."""
-    offsets, sampled, recency = suggestions.offsets, suggestions.sampled, suggestions.recency
-    for q in range(len(offsets) - 1):
-        for x in range(offsets[q], offsets[q + 1]):
-            newest = BUCKETS - 1
-            for v in range(sampled[x]):
-                newest = min(newest, recency[x, v])
-            least = 1.0
-            for v in range(sampled[x]):
-                if recency[x, v] == newest:
-                    u, _ = uniform_pair(key, ((x - offsets[q]) << 8) | v, first + q, 0, _AGES)
-                    least = min(least, u)
-            idle[x] = limits[newest] + least * (limits[newest + 1] - limits[newest])
 
 
 @kernel

@@ -149,8 +149,7 @@ def _load(copy: Path) -> sqlite3.Connection:
 
 
 def _damaged(error: sqlite3.Error) -> BadInput:
-    what = f"the database is damaged ({error}); let the browser repair it, or use a backup"
-    return BadInput("file.damaged", what)
+    return BadInput("file.damaged", f"the database is damaged ({error}); let the browser repair it, or use a backup")
 
 
 def _require_columns(connection: sqlite3.Connection, tables: Mapping[str, Iterable[str]]) -> None:
@@ -206,10 +205,8 @@ def _read_chromium(connection: sqlite3.Connection, bookmarks: Path) -> History:
     _require_columns(connection, CHROMIUM_TABLES)
     pages = _pages(connection, "urls")
     found, skipped = _visits(connection, "SELECT url, visit_time, transition FROM visits")
-    kinds = {kind: number for number, kind in enumerate(TYPES)}
-    visits = [
-        (page, (moment - EPOCH) / 1e6, kinds.get(transition_type(kind) or "", -1)) for page, moment, kind in found
-    ]
+    number: dict[str | None, int] = {kind: i for i, kind in enumerate(TYPES)}
+    visits = [(page, (moment - EPOCH) / 1e6, number.get(transition_type(kind), -1)) for page, moment, kind in found]
     marked = read_bookmarks(bookmarks)
     return build_history(pages, visits, {page[0] for page in pages if page[1] in marked}, skipped=skipped)
 
