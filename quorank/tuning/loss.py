@@ -12,6 +12,8 @@ counts as 1/(how many share it), the expectation of a fair draw among them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -117,12 +119,16 @@ def gradients(
     require_range("margin", margin, least=0.0)
     check_items(items)
     below, above = ends(weights, heuristic.reach(weights), heuristic.lower, heuristic.upper)
-    rows, probe = places(weights, below, above), heuristic.probe
+    score: Callable[[Any], Doubles]
+    if heuristic.probe is None:
+        score = partial(heuristic.score, places(weights, below, above))
+    else:
+        score = partial(heuristic.probe, weights, below, above)
     slopes = np.empty((count_searches(items), weights.size))
     loss = np.empty(count_searches(items))
     done = 0
     for block in search_blocks(items, BLOCK):
-        scores = heuristic.score(rows, block) if probe is None else probe(weights, below, above, block)
+        scores = score(block)
         check_scores(scores, 2 * weights.size + 1, block)
         each = losses(scores, block, margin, relative)
         after = done + len(each)

@@ -28,7 +28,7 @@ import numpy as np
 from quorank.arrays import Booleans, Doubles, Floats, Int8s, Int32s, Integers
 from quorank.compiled import kernel
 from quorank.tuning.heuristics.heuristic import Heuristic, Order, Weight, compiled_score
-from quorank.tuning.histories.generated import RECENCY_DAYS, TYPES, Suggestions, visit_ages
+from quorank.tuning.histories.generated import RECENCY_DAYS, TYPES, Suggestions, fill_ages
 
 CUTS = 4
 BUCKETS = 5
@@ -64,7 +64,8 @@ class AgedSuggestions(NamedTuple):
 
 def with_ages(seed: int, suggestions: Suggestions, *, first: int = 0) -> AgedSuggestions:
     """Return suggestions with ages drawn uniformly within their buckets; a page with a bookmark visit is bookmarked."""
-    age = visit_ages(seed, suggestions, first, missing=0.0).astype(np.float32)
+    age = np.zeros(suggestions.recency.shape, np.float32)
+    fill_ages(seed, suggestions, first, age)
     marked = np.asarray((suggestions.type == TYPES.index("bookmark")).any(axis=1), dtype=np.bool_)
     bonus = PLACES[np.maximum(suggestions.type, 0)].astype(np.int8)
     offsets, visits, sampled, _, _, chosen = suggestions

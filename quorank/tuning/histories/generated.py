@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -107,11 +107,9 @@ def generate_suggestions(
     return made
 
 
-def visit_ages(seed: int, suggestions: Suggestions, first: int, *, missing: float) -> Doubles:
-    """Draw the days since each visit (items, 10), uniformly within its bucket; `missing` where there is no visit."""
-    ages = np.full(suggestions.recency.shape, missing)
+def fill_ages(seed: int, suggestions: Suggestions, first: int, ages: Any) -> None:
+    """Draw the days since each visit, ages (items, 10), uniformly within its bucket; the others stay as they are."""
     _fill_ages(key_of(seed, Purpose.HISTORY), first, suggestions, BUCKET_LIMITS, ages)
-    return ages
 
 
 def draw_choices(seed: int, items: Items, scores: Doubles, *, sigma: float = SIGMA, first: int = 0) -> Items:
@@ -189,7 +187,7 @@ def _fill(
 
 
 @kernel
-def _fill_ages(key: Uint64s, first: int, suggestions: Suggestions, limits: Doubles, ages: Doubles) -> None:
+def _fill_ages(key: Uint64s, first: int, suggestions: Suggestions, limits: Doubles, ages: Any) -> None:
     offsets, recency = suggestions.offsets, suggestions.recency
     for q in range(len(offsets) - 1):
         search = first + q
