@@ -29,12 +29,8 @@ from quorank.tuning.models import Model, check_model
 from quorank.tuning.releases import GradientRelease, Release
 
 OPTIMISERS: Family[Server] = Family("server optimiser", Rprop, Add, Momentum, Adam, base=Server, word="server")
-OPTIMISER_DEFAULTS: dict[str, Server] = {
-    "rprop": Rprop(),
-    "adam": Adam(step=0.3),
-    "momentum": Momentum(step=4.0),
-    "add": Add(step=40.0),
-}
+_DEFAULTS: tuple[Server, ...] = (Rprop(), Adam(step=0.3), Momentum(step=4.0), Add(step=40.0))
+OPTIMISER_DEFAULTS = {optimiser.kind: optimiser for optimiser in _DEFAULTS}
 """Optimisers that a bare word stands for: their steps suit the slopes of the relative loss, per declared step."""
 
 ENVELOPE = 4 + 8 + 4 + 4

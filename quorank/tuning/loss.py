@@ -12,7 +12,6 @@ counts as 1/(how many share it), the expectation of a fair draw among them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -119,11 +118,8 @@ def gradients(
     require_range("margin", margin, least=0.0)
     check_items(items)
     below, above = ends(weights, heuristic.reach(weights), heuristic.lower, heuristic.upper)
-    score: Callable[[Any], Doubles]
-    if heuristic.probe is None:
-        score = partial(heuristic.score, places(weights, below, above))
-    else:
-        score = partial(heuristic.probe, weights, below, above)
+    probe = heuristic.probe
+    score = partial(probe, weights, below, above) if probe else partial(heuristic.score, places(weights, below, above))
     slopes = np.empty((count_searches(items), weights.size))
     loss = np.empty(count_searches(items))
     done = 0

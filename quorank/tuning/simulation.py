@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from quorank.arrays import Doubles, Integers
+from quorank.arrays import Doubles
 from quorank.draws import Purpose, uniforms
 from quorank.errors import require, require_range
 from quorank.federation.servers import Rprop, Server
@@ -31,7 +31,7 @@ from quorank.tuning.histories.people import Scenario, find_scenario
 from quorank.tuning.loss import gradients, losses, mean_loss_and_accuracy
 from quorank.tuning.models import Model
 from quorank.tuning.releases import GradientRelease, Release
-from quorank.tuning.searches import slice_searches
+from quorank.tuning.searches import slice_searches, take_rows
 
 CLIENTS = 100_000
 HELD_OUT = 2**40  # number of the first held-out search: no client ever meets it
@@ -243,14 +243,10 @@ class _Clients:
         due = [u for u in self.delayed if u.version[0] < version]
         self.delayed = [u for u in self.delayed if u.version[0] == version]
         if late.any():
-            self.delayed.append(_rows(updates, np.flatnonzero(late)))
+            self.delayed.append(take_rows(updates, late))
         here = np.repeat(np.flatnonzero(~late), 1 + twice[~late])
-        columns: Any = zip(*due, _rows(updates, here), strict=True)
+        columns: Any = zip(*due, take_rows(updates, here), strict=True)
         return Updates(*map(np.concatenate, columns))
-
-
-def _rows(updates: Updates, which: Integers) -> Updates:
-    return Updates(*(column[which] for column in updates))
 
 
 def simulate_tuning(tuning: Tuning, watch: Watch | None = None) -> TuningHistory:

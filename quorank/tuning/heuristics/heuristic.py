@@ -114,12 +114,12 @@ class Heuristic:
     @cached_property
     def _steps(self) -> Doubles:
         """(3, weights): the step, the share and the ε of each weight."""
-        return np.array([(weight.step, weight.share, weight.epsilon) for weight in self.weights]).T
+        return np.array([[getattr(weight, name) for weight in self.weights] for name in ("step", "share", "epsilon")])
 
     def steps(self, weights: Doubles) -> Doubles:
         """Return the most (weights,) by which each weight may change in one iteration that begins with these."""
         step, share, _ = self._steps
-        return np.maximum(step, share * np.abs(weights))
+        return np.asarray(np.maximum(step, share * np.abs(weights)), dtype=np.float64)
 
     def reach(self, weights: Doubles) -> Doubles:
         """Return ε (weights,) of the finite differences around these weights."""

@@ -67,8 +67,9 @@ def generate_mails(seed: int, searches: int, first: int = 0) -> Mails:
     _sizes(key, first, offsets[1:])
     np.cumsum(offsets, out=offsets)
     n = int(offsets[-1])
-    columns = (np.empty(n, kind) for kind in (np.int8, np.int8, np.int32, np.bool_, np.bool_))
-    mails = Mails(offsets, *columns, np.full(searches, -1, np.int64))
+    age, folder, exchanged = *np.empty((2, n), np.int8), np.empty(n, np.int32)
+    answered, flagged = np.empty((2, n), np.bool_)
+    mails = Mails(offsets, age, folder, exchanged, answered, flagged, np.full(searches, -1, np.int64))
     _fill(key, first, _AGE_LIMITS, _FOLDER_LIMITS, mails)
     return mails
 

@@ -57,16 +57,14 @@ class History:
 
     def counts(self) -> dict[str, object]:
         """Return the figures that may be printed: none says which pages are in the history."""
-        times = self.time
+        times, types = self.time, np.bincount(self.type, minlength=len(TYPES)).tolist()
         return {
             "pages": len(self.urls),
             "bookmarked": int(self.bookmarked.sum()),
             "visits": len(times),
             "skipped": self.skipped,
             "span_days": float(times[-1] - times[0]) / DAY if len(times) else 0.0,
-            "types": {
-                name: int(n) for name, n in zip(TYPES, np.bincount(self.type, minlength=len(TYPES)), strict=True) if n
-            },
+            "types": {name: count for name, count in zip(TYPES, types, strict=True) if count},
         }
 
 

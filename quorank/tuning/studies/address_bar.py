@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from quorank.arrays import Booleans, Doubles, Int32s, Integers
+from quorank.arrays import Doubles, Int32s, Integers
 from quorank.compiled import kernel
 from quorank.errors import require_range
 from quorank.tuning.heuristics.frecency import FRECENCY
@@ -40,10 +40,6 @@ class TypedSearches(NamedTuple):
     def metric(self, name: str) -> Doubles:
         """Return the values (searches,) of a metric."""
         return np.asarray(getattr(self, name), dtype=np.float64)
-
-    def only(self, which: Booleans) -> TypedSearches:
-        """Return some of the searches."""
-        return TypedSearches(*(column[which] for column in self))
 
 
 @dataclass(frozen=True, eq=False)

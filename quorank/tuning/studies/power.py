@@ -72,8 +72,7 @@ def count_rejections(
     """Count the studies, of `simulations` with n treated and m control clients, that reject at α, two-sided."""
     from scipy.special import ndtri
 
-    critical = float(-ndtri(alpha / 2))
-    return int(_rejections(key_of(seed, Purpose.STUDY), treated, pilot, n, m, critical, simulations))
+    return int(_rejections(key_of(seed, Purpose.STUDY), treated, pilot, n, m, float(-ndtri(alpha / 2)), simulations))
 
 
 def proportion_interval(count: int, total: int) -> tuple[float, float]:

@@ -17,6 +17,7 @@ from quorank.arrays import Doubles
 from quorank.errors import require
 from quorank.tuning.heuristics.frecency import FRECENCY
 from quorank.tuning.histories.people import People
+from quorank.tuning.searches import take_rows
 from quorank.tuning.studies.address_bar import DECAY, PageRanker, TypedSearches, frecency_ranker, observe_typing
 from quorank.tuning.studies.analysis import client_means, mann_whitney
 from quorank.tuning.studies.power import Plan, Shape, plan_study, proportion_interval
@@ -108,7 +109,7 @@ def observe_study(
     arms = np.array(study.assign_all(f"person-{number}" for number in range(first, first + clients)))
     found = observe_typing(seed, first, clients, people, rankers)
     return {
-        name: {arm: typed.only(arms[typed.client - first] == arm) for arm in study.arms}
+        name: {arm: take_rows(typed, arms[typed.client - first] == arm) for arm in study.arms}
         for name, typed in found.items()
     }
 

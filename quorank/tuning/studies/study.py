@@ -28,6 +28,7 @@ import numpy as np
 from quorank.errors import BadInput, require, require_range
 from quorank.files import write_whole
 from quorank.parts import read_fields, suggest
+from quorank.tuning.searches import take_rows
 from quorank.tuning.studies.address_bar import TypedSearches
 
 METRICS = ("characters", "rank")
@@ -139,7 +140,7 @@ def read_collected(path: Path, study: Study) -> dict[str, TypedSearches]:
     """Read the searches of each arm. Clients are checked against the study's assignment."""
     typed, arms = _read_searches(path, study)
     arm_of = np.array(arms, dtype=np.str_)[typed.client]
-    return {arm: typed.only(arm_of == arm) for arm in study.arms}
+    return {arm: take_rows(typed, arm_of == arm) for arm in study.arms}
 
 
 def read_pilot(path: Path) -> TypedSearches:
