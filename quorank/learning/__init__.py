@@ -7,8 +7,6 @@ from quorank.learning.pdgd import PDGD
 from quorank.learning.simulation import Simulation
 from quorank.parts import Family
 
-LEARNERS: Family[Learner] = Family(
-    "learner", PDGD, Evolution, base=Learner
-)  # a new learner: its file, and its name here
+LEARNERS: Family[Learner] = Family("learner", PDGD, Evolution, base=Learner)  # a new one: its file, its name here
 
 __all__ = ["LEARNERS", "PDGD", "Evolution", "Learner", "OnlineRanker", "Shown", "Simulation"]

@@ -35,40 +35,32 @@ class Evolution(Learner):
     estimates_gradient: ClassVar[bool] = True
 
     sigma: float = 0.01  # σ
-    metric: Literal["maxrr", "ndcg"] = (
-        "maxrr"  # f: MaxRR, or DCG@k of the clicks over that of a list clicked throughout
-    )
+    # f: MaxRR, or DCG@k of the clicks over that of a list clicked throughout
+    metric: Literal["maxrr", "ndcg"] = "maxrr"
 
     def __post_init__(self) -> None:
         require_range("sigma", self.sigma, above=0.0)
 
     def check(self, interactions: int) -> None:
-        require(
-            interactions % 2 == 0,
-            "evolution.odd-interactions",
-            "must be even for evolution strategies, which rank half of them by each antithetic perturbation, got "
-            f"{interactions}",
-            "interactions",
+        odd = (
+            f"must be even for evolution strategies, half of them for each antithetic perturbation, got {interactions}"
         )
+        require(interactions % 2 == 0, "evolution.odd-interactions", odd, "interactions")
 
     def updates(self, work: Work, rows: Doubles) -> None:
         """Fill rows[i] with the term of eq. 4 that the server rebuilds from the message of clients[i]."""
         interactions, size = int(work.interactions.max(initial=0)), len(work.theta)
-        require(
-            interactions % 2 == 0 and bool(np.all(work.interactions == interactions)),
-            "evolution.uneven-interactions",
-            f"evolution strategies need one even number of interactions for all clients, got {interactions}",
-        )
+        even = interactions % 2 == 0 and np.all(work.interactions == interactions)
+        wrong = f"evolution strategies need one even number of interactions for all clients, got {interactions}"
+        require(even, "evolution.uneven-interactions", wrong)
         seeds = np.empty(len(work.clients), dtype=np.uint32)
         measured = np.empty((len(work.clients), 2, max(1, interactions // 2)))
         _measure_clients(
             work.world, work.theta, self.sigma, self.metric == "ndcg", key_of(work.seed, Purpose.PERTURBATION_SEED),
             work.round, work.clients, seeds, measured, rows[:, size:],
         )  # fmt: skip
-        if work.privatise is None:
-            sent = measured.mean(axis=2)
-        else:
-            sent = work.privatise(measured, work.round, work.clients)
+        privatise = work.privatise
+        sent = measured.mean(axis=2) if privatise is None else privatise(measured, work.round, work.clients)
         rebuild(seeds, sent, self.sigma, rows[:, :size])
 
 

@@ -25,10 +25,8 @@ def ends(
 ) -> tuple[Doubles, Doubles]:
     """θ − ε and θ + ε of every parameter, kept within its bounds."""
     if theta.ndim != 1 or reach.shape != theta.shape or not np.all(reach > 0.0):
-        raise BadInput(
-            "finite-differences.bad-distance",
-            f"finite differences need one distance above 0 for each of the {theta.size} parameters, got {reach}",
-        )
+        wrong = f"finite differences need one distance above 0 for each of the {theta.size} parameters, got {reach}"
+        raise BadInput("finite-differences.bad-distance", wrong)
     below, above = theta - reach, theta + reach
     if lower is not None:
         below = np.maximum(below, lower)
@@ -73,10 +71,7 @@ def gradients(
     below, above = ends(theta, reach, lower, upper)
     rows = places(theta, below, above)
     values = np.asarray(loss(rows), dtype=np.float64)
-    require(
-        values.ndim in (1, 2) and len(values) == len(rows),
-        "finite-differences.shape",
-        f"a loss of {len(rows)} rows of parameters must return as many rows, got shape {values.shape}",
-    )
+    wrong = f"a loss of {len(rows)} rows of parameters must return as many rows, got shape {values.shape}"
+    require(values.ndim in (1, 2) and len(values) == len(rows), "finite-differences.shape", wrong)
     by_loss = np.ascontiguousarray(values.reshape(len(rows), -1).T)
     return differences(by_loss, below, above), by_loss[:, -1].copy()

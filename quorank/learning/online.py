@@ -54,13 +54,8 @@ class OnlineRanker:
     interactions: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        size = self.ranker.size(self.n_features)
         self.theta = np.array(self.theta, dtype=np.float64)
-        require(
-            self.theta.shape == (size,),
-            "ranker.wrong-size",
-            f"this ranker has {size} parameters, got {self.theta.shape}",
-        )
+        self.ranker.check_size(self.theta, self.n_features)
         require(np.isfinite(self.theta).all(), "ranker.not-finite", "the parameters must be finite numbers")
         require_range("k", self.k, least=1)
         self._local = self.theta.copy()
@@ -74,11 +69,9 @@ class OnlineRanker:
     def rank(self, features: npt.ArrayLike) -> Shown:
         """Draw the list to show for the candidates' features (documents, n_features)."""
         dense = np.asarray(features, dtype=np.float32)
-        require(
-            dense.ndim == 2 and dense.shape[1] == self.n_features and len(dense) > 0,
-            "features.shape",
-            f"expected features of shape (documents, {self.n_features}), got {dense.shape}",
-        )
+        fits = dense.ndim == 2 and dense.shape[1] == self.n_features and len(dense) > 0
+        wrong = f"expected features of shape (documents, {self.n_features}), got {dense.shape}"
+        require(fits, "features.shape", wrong)
         require(np.isfinite(dense).all(), "features.not-finite", "features must be finite numbers")
         padded, n = pad(self.ranker.transform(dense)), len(dense)
         k = min(self.k, n)

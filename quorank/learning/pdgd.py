@@ -35,29 +35,17 @@ class PDGD(Learner):
 
     def __post_init__(self) -> None:
         require_range("eta", self.eta, above=0.0)
-        require(
-            0.0 <= self.proximal * self.eta <= 2.0,
-            "pdgd.proximal-overshoots",
-            f"must be at least 0 and at most 2/eta, or steps overshoot, got {self.proximal}",
-            "proximal",
-        )
+        overshoots = f"must be at least 0 and at most 2/eta, or steps overshoot, got {self.proximal}"
+        require(0.0 <= self.proximal * self.eta <= 2.0, "pdgd.proximal-overshoots", overshoots, "proximal")
 
     @property
     def pdgd_step(self) -> PDGDStep:
         return PDGDStep(self.eta, self.step == "batch", self.eta * self.proximal)
 
     def updates(self, work: Work, rows: Doubles) -> None:
-        simulate_clients(
-            work.world,
-            work.theta,
-            *self.pdgd_step,
-            work.round,
-            work.clients,
-            work.interactions,
-            work.bound,
-            work.offsets if work.offsets is not None else np.zeros((0, 0)),
-            rows,
-        )
+        offsets = work.offsets if work.offsets is not None else np.zeros((0, 0))
+        cohort = (work.round, work.clients, work.interactions)
+        simulate_clients(work.world, work.theta, *self.pdgd_step, *cohort, work.bound, offsets, rows)
 
 
 @kernel

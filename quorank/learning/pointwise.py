@@ -41,11 +41,8 @@ def logistic_slope(score: float, target: float) -> float:
 def cumulated(weights: npt.ArrayLike) -> Doubles:
     """(rows,) running shares of the instances' weights, by which they are drawn; only proportions matter."""
     weight = np.asarray(weights, dtype=np.float64)
-    require(
-        bool(np.all(np.isfinite(weight)) and np.all(weight >= 0.0) and (len(weight) == 0 or weight.sum() > 0.0)),
-        "pointwise.bad-weight",
-        "weights must be finite numbers, none below 0 and not all 0",
-    )
+    fits = np.all(np.isfinite(weight)) and np.all(weight >= 0.0) and (len(weight) == 0 or weight.sum() > 0.0)
+    require(fits, "pointwise.bad-weight", "weights must be finite numbers, none below 0 and not all 0")
     return np.cumsum(weight / weight.sum()) if len(weight) else weight
 
 
@@ -88,9 +85,8 @@ class Pointwise:
         these steps are, from 0 to 1: it sets η. The draws are addressed by the client and the round.
         """
         require(data.n_rows > 0, "pointwise.no-instance", "there is no instance to learn from")
-        require(
-            np.shape(theta) == (data.n_features + 1,), "ranker.wrong-size", f"expected {data.n_features + 1} parameters"
-        )
+        size = data.n_features + 1
+        require(np.shape(theta) == (size,), "ranker.wrong-size", f"expected {size} parameters")
         require(np.shape(shares) == (data.n_rows,), "pointwise.shape", "there must be one share per instance")
         require_range("highest", highest, least=1)
         out = np.array(theta, dtype=np.float64)

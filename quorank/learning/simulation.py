@@ -90,12 +90,9 @@ class Simulation:
         tables = [model.tables(self.grades, self.k) for model in who.click_models]
         lowest, highest = int(data.labels.min(initial=0)), data.max_label
         grades = min(len(table.click) for table in tables)
-        require(
-            lowest >= 0 and highest < grades,
-            "simulation.label-out-of-range",
-            f"labels must lie in 0..{grades - 1} for these users, got {lowest}..{highest}",
-        )
-        require(bool((who.query_count >= 1).all()), "simulation.no-query", "a client has no query to search for")
+        outside = f"labels must lie in 0..{grades - 1} for these users, got {lowest}..{highest}"
+        require(lowest >= 0 and highest < grades, "simulation.label-out-of-range", outside)
+        require((who.query_count >= 1).all(), "simulation.no-query", "a client has no query to search for")
         return World(
             data.padded,
             data.labels,

@@ -10,19 +10,15 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 
 from quorank.arrays import Booleans, Doubles, Floats, Int8s, Integers
 from quorank.compiled import kernel
 from quorank.data.ranking import LANES, RankingData
-from quorank.errors import require
-from quorank.metrics.lists import err
+from quorank.metrics.lists import NoRelevant, err
 from quorank.rankers import Ranker, scores
 from quorank.rankers.scoring import pack, packed_size, score_rows_of_all
-
-NoRelevant = Literal["skip", "zero"]
 
 
 def discounts(k: int) -> Doubles:
@@ -137,27 +133,17 @@ class Evaluator:
 
     def warm(self) -> None:
         """Compile, or load from the cache, so that the first evaluation is timed like the others."""
-        nothing = replace(
-            self.data,
-            padded=self.data.padded[:0],
-            labels=self.data.labels[:0],
-            offsets=np.zeros(1, np.int64),
-            query_ids=[],
-            document_ids=None,
-        )
+        padded, labels, offsets = self.data.padded[:0], self.data.labels[:0], np.zeros(1, np.int64)
+        nothing = replace(self.data, padded=padded, labels=labels, offsets=offsets, query_ids=[], document_ids=None)
         replace(self, data=nothing, threads=1).per_query([np.zeros(self.ranker.size(self.data.n_features))])
 
     def per_query(self, thetas: Sequence[Doubles] | Doubles) -> tuple[Doubles, Doubles]:
         """(rankers, queries) of nDCG@k and of the reciprocal rank of the first relevant document; 0 without any."""
         data, hidden = self._inputs, self.ranker.hidden
         stride = data.padded.shape[1]
-        ideal, size = ideal_dcg(data, self.k), self.ranker.size(self.data.n_features)
+        ideal = ideal_dcg(data, self.k)
         for theta in thetas:
-            require(
-                np.shape(theta) == (size,),
-                "ranker.wrong-size",
-                f"this ranker has {size} parameters, got {np.shape(theta)}",
-            )
+            self.ranker.check_size(theta, self.data.n_features)
         packed = np.zeros((len(thetas), packed_size(hidden, stride)), dtype=np.float32)
         for row, theta in zip(packed, thetas, strict=True):
             pack(np.ascontiguousarray(theta, dtype=np.float64), hidden, data.n_features, stride, row)
@@ -200,7 +186,7 @@ class Evaluator:
         counted = self.counted()
         ndcg, reciprocal = self.per_query(thetas)
         # one row at a time: NumPy's summation order must not depend on how many rankers are in the pass
-        return (
-            np.array([row[counted].mean() if counted.any() else 0.0 for row in ndcg]),
-            np.array([row[counted].mean() if counted.any() else 0.0 for row in reciprocal]),
+        ndcg_means, reciprocal_means = (
+            np.array([row[counted].mean() if counted.any() else 0.0 for row in rows]) for rows in (ndcg, reciprocal)
         )
+        return ndcg_means, reciprocal_means

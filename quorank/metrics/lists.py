@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quorank.arrays import Doubles
-from quorank.errors import BadInput, require, require_range
+from quorank.errors import require, require_range
 
 NoRelevant = Literal["skip", "zero"]
 """What a query without any relevant document counts in an offline mean: nothing at all, or 0."""
@@ -75,11 +75,9 @@ def err(labels: npt.ArrayLike, k: int = 10, max_label: int = 4) -> float:
     the highest grade of the collection's scale, not of this list.
     """
     top = _labels(labels, k)[:k]
-    require(
-        top.max(initial=0) <= max_label,
-        "metric.label-out-of-range",
-        f"ERR: label {top.max(initial=0):g} is above max_label = {max_label}",
-    )
+    highest = top.max(initial=0)
+    above = f"ERR: label {highest:g} is above max_label = {max_label}"
+    require(highest <= max_label, "metric.label-out-of-range", above)
     stops = stop_probability(top, max_label)
     reaches = np.concatenate(([1.0], np.cumprod(1.0 - stops)[:-1])) if len(top) else stops
     return float(np.sum(reaches * stops / np.arange(1, len(top) + 1)))
@@ -93,13 +91,10 @@ def mean_over_queries(values: npt.ArrayLike, has_relevant: npt.ArrayLike, no_rel
     counts them as 0. Say in every report which one it was.
     """
     value, relevant = np.asarray(values, dtype=np.float64), np.asarray(has_relevant, dtype=bool)
-    require(
-        value.ndim == 1 and value.shape == relevant.shape,
-        "metric.shape",
-        "values and has_relevant must hold one entry per query",
-    )
-    if no_relevant not in ("skip", "zero"):
-        raise BadInput("value.not-a-choice", f"no_relevant: expected 'skip' or 'zero', got {no_relevant!r}")
+    fits = value.ndim == 1 and value.shape == relevant.shape
+    require(fits, "metric.shape", "values and has_relevant must hold one entry per query")
+    other = f"no_relevant: expected 'skip' or 'zero', got {no_relevant!r}"
+    require(no_relevant in ("skip", "zero"), "value.not-a-choice", other)
     queries = int(relevant.sum()) if no_relevant == "skip" else len(value)
     return float(value[relevant].sum() / queries) if queries else 0.0
 

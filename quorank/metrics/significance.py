@@ -45,11 +45,8 @@ def paired_t(values: npt.ArrayLike, baseline: npt.ArrayLike) -> Difference:
     values, baseline: (n,) each; entry i of both has the same seed and fold. Effect size: mean(d) / sd(d).
     """
     a, b = _sample(values), _sample(baseline)
-    require(
-        len(a) == len(b),
-        "significance.unpaired",
-        f"a paired test needs as many values as baselines, got {len(a)} and {len(b)}",
-    )
+    unpaired = f"a paired test needs as many values as baselines, got {len(a)} and {len(b)}"
+    require(len(a) == len(b), "significance.unpaired", unpaired)
     d, n = a - b, len(a)
     spread = _spread(d, _scale(a, b))
     return _difference("paired t", a, b, error=spread / math.sqrt(n), freedom=n - 1, spread=spread, testable=n > 1)
@@ -126,16 +123,9 @@ def _difference(
 
 def _sample(values: npt.ArrayLike) -> Doubles:
     array = np.asarray(values, dtype=np.float64)
-    require(
-        array.ndim == 1 and len(array) > 0,
-        "significance.no-value",
-        "a test needs at least one value per side, in a flat list",
-    )
-    require(
-        bool(np.all(np.isfinite(array))),
-        "significance.not-finite",
-        "a test needs finite values; one of the runs has none for this measure",
-    )
+    flat, finite = array.ndim == 1 and len(array) > 0, np.all(np.isfinite(array))
+    require(flat, "significance.no-value", "a test needs at least one value per side, in a flat list")
+    require(finite, "significance.not-finite", "a test needs finite values; a run has none for this measure")
     return array
 
 

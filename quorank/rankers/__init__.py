@@ -7,7 +7,6 @@ import numpy.typing as npt
 
 from quorank.arrays import Doubles, Floats
 from quorank.data.ranking import RankingData, pad
-from quorank.errors import require
 from quorank.parts import Family
 from quorank.rankers.linear import Linear
 from quorank.rankers.mlp import MLP
@@ -26,11 +25,7 @@ def scores(ranker: Ranker, theta: Doubles, features: npt.ArrayLike | RankingData
     else:
         dense = np.asarray(features, dtype=np.float32)
         n, padded = dense.shape[1], pad(ranker.transform(dense))
-    require(
-        np.shape(theta) == (ranker.size(n),),
-        "ranker.wrong-size",
-        f"this ranker has {ranker.size(n)} parameters for {n} features, got {np.shape(theta)}",
-    )
+    ranker.check_size(theta, n)
     packed = np.zeros(packed_size(ranker.hidden, padded.shape[1]), dtype=np.float32)
     pack(np.ascontiguousarray(theta, dtype=np.float64), ranker.hidden, ranker.inputs(n), padded.shape[1], packed)
     out = np.empty(len(padded), dtype=np.float32)

@@ -6,8 +6,11 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from quorank.arrays import Doubles, Floats
 from quorank.data.ranking import RankingData
+from quorank.errors import require
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,11 @@ class Ranker(ABC):
         """Return the number of parameters for documents with `n_features`."""
         inputs = self.inputs(n_features)
         return (inputs + 2) * self.hidden if self.hidden else inputs
+
+    def check_size(self, theta: Doubles, n_features: int) -> None:
+        """Raise BadInput unless θ has the parameters of this ranker for documents with `n_features`."""
+        size, given = self.size(n_features), np.shape(theta)
+        require(given == (size,), "ranker.wrong-size", f"this ranker has {size} parameters, got {given}")
 
     @abstractmethod
     def initial(self, n_features: int, seed: int) -> Doubles:

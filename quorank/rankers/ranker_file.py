@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from quorank.arrays import Doubles
-from quorank.errors import BadInput
+from quorank.errors import BadInput, require
 from quorank.rankers import RANKERS, Ranker
 
 FORMAT = "quorank-ranker/1"
@@ -32,9 +32,8 @@ def read_ranker(path: Path) -> SavedRanker:
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise BadInput(
-            "ranker-file.missing", "no ranker here; expected ranker.json or the directory of a finished run", str(path)
-        ) from None
+        missing = "no ranker here; expected ranker.json or the directory of a finished run"
+        raise BadInput("ranker-file.missing", missing, str(path)) from None
     except (OSError, ValueError) as error:
         raise BadInput("ranker-file.unreadable", f"not a ranker file ({error})", str(file)) from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
@@ -45,16 +44,9 @@ def read_ranker(path: Path) -> SavedRanker:
         theta = np.array(content["parameters"], dtype=np.float64)
     except (KeyError, TypeError, ValueError, OverflowError, BadInput) as error:
         raise BadInput("ranker-file.damaged", f"damaged ranker file ({error})", str(file)) from None
-    if normalize not in ("query", "none"):
-        raise BadInput(
-            "ranker-file.damaged",
-            f'damaged ranker file; expected "normalize": "query" or "none", got {normalize!r}',
-            str(file),
-        )
-    if theta.shape != (ranker.size(n_features),) or not np.isfinite(theta).all():
-        raise BadInput(
-            "ranker-file.damaged",
-            f"damaged ranker file; expected {ranker.size(n_features)} finite parameters",
-            str(file),
-        )
+    wrong = f'damaged ranker file; expected "normalize": "query" or "none", got {normalize!r}'
+    require(normalize in ("query", "none"), "ranker-file.damaged", wrong, str(file))
+    complete = theta.shape == (ranker.size(n_features),) and np.isfinite(theta).all()
+    wrong = f"damaged ranker file; expected {ranker.size(n_features)} finite parameters"
+    require(complete, "ranker-file.damaged", wrong, str(file))
     return SavedRanker(ranker, n_features, normalize, theta)

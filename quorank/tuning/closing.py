@@ -8,13 +8,14 @@ far from the optimum a small sample already gives the direction. They propose to
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from quorank.arrays import Booleans, Doubles
-from quorank.errors import require, require_range
+from quorank.errors import require_range
 from quorank.parts import Family
 
 
@@ -67,11 +68,30 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Count:
+class Closing(ABC):
+    """Rule that closes an iteration."""
+
+    kind: ClassVar[str]
+
+    @property
+    def least_seconds(self) -> float:
+        """Seconds before which no iteration closes."""
+        return 0.0
+
+    @abstractmethod
+    def closes(self, estimate: Estimate, seconds: float) -> bool:
+        """Return whether an iteration that has lasted `seconds` closes."""
+
+    def missing_updates(self, estimate: Estimate) -> int | None:
+        """Return how many more updates close the iteration; None where a count alone does not decide."""
+        return None
+
+
+@dataclass(frozen=True)
+class Count(Closing):
     """Closing after a number of updates."""
 
     kind: ClassVar[str] = "count"
-    least_seconds: ClassVar[float] = 0.0
 
     updates: int = 400
 
@@ -79,16 +99,14 @@ class Count:
         require_range("updates", self.updates, least=1)
 
     def closes(self, estimate: Estimate, seconds: float) -> bool:
-        """Return whether an iteration that has lasted `seconds` closes."""
         return estimate.count >= self.updates
 
-    def missing_updates(self, estimate: Estimate) -> int | None:
-        """Return how many more updates close the iteration; None where a count alone does not decide."""
+    def missing_updates(self, estimate: Estimate) -> int:
         return self.updates - estimate.count
 
 
 @dataclass(frozen=True)
-class Time:
+class Time(Closing):
     """Closing after a number of seconds, as published; not before `least` updates, since nothing could be learned."""
 
     kind: ClassVar[str] = "time"
@@ -102,20 +120,14 @@ class Time:
 
     @property
     def least_seconds(self) -> float:
-        """Seconds before which no iteration closes."""
         return self.seconds
 
     def closes(self, estimate: Estimate, seconds: float) -> bool:
-        """Return whether an iteration that has lasted `seconds` closes."""
         return seconds >= self.seconds and estimate.count >= self.least
-
-    def missing_updates(self, estimate: Estimate) -> int | None:
-        """Return None: a count alone does not decide."""
-        return None
 
 
 @dataclass(frozen=True)
-class Stable:
+class Stable(Closing):
     """Closing as soon as the sign of one weight's slope is known, |mean| ≥ known · (its standard error), or at `most`.
 
     Only one weight need be known: those that are not sit the iteration out and take their sums along (`keep` of the
@@ -125,7 +137,6 @@ class Stable:
     """
 
     kind: ClassVar[str] = "stable"
-    least_seconds: ClassVar[float] = 0.0
 
     known: float = 1.5  # standard errors
     least: int = 50
@@ -133,21 +144,12 @@ class Stable:
 
     def __post_init__(self) -> None:
         require_range("known", self.known, above=0.0)
-        require(
-            2 <= self.least <= self.most,
-            "value.out-of-range",
-            f"expected 2 ≤ least ≤ most, got {self.least} and {self.most}",
-        )
+        require_range("least", self.least, least=2, most=self.most)
 
     def closes(self, estimate: Estimate, seconds: float) -> bool:
-        """Return whether an iteration that has lasted `seconds` closes."""
         if estimate.count < self.least:
             return False
         return estimate.count >= self.most or bool(self.known_signs(estimate).any())
-
-    def missing_updates(self, estimate: Estimate) -> int | None:
-        """Return None: a count alone does not decide."""
-        return None
 
     def known_signs(self, estimate: Estimate) -> Booleans:
         """Return which weights (weights,) have a slope of known sign; one without any slope has none."""
@@ -155,5 +157,4 @@ class Stable:
         return np.asarray((size > 0.0) & (size >= self.known * estimate.standard_error()), dtype=np.bool_)
 
 
-Closing = Count | Time | Stable
-CLOSINGS: Family[Closing] = Family("closing", Count, Time, Stable)
+CLOSINGS: Family[Closing] = Family("closing", Count, Time, Stable, base=Closing)

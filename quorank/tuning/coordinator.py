@@ -29,12 +29,8 @@ from quorank.tuning.models import Model, check_model
 from quorank.tuning.releases import GradientRelease, Release
 
 OPTIMISERS: Family[Server] = Family("server optimiser", Rprop, Add, Momentum, Adam, base=Server, word="server")
-OPTIMISER_DEFAULTS: dict[str, Server] = {
-    "rprop": Rprop(),
-    "adam": Adam(step=0.3),
-    "momentum": Momentum(step=4.0),
-    "add": Add(step=40.0),
-}
+_DEFAULTS: tuple[Server, ...] = (Rprop(), Adam(step=0.3), Momentum(step=4.0), Add(step=40.0))
+OPTIMISER_DEFAULTS = {optimiser.kind: optimiser for optimiser in _DEFAULTS}
 """Optimisers that a bare word stands for: their steps suit the slopes of the relative loss, per declared step."""
 
 ENVELOPE = 4 + 8 + 4 + 4
@@ -112,22 +108,14 @@ class TuningCoordinator:
         check_model(model, self.heuristic, where)
         weights = self.heuristic.vector(model.weights)
         memory = {name: np.array(values) for name, values in model.memory.items()}
-        kept = [memory.pop(name, np.zeros(len(weights))) for name in KEPT_SUMS]
-        require(
-            not memory or model.optimiser == str(self.optimiser),
-            "weights.other-optimiser",
-            f"was made by {model.optimiser}, this coordinator has {self.optimiser}; "
-            "go on with that optimiser, or start anew from its weights",
-            where,
+        seen, total, squares = (memory.pop(name, np.zeros(len(weights))) for name in KEPT_SUMS)
+        other = (
+            f"was made by {model.optimiser}, not {self.optimiser}; go on with that optimiser, or start from its weights"
         )
-        return TuningState(
-            model.version,
-            weights,
-            memory or self.optimiser.start(len(weights)),
-            Estimate(0, kept[0], kept[1], kept[2], 0.0),
-            now,
-            {model.version: set()},
-        )
+        require(not memory or model.optimiser == str(self.optimiser), "weights.other-optimiser", other, where)
+        memory = memory or self.optimiser.start(len(weights))
+        estimate = Estimate(0, seen, total, squares, 0.0)
+        return TuningState(model.version, weights, memory, estimate, now, {model.version: set()})
 
     def receive(self, state: TuningState, updates: Updates) -> tuple[TuningState, Receipt]:
         """Add the updates that count. `state` is replaced, and its record of senders goes on in the new one."""
@@ -136,9 +124,8 @@ class TuningCoordinator:
         finite = np.isfinite(values).all(axis=1) & np.isfinite(updates.loss)
         keep = np.zeros(len(values), dtype=np.bool_)
         late = duplicate = refused = 0
-        rows = zip(
-            updates.version.tolist(), updates.client.tolist(), updates.number.tolist(), finite.tolist(), strict=True
-        )
+        columns = (updates.version, updates.client, updates.number, finite)
+        rows = zip(*(column.tolist() for column in columns), strict=True)
         for row, (version, client, number, usable) in enumerate(rows):
             if version > state.version or not usable or not 0 <= number < self.per_client:
                 refused += 1
@@ -163,12 +150,10 @@ class TuningCoordinator:
         A coordinate whose sign is not known sits the iteration out: its weight and the optimiser's memory of it stay,
         and it keeps a share of its sums, so that each weight waits for as many updates as its slope needs.
         """
+        estimate, unit, version = state.estimate, self.heuristic.steps(state.weights), state.version + 1
         require(
-            state.estimate.count > 0,
-            "tuning.no-updates",
-            f"iteration {state.version + 1} has no updates yet: nothing to learn from",
+            estimate.count > 0, "tuning.no-updates", f"iteration {version} has no updates yet: nothing to learn from"
         )
-        estimate, unit = state.estimate, self.heuristic.steps(state.weights)
         slope = self.release.direction(estimate.total, estimate.squares, estimate.seen)
         moved, memory = self.optimiser.advance(state.weights / unit, -slope, state.memory)
         unsure = np.abs(estimate.mean()) < self.threshold * estimate.standard_error()
@@ -177,21 +162,13 @@ class TuningCoordinator:
             name: np.where(unsure, state.memory[name], values) if values.shape == unsure.shape else values
             for name, values in memory.items()
         }
-        version = state.version + 1
         counting = {v: senders for v, senders in state.senders.items() if version - v <= self.late}
         kept = estimate.carry_over(unsure, self.keep)
         after = TuningState(version, weights, memory, kept, now, counting | {version: set()})
         stored = memory | dict(zip(KEPT_SUMS, (kept.seen, kept.total, kept.squares), strict=True))
-        model = Model(
-            self.heuristic.name,
-            version,
-            self.heuristic.named(weights),
-            estimate.count,
-            estimate.loss / estimate.count,
-            str(self.optimiser),
-            {name: values.tolist() for name, values in stored.items()},
-        )
-        return after, model
+        lists = {name: values.tolist() for name, values in stored.items()}
+        count, loss, named = estimate.count, estimate.loss / estimate.count, self.heuristic.named(weights)
+        return after, Model(self.heuristic.name, version, named, count, loss, str(self.optimiser), lists)
 
 
 @dataclass(frozen=True)

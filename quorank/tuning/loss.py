@@ -12,6 +12,7 @@ counts as 1/(how many share it), the expectation of a fair draw among them.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -117,16 +118,13 @@ def gradients(
     require_range("margin", margin, least=0.0)
     check_items(items)
     below, above = ends(weights, heuristic.reach(weights), heuristic.lower, heuristic.upper)
-    rows = places(weights, below, above) if heuristic.probe is None else None
+    probe = heuristic.probe
+    score = partial(probe, weights, below, above) if probe else partial(heuristic.score, places(weights, below, above))
     slopes = np.empty((count_searches(items), weights.size))
     loss = np.empty(count_searches(items))
     done = 0
     for block in search_blocks(items, BLOCK):
-        if heuristic.probe is not None:
-            scores = heuristic.probe(weights, below, above, block)
-        else:
-            assert rows is not None
-            scores = heuristic.score(rows, block)
+        scores = score(block)
         check_scores(scores, 2 * weights.size + 1, block)
         each = losses(scores, block, margin, relative)
         after = done + len(each)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -49,16 +49,7 @@ def model_file_name(version: int) -> str:
 
 def write_model(model: Model, file: Path | str) -> Path:
     """Write the file of a version."""
-    content: dict[str, Any] = {
-        "format": FORMAT,
-        "heuristic": model.heuristic,
-        "version": model.version,
-        "weights": dict(model.weights),
-        "updates": model.updates,
-        "loss": model.loss,
-        "optimiser": model.optimiser,
-        "memory": {name: list(values) for name, values in model.memory.items()},
-    }
+    content: dict[str, Any] = {"format": FORMAT, **asdict(model)}
     content["checksum"] = checksum(content)
     return write_whole(file, json.dumps(content, indent=2) + "\n")
 
@@ -73,8 +64,7 @@ def read_model(file: Path | str, heuristic: Heuristic | None = None) -> Model:
     except (OSError, ValueError, RecursionError) as error:
         raise BadInput("weights.wrong-format", f"not a file of weights ({error})", where) from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        wrong = f'not a file of weights; expected "format": "{FORMAT}"'
-        raise BadInput("weights.wrong-format", wrong, where)
+        raise BadInput("weights.wrong-format", f'not a file of weights; expected "format": "{FORMAT}"', where)
     try:
         good = content.get("checksum") == checksum(content)
         model = Model(
@@ -89,8 +79,7 @@ def read_model(file: Path | str, heuristic: Heuristic | None = None) -> Model:
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         damage = f"damaged file of weights ({type(error).__name__}: {error})"
         raise BadInput("file.damaged", damage, where) from None
-    damage = "damaged file of weights: its checksum does not match; fetch it again"
-    require(good, "file.damaged", damage, where)
+    require(good, "file.damaged", "damaged file of weights: its checksum does not match; fetch it again", where)
     if heuristic is not None:
         check_model(model, heuristic, where)
     return model
@@ -98,12 +87,8 @@ def read_model(file: Path | str, heuristic: Heuristic | None = None) -> Model:
 
 def check_model(model: Model, heuristic: Heuristic, where: str) -> None:
     """Raise BadInput unless the model belongs to this heuristic and satisfies its constraints."""
-    require(
-        model.heuristic == heuristic.name,
-        "weights.other-heuristic",
-        f"weights of the heuristic {model.heuristic!r}; expected those of {heuristic.name!r}",
-        where,
-    )
+    other = f"weights of the heuristic {model.heuristic!r}; expected those of {heuristic.name!r}"
+    require(model.heuristic == heuristic.name, "weights.other-heuristic", other, where)
     broken = violations(heuristic, heuristic.vector(model.weights))
     require(not broken, "weights.not-allowed", f"these weights are not allowed: {'; '.join(broken)}", where)
 

@@ -61,12 +61,8 @@ class SignRelease:
 
     def __post_init__(self) -> None:
         require(self.bits in (1, 2), "value.out-of-range", f"must be 1 or 2, got {self.bits}", "bits")
-        require(
-            self.zeros in ("abstain", "vote"),
-            "value.out-of-range",
-            f"must be abstain or vote, got {self.zeros!r}",
-            "zeros",
-        )
+        known, wrong = self.zeros in ("abstain", "vote"), f"must be abstain or vote, got {self.zeros!r}"
+        require(known, "value.out-of-range", wrong, "zeros")
 
     @property
     def needs_coins(self) -> bool:
@@ -86,13 +82,10 @@ class SignRelease:
         if self.bits == 2:
             both = np.stack((positive, slopes < 0.0), axis=2)
             return np.packbits(both.reshape(len(slopes), -1), axis=1)
-        if coins is None:
-            require(
-                not (slopes == 0.0).any(), "release.coins-missing", "one bit cannot say 0: a coin must decide there"
-            )
-        else:
-            positive = positive | ((slopes == 0.0) & coins)
-        return np.packbits(positive, axis=1)
+        zero = slopes == 0.0
+        decided = coins is not None or not zero.any()
+        require(decided, "release.coins-missing", "one bit cannot say 0: a coin must decide there")
+        return np.packbits(positive if coins is None else positive | (zero & coins), axis=1)
 
     def unpack(self, payload: Bytes, weights: int) -> Doubles:
         """Return the signs (updates, weights), −1, 0 or 1, of payloads (updates, bytes)."""
@@ -119,11 +112,9 @@ class SignRelease:
 
 
 def _check_size(payload: Bytes, size: int) -> None:
-    require(
-        payload.ndim == 2 and payload.shape[1] == size and payload.dtype == np.uint8,
-        "update.wrong-size",
-        f"an update must have {size} bytes, got an array of {payload.shape} {payload.dtype}",
-    )
+    fits = payload.ndim == 2 and payload.shape[1] == size and payload.dtype == np.uint8
+    wrong = f"an update must have {size} bytes, got an array of {payload.shape} {payload.dtype}"
+    require(fits, "update.wrong-size", wrong)
 
 
 Release = GradientRelease | SignRelease

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from quorank.arrays import Doubles, Integers
+from quorank.arrays import Booleans, Doubles, Integers
 from quorank.errors import BadInput, require
 
 Items = TypeVar("Items", bound=Any)
@@ -39,10 +39,15 @@ def count_searches(items: Any) -> int:
 def slice_searches(items: Items, first: int, last: int) -> Items:
     """Return the searches first … last − 1."""
     low, high = int(items.offsets[first]), int(items.offsets[last])
-    columns = {name: column[low:high] for name, column in items._asdict().items() if name not in ("offsets", "chosen")}
-    columns["offsets"] = items.offsets[first : last + 1] - low
-    columns["chosen"] = items.chosen[first:last]
+    columns = {name: column[low:high] for name, column in items._asdict().items()}
+    columns |= {"offsets": items.offsets[first : last + 1] - low, "chosen": items.chosen[first:last]}
     made: Items = type(items)(**columns)
+    return made
+
+
+def take_rows(columns: Items, which: Integers | Booleans) -> Items:
+    """Return some rows of a NamedTuple whose columns all have the same length."""
+    made: Items = type(columns)(*(column[which] for column in columns))
     return made
 
 
@@ -55,29 +60,25 @@ def search_blocks(items: Items, size: int) -> Iterator[Items]:
 
 def check_items(items: Any) -> None:
     """Raise BadInput unless every search has a chosen item that is among its items."""
-    lengths = np.diff(items.offsets)
-    require(
-        len(items.chosen) == len(lengths),
-        "searches.wrong-shape",
-        f"{len(lengths)} searches need as many choices, got {len(items.chosen)}",
-    )
+    lengths, given = np.diff(items.offsets), len(items.chosen)
+    wrong = f"{len(lengths)} searches need as many choices, got {given}"
+    require(given == len(lengths), "searches.wrong-shape", wrong)
     bad = np.flatnonzero((items.chosen < 0) | (items.chosen >= lengths))
     if bad.size:
-        at = int(bad[0])
-        raise BadInput(
-            "searches.unknown-choice",
-            f"item {int(items.chosen[at])} was chosen of {int(lengths[at])}; "
-            "expected the place of one of them, counted from 0",
-            f"search {at}",
-        )
+        at = bad[0]
+        wrong = f"item {items.chosen[at]} was chosen of {lengths[at]}; expected the place of one, counted from 0"
+        raise BadInput("searches.unknown-choice", wrong, f"search {at}")
+
+
+def check_score_count(scores: Doubles, count: int) -> None:
+    """Raise BadInput unless there is one score for each of `count` items."""
+    wrong = f"{count} items need as many scores, got an array of {scores.shape}"
+    require(scores.shape == (count,), "score.wrong-shape", wrong)
 
 
 def check_scores(scores: Doubles, vectors: int, items: Any) -> None:
     """Raise BadInput unless the scores have shape (vectors, items) and are finite."""
     expected = (vectors, int(items.offsets[-1]))
-    require(
-        scores.shape == expected,
-        "score.wrong-shape",
-        f"the score of {vectors} weight vectors and {expected[1]} items must have shape {expected}, got {scores.shape}",
-    )
+    wrong = f"the score of {vectors} weight vectors must have shape {expected}, got {scores.shape}"
+    require(scores.shape == expected, "score.wrong-shape", wrong)
     require(np.isfinite(scores).all(), "score.not-finite", "the score returned a value that is not a finite number")

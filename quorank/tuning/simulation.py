@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import math
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from quorank.arrays import Doubles, Integers
+from quorank.arrays import Doubles
 from quorank.draws import Purpose, uniforms
 from quorank.errors import require, require_range
 from quorank.federation.servers import Rprop, Server
@@ -30,7 +31,7 @@ from quorank.tuning.histories.people import Scenario, find_scenario
 from quorank.tuning.loss import gradients, losses, mean_loss_and_accuracy
 from quorank.tuning.models import Model
 from quorank.tuning.releases import GradientRelease, Release
-from quorank.tuning.searches import slice_searches
+from quorank.tuning.searches import slice_searches, take_rows
 
 CLIENTS = 100_000
 HELD_OUT = 2**40  # number of the first held-out search: no client ever meets it
@@ -44,44 +45,51 @@ Watch = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class Flat:
+class Traffic(ABC):
+    """How many people search when."""
+
+    kind: ClassVar[str]
+
+    per_hour: float = 800.0  # searches of all clients together, on average over a day
+
+    def __post_init__(self) -> None:
+        require_range("per_hour", self.per_hour, above=0.0)
+
+    @abstractmethod
+    def rate(self, seconds: Doubles) -> Doubles:
+        """Return the searches per second at these times."""
+
+
+@dataclass(frozen=True)
+class Flat(Traffic):
     """Constant rate of searches."""
 
     kind: ClassVar[str] = "flat"
 
-    per_hour: float = 800.0  # searches of all clients together
-
-    def __post_init__(self) -> None:
-        require_range("per_hour", self.per_hour, above=0.0)
-
     def rate(self, seconds: Doubles) -> Doubles:
-        """Return the searches per second at these times."""
         return np.full_like(seconds, self.per_hour / 3600.0)
 
 
 @dataclass(frozen=True)
-class DayNight:
+class DayNight(Traffic):
     """rate(t) = mean · (1 + swing · cos(2π·(t − peak)/day)); the run begins at midnight."""
 
     kind: ClassVar[str] = "day-night"
 
-    per_hour: float = 800.0  # on average over a day
     swing: float = 0.9
     peak: float = 15.0  # hour
 
     def __post_init__(self) -> None:
-        require_range("per_hour", self.per_hour, above=0.0)
+        super().__post_init__()
         require_range("swing", self.swing, least=0.0, most=1.0)
         require_range("peak", self.peak, least=0.0, most=24.0)
 
     def rate(self, seconds: Doubles) -> Doubles:
-        """Return the searches per second at these times."""
         wave = np.cos(2.0 * math.pi * (seconds - 3600.0 * self.peak) / DAY)
         return np.asarray(self.per_hour / 3600.0 * (1.0 + self.swing * wave), dtype=np.float64)
 
 
-Traffic = Flat | DayNight
-TRAFFICS: Family[Traffic] = Family("traffic", Flat, DayNight)
+TRAFFICS: Family[Traffic] = Family("traffic", Flat, DayNight, base=Traffic)
 
 
 def arrival_times(traffic: Traffic, seed: int) -> Iterator[Doubles]:
@@ -178,9 +186,8 @@ class TuningHistory:
 class _Clients:
     """Searches of all clients in the order of time, and the updates that they send."""
 
-    def __init__(self, tuning: Tuning, truth: Doubles, margin: float) -> None:
-        self.tuning, self.truth, self.margin = tuning, truth, margin
-        self.scenario = find_scenario(tuning.heuristic)
+    def __init__(self, tuning: Tuning, history: TuningHistory) -> None:
+        self.tuning, self.history = tuning, history
         self.source = arrival_times(tuning.traffic, tuning.seed)
         self.times = np.empty(0)
         self.at = 0  # number of the next search
@@ -201,28 +208,21 @@ class _Clients:
             size *= 2
         return int(np.searchsorted(times, end, side="right"))
 
-    def search(self, count: int, state: TuningState, history: TuningHistory) -> Updates:
+    def search(self, count: int, state: TuningState) -> Updates:
         """Return the updates that arrive from the next `count` searches under the current version."""
-        tuning = self.tuning
-        items = self.scenario.searches(tuning.seed, count, self.at, self.truth, tuning.sigma)
+        tuning, history, scenario = self.tuning, self.history, self.history.scenario
+        items = scenario.searches(tuning.seed, count, self.at, history.truth, tuning.sigma)
         began = time.thread_time()
-        slopes, losses = gradients(
-            self.scenario.heuristic, state.weights, items, self.margin, tuning.loss == "relative"
-        )
+        slopes, losses = gradients(scenario.heuristic, state.weights, items, history.margin, history.relative)
         history.gradient_seconds += time.thread_time() - began
         history.gradients += count
         u = self._draws(Purpose.PARTICIPATION, count)
         coins = None
         if tuning.release.needs_coins:
             coins = (self._draws(Purpose.RESPONSE, slopes.size) < 0.5).reshape(slopes.shape)
-        number = np.arange(self.at, self.at + count)
-        updates = Updates(
-            np.full(count, state.version),
-            (u * CLIENTS).astype(np.uint64),
-            number % 2**31,
-            tuning.release.pack(slopes, coins),
-            losses,
-        )
+        version, client = np.full(count, state.version), (u * CLIENTS).astype(np.uint64)
+        number = np.arange(self.at, self.at + count) % 2**31
+        updates = Updates(version, client, number, tuning.release.pack(slopes, coins), losses)
         arrived = self._delay_and_repeat(updates, state.version)
         self.at += count
         self.done += count
@@ -243,15 +243,10 @@ class _Clients:
         due = [u for u in self.delayed if u.version[0] < version]
         self.delayed = [u for u in self.delayed if u.version[0] == version]
         if late.any():
-            self.delayed.append(_rows(updates, np.flatnonzero(late)))
+            self.delayed.append(take_rows(updates, late))
         here = np.repeat(np.flatnonzero(~late), 1 + twice[~late])
-        columns: Any = zip(*due, _rows(updates, here), strict=True)
+        columns: Any = zip(*due, take_rows(updates, here), strict=True)
         return Updates(*map(np.concatenate, columns))
-
-
-def _rows(updates: Updates, which: Integers) -> Updates:
-    version, client, number, payload, loss = updates
-    return Updates(version[which], client[which], number[which], payload[which], loss[which])
 
 
 def simulate_tuning(tuning: Tuning, watch: Watch | None = None) -> TuningHistory:
@@ -269,7 +264,7 @@ def simulate_tuning(tuning: Tuning, watch: Watch | None = None) -> TuningHistory
     )
     first = heuristic.shipped if tuning.start == "shipped" else random_weights(heuristic, tuning.seed)
     state = coordinator.start(first)
-    clients = _Clients(tuning, truth, margin)
+    clients = _Clients(tuning, history)
     # loads the compiled code, which is not to be timed
     gradients(heuristic, first, slice_searches(held_out, 0, 1), margin, relative)
     history.record(state.weights, held_out, 0, 0.0)
@@ -278,7 +273,7 @@ def simulate_tuning(tuning: Tuning, watch: Watch | None = None) -> TuningHistory
         while not coordinator.closes(state, now):
             count, now = _next(tuning.closing, state, clients, now)
             if count:
-                state, receipt = coordinator.receive(state, clients.search(count, state, history))
+                state, receipt = coordinator.receive(state, clients.search(count, state))
                 history.receipt = Receipt(*(a + b for a, b in zip(history.receipt, receipt, strict=True)))
         before, count = state.weights, state.estimate.count
         state, model = coordinator.advance(state, now)

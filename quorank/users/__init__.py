@@ -5,8 +5,7 @@ from quorank.users.cascade import Cascade
 from quorank.users.click_model import ClickModel, ClickTables, simulate_clicks
 from quorank.users.position import PositionBased
 
-CLICK_MODELS: Family[ClickModel] = Family(
-    "click model", Cascade, PositionBased, base=ClickModel, word="users"
-)  # a new one: its file, its name here
+# a new one: its file, its name here
+CLICK_MODELS: Family[ClickModel] = Family("click model", Cascade, PositionBased, base=ClickModel, word="users")
 
 __all__ = ["CLICK_MODELS", "Cascade", "ClickModel", "ClickTables", "PositionBased", "simulate_clicks"]

@@ -9,7 +9,7 @@ import numpy as np
 
 from quorank.errors import require
 from quorank.users.click_model import ClickModel, ClickTables
-from quorank.users.presets import CLICK, STOP, Preset, check_probabilities, check_range, preset_of
+from quorank.users.presets import CLICK, STOP, Preset, by_label, check_range
 
 
 @dataclass(frozen=True)
@@ -26,20 +26,14 @@ class Cascade(ClickModel):
     def __post_init__(self) -> None:
         check_range("click", self.click)
         check_range("stop", self.stop)
-        require(
-            (self.click is None) == (self.stop is None),
-            "click-model.incomplete",
-            "give click and stop together, or neither",
-        )
+        together = (self.click is None) == (self.stop is None)
+        require(together, "click-model.incomplete", "give click and stop together, or neither")
 
     def tables(self, grades: int, k: int) -> ClickTables:
         """The tables for data with this many grades and lists of k."""
         scale = self.grades or grades
-        click = self.click if self.click is not None else preset_of(CLICK, scale, self.preset)
-        stop = self.stop if self.stop is not None else preset_of(STOP, scale, self.preset)
-        check_probabilities("click", click, grades)
-        check_probabilities("stop", stop, grades)
-        return ClickTables(np.ones(k), np.array(click, dtype=np.float64), np.array(stop, dtype=np.float64))
+        click = by_label("click", self.click, CLICK, scale, self.preset, grades)
+        return ClickTables(np.ones(k), click, by_label("stop", self.stop, STOP, scale, self.preset, grades))
 
 
 class _PresetByName:

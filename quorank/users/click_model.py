@@ -86,31 +86,13 @@ def simulate_clicks(
     """Clicks on one shown list, given the labels from the top down: the same draws as in the simulator."""
     shown_labels = np.ascontiguousarray(labels, dtype=np.int8)
     k = len(shown_labels)
-    require(
-        k <= len(tables.examine),
-        "click-model.list-too-long",
-        f"the tables are for lists of {len(tables.examine)}, got {k} labels",
-    )
+    long = f"the tables are for lists of {len(tables.examine)}, got {k} labels"
+    require(k <= len(tables.examine), "click-model.list-too-long", long)
     lowest, highest, grades = shown_labels.min(initial=0), shown_labels.max(initial=0), len(tables.click)
     if lowest < 0 or highest >= max(grades, 1):
         raise BadInput("click-model.label-out-of-range", f"labels must lie in 0..{grades - 1}, got {lowest}..{highest}")
-    clicked = np.zeros(k, dtype=np.bool_)
-    key = key_of(seed, Purpose.CLICK)
-    order = np.arange(k)
-    click_list(
-        shown_labels,
-        0,
-        order,
-        k,
-        tables.examine[None],
-        tables.click[None],
-        tables.stop[None],
-        0,
-        key,
-        interaction,
-        client,
-        round_,
-        clicked,
-        np.empty(BATCH),
-    )
+    clicked, key = np.zeros(k, dtype=np.bool_), key_of(seed, Purpose.CLICK)
+    models = (tables.examine[None], tables.click[None], tables.stop[None])  # one of them, number 0
+    address = (interaction, client, round_)
+    click_list(shown_labels, 0, np.arange(k), k, *models, 0, key, *address, clicked, np.empty(BATCH))
     return clicked

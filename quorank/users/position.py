@@ -9,7 +9,7 @@ import numpy as np
 
 from quorank.errors import require_range
 from quorank.users.click_model import ClickModel, ClickTables
-from quorank.users.presets import CLICK, Preset, check_probabilities, check_range, preset_of
+from quorank.users.presets import CLICK, Preset, by_label, check_range
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,5 @@ class PositionBased(ClickModel):
         check_range("click", self.click)
 
     def tables(self, grades: int, k: int) -> ClickTables:
-        click = self.click if self.click is not None else preset_of(CLICK, grades, self.preset)
-        check_probabilities("click", click, grades)
-        examine = (1.0 / np.arange(1, k + 1)) ** self.eta
-        return ClickTables(examine, np.array(click, dtype=np.float64), np.zeros(len(click)))
+        click = by_label("click", self.click, CLICK, grades, self.preset, grades)
+        return ClickTables((1.0 / np.arange(1, k + 1)) ** self.eta, click, np.zeros(len(click)))

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from typing import Literal
 
+import numpy as np
+
+from quorank.arrays import Doubles
 from quorank.errors import require
 
 Preset = Literal["perfect", "navigational", "informational", "poison"]
 
-CLICK: dict[int, dict[str, tuple[float, ...]]] = {
+Table = dict[int, dict[str, tuple[float, ...]]]
+"""Probabilities by label, of every preset, by the number of grades."""
+
+CLICK: Table = {
     3: {
         "perfect": (0.0, 0.5, 1.0),
         "navigational": (0.05, 0.5, 0.95),
@@ -23,7 +29,7 @@ CLICK: dict[int, dict[str, tuple[float, ...]]] = {
     },
 }
 
-STOP: dict[int, dict[str, tuple[float, ...]]] = {
+STOP: Table = {
     3: {
         "perfect": (0.0, 0.0, 0.0),
         "navigational": (0.2, 0.5, 0.9),
@@ -39,30 +45,20 @@ STOP: dict[int, dict[str, tuple[float, ...]]] = {
 }
 
 
-def preset_of(table: dict[int, dict[str, tuple[float, ...]]], grades: int, name: str) -> tuple[float, ...]:
-    """A preset's row of a table; presets are published for 3 and for 5 grades."""
-    require(
-        grades in table,
-        "click-model.no-preset",
-        f"the preset {name!r} is defined for 3 or 5 grades, not for {grades}; give own tables",
-    )
-    return table[grades][name]
+def by_label(name: str, own: tuple[float, ...] | None, table: Table, scale: int, preset: str, grades: int) -> Doubles:
+    """Return the field's own probabilities, else those of a preset; one for each of the labels that the data has.
 
-
-def check_probabilities(name: str, values: tuple[float, ...], grades: int) -> None:
-    """One probability for each label that the data has."""
-    require(
-        len(values) >= grades,
-        "click-model.too-few-grades",
-        f"has {len(values)} probabilities, but the data has labels 0..{grades - 1}",
-        name,
-    )
+    Presets are published for scales of 3 and of 5 grades.
+    """
+    if own is None:
+        missing = f"the preset {preset!r} is defined for 3 or 5 grades, not for {scale}; give own tables"
+        require(scale in table, "click-model.no-preset", missing)
+        own = table[scale][preset]
+    few = f"has {len(own)} probabilities, but the data has labels 0..{grades - 1}"
+    require(len(own) >= grades, "click-model.too-few-grades", few, name)
+    return np.array(own, dtype=np.float64)
 
 
 def check_range(name: str, values: tuple[float, ...] | None) -> None:
-    require(
-        values is None or all(0.0 <= v <= 1.0 for v in values),
-        "value.out-of-range",
-        f"must lie between 0 and 1, got {values}",
-        name,
-    )
+    inside = values is None or all(0.0 <= v <= 1.0 for v in values)
+    require(inside, "value.out-of-range", f"must lie between 0 and 1, got {values}", name)

@@ -42,10 +42,10 @@ def every_face(heuristic: Heuristic, wanted: np.ndarray, lower: np.ndarray, uppe
     d, unit = len(wanted), heuristic.steps(wanted)
     rows = [(row, bound) for row, bound in zip(np.eye(d), lower, strict=True)]
     rows += [(-row, -bound) for row, bound in zip(np.eye(d), upper, strict=True)]
-    for order, (greater, smaller) in zip(heuristic.orders, heuristic.pairs, strict=True):
+    for greater, smaller, by in heuristic.gaps:
         row = np.zeros(d)
         row[greater], row[smaller] = 1.0, -1.0
-        rows.append((row, order.by))
+        rows.append((row, by))
     matrix, limit = np.array([r for r, _ in rows]), np.array([b for _, b in rows])
     best, nearest = np.inf, wanted
     metric = np.diag(unit**2)

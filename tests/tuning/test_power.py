@@ -135,7 +135,7 @@ def test_a_small_rehearsal(fewer: None) -> None:
 
 def test_an_arm_without_decay_gets_its_ranker() -> None:
     study = Study()
-    rankers = rehearsal.arm_rankers(QUICK, 0.5)
+    rankers = rehearsal.arm_rankers(rehearsal.treatment_ranker(QUICK, 0.5))
     observed = rehearsal.observe_study(1, study, QUICK, rankers, 0, 60)
     real = rehearsal.searches_by_arm(study, observed)
     assert real["control-no-decay"] is observed["no-decay"]["control-no-decay"]

@@ -31,7 +31,7 @@ from quorank.tuning.histories.people import SCENARIOS, People, idle_days
 from quorank.tuning.loss import firsts, gradients, losses
 from quorank.tuning.studies.address_bar import DECAY, decayed, frecency_ranker
 from quorank.tuning.studies.analysis import Analysis, analyse
-from quorank.tuning.studies.rehearsal import observe_study, searches_by_arm, shipped_ranker
+from quorank.tuning.studies.rehearsal import arm_rankers, observe_study, searches_by_arm
 from quorank.tuning.studies.study import ARMS, Study
 
 MARGIN = SCENARIOS["frecency"].margin
@@ -288,10 +288,7 @@ def estimate_results(tunings: list[FirefoxTuning], sample: int) -> StudyResults:
 def _evaluate(seed: int, tuning: FirefoxTuning, clients: int) -> Analysis:
     """Analyse searches of new people, each in one arm: with the tuned weights or with the shipped ones."""
     study = Study("firefox")
-    rankers = {
-        "treatment": frecency_ranker(tuning.weights[-1]), "control": shipped_ranker(),
-        "no-decay": frecency_ranker(FRECENCY.shipped),
-    }  # fmt: skip
+    rankers = arm_rankers(frecency_ranker(tuning.weights[-1]))
     return analyse(study, searches_by_arm(study, observe_study(seed, study, People(), rankers, 0, clients)))
 
 

@@ -27,17 +27,12 @@ def project(heuristic: Heuristic, wanted: Doubles, before: Doubles | None = None
     """
     count = len(heuristic.weights)
     if wanted.shape != (count,) or not np.isfinite(wanted).all():
-        raise BadInput(
-            "weights.malformed", f"there are {count} weights, all finite; got {wanted}", f"heuristic {heuristic.name}"
-        )
+        wrong = f"there are {count} weights, all finite; got {wanted}"
+        raise BadInput("weights.malformed", wrong, f"heuristic {heuristic.name}")
     lower, upper = heuristic.lower, heuristic.upper
     if before is not None:
-        broken = violations(heuristic, before)
-        require(
-            not broken,
-            "weights.not-allowed",
-            f"an iteration must start from weights that are allowed: {'; '.join(broken)}",
-        )
+        broken = "; ".join(violations(heuristic, before))
+        require(not broken, "weights.not-allowed", f"an iteration must start from weights that are allowed: {broken}")
         least, most = reachable(heuristic, before)
         lower, upper = np.maximum(lower, least), np.minimum(upper, most)
     lower, upper = heuristic.tighten(lower, upper)
@@ -61,17 +56,19 @@ def reachable(heuristic: Heuristic, before: Doubles) -> tuple[Doubles, Doubles]:
 def violations(heuristic: Heuristic, weights: Doubles, before: Doubles | None = None) -> list[str]:
     """Return a sentence for every constraint that `weights` break; none if they are allowed."""
     found = []
-    steps = None if before is None else heuristic.steps(before)
+    names, steps = heuristic.names, None if before is None else heuristic.steps(before)
     for k, weight in enumerate(heuristic.weights):
         value = float(weights[k])
         if not weight.lower <= value <= weight.upper:
             found.append(f"{weight.name} = {value:g} is outside of {weight.lower:g} … {weight.upper:g}")
         if before is not None and steps is not None and not abs(value - float(before[k])) <= steps[k]:
             found.append(f"{weight.name} moved from {before[k]:g} to {value:g}, more than {steps[k]:g}")
-    for order, (greater, smaller) in zip(heuristic.orders, heuristic.pairs, strict=True):
-        if not weights[smaller] <= weights[greater] - order.by:
-            gap = f" − {order.by:g}" if order.by else ""
-            found.append(f"{order.smaller} = {weights[smaller]:g} is above {order.greater} = {weights[greater]:g}{gap}")
+    for greater, smaller, by in heuristic.gaps:
+        if not weights[smaller] <= weights[greater] - by:
+            gap = f" − {by:g}" if by else ""
+            found.append(
+                f"{names[smaller]} = {weights[smaller]:g} is above {names[greater]} = {weights[greater]:g}{gap}"
+            )
     return found
 
 
@@ -85,19 +82,11 @@ def random_weights(heuristic: Heuristic, seed: int, which: int = 0) -> Doubles:
     d = len(lower)
     drawn = uniforms(seed, Purpose.INITIAL, (SWEEPS + 1) * d, client=which).reshape(SWEEPS + 1, d)
     weights = project(heuristic, lower + drawn[0] * (upper - lower)).tolist()
-    under: list[list[tuple[int, float]]] = [[] for _ in range(d)]
-    over: list[list[tuple[int, float]]] = [[] for _ in range(d)]
-    for order, (greater, smaller) in zip(heuristic.orders, heuristic.pairs, strict=True):
-        under[greater].append((smaller, order.by))
-        over[smaller].append((greater, order.by))
     least, most = lower.tolist(), upper.tolist()
     for row in drawn[1:].tolist():
         for k, weight in enumerate(heuristic.weights):
-            low, high = least[k], most[k]
-            for j, by in under[k]:
-                low = max(low, weights[j] + by)
-            for j, by in over[k]:
-                high = min(high, weights[j] - by)
+            low = max([least[k], *(weights[smaller] + by for greater, smaller, by in heuristic.gaps if greater == k)])
+            high = min([most[k], *(weights[greater] - by for greater, smaller, by in heuristic.gaps if smaller == k)])
             weights[k] = interpolate_steps(weight, low, max(low, high), row[k])
     return project(heuristic, np.array(weights))
 
@@ -120,10 +109,7 @@ def interpolate_steps(weight: Weight, low: float, high: float, u: float) -> floa
 
 
 def _in_order(heuristic: Heuristic, weights: Doubles) -> bool:
-    return all(
-        weights[smaller] <= weights[greater] - order.by
-        for order, (greater, smaller) in zip(heuristic.orders, heuristic.pairs, strict=True)
-    )
+    return all(weights[smaller] <= weights[greater] - by for greater, smaller, by in heuristic.gaps)
 
 
 def _nearest(heuristic: Heuristic, wanted: Doubles, lower: Doubles, upper: Doubles, unit: Doubles) -> Doubles:
@@ -136,12 +122,12 @@ def _nearest(heuristic: Heuristic, wanted: Doubles, lower: Doubles, upper: Doubl
 
     d = len(wanted)
     rows, limits = [*np.eye(d), *-np.eye(d)], [*((lower - wanted) / unit), *((wanted - upper) / unit)]
-    for order, (greater, smaller) in zip(heuristic.orders, heuristic.pairs, strict=True):
+    for greater, smaller, by in heuristic.gaps:
         row = np.zeros(d)
         row[greater], row[smaller] = unit[greater], -unit[smaller]
         size = float(np.abs(row).max())
         rows.append(row / size)
-        limits.append((order.by - wanted[greater] + wanted[smaller]) / size)
+        limits.append((by - wanted[greater] + wanted[smaller]) / size)
     g, h = np.array(rows), np.array(limits)
     scale = max(float(np.abs(h).max()), 1.0)
     matrix = np.vstack((g.T, h[None, :] / scale))
@@ -158,6 +144,6 @@ def _as_doubles(heuristic: Heuristic, near: Doubles, lower: Doubles, upper: Doub
     for _ in range(len(allowed)):
         if _in_order(heuristic, allowed):
             break
-        for order, (greater, smaller) in zip(heuristic.orders, heuristic.pairs, strict=True):
-            allowed[smaller] = min(allowed[smaller], allowed[greater] - order.by)
+        for greater, smaller, by in heuristic.gaps:
+            allowed[smaller] = min(allowed[smaller], allowed[greater] - by)
     return allowed

@@ -27,12 +27,15 @@ import numpy as np
 
 from quorank.arrays import Booleans, Doubles, Floats, Int8s, Int32s, Integers
 from quorank.compiled import kernel
-from quorank.draws import Purpose, key_of, uniform_pair
-from quorank.tuning.heuristics.heuristic import Heuristic, Order, Weight
-from quorank.tuning.histories.generated import BUCKET_LIMITS, RECENCY_DAYS, TYPES, Suggestions
+from quorank.tuning.heuristics.heuristic import Heuristic, Order, Weight, compiled_score
+from quorank.tuning.histories.generated import RECENCY_DAYS, TYPES, Suggestions, fill_ages
 
 CUTS = 4
 BUCKETS = 5
+_CUT_DAYS = dict(zip(("cut.first", "cut.second", "cut.third", "cut.fourth"), RECENCY_DAYS, strict=True))
+_BUCKET_POINTS = {
+    "bucket.first": 100.0, "bucket.second": 70.0, "bucket.third": 50.0, "bucket.fourth": 30.0, "bucket.default": 10.0,
+}  # fmt: skip
 _BONUSES = {
     "embed": 0.0, "framed-link": 0.0, "link": 100.0, "typed": 2000.0, "bookmark": 75.0, "download": 0.0,
     "redirect-permanent": 0.0, "redirect-temporary": 0.0, "redirect-source": 25.0, "default": 0.0,
@@ -59,28 +62,14 @@ class AgedSuggestions(NamedTuple):
     chosen: Integers
 
 
-@kernel
-def _fill_ages(key: Any, first: int, offsets: Any, recency: Int8s, limits: Doubles, age: Any) -> None:
-    for q in range(len(offsets) - 1):
-        search = first + q
-        for x in range(offsets[q], offsets[q + 1]):
-            for v in range(recency.shape[1]):
-                if recency[x, v] >= 0:
-                    address = ((x - offsets[q]) << 8) | v
-                    u, _ = uniform_pair(key, address, search & 0xFFFFFFFF, search >> 32, 1)
-                    low, high = limits[recency[x, v]], limits[recency[x, v] + 1]
-                    age[x, v] = low + u * (high - low)
-
-
 def with_ages(seed: int, suggestions: Suggestions, *, first: int = 0) -> AgedSuggestions:
     """Return suggestions with ages drawn uniformly within their buckets; a page with a bookmark visit is bookmarked."""
     age = np.zeros(suggestions.recency.shape, np.float32)
-    _fill_ages(key_of(seed, Purpose.HISTORY), first, suggestions.offsets, suggestions.recency, BUCKET_LIMITS, age)
+    fill_ages(seed, suggestions, first, age)
     marked = np.asarray((suggestions.type == TYPES.index("bookmark")).any(axis=1), dtype=np.bool_)
     bonus = PLACES[np.maximum(suggestions.type, 0)].astype(np.int8)
-    return AgedSuggestions(
-        suggestions.offsets, suggestions.visits, suggestions.sampled, age, bonus, marked, suggestions.chosen
-    )
+    offsets, visits, sampled, _, _, chosen = suggestions
+    return AgedSuggestions(offsets, visits, sampled, age, bonus, marked, chosen)
 
 
 @kernel
@@ -93,25 +82,23 @@ def _bucket(age: float, weights: Doubles) -> int:
 
 
 @kernel
-def _points(weights: Doubles, sampled: int, age: Any, bonus: Any, bookmarked: bool) -> Any:
+def _points(weights: Doubles, items: AgedSuggestions, x: int) -> Any:
     """Σ bucket · bonus of one page, in hundredths; a page without visits counts as visited today."""
-    if sampled == 0:
-        return weights[CUTS] * weights[UNVISITED_BOOKMARK if bookmarked else UNVISITED_TYPED]
+    if items.sampled[x] == 0:
+        return weights[CUTS] * weights[UNVISITED_BOOKMARK if items.bookmarked[x] else UNVISITED_TYPED]
     total = 0.0
-    extra = weights[BOOKMARK] if bookmarked else 0.0
-    for v in range(sampled):
-        total += weights[_bucket(age[v], weights)] * (weights[bonus[v]] + extra)
+    extra = weights[BOOKMARK] if items.bookmarked[x] else 0.0
+    for v in range(items.sampled[x]):
+        total += weights[_bucket(items.age[x, v], weights)] * (weights[items.bonus[x, v]] + extra)
     return total
 
 
 @kernel
-def _scores(
-    weights: Doubles, visits: Any, sampled: Int8s, age: Any, bonus: Int8s, bookmarked: Any, out: Doubles
-) -> None:
-    for x in range(len(visits)):
-        scale = 0.01 * max(visits[x], 1) / max(sampled[x], 1)
+def _scores(weights: Doubles, items: AgedSuggestions, out: Doubles) -> None:
+    for x in range(len(items.visits)):
+        scale = 0.01 * max(items.visits[x], 1) / max(items.sampled[x], 1)
         for k in range(len(weights)):
-            out[x, k] = scale * _points(weights[k], sampled[x], age[x], bonus[x], bookmarked[x])
+            out[x, k] = scale * _points(weights[k], items, x)
 
 
 @kernel
@@ -125,21 +112,12 @@ def _moved(weights: Doubles, k: int, to: float, age: float) -> Any:
 
 
 @kernel
-def _probe(
-    weights: Doubles,
-    below: Doubles,
-    above: Doubles,
-    visits: Any,
-    sampled: Int8s,
-    age: Any,
-    bonus: Int8s,
-    bookmarked: Any,
-    out: Doubles,
-) -> None:
+def _probe(weights: Doubles, below: Doubles, above: Doubles, items: AgedSuggestions, out: Doubles) -> None:
     """out (items, 2·22 + 1): one pass over the visits gives the slope in each weight.
 
     The score is a staircase in a cut-off: moving it changes the bucket of the visits between its two places.
     """
+    visits, sampled, bonus, bookmarked = items.visits, items.sampled, items.bonus, items.bookmarked
     up, down = np.empty(WEIGHTS), np.empty(WEIGHTS)  # what each weight adds to the points when it is moved
     slope = np.empty(WEIGHTS)
     for x in range(len(visits)):
@@ -152,7 +130,7 @@ def _probe(
             total = weights[CUTS] * weights[unvisited]
         extra = weights[BOOKMARK] if bookmarked[x] else 0.0
         for v in range(sampled[x]):
-            days = age[x, v]
+            days = items.age[x, v]
             b = _bucket(days, weights)
             t = bonus[x, v]
             value = weights[t] + extra
@@ -175,44 +153,19 @@ def _probe(
         out[x, 2 * WEIGHTS] = total * scale
 
 
-def score(weights: Doubles, items: AgedSuggestions) -> Doubles:
-    """Compute frecency (m, items) under m vectors of 22 weights."""
-    out = np.empty((len(items.visits), len(weights)))
-    rows = np.ascontiguousarray(weights)
-    _scores(rows, items.visits, items.sampled, items.age, items.bonus, items.bookmarked, out)
-    return out.T
-
-
-def probe(weights: Doubles, below: Doubles, above: Doubles, items: AgedSuggestions) -> Doubles:
-    """Compute frecency (45, items) at the weight vectors of the finite differences."""
-    out = np.empty((len(items.visits), 2 * WEIGHTS + 1))
-    own = np.array(weights)  # a cut-off is moved in it for a moment
-    _probe(own, below, above, items.visits, items.sampled, items.age, items.bonus, items.bookmarked, out)
-    return out.T
-
-
-_CUT_NAMES = tuple(f"cut.{k}" for k in ("first", "second", "third", "fourth"))
-_BUCKET_NAMES = tuple(f"bucket.{k}" for k in ("first", "second", "third", "fourth", "default"))
 FIREFOX = Heuristic(
     "firefox",
     (
-        *(
-            Weight(name, days, 1.0, 365.0, 0.5, reach=0.5, share=0.15)
-            for name, days in zip(_CUT_NAMES, RECENCY_DAYS, strict=True)
-        ),
-        *(
-            Weight(name, shipped, 0.0, 200.0, 5.0, share=0.1)
-            for name, shipped in zip(_BUCKET_NAMES, (100.0, 70.0, 50.0, 30.0, 10.0), strict=True)
-        ),
+        *(Weight(name, days, 1.0, 365.0, 0.5, reach=0.5, share=0.15) for name, days in _CUT_DAYS.items()),
+        *(Weight(name, points, 0.0, 200.0, 5.0, share=0.1) for name, points in _BUCKET_POINTS.items()),
         *(
             Weight(f"bonus.{name}", shipped, 0.0, max(400.0, 2.0 * shipped), max(5.0, 0.05 * shipped), share=0.1)
             for name, shipped in _BONUSES.items()
         ),
     ),
     (
-        *(Order(later, sooner, by=1.0) for sooner, later in pairwise(_CUT_NAMES)),
-        *(Order(newer, older) for newer, older in pairwise(_BUCKET_NAMES)),
+        *(Order(later, sooner, by=1.0) for sooner, later in pairwise(_CUT_DAYS)),
+        *(Order(newer, older) for newer, older in pairwise(_BUCKET_POINTS)),
     ),
-    score,
-    probe,
+    *compiled_score(_scores, _probe),
 )

@@ -14,13 +14,12 @@ tenth of the largest shipped weight of its kind.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
-from quorank.arrays import Doubles, Int8s
+from quorank.arrays import Doubles
 from quorank.compiled import kernel
-from quorank.tuning.heuristics.heuristic import Heuristic, Order, Weight
+from quorank.tuning.heuristics.heuristic import Heuristic, Order, Weight, compiled_score
 from quorank.tuning.histories.generated import Suggestions
 
 BUCKETS = 5
@@ -29,18 +28,18 @@ WEIGHTS = BUCKETS + KINDS
 
 
 @kernel
-def _scores(weights: Doubles, visits: Any, sampled: Int8s, recency: Int8s, kinds: Int8s, out: Doubles) -> None:
+def _scores(weights: Doubles, items: Suggestions, out: Doubles) -> None:
     """out (items, m): frecency of every item under each of m weight vectors."""
     m = len(weights)
-    for x in range(len(visits)):
+    for x in range(len(items.visits)):
         for k in range(m):
             out[x, k] = 0.0
-        if sampled[x] == 0:
+        if items.sampled[x] == 0:
             continue
-        scale = visits[x] / sampled[x]
-        for v in range(sampled[x]):
-            b = recency[x, v]
-            t = BUCKETS + min(kinds[x, v], KINDS - 1)
+        scale = items.visits[x] / items.sampled[x]
+        for v in range(items.sampled[x]):
+            b = items.recency[x, v]
+            t = BUCKETS + min(items.type[x, v], KINDS - 1)
             for k in range(m):
                 out[x, k] += weights[k, b] * weights[k, t]
         for k in range(m):
@@ -48,25 +47,16 @@ def _scores(weights: Doubles, visits: Any, sampled: Int8s, recency: Int8s, kinds
 
 
 @kernel
-def _probe(
-    weights: Doubles,
-    below: Doubles,
-    above: Doubles,
-    visits: Any,
-    sampled: Int8s,
-    recency: Int8s,
-    kinds: Int8s,
-    out: Doubles,
-) -> None:
+def _probe(weights: Doubles, below: Doubles, above: Doubles, items: Suggestions, out: Doubles) -> None:
     """out (items, 2·9 + 1): the score with one weight moved up, one moved down, and none."""
     slope = np.empty(WEIGHTS)
-    for x in range(len(visits)):
+    for x in range(len(items.visits)):
         slope[:] = 0.0
         total = 0.0
-        scale = visits[x] / max(sampled[x], 1)
-        for v in range(sampled[x]):
-            b = recency[x, v]
-            t = BUCKETS + min(kinds[x, v], KINDS - 1)
+        scale = items.visits[x] / max(items.sampled[x], 1)
+        for v in range(items.sampled[x]):
+            b = items.recency[x, v]
+            t = BUCKETS + min(items.type[x, v], KINDS - 1)
             total += weights[b] * weights[t]
             slope[b] += weights[t]
             slope[t] += weights[b]
@@ -76,34 +66,14 @@ def _probe(
         out[x, 2 * WEIGHTS] = total * scale
 
 
-def score(weights: Doubles, items: Suggestions) -> Doubles:
-    """Compute frecency (m, items) under m weight vectors."""
-    out = np.empty((len(items.visits), len(weights)))
-    _scores(np.ascontiguousarray(weights), items.visits, items.sampled, items.recency, items.type, out)
-    return out.T
-
-
-def probe(weights: Doubles, below: Doubles, above: Doubles, items: Suggestions) -> Doubles:
-    """Compute frecency (19, items) at the weight vectors of the finite differences."""
-    out = np.empty((len(items.visits), 2 * WEIGHTS + 1))
-    _probe(weights, below, above, items.visits, items.sampled, items.recency, items.type, out)
-    return out.T
-
-
-AGES = ("4-days", "14-days", "31-days", "90-days", "older")
+_RECENCY = {"4-days": 100.0, "14-days": 70.0, "31-days": 50.0, "90-days": 30.0, "older": 10.0}
+_TYPES = {"link": 1.2, "typed": 2.0, "bookmark": 1.4, "other": 0.0}
 FRECENCY = Heuristic(
     "frecency",
     (
-        *(
-            Weight(f"recency.{age}", shipped, 0.0, 200.0, 10.0)
-            for age, shipped in zip(AGES, (100.0, 70.0, 50.0, 30.0, 10.0), strict=True)
-        ),
-        *(
-            Weight(f"type.{kind}", shipped, 0.0, 4.0, 0.2)
-            for kind, shipped in (("link", 1.2), ("typed", 2.0), ("bookmark", 1.4), ("other", 0.0))
-        ),
+        *(Weight(f"recency.{age}", shipped, 0.0, 200.0, 10.0) for age, shipped in _RECENCY.items()),
+        *(Weight(f"type.{kind}", shipped, 0.0, 4.0, 0.2) for kind, shipped in _TYPES.items()),
     ),
-    tuple(Order(f"recency.{newer}", f"recency.{older}") for newer, older in pairwise(AGES)),
-    score,
-    probe,
+    tuple(Order(f"recency.{newer}", f"recency.{older}") for newer, older in pairwise(_RECENCY)),
+    *compiled_score(_scores, _probe),
 )

@@ -40,13 +40,9 @@ class Weight:
     share: float = 0.0
 
     def __post_init__(self) -> None:
-        where = f"weight {self.name}"
-        require(
-            -math.inf < self.lower <= self.shipped <= self.upper < math.inf,
-            "value.out-of-range",
-            f"expected lower ≤ shipped ≤ upper, got {self.lower}, {self.shipped}, {self.upper}",
-            where,
-        )
+        where, order = f"weight {self.name}", (self.lower, self.shipped, self.upper)
+        ordered = -math.inf < self.lower <= self.shipped <= self.upper < math.inf
+        require(ordered, "value.out-of-range", f"expected lower ≤ shipped ≤ upper, got {order}", where)
         require_range(f"{where}: step", self.step, above=0.0)
         require_range(f"{where}: reach", self.epsilon, above=0.0)
         require_range(f"{where}: share", self.share, least=0.0, below=1.0)
@@ -92,12 +88,9 @@ class Heuristic:
                 self._require(name in names, f"an order names the unknown weight {name!r}")
         lower, upper = self.bounds
         self._require(np.all(lower <= upper), "no weights satisfy its bounds and orders together")
-        shipped = self.shipped
-        for order, (greater, smaller) in zip(self.orders, self.pairs, strict=True):
-            self._require(
-                shipped[smaller] <= shipped[greater] - order.by,
-                f"the shipped {order.smaller} is above {order.greater} − {order.by:g}",
-            )
+        for greater, smaller, by in self.gaps:
+            above = f"the shipped {names[smaller]} is above {names[greater]} − {by:g}"
+            self._require(self.shipped[smaller] <= self.shipped[greater] - by, above)
 
     def _require(self, condition: object, sentence: str) -> None:
         require(condition, "heuristic.malformed", sentence, f"heuristic {self.name}")
@@ -119,15 +112,14 @@ class Heuristic:
         return np.array([weight.upper for weight in self.weights])
 
     @cached_property
-    def _steps(self) -> tuple[Doubles, Doubles, Doubles]:
-        columns = [(weight.step, weight.share, weight.epsilon) for weight in self.weights]
-        step, share, epsilon = np.array(columns).T
-        return step, share, epsilon
+    def _steps(self) -> Doubles:
+        """(3, weights): the step, the share and the ε of each weight."""
+        return np.array([[getattr(weight, name) for weight in self.weights] for name in ("step", "share", "epsilon")])
 
     def steps(self, weights: Doubles) -> Doubles:
         """Return the most (weights,) by which each weight may change in one iteration that begins with these."""
         step, share, _ = self._steps
-        return np.maximum(step, share * np.abs(weights))
+        return np.asarray(np.maximum(step, share * np.abs(weights)), dtype=np.float64)
 
     def reach(self, weights: Doubles) -> Doubles:
         """Return ε (weights,) of the finite differences around these weights."""
@@ -135,10 +127,10 @@ class Heuristic:
         return np.asarray(epsilon * self.steps(weights) / step, dtype=np.float64)
 
     @cached_property
-    def pairs(self) -> tuple[tuple[int, int], ...]:
-        """(greater, smaller) of every order, as indices into the weight vector."""
-        place = {name: k for k, name in enumerate(self.names)}
-        return tuple((place[order.greater], place[order.smaller]) for order in self.orders)
+    def gaps(self) -> tuple[tuple[int, int, float], ...]:
+        """(greater, smaller, by) of every order, with indices into the weight vector instead of names."""
+        place = self.names.index
+        return tuple((place(order.greater), place(order.smaller), order.by) for order in self.orders)
 
     @cached_property
     def bounds(self) -> tuple[Doubles, Doubles]:
@@ -150,13 +142,13 @@ class Heuristic:
         lower, upper = np.array(lower), np.array(upper)
         for _ in range(len(self.weights) + 1):
             before = lower.copy(), upper.copy()
-            for order, (greater, smaller) in zip(self.orders, self.pairs, strict=True):
-                upper[smaller] = min(upper[smaller], upper[greater] - order.by)
-                lower[greater] = max(lower[greater], _least_above(lower[smaller], order.by))
-            if np.array_equal(before[0], lower) and np.array_equal(before[1], upper):
+            for greater, smaller, by in self.gaps:
+                upper[smaller] = min(upper[smaller], upper[greater] - by)
+                lower[greater] = max(lower[greater], _least_above(lower[smaller], by))
+            if np.array_equal(before, (lower, upper)):
                 return lower, upper
         raise BadInput(
-            "heuristic.malformed", "its orders go round in a circle; take one of them away", f"heuristic {self.name}"
+            "heuristic.malformed", "its orders go round in a circle; take one away", f"heuristic {self.name}"
         )
 
     def vector(self, values: Mapping[str, float]) -> Doubles:
@@ -181,6 +173,25 @@ def _least_above(smaller: float, by: float) -> float:
     while (next_below := math.nextafter(greater, -math.inf)) - by >= smaller:
         greater = next_below
     return float(greater)
+
+
+def compiled_score(score: Callable[..., None], probe: Callable[..., None]) -> tuple[Score, Probe]:
+    """Return a score and its probe made of two kernels that fill `out` (items, m); items have a column `visits`.
+
+    score(weights (m, weights), items, out), probe(weights, below, above, items, out): the weights are the kernel's own.
+    """
+
+    def scores(weights: Doubles, items: Any) -> Doubles:
+        out = np.empty((len(items.visits), len(weights)))
+        score(np.ascontiguousarray(weights), items, out)
+        return out.T
+
+    def probed(weights: Doubles, below: Doubles, above: Doubles, items: Any) -> Doubles:
+        out = np.empty((len(items.visits), 2 * len(weights) + 1))
+        probe(np.array(weights), below, above, items, out)
+        return out.T
+
+    return scores, probed
 
 
 def one_by_one(names: Sequence[str], function: Callable[[Any, dict[str, float]], float]) -> Score:

@@ -18,8 +18,8 @@ from quorank.compiled import kernel
 from quorank.draws import Purpose, key_of, uniform_pair
 from quorank.tuning.heuristics.heuristic import Heuristic, Order, Weight
 
-AGES = ("day", "week", "month", "year", "older")
-FOLDERS = ("inbox", "sent", "archive", "lists")
+AGES = {"day": 60.0, "week": 40.0, "month": 25.0, "year": 10.0, "older": 0.0}  # with the shipped weights
+FOLDERS = {"inbox": 30.0, "sent": 10.0, "archive": 15.0, "lists": 5.0}
 _AGE_LIMITS = np.cumsum((0.10, 0.20, 0.25, 0.30, 0.15))
 _FOLDER_LIMITS = np.cumsum((0.45, 0.15, 0.20, 0.20))
 _FEWEST, _MOST = 3, 18  # hits of a search
@@ -38,22 +38,19 @@ class Mails(NamedTuple):
 
 
 @kernel
-def _fill(
-    key: Any, first: int, offsets: Any, ages: Doubles, folders: Doubles,
-    age: Any, folder: Any, exchanged: Any, answered: Any, flagged: Any,
-) -> None:  # fmt: skip
-    for q in range(len(offsets) - 1):
+def _fill(key: Any, first: int, ages: Doubles, folders: Doubles, mails: Mails) -> None:
+    for q in range(len(mails.offsets) - 1):
         low, high = (first + q) & 0xFFFFFFFF, (first + q) >> 32
-        for x in range(offsets[q], offsets[q + 1]):
-            block = 1 + 3 * (x - offsets[q])
+        for x in range(mails.offsets[q], mails.offsets[q + 1]):
+            block = 1 + 3 * (x - mails.offsets[q])
             u, v = uniform_pair(key, block, low, high, 2)
-            age[x] = min(np.searchsorted(ages, u, side="right"), len(ages) - 1)
-            folder[x] = min(np.searchsorted(folders, v, side="right"), len(folders) - 1)
+            mails.age[x] = min(np.searchsorted(ages, u, side="right"), len(ages) - 1)
+            mails.folder[x] = min(np.searchsorted(folders, v, side="right"), len(folders) - 1)
             u, v = uniform_pair(key, block + 1, low, high, 2)
-            exchanged[x] = int(min(0.5 * (1.0 - u) ** -1.0, 1e4))  # a few senders write most mail
-            answered[x] = v < 0.25
+            mails.exchanged[x] = int(min(0.5 * (1.0 - u) ** -1.0, 1e4))  # a few senders write most mail
+            mails.answered[x] = v < 0.25
             u, _ = uniform_pair(key, block + 2, low, high, 2)
-            flagged[x] = u < 0.05
+            mails.flagged[x] = u < 0.05
 
 
 @kernel
@@ -63,17 +60,18 @@ def _sizes(key: Any, first: int, out: Any) -> None:
         out[q] = _FEWEST + int(u * (_MOST - _FEWEST + 1))
 
 
-def generate_mails(seed: int, searches: int, *, first: int = 0) -> Mails:
+def generate_mails(seed: int, searches: int, first: int = 0) -> Mails:
     """Generate the hits of searches `first` to `first + searches` under a seed; nothing is chosen yet."""
     key = key_of(seed, Purpose.HISTORY)
     offsets = np.zeros(searches + 1, np.int64)
     _sizes(key, first, offsets[1:])
     np.cumsum(offsets, out=offsets)
     n = int(offsets[-1])
-    age, folder, exchanged = np.empty(n, np.int8), np.empty(n, np.int8), np.empty(n, np.int32)
-    answered, flagged = np.empty(n, np.bool_), np.empty(n, np.bool_)
-    _fill(key, first, offsets, _AGE_LIMITS, _FOLDER_LIMITS, age, folder, exchanged, answered, flagged)
-    return Mails(offsets, age, folder, exchanged, answered, flagged, np.full(searches, -1, np.int64))
+    age, folder, exchanged = *np.empty((2, n), np.int8), np.empty(n, np.int32)
+    answered, flagged = np.empty((2, n), np.bool_)
+    mails = Mails(offsets, age, folder, exchanged, answered, flagged, np.full(searches, -1, np.int64))
+    _fill(key, first, _AGE_LIMITS, _FOLDER_LIMITS, mails)
+    return mails
 
 
 def score(weights: Doubles, items: Mails) -> Doubles:
@@ -91,14 +89,8 @@ def score(weights: Doubles, items: Mails) -> Doubles:
 MAIL = Heuristic(
     "mail",
     (
-        *(
-            Weight(f"age.{age}", shipped, 0.0, 100.0, 5.0)
-            for age, shipped in zip(AGES, (60.0, 40.0, 25.0, 10.0, 0.0), strict=True)
-        ),
-        *(
-            Weight(f"folder.{folder}", shipped, 0.0, 50.0, 3.0)
-            for folder, shipped in zip(FOLDERS, (30.0, 10.0, 15.0, 5.0), strict=True)
-        ),
+        *(Weight(f"age.{age}", shipped, 0.0, 100.0, 5.0) for age, shipped in AGES.items()),
+        *(Weight(f"folder.{folder}", shipped, 0.0, 50.0, 3.0) for folder, shipped in FOLDERS.items()),
         Weight("sender", 5.0, 0.0, 20.0, 1.0),
         Weight("answered", 10.0, 0.0, 50.0, 3.0),
         Weight("flagged", 20.0, 0.0, 50.0, 3.0),

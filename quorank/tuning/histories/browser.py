@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from quorank.arrays import Booleans, Doubles, Int8s, Int32s, Integers
+from quorank.arrays import Booleans, Doubles, Int8s, Integers
 from quorank.compiled import kernel
 from quorank.tuning.histories.generated import LAST, TYPES, Suggestions, recency_bucket
 
@@ -44,23 +44,27 @@ class History:
     skipped: int = 0  # visits left out: of an unknown kind, or to no page
 
     @cached_property
-    def by_page(self) -> tuple[Integers, Integers]:
-        """The visits of each page from old to new: those of page x are order[starts[x] : starts[x + 1]]."""
-        order = np.argsort(self.page, kind="stable").astype(np.int64)
-        return order, np.searchsorted(self.page[order], np.arange(len(self.urls) + 1)).astype(np.int64)
+    def by_page(self) -> tuple[Integers, Doubles, Int8s]:
+        """(starts, times, types): the visits of page x, from old to new, are starts[x] to starts[x + 1].
+
+        A link to a bookmarked page counts as visited by its bookmark: §4 asks whether "the URL is bookmarked".
+        """
+        order = np.argsort(self.page, kind="stable")
+        page, type_ = self.page[order], self.type[order]
+        starts = np.searchsorted(page, np.arange(len(self.urls) + 1)).astype(np.int64)
+        by_bookmark = (type_ == _LINK) & self.bookmarked[page]
+        return starts, self.time[order], np.where(by_bookmark, _BOOKMARK, type_).astype(np.int8)
 
     def counts(self) -> dict[str, object]:
         """Return the figures that may be printed: none says which pages are in the history."""
-        times = self.time
+        times, types = self.time, np.bincount(self.type, minlength=len(TYPES)).tolist()
         return {
             "pages": len(self.urls),
             "bookmarked": int(self.bookmarked.sum()),
             "visits": len(times),
             "skipped": self.skipped,
             "span_days": float(times[-1] - times[0]) / DAY if len(times) else 0.0,
-            "types": {
-                name: int(n) for name, n in zip(TYPES, np.bincount(self.type, minlength=len(TYPES)), strict=True) if n
-            },
+            "types": {name: count for name, count in zip(TYPES, types, strict=True) if count},
         }
 
 
@@ -71,7 +75,10 @@ def build_history(
     typed: dict[int, str] | None = None,
     skipped: int = 0,
 ) -> History:
-    """Build a history from a browser's rows: pages (id, url, title, hidden), visits (page id, seconds, type)."""
+    """Build a history from a browser's rows: pages (id, url, title, hidden), visits (page id, seconds, type).
+
+    Visits to no page, or of a type that is not an index into TYPES, are counted as skipped.
+    """
     number = {page[0]: i for i, page in enumerate(pages)}
     known = [visit for visit in visits if visit[0] in number and 0 <= visit[2] < len(TYPES)]
     page = np.array([number[visit[0]] for visit in known], np.int64)
@@ -98,10 +105,7 @@ def page_words(url: str, title: str) -> str:
 
 
 def suggestions_at(history: History, pages: npt.ArrayLike, time: float) -> Suggestions:
-    """Return one block of suggestions: these pages as they stood just before `time`; nothing is chosen.
-
-    A link to a bookmarked page counts as visited by its bookmark: §4 asks whether "the URL is bookmarked".
-    """
+    """Return one block of suggestions: these pages as they stood just before `time`; nothing is chosen."""
     wanted = np.asarray(pages, dtype=np.int64)
     return _blocks(history, [wanted], [time])._replace(chosen=np.array([-1], np.int64))
 
@@ -142,27 +146,16 @@ def _blocks(history: History, blocks: list[Integers], times: list[float]) -> Sug
     recency, type_ = np.full((len(pages), LAST), -1, np.int8), np.full((len(pages), LAST), -1, np.int8)
     days = np.full((len(pages), LAST), np.nan)
     moments = np.repeat(np.array(times, np.float64), sizes)
-    _look_back(
-        pages, moments, *history.by_page, history.time, history.type, history.bookmarked, visits, sampled, days, type_
-    )  # fmt: skip
+    made = Suggestions(offsets, visits, sampled, recency, type_, np.zeros(len(blocks), np.int64))
+    _look_back(pages, moments, *history.by_page, made, days)
     there = type_ >= 0
     recency[there] = recency_bucket(days[there])
-    return Suggestions(offsets, visits, sampled, recency, type_, np.zeros(len(blocks), np.int64))
+    return made
 
 
 @kernel
 def _look_back(
-    pages: Integers,
-    moments: Doubles,
-    order: Integers,
-    starts: Integers,
-    time: Doubles,
-    type_: Int8s,
-    bookmarked: Booleans,
-    visits: Int32s,
-    sampled: Int8s,
-    days: Doubles,
-    kinds: Int8s,
+    pages: Integers, moments: Doubles, starts: Integers, time: Doubles, type_: Int8s, made: Suggestions, days: Doubles
 ) -> None:
     """The visits of each page before its moment: how many, and of the last ten the days since and the types."""
     for i in range(len(pages)):
@@ -170,13 +163,13 @@ def _look_back(
         low, high = begin, end  # the first visit that is not before the moment
         while low < high:
             middle = (low + high) // 2
-            if time[order[middle]] < moments[i]:
+            if time[middle] < moments[i]:
                 low = middle + 1
             else:
                 high = middle
-        visits[i] = low - begin
-        sampled[i] = min(low - begin, LAST)
-        for v in range(sampled[i]):
-            at = order[low - 1 - v]
+        made.visits[i] = low - begin
+        made.sampled[i] = min(low - begin, LAST)
+        for v in range(made.sampled[i]):
+            at = low - 1 - v
             days[i, v] = (moments[i] - time[at]) / DAY
-            kinds[i, v] = _BOOKMARK if bookmarked[pages[i]] and type_[at] == _LINK else type_[at]
+            made.type[i, v] = type_[at]

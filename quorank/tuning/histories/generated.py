@@ -21,16 +21,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from quorank.arrays import Doubles, Int8s, Int32s, Integers, Uint64s
 from quorank.compiled import kernel
-from quorank.draws import Purpose, key_of, uniform_pair
+from quorank.draws import Purpose, key_of, normal_pair, uniform_pair
 from quorank.errors import require, require_range
-from quorank.tuning.searches import Items
+from quorank.tuning.searches import Items, check_score_count
 
 TYPES = (
     "link", "typed", "bookmark", "embed", "redirect-permanent", "redirect-temporary", "download",
@@ -51,7 +51,7 @@ SIGMA = math.sqrt(30.0)
 """σ of the noise on a person's choice, from the paper's σ² = 30."""
 
 _LOW = 0xFFFFFFFF
-_HABIT = 5  # round of the address of a page's usual draws
+_AGES, _HABIT = 1, 5  # rounds of the addresses of ages, and of a page's usual draws; 0 are the visits
 _PAIRS = LAST + 1  # pairs of uniform draws of a suggestion: one for its visits, one for each of the last ten
 
 
@@ -84,17 +84,14 @@ class HistorySetting:
         _check_shares("recency", self.recency, len(RECENCY_DAYS) + 1)
         _check_shares("types", self.types, len(TYPES))
         require_range("habit", self.habit, least=0, most=1)
-        require(
-            1 <= self.fewest <= self.most <= 10_000,
-            "value.out-of-range",
-            f"fewest and most suggestions must be 1 ≤ fewest ≤ most ≤ 10000, got {self.fewest} and {self.most}",
-        )
+        require_range("fewest", self.fewest, least=1, most=self.most)
+        require_range("most", self.most, most=10_000)
         require_range("suggestions", self.suggestions)
         require_range("spread", self.spread, least=0)
 
 
 def generate_suggestions(
-    seed: int, searches: int, *, first: int = 0, setting: HistorySetting | None = None
+    seed: int, searches: int, first: int = 0, setting: HistorySetting | None = None
 ) -> Suggestions:
     """Generate the suggestions of searches `first` to `first + searches` under a seed; nothing is chosen yet."""
     setting = setting or HistorySetting()
@@ -105,11 +102,14 @@ def generate_suggestions(
     items = int(offsets[-1])
     visits, sampled = np.empty(items, np.int32), np.empty(items, np.int8)
     recency, type_ = np.full((items, LAST), -1, np.int8), np.full((items, LAST), -1, np.int8)
-    _fill(
-        key, first, offsets, setting.visits, setting.habit, _limits(setting.recency), _limits(setting.types),
-        visits, sampled, recency, type_,
-    )  # fmt: skip
-    return Suggestions(offsets, visits, sampled, recency, type_, np.full(searches, -1, np.int64))
+    made = Suggestions(offsets, visits, sampled, recency, type_, np.full(searches, -1, np.int64))
+    _fill(key, first, setting.visits, setting.habit, _limits(setting.recency), _limits(setting.types), made)
+    return made
+
+
+def fill_ages(seed: int, suggestions: Suggestions, first: int, ages: Any) -> None:
+    """Draw the days since each visit, ages (items, 10), uniformly within its bucket; the others stay as they are."""
+    _fill_ages(key_of(seed, Purpose.HISTORY), first, suggestions, BUCKET_LIMITS, ages)
 
 
 def draw_choices(seed: int, items: Items, scores: Doubles, *, sigma: float = SIGMA, first: int = 0) -> Items:
@@ -118,12 +118,7 @@ def draw_choices(seed: int, items: Items, scores: Doubles, *, sigma: float = SIG
     items: of any kind that has `offsets` and `chosen`; scores: (items,), the true score of each; first: the number of
     the first search, as in `generate_suggestions`. Of equal ones the first is chosen.
     """
-    count = int(items.offsets[-1])
-    require(
-        scores.shape == (count,),
-        "score.wrong-shape",
-        f"{count} suggestions need as many scores, got an array of {scores.shape}",
-    )
+    check_score_count(scores, int(items.offsets[-1]))
     chosen = np.empty(len(items.offsets) - 1, np.int64)
     exact = np.ascontiguousarray(scores, dtype=np.float64)
     _choose(key_of(seed, Purpose.CHOICE), first, items.offsets, exact, sigma, chosen)
@@ -137,13 +132,8 @@ def recency_bucket(days: npt.ArrayLike) -> Int8s:
 
 
 def _check_shares(name: str, shares: tuple[float, ...], most: int) -> None:
-    fits = 1 <= len(shares) <= most and all(0 <= share <= 1 for share in shares)
-    require(
-        fits and abs(math.fsum(shares) - 1) < 1e-9,
-        "value.out-of-range",
-        f"must be at most {most} shares that add up to 1, got {list(shares)}",
-        name,
-    )
+    fits = 1 <= len(shares) <= most and all(0 <= share <= 1 for share in shares) and abs(math.fsum(shares) - 1) < 1e-9
+    require(fits, "value.out-of-range", f"must be at most {most} shares that add up to 1, got {list(shares)}", name)
 
 
 def _limits(shares: tuple[float, ...]) -> Doubles:
@@ -172,38 +162,40 @@ def visits_of(u: float, mean: float) -> int:
 def _block_sizes(key: Uint64s, first: int, mean: float, spread: float, fewest: int, most: int, sizes: Integers) -> None:
     for q in range(len(sizes)):
         search = first + q
-        u, v = uniform_pair(key, 0, search & _LOW, search >> 32, 0)
-        normal = math.sqrt(-2.0 * math.log(1.0 - u)) * math.cos(2.0 * math.pi * v)
+        normal, _ = normal_pair(*uniform_pair(key, 0, search & _LOW, search >> 32, 0))
         sizes[q] = int(min(max(np.rint(mean + spread * normal), fewest), most))
 
 
 @kernel
 def _fill(
-    key: Uint64s,
-    first: int,
-    offsets: Integers,
-    mean: float,
-    habit: float,
-    recency_limits: Doubles,
-    type_limits: Doubles,
-    visits: Int32s,
-    sampled: Int8s,
-    recency: Int8s,
-    type_: Int8s,
+    key: Uint64s, first: int, mean: float, habit: float, buckets: Doubles, types: Doubles, made: Suggestions
 ) -> None:
+    offsets = made.offsets
     for q in range(len(offsets) - 1):
         search = first + q
         low, high = search & _LOW, search >> 32
         for x in range(offsets[q], offsets[q + 1]):
             block = 1 + (x - offsets[q]) * _PAIRS
             u, _ = uniform_pair(key, block, low, high, 0)
-            visits[x] = visits_of(u, mean)
-            sampled[x] = min(visits[x], LAST)
+            made.visits[x] = visits_of(u, mean)
+            made.sampled[x] = min(made.visits[x], LAST)
             usual, usual_way = uniform_pair(key, x - offsets[q], low, high, _HABIT) if habit > 0.0 else (0.0, 0.0)
-            for v in range(sampled[x]):
+            for v in range(made.sampled[x]):
                 u, w = uniform_pair(key, block + 1 + v, low, high, 0)
-                recency[x, v] = which_share(_by_habit(u, usual, habit), recency_limits)
-                type_[x, v] = which_share(_by_habit(w, usual_way, habit), type_limits)
+                made.recency[x, v] = which_share(_by_habit(u, usual, habit), buckets)
+                made.type[x, v] = which_share(_by_habit(w, usual_way, habit), types)
+
+
+@kernel
+def _fill_ages(key: Uint64s, first: int, suggestions: Suggestions, limits: Doubles, ages: Any) -> None:
+    offsets, recency = suggestions.offsets, suggestions.recency
+    for q in range(len(offsets) - 1):
+        search = first + q
+        for x in range(offsets[q], offsets[q + 1]):
+            for v in range(suggestions.sampled[x]):
+                u, _ = uniform_pair(key, ((x - offsets[q]) << 8) | v, search & _LOW, search >> 32, _AGES)
+                low, high = limits[recency[x, v]], limits[recency[x, v] + 1]
+                ages[x, v] = low + u * (high - low)
 
 
 @kernel
@@ -220,8 +212,7 @@ def _choose(key: Uint64s, first: int, offsets: Integers, scores: Doubles, sigma:
         chosen[q] = -1
         best = -math.inf
         for x in range(offsets[q], offsets[q + 1]):
-            u, v = uniform_pair(key, x - offsets[q], low, high, 0)
-            noise = math.sqrt(-2.0 * math.log(1.0 - u)) * math.cos(2.0 * math.pi * v)
+            noise, _ = normal_pair(*uniform_pair(key, x - offsets[q], low, high, 0))
             score = scores[x] + sigma * noise
             if chosen[q] < 0 or score > best:
                 best = score

@@ -25,12 +25,12 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from quorank.arrays import Bytes, Doubles, Int8s, Int32s, Integers, Uint64s
+from quorank.arrays import Bytes, Doubles, Integers, Uint64s
 from quorank.compiled import kernel
-from quorank.draws import Purpose, key_of, uniform_pair, uniforms
+from quorank.draws import Purpose, key_of, normal_pair, uniform_pair, uniforms
 from quorank.errors import BadInput, require, require_range
 from quorank.parts import read_fields, suggest
-from quorank.tuning.heuristics.firefox import FIREFOX, with_ages
+from quorank.tuning.heuristics.firefox import FIREFOX, AgedSuggestions, with_ages
 from quorank.tuning.heuristics.frecency import BUCKETS, FRECENCY, KINDS, WEIGHTS
 from quorank.tuning.heuristics.heuristic import Heuristic
 from quorank.tuning.heuristics.mail import MAIL, generate_mails
@@ -40,6 +40,7 @@ from quorank.tuning.histories.generated import (
     HistorySetting,
     Suggestions,
     draw_choices,
+    fill_ages,
     generate_suggestions,
     visits_of,
 )
@@ -48,7 +49,7 @@ SPACE = 32
 WORDS = 4  # of a page: the site's name and three of its title
 VOCABULARY = 600
 _CONSONANTS, _VOWELS = "strnlcmpdbgfhvwkzjqx", "eaoiu"
-_AGES, _TEXT, _WORD, _TASTE = 1, 2, 3, 4  # rounds of Purpose.HISTORY; 0 are the visits, 5 the habits
+_TEXT, _WORD, _TASTE = 2, 3, 4  # rounds of Purpose.HISTORY; 0 are the visits, 1 their ages, 5 the habits
 _WANTED, _SEARCHES = 1, 2  # rounds of Purpose.CHOICE
 
 ShowItems = Callable[[int, int, int], Any]
@@ -71,25 +72,22 @@ class Scenario:
         return draw_choices(seed, items, scores, sigma=sigma, first=first)
 
 
-def _show_pages(seed: int, count: int, first: int) -> Suggestions:
-    return generate_suggestions(seed, count, first=first)
+def _show_aged(seed: int, count: int, first: int) -> AgedSuggestions:
+    return with_ages(seed, generate_suggestions(seed, count, first), first=first)
 
 
 SCENARIOS = {
-    "frecency": Scenario(FRECENCY, _show_pages, 30.0),
-    "mail": Scenario(MAIL, lambda seed, count, first: generate_mails(seed, count, first=first), 5.0),
-    "firefox": Scenario(
-        FIREFOX, lambda seed, count, first: with_ages(seed, _show_pages(seed, count, first), first=first), 30.0
-    ),
+    "frecency": Scenario(FRECENCY, generate_suggestions, 30.0),
+    "mail": Scenario(MAIL, generate_mails, 5.0),
+    "firefox": Scenario(FIREFOX, _show_aged, 30.0),
 }
 
 
 def find_scenario(name: str) -> Scenario:
     """Return the scenario of a heuristic by its name."""
     if name not in SCENARIOS:
-        raise BadInput(
-            "heuristic.unknown", f"unknown heuristic {name!r}{suggest(name, SCENARIOS)}; known: {', '.join(SCENARIOS)}"
-        )
+        known = f"{suggest(name, SCENARIOS)}; known: {', '.join(SCENARIOS)}"
+        raise BadInput("heuristic.unknown", f"unknown heuristic {name!r}{known}")
     return SCENARIOS[name]
 
 
@@ -116,12 +114,9 @@ class People:
         require_range("pages", self.pages, least=2, most=10_000)
         require_range("spread", self.spread, least=0)
         require_range("searches", self.searches, above=0, most=1e6)
-        require(
-            len(self.taste) == WEIGHTS and all(0 <= w < math.inf for w in self.taste) and any(self.taste),
-            "value.out-of-range",
-            f"must be {WEIGHTS} weights of frecency, none below 0, got {list(self.taste)}",
-            "taste",
-        )
+        fits = len(self.taste) == WEIGHTS and all(0 <= w < math.inf for w in self.taste) and any(self.taste)
+        wrong = f"must be {WEIGHTS} weights of frecency, none below 0, got {list(self.taste)}"
+        require(fits, "value.out-of-range", wrong, "taste")
         require_range("own", self.own, least=0, most=5)
         require_range("sharpness", self.sharpness, least=0, most=20)
         require_range("looks_after", self.looks_after, least=0, most=100)
@@ -132,8 +127,7 @@ class People:
     @property
     def setting(self) -> HistorySetting:
         """Setting of the generator whose blocks are whole histories."""
-        h = self.history
-        return HistorySetting(h.visits, h.recency, h.types, h.habit, self.pages, self.spread, 2, 10_000)
+        return replace(self.history, suggestions=self.pages, spread=self.spread, fewest=2, most=10_000)
 
 
 class Persons(NamedTuple):
@@ -171,76 +165,37 @@ def generate_persons(seed: int, first: int, count: int, people: People) -> Perso
     """Generate persons `first` to `first + count` of a population under a seed."""
     require_range("first", first, least=0, most=2**32 - count)
     suggestions = generate_suggestions(seed, count, first=first, setting=people.setting)
-    key = key_of(seed, Purpose.HISTORY)
     idle, truth = idle_days(seed, suggestions, first=first), np.empty(len(suggestions.visits))
-    _truth(
-        key, first, suggestions.offsets, suggestions.visits, suggestions.sampled, suggestions.recency, suggestions.type,
-        np.array(people.taste), people.own, truth,
-    )  # fmt: skip
+    _truth(key_of(seed, Purpose.HISTORY), first, suggestions, np.array(people.taste), people.own, truth)
     letters, texts = page_texts(seed, first, suggestions.offsets)
     return Persons(first, suggestions, idle, truth, letters, texts)
 
 
 def idle_days(seed: int, suggestions: Suggestions, *, first: int = 0) -> Doubles:
     """Draw the days since the last visit (pages,) of each generated page; `first` as in `generate_suggestions`."""
-    idle = np.empty(len(suggestions.visits))
-    key = key_of(seed, Purpose.HISTORY)
-    _idle(key, first, suggestions.offsets, suggestions.sampled, suggestions.recency, BUCKET_LIMITS, idle)
-    return idle
+    ages = np.full(suggestions.recency.shape, BUCKET_LIMITS[-1], order="F")  # by columns: their minimum is faster
+    fill_ages(seed, suggestions, first, ages)
+    return np.asarray(ages.min(axis=1))
 
 
 def draw_searches(seed: int, group: Persons, people: People) -> PersonSearches:
     """Draw all searches of these persons: ⌈Exp(mean)⌉ each."""
     key = key_of(seed, Purpose.CHOICE)
-    count = len(group.suggestions.offsets) - 1
-    each = np.empty(count, np.int64)
+    each = np.empty(len(group.suggestions.offsets) - 1, np.int64)
     _how_many(key, group.first, people.searches, each)
-    total = int(each.sum())
-    found = PersonSearches(*(np.empty(total, np.int64) for _ in range(4)))
-    _want(
-        key, group.first, each, group.suggestions.offsets, group.truth, people.sharpness, group.letters, group.texts,
-        people.by_name, people.looks_after, people.pace, *found,
-    )  # fmt: skip
+    found = PersonSearches(*np.empty((4, int(each.sum())), np.int64))
+    _want(key, group, each, people.sharpness, people.by_name, people.looks_after, people.pace, found)
     return found
 
 
 @kernel
-def _idle(
-    key: Uint64s, first: int, offsets: Integers, sampled: Int8s, recency: Int8s, limits: Doubles, idle: Doubles
-) -> None:
-    """Days since the newest of a page's visits, each drawn uniformly within its bucket."""
-    for q in range(len(offsets) - 1):
-        for x in range(offsets[q], offsets[q + 1]):
-            newest = BUCKETS - 1
-            for v in range(sampled[x]):
-                newest = min(newest, recency[x, v])
-            least = 1.0
-            for v in range(sampled[x]):
-                if recency[x, v] == newest:
-                    u, _ = uniform_pair(key, ((x - offsets[q]) << 8) | v, first + q, 0, _AGES)
-                    least = min(least, u)
-            idle[x] = limits[newest] + least * (limits[newest + 1] - limits[newest])
-
-
-@kernel
-def _truth(
-    key: Uint64s,
-    first: int,
-    offsets: Integers,
-    visits: Int32s,
-    sampled: Int8s,
-    recency: Int8s,
-    type_: Int8s,
-    taste: Doubles,
-    own: float,
-    truth: Doubles,
-) -> None:
+def _truth(key: Uint64s, first: int, suggestions: Suggestions, taste: Doubles, own: float, truth: Doubles) -> None:
     """Frecency (§4) by each person's own weights: those of the population times exp(own · N(0, 1))."""
+    offsets, visits, sampled, recency, type_, _ = suggestions
     weights = np.empty(WEIGHTS)
     for q in range(len(offsets) - 1):
         for k in range(WEIGHTS):
-            u, v = uniform_pair(key, k, first + q, 0, _TASTE)
-            normal = math.sqrt(-2.0 * math.log(1.0 - u)) * math.cos(2.0 * math.pi * v)
+            normal, _ = normal_pair(*uniform_pair(key, k, first + q, 0, _TASTE))
             weights[k] = taste[k] * math.exp(own * normal)
         for x in range(offsets[q], offsets[q + 1]):
             total = 0.0
@@ -258,42 +213,29 @@ def _how_many(key: Uint64s, first: int, mean: float, each: Integers) -> None:
 
 @kernel
 def _want(
-    key: Uint64s,
-    first: int,
-    each: Integers,
-    offsets: Integers,
-    truth: Doubles,
-    sharpness: float,
-    letters: Bytes,
-    texts: Integers,
-    by_name: float,
-    looks_after: float,
-    pace: float,
-    client: Integers,
-    page: Integers,
-    start: Integers,
-    looks: Integers,
-) -> None:
-    at = 0
+    key: Uint64s, group: Persons, each: Integers, sharpness: float, by_name: float, looks_after: float, pace: float,
+    found: PersonSearches,
+) -> None:  # fmt: skip
+    first, at = group.first, 0
     for q in range(len(each)):
-        begin, end = offsets[q], offsets[q + 1]
-        limits = np.cumsum(truth[begin:end] ** sharpness)
+        begin, end = group.suggestions.offsets[q], group.suggestions.offsets[q + 1]
+        limits = np.cumsum(group.truth[begin:end] ** sharpness)
         limits /= limits[-1]
         limits[-1] = 1.0
-        u, v = uniform_pair(key, 1, 0, first + q, _SEARCHES)
-        normal = math.sqrt(-2.0 * math.log(1.0 - u)) * math.cos(2.0 * math.pi * v)
+        normal, _ = normal_pair(*uniform_pair(key, 1, 0, first + q, _SEARCHES))
         mean = looks_after * math.exp(pace * normal)
         for s in range(each[q]):
             u, v = uniform_pair(key, 0, s, first + q, _WANTED)
             w, _ = uniform_pair(key, 1, s, first + q, _WANTED)
-            client[at] = first + q
-            page[at] = begin + np.searchsorted(limits, u, side="right")
+            found.client[at] = first + q
+            found.page[at] = begin + np.searchsorted(limits, u, side="right")
             word = 0 if v < by_name else 1 + int((v - by_name) / (1.0 - by_name) * (WORDS - 1))
-            start[at] = texts[page[at]]
+            start = group.texts[found.page[at]]
             while word > 0:
-                word -= letters[start[at]] == SPACE
-                start[at] += 1
-            looks[at] = 1 + int(-mean * math.log(1.0 - w))
+                word -= group.letters[start] == SPACE
+                start += 1
+            found.start[at] = start
+            found.looks[at] = 1 + int(-mean * math.log(1.0 - w))
             at += 1
 
 
@@ -302,13 +244,14 @@ def page_texts(seed: int, first: int, offsets: Integers) -> tuple[Bytes, Integer
 
     offsets: (persons + 1,), the pages of each person.
     """
-    key = key_of(seed, Purpose.HISTORY)
     words, ends = vocabulary(seed)
-    texts = np.zeros(int(offsets[-1]) + 1, np.int64)
-    _lengths(key, first, offsets, ends, texts[1:])
-    np.cumsum(texts, out=texts)
-    letters = np.empty(int(texts[-1]), np.uint8)
-    _write(key, first, offsets, words, ends, texts, letters)
+    begins = ends - np.diff(ends, prepend=0)
+    chosen = np.empty((int(offsets[-1]), WORDS), np.int64)
+    _draw_words(key_of(seed, Purpose.HISTORY), first, offsets, VOCABULARY, chosen)
+    lengths = (ends - begins)[chosen].sum(axis=1) + WORDS - 1
+    texts = np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths)))
+    letters = np.full(int(texts[-1]), SPACE, np.uint8)
+    _write(chosen, words, begins, ends, texts, letters)
     return letters, texts
 
 
@@ -332,36 +275,20 @@ def _word(u: float, count: int) -> int:
 
 
 @kernel
-def _words_of(key: Uint64s, client: int, page: int, count: int, out: Integers) -> None:
-    for pair in range(WORDS // 2):
-        u, v = uniform_pair(key, page * (WORDS // 2) + pair, client, 0, _TEXT)
-        out[2 * pair], out[2 * pair + 1] = _word(u, count), _word(v, count)
+def _draw_words(key: Uint64s, first: int, offsets: Integers, count: int, chosen: Integers) -> None:
+    for q in range(len(offsets) - 1):
+        for x in range(offsets[q], offsets[q + 1]):
+            for pair in range(WORDS // 2):
+                u, v = uniform_pair(key, (x - offsets[q]) * (WORDS // 2) + pair, first + q, 0, _TEXT)
+                chosen[x, 2 * pair], chosen[x, 2 * pair + 1] = _word(u, count), _word(v, count)
 
 
 @kernel
-def _lengths(key: Uint64s, first: int, offsets: Integers, ends: Integers, lengths: Integers) -> None:
-    chosen = np.empty(WORDS, np.int64)
-    for q in range(len(offsets) - 1):
-        for x in range(offsets[q], offsets[q + 1]):
-            _words_of(key, first + q, x - offsets[q], len(ends), chosen)
-            lengths[x] = WORDS - 1
-            for word in chosen:
-                lengths[x] += ends[word] - (ends[word - 1] if word > 0 else 0)
-
-
-@kernel
-def _write(
-    key: Uint64s, first: int, offsets: Integers, words: Bytes, ends: Integers, texts: Integers, letters: Bytes
-) -> None:
-    chosen = np.empty(WORDS, np.int64)
-    for q in range(len(offsets) - 1):
-        for x in range(offsets[q], offsets[q + 1]):
-            _words_of(key, first + q, x - offsets[q], len(ends), chosen)
-            at = texts[x]
-            for j in range(WORDS):
-                if j > 0:
-                    letters[at] = SPACE
-                    at += 1
-                for i in range(ends[chosen[j] - 1] if chosen[j] > 0 else 0, ends[chosen[j]]):
-                    letters[at] = words[i]
-                    at += 1
+def _write(chosen: Integers, words: Bytes, begins: Integers, ends: Integers, texts: Integers, letters: Bytes) -> None:
+    for x in range(len(chosen)):
+        at = texts[x]
+        for word in chosen[x]:
+            for i in range(begins[word], ends[word]):
+                letters[at] = words[i]
+                at += 1
+            at += 1  # the space between two words

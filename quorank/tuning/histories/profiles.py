@@ -88,11 +88,8 @@ def open_copy(path: Path) -> sqlite3.Connection:
                 continue  # an unfinished write
             with copy.open("rb") as file:
                 magic = file.read(len(_DATABASE_MAGIC))
-            require(
-                magic == _DATABASE_MAGIC,
-                "database.wrong-format",
-                f"this is not an SQLite database; expected {EXPECTED}",
-            )
+            wrong = f"this is not an SQLite database; expected {EXPECTED}"
+            require(magic == _DATABASE_MAGIC, "database.wrong-format", wrong)
             try:
                 return _load(copy)
             except sqlite3.Error as error:
@@ -130,9 +127,8 @@ def _copy_files(path: Path, copy: Path) -> bytes:
     except FileNotFoundError:
         pass  # removed in between: the status has changed
     except OSError as error:
-        raise BadInput(
-            "file.unreadable", f"cannot be read ({error.strerror}); close the browser that holds it, or copy the file"
-        ) from None
+        what = f"cannot be read ({error.strerror}); close the browser that holds it, or copy the file"
+        raise BadInput("file.unreadable", what) from None
     return b""
 
 
@@ -153,16 +149,14 @@ def _load(copy: Path) -> sqlite3.Connection:
 
 
 def _damaged(error: sqlite3.Error) -> BadInput:
-    what = f"the database is damaged ({error}); let the browser repair it, or use a backup"
-    return BadInput("file.damaged", what)
+    return BadInput("file.damaged", f"the database is damaged ({error}); let the browser repair it, or use a backup")
 
 
 def _require_columns(connection: sqlite3.Connection, tables: Mapping[str, Iterable[str]]) -> None:
     """Raise BadInput unless the database has these tables with these columns."""
     for table, columns in tables.items():
         found = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
-        missing = f"there is no table {table} in this database; expected {EXPECTED}"
-        require(found, "database.wrong-schema", missing)
+        require(found, "database.wrong-schema", f"there is no table {table} in this database; expected {EXPECTED}")
         for column in columns:
             missing = f"the table {table} has no column {column}, so its version is unknown; expected {EXPECTED}"
             require(column in found, "database.wrong-schema", missing)
@@ -176,6 +170,13 @@ def _rows(connection: sqlite3.Connection, query: str) -> list[tuple[Any, ...]]:
         raise _damaged(error) from None
 
 
+def _visits(connection: sqlite3.Connection, query: str) -> tuple[list[tuple[int, int, int]], int]:
+    """Return the rows (page, time, type) of all visits, and how many were left out because they hold no numbers."""
+    found = _rows(connection, query)
+    rows = [(page, moment, type_) for page, moment, type_ in found if {type(page), type(moment), type(type_)} == {int}]
+    return rows, len(found) - len(rows)
+
+
 def _pages(connection: sqlite3.Connection, table: str) -> list[tuple[int, str, str, bool]]:
     query = f"SELECT id, url, title, hidden FROM {table} WHERE url IS NOT NULL ORDER BY id"
     return [(int(i), str(url), str(title or ""), bool(hidden)) for i, url, title, hidden in _rows(connection, query)]
@@ -187,41 +188,27 @@ def _read_firefox(connection: sqlite3.Connection) -> History:
     Times are microseconds since 1970; visit types run from 1 (link) to 9 (reload) and are TYPES in this order.
     """
     _require_columns(connection, FIREFOX_TABLES)
-    found = _rows(connection, "SELECT place_id, visit_date, visit_type FROM moz_historyvisits")
-    visits = [
-        (page, date / 1e6, type_ - 1)
-        for page, date, type_ in found
-        if all(isinstance(value, int) for value in (page, date, type_)) and 1 <= type_ <= len(TYPES)
-    ]
+    visits, skipped = _visits(connection, "SELECT place_id, visit_date, visit_type FROM moz_historyvisits")
     marked = _rows(connection, f"SELECT fk FROM moz_bookmarks WHERE type = {_BOOKMARK_ROW}")
     typed = _rows(connection, "SELECT place_id, input FROM moz_inputhistory ORDER BY use_count, input")
     return build_history(
         _pages(connection, "moz_places"),
-        visits,
+        [(page, date / 1e6, type_ - 1) for page, date, type_ in visits],
         {page for (page,) in marked if isinstance(page, int)},
         {page: str(text) for page, text in typed if isinstance(page, int)},
-        skipped=len(found) - len(visits),
+        skipped,
     )
 
 
 def _read_chromium(connection: sqlite3.Connection, bookmarks: Path) -> History:
-    """Read a Chromium database: pages and visits, with its file of bookmarks.
-
-    Times are microseconds since 1601.
-    """
+    """Read a Chromium database: pages and visits, with its file of bookmarks. Times are microseconds since 1601."""
     _require_columns(connection, CHROMIUM_TABLES)
     pages = _pages(connection, "urls")
-    found = _rows(connection, "SELECT url, visit_time, transition FROM visits")
-    visits = []
-    for page, moment, transition in found:
-        if all(isinstance(value, int) for value in (page, moment, transition)):
-            kind = transition_type(transition)
-            if kind is not None:
-                visits.append((page, (moment - EPOCH) / 1e6, TYPES.index(kind)))
+    found, skipped = _visits(connection, "SELECT url, visit_time, transition FROM visits")
+    number: dict[str | None, int] = {kind: i for i, kind in enumerate(TYPES)}
+    visits = [(page, (moment - EPOCH) / 1e6, number.get(transition_type(kind), -1)) for page, moment, kind in found]
     marked = read_bookmarks(bookmarks)
-    return build_history(
-        pages, visits, {page[0] for page in pages if page[1] in marked}, skipped=len(found) - len(visits)
-    )
+    return build_history(pages, visits, {page[0] for page in pages if page[1] in marked}, skipped=skipped)
 
 
 def transition_type(transition: int) -> str | None:

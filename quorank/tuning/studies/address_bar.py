@@ -19,10 +19,11 @@ import numpy as np
 
 from quorank.arrays import Doubles, Int32s, Integers
 from quorank.compiled import kernel
-from quorank.errors import require, require_range
+from quorank.errors import require_range
 from quorank.tuning.heuristics.frecency import FRECENCY
 from quorank.tuning.histories.generated import Suggestions
 from quorank.tuning.histories.people import SPACE, People, Persons, PersonSearches, draw_searches, generate_persons
+from quorank.tuning.searches import check_score_count
 
 CHUNK = 256  # persons at once: their pages stay in memory for a moment only
 DECAY = 0.025
@@ -35,6 +36,10 @@ class TypedSearches(NamedTuple):
     client: Integers
     characters: Int32s
     rank: Int32s
+
+    def metric(self, name: str) -> Doubles:
+        """Return the values (searches,) of a metric."""
+        return np.asarray(getattr(self, name), dtype=np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,11 +55,7 @@ class PageRanker:
     def scores(self, group: Persons) -> Doubles:
         """Return the scores (pages,) of all pages of these persons."""
         scores = np.asarray(self.score(group.suggestions), dtype=np.float64)
-        require(
-            scores.shape == group.idle.shape,
-            "score.wrong-shape",
-            f"{len(group.idle)} pages need as many scores, got an array of {scores.shape}",
-        )
+        check_score_count(scores, len(group.idle))
         return decayed(scores, group.idle, self.decay)
 
 
@@ -71,12 +72,9 @@ def frecency_ranker(weights: Doubles, decay: float = 0.0) -> PageRanker:
 
 def simulate_typing(group: Persons, searches: PersonSearches, scores: Doubles, people: People) -> TypedSearches:
     """Simulate these searches with pages ranked by `scores` (pages,)."""
-    characters, rank = np.empty(len(searches.page), np.int32), np.empty(len(searches.page), np.int32)
-    _simulate_typing(
-        group.first, group.suggestions.offsets, np.ascontiguousarray(scores), group.letters, group.texts, *searches,
-        people.shown, people.match == "substring", characters, rank,
-    )  # fmt: skip
-    return TypedSearches(searches.client, characters, rank)
+    typed = TypedSearches(searches.client, *np.empty((2, len(searches.page)), np.int32))
+    _simulate_typing(group, np.ascontiguousarray(scores), searches, people.shown, people.match == "substring", typed)
+    return typed
 
 
 def observe_typing(
@@ -113,29 +111,19 @@ def longest_match(letters: Any, begin: int, end: int, start: int, length: int, a
 
 @kernel
 def _simulate_typing(
-    first: int,
-    offsets: Integers,
-    scores: Doubles,
-    letters: Any,
-    texts: Integers,
-    client: Integers,
-    page: Integers,
-    start: Integers,
-    looks: Integers,
-    shown: int,
-    anywhere: bool,
-    characters: Int32s,
-    rank: Int32s,
+    group: Persons, scores: Doubles, searches: PersonSearches, shown: int, anywhere: bool, typed: TypedSearches
 ) -> None:
+    offsets, letters, texts = group.suggestions.offsets, group.letters, group.texts
+    client, page, start, looks = searches
     for s in range(len(page)):
-        q, mine = client[s] - first, page[s]
+        q, mine = client[s] - group.first, page[s]
         length = texts[mine + 1] - start[s]
         above = np.zeros(length + 1, np.int64)  # pages that score higher, by the longest beginning they match
         for x in range(offsets[q], offsets[q + 1]):
             if scores[x] > scores[mine] or (scores[x] == scores[mine] and x < mine):
                 above[longest_match(letters, texts[x], texts[x + 1], start[s], length, anywhere)] += 1
-        standing, typed = above[length], length
-        while typed > 1 and typed > looks[s] and standing + above[typed - 1] < shown:
-            typed -= 1
-            standing += above[typed]
-        characters[s], rank[s] = typed, standing
+        standing, count = above[length], length
+        while count > 1 and count > looks[s] and standing + above[count - 1] < shown:
+            count -= 1
+            standing += above[count]
+        typed.characters[s], typed.rank[s] = count, standing

@@ -84,7 +84,7 @@ class Analysis:
 def client_means(typed: TypedSearches, metric: str) -> Doubles:
     """Compute the mean of each client's searches (clients,)."""
     _, numbers, counts = np.unique(typed.client, return_inverse=True, return_counts=True)
-    sums = np.bincount(numbers, np.asarray(getattr(typed, metric), np.float64), len(counts))
+    sums = np.bincount(numbers, typed.metric(metric), len(counts))
     return np.asarray(sums / counts, dtype=np.float64)
 
 
@@ -100,12 +100,8 @@ def mann_whitney(a: Doubles, b: Doubles) -> tuple[float, float]:
 def analyse(study: Study, collected: Mapping[str, TypedSearches]) -> Analysis:
     """Compare all arms of a study from the searches of each."""
     for arm in study.arms:
-        require(
-            arm in collected and len(collected[arm].client) > 0,
-            "study.empty-arm",
-            f"arm {arm!r} has no searches, so nothing can be compared with it",
-            f"study {study.name}",
-        )
+        empty = f"arm {arm!r} has no searches, so nothing can be compared with it"
+        require(arm in collected and len(collected[arm].client), "study.empty-arm", empty, f"study {study.name}")
     means = {arm: {metric: client_means(collected[arm], metric) for metric in study.metrics} for arm in study.arms}
     compared = tuple(
         _compare(study, metric, a, b, means[a][metric], means[b][metric], collected)
@@ -130,8 +126,8 @@ def _compare(
 ) -> ArmComparison:
     u, p = mann_whitney(a, b)
     corrected = bonferroni(p, study.comparisons)
-    shift: Shift = hodges_lehmann(a, b, 1.0 - study.corrected_alpha)
-    singles = [np.asarray(getattr(collected[name], metric), np.float64) for name in (arm, baseline)]
+    shift = hodges_lehmann(a, b, 1.0 - study.corrected_alpha)
+    singles = [collected[name].metric(metric) for name in (arm, baseline)]
     return ArmComparison(
         metric,
         arm,
@@ -172,9 +168,9 @@ def hodges_lehmann(a: Doubles, b: Doubles, confidence: float = 0.95) -> Shift:
     The interval's ends are the differences number C and n_a·n_b + 1 − C in order, with
     C = n_a·n_b/2 − z·√(n_a·n_b·(n_a + n_b + 1)/12), rounded down.
     """
-    x, y = np.sort(a), np.sort(b)
     from scipy.special import ndtri
 
+    x, y = np.sort(a), np.sort(b)
     pairs = len(x) * len(y)
     z = float(ndtri(0.5 + confidence / 2))
     c = max(1, math.floor(pairs / 2 - z * math.sqrt(pairs * (len(x) + len(y) + 1) / 12.0)))

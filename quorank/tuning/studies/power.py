@@ -61,11 +61,8 @@ def with_effect(pilot: Doubles, effect: float, shape: Shape, least: float) -> Do
     if shape == "shift":
         return pilot - effect
     room = float(pilot.mean()) - least
-    require(
-        0 < effect < room,
-        "study.effect-too-large",
-        f"an effect of {effect:g} cannot be had: the pilot's mean is only {room:g} above the least value {least:g}",
-    )
+    wrong = f"an effect of {effect:g} cannot be had: the pilot's mean is only {room:g} above the least value {least:g}"
+    require(0 < effect < room, "study.effect-too-large", wrong)
     return least + (pilot - least) * (1.0 - effect / room)
 
 
@@ -75,8 +72,7 @@ def count_rejections(
     """Count the studies, of `simulations` with n treated and m control clients, that reject at α, two-sided."""
     from scipy.special import ndtri
 
-    critical = float(-ndtri(alpha / 2))
-    return int(_rejections(key_of(seed, Purpose.STUDY), treated, pilot, n, m, critical, simulations))
+    return int(_rejections(key_of(seed, Purpose.STUDY), treated, pilot, n, m, float(-ndtri(alpha / 2)), simulations))
 
 
 def proportion_interval(count: int, total: int) -> tuple[float, float]:
@@ -113,38 +109,26 @@ def plan_study(
     pilot: the means of clients in the study's metric, as they are without a treatment.
     """
     values = np.asarray(pilot, dtype=np.float64)
-    require(
-        values.ndim == 1 and len(values) >= 20 and bool(np.isfinite(values).all()),
-        "pilot.too-small",
-        f"a pilot needs the means of at least 20 clients, got {values.size}",
-    )
-    require(
-        float(values.std()) > 0,
-        "pilot.no-spread",
-        "all clients of the pilot have the same mean: nothing can be planned from it",
-    )
+    enough = values.ndim == 1 and len(values) >= 20 and np.isfinite(values).all()
+    require(enough, "pilot.too-small", f"a pilot needs the means of at least 20 clients, got {values.size}")
+    require(values.std() > 0, "pilot.no-spread", "all clients of the pilot have the same mean: nothing can be planned")
     require_range("simulations", simulations, least=100)
     treated = with_effect(values, study.effect, shape, LEAST[study.metric])
     first, *others = study.arms
     smallest = min(others, key=lambda arm: study.arms[arm])
 
-    share = study.arms[first] / (study.arms[first] + study.arms[smallest])
+    both = study.arms[first] + study.arms[smallest]
     u, _ = u_and_ties(np.sort(treated), np.sort(values))
-    guess = noether_clients(u / len(values) ** 2, share, study.corrected_alpha, study.power)
-    guess /= study.arms[first] + study.arms[smallest]
-    require(
-        guess < MOST_CLIENTS,
-        "study.effect-too-small",
-        f"an effect of {study.effect:g} would need more than {MOST_CLIENTS:,} clients; plan for a larger one",
-    )
+    larger, share = u / len(values) ** 2, study.arms[first] / both
+    guess = noether_clients(larger, share, study.corrected_alpha, study.power) / both
+    many = f"an effect of {study.effect:g} would need more than {MOST_CLIENTS:,} clients; plan for a larger one"
+    require(guess < MOST_CLIENTS, "study.effect-too-small", many)
     times = min(simulations, max(100, int(MOST_DRAWS / guess)))
 
     @cache
     def rejected(clients: int) -> int:
-        n = arm_sizes(study, clients)
-        return count_rejections(
-            treated, values, n[first], n[smallest], study.corrected_alpha, seed=seed, simulations=times
-        )
+        sizes, alpha = arm_sizes(study, clients), study.corrected_alpha
+        return count_rejections(treated, values, sizes[first], sizes[smallest], alpha, seed=seed, simulations=times)
 
     wanted = study.power * times
     high = max(2 * math.ceil(1 / study.arms[smallest]), math.ceil(1.25 * guess))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from quorank.arrays import Doubles
 from quorank.errors import require
 from quorank.tuning.heuristics.frecency import FRECENCY
 from quorank.tuning.histories.people import People
+from quorank.tuning.searches import take_rows
 from quorank.tuning.studies.address_bar import DECAY, PageRanker, TypedSearches, frecency_ranker, observe_typing
 from quorank.tuning.studies.analysis import client_means, mann_whitney
 from quorank.tuning.studies.power import Plan, Shape, plan_study, proportion_interval
@@ -82,12 +82,9 @@ def calibrate(seed: int, study: Study, people: People) -> tuple[float, float, fl
     """Find the strength whose true effect is the study's; return it, that effect on other persons, and its error."""
     strengths = np.linspace(0.0, 1.0, STEPS + 1)
     falls = _falls(seed, study.metric, people, _FIRST["calibration"], CALIBRATION, strengths).mean(axis=1)
-    require(
-        falls[-1] >= study.effect,
-        "study.effect-too-large",
-        f"these people's {study.metric} fall by {falls[-1]:.2f} at most, when ranked by their own weights; "
-        f"rehearse a smaller effect than {study.effect:g}",
-    )
+    most = f"these people's {study.metric} fall by {falls[-1]:.2f} at most, when ranked by their own weights"
+    smaller = f"rehearse a smaller effect than {study.effect:g}"
+    require(falls[-1] >= study.effect, "study.effect-too-large", f"{most}; {smaller}")
     at = max(1, int(np.argmax(falls >= study.effect)))
     strength = float(np.interp(study.effect, falls[at - 1 : at + 1], strengths[at - 1 : at + 1]))
     check = _falls(seed, study.metric, people, _FIRST["check"], CHECK, np.array([strength]))[0]
@@ -112,13 +109,9 @@ def observe_study(
     arms = np.array(study.assign_all(f"person-{number}" for number in range(first, first + clients)))
     found = observe_typing(seed, first, clients, people, rankers)
     return {
-        name: {arm: _only(typed, arms[typed.client - first] == arm) for arm in study.arms}
+        name: {arm: take_rows(typed, arms[typed.client - first] == arm) for arm in study.arms}
         for name, typed in found.items()
     }
-
-
-def _only(typed: TypedSearches, which: Any) -> TypedSearches:
-    return TypedSearches(*(column[which] for column in typed))
 
 
 def searches_by_arm(study: Study, found: dict[str, dict[str, TypedSearches]]) -> dict[str, TypedSearches]:
@@ -147,7 +140,7 @@ def rehearse_study(
     planned = plan_study(study, pilot_means(seed, people, study.metric), seed=seed, shape=shape)
     strength, effect, error = calibrate(seed, study, people)
     size = planned.clients if clients is None else clients
-    rankers = arm_rankers(people, strength)
+    rankers = arm_rankers(treatment_ranker(people, strength))
     found = nominal = any_ = pooled = 0
     first, second = list(study.arms)[:2]
     for repetition in range(repetitions):
@@ -156,7 +149,7 @@ def rehearse_study(
         found += _p(real, study.metric, first, second) < study.corrected_alpha
         nominal += _p(same, study.metric, first, second) < study.alpha
         any_ += any(_p(same, m, a, b) < study.corrected_alpha for m in study.metrics for a, b in study.pairs)
-        pooled += mann_whitney(*(_column(same[arm], study.metric) for arm in (first, second)))[1] < study.alpha
+        pooled += mann_whitney(*(same[arm].metric(study.metric) for arm in (first, second)))[1] < study.alpha
         if progress is not None:
             progress(repetition + 1, repetitions)
     rates = [Rate.observed(count, repetitions) for count in (found, nominal, any_, pooled)]
@@ -165,21 +158,13 @@ def rehearse_study(
 
 def first_study(seed: int, study: Study, people: People, found: StudyRehearsal) -> dict[str, TypedSearches]:
     """Return the searches of the first rehearsed study, by arm."""
-    rankers = arm_rankers(people, found.strength)
+    rankers = arm_rankers(treatment_ranker(people, found.strength))
     return searches_by_arm(study, observe_study(seed, study, people, rankers, _FIRST["studies"], found.clients))
 
 
-def arm_rankers(people: People, strength: float) -> dict[str, PageRanker]:
-    """Return the rankers of a rehearsed study by name."""
-    return {
-        "treatment": treatment_ranker(people, strength),
-        "control": shipped_ranker(),
-        "no-decay": frecency_ranker(FRECENCY.shipped),
-    }
-
-
-def _column(typed: TypedSearches, metric: str) -> Doubles:
-    return np.asarray(getattr(typed, metric), dtype=np.float64)
+def arm_rankers(treatment: PageRanker) -> dict[str, PageRanker]:
+    """Return the rankers of a study by name: the treatment, and the shipped product with and without decay."""
+    return {"treatment": treatment, "control": shipped_ranker(), "no-decay": frecency_ranker(FRECENCY.shipped)}
 
 
 def _p(arms: dict[str, TypedSearches], metric: str, a: str, b: str) -> float:

@@ -16,7 +16,8 @@ import io
 import math
 import tomllib
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, combinations
 from pathlib import Path
@@ -27,6 +28,7 @@ import numpy as np
 from quorank.errors import BadInput, require, require_range
 from quorank.files import write_whole
 from quorank.parts import read_fields, suggest
+from quorank.tuning.searches import take_rows
 from quorank.tuning.studies.address_bar import TypedSearches
 
 METRICS = ("characters", "rank")
@@ -106,23 +108,15 @@ class Study:
 
 def read_study(path: Path) -> tuple[Study, dict[str, Any]]:
     """Read the study of a TOML file, and its table [people], which only a simulation uses."""
-    try:
+    expected, malformed = "a study, a TOML file with a name and [arms]", (tomllib.TOMLDecodeError, UnicodeDecodeError)
+    with _reading(path, expected, "study.not-toml", "TOML", malformed):
         content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        missing = "no such file; expected a study, a TOML file with a name and [arms]"
-        raise BadInput("file.missing", missing, str(path)) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadInput("study.not-toml", f"not TOML ({error})", str(path)) from None
-    except OSError as error:
-        raise BadInput("file.unreadable", f"cannot be read ({error.strerror})", str(path)) from None
     people = content.pop("people", {})
     require(isinstance(people, dict), "value.wrong-type", f"must be a table, got {people!r}", f"{path}: people")
     nameless = 'the study has no name; add a line such as name = "frecency-spring"'
     require("name" in content, "study.no-name", nameless, str(path))
     arms = content.pop("arms", dict(ARMS))
-    fits = isinstance(arms, dict) and all(
-        isinstance(share, int | float) and not isinstance(share, bool) for share in arms.values()
-    )
+    fits = isinstance(arms, dict) and all(type(share) in (int, float) for share in arms.values())
     require(fits, "value.wrong-type", f"must be a table of names and shares, got {arms!r}", f"{path}: arms")
     study = read_fields(Study, content, str(path))  # type: ignore[type-var]
     try:
@@ -137,113 +131,91 @@ def write_collected(path: Path, arms: dict[str, TypedSearches]) -> None:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(COLUMNS)
     for arm, typed in arms.items():
-        writer.writerows(
-            (f"person-{client}", arm, characters, rank)
-            for client, characters, rank in zip(
-                typed.client.tolist(), typed.characters.tolist(), typed.rank.tolist(), strict=True
-            )
-        )
+        rows = zip(*(column.tolist() for column in typed), strict=True)
+        writer.writerows((f"person-{client}", arm, characters, rank) for client, characters, rank in rows)
     write_whole(path, out.getvalue())
-
-
-class _Searches:
-    """Columns of searches while a file is read; clients are numbered as they appear."""
-
-    def __init__(self) -> None:
-        self.numbers: dict[str, int] = {}
-        self.clients: list[int] = []
-        self.characters: list[int] = []
-        self.ranks: list[int] = []
-
-    def add(self, client: str, characters: int, rank: int) -> None:
-        self.clients.append(self.numbers.setdefault(client, len(self.numbers)))
-        self.characters.append(characters)
-        self.ranks.append(rank)
-
-    def arrays(self) -> TypedSearches:
-        return TypedSearches(
-            np.array(self.clients, np.int64), np.array(self.characters, np.int32), np.array(self.ranks, np.int32)
-        )
 
 
 def read_collected(path: Path, study: Study) -> dict[str, TypedSearches]:
     """Read the searches of each arm. Clients are checked against the study's assignment."""
-    found = {arm: _Searches() for arm in study.arms}
-    arm_of: dict[str, str] = {}
-    for line, client, given, characters, rank in _lines(path):
-        arm = arm_of.get(client) or arm_of.setdefault(client, study.assign(client))
-        if given is not None and given != arm:
-            where = f"{path}: line {line}"
-            require(
-                given in study.arms,
-                "collected.unknown-arm",
-                f"there is no arm {given!r} in study {study.name}; its arms: {', '.join(study.arms)}",
-                where,
-            )
-            raise BadInput(
-                "collected.wrong-arm",
-                f"client {client!r} is in arm {given!r}, but study {study.name} puts it into {arm!r}; "
-                "a study whose arms or shares are changed needs a new name",
-                where,
-            )
-        found[arm].add(client, characters, rank)
-    return {arm: searches.arrays() for arm, searches in found.items()}
+    typed, arms = _read_searches(path, study)
+    arm_of = np.array(arms, dtype=np.str_)[typed.client]
+    return {arm: take_rows(typed, arm_of == arm) for arm in study.arms}
 
 
 def read_pilot(path: Path) -> TypedSearches:
     """Read all searches of a file as one sample, whatever the arms: a pilot. The column `arm` may be missing."""
-    found = _Searches()
-    for _, client, _, characters, rank in _lines(path):
-        found.add(client, characters, rank)
-    return found.arrays()
+    return _read_searches(path, None)[0]
 
 
-def _lines(path: Path) -> Iterable[tuple[int, str, str | None, int, int]]:
-    """Yield (line number, client, arm, characters, rank) of every line."""
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, strict=True)
-            header = next(reader, [])
-            for column in ("client", "characters", "rank"):
-                require(
-                    column in header,
-                    "collected.missing-column",
-                    f"there is no column {column!r} in the first line; expected {','.join(COLUMNS)}",
-                    str(path),
-                )
-            client, characters, rank = (header.index(name) for name in ("client", "characters", "rank"))
-            arm = header.index("arm") if "arm" in header else None
-            for row in filter(None, reader):  # a blank line is no search
-                line = reader.line_num
-                require(
-                    len(row) == len(header),
-                    "collected.wrong-columns",
-                    f"{len(row)} values under {len(header)} columns",
-                    f"{path}: line {line}",
-                )
-                typed = _whole(path, line, "characters", row[characters])
-                yield (
-                    line,
-                    row[client],
-                    None if arm is None else row[arm],
-                    typed,
-                    _whole(path, line, "rank", row[rank]),
-                )
-    except FileNotFoundError:
-        raise BadInput(
-            "file.missing", f"no such file; expected a CSV with the columns {','.join(COLUMNS)}", str(path)
-        ) from None
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise BadInput("collected.not-csv", f"not a CSV file ({error})", str(path)) from None
-    except OSError as error:
-        raise BadInput("file.unreadable", f"cannot be read ({error.strerror})", str(path)) from None
+def _read_searches(path: Path, study: Study | None) -> tuple[TypedSearches, list[str]]:
+    """Read all searches, clients numbered as they appear, and the arm of each client under the study."""
+    numbers: dict[str, int] = {}
+    arms: list[str] = []
+    clients: list[int] = []
+    metrics: list[tuple[int, int]] = []
+    for where, client, given, characters, rank in _lines(path):
+        number = numbers.setdefault(client, len(numbers))
+        if study is not None:
+            if number == len(arms):
+                arms.append(study.assign(client))
+            if given not in (None, arms[number]):
+                raise _wrong_arm(study, client, given, arms[number], where)
+        clients.append(number)
+        metrics.append((characters, rank))
+    columns = np.array(metrics, np.int32).reshape(-1, 2)
+    return TypedSearches(np.array(clients, np.int64), columns[:, 0].copy(), columns[:, 1].copy()), arms
 
 
-def _whole(path: Path, line: int, column: str, text: str) -> int:
+def _wrong_arm(study: Study, client: str, given: str | None, arm: str, where: str) -> BadInput:
+    if given not in study.arms:
+        unknown = f"there is no arm {given!r} in study {study.name}; its arms: {', '.join(study.arms)}"
+        return BadInput("collected.unknown-arm", unknown, where)
+    wrong = f"client {client!r} is in arm {given!r}, but study {study.name} puts it into {arm!r}"
+    return BadInput("collected.wrong-arm", f"{wrong}; a study whose arms or shares are changed needs a new name", where)
+
+
+def _lines(path: Path) -> Iterator[tuple[str, str, str | None, int, int]]:
+    """Yield (where, client, arm, characters, rank) of every line."""
+    expected, malformed = f"a CSV with the columns {','.join(COLUMNS)}", (UnicodeDecodeError, csv.Error)
+    with (
+        _reading(path, expected, "collected.not-csv", "a CSV file", malformed),
+        path.open(encoding="utf-8-sig", newline="") as file,
+    ):
+        reader = csv.reader(file, strict=True)
+        header = next(reader, [])
+        for name in ("client", *METRICS):
+            missing = f"there is no column {name!r} in the first line; expected {','.join(COLUMNS)}"
+            require(name in header, "collected.missing-column", missing, str(path))
+        client, arm = header.index("client"), header.index("arm") if "arm" in header else None
+        for row in filter(None, reader):  # a blank line is no search
+            where = f"{path}: line {reader.line_num}"
+            wrong = f"{len(row)} values under {len(header)} columns"
+            require(len(row) == len(header), "collected.wrong-columns", wrong, where)
+            characters, rank = (_whole(name, row[header.index(name)], where) for name in METRICS)
+            yield where, row[client], None if arm is None else row[arm], characters, rank
+
+
+def _whole(column: str, text: str, where: str) -> int:
     try:
         number = int(text)
     except ValueError:
         number = -1
     wrong = f"{column} must be a whole number from 0, got {text!r}"
-    require(0 <= number <= _MOST, "collected.not-a-number", wrong, f"{path}: line {line}")
+    require(0 <= number <= _MOST, "collected.not-a-number", wrong, where)
     return number
+
+
+@contextmanager
+def _reading(
+    path: Path, expected: str, code: str, format_: str, malformed: tuple[type[Exception], ...]
+) -> Iterator[None]:
+    """Turn what goes wrong with a file into BadInput; `code` says that it is not of its format."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise BadInput("file.missing", f"no such file; expected {expected}", str(path)) from None
+    except malformed as error:
+        raise BadInput(code, f"not {format_} ({error})", str(path)) from None
+    except OSError as error:
+        raise BadInput("file.unreadable", f"cannot be read ({error.strerror})", str(path)) from None
