@@ -10,15 +10,16 @@ from types import ModuleType
 from typing import Annotated, Any
 
 import typer
+from typer import Option
 
 from quorank.errors import BadInput
 
 
 def bench(
-    json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON, alone, on stdout.")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Shorter turns: noisier figures.")] = False,
+    json: Annotated[bool, Option("--json", help="Print the figures as JSON, alone, on stdout.")] = False,
+    quick: Annotated[bool, Option("--quick", help="Shorter turns: noisier figures.")] = False,
     network: Annotated[
-        bool, typer.Option("--network", help="The network instead: beside plain Flower, about three minutes.")
+        bool, Option("--network", help="The network instead: beside plain Flower, about three minutes.")
     ] = False,
 ) -> None:
     """Measure speed on this machine: against plain NumPy, memory bandwidth and scikit-learn, all in one run."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from quorank.errors import BadInput, require
 
@@ -16,68 +17,59 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Coordinate real devices: start, invite, revoke, status, stop.", no_args_is_help=True)
 
-Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The coordinator's folder.", show_default=False)]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+Folder = Annotated[Path, Argument(metavar="DIR", help="The coordinator's folder.")]
+Json = Annotated[bool, Option("--json", help="Print one JSON object and nothing else.")]
 STOP_SECONDS = 60.0
 
 
 @app.command()
 def start(
     folder: Folder,
-    experiment: Annotated[
-        Path | None, typer.Option(help="Experiment file; needed once, when the folder is made.", show_default=False)
-    ] = None,
-    host: Annotated[str | None, typer.Option(help="Where to listen for devices.", show_default="127.0.0.1")] = None,
-    port: Annotated[int | None, typer.Option(help="The port for devices.", show_default="9092")] = None,
+    experiment: Annotated[Path | None, Option(help="Experiment file; needed once, when the folder is made.")] = None,
+    host: Annotated[str | None, Option(help="Where to listen for devices.", show_default="127.0.0.1")] = None,
+    port: Annotated[int | None, Option(help="The port for devices.", show_default="9092")] = None,
     address: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="host:port under which devices reach it; it goes into certificate and invitations.",
             show_default="HOST:PORT",
         ),
     ] = None,
-    inside_port: Annotated[int | None, typer.Option(help="Loopback port of the engine.", show_default="9093")] = None,
+    inside_port: Annotated[int | None, Option(help="Loopback port of the engine.", show_default="9093")] = None,
     proxy: Annotated[
         bool | None,
-        typer.Option(
+        Option(
             "--proxy/--no-proxy",
             help="Whether the built-in proxy stands before the engine, or nginx does.",
             show_default="--proxy",
         ),
     ] = None,
     features: Annotated[
-        int | None, typer.Option(help="Features of a document on the devices.", show_default="those of [data]")
+        int | None, Option(help="Features of a document on the devices.", show_default="those of [data]")
     ] = None,
-    run: Annotated[str | None, typer.Option(help="Name of the run.", show_default="the file's name")] = None,
-    enough: Annotated[
-        float | None, typer.Option(help="Share of the cohort that ends a round.", show_default="1")
-    ] = None,
-    least: Annotated[
-        float | None, typer.Option(help="Share that ends it after the deadline.", show_default="0.5")
-    ] = None,
+    run: Annotated[str | None, Option(help="Name of the run.", show_default="the file's name")] = None,
+    enough: Annotated[float | None, Option(help="Share of the cohort that ends a round.", show_default="1")] = None,
+    least: Annotated[float | None, Option(help="Share that ends it after the deadline.", show_default="0.5")] = None,
     deadline: Annotated[
-        float | None, typer.Option(help="Seconds that a round waits for the rest.", show_default="3600")
+        float | None, Option(help="Seconds that a round waits for the rest.", show_default="3600")
     ] = None,
     pause: Annotated[
-        float | None, typer.Option(help="Seconds before a device without news is asked again.", show_default="60")
+        float | None, Option(help="Seconds before a device without news is asked again.", show_default="60")
     ] = None,
     report_epsilon: Annotated[
-        float | None,
-        typer.Option(help="Devices report nDCG by clicks, each time at this ε.", show_default="no reports"),
+        float | None, Option(help="Devices report nDCG by clicks, each time at this ε.", show_default="no reports")
     ] = None,
-    metrics_port: Annotated[
-        int | None, typer.Option(help="Serve /metrics and /health on this loopback port.", show_default=False)
-    ] = None,
+    metrics_port: Annotated[int | None, Option(help="Serve /metrics and /health on this loopback port.")] = None,
     asynchronous: Annotated[
         float | None,
-        typer.Option(
+        Option(
             help="Share of a cohort whose replies, however old, end a round; 0 waits for --enough.", show_default="0"
         ),
     ] = None,
     exit_when_done: Annotated[
-        bool, typer.Option("--exit-when-done", help="End after the last round; then no device can leave any more.")
+        bool, Option("--exit-when-done", help="End after the last round; then no device can leave any more.")
     ] = False,
-    detach: Annotated[bool, typer.Option("--detach", help="Run in the background.")] = False,
+    detach: Annotated[bool, Option("--detach", help="Run in the background.")] = False,
     json: Json = False,
 ) -> None:
     """Run a coordinator; the first start makes its folder.
@@ -168,8 +160,8 @@ def stop(folder: Folder) -> None:
 @app.command()
 def invite(
     folder: Folder,
-    name: Annotated[str, typer.Argument(help="A name for the device.", show_default=False)],
-    out: Annotated[Path | None, typer.Option(help="Where to write the invitation.", show_default="NAME.json")] = None,
+    name: Annotated[str, Argument(help="A name for the device.")],
+    out: Annotated[Path | None, Option(help="Where to write the invitation.", show_default="NAME.json")] = None,
     json: Json = False,
 ) -> None:
     """Invite a device: writes its invitation, which holds its private key.
@@ -189,7 +181,7 @@ def invite(
 
 
 @app.command()
-def revoke(folder: Folder, name: Annotated[str, typer.Argument(help="The device's name.", show_default=False)]) -> None:
+def revoke(folder: Folder, name: Annotated[str, Argument(help="The device's name.")]) -> None:
     """Refuse a device from now on; a new invitation gives the name its number back."""
     from quorank.network import service_members
     from quorank.network.service_files import Home
@@ -200,8 +192,7 @@ def revoke(folder: Folder, name: Annotated[str, typer.Argument(help="The device'
 
 @app.command()
 def files(
-    folder: Folder,
-    out: Annotated[Path | None, typer.Option(help="Where to write them.", show_default="DIR/files")] = None,
+    folder: Folder, out: Annotated[Path | None, Option(help="Where to write them.", show_default="DIR/files")] = None
 ) -> None:
     """Write an nginx configuration and systemd units for this folder."""
     from quorank.network import units

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
+from typer import Argument, Option
 
 app = typer.Typer(help="Ranking data: list, describe, generate, import and fetch collections.", no_args_is_help=True)
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+Json = Annotated[bool, Option("--json", help="Print one JSON object and nothing else.")]
 
 
 @app.command("list")
@@ -74,11 +75,11 @@ def list_(as_json: Json = False) -> None:
 
 @app.command()
 def stats(
-    source: Annotated[str, typer.Argument(help="synthetic:mq2007, synthetic:mslr, a folder, or an imported name.")],
-    fold: Annotated[int, typer.Option(help="Fold, for a collection in five folds.")] = 1,
-    normalize: Annotated[Literal["query", "none"], typer.Option(help="Describe normalised or raw features.")] = "none",
-    queries: Annotated[int | None, typer.Option(help="Training queries of generated data.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of generated data.")] = 1,
+    source: Annotated[str, Argument(help="synthetic:mq2007, synthetic:mslr, a folder, or an imported name.")],
+    fold: Annotated[int, Option(help="Fold, for a collection in five folds.")] = 1,
+    normalize: Annotated[Literal["query", "none"], Option(help="Describe normalised or raw features.")] = "none",
+    queries: Annotated[int | None, Option(help="Training queries of generated data.")] = None,
+    seed: Annotated[int, Option(help="Seed of generated data.")] = 1,
     as_json: Json = False,
 ) -> None:
     """Describe a collection: queries, documents, labels and features of each split."""
@@ -109,11 +110,11 @@ def stats(
 
 @app.command()
 def synthesize(
-    name: Annotated[str, typer.Argument(help="mq2007 or mslr.")],
-    out: Annotated[Path, typer.Option(help="Folder to write train, vali and test into.")],
-    queries: Annotated[int | None, typer.Option(help="Training queries; validation and test have a third.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the generator.")] = 1,
-    gz: Annotated[bool, typer.Option("--gz", help="Write .txt.gz files.")] = False,
+    name: Annotated[str, Argument(help="mq2007 or mslr.")],
+    out: Annotated[Path, Option(help="Folder to write train, vali and test into.")],
+    queries: Annotated[int | None, Option(help="Training queries; validation and test have a third.")] = None,
+    seed: Annotated[int, Option(help="Seed of the generator.")] = 1,
+    gz: Annotated[bool, Option("--gz", help="Write .txt.gz files.")] = False,
 ) -> None:
     """Write generated data as LETOR text, which `source = DIR` then reads."""
     from quorank.data.letor.writer import write_letor
@@ -130,8 +131,8 @@ def synthesize(
 
 @app.command("import")
 def import_(
-    path: Annotated[Path, typer.Argument(help="Folder or archive (.zip, .tar.gz) with a collection.")],
-    name: Annotated[str | None, typer.Option(help="Name to use as source; the folder's name by default.")] = None,
+    path: Annotated[Path, Argument(help="Folder or archive (.zip, .tar.gz) with a collection.")],
+    name: Annotated[str | None, Option(help="Name to use as source; the folder's name by default.")] = None,
 ) -> None:
     """Give a collection that you already have a name, after reading all of it into the cache."""
     from quorank.data.importing import import_collection
@@ -140,7 +141,7 @@ def import_(
 
 
 @app.command()
-def fetch(name: Annotated[str, typer.Argument(help="A public collection; see `quorank data list`.")]) -> None:
+def fetch(name: Annotated[str, Argument(help="A public collection; see `quorank data list`.")]) -> None:
     """Download a public collection, check it, unpack it and import it under its name."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn

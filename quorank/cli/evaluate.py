@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from quorank.errors import require
 
@@ -14,16 +15,14 @@ SPLITS = ("train", "validation", "test")
 
 
 def evaluate(
-    ranker: Annotated[Path, typer.Argument(help="ranker.json, or the directory of a run.")],
-    data: Annotated[str, typer.Option(help="synthetic:mq2007, synthetic:mslr, a folder, or an imported name.")],
-    fold: Annotated[int, typer.Option(help="Fold of a collection in five folds.")] = 1,
-    split: Annotated[str, typer.Option(help="train, validation or test.")] = "test",
-    k: Annotated[int, typer.Option(min=1, max=100, help="Documents that count.")] = 10,
-    no_relevant: Annotated[
-        str, typer.Option(help="What a query without relevant documents counts: skip or zero.")
-    ] = "skip",
-    threads: Annotated[int, typer.Option(min=1, help="Threads; the figures are the same.")] = 1,
-    json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON, alone, on stdout.")] = False,
+    ranker: Annotated[Path, Argument(help="ranker.json, or the directory of a run.")],
+    data: Annotated[str, Option(help="synthetic:mq2007, synthetic:mslr, a folder, or an imported name.")],
+    fold: Annotated[int, Option(help="Fold of a collection in five folds.")] = 1,
+    split: Annotated[str, Option(help="train, validation or test.")] = "test",
+    k: Annotated[int, Option(min=1, max=100, help="Documents that count.")] = 10,
+    no_relevant: Annotated[str, Option(help="What a query without relevant documents counts: skip or zero.")] = "skip",
+    threads: Annotated[int, Option(min=1, help="Threads; the figures are the same.")] = 1,
+    json: Annotated[bool, Option("--json", help="Print the figures as JSON, alone, on stdout.")] = False,
 ) -> None:
     """Judge a ranker on labelled data: nDCG, MaxRR and ERR, with a 95 % interval over queries."""
     import numpy as np

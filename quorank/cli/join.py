@@ -15,6 +15,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from typer import Option
 
 from quorank.errors import BadInput, require
 
@@ -26,40 +27,28 @@ if TYPE_CHECKING:
 
 
 def join(
-    data: Annotated[
-        Path, typer.Option(help="Folder of this device's private state, on its own disk.", show_default=False)
-    ],
+    data: Annotated[Path, Option(help="Folder of this device's private state, on its own disk.")],
     coordinator: Annotated[
-        str | None,
-        typer.Option(
-            help="Address of the coordinator, host:port; that of the invitation unless given.", show_default=False
-        ),
+        str | None, Option(help="Address of the coordinator, host:port; that of the invitation unless given.")
     ] = None,
     bundle: Annotated[
-        Path | None,
-        typer.Option(help="The invitation; it is kept in the folder, so it is needed once.", show_default=False),
+        Path | None, Option(help="The invitation; it is kept in the folder, so it is needed once.")
     ] = None,
     consent: Annotated[
-        Literal["on", "off"] | None,
-        typer.Option(help="Agree to take part, or withdraw, at any time.", show_default=False),
+        Literal["on", "off"] | None, Option(help="Agree to take part, or withdraw, at any time.")
     ] = None,
-    log: Annotated[bool, typer.Option("--log", help="Show what was sent, when, and how it is protected.")] = False,
-    status: Annotated[bool, typer.Option("--status", help="Show where this device stands.")] = False,
+    log: Annotated[bool, Option("--log", help="Show what was sent, when, and how it is protected.")] = False,
+    status: Annotated[bool, Option("--status", help="Show where this device stands.")] = False,
     simulate: Annotated[
         Path | None,
-        typer.Option(
-            help="Let a simulated user of this experiment search; without a coordinator it is a rehearsal.",
-            show_default=False,
-        ),
+        Option(help="Let a simulated user of this experiment search; without a coordinator it is a rehearsal."),
     ] = None,
-    client: Annotated[
-        int | None, typer.Option(help="With --simulate: which client, from 0.", show_default=False)
-    ] = None,
+    client: Annotated[int | None, Option(help="With --simulate: which client, from 0.")] = None,
     leave: Annotated[
-        bool, typer.Option("--leave", help="Ask to be forgotten, then erase this device's private state.")
+        bool, Option("--leave", help="Ask to be forgotten, then erase this device's private state.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    json: Annotated[bool, Option("--json", help="Print one JSON object and nothing else.")] = False,
+    quiet: Annotated[bool, Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
     """Take part in a run with this device's own searches.
 

@@ -8,36 +8,35 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
+from typer import Argument, Option
 
 from quorank.errors import BadInput, require, require_range
 
 app = typer.Typer(help="Privacy: plan a budget, read a run's ledger, audit a run.", no_args_is_help=True)
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+Json = Annotated[bool, Option("--json", help="Print one JSON object and nothing else.")]
 
 
 @app.command()
 def plan(
-    clients: Annotated[int, typer.Option(help="Clients of the federation.")] = 1000,
-    cohort: Annotated[int | None, typer.Option(help="Clients that take part in a round; all unless given.")] = None,
-    rounds: Annotated[int, typer.Option(help="Rounds of the whole run.")] = 300,
-    epsilon: Annotated[
-        float | None, typer.Option(help="Budget ε of the whole run, for a client; 8 unless given.")
-    ] = None,
-    delta: Annotated[float, typer.Option(help="δ of the budget.")] = 1e-5,
+    clients: Annotated[int, Option(help="Clients of the federation.")] = 1000,
+    cohort: Annotated[int | None, Option(help="Clients that take part in a round; all unless given.")] = None,
+    rounds: Annotated[int, Option(help="Rounds of the whole run.")] = 300,
+    epsilon: Annotated[float | None, Option(help="Budget ε of the whole run, for a client; 8 unless given.")] = None,
+    delta: Annotated[float, Option(help="δ of the budget.")] = 1e-5,
     noise_multiplier: Annotated[
-        float | None, typer.Option(help="The inverse: the ε of this noise, instead of the noise of an ε.")
+        float | None, Option(help="The inverse: the ε of this noise, instead of the noise of an ε.")
     ] = None,
     participation: Annotated[
         Literal["full", "sampled", "poisson"] | None,
-        typer.Option(
+        Option(
             help="How a cohort comes about: everyone, so many at random, or by each client's own coin.",
             show_default="full, or sampled if --cohort is smaller",
         ),
     ] = None,
-    clip: Annotated[float, typer.Option(help="Clip of an update, for the server step.")] = 0.05,
-    parameters: Annotated[int, typer.Option(help="Numbers in an update, for the signal-to-noise ratio.")] = 46,
-    accountant: Annotated[Literal["pld", "rdp"], typer.Option(help="pld is tight, rdp quicker.")] = "pld",
+    clip: Annotated[float, Option(help="Clip of an update, for the server step.")] = 0.05,
+    parameters: Annotated[int, Option(help="Numbers in an update, for the signal-to-noise ratio.")] = 46,
+    accountant: Annotated[Literal["pld", "rdp"], Option(help="pld is tight, rdp quicker.")] = "pld",
     json: Json = False,
 ) -> None:
     """How much noise a budget needs, or what a noise costs, for a client and a whole run.
@@ -107,9 +106,7 @@ def plan(
 
 
 @app.command()
-def ledger(
-    run: Annotated[Path, typer.Argument(help="Directory of a finished run.", show_default=False)], json: Json = False
-) -> None:
+def ledger(run: Annotated[Path, Argument(help="Directory of a finished run.")], json: Json = False) -> None:
     """What left the clients in a run, and what all of it together gives away.
 
     The ε of an accounted run is counted again from its releases; a ledger that
@@ -189,13 +186,13 @@ def _show_ledger(content: dict[str, Any]) -> None:
 
 @app.command()
 def audit(
-    run: Annotated[Path, typer.Argument(help="Directory of a run, or an experiment file.", show_default=False)],
-    canaries: Annotated[int, typer.Option(help="Canary clients, half of them really there.")] = 1000,
-    confidence: Annotated[float, typer.Option(help="Of the lower bound.")] = 0.95,
-    victims: Annotated[int, typer.Option(help="Clients whose clicks are guessed from their update; 0 for none.")] = 40,
-    seed: Annotated[int, typer.Option(help="Seed of the canaries and their coins.")] = 1,
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads; by default all cores.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    run: Annotated[Path, Argument(help="Directory of a run, or an experiment file.")],
+    canaries: Annotated[int, Option(help="Canary clients, half of them really there.")] = 1000,
+    confidence: Annotated[float, Option(help="Of the lower bound.")] = 0.95,
+    victims: Annotated[int, Option(help="Clients whose clicks are guessed from their update; 0 for none.")] = 40,
+    seed: Annotated[int, Option(help="Seed of the canaries and their coins.")] = 1,
+    threads: Annotated[int | None, Option(min=1, help="Threads; by default all cores.")] = None,
+    quiet: Annotated[bool, Option("--quiet", "-q", help="No progress.")] = False,
     json: Json = False,
 ) -> None:
     """Try to refute what a run claims.

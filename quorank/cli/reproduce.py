@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 if TYPE_CHECKING:
     from rich.progress import ProgressColumn
@@ -23,23 +24,19 @@ MOST_JOBS = 8  # by default: every job holds a collection of its own in memory
 
 def reproduce(
     figure: Annotated[
-        str | None, typer.Argument(metavar="PAPER/FIGURE", help="Such as fpdgd/figure3; without it, a list of all.")
+        str | None, Argument(metavar="PAPER/FIGURE", help="Such as fpdgd/figure3; without it, a list of all.")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A smaller version: about a minute instead of hours.")] = False,
+    quick: Annotated[bool, Option("--quick", help="A smaller version: about a minute instead of hours.")] = False,
     data: Annotated[
-        str | None, typer.Option(help="A collection of your own instead of the generated ones: a folder or a name.")
+        str | None, Option(help="A collection of your own instead of the generated ones: a folder or a name.")
     ] = None,
     repetitions: Annotated[
-        int | None, typer.Option(min=1, help="Runs of each setting; by default as many as the paper's.")
+        int | None, Option(min=1, help="Runs of each setting; by default as many as the paper's.")
     ] = None,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="Runs side by side; by default one a core, 8 at most.")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Directory; by default one below runs/ named after the figure.")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the results as JSON, alone, on stdout.")] = False,
-    list_: Annotated[bool, typer.Option("--list", help="List all figures.")] = False,
+    jobs: Annotated[int | None, Option(min=1, help="Runs side by side; by default one a core, 8 at most.")] = None,
+    out: Annotated[Path | None, Option(help="Directory; by default one below runs/ named after the figure.")] = None,
+    json: Annotated[bool, Option("--json", help="Print the results as JSON, alone, on stdout.")] = False,
+    list_: Annotated[bool, Option("--list", help="List all figures.")] = False,
 ) -> None:
     """Reproduce a figure of a paper: run its experiment, draw it, and say which of its findings hold.
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from quorank.errors import BadInput, Interrupted, require
 
@@ -21,41 +22,32 @@ if TYPE_CHECKING:
 
 def run(
     file: Annotated[
-        Path | None, typer.Argument(help="Experiment file, or the name of a shipped one (fpdgd, recommended).")
+        Path | None, Argument(help="Experiment file, or the name of a shipped one (fpdgd, recommended).")
     ] = None,
     assignments: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="Change a key of the file, e.g. federation.clients=100. Repeatable."
-        ),
+        Option("--set", metavar="KEY=VALUE", help="Change a key of the file, e.g. federation.clients=100. Repeatable."),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of every random draw.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Directory of the run; by default a new one below runs/.")] = None,
-    resume: Annotated[
-        Path | None, typer.Option(help="Go on with the interrupted run (or grid) in this directory.")
-    ] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Runs of a grid side by side.")] = 1,
+    seed: Annotated[int | None, Option(help="Seed of every random draw.")] = None,
+    out: Annotated[Path | None, Option(help="Directory of the run; by default a new one below runs/.")] = None,
+    resume: Annotated[Path | None, Option(help="Go on with the interrupted run (or grid) in this directory.")] = None,
+    jobs: Annotated[int, Option(min=1, help="Runs of a grid side by side.")] = 1,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Threads of a run; by default all cores. The result is the same.")
+        int | None, Option(min=1, help="Threads of a run; by default all cores. The result is the same.")
     ] = None,
     engine: Annotated[
-        str, typer.Option(help="What plays the rounds: this process, or flower on real nodes. Same result.")
+        str, Option(help="What plays the rounds: this process, or flower on real nodes. Same result.")
     ] = "process",
-    nodes: Annotated[int, typer.Option(min=1, help="Nodes of --engine flower, on this machine.")] = 4,
+    nodes: Annotated[int, Option(min=1, help="Nodes of --engine flower, on this machine.")] = 4,
     asynchronous: Annotated[
-        float | None,
-        typer.Option(
-            help="With --engine flower: share of a cohort whose replies, however old, end a round.", show_default=False
-        ),
+        float | None, Option(help="With --engine flower: share of a cohort whose replies, however old, end a round.")
     ] = None,
     cluster: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Run a grid on the workers of this Dask scheduler, host:port.")
+        str | None, Option(metavar="ADDRESS", help="Run a grid on the workers of this Dask scheduler, host:port.")
     ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace a run that is in the directory already.")
-    ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON, alone, on stdout.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    overwrite: Annotated[bool, Option("--overwrite", help="Replace a run that is in the directory already.")] = False,
+    json: Annotated[bool, Option("--json", help="Print the summary as JSON, alone, on stdout.")] = False,
+    quiet: Annotated[bool, Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
     """Run an experiment file and write the run's directory.
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
+from typer import Option
 
 from quorank.cli import silo_group, silo_join
 
@@ -17,10 +18,10 @@ app = typer.Typer(
     help="Across companies: sketches, reverse top-K questions and one ranker of all.", no_args_is_help=True
 )
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+Json = Annotated[bool, Option("--json", help="Print one JSON object and nothing else.")]
 Collections = Annotated[
     list[Path] | None,
-    typer.Option(
+    Option(
         "--collection",
         help="Documents with queries and judgements (BEIR, SMART, TREC): one is dealt out, several are a party each.",
     ),
@@ -30,26 +31,25 @@ Collections = Annotated[
 @app.command()
 def demo(
     collection: Collections = None,
-    parties: Annotated[int, typer.Option(min=2, max=64, help="Parties.")] = 4,
-    labelled: Annotated[int, typer.Option(min=1, help="Queries of a party that have labels.")] = 5,
-    trials: Annotated[int, typer.Option(min=1, max=1000, help="Trials, each with a seed of its own.")] = 3,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the first trial.")] = 1,
+    parties: Annotated[int, Option(min=2, max=64, help="Parties.")] = 4,
+    labelled: Annotated[int, Option(min=1, help="Queries of a party that have labels.")] = 5,
+    trials: Annotated[int, Option(min=1, max=1000, help="Trials, each with a seed of its own.")] = 3,
+    seed: Annotated[int, Option(min=0, help="Seed of the first trial.")] = 1,
     perturbation: Annotated[
         Literal["published", "strict", "none"],
-        typer.Option(help="What protects answers: one noise for all cells, noise in every cell, or nothing."),
+        Option(help="What protects answers: one noise for all cells, noise in every cell, or nothing."),
     ] = "published",
-    epsilon: Annotated[float, typer.Option(help="Budget ε of the perturbation.")] = 0.5,
+    epsilon: Annotated[float, Option(help="Budget ε of the perturbation.")] = 0.5,
     labels: Annotated[
         Literal["judged", "reference-rank"],
-        typer.Option(help="Own labels: the collection's judgements, or ranks of a reference retrieval."),
+        Option(help="Own labels: the collection's judgements, or ranks of a reference retrieval."),
     ] = "judged",
     instances: Annotated[
-        Literal["recommended", "published"],
-        typer.Option(help="How other parties' documents become labelled instances."),
+        Literal["recommended", "published"], Option(help="How other parties' documents become labelled instances.")
     ] = "recommended",
     training: Annotated[
         Literal["round-robin", "averaging", "clicks"],
-        typer.Option(help="Pointwise in turns as published, pointwise averaged, or pairwise from clicks."),
+        Option(help="Pointwise in turns as published, pointwise averaged, or pairwise from clicks."),
     ] = "round-robin",
     json: Json = False,
 ) -> None:
@@ -100,12 +100,10 @@ def demo(
 @app.command()
 def bench(
     collection: Collections = None,
-    documents: Annotated[
-        int, typer.Option(min=1000, help="Generated documents, where no collection is given.")
-    ] = 36_400,
-    length: Annotated[int, typer.Option(min=10, help="Terms of a generated document.")] = 1000,
-    k: Annotated[int, typer.Option("--k", min=1, help="K of the reverse top-K.")] = 150,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of documents and key.")] = 1,
+    documents: Annotated[int, Option(min=1000, help="Generated documents, where no collection is given.")] = 36_400,
+    length: Annotated[int, Option(min=10, help="Terms of a generated document.")] = 1000,
+    k: Annotated[int, Option("--k", min=1, help="K of the reverse top-K.")] = 150,
+    seed: Annotated[int, Option(min=0, help="Seed of documents and key.")] = 1,
     json: Json = False,
 ) -> None:
     """Cover, memory and speed of the sketches on this machine, beside a vectorised NAIVE.

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from quorank.errors import BadInput, require
 
@@ -15,50 +16,43 @@ if TYPE_CHECKING:
     from quorank.network.service_files import Settings
     from quorank.network.silo_home import SiloHome
 
-Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The group's folder.", show_default=False)]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+Folder = Annotated[Path, Argument(metavar="DIR", help="The group's folder.")]
+Json = Annotated[bool, Option("--json", help="Print one JSON object and nothing else.")]
 STOP_SECONDS = 60.0
 
 
 def start(
     folder: Folder,
     experiment: Annotated[
-        Path | None,
-        typer.Option(
-            help="File with the parties and what they settle; needed once, when the folder is made.", show_default=False
-        ),
+        Path | None, Option(help="File with the parties and what they settle; needed once, when the folder is made.")
     ] = None,
     parties: Annotated[
-        str | None,
-        typer.Option(help="Or only their names, such as north,south,west, with the defaults.", show_default=False),
+        str | None, Option(help="Or only their names, such as north,south,west, with the defaults.")
     ] = None,
-    host: Annotated[str | None, typer.Option(help="Where to listen for parties.", show_default="127.0.0.1")] = None,
-    port: Annotated[int | None, typer.Option(help="The port for parties.", show_default="9092")] = None,
+    host: Annotated[str | None, Option(help="Where to listen for parties.", show_default="127.0.0.1")] = None,
+    port: Annotated[int | None, Option(help="The port for parties.", show_default="9092")] = None,
     address: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="host:port under which parties reach it; it goes into certificate and invitations.",
             show_default="HOST:PORT",
         ),
     ] = None,
-    inside_port: Annotated[int | None, typer.Option(help="Loopback port of the engine.", show_default="9093")] = None,
+    inside_port: Annotated[int | None, Option(help="Loopback port of the engine.", show_default="9093")] = None,
     proxy: Annotated[
         bool | None,
-        typer.Option(
+        Option(
             "--proxy/--no-proxy",
             help="Whether the built-in proxy stands before the engine, or nginx does.",
             show_default="--proxy",
         ),
     ] = None,
-    run: Annotated[str | None, typer.Option(help="Name of the run.", show_default="the file's name")] = None,
+    run: Annotated[str | None, Option(help="Name of the run.", show_default="the file's name")] = None,
     pause: Annotated[
-        float | None,
-        typer.Option(help="Seconds before a party that cannot answer yet is asked again.", show_default="5"),
+        float | None, Option(help="Seconds before a party that cannot answer yet is asked again.", show_default="5")
     ] = None,
-    metrics_port: Annotated[
-        int | None, typer.Option(help="Serve /metrics and /health on this loopback port.", show_default=False)
-    ] = None,
-    detach: Annotated[bool, typer.Option("--detach", help="Run in the background.")] = False,
+    metrics_port: Annotated[int | None, Option(help="Serve /metrics and /health on this loopback port.")] = None,
+    detach: Annotated[bool, Option("--detach", help="Run in the background.")] = False,
     json: Json = False,
 ) -> None:
     """Run a group's coordinator until its session is done; the first start makes its folder.
@@ -105,14 +99,12 @@ def start(
 
 def invite(
     folder: Folder,
-    name: Annotated[str, typer.Argument(help="The party, one of the group's.", show_default=False)],
-    out: Annotated[Path | None, typer.Option(help="Where to write the invitation.", show_default="NAME.json")] = None,
+    name: Annotated[str, Argument(help="The party, one of the group's.")],
+    out: Annotated[Path | None, Option(help="Where to write the invitation.", show_default="NAME.json")] = None,
     pin: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME=HEX",
-            help="Public identity of a party, as its owner told it; kept for later invitations.",
-            show_default=False,
+        Option(
+            metavar="NAME=HEX", help="Public identity of a party, as its owner told it; kept for later invitations."
         ),
     ] = None,
     json: Json = False,
@@ -136,7 +128,7 @@ def invite(
         print(f"the invitation of {name} is {file}{known}", file=sys.stderr)
 
 
-def revoke(folder: Folder, name: Annotated[str, typer.Argument(help="The party.", show_default=False)]) -> None:
+def revoke(folder: Folder, name: Annotated[str, Argument(help="The party.")]) -> None:
     """Refuse a party's node from now on; the session waits until it is invited again."""
     from quorank.network.silo_home import SiloHome
 
@@ -175,8 +167,7 @@ def stop(folder: Folder) -> None:
 
 
 def files(
-    folder: Folder,
-    out: Annotated[Path | None, typer.Option(help="Where to write them.", show_default="DIR/files")] = None,
+    folder: Folder, out: Annotated[Path | None, Option(help="Where to write them.", show_default="DIR/files")] = None
 ) -> None:
     """Write an nginx configuration and systemd units for this folder and for a party."""
     from quorank.network import units

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from typer import Option
 
 from quorank.errors import require
 
@@ -25,41 +26,33 @@ LINE_SECONDS = 60.0
 
 
 def join(
-    data: Annotated[Path, typer.Option(help="Folder of this party's private state.", show_default=False)],
+    data: Annotated[Path, Option(help="Folder of this party's private state.")],
     bundle: Annotated[
-        Path | None,
-        typer.Option(help="The invitation; it is kept in the folder, so it is needed once.", show_default=False),
+        Path | None, Option(help="The invitation; it is kept in the folder, so it is needed once.")
     ] = None,
     collection: Annotated[
-        Path | None,
-        typer.Option(
-            help="This party's documents, queries and judgements (BEIR, SMART, TREC); needed once.", show_default=False
-        ),
+        Path | None, Option(help="This party's documents, queries and judgements (BEIR, SMART, TREC); needed once.")
     ] = None,
     generated: Annotated[
-        int | None,
-        typer.Option(help="Rehearse without a collection: which generated party, from 0.", show_default=False),
+        int | None, Option(help="Rehearse without a collection: which generated party, from 0.")
     ] = None,
-    documents: Annotated[int, typer.Option(min=10, help="With --generated: documents of each party.")] = 1000,
+    documents: Annotated[int, Option(min=10, help="With --generated: documents of each party.")] = 1000,
     coordinator: Annotated[
-        str | None,
-        typer.Option(help="host:port of the coordinator; the invitation's unless given.", show_default=False),
+        str | None, Option(help="host:port of the coordinator; the invitation's unless given.")
     ] = None,
     consent: Annotated[
-        Literal["on", "off"] | None,
-        typer.Option(help="Agree to take part, or withdraw, at any time.", show_default=False),
+        Literal["on", "off"] | None, Option(help="Agree to take part, or withdraw, at any time.")
     ] = None,
     pin: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=HEX", help="Hold another party to the identity that it told.", show_default=False),
+        list[str] | None, Option(metavar="NAME=HEX", help="Hold another party to the identity that it told.")
     ] = None,
     identity: Annotated[
-        bool, typer.Option("--identity", help="Print this party's public identity, and whom it knows.")
+        bool, Option("--identity", help="Print this party's public identity, and whom it knows.")
     ] = False,
-    log: Annotated[bool, typer.Option("--log", help="Show what was sent, to whom, and what it tells.")] = False,
-    status: Annotated[bool, typer.Option("--status", help="Show where this party stands.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    log: Annotated[bool, Option("--log", help="Show what was sent, to whom, and what it tells.")] = False,
+    status: Annotated[bool, Option("--status", help="Show where this party stands.")] = False,
+    json: Annotated[bool, Option("--json", help="Print one JSON object and nothing else.")] = False,
+    quiet: Annotated[bool, Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
     """Take part in a group with this party's own documents, until all have one ranker.
 

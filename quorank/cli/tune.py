@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from typer import Argument, Option
 
 from quorank.cli import tune_study
 from quorank.cli.tune_study import Json
@@ -27,52 +28,44 @@ app.add_typer(tune_study.app, name="study")
 
 @app.command()
 def simulate(
-    heuristic: Annotated[str, typer.Option(help="frecency, mail or firefox (22 weights).")] = "frecency",
+    heuristic: Annotated[str, Option(help="frecency, mail or firefox (22 weights).")] = "frecency",
     start: Annotated[
-        Literal["random", "shipped"], typer.Option(help="The first weights: any allowed ones, or the product's.")
+        Literal["random", "shipped"], Option(help="The first weights: any allowed ones, or the product's.")
     ] = "shipped",
     people: Annotated[
         Literal["shipped", "others"],
-        typer.Option(help="Whose weights people follow: the product's, or others drawn from the seed."),
+        Option(help="Whose weights people follow: the product's, or others drawn from the seed."),
     ] = "shipped",
-    iterations: Annotated[int, typer.Option(help="Versions that are made.")] = 48,
+    iterations: Annotated[int, Option(help="Versions that are made.")] = 48,
     updates: Annotated[
-        int, typer.Option(min=1, help="Updates per iteration: so many (count), on average (time), at most (stable).")
+        int, Option(min=1, help="Updates per iteration: so many (count), on average (time), at most (stable).")
     ] = 400,
-    close: Annotated[Literal["count", "time", "stable"], typer.Option(help="What closes an iteration.")] = "count",
-    traffic: Annotated[Literal["flat", "day-night"], typer.Option(help="When people search.")] = "flat",
+    close: Annotated[Literal["count", "time", "stable"], Option(help="What closes an iteration.")] = "count",
+    traffic: Annotated[Literal["flat", "day-night"], Option(help="When people search.")] = "flat",
     release: Annotated[
-        Literal["gradient", "signs"], typer.Option(help="What a client sends: its gradient, or signs alone.")
+        Literal["gradient", "signs"], Option(help="What a client sends: its gradient, or signs alone.")
     ] = "gradient",
-    bits: Annotated[int, typer.Option(help="Of a sign: 2 can say 0, 1 cannot.")] = 2,
-    optimiser: Annotated[
-        str, typer.Option(help="rprop, adam, momentum or add; or in full: 'Rprop(initial=0.1)'.")
-    ] = "rprop",
+    bits: Annotated[int, Option(help="Of a sign: 2 can say 0, 1 cannot.")] = 2,
+    optimiser: Annotated[str, Option(help="rprop, adam, momentum or add; or in full: 'Rprop(initial=0.1)'.")] = "rprop",
     loss: Annotated[
         Literal["relative", "published"],
-        typer.Option(help="Scores counted in the spread of their list, or in points as in the paper."),
+        Option(help="Scores counted in the spread of their list, or in points as in the paper."),
     ] = "relative",
-    margin: Annotated[
-        float | None, typer.Option(help="Margin of the loss.", show_default="0.2; published: 30 or 5")
-    ] = None,
-    sigma: Annotated[float | None, typer.Option(help="σ of the noise on choices.", show_default="√30")] = None,
+    margin: Annotated[float | None, Option(help="Margin of the loss.", show_default="0.2; published: 30 or 5")] = None,
+    sigma: Annotated[float | None, Option(help="σ of the noise on choices.", show_default="√30")] = None,
     sure: Annotated[
         float | None,
-        typer.Option(
+        Option(
             help="Standard errors from 0 at which a slope moves its weight.", show_default="two weights move by chance"
         ),
     ] = None,
-    keep: Annotated[
-        float, typer.Option(help="Share of what is known that a weight which did not move takes along.")
-    ] = 0.9,
-    late: Annotated[float, typer.Option(help="Share of updates that arrive after their iteration: dropped.")] = 0.0,
-    duplicates: Annotated[float, typer.Option(help="Share of updates that arrive twice: counted once.")] = 0.0,
-    held_out: Annotated[int, typer.Option(help="Searches that measure each version.")] = 20_000,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of all draws.")] = 1,
-    out: Annotated[
-        Path | None, typer.Option(help="Write each version into this folder, as clients would fetch it.")
-    ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    keep: Annotated[float, Option(help="Share of what is known that a weight which did not move takes along.")] = 0.9,
+    late: Annotated[float, Option(help="Share of updates that arrive after their iteration: dropped.")] = 0.0,
+    duplicates: Annotated[float, Option(help="Share of updates that arrive twice: counted once.")] = 0.0,
+    held_out: Annotated[int, Option(help="Searches that measure each version.")] = 20_000,
+    seed: Annotated[int, Option(min=0, help="Seed of all draws.")] = 1,
+    out: Annotated[Path | None, Option(help="Write each version into this folder, as clients would fetch it.")] = None,
+    quiet: Annotated[bool, Option("--quiet", "-q", help="No progress.")] = False,
     json: Json = False,
 ) -> None:
     """Tune a heuristic on made-up people, with all parts of a deployment.
@@ -117,10 +110,7 @@ def simulate(
 
 
 @app.command()
-def show(
-    model: Annotated[Path, typer.Argument(help="A version of the weights: a JSON file.", show_default=False)],
-    json: Json = False,
-) -> None:
+def show(model: Annotated[Path, Argument(help="A version of the weights: a JSON file.")], json: Json = False) -> None:
     """Verify a version of the weights and print it.
 
     The weights of a heuristic that Quorank knows are also checked against
@@ -153,11 +143,9 @@ def show(
 
 @app.command(name="import")
 def import_(
-    path: Annotated[
-        Path, typer.Argument(help="places.sqlite, History, or the folder of a profile.", show_default=False)
-    ],
+    path: Annotated[Path, Argument(help="places.sqlite, History, or the folder of a profile.")],
     show: Annotated[
-        int, typer.Option(min=0, help="Also print so many of the best pages: the only way to see an address.")
+        int, Option(min=0, help="Also print so many of the best pages: the only way to see an address.")
     ] = 0,
     json: Json = False,
 ) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from typer import Argument, Option
 
 from quorank.errors import BadInput, require, require_range
 
@@ -25,19 +26,17 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Studies: does the tuned heuristic help? Plan, assign, simulate, analyse.", no_args_is_help=True)
 
 StudyFile = Annotated[
-    Path | None, typer.Argument(metavar="[STUDY.toml]", help="The study; without it one like Firefox's, 60/20/20 %.")
+    Path | None, Argument(metavar="[STUDY.toml]", help="The study; without it one like Firefox's, 60/20/20 %.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
-Out = Annotated[Path | None, typer.Option(help="Also write the result to this JSON file.")]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of all draws.")]
-Effect = Annotated[
-    float | None, typer.Option(help="Fall of the metric's mean that must not be missed; else the file's.")
-]
-Alpha = Annotated[float | None, typer.Option(help="α of the whole study; else the file's.")]
-Power = Annotated[float | None, typer.Option(help="Chance to find the effect; else the file's.")]
+Json = Annotated[bool, Option("--json", help="Print one JSON object and nothing else.")]
+Out = Annotated[Path | None, Option(help="Also write the result to this JSON file.")]
+Seed = Annotated[int, Option(min=0, help="Seed of all draws.")]
+Effect = Annotated[float | None, Option(help="Fall of the metric's mean that must not be missed; else the file's.")]
+Alpha = Annotated[float | None, Option(help="α of the whole study; else the file's.")]
+Power = Annotated[float | None, Option(help="Chance to find the effect; else the file's.")]
 ShapeOption = Annotated[
     Literal["proportion", "shift"],
-    typer.Option(help="How the effect falls on clients: in proportion to their mean, or on all alike."),
+    Option(help="How the effect falls on clients: in proportion to their mean, or on all alike."),
 ]
 
 
@@ -46,13 +45,13 @@ def plan(
     file: StudyFile = None,
     pilot: Annotated[
         Path | None,
-        typer.Option(help="Searches of today's product: a CSV with client, characters, rank; else made-up people."),
+        Option(help="Searches of today's product: a CSV with client, characters, rank; else made-up people."),
     ] = None,
     effect: Effect = None,
     alpha: Alpha = None,
     power: Power = None,
     shape: ShapeOption = "proportion",
-    simulations: Annotated[int, typer.Option(help="Simulated studies for each size that is tried.")] = 2000,
+    simulations: Annotated[int, Option(help="Simulated studies for each size that is tried.")] = 2000,
     seed: Seed = 1,
     out: Out = None,
     json: Json = False,
@@ -74,12 +73,10 @@ def plan(
 
 @app.command()
 def assign(
-    file: Annotated[Path, typer.Argument(metavar="STUDY.toml", help="The study.", show_default=False)],
-    clients: Annotated[
-        list[str] | None, typer.Argument(metavar="[CLIENT]...", help="Ids of clients.", show_default=False)
-    ] = None,
-    ids: Annotated[Path | None, typer.Option(help="A file with an id on each line; - is standard input.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Write client,arm to this CSV file.")] = None,
+    file: Annotated[Path, Argument(metavar="STUDY.toml", help="The study.")],
+    clients: Annotated[list[str] | None, Argument(metavar="[CLIENT]...", help="Ids of clients.")] = None,
+    ids: Annotated[Path | None, Option(help="A file with an id on each line; - is standard input.")] = None,
+    out: Annotated[Path | None, Option(help="Write client,arm to this CSV file.")] = None,
     json: Json = False,
 ) -> None:
     """The arm of each client: it follows from the study's name and the id alone.
@@ -112,19 +109,15 @@ def assign(
 @app.command()
 def simulate(
     file: StudyFile = None,
-    repetitions: Annotated[int, typer.Option(help="Studies held, each with new people.")] = 200,
-    clients: Annotated[
-        int | None, typer.Option(help="Clients of each study; as many as are planned unless given.")
-    ] = None,
+    repetitions: Annotated[int, Option(help="Studies held, each with new people.")] = 200,
+    clients: Annotated[int | None, Option(help="Clients of each study; as many as are planned unless given.")] = None,
     effect: Effect = None,
     alpha: Alpha = None,
     power: Power = None,
     shape: ShapeOption = "proportion",
     seed: Seed = 1,
     out: Out = None,
-    results: Annotated[
-        Path | None, typer.Option(help="Write the searches of the first study, a CSV for `analyse`.")
-    ] = None,
+    results: Annotated[Path | None, Option(help="Write the searches of the first study, a CSV for `analyse`.")] = None,
     json: Json = False,
 ) -> None:
     """Rehearse the study: is its effect found, and is nothing found where there is none?
@@ -157,10 +150,8 @@ def simulate(
 
 @app.command()
 def analyse(
-    file: Annotated[Path, typer.Argument(metavar="STUDY.toml", help="The study.", show_default=False)],
-    results: Annotated[
-        Path, typer.Argument(metavar="RESULTS.csv", help="Searches: client, arm, characters, rank.", show_default=False)
-    ],
+    file: Annotated[Path, Argument(metavar="STUDY.toml", help="The study.")],
+    results: Annotated[Path, Argument(metavar="RESULTS.csv", help="Searches: client, arm, characters, rank.")],
     out: Out = None,
     json: Json = False,
 ) -> None:

@@ -7,47 +7,41 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
+from typer import Argument, Option
 
 
 def unlearn(
-    run: Annotated[Path, typer.Argument(help="Directory of a finished run.", show_default=False)],
-    client: Annotated[
-        list[int], typer.Option(help="Number of a client that leaves, from 0. Repeatable.", show_default=False)
-    ],
+    run: Annotated[Path, Argument(help="Directory of a finished run.")],
+    client: Annotated[list[int], Option(help="Number of a client that leaves, from 0. Repeatable.")],
     interval: Annotated[
         int | None,
-        typer.Option(
+        Option(
             help="Rounds between the kept updates that are used: a multiple of federation.keep_every.",
             show_default="10, or keep_every",
         ),
     ] = None,
     local_steps: Annotated[
         int | None,
-        typer.Option(
+        Option(
             help="Interactions of a client in each round of the rebuilding.",
             show_default="as many as in a round of the run",
         ),
     ] = None,
     method: Annotated[
         Literal["fresh", "stretched", "published"],
-        typer.Option(
+        Option(
             help="published: as in the thesis, steps of the kept updates' length and the last ranker. stretched: such a "
             "step counts for the whole interval, and rankers are averaged. fresh: so too, but updates keep their own "
             "length."
         ),
     ] = "fresh",
-    as_published: Annotated[bool, typer.Option("--as-published", help="The same as --method published.")] = False,
-    compare: Annotated[bool, typer.Option("--compare", help="Also retrain without the clients, and compare.")] = False,
-    seeds: Annotated[int, typer.Option(help="With --compare: further retrainings, to tell their own noise by.")] = 3,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Where the rebuilt ranker is written; RUN/unlearned unless given.", show_default=False),
-    ] = None,
-    threads: Annotated[
-        int | None, typer.Option(min=1, help="Threads; by default all cores. The result is the same.")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON, alone, on stdout.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    as_published: Annotated[bool, Option("--as-published", help="The same as --method published.")] = False,
+    compare: Annotated[bool, Option("--compare", help="Also retrain without the clients, and compare.")] = False,
+    seeds: Annotated[int, Option(help="With --compare: further retrainings, to tell their own noise by.")] = 3,
+    out: Annotated[Path | None, Option(help="Where the rebuilt ranker is written; RUN/unlearned unless given.")] = None,
+    threads: Annotated[int | None, Option(min=1, help="Threads; by default all cores. The result is the same.")] = None,
+    json: Annotated[bool, Option("--json", help="Print the figures as JSON, alone, on stdout.")] = False,
+    quiet: Annotated[bool, Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
     """Forget clients: rebuild the ranker without them and erase what the run holds of them.
 
