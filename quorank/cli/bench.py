@@ -9,7 +9,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any
 
-import typer
 from typer import Option
 
 from quorank.errors import BadInput

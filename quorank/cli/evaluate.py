@@ -6,7 +6,6 @@ import json as json_
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from typer import Argument, Option
 
 from quorank.errors import require

@@ -14,7 +14,6 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
 from typer import Option
 
 from quorank.errors import BadInput, require

@@ -6,7 +6,6 @@ import json as json_
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import typer
 from typer import Argument, Option
 
 
