@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,7 @@ def with_address(chosen: dict[str, Any], whom: str) -> dict[str, Any]:
     return {"address": f"{host}:{port}", **chosen}
 
 
-def change(home: Home, chosen: dict[str, Any], once: dict[str, object], whom: str) -> None:
+def change(home: Home, chosen: dict[str, Any], once: Mapping[str, object], whom: str) -> None:
     """Change the settings of a folder for a later start; the options `once` were for the first alone."""
     fixed = ", ".join(f"--{name}" for name, value in once.items() if value)
     sentence = "fixed when the folder was made; leave it out to go on, or choose another folder"

@@ -7,12 +7,15 @@ from typing import Annotated
 
 from typer import Option
 
+from quorank.cli.display import compiling, watching
+from quorank.cli.options import Fold
+
 
 def demo(
     data: Annotated[
         str, Option(help="Your own data instead: a folder with train.txt and test.txt, or an imported name.")
     ] = "synthetic:mq2007",
-    fold: Annotated[int, Option(help="Fold of a collection in five folds.")] = 1,
+    fold: Fold = 1,
     clients: Annotated[int, Option(min=1, help="Clients of the federation.")] = 1000,
     rounds: Annotated[int, Option(min=1, help="Rounds.")] = 500,
     seed: Annotated[int, Option(help="Seed of every random draw.")] = 1,
@@ -21,7 +24,6 @@ def demo(
     """Watch a federation learn a ranker from clicks: as published, and with the server step that we recommend."""
     from rich.console import Console
 
-    from quorank.cli.display import compiling, watching
     from quorank.experiments.experiment import Experiment
     from quorank.experiments.experiment_file import read_experiment_file, set_value, shipped_file
     from quorank.experiments.finished_run import load_run

@@ -128,12 +128,16 @@ def print_rows(*rows: tuple[str, str, str]) -> None:
 
 
 def table_of(
-    heads: Sequence[str], rows: Iterable[Sequence[str]], align: Literal["left", "right"] = "left", **layout: Any
+    heads: Iterable[str],
+    rows: Iterable[Sequence[str]],
+    align: Literal["left", "right"] = "left",
+    title: str = "",
+    **layout: Any,
 ) -> Table:
-    """Return a table without lines, unless the layout has others; all columns but the first are aligned as told."""
+    """Return a table, with lines where it has a title; all columns but the first are aligned as told."""
     from rich.table import Table
 
-    table = Table(**{"box": None, **layout})
+    table = Table(title=title, title_justify="left", **layout) if title else Table(box=None, **layout)
     for number, head in enumerate(heads):
         table.add_column(head, justify=align if number else "left")
     for row in rows:
@@ -148,6 +152,16 @@ def print_text(*texts: object, style: str = "") -> None:
     console = Console()
     for text in texts:
         console.print(text, highlight=False, markup=False, style=style)
+
+
+def timestamp(at: float) -> str:
+    """Return the seconds since 1970 as a date and a time of day."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
+
+
+def consent_line(consent: dict[str, Any]) -> str:
+    """Return in words when consent was given or withdrawn."""
+    return f"consent {'on' if consent['given'] else 'off'} since {consent['at']}"
 
 
 def compact(number: float) -> str:

@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 from typer import Option
 
+from quorank.errors import require
+
 Json = Annotated[bool, Option("--json", help="Print one JSON object and nothing else.")]
 FiguresJson = Annotated[bool, Option("--json", help="Print the figures as JSON, alone, on stdout.")]
 Quiet = Annotated[bool, Option("--quiet", "-q", help="No progress.")]
@@ -29,5 +31,12 @@ InvitationOut = Annotated[Path | None, Option(help="Where to write the invitatio
 FilesOut = Annotated[Path | None, Option(help="Where to write them.", show_default="DIR/files")]
 
 # devices and parties that join
-Bundle = Annotated[Path | None, Option(help="The invitation; it is kept in the folder, so it is needed once.")]
+InvitationFile = Annotated[Path | None, Option(help="The invitation; it is kept in the folder, so it is needed once.")]
 Consent = Annotated[Literal["on", "off"] | None, Option(help="Agree to take part, or withdraw, at any time.")]
+
+
+def at_most_one(**flags: bool) -> str:
+    """Return which one of these flags was given, "" for none; several are refused."""
+    given = [f"--{name}" for name, on in flags.items() if on]
+    require(len(given) <= 1, "option.conflict", "choose one of them", " and ".join(given))
+    return "".join(given)

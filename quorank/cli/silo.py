@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,12 +11,13 @@ import typer
 from typer import Option
 
 from quorank.cli import silo_group, silo_join
+from quorank.cli.display import compact, print_figures, print_rows, print_text, say, table_of
+from quorank.cli.options import Json
 
 app = typer.Typer(
     help="Across companies: sketches, reverse top-K questions and one ranker of all.", no_args_is_help=True
 )
 
-Json = Annotated[bool, Option("--json", help="Print one JSON object and nothing else.")]
 Collections = Annotated[
     list[Path] | None,
     Option(
@@ -78,8 +77,8 @@ def demo(
         _introduce(collection, parties, labelled)
     results = []
     for trial in range(trials):
-        say = _progress(f"trial {trial + 1} of {trials}")
-        results.append(run_trial(source, setting, protocol, seed + trial, say))
+        steps = _progress(f"trial {trial + 1} of {trials}")
+        results.append(run_trial(source, setting, protocol, seed + trial, steps))
     figures = summarise(results)
     figures["setting"] = {
         "collections": [str(path) for path in collection or ()],
@@ -91,10 +90,7 @@ def demo(
         "training": training,
         "seed": seed,
     }
-    if json:
-        print(json_.dumps(figures, allow_nan=False))
-        return
-    _show(figures)
+    print_figures(figures, json, _show, allow_nan=False)
 
 
 @app.command()
@@ -112,21 +108,18 @@ def bench(
     """
     from quorank.silos.sketch.cover import generated_field, measure_sketches
 
-    say = _progress("bench")
+    step = _progress("bench")
     if collection:
-        say(0, 2, "reading")
+        step(0, 2, "reading")
         field, queries = _together(collection)
         what = "bodies of " + ", ".join(path.name for path in collection)
     else:
-        say(0, 2, "generating documents")
+        step(0, 2, "generating documents")
         field, queries = generated_field(documents, length, seed=seed)
         what = f"generated, {length:,} terms each"
-    say(1, 2, f"measuring {len(field.offsets) - 1:,} documents")
+    step(1, 2, f"measuring {len(field.offsets) - 1:,} documents")
     figures = {"what": what} | measure_sketches(field, queries, k=k, seed=seed)
-    if json:
-        print(json_.dumps(figures, allow_nan=False))
-        return
-    _show_bench(figures)
+    print_figures(figures, json, _show_bench, allow_nan=False)
 
 
 def _together(collections: list[Path]) -> tuple[Any, Any]:
@@ -146,10 +139,9 @@ def _together(collections: list[Path]) -> tuple[Any, Any]:
 def _introduce(collection: list[Path] | None, parties: int, labelled: int) -> None:
     where = ", ".join(path.name for path in collection) if collection else "generated documents"
     count = len(collection) if collection and len(collection) > 1 else parties
-    print(
+    say(
         f"{count} parties with documents of their own ({where}),\n{labelled} labelled queries each, learn one ranker; "
-        "documents and queries stay where they are.",
-        file=sys.stderr,
+        "documents and queries stay where they are."
     )
 
 
@@ -157,25 +149,17 @@ def _progress(title: str) -> Callable[[int, int, str], None]:
     """Return a function that prints a line on stderr for each step, at most twice a second."""
     shown = 0.0
 
-    def say(done: int, total: int, what: str) -> None:
+    def step(done: int, total: int, what: str) -> None:
         nonlocal shown
         if time.monotonic() - shown >= 0.5 and done < total:
             shown = time.monotonic()
-            print(f"{title}: {what} …", file=sys.stderr, flush=True)
+            say(f"{title}: {what} …")
 
-    return say
+    return step
 
 
 def _show(figures: dict[str, Any]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    from quorank.cli.display import compact, print_rows
-
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("")
-    for name in ("ERR", "nDCG@10", "nDCG"):
-        table.add_column(name, justify="right")
+    table = table_of(("", "ERR", "nDCG@10", "nDCG"), (), "right", padding=(0, 2, 0, 0))
 
     def row(name: str, values: dict[str, float], style: str = "") -> None:
         table.add_row(name, *(f"{values[key]:.3f}" for key in ("err", "ndcg@10", "ndcg")), style=style)
@@ -187,24 +171,16 @@ def _show(figures: dict[str, Any]) -> None:
     row("Global", figures["table"]["global"])
     row("CS-F-LTR", figures["table"]["cs-f-ltr"], "bold")
     row("BM25, nothing learned", figures["baseline"]["bm25"], "dim")
-    Console().print(table)
-    print()
+    print_text(table, "")
     wire, privacy, cover = figures["wire"], figures["privacy"], figures["cover"]
-    rows = [
-        (
-            "trials",
-            f"{figures['trials']}",
-            f"{figures['test_queries']} test queries each; CS-F-LTR in nDCG@10 is {_against(figures)}",
-        ),
-        (
-            "questions",
-            f"{privacy['questions']:,}",
-            f"{compact(wire['bytes'])}B through the server, {compact(wire['statistics_bytes'])}B for statistics",
-        ),
+    judged = f"{figures['test_queries']} test queries each; CS-F-LTR in nDCG@10 is {_against(figures)}"
+    passed = f"{compact(wire['bytes'])}B through the server, {compact(wire['statistics_bytes'])}B for statistics"
+    print_rows(
+        ("trials", f"{figures['trials']}", judged),
+        ("questions", f"{privacy['questions']:,}", passed),
         ("cover", f"{cover['body']:.1%}", f"of the true top documents were found (titles {cover['title']:.1%})"),
         ("privacy", *_privacy(privacy)),
-    ]
-    print_rows(*rows)
+    )
 
 
 def _against(figures: dict[str, Any]) -> str:
@@ -229,19 +205,13 @@ def _privacy(privacy: dict[str, Any]) -> tuple[str, str]:
 
 
 def _show_bench(figures: dict[str, Any]) -> None:
-    from quorank.cli.display import compact, print_rows
-
-    cover = figures["cover"]
+    cover, naive = figures["cover"], f"NAIVE, vectorised: {figures['naive_query_milliseconds']:.3f} ms"
     print_rows(
         ("documents", f"{figures['documents']:,}", figures["what"]),
         ("cover", f"{cover['rtk']:.1%}", f"of the true top-{figures['k']}; NAIVE {cover['naive']:.1%}"),
         ("", f"{cover['literal']:.1%}", "the paper's algorithms 4 and 5 read literally"),
         ("memory", f"{figures['memory_share']:.3f}", "of NAIVE's"),
-        (
-            "a query",
-            f"{figures['query_milliseconds']:.3f} ms",
-            f"NAIVE, vectorised: {figures['naive_query_milliseconds']:.3f} ms",
-        ),
+        ("a query", f"{figures['query_milliseconds']:.3f} ms", naive),
         ("building", f"{compact(figures['build_terms_per_second'])}/s", "term occurrences, one core"),
     )
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import json as json_
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from typer import Argument, Option
+
+from quorank.cli.display import print_figures, print_rows, progress_lines
+from quorank.cli.options import FiguresJson, Quiet
 
 
 def unlearn(
@@ -39,8 +41,8 @@ def unlearn(
     seeds: Annotated[int, Option(help="With --compare: further retrainings, to tell their own noise by.")] = 3,
     out: Annotated[Path | None, Option(help="Where the rebuilt ranker is written; RUN/unlearned unless given.")] = None,
     threads: Annotated[int | None, Option(min=1, help="Threads; by default all cores. The result is the same.")] = None,
-    json: Annotated[bool, Option("--json", help="Print the figures as JSON, alone, on stdout.")] = False,
-    quiet: Annotated[bool, Option("--quiet", "-q", help="No progress.")] = False,
+    json: FiguresJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Forget clients: rebuild the ranker without them and erase what the run holds of them.
 
@@ -48,33 +50,26 @@ def unlearn(
     unless told otherwise. The rebuilt ranker takes the place of the old one in
     RUN, in its summary, report and ledger too, and the erasure is checked.
     """
-    from quorank.cli.display import counting
     from quorank.experiments.unlearning.request import unlearn as unlearn_clients
     from quorank.reports.report import report_page
 
-    with counting("unlearn", quiet=quiet) as watch:
-        result = unlearn_clients(
-            run,
-            client,
-            report_page,
-            interval=interval,
-            local_steps=local_steps,
-            method="published" if as_published else method,
-            compare=compare,
-            seeds=seeds,
-            out=out,
-            threads=threads,
-            watch=watch,
-        )
-    if json:
-        print(json_.dumps(result))
-    else:
-        _show(result)
+    result = unlearn_clients(
+        run,
+        client,
+        report_page,
+        interval=interval,
+        local_steps=local_steps,
+        method="published" if as_published else method,
+        compare=compare,
+        seeds=seeds,
+        out=out,
+        threads=threads,
+        watch=None if quiet else progress_lines("unlearn: round"),
+    )
+    print_figures(result, json, _show)
 
 
 def _show(result: dict[str, Any]) -> None:
-    from quorank.cli.display import print_rows
-
     who = ", ".join(map(str, result["clients"]))
     zeros = result["zero_updates"]
     rows = [
