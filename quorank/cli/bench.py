@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import importlib.util
-import json as json_
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Option
 
+from quorank.cli.display import compact, print_figures, print_text, say, table_of
+from quorank.cli.options import FiguresJson
 from quorank.errors import BadInput
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
 def bench(
-    json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON, alone, on stdout.")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Shorter turns: noisier figures.")] = False,
+    json: FiguresJson = False,
+    quick: Annotated[bool, Option("--quick", help="Shorter turns: noisier figures.")] = False,
     network: Annotated[
-        bool, typer.Option("--network", help="The network instead: beside plain Flower, about three minutes.")
+        bool, Option("--network", help="The network instead: beside plain Flower, about three minutes.")
     ] = False,
 ) -> None:
     """Measure speed on this machine: against plain NumPy, memory bandwidth and scikit-learn, all in one run."""
@@ -28,10 +33,6 @@ def bench(
         bench_network(json)
         return
     speed, reference = _program("speed"), _program("reference")
-
-    def say(text: str) -> None:
-        print(text, file=sys.stderr)
-
     seconds = 1.0 if quick else 4.0
     figures: dict[str, Any] = {}
     workloads = {}
@@ -55,12 +56,7 @@ def bench(
     for name, measure in workloads.items():
         say(f"measuring {name}-like lists again, of which the best times count …")
         figures[name] = measure(seconds / 2)
-    if json:
-        print(json_.dumps(figures))
-        return
-    from rich.console import Console
-
-    Console().print(_table(figures))
+    print_figures(figures, json, lambda _: print_text(_table(figures)))
 
 
 def _program(name: str) -> ModuleType:
@@ -82,68 +78,56 @@ def _program(name: str) -> ModuleType:
     raise BadInput("folder.missing", sentence, "benchmarks/")
 
 
-def _table(figures: dict[str, Any]) -> Any:
-    from rich.table import Table
+def _table(figures: dict[str, Any]) -> Table:
+    heads, title = ("what", "figure", "against", "ratio"), "Speed on this machine (per second: interactions)"
+    table = table_of(heads, _rows(figures), "right", title)
+    table.columns[-1].style = "bold"
+    return table
 
-    from quorank.cli.display import compact
 
-    table = Table(title="Speed on this machine (per second: interactions)", title_justify="left")
-    table.add_column("what")
-    table.add_column("figure", justify="right")
-    table.add_column("against", justify="right")
-    table.add_column("ratio", justify="right", style="bold")
+def _rows(figures: dict[str, Any]) -> Iterator[tuple[str, str, str, str]]:
     for name in ("mq2007", "mslr"):
         f = figures[name]
-        table.add_row(
+        yield (
             f"{name}: per second, 1 thread", compact(f["interactions_per_second"]),
             f"NumPy {compact(f['reference_interactions_per_second'])}", f"{f['speedup']:.0f} ×",
         )  # fmt: skip
         if f["two_threads_speedup"] is not None:
-            table.add_row(
+            yield (
                 f"{name}: per second, 2 threads", compact(f["interactions_per_second_two_threads"]),
                 "1 thread", f"{f['two_threads_speedup']:.2f} ×",
             )  # fmt: skip
         ways = {"memory": "straight read", "side_by_side": "lists side by side", "list_by_list": "list by list"}
         for threads, key in ((1, "one_thread"), (2, "two_threads")):
-            for way, name_of_way in ways.items():
-                rate = f.get(f"{way}_bandwidth_bytes_per_second_{key}")
-                if rate is None:
-                    continue
-                share = f[f"{way}_bandwidth_share_{key}"]
-                first = way == "memory"
-                table.add_row(
-                    f"  features read, {threads} thread{'s' * (threads > 1)}" if first else "",
-                    f"{rate * share / 1e9:.1f} GB/s" if first else "",
-                    f"{name_of_way} {rate / 1e9:.1f}",
-                    f"{share:.0%}",
-                )
-    clients = figures["clients"]
-    few, many = (clients["by_clients"][n]["microseconds_per_interaction"] for n in ("10", "100000"))
-    table.add_row("10 clients: µs each", f"{few:.2f}", f"100,000: {many:.2f}", f"{few / many:.2f} ×")
-    few, many = (clients["by_clients"][n]["peak_bytes"] / 1e6 for n in ("1000", "100000"))
-    table.add_row("1,000 clients: memory", f"{few:.2f} MB", f"100,000: {many:.2f} MB", f"{few / many:.2f} ×")
+            known = [way for way in ways if f.get(f"{way}_bandwidth_bytes_per_second_{key}") is not None]
+            for way in known:
+                share, rate = f[f"{way}_bandwidth_share_{key}"], f[f"{way}_bandwidth_bytes_per_second_{key}"] / 1e9
+                read = (f"  features read, {threads} thread{'s' * (threads > 1)}", f"{rate * share:.1f} GB/s")
+                yield (*(read if way == "memory" else ("", "")), f"{ways[way]} {rate:.1f}", f"{share:.0%}")
+    clients = figures["clients"]["by_clients"]
+    few, many = (clients[n]["microseconds_per_interaction"] for n in ("10", "100000"))
+    yield ("10 clients: µs each", f"{few:.2f}", f"100,000: {many:.2f}", f"{few / many:.2f} ×")
+    few, many = (clients[n]["peak_bytes"] / 1e6 for n in ("1000", "100000"))
+    yield ("1,000 clients: memory", f"{few:.2f} MB", f"100,000: {many:.2f} MB", f"{few / many:.2f} ×")
     e = figures["evaluation"]
-    table.add_row(
+    yield (
         "MSLR setting: evaluation", f"{e['evaluate_seconds']:.2f} s", f"training {e['train_seconds']:.2f} s",
         f"{e['evaluate_over_train']:.0%}",
     )  # fmt: skip
-    table.add_row("MQ2007 setting, all of it", f"{figures['published']['seconds']:.1f} s", "", "")
+    yield ("MQ2007 setting, all of it", f"{figures['published']['seconds']:.1f} s", "", "")
     for name, f in figures["reader"].items():
-        table.add_row(
+        yield (
             f"{name}: LETOR text", f"{f['megabytes_per_second']:.0f} MB/s",
             f"sklearn {f['sklearn_megabytes_per_second']:.0f} MB/s", f"{f['parse_speedup']:.1f} ×",
         )  # fmt: skip
-        table.add_row(
-            f"{name}: cached load", f"{f['cached_seconds'] * 1e3:.1f} ms", "sklearn", f"{f['cached_speedup']:.0f} ×"
-        )
+        yield (f"{name}: cached load", f"{f['cached_seconds'] * 1e3:.1f} ms", "sklearn", f"{f['cached_speedup']:.0f} ×")
     for n, f in figures["secure_sums"].items():
-        table.add_row(
+        yield (
             f"secure sum of {int(n):,} clients × {f['length']}", f"{f['seconds']:.2f} s", "its key agreements",
             f"{f['ratio_to_key_agreements']:.2f} ×",
         )  # fmt: skip
-        table.add_row(
+        yield (
             "  bytes that a client sends", f"{f['bytes_sent_per_client']:,.0f}", f"plain update {4 * f['length']:,}",
             f"{f['ratio_to_plain_float32_update']:.1f} ×",
         )  # fmt: skip
-    table.add_row("second start to first round", f"{figures['start']['seconds_to_first_round']:.2f} s", "", "")
-    return table
+    yield ("second start to first round", f"{figures['start']['seconds_to_first_round']:.2f} s", "", "")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json as json_
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from quorank.cli.display import print_figures, print_text, say, table_of
 from quorank.errors import BadInput
 
 if TYPE_CHECKING:
@@ -29,22 +31,16 @@ LOADS: dict[str, tuple[str, dict[str, Any]]] = {
 
 def bench_network(json: bool = False, nodes: int = 4) -> None:
     """Measure memory and time per device and round: in memory, on a Flower network, and with plain Flower on the same."""
-    figures = measure(nodes)
-    if json:
-        print(json_.dumps(figures))
-        return
-    from rich.console import Console
-
-    Console().print(network_table(figures))
+    print_figures(measure(nodes), json, lambda figures: print_text(network_table(figures)))
 
 
 def measure(nodes: int = 4) -> dict[str, Any]:
     """All figures; a part that cannot be measured is a sentence under "missing"."""
     figures: dict[str, Any] = {"missing": {}}
     for name, (kind, traffic) in LOADS.items():
-        _say(f"measuring {traffic['devices']:,} light devices with {traffic['parameters']:,} parameters ({kind}) …")
+        say(f"measuring {traffic['devices']:,} light devices with {traffic['parameters']:,} parameters ({kind}) …")
         _add(figures, name, lambda kind=kind, traffic=traffic: _load(kind, traffic))
-    _say(f"measuring a Flower network with {nodes} nodes, and FedAvg on the same …")
+    say(f"measuring a Flower network with {nodes} nodes, and FedAvg on the same …")
     _add(figures, "flower", lambda: _flower(nodes))
     return figures
 
@@ -55,11 +51,7 @@ def _add(figures: dict[str, Any], name: str, measured: Any) -> None:
     except BadInput as error:
         figures[name] = None
         figures["missing"][name] = str(error)
-        _say(f"{name}: {error}")
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr)
+        say(f"{name}: {error}")
 
 
 def _load(kind: str, traffic: dict[str, Any]) -> dict[str, Any]:
@@ -67,9 +59,8 @@ def _load(kind: str, traffic: dict[str, Any]) -> dict[str, Any]:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
     except subprocess.TimeoutExpired:
-        raise BadInput(
-            "bench.too-slow", f"this load took over {SECONDS:g} s and was given up; other work slows the machine"
-        ) from None
+        sentence = f"this load took over {SECONDS:g} s and was given up; other work slows the machine"
+        raise BadInput("bench.too-slow", sentence) from None
     if done.returncode != 0:
         raise BadInput("bench.failed", f"this load could not be measured: {done.stderr.strip()[-300:]}")
     found: dict[str, Any] = json_.loads(done.stdout)
@@ -84,26 +75,21 @@ def _flower(nodes: int) -> dict[str, Any]:
 
 def network_table(figures: dict[str, Any]) -> Table:
     """The figures for people."""
-    from rich.table import Table
+    title = "Devices and rounds on this machine"
+    table = table_of(("what", "figure", "beside", "ratio"), _rows(figures), "right", title)
+    table.caption = next(reversed(figures["missing"].values()), None)
+    return table
 
-    table = Table(title="Devices and rounds on this machine", title_justify="left")
-    for name, justify in (("what", "left"), ("figure", "right"), ("beside", "right"), ("ratio", "right")):
-        table.add_column(name, justify=justify)  # type: ignore[arg-type]
-    for name, words in (
-        ("coordinator", "coordinator alone"),
-        ("coordinator_neural", "coordinator alone"),
-        ("driver", "with driver, in memory"),
-        ("driver_four", "with driver, in memory"),
-    ):
+
+def _rows(figures: dict[str, Any]) -> Iterator[tuple[str, str, str, str]]:
+    for name, (kind, _) in LOADS.items():
         load = figures.get(name)
-        if load is None:
-            continue
-        title = f"{load['devices']:,} devices × {load['parameters']:,}, {words}"
-        table.add_row(
-            title, f"{load['rounds_per_hour']:,.0f} rounds/h", f"{load['accepted_per_second']:,.0f} replies/s", ""
-        )
-        memory = f"{load['memory_bytes'] / 1e6:,.1f} MB"
-        table.add_row("  memory, journal of a round", memory, f"{load['journal_bytes'] / 1e6:,.1f} MB", "")
+        if load is not None:
+            words = "coordinator alone" if kind == "coordinator" else "with driver, in memory"
+            title = f"{load['devices']:,} devices × {load['parameters']:,}, {words}"
+            yield title, f"{load['rounds_per_hour']:,.0f} rounds/h", f"{load['accepted_per_second']:,.0f} replies/s", ""
+            memory, journal = (f"{load[key] / 1e6:,.1f} MB" for key in ("memory_bytes", "journal_bytes"))
+            yield "  memory, journal of a round", memory, journal, ""
     flower = figures["flower"]
     if flower is not None:
         rows = (
@@ -115,8 +101,6 @@ def network_table(figures: dict[str, Any]) -> Table:
         for key, unit, scale in rows:
             ours, theirs = flower["ours"][key] / scale, flower["fedavg"][key] / scale
             title = f"Flower, {flower['nodes']} nodes: {unit}"
-            table.add_row(title, f"{ours:,.1f}", f"FedAvg {theirs:,.1f}", f"{flower['ratios'][key]:.2f} ×")
-    for name, sentence in figures["missing"].items():
-        table.add_row(f"{name}: not measured", "", "", "")
-        table.caption = sentence
-    return table
+            yield title, f"{ours:,.1f}", f"FedAvg {theirs:,.1f}", f"{flower['ratios'][key]:.2f} ×"
+    for name in figures["missing"]:
+        yield f"{name}: not measured", "", "", ""

@@ -6,22 +6,20 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from quorank.errors import require
 
 
 def compare(
     runs: Annotated[
-        list[Path],
-        typer.Argument(
-            help="Run directories, or grid directories for all of their runs.", metavar="RUN", show_default=False
-        ),
+        list[Path], Argument(help="Run directories, or grid directories for all of their runs.", metavar="RUN")
     ],
     plot: Annotated[
-        Path | None, typer.Option(help="Also draw the learning curves into this file (.svg, .png, .pdf).")
+        Path | None, Option(help="Also draw the learning curves into this file (.svg, .png, .pdf).")
     ] = None,
-    html: Annotated[Path | None, typer.Option(help="Also write a self-contained HTML page.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+    html: Annotated[Path | None, Option(help="Also write a self-contained HTML page.")] = None,
+    as_json: Annotated[bool, Option("--json", help="Print JSON only.")] = False,
 ) -> None:
     """Put runs side by side: means over runs, differences from the first setting, their significance.
 

@@ -2,82 +2,67 @@
 
 from __future__ import annotations
 
-import json as json_
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
+from quorank.cli import coordinators
+from quorank.cli.display import print_figures, say
+from quorank.cli.options import Detach, FilesOut, InsidePort, InvitationOut, Json, MetricsPort, Proxy, RunName
 from quorank.errors import BadInput, require
 
 if TYPE_CHECKING:
-    from quorank.network.service_files import Home, Settings
+    from quorank.network.service_files import Home
 
 app = typer.Typer(help="Coordinate real devices: start, invite, revoke, status, stop.", no_args_is_help=True)
 
-Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The coordinator's folder.", show_default=False)]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
-STOP_SECONDS = 60.0
+Folder = Annotated[Path, Argument(metavar="DIR", help="The coordinator's folder.")]
 
 
 @app.command()
 def start(
     folder: Folder,
-    experiment: Annotated[
-        Path | None, typer.Option(help="Experiment file; needed once, when the folder is made.", show_default=False)
-    ] = None,
-    host: Annotated[str | None, typer.Option(help="Where to listen for devices.", show_default="127.0.0.1")] = None,
-    port: Annotated[int | None, typer.Option(help="The port for devices.", show_default="9092")] = None,
+    experiment: Annotated[Path | None, Option(help="Experiment file; needed once, when the folder is made.")] = None,
+    host: Annotated[str | None, Option(help="Where to listen for devices.", show_default="127.0.0.1")] = None,
+    port: Annotated[int | None, Option(help="The port for devices.", show_default="9092")] = None,
     address: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="host:port under which devices reach it; it goes into certificate and invitations.",
             show_default="HOST:PORT",
         ),
     ] = None,
-    inside_port: Annotated[int | None, typer.Option(help="Loopback port of the engine.", show_default="9093")] = None,
-    proxy: Annotated[
-        bool | None,
-        typer.Option(
-            "--proxy/--no-proxy",
-            help="Whether the built-in proxy stands before the engine, or nginx does.",
-            show_default="--proxy",
-        ),
-    ] = None,
+    inside_port: InsidePort = None,
+    proxy: Proxy = None,
     features: Annotated[
-        int | None, typer.Option(help="Features of a document on the devices.", show_default="those of [data]")
+        int | None, Option(help="Features of a document on the devices.", show_default="those of [data]")
     ] = None,
-    run: Annotated[str | None, typer.Option(help="Name of the run.", show_default="the file's name")] = None,
-    enough: Annotated[
-        float | None, typer.Option(help="Share of the cohort that ends a round.", show_default="1")
-    ] = None,
-    least: Annotated[
-        float | None, typer.Option(help="Share that ends it after the deadline.", show_default="0.5")
-    ] = None,
+    run: RunName = None,
+    enough: Annotated[float | None, Option(help="Share of the cohort that ends a round.", show_default="1")] = None,
+    least: Annotated[float | None, Option(help="Share that ends it after the deadline.", show_default="0.5")] = None,
     deadline: Annotated[
-        float | None, typer.Option(help="Seconds that a round waits for the rest.", show_default="3600")
+        float | None, Option(help="Seconds that a round waits for the rest.", show_default="3600")
     ] = None,
     pause: Annotated[
-        float | None, typer.Option(help="Seconds before a device without news is asked again.", show_default="60")
+        float | None, Option(help="Seconds before a device without news is asked again.", show_default="60")
     ] = None,
     report_epsilon: Annotated[
-        float | None,
-        typer.Option(help="Devices report nDCG by clicks, each time at this ε.", show_default="no reports"),
+        float | None, Option(help="Devices report nDCG by clicks, each time at this ε.", show_default="no reports")
     ] = None,
-    metrics_port: Annotated[
-        int | None, typer.Option(help="Serve /metrics and /health on this loopback port.", show_default=False)
-    ] = None,
+    metrics_port: MetricsPort = None,
     asynchronous: Annotated[
         float | None,
-        typer.Option(
+        Option(
             help="Share of a cohort whose replies, however old, end a round; 0 waits for --enough.", show_default="0"
         ),
     ] = None,
     exit_when_done: Annotated[
-        bool, typer.Option("--exit-when-done", help="End after the last round; then no device can leave any more.")
+        bool, Option("--exit-when-done", help="End after the last round; then no device can leave any more.")
     ] = False,
-    detach: Annotated[bool, typer.Option("--detach", help="Run in the background.")] = False,
+    detach: Detach = False,
     json: Json = False,
 ) -> None:
     """Run a coordinator; the first start makes its folder.
@@ -88,7 +73,7 @@ def start(
     stderr.
     """
     from quorank.network.flower_app import check_installed
-    from quorank.network.service_files import Home
+    from quorank.network.service_files import SETTINGS, Home
 
     check_installed()
     given = {
@@ -96,26 +81,15 @@ def start(
         "least": least, "deadline": deadline, "pause": pause, "asynchronous": asynchronous,
     }  # fmt: skip
     chosen = {name: value for name, value in given.items() if value is not None}
-    if not _made(folder):
+    if not (folder / SETTINGS).is_file():
         home = _make(folder, experiment, features, run, chosen | {"report_epsilon": report_epsilon or 0.0})
     else:
         home = Home.open(folder)
         number = home.process()
-        require(
-            number is None,
-            "coordinator.running",
-            f"its coordinator runs already (process {number}); stop it with: quorank coordinator stop {folder}",
-            f"{folder}",
-        )
+        running = f"its coordinator runs already (process {number}); stop it with: quorank coordinator stop {folder}"
+        require(number is None, "coordinator.running", running, f"{folder}")
         once = {"experiment": experiment, "features": features, "run": run, "report-epsilon": report_epsilon}
-        fixed = [f"--{name}" for name, value in once.items() if value]
-        require(
-            not fixed,
-            "option.fixed",
-            "fixed when the folder was made; leave it out to go on, or choose another folder",
-            f"{', '.join(fixed)}",
-        )
-        home.change(_changed(home.settings, chosen))
+        coordinators.change(home, chosen, once, "devices")
     if detach:
         from quorank.network.detaching import detach as start_detached
 
@@ -144,32 +118,17 @@ def status(folder: Folder, json: Json = False) -> None:
 @app.command()
 def stop(folder: Folder) -> None:
     """Stop a coordinator; what it has accepted is kept, and `start` goes on."""
-    import os
-    import signal
-    import time
-
     from quorank.network.service_files import Home
 
-    home = Home.open(folder)
-    number = home.process()
-    if number is None:
-        raise BadInput("coordinator.not-running", "its coordinator does not run", f"{folder}")
-    os.kill(number, signal.SIGTERM)
-    end = time.monotonic() + STOP_SECONDS
-    while home.process() is not None:
-        if time.monotonic() > end:
-            raise BadInput(
-                "coordinator.not-ended", f"process {number} has not ended within {STOP_SECONDS:g} s", f"{folder}"
-            )
-        time.sleep(0.1)
-    print(f"stopped after round {home.last_status().get('rounds', 0)}", file=sys.stderr)
+    told = coordinators.stop(Home.open(folder), folder)
+    say(f"stopped after round {told.get('rounds', 0)}")
 
 
 @app.command()
 def invite(
     folder: Folder,
-    name: Annotated[str, typer.Argument(help="A name for the device.", show_default=False)],
-    out: Annotated[Path | None, typer.Option(help="Where to write the invitation.", show_default="NAME.json")] = None,
+    name: Annotated[str, Argument(help="A name for the device.")],
+    out: InvitationOut = None,
     json: Json = False,
 ) -> None:
     """Invite a device: writes its invitation, which holds its private key.
@@ -180,42 +139,31 @@ def invite(
     from quorank.network import service_members
     from quorank.network.service_files import Home
 
-    file = Path(f"{name}.json") if out is None else out
+    file = out or Path(f"{name}.json")
     member = service_members.invite(Home.open(folder), name, file)
-    if json:
-        print(json_.dumps({"name": member.name, "client": member.client, "file": str(file)}))
-    else:
-        print(f"{name} is client {member.client}; its invitation is {file}", file=sys.stderr)
+    figures = {"name": member.name, "client": member.client, "file": str(file)}
+    print_figures(figures, json, lambda _: say(f"{name} is client {member.client}; its invitation is {file}"))
 
 
 @app.command()
-def revoke(folder: Folder, name: Annotated[str, typer.Argument(help="The device's name.", show_default=False)]) -> None:
+def revoke(folder: Folder, name: Annotated[str, Argument(help="The device's name.")]) -> None:
     """Refuse a device from now on; a new invitation gives the name its number back."""
     from quorank.network import service_members
     from quorank.network.service_files import Home
 
     member = service_members.revoke(Home.open(folder), name)
-    print(f"{name} (client {member.client}) is refused from now on", file=sys.stderr)
+    say(f"{name} (client {member.client}) is refused from now on")
 
 
 @app.command()
-def files(
-    folder: Folder,
-    out: Annotated[Path | None, typer.Option(help="Where to write them.", show_default="DIR/files")] = None,
-) -> None:
+def files(folder: Folder, out: FilesOut = None) -> None:
     """Write an nginx configuration and systemd units for this folder."""
     from quorank.network import units
     from quorank.network.service_files import Home
 
     home = Home.open(folder)
-    for path in units.write(home, home.path / "files" if out is None else out):
+    for path in units.write(home, out or home.path / "files"):
         print(path)
-
-
-def _made(folder: Path) -> bool:
-    from quorank.network.service_files import SETTINGS
-
-    return (folder / SETTINGS).is_file()
 
 
 def _make(folder: Path, file: Path | None, features: int | None, run: str | None, chosen: dict[str, Any]) -> Home:
@@ -224,54 +172,23 @@ def _make(folder: Path, file: Path | None, features: int | None, run: str | None
     from quorank.network.service_files import Home, Settings, check_experiment, features_of
 
     if file is None:
-        raise BadInput(
-            "coordinator.missing",
-            "there is no coordinator here yet; say what it runs with --experiment FILE.toml",
-            f"{folder}",
-        )
+        sentence = "there is no coordinator here yet; say what it runs with --experiment FILE.toml"
+        raise BadInput("coordinator.missing", sentence, f"{folder}")
     found = Experiment.read(read_experiment_file(shipped_file(file) or file))
     check_experiment(found)
     count = features_of(found) if features is None else features
-    if "address" not in chosen:
-        chosen["address"] = _default_address(chosen)
-    return Home.create(folder, found, Settings(run or file.stem, count, **chosen))
-
-
-def _default_address(chosen: dict[str, Any]) -> str:
-    host, port = chosen.get("host", "127.0.0.1"), chosen.get("port", 9092)
-    require(
-        host not in ("0.0.0.0", "::", ""),
-        "address.every",
-        f"--host {host} is every address of this machine; say with --address under which one devices reach it",
-    )
-    return f"{host}:{port}"
-
-
-def _changed(settings: Settings, chosen: dict[str, Any]) -> Settings:
-    from dataclasses import replace
-
-    moved = "address" not in chosen and ("host" in chosen or "port" in chosen)
-    if moved and settings.address == f"{settings.host}:{settings.port}":
-        chosen["address"] = _default_address({"host": settings.host, "port": settings.port, **chosen})
-    return replace(settings, **chosen)
+    return Home.create(folder, found, Settings(run or file.stem, count, **coordinators.with_address(chosen, "devices")))
 
 
 def _show(home: Home, json: bool) -> None:
     from quorank.cli.coordinator_display import print_status, status_of
-
-    table, met = status_of(home), _identities(home)
-    for member in table["members"]:
-        member["identity"] = met.get(member["client"])
-    if json:
-        print(json_.dumps(table))
-    else:
-        print_status(table)
-
-
-def _identities(home: Home) -> dict[int, str]:
-    """What each client signs its secure sums with, to be compared by voice."""
     from quorank.network.identities import known
     from quorank.network.service_members import members
 
+    table = status_of(home)
     nodes = {member.client: member.label for member in members(home) if member.admitted}
-    return {client: key.hex() for client, key in known(home.path, nodes).items()}
+    keys = known(home.path, nodes)  # what clients sign their secure sums with, to be compared by voice
+    for member in table["members"]:
+        key = keys.get(member["client"])
+        member["identity"] = None if key is None else key.hex()
+    print_figures(table, json, print_status)

@@ -1,4 +1,4 @@
-"""Status of a coordinator, from its status file and its list of members; also where it does not run."""
+"""Status of a coordinator, of devices or of parties, from its status file and its members; also where it does not run."""
 
 from __future__ import annotations
 
@@ -6,77 +6,119 @@ import math
 import time
 from typing import Any
 
-from quorank.cli.display import print_rows
-from quorank.network.private_figures import meaning, shown
-from quorank.network.service import NO_NDCG
+from quorank.cli.display import compact, print_rows
 from quorank.network.service_files import Home
 from quorank.network.service_members import InvitedMember, members
+from quorank.network.silo_home import SiloHome
+
+PHASES = {
+    "not begun": "the coordinator has not run yet",
+    "agreement": "parties agree on keys, which takes a hello and a contribution of every party",
+    "statistics": "masked tables are added up, which takes those of every party",
+    "asking": "sealed questions and answers pass between parties",
+    "validation": "rankers are trained in turns, for the choice of a weight",
+    "training": "the ranker is trained in turns",
+    "end": "the ranker is handed out, until every party has kept it",
+    "done": "every party has the ranker",
+}
+"""What happens in each phase of a group's session."""
 
 
 def status_of(home: Home, now: float | None = None) -> dict[str, Any]:
     """Return the status as a table of plain values; the names of devices are in `members` only."""
-    at, told, process = time.time() if now is None else now, home.last_status(), home.process()
-    state = told.get("state", "new") if process is not None else "stopped"
-    if process is None and (not told or told.get("state") == "done"):
-        state = "done" if told else "new"
-    running, known = process is not None, members(home)
-    left = set(told.get("left", []))
-    present = set(told.get("present", [])) if running else set()
-    checkpoint = told.get("checkpoint_at")
-    privacy = told.get("privacy")
+    from quorank.network.private_figures import meaning
+    from quorank.network.service import NO_NDCG
+
+    at, told = time.time() if now is None else now, home.last_status()
+    first, running, last = _process(home, told, at)
+    left, present = set(told.get("left", [])), set(told.get("present", [])) if running else set()
+    checkpoint, cohort = told.get("checkpoint_at"), told.get("cohort", 0) if running else 0
     reported, each = told.get("reported"), home.settings.report_epsilon
-    note = NO_NDCG if each == 0.0 else meaning(reported, each, told.get("rounds", 0))
+
+    def state(member: InvitedMember) -> str:
+        return "left" if member.admitted and member.client in left else _state(member, member.client in present)
+
     return {
-        "state": state,
-        "process": process,
-        "run": home.settings.run,
-        "address": home.settings.address,
+        **first,
         "rounds": told.get("rounds", 0),
         "rounds_planned": home.experiment.rounds,
         "clients": home.experiment.federation.clients,
-        "cohort": told.get("cohort", 0) if running else 0,
+        "cohort": cohort,
         "waiting": told.get("waiting", []) if running else [],
-        "needed": math.ceil(home.settings.least * told.get("cohort", 0)) if running else 0,
+        "needed": math.ceil(home.settings.least * cohort),
         "members": [
-            {
-                "name": member.name,
-                "client": member.client,
-                "state": _state(member, present, left),
-                "known": member.node is not None,
-            }
-            for member in known
+            {"name": member.name, "client": member.client, "state": state(member), "known": member.node is not None}
+            for member in members(home)
         ],
         "accepted": told.get("accepted", 0),
         "refused": told.get("refused", {}),
         "epsilon_spent": told.get("epsilon"),
-        "privacy": privacy,
+        "privacy": told.get("privacy"),
         "report_epsilon": each or None,
         "ndcg": reported,
-        "ndcg_note": note,
+        "ndcg_note": NO_NDCG if each == 0.0 else meaning(reported, each, told.get("rounds", 0)),
         "last_round_seconds": told.get("last_round_seconds"),
         "sent_bytes": told.get("sent_bytes", 0),
         "received_bytes": told.get("received_bytes", 0),
         "checkpoint_age_seconds": None if checkpoint is None else max(0.0, at - checkpoint),
-        "uptime_seconds": max(0.0, at - told["started"]) if running and "started" in told else None,
-        "metrics_port": told.get("metrics_port") if running else None,
+        **last,
     }
 
 
-def _state(member: InvitedMember, present: set[int], left: set[int]) -> str:
-    if not member.admitted:
-        return "revoked"
-    if member.client in left:
-        return "left"
-    return "present" if member.client in present else "away"
+def group_status_of(home: SiloHome, now: float | None = None) -> dict[str, Any]:
+    """Return the status of a group's session as a table of plain values."""
+    at, told, terms = time.time() if now is None else now, home.last_status(), home.group
+    first, running, last = _process(home, told, at)
+    present = {terms.parties[number] for number in told.get("present", [])} if running else set()
+    invited = {member.name: member for member in members(home)}  # of a name the latest
+    return {
+        **first,
+        "rehearsal": terms.seed is not None,
+        "phase": told.get("phase", "not begun"),
+        "parties": [
+            {
+                "name": name,
+                "state": _state(invited.get(name), name in present),
+                "waited": running and name in told.get("waited", []),
+                "known": name in invited and invited[name].node is not None,
+            }
+            for name in terms.parties
+        ],
+        "turns": told.get("rounds", 0),
+        "turns_planned": told.get("rounds_planned", 0),
+        "seconds_left": told.get("seconds_left") if running else None,
+        "last_turn_seconds": told.get("last_round_seconds"),
+        "traffic": told.get("traffic", {}),
+        "refused": told.get("refused", {}),
+        "sent_bytes": told.get("sent_bytes", 0),
+        "received_bytes": told.get("received_bytes", 0),
+        **last,
+    }
+
+
+def _process(home: Home, told: dict[str, Any], at: float) -> tuple[dict[str, Any], bool, dict[str, Any]]:
+    """Return what a status of either kind begins with, whether the coordinator runs, and what the status ends with."""
+    process = home.process()
+    running, state = process is not None, told.get("state", "new")
+    if not running and told and state != "done":
+        state = "stopped"
+    first = {"state": state, "process": process, "run": home.settings.run, "address": home.settings.address}
+    uptime = max(0.0, at - told["started"]) if running and "started" in told else None
+    return first, running, {"uptime_seconds": uptime, "metrics_port": told.get("metrics_port") if running else None}
+
+
+def _state(member: InvitedMember | None, present: bool) -> str:
+    if member is None:
+        return "not invited"
+    return "revoked" if not member.admitted else "present" if present else "away"
 
 
 def print_status(table: dict[str, Any]) -> None:
     """Print the status for people."""
-    uptime, last = table["uptime_seconds"], table["last_round_seconds"]
-    since = "" if uptime is None else f"for {uptime:,.0f} s, process {table['process']}, "
-    rows = [(table["state"], "", f"{since}devices reach it at {table['address']}")]
-    took = "" if last is None else f", the last one took {last:,.1f} s"
-    rows.append(("rounds", str(table["rounds"]), f"of {table['rounds_planned']}{took}"))
+    from quorank.network.private_figures import shown
+
+    took = _took(table["last_round_seconds"])
+    rows = [_standing(table, "devices"), ("rounds", str(table["rounds"]), f"of {table['rounds_planned']}{took}")]
     if table["cohort"]:
         waiting = ", ".join(map(str, table["waiting"][:20])) + (" …" if len(table["waiting"]) > 20 else "")
         meaning = f"clients asked, {table['needed']} needed; without a reply: {waiting or 'none'}"
@@ -84,15 +126,46 @@ def print_status(table: dict[str, Any]) -> None:
     states = [member["state"] for member in table["members"]]
     told = ", ".join(f"{states.count(state)} {state}" for state in ("present", "away", "left", "revoked"))
     rows.append(("invited", str(len(states) - states.count("revoked")), f"of {table['clients']} clients: {told}"))
-    reasons = ", ".join(f"{code} {count}" for code, count in sorted(table["refused"].items()))
-    rows.append(("accepted", str(table["accepted"]), "replies"))
-    rows.append(("refused", str(sum(table["refused"].values())), reasons or "replies"))
-    statement = table["privacy"]
+    rows += [("accepted", str(table["accepted"]), "replies"), _refused(table)]
     if table["epsilon_spent"] is None:
         rows.append(("ε", "none", "stated: " + ("no round is done" if not table["rounds"] else "nothing is accounted")))
     else:
-        delta, unit = (statement or {}).get("delta"), (statement or {}).get("unit", "client")
+        statement = table["privacy"] or {}
         done = "the rounds done" + (" with their reports" if table["report_epsilon"] else "")
-        rows.append(("ε", f"{table['epsilon_spent']:.4g}", f"spent by {done}, δ = {delta}, unit: {unit}"))
-    rows.append(("nDCG", shown(table["ndcg"]), table["ndcg_note"]))
-    print_rows(*rows)
+        told = f"spent by {done}, δ = {statement.get('delta')}, unit: {statement.get('unit', 'client')}"
+        rows.append(("ε", f"{table['epsilon_spent']:.4g}", told))
+    print_rows(*rows, ("nDCG", shown(table["ndcg"]), table["ndcg_note"]))
+
+
+def print_group_status(table: dict[str, Any]) -> None:
+    """Print the status of a group's session for people."""
+    rows, phase = [_standing(table, "parties")], str(table["phase"])
+    if table["rehearsal"]:
+        rows.append(("rehearsal", "", "keys and noise follow from the seed: nothing is secret"))
+    rows.append(("phase", "", f"{phase}: {PHASES[phase]}" if phase in PHASES else phase))
+    for party in table["parties"]:
+        waited = ": the session waits for its answer" if party["waited"] else ""
+        rows.append((party["name"], "", party["state"] + waited))
+    took, left = _took(table["last_turn_seconds"]), table["seconds_left"]
+    until = "" if left is None else f", about {left:,.0f} s are left"
+    rows.append(("turns", str(table["turns"]), f"of {table['turns_planned']}{took}{until}"))
+    for kind, count in table["traffic"].items():
+        rows.append((kind, str(count["envelopes"]), f"envelopes, {compact(count['bytes'])}B"))
+    sent, received = table["sent_bytes"], table["received_bytes"]
+    told = f"by this process: {compact(sent)}B to parties, {compact(received)}B from them"
+    print_rows(*rows, ("bytes", f"{compact(sent + received)}B", told), _refused(table))
+
+
+def _standing(table: dict[str, Any], whom: str) -> tuple[str, str, str]:
+    uptime = table["uptime_seconds"]
+    since = "" if uptime is None else f"for {uptime:,.0f} s, process {table['process']}, "
+    return table["state"], "", f"{since}{whom} reach it at {table['address']}"
+
+
+def _took(seconds: float | None) -> str:
+    return "" if seconds is None else f", the last one took {seconds:,.1f} s"
+
+
+def _refused(table: dict[str, Any]) -> tuple[str, str, str]:
+    reasons = ", ".join(f"{code} {count}" for code, count in sorted(table["refused"].items()))
+    return "refused", str(sum(table["refused"].values())), reasons or "replies"

@@ -5,23 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
+
+from quorank.cli.display import compiling, watching
+from quorank.cli.options import Fold
 
 
 def demo(
     data: Annotated[
-        str, typer.Option(help="Your own data instead: a folder with train.txt and test.txt, or an imported name.")
+        str, Option(help="Your own data instead: a folder with train.txt and test.txt, or an imported name.")
     ] = "synthetic:mq2007",
-    fold: Annotated[int, typer.Option(help="Fold of a collection in five folds.")] = 1,
-    clients: Annotated[int, typer.Option(min=1, help="Clients of the federation.")] = 1000,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds.")] = 500,
-    seed: Annotated[int, typer.Option(help="Seed of every random draw.")] = 1,
-    out: Annotated[Path, typer.Option(help="Where the two runs, the plot and the report go.")] = Path("runs/demo"),
+    fold: Fold = 1,
+    clients: Annotated[int, Option(min=1, help="Clients of the federation.")] = 1000,
+    rounds: Annotated[int, Option(min=1, help="Rounds.")] = 500,
+    seed: Annotated[int, Option(help="Seed of every random draw.")] = 1,
+    out: Annotated[Path, Option(help="Where the two runs, the plot and the report go.")] = Path("runs/demo"),
 ) -> None:
     """Watch a federation learn a ranker from clicks: as published, and with the server step that we recommend."""
     from rich.console import Console
 
-    from quorank.cli.display import compiling, watching
     from quorank.experiments.experiment import Experiment
     from quorank.experiments.experiment_file import read_experiment_file, set_value, shipped_file
     from quorank.experiments.finished_run import load_run

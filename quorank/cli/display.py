@@ -1,22 +1,26 @@
-"""Progress of a run on stderr, and tables of figures on stdout."""
+"""Progress of long work on stderr, and figures on stdout: as JSON, or as rows and tables for people."""
 
 from __future__ import annotations
 
+import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
-
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from quorank.experiments.progress import Progress
     from quorank.experiments.runner import Watch
 
 LINE_SECONDS = 10.0
+
+
+def say(text: str) -> None:
+    """Print a message on stderr, at once."""
+    print(text, file=sys.stderr, flush=True)
 
 
 @contextmanager
@@ -28,7 +32,9 @@ def watching(title: str, rounds: int, *, quiet: bool = False) -> Iterator[Watch 
         with _bar(title, rounds) as watch:
             yield watch
     else:
-        yield _lines(title.strip())
+        line = progress_lines(f"{title.strip()}: round")
+        words = "{} interactions/s, nDCG@10 {}, "
+        yield lambda progress: line(progress.done, progress.rounds, lambda: words.format(*_figures(progress)))
 
 
 def compiling(*, quiet: bool = False) -> Callable[[], None]:
@@ -39,12 +45,7 @@ def compiling(*, quiet: bool = False) -> Callable[[], None]:
     from quorank.compiled import is_cold
 
     cold = not quiet and is_cold()
-
-    def say() -> None:
-        if cold:
-            print("compiling for this machine (the first time only) …", file=sys.stderr, flush=True)
-
-    return say
+    return lambda: say("compiling for this machine (the first time only) …") if cold else None
 
 
 def _figures(progress: Progress) -> tuple[str, str]:
@@ -55,6 +56,7 @@ def _figures(progress: Progress) -> tuple[str, str]:
 
 @contextmanager
 def _bar(title: str, rounds: int) -> Iterator[Watch]:
+    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
@@ -80,46 +82,42 @@ def _bar(title: str, rounds: int) -> Iterator[Watch]:
         yield watch
 
 
-@contextmanager
-def counting(title: str, *, quiet: bool = False) -> Iterator[Callable[[int, int], None] | None]:
-    """Yield what shows the progress of counted rounds: a line every few seconds, on stderr, with the time left."""
-    started = printed = time.monotonic()
+def progress_lines(title: str) -> Callable[..., None]:
+    """Return progress(done, total, told) that prints a line every few seconds on stderr, with the time that is left.
 
-    def count(done: int, rounds: int) -> None:
-        nonlocal printed
+    Time is counted from the first call: what came before it (loading, compiling) says nothing of the rest. `told()` is
+    what else the line says.
+    """
+    started = printed = 0.0
+    first = 0
+
+    def progress(done: int, total: int, told: Callable[[], str] = str) -> None:
+        nonlocal started, printed, first
         now = time.monotonic()
-        if now - printed >= LINE_SECONDS / 2 and done < rounds:
+        if not started:
+            started, printed, first = now, now, done
+        elif now - printed >= LINE_SECONDS and done > first:
             printed = now
-            left = (now - started) / done * (rounds - done)
-            print(f"{title}: round {done}/{rounds}, {left:.0f} s left", file=sys.stderr, flush=True)
+            left = (now - started) / (done - first) * (total - done)
+            say(f"{title} {done}/{total}, {told()}{left:.0f} s left")
 
-    yield None if quiet else count
+    return progress
 
 
-def _lines(title: str) -> Watch:
-    started, first = 0.0, 0
-    printed = time.monotonic()
-
-    def watch(progress: Progress) -> None:
-        nonlocal printed, started, first
-        now = time.monotonic()
-        if started == 0.0:  # what came before the first round (loading, compiling) says nothing of the others
-            started, first = now, progress.done
-        if now - printed < LINE_SECONDS or progress.done == first:
-            return
-        printed = now
-        rate, ndcg = _figures(progress)
-        left = (now - started) / (progress.done - first) * (progress.rounds - progress.done)
-        print(
-            f"{title}: round {progress.done}/{progress.rounds}, {rate} interactions/s, nDCG@10 {ndcg}, {left:.0f} s left",
-            file=sys.stderr,
-        )
-
-    return watch
+def print_figures(figures: Any, as_json: bool, show: Callable[[Any], None], **how: Any) -> None:
+    """Print one JSON object and nothing else, written as `json.dumps` is told, or let `show` print it for people."""
+    if as_json:
+        print(json.dumps(figures, **how))
+    else:
+        show(figures)
 
 
 def print_rows(*rows: tuple[str, str, str]) -> None:
     """Print rows of a name, a figure, and what it is, wrapped to the terminal."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="dim")
     table.add_column(justify="right", style="bold")
@@ -127,6 +125,43 @@ def print_rows(*rows: tuple[str, str, str]) -> None:
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     Console().print(table)
+
+
+def table_of(
+    heads: Iterable[str],
+    rows: Iterable[Sequence[str]],
+    align: Literal["left", "right"] = "left",
+    title: str = "",
+    **layout: Any,
+) -> Table:
+    """Return a table, with lines where it has a title; all columns but the first are aligned as told."""
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", **layout) if title else Table(box=None, **layout)
+    for number, head in enumerate(heads):
+        table.add_column(head, justify=align if number else "left")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def print_text(*texts: object, style: str = "") -> None:
+    """Print texts or tables, wrapped to the terminal, with nothing in them read as markup."""
+    from rich.console import Console
+
+    console = Console()
+    for text in texts:
+        console.print(text, highlight=False, markup=False, style=style)
+
+
+def timestamp(at: float) -> str:
+    """Return the seconds since 1970 as a date and a time of day."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
+
+
+def consent_line(consent: dict[str, Any]) -> str:
+    """Return in words when consent was given or withdrawn."""
+    return f"consent {'on' if consent['given'] else 'off'} since {consent['at']}"
 
 
 def compact(number: float) -> str:
@@ -144,16 +179,13 @@ def print_summary(summary: dict[str, Any]) -> None:
     convention = "left out" if evaluation["no_relevant"] == "skip" else "count 0"
     judged = f"{evaluation['counted_queries']} test queries; without relevant documents: {convention}"
     trained = f"{summary['interactions']:,} interactions in {seconds['train']:.1f} s"
+    rate = f"{compact(summary['interactions_per_second'])}/s"
     print_rows(
         ("offline", f"{offline['ndcg@10']:.4f}", f"nDCG@{k} of the final ranker, {judged}"),
         ("", f"{offline['maxrr']:.4f}", "MaxRR, the reciprocal rank of its first relevant document"),
         ("online", f"{online['ndcg@10']:.4f}", f"mean nDCG@{k} of the lists that people were shown"),
         ("", f"{online['discounted']:.2f}", "discounted sum over rounds, γ = 0.9995"),
-        (
-            "speed",
-            f"{compact(summary['interactions_per_second'])}/s",
-            f"{trained}, evaluated in {seconds['evaluate']:.1f} s",
-        ),
+        ("speed", rate, f"{trained}, evaluated in {seconds['evaluate']:.1f} s"),
         ("privacy", *_privacy(summary["privacy"])),
     )
 
@@ -161,9 +193,8 @@ def print_summary(summary: dict[str, Any]) -> None:
 def _privacy(privacy: dict[str, Any] | None) -> tuple[str, str]:
     if privacy is None:
         return "none", "updates left the clients as they were"
+    kind = privacy["kind"]
     if privacy["epsilon"] is None:
-        return "no ε", f"{privacy['kind']}: {privacy.get('warning', 'nothing is accounted')}"
-    return (
-        f"ε = {privacy['epsilon']:.4g}",
-        f"{privacy['kind']}, per {privacy['unit']}, δ = {privacy['delta']:g}, {privacy['horizon']}",
-    )
+        return "no ε", f"{kind}: {privacy.get('warning', 'nothing is accounted')}"
+    told = f"{kind}, per {privacy['unit']}, δ = {privacy['delta']:g}, {privacy['horizon']}"
+    return f"ε = {privacy['epsilon']:.4g}", told

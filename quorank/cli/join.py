@@ -5,68 +5,64 @@ from __future__ import annotations
 import json as json_
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Option
 
+from quorank.cli.display import consent_line, print_figures, print_rows, print_text, say, table_of, timestamp
+from quorank.cli.options import Consent, InvitationFile, Json, Quiet, at_most_one
 from quorank.errors import BadInput, require
 
 if TYPE_CHECKING:
     from quorank.network.bundle import Bundle
-    from quorank.network.private_store import PrivateStore, StoredRelease
+    from quorank.network.private_store import PrivateStore
     from quorank.network.rehearsal import JoinRehearsal
     from quorank.network.terms import Terms
 
 
 def join(
-    data: Annotated[
-        Path, typer.Option(help="Folder of this device's private state, on its own disk.", show_default=False)
-    ],
+    data: Annotated[Path, Option(help="Folder of this device's private state, on its own disk.")],
     coordinator: Annotated[
-        str | None,
-        typer.Option(
-            help="Address of the coordinator, host:port; that of the invitation unless given.", show_default=False
-        ),
+        str | None, Option(help="Address of the coordinator, host:port; that of the invitation unless given.")
     ] = None,
-    bundle: Annotated[
-        Path | None,
-        typer.Option(help="The invitation; it is kept in the folder, so it is needed once.", show_default=False),
-    ] = None,
-    consent: Annotated[
-        Literal["on", "off"] | None,
-        typer.Option(help="Agree to take part, or withdraw, at any time.", show_default=False),
-    ] = None,
-    log: Annotated[bool, typer.Option("--log", help="Show what was sent, when, and how it is protected.")] = False,
-    status: Annotated[bool, typer.Option("--status", help="Show where this device stands.")] = False,
+    bundle: InvitationFile = None,
+    consent: Consent = None,
+    log: Annotated[bool, Option("--log", help="Show what was sent, when, and how it is protected.")] = False,
+    status: Annotated[bool, Option("--status", help="Show where this device stands.")] = False,
     simulate: Annotated[
         Path | None,
-        typer.Option(
-            help="Let a simulated user of this experiment search; without a coordinator it is a rehearsal.",
-            show_default=False,
-        ),
+        Option(help="Let a simulated user of this experiment search; without a coordinator it is a rehearsal."),
     ] = None,
-    client: Annotated[
-        int | None, typer.Option(help="With --simulate: which client, from 0.", show_default=False)
-    ] = None,
+    client: Annotated[int | None, Option(help="With --simulate: which client, from 0.")] = None,
     leave: Annotated[
-        bool, typer.Option("--leave", help="Ask to be forgotten, then erase this device's private state.")
+        bool, Option("--leave", help="Ask to be forgotten, then erase this device's private state.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Take part in a run with this device's own searches.
 
     Nothing leaves before consent is on and enough new searches were made, and
     then nothing but releases. All private state is one file in the folder.
     """
-    _check_options(coordinator, bundle, log, status, simulate, client, leave)
+    chosen = at_most_one(log=log, status=status, leave=leave)
+    alone = not chosen or (bundle is None and simulate is None)
+    require(alone, "option.conflict", f"{chosen} goes without --bundle and --simulate")
+    sentence = "--simulate needs --client: which client of the experiment to play"
+    require(simulate is None or client is not None, "option.missing", sentence)
+    sentence = "--client is of --simulate: the invitation says who a device is"
+    require(client is None or simulate is not None, "option.conflict", sentence)
+    if coordinator is not None:
+        from quorank.network.bundle import check_address
+
+        check_address(coordinator)
     if leave:
         with _stoppable():
             _leave(data, coordinator, json)
@@ -79,10 +75,15 @@ def join(
         if status and not json:
             _show_identity(data)
         return
-    rehearsal = _rehearsal(simulate, client)
+    rehearsal = None
+    if simulate is not None and client is not None:
+        from quorank.network.rehearsal import JoinRehearsal
+
+        rehearsal = JoinRehearsal(simulate, client)
     invitation = _invitation(data, bundle, coordinator)
-    if bundle is not None or rehearsal is not None:
-        _begin(data, _terms(rehearsal, invitation), bundle, invitation)
+    agreed = invitation or rehearsal
+    if agreed is not None and (bundle is not None or rehearsal is not None):
+        _begin(data, agreed.terms, None if bundle is None else invitation)
     if consent is not None:
         _set_consent(data, consent)
         if bundle is None and rehearsal is None:
@@ -109,95 +110,39 @@ def _stoppable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _check_options(
-    coordinator: str | None,
-    bundle: Path | None,
-    log: bool,
-    status: bool,
-    simulate: Path | None,
-    client: int | None,
-    leave: bool,
-) -> None:
-    chosen = [name for name, given in (("--log", log), ("--status", status), ("--leave", leave)) if given]
-    require(len(chosen) <= 1, "option.conflict", "choose one of them", f"{' and '.join(chosen)}")
-    other = bundle is not None or simulate is not None
-    require(not chosen or not other, "option.conflict", f"{''.join(chosen[:1])} goes without --bundle and --simulate")
-    require(
-        simulate is None or client is not None,
-        "option.missing",
-        "--simulate needs --client: which client of the experiment to play",
-    )
-    require(
-        client is None or simulate is not None,
-        "option.conflict",
-        "--client is of --simulate: the invitation says who a device is",
-    )
-    if coordinator is not None:
-        from quorank.network.bundle import check_address
-
-        check_address(coordinator)
-
-
 def _check_present(data: Path) -> None:
     """A client that has left does not come back by accident."""
     from quorank.network.leaving import LEFT, left
 
-    require(
-        left(data) is None,
-        "device.left",
-        f"this client has left its run ({LEFT}); choose another folder, with a new invitation",
-        f"{data}",
-    )
-
-
-def _rehearsal(simulate: Path | None, client: int | None) -> JoinRehearsal | None:
-    if simulate is None or client is None:
-        return None
-    from quorank.network.rehearsal import JoinRehearsal
-
-    return JoinRehearsal(simulate, client)
+    sentence = f"this client has left its run ({LEFT}); choose another folder, with a new invitation"
+    require(left(data) is None, "device.left", sentence, f"{data}")
 
 
 def _invitation(data: Path, bundle: Path | None, coordinator: str | None) -> Bundle | None:
     """The one that was given, or that was kept; None where there is none."""
-    from dataclasses import replace
-
     from quorank.network.bundle import FILE, Bundle
 
     path = bundle if bundle is not None else data / FILE
     if bundle is None and not path.is_file():
-        require(
-            coordinator is None, "invitation.missing", "there is no invitation here; give one with --bundle", f"{data}"
-        )
+        sentence = "there is no invitation here; give one with --bundle"
+        require(coordinator is None, "invitation.missing", sentence, f"{data}")
         return None
     found = Bundle.read(path)
     return found if coordinator is None else replace(found, address=coordinator)
 
 
-def _terms(rehearsal: JoinRehearsal | None, invitation: Bundle | None) -> Terms:
-    if invitation is not None:
-        return invitation.terms
-    assert rehearsal is not None
-    return rehearsal.terms
-
-
-def _begin(data: Path, terms: Terms, bundle: Path | None, invitation: Bundle | None) -> None:
-    """Make the private file, or see that it belongs to the same terms."""
+def _begin(data: Path, terms: Terms, invitation: Bundle | None) -> None:
+    """Make the private file, or see that it belongs to the same terms; keep an invitation that is new."""
     from quorank.network.bundle import FILE
     from quorank.network.private_store import PrivateStore
 
     table = json_.dumps(terms.table(), sort_keys=True).encode()
     with PrivateStore(data) as store:
-        before = store.fact("terms")
-        require(
-            before in (None, table),
-            "folder.other-run",
-            "this folder belongs to a device under other terms; choose another folder, or leave first (--leave)",
-            f"{data}",
-        )
+        sentence = "this folder belongs to a device under other terms; choose another folder, or leave first (--leave)"
+        require(store.fact("terms") in (None, table), "folder.other-run", sentence, f"{data}")
         with store.transaction():
             store.set_fact("terms", table)
-        if bundle is not None and invitation is not None:
+        if invitation is not None:
             invitation.write(data / FILE)
 
 
@@ -228,12 +173,8 @@ def _take_part(data: Path, rehearsal: JoinRehearsal | None, invitation: Bundle |
     from quorank.network.private_store import PrivateStore
     from quorank.process import interruptible
 
-    require(
-        invitation is not None or rehearsal is not None,
-        "invitation.missing",
-        "there is no invitation here; give one with --bundle, or rehearse with --simulate and --client",
-        f"{data}",
-    )
+    sentence = "there is no invitation here; give one with --bundle, or rehearse with --simulate and --client"
+    require(invitation is not None or rehearsal is not None, "invitation.missing", sentence, f"{data}")
     sent = 0
 
     def seen(answer: bytes | Declined) -> None:
@@ -241,7 +182,7 @@ def _take_part(data: Path, rehearsal: JoinRehearsal | None, invitation: Bundle |
         sent += isinstance(answer, bytes)
         if not quiet:
             told = answer.sentence if isinstance(answer, Declined) else f"sent {len(answer):,} bytes"
-            print(f"task {sent}: {told}" if sent else told, file=sys.stderr, flush=True)
+            say(f"task {sent}: {told}" if sent else told)
 
     with PrivateStore(data) as store, interruptible() as asked:
         terms = known_terms(store)
@@ -261,8 +202,6 @@ def _take_part(data: Path, rehearsal: JoinRehearsal | None, invitation: Bundle |
 
 
 def _leave(data: Path, coordinator: str | None, json: bool) -> None:
-    from dataclasses import asdict
-
     from quorank.network import leaving
     from quorank.network import link as links
     from quorank.network.private_file import FILE as STORE
@@ -273,11 +212,8 @@ def _leave(data: Path, coordinator: str | None, json: bool) -> None:
     if note is None:
         invitation = _invitation(data, None, coordinator)
         if invitation is None:
-            raise BadInput(
-                "invitation.missing",
-                "without an invitation there is no coordinator to leave; delete the folder instead",
-                f"{data}",
-            )
+            sentence = "without an invitation there is no coordinator to leave; delete the folder instead"
+            raise BadInput("invitation.missing", sentence, f"{data}")
         with PrivateStore(data) as store:
             line = links.connect(invitation, data)
             try:
@@ -285,18 +221,14 @@ def _leave(data: Path, coordinator: str | None, json: bool) -> None:
             finally:
                 line.close()
     else:
-        require(
-            note["erased"] is None, "device.left", "this client has left already, and its data are erased", f"{data}"
-        )
+        sentence = "this client has left already, and its data are erased"
+        require(note["erased"] is None, "device.left", sentence, f"{data}")
         erased = leaving.resume(data, {name: note[name] for name in note if name != "erased"})
-    if json:
-        print(json_.dumps(asdict(erased)))
-    else:
-        files = ", ".join(erased.files)
-        print(
-            f"left; {files} overwritten and deleted ({erased.bytes:,} bytes), and no trace of {erased.traces} found in "
-            f"{erased.searched} other files of {data}"
-        )
+    told = (
+        f"left; {', '.join(erased.files)} overwritten and deleted ({erased.bytes:,} bytes), and no trace of "
+        f"{erased.traces} found in {erased.searched} other files of {data}"
+    )
+    print_figures(asdict(erased), json, lambda _: print(told))
 
 
 def known_terms(store: PrivateStore) -> Terms:
@@ -305,17 +237,13 @@ def known_terms(store: PrivateStore) -> Terms:
 
     found = store.fact("terms")
     if found is None:
-        raise BadInput(
-            "device.not-joined",
-            "this device has not joined a run yet; give an invitation with --bundle",
-            f"{store.folder}",
-        )
+        sentence = "this device has not joined a run yet; give an invitation with --bundle"
+        raise BadInput("device.not-joined", sentence, f"{store.folder}")
     return Terms.read(json_.loads(found))
 
 
 def show_status(data: Path, json: bool) -> None:
     """Print consent, searches, and what was sent so far."""
-    from quorank.cli.display import print_rows
     from quorank.network.private_store import PrivateStore
 
     with PrivateStore(data, owner=False) as store:
@@ -334,20 +262,19 @@ def show_status(data: Path, json: bool) -> None:
             "privacy": terms.privacy.kind,
             "reports": terms.reports,
         }
-    if json:
-        print(json_.dumps(figures))
-        return
+    print_figures(figures, json, _print_status)
+
+
+def _print_status(figures: dict[str, Any]) -> None:
+    told = f"of {figures['rounds']}, the last one answered, of run {figures['run']}"
+    reports = [] if figures["reports"] is None else [("report", "with each", cost_of(figures["reports"]))]
     print_rows(
         ("consent", "on" if figures["consent"] else "off", "nothing leaves while it is off"),
         ("new searches", str(figures["waiting"]), f"an update is made of {figures['needed']}"),
         ("sent", str(figures["releases"]), f"releases, {figures['bytes_sent']:,} bytes in all (--log shows them)"),
-        (
-            "round",
-            str(figures["last_round"]),
-            f"of {figures['rounds']}, the last one answered, of run {figures['run']}",
-        ),
+        ("round", str(figures["last_round"]), told),
         ("privacy", str(figures["privacy"]), "of every release"),
-        *([] if terms.reports is None else [("report", "with each", cost_of(terms.reports))]),
+        *reports,
     )
 
 
@@ -356,32 +283,34 @@ def show_log(data: Path, json: bool) -> None:
     from quorank.network.private_store import PrivateStore
 
     with PrivateStore(data, owner=False) as store:
-        releases, consents = store.releases(), store.consents()
-    if json:
-        entries = [_entry(release) for release in releases]
-        given = [{"at": _time(at), "given": on} for at, on in consents]
-        print(json_.dumps({"releases": entries, "consent": given}))
-        return
-    from rich.console import Console
-    from rich.table import Table
+        releases = [
+            {
+                "at": timestamp(release.at),
+                "run": release.run,
+                "round": release.round,
+                "interactions": release.interactions,
+                "bytes": release.size,
+                "privacy": release.privacy,
+            }
+            for release in store.releases()
+        ]
+        consents = [{"at": timestamp(at), "given": on} for at, on in store.consents()]
+    print_figures({"releases": releases, "consent": consents}, json, _print_log)
 
-    reports = [release.privacy.get("report") for release in releases]
-    heads = ("sent", "run", "round", "searches", "bytes", "privacy", *(["report"] if any(reports) else []))
-    table = Table(*heads, box=None)
-    for release, report in zip(releases, reports, strict=True):
-        epsilon = release.privacy.get("epsilon")
-        kind = release.privacy["kind"] + ("" if epsilon is None else f", ε = {epsilon:.4g}")
-        told = [] if report is None else [f"{report['value']:.4g}"]
-        cells = (release.round, release.interactions, f"{release.size:,}", kind, *told)
-        table.add_row(_time(release.at), release.run, *map(str, cells))
-    console = Console()
-    console.print(table)
-    for standing in dict.fromkeys(release.privacy["standing"] for release in releases):
-        console.print(standing, highlight=False, markup=False)
-    for cost in dict.fromkeys(cost_of(report) for report in reports if report is not None):
-        console.print(f"report: {cost}", highlight=False, markup=False)
-    for at, on in consents:
-        console.print(f"consent {'on' if on else 'off'} since {_time(at)}", highlight=False)
+
+def _print_log(log: dict[str, list[dict[str, Any]]]) -> None:
+    reports = [release["privacy"]["report"] for release in log["releases"] if "report" in release["privacy"]]
+    rows = []
+    for release in log["releases"]:
+        privacy, figures = release["privacy"], (str(release["round"]), str(release["interactions"]))
+        epsilon = privacy.get("epsilon")
+        kind = privacy["kind"] + ("" if epsilon is None else f", ε = {epsilon:.4g}")
+        told = [f"{privacy['report']['value']:.4g}"] if "report" in privacy else []
+        rows.append((release["at"], release["run"], *figures, f"{release['bytes']:,}", kind, *told))
+    heads = ("sent", "run", "round", "searches", "bytes", "privacy", *(["report"] if reports else []))
+    standings = dict.fromkeys(release["privacy"]["standing"] for release in log["releases"])
+    costs = dict.fromkeys(f"report: {cost_of(report)}" for report in reports)
+    print_text(table_of(heads, rows), *standings, *costs, *map(consent_line, log["consent"]))
 
 
 def cost_of(report: dict[str, Any]) -> str:
@@ -393,18 +322,3 @@ def cost_of(report: dict[str, Any]) -> str:
         f"{report['horizon']}: ε = {report['epsilon']:g}, or {composed['epsilon']:.4g} at δ = {composed['delta']:g}; "
         "it comes on top of the ε of the updates"
     )
-
-
-def _entry(release: StoredRelease) -> dict[str, Any]:
-    return {
-        "at": _time(release.at),
-        "run": release.run,
-        "round": release.round,
-        "interactions": release.interactions,
-        "bytes": release.size,
-        "privacy": release.privacy,
-    }
-
-
-def _time(at: float) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))

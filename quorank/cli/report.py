@@ -6,16 +6,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 
 def report(
-    run: Annotated[
-        Path, typer.Argument(help="A run directory, or a grid directory for all of its runs.", show_default=False)
-    ],
-    out: Annotated[
-        Path | None, typer.Option(help="Where to write it; report.html in RUN unless given.", show_default=False)
-    ] = None,
-    show: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+    run: Annotated[Path, Argument(help="A run directory, or a grid directory for all of its runs.")],
+    out: Annotated[Path | None, Option(help="Where to write it; report.html in RUN unless given.")] = None,
+    show: Annotated[bool, Option("--open", help="Open it in the browser.")] = False,
 ) -> None:
     """Write the report of a run: what was run, what came out, how private it was, how to do it again."""
     from quorank.experiments.finished_run import is_grid, load_runs

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
+
+from quorank.cli.display import LINE_SECONDS, print_figures, print_text, say, table_of
 
 if TYPE_CHECKING:
     from rich.progress import ProgressColumn
@@ -23,23 +25,19 @@ MOST_JOBS = 8  # by default: every job holds a collection of its own in memory
 
 def reproduce(
     figure: Annotated[
-        str | None, typer.Argument(metavar="PAPER/FIGURE", help="Such as fpdgd/figure3; without it, a list of all.")
+        str | None, Argument(metavar="PAPER/FIGURE", help="Such as fpdgd/figure3; without it, a list of all.")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A smaller version: about a minute instead of hours.")] = False,
+    quick: Annotated[bool, Option("--quick", help="A smaller version: about a minute instead of hours.")] = False,
     data: Annotated[
-        str | None, typer.Option(help="A collection of your own instead of the generated ones: a folder or a name.")
+        str | None, Option(help="A collection of your own instead of the generated ones: a folder or a name.")
     ] = None,
     repetitions: Annotated[
-        int | None, typer.Option(min=1, help="Runs of each setting; by default as many as the paper's.")
+        int | None, Option(min=1, help="Runs of each setting; by default as many as the paper's.")
     ] = None,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="Runs side by side; by default one a core, 8 at most.")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Directory; by default one below runs/ named after the figure.")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the results as JSON, alone, on stdout.")] = False,
-    list_: Annotated[bool, typer.Option("--list", help="List all figures.")] = False,
+    jobs: Annotated[int | None, Option(min=1, help="Runs side by side; by default one a core, 8 at most.")] = None,
+    out: Annotated[Path | None, Option(help="Directory; by default one below runs/ named after the figure.")] = None,
+    json: Annotated[bool, Option("--json", help="Print the results as JSON, alone, on stdout.")] = False,
+    list_: Annotated[bool, Option("--list", help="List all figures.")] = False,
 ) -> None:
     """Reproduce a figure of a paper: run its experiment, draw it, and say which of its findings hold.
 
@@ -62,10 +60,8 @@ def reproduce(
     _run(chosen, folder, jobs)
     results = read_results(chosen, folder)
     write_report(results, folder)
-    if json:
-        print(json_.dumps(as_dict(results), allow_nan=False))
-    else:
-        _show(render_results(results), folder, drawn=True)
+    told = as_dict(results)
+    print_figures(told, json, lambda _: _show(render_results(results), folder, drawn=True), allow_nan=False)
 
 
 def _reproduce_study(
@@ -89,10 +85,8 @@ def _reproduce_study(
 
         results = chosen.part.measure(StudyRequest(data, chosen.header.repetitions, folder, progress))
     write_report(chosen, results, folder)
-    if json:
-        print(json_.dumps(as_dict(chosen, results), allow_nan=False))
-    else:
-        _show(render_results(chosen, results), folder, drawn=bool(results.charts))
+    told, drawn = as_dict(chosen, results), bool(results.charts)
+    print_figures(told, json, lambda _: _show(render_results(chosen, results), folder, drawn=drawn), allow_nan=False)
 
 
 def _show(report: Any, folder: Path, *, drawn: bool) -> None:
@@ -112,8 +106,6 @@ def _progress(name: str, left: ProgressColumn) -> Iterator[Callable[..., None]]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-    from quorank.cli.display import LINE_SECONDS
-
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=None), MofNCompleteColumn(), left)
     terminal, shown = sys.stderr.isatty(), time.monotonic()
     with Progress(*columns, console=Console(stderr=True), expand=True, disable=not terminal) as bar:
@@ -124,7 +116,7 @@ def _progress(name: str, left: ProgressColumn) -> Iterator[Callable[..., None]]:
             bar.update(task, completed=done, total=total, description=f"{name}: {what}", left=left)
             if not terminal and (time.monotonic() - shown > LINE_SECONDS or last):
                 shown = time.monotonic()
-                print(f"{name}: {line}", file=sys.stderr)
+                say(f"{name}: {line}")
 
         yield show
 
@@ -133,18 +125,15 @@ def _list(json: bool) -> None:
     from quorank.reproduce.figure import figure_names, read_header, study_names
 
     found = {name: read_header(name) for name in sorted(figure_names() + study_names())}
-    if json:
-        print(json_.dumps([{"figure": name, "about": h.about, "paper": h.paper} for name, h in found.items()]))
-        return
-    from rich.console import Console
-    from rich.table import Table
+    table = [{"figure": name, "about": header.about, "paper": header.paper} for name, header in found.items()]
+    print_figures(table, json, _show_list)
 
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("figure", style="bold", no_wrap=True)
-    table.add_column("what it compares")
-    for name, header in found.items():
-        table.add_row(name, header.about)
-    Console().print(table)
+
+def _show_list(figures: list[dict[str, str]]) -> None:
+    rows = [(figure["figure"], figure["about"]) for figure in figures]
+    table = table_of(("figure", "what it compares"), rows, padding=(0, 2, 0, 0))
+    table.columns[0].style, table.columns[0].no_wrap = "bold", True
+    print_text(table)
 
 
 def _run(figure: Figure, folder: Path, jobs: int | None) -> None:
@@ -163,7 +152,7 @@ def _run(figure: Figure, folder: Path, jobs: int | None) -> None:
         with _run_progress(figure, waiting, side_by_side) as finished:
             run_grid(grid, folder, jobs=side_by_side, resume=True, finished=finished, report=report_page)
     except (Interrupted, KeyboardInterrupt):
-        print("quorank: stopped; the same command goes on where it is", file=sys.stderr)
+        say("quorank: stopped; the same command goes on where it is")
         raise typer.Exit(130) from None
 
 
@@ -178,7 +167,7 @@ def _run_progress(figure: Figure, waiting: list[Cell], jobs: int) -> Iterator[Ca
     left = dict.fromkeys(cell.name for cell in waiting)
     took: dict[str, list[float]] = {}
     if done:
-        print(f"{figure.name}: {done} of {total} runs are finished already", file=sys.stderr)
+        say(f"{figure.name}: {done} of {total} runs are finished already")
     with _progress(figure.name, TextColumn("{task.fields[left]}")) as show:
 
         def finished(cell: Cell, summary: dict[str, Any]) -> None:

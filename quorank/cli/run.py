@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json as json_
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
+from quorank.cli.display import compiling, print_figures, print_summary, say, watching
+from quorank.cli.options import Quiet
 from quorank.errors import BadInput, Interrupted, require
 
 ENGINES = ("process", "flower")
@@ -21,41 +23,32 @@ if TYPE_CHECKING:
 
 def run(
     file: Annotated[
-        Path | None, typer.Argument(help="Experiment file, or the name of a shipped one (fpdgd, recommended).")
+        Path | None, Argument(help="Experiment file, or the name of a shipped one (fpdgd, recommended).")
     ] = None,
     assignments: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="Change a key of the file, e.g. federation.clients=100. Repeatable."
-        ),
+        Option("--set", metavar="KEY=VALUE", help="Change a key of the file, e.g. federation.clients=100. Repeatable."),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of every random draw.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Directory of the run; by default a new one below runs/.")] = None,
-    resume: Annotated[
-        Path | None, typer.Option(help="Go on with the interrupted run (or grid) in this directory.")
-    ] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Runs of a grid side by side.")] = 1,
+    seed: Annotated[int | None, Option(help="Seed of every random draw.")] = None,
+    out: Annotated[Path | None, Option(help="Directory of the run; by default a new one below runs/.")] = None,
+    resume: Annotated[Path | None, Option(help="Go on with the interrupted run (or grid) in this directory.")] = None,
+    jobs: Annotated[int, Option(min=1, help="Runs of a grid side by side.")] = 1,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Threads of a run; by default all cores. The result is the same.")
+        int | None, Option(min=1, help="Threads of a run; by default all cores. The result is the same.")
     ] = None,
     engine: Annotated[
-        str, typer.Option(help="What plays the rounds: this process, or flower on real nodes. Same result.")
+        str, Option(help="What plays the rounds: this process, or flower on real nodes. Same result.")
     ] = "process",
-    nodes: Annotated[int, typer.Option(min=1, help="Nodes of --engine flower, on this machine.")] = 4,
+    nodes: Annotated[int, Option(min=1, help="Nodes of --engine flower, on this machine.")] = 4,
     asynchronous: Annotated[
-        float | None,
-        typer.Option(
-            help="With --engine flower: share of a cohort whose replies, however old, end a round.", show_default=False
-        ),
+        float | None, Option(help="With --engine flower: share of a cohort whose replies, however old, end a round.")
     ] = None,
     cluster: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Run a grid on the workers of this Dask scheduler, host:port.")
+        str | None, Option(metavar="ADDRESS", help="Run a grid on the workers of this Dask scheduler, host:port.")
     ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace a run that is in the directory already.")
-    ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON, alone, on stdout.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    overwrite: Annotated[bool, Option("--overwrite", help="Replace a run that is in the directory already.")] = False,
+    json: Annotated[bool, Option("--json", help="Print the summary as JSON, alone, on stdout.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Run an experiment file and write the run's directory.
 
@@ -74,32 +67,27 @@ def run(
         threads, jobs, resume is not None, overwrite, json, quiet, engine, nodes, cluster, asynchronous
     )
     if resume is not None:
-        require(
-            not assignments and all(given is None for given in (file, seed, out, asynchronous)),
-            "option.conflict",
-            "--resume goes on with the run as it was started; give it no file, --set, --seed, --out or --asynchronous",
+        sentence = (
+            "--resume goes on with the run as it was started; give it no file, --set, --seed, --out or --asynchronous"
         )
-        grid_file = resume / GRID_FILE
+        alone = not assignments and all(given is None for given in (file, seed, out, asynchronous))
+        require(alone, "option.conflict", sentence)
+        folder, grid_file = resume, resume / GRID_FILE
         grid = Grid.read(read_experiment_file(grid_file)) if grid_file.is_file() else None
-        if grid is not None:
-            _run_grid(grid, resume, options)
-        else:
-            _run_one(read_experiment(resume), resume, options)
-        return
-    if file is None:
+    else:
         sentence = "quorank run needs an experiment file, the name of a shipped one, or --resume DIR"
-        raise BadInput("option.missing", sentence)
-    chosen = set_values(read_experiment_file(shipped_file(file) or file), assignments or [])
-    if seed is not None:
-        chosen = set_value(chosen, "seed", seed, f"--seed {seed}")
-        if isinstance(chosen.tables.get("grid"), dict):
-            chosen.tables["grid"].pop("seed", None)
-    grid = Grid.read(chosen)
-    folder = out or _new_folder(file.stem)
+        if file is None:
+            raise BadInput("option.missing", sentence)
+        chosen = set_values(read_experiment_file(shipped_file(file) or file), assignments or [])
+        if seed is not None:
+            chosen = set_value(chosen, "seed", seed, f"--seed {seed}")
+            if isinstance(chosen.tables.get("grid"), dict):
+                chosen.tables["grid"].pop("seed", None)
+        grid, folder = Grid.read(chosen), out or _new_folder(file.stem)
     if grid is not None:
         _run_grid(grid, folder, options)
     else:
-        _run_one(Experiment.read(chosen), folder, options)
+        _run_one(read_experiment(folder) if resume else Experiment.read(chosen), folder, options)
 
 
 @dataclass(frozen=True)
@@ -119,7 +107,6 @@ class _RunOptions:
 
 
 def _run_one(experiment: Experiment, folder: Path, options: _RunOptions) -> None:
-    from quorank.cli.display import compiling, print_summary, watching
     from quorank.experiments.run_directory import is_finished
     from quorank.experiments.runner import run_experiment
     from quorank.network.asynchronous_run import asynchronously, without_keeping
@@ -154,17 +141,12 @@ def _run_one(experiment: Experiment, folder: Path, options: _RunOptions) -> None
     except Interrupted as stopped:
         reason = getattr(stopped, "reason", "")  # of a network that cannot go on
         again = f"quorank run --resume {folder}" + (f" --engine {options.engine}" if engine else "")
-        print(
-            f"quorank: stopped after round {stopped.round} of {stopped.rounds}{reason and f' ({reason})'}; "
-            f"go on with: {again}",
-            file=sys.stderr,
-        )
+        where = f"after round {stopped.round} of {stopped.rounds}{reason and f' ({reason})'}"
+        say(f"quorank: stopped {where}; go on with: {again}")
         raise typer.Exit(1 if reason else 130) from None
-    if options.json:
-        print(json_.dumps(summary))
-        return
-    print_summary(summary)
-    print(f"report   {folder / 'report.html'}")
+    print_figures(summary, options.json, print_summary)
+    if not options.json:
+        print(f"report   {folder / 'report.html'}")
 
 
 def _share(folder: Path, options: _RunOptions) -> float | None:
@@ -195,16 +177,14 @@ def _run_grid(grid: Grid, folder: Path, options: _RunOptions) -> None:
     done = sum(is_finished(folder / cell.name) for cell in grid.cells) if options.resume else 0
     if not options.quiet:
         where = f"on {options.cluster}" if options.cluster is not None else f"{options.jobs} at a time"
-        print(f"{len(grid.cells)} runs, {done} finished already, {where}", file=sys.stderr)
+        say(f"{len(grid.cells)} runs, {done} finished already, {where}")
     again = f"quorank run --resume {folder}" + (f" --cluster {options.cluster}" if options.cluster else "")
 
     def finished(cell: Cell, summary: dict[str, Any]) -> None:
         nonlocal done
         done += 1
         if not options.quiet:
-            print(
-                f"{done}/{len(grid.cells)}  {cell.name}  nDCG@10 {summary['offline']['ndcg@10']:.4f}", file=sys.stderr
-            )
+            say(f"{done}/{len(grid.cells)}  {cell.name}  nDCG@10 {summary['offline']['ndcg@10']:.4f}")
 
     try:
         chosen: dict[str, Any] = {
@@ -221,10 +201,10 @@ def _run_grid(grid: Grid, folder: Path, options: _RunOptions) -> None:
         else:
             folders = run_grid(grid, folder, jobs=options.jobs, **chosen)
     except (Interrupted, KeyboardInterrupt):
-        print(f"quorank: stopped; go on with: {again}", file=sys.stderr)
+        say(f"quorank: stopped; go on with: {again}")
         raise typer.Exit(130) from None
     except BrokenProcessPool:
-        print(f"quorank: a run was killed; go on with: {again}", file=sys.stderr)
+        say(f"quorank: a run was killed; go on with: {again}")
         raise typer.Exit(1) from None
     if options.json:
         print(json_.dumps([{"run": f.name, **json_.loads((f / "summary.json").read_text())} for f in folders]))

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import json as json_
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
+from typer import Option
 
 from quorank.cli import silo_group, silo_join
+from quorank.cli.display import compact, print_figures, print_rows, print_text, say, table_of
+from quorank.cli.options import Json
 
 app = typer.Typer(
     help="Across companies: sketches, reverse top-K questions and one ranker of all.", no_args_is_help=True
 )
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 Collections = Annotated[
     list[Path] | None,
-    typer.Option(
+    Option(
         "--collection",
         help="Documents with queries and judgements (BEIR, SMART, TREC): one is dealt out, several are a party each.",
     ),
@@ -30,26 +30,25 @@ Collections = Annotated[
 @app.command()
 def demo(
     collection: Collections = None,
-    parties: Annotated[int, typer.Option(min=2, max=64, help="Parties.")] = 4,
-    labelled: Annotated[int, typer.Option(min=1, help="Queries of a party that have labels.")] = 5,
-    trials: Annotated[int, typer.Option(min=1, max=1000, help="Trials, each with a seed of its own.")] = 3,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the first trial.")] = 1,
+    parties: Annotated[int, Option(min=2, max=64, help="Parties.")] = 4,
+    labelled: Annotated[int, Option(min=1, help="Queries of a party that have labels.")] = 5,
+    trials: Annotated[int, Option(min=1, max=1000, help="Trials, each with a seed of its own.")] = 3,
+    seed: Annotated[int, Option(min=0, help="Seed of the first trial.")] = 1,
     perturbation: Annotated[
         Literal["published", "strict", "none"],
-        typer.Option(help="What protects answers: one noise for all cells, noise in every cell, or nothing."),
+        Option(help="What protects answers: one noise for all cells, noise in every cell, or nothing."),
     ] = "published",
-    epsilon: Annotated[float, typer.Option(help="Budget ε of the perturbation.")] = 0.5,
+    epsilon: Annotated[float, Option(help="Budget ε of the perturbation.")] = 0.5,
     labels: Annotated[
         Literal["judged", "reference-rank"],
-        typer.Option(help="Own labels: the collection's judgements, or ranks of a reference retrieval."),
+        Option(help="Own labels: the collection's judgements, or ranks of a reference retrieval."),
     ] = "judged",
     instances: Annotated[
-        Literal["recommended", "published"],
-        typer.Option(help="How other parties' documents become labelled instances."),
+        Literal["recommended", "published"], Option(help="How other parties' documents become labelled instances.")
     ] = "recommended",
     training: Annotated[
         Literal["round-robin", "averaging", "clicks"],
-        typer.Option(help="Pointwise in turns as published, pointwise averaged, or pairwise from clicks."),
+        Option(help="Pointwise in turns as published, pointwise averaged, or pairwise from clicks."),
     ] = "round-robin",
     json: Json = False,
 ) -> None:
@@ -78,8 +77,8 @@ def demo(
         _introduce(collection, parties, labelled)
     results = []
     for trial in range(trials):
-        say = _progress(f"trial {trial + 1} of {trials}")
-        results.append(run_trial(source, setting, protocol, seed + trial, say))
+        steps = _progress(f"trial {trial + 1} of {trials}")
+        results.append(run_trial(source, setting, protocol, seed + trial, steps))
     figures = summarise(results)
     figures["setting"] = {
         "collections": [str(path) for path in collection or ()],
@@ -91,21 +90,16 @@ def demo(
         "training": training,
         "seed": seed,
     }
-    if json:
-        print(json_.dumps(figures, allow_nan=False))
-        return
-    _show(figures)
+    print_figures(figures, json, _show, allow_nan=False)
 
 
 @app.command()
 def bench(
     collection: Collections = None,
-    documents: Annotated[
-        int, typer.Option(min=1000, help="Generated documents, where no collection is given.")
-    ] = 36_400,
-    length: Annotated[int, typer.Option(min=10, help="Terms of a generated document.")] = 1000,
-    k: Annotated[int, typer.Option("--k", min=1, help="K of the reverse top-K.")] = 150,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of documents and key.")] = 1,
+    documents: Annotated[int, Option(min=1000, help="Generated documents, where no collection is given.")] = 36_400,
+    length: Annotated[int, Option(min=10, help="Terms of a generated document.")] = 1000,
+    k: Annotated[int, Option("--k", min=1, help="K of the reverse top-K.")] = 150,
+    seed: Annotated[int, Option(min=0, help="Seed of documents and key.")] = 1,
     json: Json = False,
 ) -> None:
     """Cover, memory and speed of the sketches on this machine, beside a vectorised NAIVE.
@@ -114,21 +108,18 @@ def bench(
     """
     from quorank.silos.sketch.cover import generated_field, measure_sketches
 
-    say = _progress("bench")
+    step = _progress("bench")
     if collection:
-        say(0, 2, "reading")
+        step(0, 2, "reading")
         field, queries = _together(collection)
         what = "bodies of " + ", ".join(path.name for path in collection)
     else:
-        say(0, 2, "generating documents")
+        step(0, 2, "generating documents")
         field, queries = generated_field(documents, length, seed=seed)
         what = f"generated, {length:,} terms each"
-    say(1, 2, f"measuring {len(field.offsets) - 1:,} documents")
+    step(1, 2, f"measuring {len(field.offsets) - 1:,} documents")
     figures = {"what": what} | measure_sketches(field, queries, k=k, seed=seed)
-    if json:
-        print(json_.dumps(figures, allow_nan=False))
-        return
-    _show_bench(figures)
+    print_figures(figures, json, _show_bench, allow_nan=False)
 
 
 def _together(collections: list[Path]) -> tuple[Any, Any]:
@@ -148,10 +139,9 @@ def _together(collections: list[Path]) -> tuple[Any, Any]:
 def _introduce(collection: list[Path] | None, parties: int, labelled: int) -> None:
     where = ", ".join(path.name for path in collection) if collection else "generated documents"
     count = len(collection) if collection and len(collection) > 1 else parties
-    print(
+    say(
         f"{count} parties with documents of their own ({where}),\n{labelled} labelled queries each, learn one ranker; "
-        "documents and queries stay where they are.",
-        file=sys.stderr,
+        "documents and queries stay where they are."
     )
 
 
@@ -159,25 +149,17 @@ def _progress(title: str) -> Callable[[int, int, str], None]:
     """Return a function that prints a line on stderr for each step, at most twice a second."""
     shown = 0.0
 
-    def say(done: int, total: int, what: str) -> None:
+    def step(done: int, total: int, what: str) -> None:
         nonlocal shown
         if time.monotonic() - shown >= 0.5 and done < total:
             shown = time.monotonic()
-            print(f"{title}: {what} …", file=sys.stderr, flush=True)
+            say(f"{title}: {what} …")
 
-    return say
+    return step
 
 
 def _show(figures: dict[str, Any]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    from quorank.cli.display import compact, print_rows
-
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("")
-    for name in ("ERR", "nDCG@10", "nDCG"):
-        table.add_column(name, justify="right")
+    table = table_of(("", "ERR", "nDCG@10", "nDCG"), (), "right", padding=(0, 2, 0, 0))
 
     def row(name: str, values: dict[str, float], style: str = "") -> None:
         table.add_row(name, *(f"{values[key]:.3f}" for key in ("err", "ndcg@10", "ndcg")), style=style)
@@ -189,24 +171,16 @@ def _show(figures: dict[str, Any]) -> None:
     row("Global", figures["table"]["global"])
     row("CS-F-LTR", figures["table"]["cs-f-ltr"], "bold")
     row("BM25, nothing learned", figures["baseline"]["bm25"], "dim")
-    Console().print(table)
-    print()
+    print_text(table, "")
     wire, privacy, cover = figures["wire"], figures["privacy"], figures["cover"]
-    rows = [
-        (
-            "trials",
-            f"{figures['trials']}",
-            f"{figures['test_queries']} test queries each; CS-F-LTR in nDCG@10 is {_against(figures)}",
-        ),
-        (
-            "questions",
-            f"{privacy['questions']:,}",
-            f"{compact(wire['bytes'])}B through the server, {compact(wire['statistics_bytes'])}B for statistics",
-        ),
+    judged = f"{figures['test_queries']} test queries each; CS-F-LTR in nDCG@10 is {_against(figures)}"
+    passed = f"{compact(wire['bytes'])}B through the server, {compact(wire['statistics_bytes'])}B for statistics"
+    print_rows(
+        ("trials", f"{figures['trials']}", judged),
+        ("questions", f"{privacy['questions']:,}", passed),
         ("cover", f"{cover['body']:.1%}", f"of the true top documents were found (titles {cover['title']:.1%})"),
         ("privacy", *_privacy(privacy)),
-    ]
-    print_rows(*rows)
+    )
 
 
 def _against(figures: dict[str, Any]) -> str:
@@ -231,19 +205,13 @@ def _privacy(privacy: dict[str, Any]) -> tuple[str, str]:
 
 
 def _show_bench(figures: dict[str, Any]) -> None:
-    from quorank.cli.display import compact, print_rows
-
-    cover = figures["cover"]
+    cover, naive = figures["cover"], f"NAIVE, vectorised: {figures['naive_query_milliseconds']:.3f} ms"
     print_rows(
         ("documents", f"{figures['documents']:,}", figures["what"]),
         ("cover", f"{cover['rtk']:.1%}", f"of the true top-{figures['k']}; NAIVE {cover['naive']:.1%}"),
         ("", f"{cover['literal']:.1%}", "the paper's algorithms 4 and 5 read literally"),
         ("memory", f"{figures['memory_share']:.3f}", "of NAIVE's"),
-        (
-            "a query",
-            f"{figures['query_milliseconds']:.3f} ms",
-            f"NAIVE, vectorised: {figures['naive_query_milliseconds']:.3f} ms",
-        ),
+        ("a query", f"{figures['query_milliseconds']:.3f} ms", naive),
         ("building", f"{compact(figures['build_terms_per_second'])}/s", "term occurrences, one core"),
     )
 

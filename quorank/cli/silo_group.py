@@ -2,63 +2,48 @@
 
 from __future__ import annotations
 
-import json as json_
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
+from quorank.cli import coordinators
+from quorank.cli.display import print_figures, say
+from quorank.cli.options import Detach, FilesOut, InsidePort, InvitationOut, Json, MetricsPort, Proxy, RunName
 from quorank.errors import BadInput, require
 
 if TYPE_CHECKING:
-    from quorank.network.service_files import Settings
     from quorank.network.silo_home import SiloHome
 
-Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The group's folder.", show_default=False)]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
-STOP_SECONDS = 60.0
+Folder = Annotated[Path, Argument(metavar="DIR", help="The group's folder.")]
 
 
 def start(
     folder: Folder,
     experiment: Annotated[
-        Path | None,
-        typer.Option(
-            help="File with the parties and what they settle; needed once, when the folder is made.", show_default=False
-        ),
+        Path | None, Option(help="File with the parties and what they settle; needed once, when the folder is made.")
     ] = None,
     parties: Annotated[
-        str | None,
-        typer.Option(help="Or only their names, such as north,south,west, with the defaults.", show_default=False),
+        str | None, Option(help="Or only their names, such as north,south,west, with the defaults.")
     ] = None,
-    host: Annotated[str | None, typer.Option(help="Where to listen for parties.", show_default="127.0.0.1")] = None,
-    port: Annotated[int | None, typer.Option(help="The port for parties.", show_default="9092")] = None,
+    host: Annotated[str | None, Option(help="Where to listen for parties.", show_default="127.0.0.1")] = None,
+    port: Annotated[int | None, Option(help="The port for parties.", show_default="9092")] = None,
     address: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="host:port under which parties reach it; it goes into certificate and invitations.",
             show_default="HOST:PORT",
         ),
     ] = None,
-    inside_port: Annotated[int | None, typer.Option(help="Loopback port of the engine.", show_default="9093")] = None,
-    proxy: Annotated[
-        bool | None,
-        typer.Option(
-            "--proxy/--no-proxy",
-            help="Whether the built-in proxy stands before the engine, or nginx does.",
-            show_default="--proxy",
-        ),
-    ] = None,
-    run: Annotated[str | None, typer.Option(help="Name of the run.", show_default="the file's name")] = None,
+    inside_port: InsidePort = None,
+    proxy: Proxy = None,
+    run: RunName = None,
     pause: Annotated[
-        float | None,
-        typer.Option(help="Seconds before a party that cannot answer yet is asked again.", show_default="5"),
+        float | None, Option(help="Seconds before a party that cannot answer yet is asked again.", show_default="5")
     ] = None,
-    metrics_port: Annotated[
-        int | None, typer.Option(help="Serve /metrics and /health on this loopback port.", show_default=False)
-    ] = None,
-    detach: Annotated[bool, typer.Option("--detach", help="Run in the background.")] = False,
+    metrics_port: MetricsPort = None,
+    detach: Detach = False,
     json: Json = False,
 ) -> None:
     """Run a group's coordinator until its session is done; the first start makes its folder.
@@ -80,16 +65,10 @@ def start(
     else:
         home = SiloHome.open(folder)
         home.check_stopped()
-        fixed = [n for n, v in (("--experiment", experiment), ("--parties", parties), ("--run", run)) if v]
-        require(
-            not fixed,
-            "option.fixed",
-            "fixed when the folder was made; leave it out to go on, or choose another folder",
-            f"{', '.join(fixed)}",
-        )
-        home.change(_changed(home.settings, chosen))
+        once = {"experiment": experiment, "parties": parties, "run": run}
+        coordinators.change(home, chosen, once, "parties")
     if home.group.seed is not None:
-        print("a rehearsal: keys and noise follow from the seed, so nothing is secret", file=sys.stderr)
+        say("a rehearsal: keys and noise follow from the seed, so nothing is secret")
     if detach:
         from quorank.network.detaching import detach as start_detached
 
@@ -105,14 +84,12 @@ def start(
 
 def invite(
     folder: Folder,
-    name: Annotated[str, typer.Argument(help="The party, one of the group's.", show_default=False)],
-    out: Annotated[Path | None, typer.Option(help="Where to write the invitation.", show_default="NAME.json")] = None,
+    name: Annotated[str, Argument(help="The party, one of the group's.")],
+    out: InvitationOut = None,
     pin: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME=HEX",
-            help="Public identity of a party, as its owner told it; kept for later invitations.",
-            show_default=False,
+        Option(
+            metavar="NAME=HEX", help="Public identity of a party, as its owner told it; kept for later invitations."
         ),
     ] = None,
     json: Json = False,
@@ -126,22 +103,20 @@ def invite(
     from quorank.network.silo_home import SiloHome
 
     home = SiloHome.open(folder)
-    file = Path(f"{name}.json") if out is None else out
+    file = out or Path(f"{name}.json")
     member = home.invite(name, file, read_identities(pin or [], home.group))
     pinned = sorted(party for party in home.identities if party != name)
-    if json:
-        print(json_.dumps({"name": name, "number": member.client, "file": str(file), "pinned": pinned}))
-    else:
-        known = f"; it names the identities of {', '.join(pinned)}" if pinned else ""
-        print(f"the invitation of {name} is {file}{known}", file=sys.stderr)
+    known = f"; it names the identities of {', '.join(pinned)}" if pinned else ""
+    figures = {"name": name, "number": member.client, "file": str(file), "pinned": pinned}
+    print_figures(figures, json, lambda _: say(f"the invitation of {name} is {file}{known}"))
 
 
-def revoke(folder: Folder, name: Annotated[str, typer.Argument(help="The party.", show_default=False)]) -> None:
+def revoke(folder: Folder, name: Annotated[str, Argument(help="The party.")]) -> None:
     """Refuse a party's node from now on; the session waits until it is invited again."""
     from quorank.network.silo_home import SiloHome
 
     SiloHome.open(folder).revoke(name)
-    print(f"{name} is refused from now on", file=sys.stderr)
+    say(f"{name} is refused from now on")
 
 
 def status(folder: Folder, json: Json = False) -> None:
@@ -153,37 +128,19 @@ def status(folder: Folder, json: Json = False) -> None:
 
 def stop(folder: Folder) -> None:
     """Stop a group's coordinator; what it has accepted is kept, and `start` goes on."""
-    import os
-    import signal
-    import time
-
     from quorank.network.silo_home import SiloHome
 
-    home = SiloHome.open(folder)
-    number = home.process()
-    if number is None:
-        raise BadInput("coordinator.not-running", "its coordinator does not run", f"{folder}")
-    os.kill(number, signal.SIGTERM)
-    end = time.monotonic() + STOP_SECONDS
-    while home.process() is not None:
-        if time.monotonic() > end:
-            raise BadInput(
-                "coordinator.not-ended", f"process {number} has not ended within {STOP_SECONDS:g} s", f"{folder}"
-            )
-        time.sleep(0.1)
-    print(f"stopped in the phase: {home.last_status().get('phase', 'not begun')}", file=sys.stderr)
+    told = coordinators.stop(SiloHome.open(folder), folder)
+    say(f"stopped in the phase: {told.get('phase', 'not begun')}")
 
 
-def files(
-    folder: Folder,
-    out: Annotated[Path | None, typer.Option(help="Where to write them.", show_default="DIR/files")] = None,
-) -> None:
+def files(folder: Folder, out: FilesOut = None) -> None:
     """Write an nginx configuration and systemd units for this folder and for a party."""
     from quorank.network import units
     from quorank.network.silo_home import SiloHome
 
     home = SiloHome.open(folder)
-    for path in units.write(home, home.path / "files" if out is None else out, units.SILO_FILES):
+    for path in units.write(home, out or home.path / "files", units.SILO_FILES):
         print(path)
 
 
@@ -192,12 +149,8 @@ def _make(folder: Path, file: Path | None, parties: str | None, run: str | None,
     from quorank.network.silo_experiment import group_of, read_group
     from quorank.network.silo_home import SiloHome, settings_of
 
-    require(
-        (file is None) != (parties is None),
-        "group.missing",
-        "there is no group here yet; say who takes part with --experiment FILE.toml or --parties NAME,NAME",
-        f"{folder}",
-    )
+    sentence = "there is no group here yet; say who takes part with --experiment FILE.toml or --parties NAME,NAME"
+    require((file is None) != (parties is None), "group.missing", sentence, f"{folder}")
     if file is not None:
         terms = read_group(read_experiment_file(shipped_file(file) or file), run or file.stem)
     else:
@@ -207,35 +160,10 @@ def _make(folder: Path, file: Path | None, parties: str | None, run: str | None,
             terms = group_of(names, run or folder.absolute().name)
         except BadInput as error:
             raise error.at(f"--parties {parties}") from None
-    if "address" not in chosen:
-        chosen["address"] = _default_address(chosen)
-    return SiloHome.make(folder, terms, settings_of(terms.run, **chosen))
-
-
-def _default_address(chosen: dict[str, Any]) -> str:
-    host, port = chosen.get("host", "127.0.0.1"), chosen.get("port", 9092)
-    require(
-        host not in ("0.0.0.0", "::", ""),
-        "address.every",
-        f"--host {host} is every address of this machine; say with --address under which one parties reach it",
-    )
-    return f"{host}:{port}"
-
-
-def _changed(settings: Settings, chosen: dict[str, Any]) -> Settings:
-    from dataclasses import replace
-
-    moved = "address" not in chosen and ("host" in chosen or "port" in chosen)
-    if moved and settings.address == f"{settings.host}:{settings.port}":
-        chosen["address"] = _default_address({"host": settings.host, "port": settings.port, **chosen})
-    return replace(settings, **chosen)
+    return SiloHome.make(folder, terms, settings_of(terms.run, **coordinators.with_address(chosen, "parties")))
 
 
 def _show(home: SiloHome, json: bool) -> None:
-    from quorank.cli.silo_display import print_status, status_of
+    from quorank.cli.coordinator_display import group_status_of, print_group_status
 
-    table = status_of(home)
-    if json:
-        print(json_.dumps(table))
-    else:
-        print_status(table)
+    print_figures(group_status_of(home), json, print_group_status)

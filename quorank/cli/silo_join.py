@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json as json_
 import os
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Option
 
+from quorank.cli.display import consent_line, print_figures, print_rows, print_text, say, table_of, timestamp
+from quorank.cli.options import Consent, InvitationFile, Json, Quiet, at_most_one
 from quorank.errors import require
 
 if TYPE_CHECKING:
@@ -25,41 +26,29 @@ LINE_SECONDS = 60.0
 
 
 def join(
-    data: Annotated[Path, typer.Option(help="Folder of this party's private state.", show_default=False)],
-    bundle: Annotated[
-        Path | None,
-        typer.Option(help="The invitation; it is kept in the folder, so it is needed once.", show_default=False),
-    ] = None,
+    data: Annotated[Path, Option(help="Folder of this party's private state.")],
+    bundle: InvitationFile = None,
     collection: Annotated[
-        Path | None,
-        typer.Option(
-            help="This party's documents, queries and judgements (BEIR, SMART, TREC); needed once.", show_default=False
-        ),
+        Path | None, Option(help="This party's documents, queries and judgements (BEIR, SMART, TREC); needed once.")
     ] = None,
     generated: Annotated[
-        int | None,
-        typer.Option(help="Rehearse without a collection: which generated party, from 0.", show_default=False),
+        int | None, Option(help="Rehearse without a collection: which generated party, from 0.")
     ] = None,
-    documents: Annotated[int, typer.Option(min=10, help="With --generated: documents of each party.")] = 1000,
+    documents: Annotated[int, Option(min=10, help="With --generated: documents of each party.")] = 1000,
     coordinator: Annotated[
-        str | None,
-        typer.Option(help="host:port of the coordinator; the invitation's unless given.", show_default=False),
+        str | None, Option(help="host:port of the coordinator; the invitation's unless given.")
     ] = None,
-    consent: Annotated[
-        Literal["on", "off"] | None,
-        typer.Option(help="Agree to take part, or withdraw, at any time.", show_default=False),
-    ] = None,
+    consent: Consent = None,
     pin: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=HEX", help="Hold another party to the identity that it told.", show_default=False),
+        list[str] | None, Option(metavar="NAME=HEX", help="Hold another party to the identity that it told.")
     ] = None,
     identity: Annotated[
-        bool, typer.Option("--identity", help="Print this party's public identity, and whom it knows.")
+        bool, Option("--identity", help="Print this party's public identity, and whom it knows.")
     ] = False,
-    log: Annotated[bool, typer.Option("--log", help="Show what was sent, to whom, and what it tells.")] = False,
-    status: Annotated[bool, typer.Option("--status", help="Show where this party stands.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    log: Annotated[bool, Option("--log", help="Show what was sent, to whom, and what it tells.")] = False,
+    status: Annotated[bool, Option("--status", help="Show where this party stands.")] = False,
+    json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Take part in a group with this party's own documents, until all have one ranker.
 
@@ -67,9 +56,7 @@ def join(
     leave. Nothing is sent before consent is on. All that must survive a
     restart is in the folder; start it again with --data alone.
     """
-
-    chosen = [name for name, on in (("--identity", identity), ("--log", log), ("--status", status)) if on]
-    require(len(chosen) <= 1, "option.conflict", "choose one of them", f"{' and '.join(chosen)}")
+    at_most_one(identity=identity, log=log, status=status)
     folder = _folder(data, bundle, pin or [])
     if collection is not None or generated is not None:
         _note_source(folder, collection, generated, documents)
@@ -99,35 +86,28 @@ def _folder(data: Path, bundle: Path | None, pins: list[str]) -> PartyFolder:
 def _note_source(folder: PartyFolder, collection: Path | None, generated: int | None, documents: int) -> None:
     from quorank.network.silo_folder import FolderSource
 
-    if collection is not None:
-        require(
-            collection.exists(),
-            "file.missing",
-            "there is nothing here; expected a collection",
-            f"--collection {collection}",
-        )
+    found, sentence = collection is None or collection.exists(), "there is nothing here; expected a collection"
+    require(found, "file.missing", sentence, f"--collection {collection}")
     source = FolderSource(None if collection is None else str(collection.absolute()), generated, documents)
     folder.note_source(source)
 
 
 def _take_part(folder: PartyFolder, coordinator: str | None, *, quiet: bool) -> None:
-    from dataclasses import replace
-
     from quorank.files import write_whole
     from quorank.network.silo_folder import RANKER
     from quorank.network.silo_link import connect, take_part
     from quorank.network.silo_service import ranker_bytes
     from quorank.process import interruptible
 
-    invitation, say = folder.invitation, _Progress(quiet)
+    invitation, tell = folder.invitation, _Progress(quiet)
     if coordinator is not None:
         invitation = replace(invitation, address=coordinator)
     os.umask(0o077)  # whatever this process and its engine write is for its owner's eyes
-    with folder.playing(), interruptible() as asked, _party(folder, say) as party:
+    with folder.playing(), interruptible() as asked, closing(_party(folder, tell)) as party:
         if invitation.terms.seed is not None:
-            say("a rehearsal: keys and noise follow from the seed, so nothing is secret")
+            tell("a rehearsal: keys and noise follow from the seed, so nothing is secret")
         if not folder.consent():
-            say("consent is off, so nothing is sent; give it with --consent on, also while this runs")
+            tell("consent is off, so nothing is sent; give it with --consent on, also while this runs")
         line = connect(invitation, folder.path)
         told, asked_at = "", time.monotonic()
 
@@ -139,7 +119,7 @@ def _take_part(folder: PartyFolder, coordinator: str | None, *, quiet: bool) -> 
             if answer is not None:
                 asked_at = time.monotonic()
             minutes = int((time.monotonic() - asked_at) // 60)
-            say(told if not minutes else f"{told}; the coordinator has asked nothing for {minutes} min")
+            tell(told if not minutes else f"{told}; the coordinator has asked nothing for {minutes} min")
 
         done = False
         try:
@@ -153,8 +133,7 @@ def _take_part(folder: PartyFolder, coordinator: str | None, *, quiet: bool) -> 
             raise KeyboardInterrupt
 
 
-@contextmanager
-def _party(folder: PartyFolder, say: Callable[[str], None] = lambda sentence: None) -> Iterator[SiloParty]:
+def _party(folder: PartyFolder, tell: Callable[[str], None]) -> SiloParty:
     """The party of a folder, with its documents read."""
     from quorank.compiled import is_cold
     from quorank.network.silo_folder import SESSION
@@ -162,22 +141,12 @@ def _party(folder: PartyFolder, say: Callable[[str], None] = lambda sentence: No
 
     invitation = folder.invitation
     if is_cold():
-        say("compiling for this machine (the first time only)")
-    say(f"{invitation.name} reads its documents")
+        tell("compiling for this machine (the first time only)")
+    tell(f"{invitation.name} reads its documents")
     holding = folder.holding()
-    say(f"{invitation.name} has {holding.n_documents:,} documents and {holding.n_queries:,} queries")
-    party = SiloParty(
-        folder.path / SESSION,
-        invitation.name,
-        invitation.terms,
-        holding,
-        pins=folder.pins or None,
-        consent=folder.consent,
-    )
-    try:
-        yield party
-    finally:
-        party.close()
+    tell(f"{invitation.name} has {holding.n_documents:,} documents and {holding.n_queries:,} queries")
+    name, pins, terms = invitation.name, folder.pins or None, invitation.terms
+    return SiloParty(folder.path / SESSION, name, terms, holding, pins=pins, consent=folder.consent)
 
 
 def _note(folder: PartyFolder, party: SiloParty, *, done: bool = False) -> None:
@@ -200,29 +169,29 @@ class _Progress:
         self.last, self.at = sentence, now
         stamp = time.strftime("%H:%M:%S ")
         lines = textwrap.wrap(sentence, 80 - len(stamp)) or [""]
-        print(
-            "\n".join([stamp + lines[0], *(" " * len(stamp) + line for line in lines[1:])]), file=sys.stderr, flush=True
-        )
+        say("\n".join([stamp + lines[0], *(" " * len(stamp) + line for line in lines[1:])]))
 
 
 def show_identity(folder: PartyFolder, json: bool) -> None:
     """Print the public identity that the others pin, and the fingerprint that is compared by voice."""
-    own, pins = folder.identity(), folder.pins
-    agreed = folder.state.get("fingerprint")
-    if json:
-        table = {"name": own.name, "identity": own.public.hex(), "fingerprint": agreed}
-        print(json_.dumps(table | {"pinned": {name: key.hex() for name, key in sorted(pins.items())}}))
-        return
-    print(f"{own.name}={own.public.hex()}")
-    print(f"fingerprint: {agreed or 'not agreed on yet'}")
-    for name in folder.invitation.terms.parties:
-        if name != own.name:
-            print(f"{name}: {'pinned' if name in pins else 'not pinned'}")
+    own, pins, agreed = folder.identity(), folder.pins, folder.state.get("fingerprint")
+    figures = {
+        "name": own.name,
+        "identity": own.public.hex(),
+        "fingerprint": agreed,
+        "pinned": {name: key.hex() for name, key in sorted(pins.items())},
+    }
+    others = (name for name in folder.invitation.terms.parties if name != own.name)
+    lines = [
+        f"{own.name}={own.public.hex()}",
+        f"fingerprint: {agreed or 'not agreed on yet'}",
+        *(f"{name}: {'pinned' if name in pins else 'not pinned'}" for name in others),
+    ]
+    print_figures(figures, json, lambda _: print("\n".join(lines)))
 
 
 def show_status(folder: PartyFolder, json: bool) -> None:
     """Print where the party stands in its run."""
-    from quorank.cli.display import print_rows
     from quorank.network.silo_folder import RANKER
 
     state, terms = folder.state, folder.invitation.terms
@@ -238,45 +207,36 @@ def show_status(folder: PartyFolder, json: bool) -> None:
         "figures": state.get("figures"),
         "ranker": str(folder.path / RANKER) if (folder.path / RANKER).is_file() else None,
     }
-    if json:
-        print(json_.dumps(figures))
-        return
-    others = [name for name in terms.parties if name != figures["name"]]
-    agreed = figures["fingerprint"]
+    print_figures(figures, json, _print_status)
+
+
+def _print_status(figures: dict[str, Any]) -> None:
+    others = ", ".join(name for name in figures["parties"] if name != figures["name"])
+    agreed, own = figures["fingerprint"], figures["figures"]
     rows = [
-        ("party", f"{figures['name']} of the run {terms.run}, with {', '.join(others)}"),
+        ("party", f"{figures['name']} of the run {figures['run']}, with {others}"),
         ("consent", "on" if figures["consent"] else "off: nothing is sent"),
         ("progress", str(figures["progress"])),
-        ("pinned", ", ".join(sorted(folder.pins)) or "nobody"),
+        ("pinned", ", ".join(figures["pinned"]) or "nobody"),
         ("fingerprint", f"{agreed}, to be compared by voice" if agreed else "not agreed on yet"),
         ("ranker", str(figures["ranker"] or "not there yet")),
     ]
-    if figures["figures"]:
-        told = f"nDCG@10 {figures['figures']['ndcg@10']:.3f} on this party's own test lists, which nobody else learns"
+    if own:
+        told = f"nDCG@10 {own['ndcg@10']:.3f} on this party's own test lists, which nobody else learns"
         rows.append(("own tests", told))
     print_rows(*((name, "", meaning) for name, meaning in rows))
 
 
 def show_log(folder: PartyFolder, json: bool) -> None:
     """Print all that ever left, and when consent was given or withdrawn."""
-    entries = [entry | {"at": _time(entry["at"])} for entry in folder.sent_log()]
-    consents = [{"at": _time(at), "given": on} for at, on in folder.consents]
-    if json:
-        print(json_.dumps({"sent": entries, "consent": consents}))
-        return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("sent", "what", "for", "bytes", box=None)
-    for entry in entries:
-        table.add_row(entry["at"], entry["kind"], entry["receiver"], f"{entry['bytes']:,}")
-    console = Console()
-    console.print(table)
-    for kind, sentence in {entry["kind"]: entry["tells"] for entry in entries}.items():
-        console.print(f"{kind}: {sentence}", highlight=False, markup=False)
-    for given in consents:
-        console.print(f"consent {'on' if given['given'] else 'off'} since {given['at']}", highlight=False)
+    sent = [entry | {"at": timestamp(entry["at"])} for entry in folder.sent_log()]
+    consents = [{"at": timestamp(at), "given": on} for at, on in folder.consents]
+    print_figures({"sent": sent, "consent": consents}, json, _print_log)
 
 
-def _time(at: float) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
+def _print_log(log: dict[str, list[dict[str, Any]]]) -> None:
+    sent = log["sent"]
+    rows = [(entry["at"], entry["kind"], entry["receiver"], f"{entry['bytes']:,}") for entry in sent]
+    tells = {entry["kind"]: entry["tells"] for entry in sent}
+    sentences = (f"{kind}: {sentence}" for kind, sentence in tells.items())
+    print_text(table_of(("sent", "what", "for", "bytes"), rows), *sentences, *map(consent_line, log["consent"]))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json as json_
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from typer import Argument, Option
 
 from quorank.cli import tune_study
-from quorank.cli.tune_study import Json
+from quorank.cli.display import compact, compiling, print_figures, print_rows, print_text, progress_lines, table_of
+from quorank.cli.options import Json, Quiet
 
 if TYPE_CHECKING:
     from quorank.federation.servers import Server
@@ -27,52 +28,44 @@ app.add_typer(tune_study.app, name="study")
 
 @app.command()
 def simulate(
-    heuristic: Annotated[str, typer.Option(help="frecency, mail or firefox (22 weights).")] = "frecency",
+    heuristic: Annotated[str, Option(help="frecency, mail or firefox (22 weights).")] = "frecency",
     start: Annotated[
-        Literal["random", "shipped"], typer.Option(help="The first weights: any allowed ones, or the product's.")
+        Literal["random", "shipped"], Option(help="The first weights: any allowed ones, or the product's.")
     ] = "shipped",
     people: Annotated[
         Literal["shipped", "others"],
-        typer.Option(help="Whose weights people follow: the product's, or others drawn from the seed."),
+        Option(help="Whose weights people follow: the product's, or others drawn from the seed."),
     ] = "shipped",
-    iterations: Annotated[int, typer.Option(help="Versions that are made.")] = 48,
+    iterations: Annotated[int, Option(help="Versions that are made.")] = 48,
     updates: Annotated[
-        int, typer.Option(min=1, help="Updates per iteration: so many (count), on average (time), at most (stable).")
+        int, Option(min=1, help="Updates per iteration: so many (count), on average (time), at most (stable).")
     ] = 400,
-    close: Annotated[Literal["count", "time", "stable"], typer.Option(help="What closes an iteration.")] = "count",
-    traffic: Annotated[Literal["flat", "day-night"], typer.Option(help="When people search.")] = "flat",
+    close: Annotated[Literal["count", "time", "stable"], Option(help="What closes an iteration.")] = "count",
+    traffic: Annotated[Literal["flat", "day-night"], Option(help="When people search.")] = "flat",
     release: Annotated[
-        Literal["gradient", "signs"], typer.Option(help="What a client sends: its gradient, or signs alone.")
+        Literal["gradient", "signs"], Option(help="What a client sends: its gradient, or signs alone.")
     ] = "gradient",
-    bits: Annotated[int, typer.Option(help="Of a sign: 2 can say 0, 1 cannot.")] = 2,
-    optimiser: Annotated[
-        str, typer.Option(help="rprop, adam, momentum or add; or in full: 'Rprop(initial=0.1)'.")
-    ] = "rprop",
+    bits: Annotated[int, Option(help="Of a sign: 2 can say 0, 1 cannot.")] = 2,
+    optimiser: Annotated[str, Option(help="rprop, adam, momentum or add; or in full: 'Rprop(initial=0.1)'.")] = "rprop",
     loss: Annotated[
         Literal["relative", "published"],
-        typer.Option(help="Scores counted in the spread of their list, or in points as in the paper."),
+        Option(help="Scores counted in the spread of their list, or in points as in the paper."),
     ] = "relative",
-    margin: Annotated[
-        float | None, typer.Option(help="Margin of the loss.", show_default="0.2; published: 30 or 5")
-    ] = None,
-    sigma: Annotated[float | None, typer.Option(help="σ of the noise on choices.", show_default="√30")] = None,
+    margin: Annotated[float | None, Option(help="Margin of the loss.", show_default="0.2; published: 30 or 5")] = None,
+    sigma: Annotated[float | None, Option(help="σ of the noise on choices.", show_default="√30")] = None,
     sure: Annotated[
         float | None,
-        typer.Option(
+        Option(
             help="Standard errors from 0 at which a slope moves its weight.", show_default="two weights move by chance"
         ),
     ] = None,
-    keep: Annotated[
-        float, typer.Option(help="Share of what is known that a weight which did not move takes along.")
-    ] = 0.9,
-    late: Annotated[float, typer.Option(help="Share of updates that arrive after their iteration: dropped.")] = 0.0,
-    duplicates: Annotated[float, typer.Option(help="Share of updates that arrive twice: counted once.")] = 0.0,
-    held_out: Annotated[int, typer.Option(help="Searches that measure each version.")] = 20_000,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of all draws.")] = 1,
-    out: Annotated[
-        Path | None, typer.Option(help="Write each version into this folder, as clients would fetch it.")
-    ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    keep: Annotated[float, Option(help="Share of what is known that a weight which did not move takes along.")] = 0.9,
+    late: Annotated[float, Option(help="Share of updates that arrive after their iteration: dropped.")] = 0.0,
+    duplicates: Annotated[float, Option(help="Share of updates that arrive twice: counted once.")] = 0.0,
+    held_out: Annotated[int, Option(help="Searches that measure each version.")] = 20_000,
+    seed: Annotated[int, Option(min=0, help="Seed of all draws.")] = 1,
+    out: Annotated[Path | None, Option(help="Write each version into this folder, as clients would fetch it.")] = None,
+    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Tune a heuristic on made-up people, with all parts of a deployment.
@@ -105,22 +98,16 @@ def simulate(
     )
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
-    history = simulate_tuning(tuning, None if quiet else tune_study.progress_lines("tune: iteration"))
+    compiling(quiet=quiet)()
+    history = simulate_tuning(tuning, None if quiet else progress_lines("tune: iteration"))
     for model in history.models if out is not None else ():
         assert out is not None
         write_model(model, out / model_file_name(model.version))
-    figures = _summary(tuning, history)
-    if json:
-        print(json_.dumps(figures))
-    else:
-        _show_history(figures, history)
+    print_figures(_summary(tuning, history), json, lambda figures: _show_history(figures, history))
 
 
 @app.command()
-def show(
-    model: Annotated[Path, typer.Argument(help="A version of the weights: a JSON file.", show_default=False)],
-    json: Json = False,
-) -> None:
+def show(model: Annotated[Path, Argument(help="A version of the weights: a JSON file.")], json: Json = False) -> None:
     """Verify a version of the weights and print it.
 
     The weights of a heuristic that Quorank knows are also checked against
@@ -134,30 +121,29 @@ def show(
     if heuristic is not None:
         check_model(known, heuristic, str(model))
     shipped = None if heuristic is None else heuristic.named(heuristic.shipped)
-    if json:
-        content = {
-            "heuristic": known.heuristic,
-            "version": known.version,
-            "weights": dict(known.weights),
-            "shipped": shipped,
-            "updates": known.updates,
-            "loss": known.loss,
-            "optimiser": known.optimiser,
-        }
-        print(json_.dumps(content))
-        return
-    loss = "" if known.loss is None else f", mean loss before it {known.loss:.4g}"
-    print(f"{known.heuristic}, version {known.version}: made of {known.updates:,} updates{loss}")
-    _show_weights(dict(known.weights), shipped)
+    content = {
+        "heuristic": known.heuristic,
+        "version": known.version,
+        "weights": dict(known.weights),
+        "shipped": shipped,
+        "updates": known.updates,
+        "loss": known.loss,
+        "optimiser": known.optimiser,
+    }
+    print_figures(content, json, _show_model)
+
+
+def _show_model(model: dict[str, Any]) -> None:
+    loss = "" if model["loss"] is None else f", mean loss before it {model['loss']:.4g}"
+    print(f"{model['heuristic']}, version {model['version']}: made of {model['updates']:,} updates{loss}")
+    _show_weights(model["weights"], model["shipped"])
 
 
 @app.command(name="import")
 def import_(
-    path: Annotated[
-        Path, typer.Argument(help="places.sqlite, History, or the folder of a profile.", show_default=False)
-    ],
+    path: Annotated[Path, Argument(help="places.sqlite, History, or the folder of a profile.")],
     show: Annotated[
-        int, typer.Option(min=0, help="Also print so many of the best pages: the only way to see an address.")
+        int, Option(min=0, help="Also print so many of the best pages: the only way to see an address.")
     ] = 0,
     json: Json = False,
 ) -> None:
@@ -166,7 +152,6 @@ def import_(
     The file is only read, also while the browser runs. Nothing leaves this
     machine, and only counts are printed.
     """
-    from quorank.cli.display import print_rows
     from quorank.tuning.histories.browser import extract_searches
     from quorank.tuning.histories.profiles import read_history
 
@@ -176,22 +161,20 @@ def import_(
     figures["update"] = _update(found)
     if show:
         figures["best"] = _best(history, show)
-    if json:
-        print(json_.dumps(figures))
-        return
+    print_figures(figures, json, _show_import)
+
+
+def _show_import(figures: dict[str, Any]) -> None:
     types = ", ".join(f"{name} {count:,}" for name, count in figures["types"].items())
     update = figures["update"]
+    size = f"a gradient of {update['weights']} weights; {update['sign_bytes']} bytes as signs"
+    length = "" if update["norm"] is None else f"; length of the last one {update['norm']:.4g}"
     print_rows(
-        ("pages", f"{figures['pages']:,}", f"{figures['bookmarked']:,} of them bookmarked ({browser})"),
+        ("pages", f"{figures['pages']:,}", f"{figures['bookmarked']:,} of them bookmarked ({figures['browser']})"),
         ("visits", f"{figures['visits']:,}", f"within {figures['span_days']:,.1f} days; {types or 'none'}"),
         ("left out", f"{figures['skipped']:,}", "visits of an unknown kind, or to no page"),
         ("searches", f"{figures['searches']:,}", "that can be learned from: a known page was typed, others matched"),
-        (
-            "an update",
-            f"{update['gradient_bytes']} bytes",
-            f"a gradient of {update['weights']} weights; {update['sign_bytes']} bytes as signs"
-            + ("" if update["norm"] is None else f"; length of the last one {update['norm']:.4g}"),
-        ),
+        ("an update", f"{update['gradient_bytes']} bytes", size + length),
     )
     for row in figures.get("best", []):
         print(f"{row['frecency']:>10.1f}  {row['url']}")
@@ -314,32 +297,21 @@ def _best(history: History, count: int) -> list[dict[str, Any]]:
 
 def _show_history(figures: dict[str, Any], history: TuningHistory) -> None:
     """Print how a simulated tuning went, and its weights."""
-    from quorank.cli.display import compact, print_rows
-
     share = figures["rank_accuracy"] / max(figures["true_rank_accuracy"], 1e-12)
-    rows = [
+    late, twice = figures["late"], figures["duplicates"]
+    loss = f"from {figures['start_loss']:.4g}; {figures['loss_kind']}, margin {figures['margin']:g}"
+    size, hours = f"{figures['bytes_per_update']} bytes each", f"{figures['hours']:.1f} h"
+    dropped = [("dropped", f"{late + twice:,}", f"{late:,} late, {twice:,} duplicate")] if late + twice else []
+    print_rows(
         ("rank accuracy", f"{figures['rank_accuracy']:.4f}", f"{share:.2%} of what the people's own weights reach"),
         ("at the start", f"{figures['start_rank_accuracy']:.4f}", f"people's own: {figures['true_rank_accuracy']:.4f}"),
         ("worst drop", f"{figures['worst_drop']:.2%}", "of the first version's rank accuracy, at any iteration"),
         ("violations", str(figures["violations"]), "of bounds, orders and steps"),
-        (
-            "loss",
-            f"{figures['loss']:.4g}",
-            f"from {figures['start_loss']:.4g}; {figures['loss_kind']}, margin {figures['margin']:g}",
-        ),
-        (
-            "updates",
-            f"{figures['updates']:,}",
-            f"{figures['bytes_per_update']} bytes each, in {figures['iterations']} iterations, {figures['hours']:.1f} h",
-        ),
-        *(
-            [("dropped", f"{late + twice:,}", f"{late:,} late, {twice:,} duplicate")]
-            if (late := figures["late"]) + (twice := figures["duplicates"])
-            else []
-        ),
+        ("loss", f"{figures['loss']:.4g}", loss),
+        ("updates", f"{figures['updates']:,}", f"{size}, in {figures['iterations']} iterations, {hours}"),
+        *dropped,
         ("speed", f"{compact(figures['gradients_per_second'])}/s", "client gradients"),
-    ]
-    print_rows(*rows)
+    )
     print()
     heuristic = history.scenario.heuristic
     _show_weights(figures["weights"], heuristic.named(heuristic.shipped), figures["true_weights"])
@@ -349,14 +321,7 @@ def _show_weights(
     weights: dict[str, float], shipped: dict[str, float] | None, true: dict[str, float] | None = None
 ) -> None:
     """Print weights beside the shipped ones and the people's own."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("weight", box=None, pad_edge=False)
     columns = {"tuned": weights, "shipped": shipped, "people's": true}
     present = {name: values for name, values in columns.items() if values is not None}
-    for name in present:
-        table.add_column(name, justify="right")
-    for name in weights:
-        table.add_row(name, *(f"{values[name]:.4g}" for values in present.values()))
-    Console().print(table)
+    rows = [(name, *(f"{values[name]:.4g}" for values in present.values())) for name in weights]
+    print_text(table_of(("weight", *present), rows, "right", pad_edge=False))

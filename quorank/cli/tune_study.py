@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json as json_
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from typer import Argument, Option
 
+from quorank.cli.display import compiling, print_rows, print_text, progress_lines, table_of
+from quorank.cli.options import Json
 from quorank.errors import BadInput, require, require_range
 
 if TYPE_CHECKING:
@@ -25,19 +26,16 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Studies: does the tuned heuristic help? Plan, assign, simulate, analyse.", no_args_is_help=True)
 
 StudyFile = Annotated[
-    Path | None, typer.Argument(metavar="[STUDY.toml]", help="The study; without it one like Firefox's, 60/20/20 %.")
+    Path | None, Argument(metavar="[STUDY.toml]", help="The study; without it one like Firefox's, 60/20/20 %.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
-Out = Annotated[Path | None, typer.Option(help="Also write the result to this JSON file.")]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of all draws.")]
-Effect = Annotated[
-    float | None, typer.Option(help="Fall of the metric's mean that must not be missed; else the file's.")
-]
-Alpha = Annotated[float | None, typer.Option(help="α of the whole study; else the file's.")]
-Power = Annotated[float | None, typer.Option(help="Chance to find the effect; else the file's.")]
+Out = Annotated[Path | None, Option(help="Also write the result to this JSON file.")]
+Seed = Annotated[int, Option(min=0, help="Seed of all draws.")]
+Effect = Annotated[float | None, Option(help="Fall of the metric's mean that must not be missed; else the file's.")]
+Alpha = Annotated[float | None, Option(help="α of the whole study; else the file's.")]
+Power = Annotated[float | None, Option(help="Chance to find the effect; else the file's.")]
 ShapeOption = Annotated[
     Literal["proportion", "shift"],
-    typer.Option(help="How the effect falls on clients: in proportion to their mean, or on all alike."),
+    Option(help="How the effect falls on clients: in proportion to their mean, or on all alike."),
 ]
 
 
@@ -46,13 +44,13 @@ def plan(
     file: StudyFile = None,
     pilot: Annotated[
         Path | None,
-        typer.Option(help="Searches of today's product: a CSV with client, characters, rank; else made-up people."),
+        Option(help="Searches of today's product: a CSV with client, characters, rank; else made-up people."),
     ] = None,
     effect: Effect = None,
     alpha: Alpha = None,
     power: Power = None,
     shape: ShapeOption = "proportion",
-    simulations: Annotated[int, typer.Option(help="Simulated studies for each size that is tried.")] = 2000,
+    simulations: Annotated[int, Option(help="Simulated studies for each size that is tried.")] = 2000,
     seed: Seed = 1,
     out: Out = None,
     json: Json = False,
@@ -74,12 +72,10 @@ def plan(
 
 @app.command()
 def assign(
-    file: Annotated[Path, typer.Argument(metavar="STUDY.toml", help="The study.", show_default=False)],
-    clients: Annotated[
-        list[str] | None, typer.Argument(metavar="[CLIENT]...", help="Ids of clients.", show_default=False)
-    ] = None,
-    ids: Annotated[Path | None, typer.Option(help="A file with an id on each line; - is standard input.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Write client,arm to this CSV file.")] = None,
+    file: Annotated[Path, Argument(metavar="STUDY.toml", help="The study.")],
+    clients: Annotated[list[str] | None, Argument(metavar="[CLIENT]...", help="Ids of clients.")] = None,
+    ids: Annotated[Path | None, Option(help="A file with an id on each line; - is standard input.")] = None,
+    out: Annotated[Path | None, Option(help="Write client,arm to this CSV file.")] = None,
     json: Json = False,
 ) -> None:
     """The arm of each client: it follows from the study's name and the id alone.
@@ -112,19 +108,15 @@ def assign(
 @app.command()
 def simulate(
     file: StudyFile = None,
-    repetitions: Annotated[int, typer.Option(help="Studies held, each with new people.")] = 200,
-    clients: Annotated[
-        int | None, typer.Option(help="Clients of each study; as many as are planned unless given.")
-    ] = None,
+    repetitions: Annotated[int, Option(help="Studies held, each with new people.")] = 200,
+    clients: Annotated[int | None, Option(help="Clients of each study; as many as are planned unless given.")] = None,
     effect: Effect = None,
     alpha: Alpha = None,
     power: Power = None,
     shape: ShapeOption = "proportion",
     seed: Seed = 1,
     out: Out = None,
-    results: Annotated[
-        Path | None, typer.Option(help="Write the searches of the first study, a CSV for `analyse`.")
-    ] = None,
+    results: Annotated[Path | None, Option(help="Write the searches of the first study, a CSV for `analyse`.")] = None,
     json: Json = False,
 ) -> None:
     """Rehearse the study: is its effect found, and is nothing found where there is none?
@@ -139,14 +131,10 @@ def simulate(
     from quorank.tuning.studies.rehearsal import first_study, rehearse_study
     from quorank.tuning.studies.study import write_collected
 
+    compiling()()
+    progress = progress_lines("studies:")
     found = rehearse_study(
-        study,
-        people,
-        repetitions=repetitions,
-        seed=seed,
-        clients=clients,
-        shape=shape,
-        progress=progress_lines("studies:"),
+        study, people, repetitions=repetitions, seed=seed, clients=clients, shape=shape, progress=progress
     )
     if results is not None:
         write_collected(results, first_study(seed, study, people, found))
@@ -157,10 +145,8 @@ def simulate(
 
 @app.command()
 def analyse(
-    file: Annotated[Path, typer.Argument(metavar="STUDY.toml", help="The study.", show_default=False)],
-    results: Annotated[
-        Path, typer.Argument(metavar="RESULTS.csv", help="Searches: client, arm, characters, rank.", show_default=False)
-    ],
+    file: Annotated[Path, Argument(metavar="STUDY.toml", help="The study.")],
+    results: Annotated[Path, Argument(metavar="RESULTS.csv", help="Searches: client, arm, characters, rank.")],
     out: Out = None,
     json: Json = False,
 ) -> None:
@@ -222,42 +208,29 @@ def _saved_and_printed(figures: dict[str, Any], out: Path | None, json: bool) ->
 
 def _show_plan(study: Study, found: Plan, pilot: object) -> None:
     """Print the clients of each arm."""
-    from quorank.cli.display import print_rows
-
+    sure = f"({found.achieved_low:.1%} to {found.achieved_high:.1%})"
+    spread = f"standard deviation {found.pilot_deviation:.3f} between {found.pilot_clients:,} clients ({pilot})"
     print_rows(
         ("clients", f"{found.clients:,}", f"in all, to find {found.metric} lower by {found.effect:g}"),
         *(("", f"{count:,}", f"{arm}, {study.arms[arm]:.0%}") for arm, count in found.arms.items()),
-        (
-            "power",
-            f"{found.achieved:.1%}",
-            f"of {found.simulations:,} simulated studies ({found.achieved_low:.1%} to {found.achieved_high:.1%})",
-        ),
+        ("power", f"{found.achieved:.1%}", f"of {found.simulations:,} simulated studies {sure}"),
         ("alpha", f"{found.alpha:.4g}", f"{study.alpha:g} over {study.comparisons} comparisons (Bonferroni)"),
-        (
-            "pilot",
-            f"{found.pilot_mean:.3f}",
-            f"{found.metric}, standard deviation {found.pilot_deviation:.3f} between {found.pilot_clients:,} clients "
-            f"({pilot})",
-        ),
+        ("pilot", f"{found.pilot_mean:.3f}", f"{found.metric}, {spread}"),
     )
 
 
 def _show_rehearsal(study: Study, found: StudyRehearsal) -> None:
     """Print how often studies found a true effect, and one that is not there."""
-    from quorank.cli.display import print_rows
 
     def row(name: str, rate: Rate, about: str) -> tuple[str, str, str]:
         return name, f"{rate.rate:.1%}", f"{about} (95 % interval {rate.low:.1%} to {rate.high:.1%})"
 
     planned = found.plan
+    true = f"± {found.true_effect_error:.3f} {study.metric}, mean over people"
     print_rows(
         ("planned", f"{planned.clients:,}", f"clients, for {planned.achieved:.1%} power at α = {planned.alpha:.4g}"),
         ("held", f"{found.repetitions:,}", f"studies with {found.clients:,} clients each"),
-        (
-            "true effect",
-            f"{found.true_effect:+.3f}",
-            f"± {found.true_effect_error:.3f} {study.metric}, mean over people",
-        ),
+        ("true effect", f"{found.true_effect:+.3f}", true),
         row("effect", found.found, "of studies found it, after correction"),
         row("no effect", found.false_nominal, f"of A/A studies had p < {study.alpha:g}, without correction"),
         row("", found.false_any, "of A/A studies found anything, after correction"),
@@ -267,23 +240,16 @@ def _show_rehearsal(study: Study, found: StudyRehearsal) -> None:
 
 def _show_analysis(study: Study, found: Analysis) -> None:
     """Print every arm, then every comparison."""
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console()
-    arms = Table(box=None, pad_edge=False)
-    for column in ("arm", "clients", "searches", *(f"mean {metric}" for metric in study.metrics)):
-        arms.add_column(column, justify="left" if column == "arm" else "right")
+    heads = ("arm", "clients", "searches", *(f"mean {metric}" for metric in study.metrics))
+    rows = []
     for name, arm in found.arms.items():
         means = (f"{arm.mean[m]:.4f} ± {arm.deviation[m] / arm.clients**0.5:.4f}" for m in study.metrics)
-        arms.add_row(name, f"{arm.clients:,}", f"{arm.searches:,}", *means)
-    console.print(arms)
-    console.print("means over clients, ± standard error\n", style="dim")
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    for column in ("comparison", "shift", "interval", "rank r", "corrected p", ""):
-        table.add_column(column, justify="left" if column == "comparison" else "right")
-    for c in found.comparisons:
-        table.add_row(
+        rows.append((name, f"{arm.clients:,}", f"{arm.searches:,}", *means))
+    print_text(table_of(heads, rows, "right", pad_edge=False))
+    print_text("means over clients, ± standard error\n", style="dim")
+    heads = ("comparison", "shift", "interval", "rank r", "corrected p", "")
+    rows = [
+        (
             f"{c.metric}: {c.arm}\n  against {c.baseline}",
             f"{c.shift:+.3f}",
             f"{c.shift_low:+.3f} to {c.shift_high:+.3f}",
@@ -291,33 +257,8 @@ def _show_analysis(study: Study, found: Analysis) -> None:
             f"{c.corrected_p:.3g}",
             "found" if c.significant else "",
         )
-    console.print(table)
-    console.print(
-        f"Hodges-Lehmann shift and Mann-Whitney U between clients; {study.comparisons} comparisons share "
-        f"α = {study.alpha:g}",
-        style="dim",
-    )
-
-
-def progress_lines(title: str) -> Callable[[int, int], None]:
-    """Return progress(done, total) that prints a line every few seconds on stderr, with the time that is left.
-
-    Time is counted from the first call: before it, code is compiled.
-    """
-    from quorank.cli.display import LINE_SECONDS, compiling
-
-    compiling()()
-    started = printed = 0.0
-    first = 0
-
-    def progress(done: int, total: int) -> None:
-        nonlocal started, printed, first
-        now = time.monotonic()
-        if not started:
-            started, printed, first = now, now, done
-        elif now - printed >= LINE_SECONDS / 2 and done < total:
-            printed = now
-            left = (now - started) / (done - first) * (total - done)
-            print(f"{title} {done}/{total}, {left:.0f} s left", file=sys.stderr, flush=True)
-
-    return progress
+        for c in found.comparisons
+    ]
+    print_text(table_of(heads, rows, "right", pad_edge=False, padding=(0, 1, 0, 0)))
+    shared = f"{study.comparisons} comparisons share α = {study.alpha:g}"
+    print_text(f"Hodges-Lehmann shift and Mann-Whitney U between clients; {shared}", style="dim")

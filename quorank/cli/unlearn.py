@@ -2,52 +2,47 @@
 
 from __future__ import annotations
 
-import json as json_
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import typer
+from typer import Argument, Option
+
+from quorank.cli.display import print_figures, print_rows, progress_lines
+from quorank.cli.options import FiguresJson, Quiet
 
 
 def unlearn(
-    run: Annotated[Path, typer.Argument(help="Directory of a finished run.", show_default=False)],
-    client: Annotated[
-        list[int], typer.Option(help="Number of a client that leaves, from 0. Repeatable.", show_default=False)
-    ],
+    run: Annotated[Path, Argument(help="Directory of a finished run.")],
+    client: Annotated[list[int], Option(help="Number of a client that leaves, from 0. Repeatable.")],
     interval: Annotated[
         int | None,
-        typer.Option(
+        Option(
             help="Rounds between the kept updates that are used: a multiple of federation.keep_every.",
             show_default="10, or keep_every",
         ),
     ] = None,
     local_steps: Annotated[
         int | None,
-        typer.Option(
+        Option(
             help="Interactions of a client in each round of the rebuilding.",
             show_default="as many as in a round of the run",
         ),
     ] = None,
     method: Annotated[
         Literal["fresh", "stretched", "published"],
-        typer.Option(
+        Option(
             help="published: as in the thesis, steps of the kept updates' length and the last ranker. stretched: such a "
             "step counts for the whole interval, and rankers are averaged. fresh: so too, but updates keep their own "
             "length."
         ),
     ] = "fresh",
-    as_published: Annotated[bool, typer.Option("--as-published", help="The same as --method published.")] = False,
-    compare: Annotated[bool, typer.Option("--compare", help="Also retrain without the clients, and compare.")] = False,
-    seeds: Annotated[int, typer.Option(help="With --compare: further retrainings, to tell their own noise by.")] = 3,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Where the rebuilt ranker is written; RUN/unlearned unless given.", show_default=False),
-    ] = None,
-    threads: Annotated[
-        int | None, typer.Option(min=1, help="Threads; by default all cores. The result is the same.")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON, alone, on stdout.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    as_published: Annotated[bool, Option("--as-published", help="The same as --method published.")] = False,
+    compare: Annotated[bool, Option("--compare", help="Also retrain without the clients, and compare.")] = False,
+    seeds: Annotated[int, Option(help="With --compare: further retrainings, to tell their own noise by.")] = 3,
+    out: Annotated[Path | None, Option(help="Where the rebuilt ranker is written; RUN/unlearned unless given.")] = None,
+    threads: Annotated[int | None, Option(min=1, help="Threads; by default all cores. The result is the same.")] = None,
+    json: FiguresJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Forget clients: rebuild the ranker without them and erase what the run holds of them.
 
@@ -55,33 +50,26 @@ def unlearn(
     unless told otherwise. The rebuilt ranker takes the place of the old one in
     RUN, in its summary, report and ledger too, and the erasure is checked.
     """
-    from quorank.cli.display import counting
     from quorank.experiments.unlearning.request import unlearn as unlearn_clients
     from quorank.reports.report import report_page
 
-    with counting("unlearn", quiet=quiet) as watch:
-        result = unlearn_clients(
-            run,
-            client,
-            report_page,
-            interval=interval,
-            local_steps=local_steps,
-            method="published" if as_published else method,
-            compare=compare,
-            seeds=seeds,
-            out=out,
-            threads=threads,
-            watch=watch,
-        )
-    if json:
-        print(json_.dumps(result))
-    else:
-        _show(result)
+    result = unlearn_clients(
+        run,
+        client,
+        report_page,
+        interval=interval,
+        local_steps=local_steps,
+        method="published" if as_published else method,
+        compare=compare,
+        seeds=seeds,
+        out=out,
+        threads=threads,
+        watch=None if quiet else progress_lines("unlearn: round"),
+    )
+    print_figures(result, json, _show)
 
 
 def _show(result: dict[str, Any]) -> None:
-    from quorank.cli.display import print_rows
-
     who = ", ".join(map(str, result["clients"]))
     zeros = result["zero_updates"]
     rows = [
