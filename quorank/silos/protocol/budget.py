@@ -80,9 +80,9 @@ class BudgetLedger:
         self.owner, self.budget = check_name(owner), budget or Budget()
         self.path = None if path is None else Path(path)
         self._accounts: dict[str, Account] = {}
-        self._charges = self._again = 0
+        self.charges = self._again = 0  # charges that were made, and how many of them will be made again
         if self.path is not None and self.path.exists():
-            self._charges, self._accounts = _read(self.path, owner)
+            self.charges, self._accounts = _read(self.path, owner)
 
     def questions(self, asker: str) -> int:
         """Return how many questions of this asker were answered."""
@@ -96,19 +96,14 @@ class BudgetLedger:
         """Return how often a release of this name was charged to this asker."""
         return sum(count for (release, _, _), count in self._account(asker).questions.items() if release == name)
 
-    @property
-    def charges(self) -> int:
-        """Number of charges that were made."""
-        return self._charges
-
     def begin_again(self, charges: int) -> None:
         """Repeat work that began after so many charges and was cut off: what it has charged is not charged again.
 
         The work must charge the same in the same order.
         """
         said = f"the ledger of {self.owner} holds fewer than {charges:,} charges"
-        require(0 <= charges <= self._charges, "silo-ledger.too-few-charges", said)
-        self._again = self._charges - charges
+        require(0 <= charges <= self.charges, "silo-ledger.too-few-charges", said)
+        self._again = self.charges - charges
 
     def charge(self, asker: str, questions: int, release: AnswerRelease) -> None:
         """Charge questions that are about to be answered, or refuse; when this returns, the file says so."""
@@ -130,7 +125,7 @@ class BudgetLedger:
             counted = f"{spent:g} is spent and this would make {would:g}"
             said = f"{self.owner} spends ε = {limit.epsilon:g} on {asker}, {counted}; ask for a larger budget"
             require(after.millionths <= most, "silo-budget.spent", said)
-        self._save(self._charges + 1, self._accounts | {check_name(asker): after})
+        self._save(self.charges + 1, self._accounts | {check_name(asker): after})
 
     def _account(self, asker: str) -> Account:
         return self._accounts.get(asker, Account({}))
@@ -139,11 +134,11 @@ class BudgetLedger:
         if self.path is not None:
             there = _read(self.path, self.owner)[0] if self.path.exists() else 0
             said = (
-                f"holds {there:,} charges, not {self._charges:,}; another process uses this ledger, or it was put back"
+                f"holds {there:,} charges, not {self.charges:,}; another process uses this ledger, or it was put back"
             )
-            require(there == self._charges, "silo-ledger.changed", said, str(self.path))
+            require(there == self.charges, "silo-ledger.changed", said, str(self.path))
             write_whole(self.path, _written(self.owner, charges, accounts), durable=True)
-        self._charges, self._accounts = charges, accounts
+        self.charges, self._accounts = charges, accounts
 
     def to_table(self) -> dict[str, Any]:
         """Return questions and ε of each asker."""

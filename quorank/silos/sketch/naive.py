@@ -62,7 +62,7 @@ class Naive:
         require(is_new, "sketch.known-document", "a document is given twice, or is already here")
         most = int(np.add.reduceat(occurrences.astype(np.int64), bounds[:-1]).max()) if len(numbers) else 0
         said = f"a document has {most:,} terms, too many for {self.counter} cells; take int32"
-        require(most <= np.iinfo(self.counter).max, "sketch.out-of-range", said)
+        require(most < 2 ** (8 * self.counter.itemsize - 1), "sketch.out-of-range", said)
         columns, signs = self.hashing.places(vocabulary)
         sides = signs if self.sketch == "count" else np.ones_like(signs)
         done = 0
