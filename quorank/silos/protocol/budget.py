@@ -133,10 +133,9 @@ class BudgetLedger:
     def _save(self, charges: int, accounts: dict[str, Account]) -> None:
         if self.path is not None:
             there = _read(self.path, self.owner)[0] if self.path.exists() else 0
-            said = (
-                f"holds {there:,} charges, not {self.charges:,}; another process uses this ledger, or it was put back"
-            )
-            require(there == self.charges, "silo-ledger.changed", said, str(self.path))
+            said = f"holds {there:,} charges where {self.charges:,} were written"
+            hint = "another process uses this ledger, or it was put back: stop and find out which"
+            require(there == self.charges, "silo-ledger.changed", f"{said}; {hint}", str(self.path))
             write_whole(self.path, _written(self.owner, charges, accounts), durable=True)
         self.charges, self._accounts = charges, accounts
 

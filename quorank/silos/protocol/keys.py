@@ -154,10 +154,8 @@ class Agreement:
         require(sender not in self._hellos, "silo-keys.repeated", said)
         check_settings(dict(self.hello.settings), dict(hello.settings), sender)
         is_pinned = hmac.compare_digest(self.pins.get(sender, hello.identity), hello.identity)
-        said = (
-            f"the hello of {sender} has another key than the one pinned for it, maybe the server's: ask {sender} first"
-        )
-        require(is_pinned, "silo-keys.not-pinned", said)
+        said = f"the hello of {sender} has another key than the one pinned for it, maybe the server's"
+        require(is_pinned, "silo-keys.not-pinned", f"{said}; stop until {sender} confirms it by another way")
         keys = [key for each in (*self._hellos.values(), hello) for key in (each.identity, each.ephemeral)]
         said = f"the hello of {sender} repeats a public key; every party has keys of its own"
         require(len(set(keys)) == len(keys), "silo-keys.borrowed", said)
@@ -192,10 +190,8 @@ class Agreement:
         try:
             contribution = self._cipher(sender, self.identity.name).decrypt(_NONCE, sealed, transcript)
         except InvalidTag:
-            said = (
-                f"{words} does not open: altered, of another session, or {sender} was shown other hellos; start again"
-            )
-            raise BadInput("silo-keys.not-authentic", said) from None
+            said = f"{words} does not open: altered, of another session, or {sender} was shown other hellos"
+            raise BadInput("silo-keys.not-authentic", f"{said}; start the agreement again") from None
         as_committed = hmac.compare_digest(commitment(sender, contribution), self._hellos[sender].commitment)
         said = f"{words} is not the one it committed to; do not continue with {sender}"
         require(as_committed, "silo-keys.not-committed", said)

@@ -134,10 +134,8 @@ def canonical_settings(settings: Mapping[str, int | str]) -> bytes:
 def check_version(version: int, words: str) -> None:
     """Refuse another version of the protocol."""
     older = "older" if version < VERSION else "newer"
-    said = (
-        f"{words} has version {version} of the protocol, {older} than this program's {VERSION}; all must run the same"
-    )
-    require(version == VERSION, "silo-message.other-version", said)
+    said = f"{words} has version {version} of the protocol, {older} than this program's {VERSION}"
+    require(version == VERSION, "silo-message.other-version", f"{said}; all parties must run the same")
 
 
 class EnvelopeReader:

@@ -36,9 +36,7 @@ class Relay:
 
     def pass_on(self, raw: bytes, sender: str | None = None) -> tuple[str, bytes]:
         """Return the receiver of an envelope, and its bytes as they came; `sender` is whom the transport names."""
-        said = (
-            f"an envelope of {len(raw):,} bytes is larger than the {MOST_RELAYED:,} that are relayed; send less at once"
-        )
+        said = f"an envelope of {len(raw):,} bytes is larger than the {MOST_RELAYED:,} that are relayed; send less"
         require(len(raw) <= MOST_RELAYED, "silo-message.too-large", said)
         envelope = Envelope.from_bytes(raw)
         named, receiver = envelope.sender, envelope.receiver

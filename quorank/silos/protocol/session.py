@@ -63,8 +63,9 @@ class SealedChannel:
         try:
             text = self._in.decrypt(_nonce(number), envelope.body, envelope.head())
         except InvalidTag:
-            said = f"{words} does not open: altered, or sealed with another key; drop it or agree on keys anew"
-            raise BadInput("silo-message.not-authentic", said) from None
+            said = f"{words} does not open: it is altered, or sealed with another key"
+            hint = "drop it and, if that happens again, agree on keys anew"
+            raise BadInput("silo-message.not-authentic", f"{said}; {hint}") from None
         self._seen.add(number)
         if number > self._highest:
             self._highest = number

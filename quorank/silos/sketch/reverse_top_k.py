@@ -109,7 +109,7 @@ class ReverseTopK:
 
     def __init__(self, hashing: Hashing, shape: Shape) -> None:
         given, needed = (hashing.rows, hashing.columns), (shape.rows, shape.columns)
-        said = f"the hashing has {given} rows and columns, the shape {needed}; take shape.hashing(key)"
+        said = f"the hashing has (rows, columns) = {given}, the shape {needed}; take shape.hashing(key)"
         require(given == needed, "sketch.other-hashing", said)
         self.hashing, self.shape = hashing, shape
         self._places = RememberedPlaces(hashing)
@@ -246,8 +246,8 @@ class ReverseTopK:
         require(head["version"] == VERSION, "sketch.other-version", said, where)
         said = "this sketch was made with another key, or another number of rows or columns; build it anew"
         require(head.get("fingerprint") == hashing.fingerprint(), "sketch.other-hashing", said, where)
-        sound = content[-_CHECKSUM:] == _checksum(hashing, content[:-_CHECKSUM])
-        require(sound, "file.damaged", "the file is damaged; build the sketch anew", where)
+        is_whole = content[-_CHECKSUM:] == _checksum(hashing, content[:-_CHECKSUM])
+        require(is_whole, "file.damaged", "the file is damaged; build the sketch anew", where)
         arrays, at = {}, content.index(b"\n") + 1
         for name, kind in _ARRAYS:
             arrays[name] = np.frombuffer(content, dtype=kind, count=head["lengths"][name], offset=at)
@@ -290,9 +290,7 @@ class ReverseTopK:
         require(len(values) == len(numbers), "sketch.known-document", said)
         known = values[values >> 3 < len(self._present)]
         again = known[(self._present[known >> 3] >> (known & 7) & 1).astype(bool)]
-        said = (
-            f"document {again.min(initial=MOST_DOCUMENTS)} is already in this sketch; remove it before adding it anew"
-        )
+        said = f"document {again.min(initial=MOST_DOCUMENTS)} is already in this sketch; remove it first"
         require(not len(again), "sketch.known-document", said)
         return numbers
 
