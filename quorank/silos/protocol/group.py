@@ -54,8 +54,8 @@ class Group:
 
     def __post_init__(self) -> None:
         check_names(self.parties)
-        count = len(self.parties)
-        require(2 <= count <= MOST_PARTIES, "silo-group.bad-size", f"expected 2 to {MOST_PARTIES} parties, got {count}")
+        n = len(self.parties)
+        require(2 <= n <= MOST_PARTIES, "silo-group.bad-size", f"a group has 2 to {MOST_PARTIES} parties, got {n}")
         names = [field.name for field in self.fields]
         said = f"a group sketches 1 to 16 fields with different names, got {', '.join(names) or 'none'}"
         require(1 <= len(names) <= 16 and len(set(names)) == len(names), "silo-group.bad-fields", said)
