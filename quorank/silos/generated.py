@@ -105,9 +105,8 @@ class Generator:
 
     def party(self, number: int, seed: int = 1, topics: Int32s | None = None) -> GeneratedParty:
         """Generate the documents and queries of party `number`."""
-        require(
-            0 <= number < self.parties, "value.out-of-range", f"there are {self.parties} parties, got number {number}"
-        )
+        said = f"there are {self.parties} parties, got number {number}"
+        require(0 <= number < self.parties, "value.out-of-range", said)
         table = self.topic_table(seed) if topics is None else topics
         key = key_of(seed, Purpose.DOCUMENTS)
         common, own = (alias_table(zipf(self.vocabulary, self.exponent)), alias_table(zipf(self.topic_terms, 0.8)))
@@ -116,7 +115,8 @@ class Generator:
         draw_mixtures(key, number, self.parties, self.topics, self.overlap, main, second, share)
         fields = []
         for field, (length, about) in enumerate(((self.title, self.about_title), (self.body, self.about))):
-            lengths = draw_lengths(key, number, field, self.documents, length)
+            lengths = np.empty(self.documents, dtype=np.int64)
+            draw_lengths(key, number, field, float(length), lengths)
             written = write_field(
                 key, number, field, lengths, main, second, share, about, self.repeat, table, *common, *own
             )  # fmt: skip
@@ -129,9 +129,8 @@ class Generator:
         weights = zipf(self.topic_terms, 0.8)
         terms, topics = [], np.empty(self.queries, dtype=np.int64)
         for query in range(self.queries):
-            draws = uniforms(
-                seed, Purpose.DOCUMENTS, 2 + self.topic_terms, round_=QUERIES, client=number, interaction=query
-            )
+            count = 2 + self.topic_terms
+            draws = uniforms(seed, Purpose.DOCUMENTS, count, round_=QUERIES, client=number, interaction=query)
             topics[query] = topic_of(draws[0], draws[1], number, self.parties, self.topics, self.overlap)
             race = -np.log1p(-draws[2:]) / weights  # the smallest are a weighted sample without replacement
             chosen = np.argsort(race, kind="stable")[: self.query_terms]
@@ -227,15 +226,9 @@ def draw_mixtures(
         share[d] = 0.5 + 0.5 * a if second[d] != main[d] else 1.0
 
 
-def draw_lengths(key: Uint64s, party: int, field: int, documents: int, mean: int) -> Integers:
-    """Draw log-normal lengths with a standard deviation of about a third, at least one term."""
-    out = np.empty(documents, dtype=np.int64)
-    _fill_lengths(key, party, field, float(mean), out)
-    return out
-
-
 @kernel
-def _fill_lengths(key: Uint64s, party: int, field: int, mean: float, out: Integers) -> None:
+def draw_lengths(key: Uint64s, party: int, field: int, mean: float, out: Integers) -> None:
+    """Draw log-normal lengths with a standard deviation of about a third, at least one term."""
     spread = 0.33
     for d in range(len(out)):
         a, b = uniform_pair(key, 3 + field, d, party, DOCUMENTS)

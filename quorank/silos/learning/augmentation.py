@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -26,16 +26,8 @@ from quorank.arrays import Doubles, Int8s, Integers
 from quorank.draws import Purpose, uniforms
 from quorank.errors import require, require_range
 from quorank.silos.learning.holdings import FIELDS, Holding
-from quorank.silos.learning.instances import HIGHEST, Instances, Statistics
-from quorank.text import (
-    FEATURE_NAMES,
-    Features,
-    FieldCounts,
-    FieldStatistics,
-    QueryRows,
-    pair_features,
-    to_ranking_data,
-)
+from quorank.silos.learning.instances import Instances, Statistics, local_instances
+from quorank.text import FEATURE_NAMES, Features, FieldCounts, FieldStatistics, QueryRows, pair_features
 
 OTHERS = 1 << 23  # in the addresses of draws; owners follow
 BM25 = tuple(i for i, name in enumerate(FEATURE_NAMES) if name.startswith("BM25"))
@@ -78,26 +70,18 @@ class ExactAnswers:
         return np.asarray(getattr(self.parties[owner].documents, field).lengths)
 
 
-@dataclass(frozen=True, eq=False)
-class Candidates:
+class Candidates(NamedTuple):
     """Documents of one owner that some term of a query found, and their counts of all terms."""
 
-    documents: Integers = field(repr=False)  # (found,) ascending
-    body: Doubles = field(repr=False)  # (found, terms)
-    title: Doubles = field(repr=False)
+    documents: Integers  # (found,) ascending
+    body: Doubles  # (found, terms)
+    title: Doubles
 
-    def with_others(self, others: Integers) -> Candidates:
-        """Return these, followed by documents that no term found: all of their counts are taken as 0."""
-        empty = np.zeros((len(others), self.body.shape[1]))
-        return Candidates(
-            np.concatenate((self.documents, others)),
-            np.concatenate((self.body, empty)),
-            np.concatenate((self.title, empty)),
-        )
-
-    def selected(self, chosen: Integers) -> Candidates:
-        """Return some of them, in this order."""
-        return Candidates(self.documents[chosen], self.body[chosen], self.title[chosen])
+    def selected(self, chosen: Integers, others: Integers) -> Candidates:
+        """Return some of them, then documents that no term found: all counts of these are taken as 0."""
+        none = np.zeros((len(others), self.body.shape[1]))
+        parts = zip(self, (others, none, none), strict=True)
+        return Candidates(*(np.concatenate((part[chosen], more)) for part, more in parts))
 
 
 def find_candidates(answers: Answers, asker: int, owner: int, terms: Sequence[str]) -> Candidates:
@@ -144,19 +128,11 @@ class Augment:
 
     def __post_init__(self) -> None:
         require_range("take", self.take, least=1)
-        require(
-            0.0 <= self.highly <= self.relevant <= 1.0,
-            "value.out-of-range",
-            "expected 0 ≤ highly ≤ relevant ≤ 1",
-            "highly",
-        )
+        is_ordered = 0.0 <= self.highly <= self.relevant <= 1.0
+        require(is_ordered, "value.out-of-range", "expected 0 ≤ highly ≤ relevant ≤ 1", "highly")
         require_range("negatives", self.negatives, least=0)
-        require(
-            all(0.0 <= weight < math.inf for weight in self.weights),
-            "value.out-of-range",
-            f"must be 0 or more, got {self.weights}",
-            "weights",
-        )
+        sound = all(0.0 <= weight < math.inf for weight in self.weights)
+        require(sound, "value.out-of-range", f"must be 0 or more, got {self.weights}", "weights")
 
     @classmethod
     def recommended(cls) -> Augment:
@@ -194,28 +170,20 @@ class Augment:
         body, title = (answers.lengths(owner, name) for name in FIELDS)
         known = statistics(terms)
         values = cross_features(found, (body, title), known, features)
-        best = self._order(found, values)[: self.take]
+        scores = found.body.sum(axis=1) if self.ranking == "count" else values[:, BM25].sum(axis=1)
+        best = np.argsort(-scores, kind="stable")[: self.take]  # of equal ones the earlier
         labels = self.labels(len(best))
-        kept = found.selected(best).with_others(self._others(found, len(body), seed, asker, owner, query))
+        kept = found.selected(best, self._others(found, len(body), seed, asker, owner, query))
         values = cross_features(kept, (body, title), known, features)
         labels = np.concatenate((labels, np.zeros(len(values) - len(labels), dtype=np.int8)))
         order = np.argsort(kept.documents, kind="stable")
         ids = [str(d) for d in kept.documents[order]]
         return QueryRows(f"{party.name}:{party.query_ids[query]}@{owner}", ids, values[order], labels[order])
 
-    def _order(self, found: Candidates, values: Doubles) -> Integers:
-        """Return the order of the candidates, best first; of equal ones the earlier."""
-        if self.ranking == "count":
-            scores = found.body.sum(axis=1)
-        else:
-            scores = values[:, BM25].sum(axis=1)
-        return np.argsort(-scores, kind="stable")
-
     def _others(self, found: Candidates, documents: int, seed: int, asker: int, owner: int, query: int) -> Integers:
         """Draw documents of the owner that no term found; fewer where nearly all were found."""
-        draws = uniforms(
-            seed, Purpose.INSTANCES, 2 * self.negatives, round_=OTHERS + owner, client=asker, interaction=query
-        )
+        count, round_ = 2 * self.negatives, OTHERS + owner
+        draws = uniforms(seed, Purpose.INSTANCES, count, round_=round_, client=asker, interaction=query)
         drawn = np.setdiff1d((draws * documents).astype(np.int64), found.documents)
         if len(drawn) <= self.negatives:
             return drawn
@@ -240,6 +208,4 @@ def augmented_instances(
         for owner in range(len(parties))
         if owner != asker
     ]
-    data = to_ranking_data([row for row in rows if row is not None])
-    assert data.max_label <= HIGHEST
-    return Instances(data, np.ones(data.n_rows))
+    return local_instances([row for row in rows if row is not None])

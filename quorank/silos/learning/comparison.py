@@ -10,6 +10,7 @@ instances, trained rankers.
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -45,6 +46,7 @@ from quorank.silos.learning.instances import (
 from quorank.silos.learning.shared_statistics import SharedStatistics, share_statistics
 from quorank.silos.learning.training import RoundRobin, Training
 from quorank.silos.learning.validation import best_weight, weigh_augmented
+from quorank.silos.sketch.cover import term_cover
 from quorank.text import Features, QueryRows, Tokeniser
 
 Progress = Callable[[int, int, str], None]
@@ -71,18 +73,10 @@ class SiloSetting:
     features: Features = field(default_factory=Features)
 
     def __post_init__(self) -> None:
-        require(
-            self.labelled and min(self.labelled) >= 1,
-            "value.out-of-range",
-            f"expected numbers ≥ 1, got {self.labelled}",
-            "labelled",
-        )
-        require(
-            self.noise and 0.0 <= min(self.noise) <= max(self.noise) <= 1.0,
-            "value.out-of-range",
-            f"expected numbers from 0 to 1, got {self.noise}",
-            "noise",
-        )
+        counts, shares = self.labelled, self.noise
+        require(counts and min(counts) >= 1, "value.out-of-range", f"expected numbers ≥ 1, got {counts}", "labelled")
+        is_inside = shares and 0.0 <= min(shares) <= max(shares) <= 1.0
+        require(is_inside, "value.out-of-range", f"expected numbers from 0 to 1, got {shares}", "noise")
         require_range("asked", self.asked, least=1)
         require_range("tested", self.tested, least=1)
         require_range("test_share", self.test_share, above=0.0, below=1.0)
@@ -157,30 +151,18 @@ def prepare_parties(
     """Split every party's queries, and make its own instances and test lists."""
     grades = setting.labels.grades(parties)
     known = statistics or exact_statistics(parties)
-    splits, own, tests = [], [], []
-    for p, party in enumerate(parties):
-        splits.append(setting.divide(grades[p], seed, p))
-        instances, test = setting.instances(party, grades[p], splits[-1], known, seed, p)
-        own.append(instances)
-        tests.append(test)
+    splits = [setting.divide(grades[p], seed, p) for p in range(len(parties))]
+    made = [setting.instances(party, grades[p], splits[p], known, seed, p) for p, party in enumerate(parties)]
+    own, tests = [instances for instances, _ in made], [test for _, test in made]
     return PreparedParties(tuple(parties), setting, seed, splits, known, own, tests)
 
 
 def augment_parties(prepared: PreparedParties, answers: Answers) -> list[Instances]:
     """Make the augmented instances of every party, from what the others answered."""
-    setting = prepared.setting
+    parties, setting, known, seed = prepared.parties, prepared.setting, prepared.statistics, prepared.seed
     return [
-        augmented_instances(
-            setting.augment,
-            answers,
-            prepared.parties,
-            p,
-            prepared.asked(p),
-            prepared.statistics,
-            setting.features,
-            prepared.seed,
-        )
-        for p in range(len(prepared.parties))
+        augmented_instances(setting.augment, answers, parties, p, prepared.asked(p), known, setting.features, seed)
+        for p in range(len(parties))
     ]
 
 
@@ -203,18 +185,18 @@ def compare_methods(prepared: PreparedParties, augmented: Sequence[Instances]) -
     together = join_instances([Instances(test, np.ones(test.n_rows)) for test in prepared.tests]).data
     judged = {method: evaluate_rankers(together, thetas) for method, thetas in rankers.items()}
     table = {m: {k: float(np.mean([row[k] for row in rows])) for k in MEASURES} for m, rows in judged.items()}
+    evaluators = [Evaluator(test, Linear()) for test in prepared.tests]
     own_tests = {
-        method: [
-            float(Evaluator(test, Linear()).means([thetas[p % len(thetas)]])[0][0])
-            for p, test in enumerate(prepared.tests)
-        ]
+        method: [float(each.means([thetas[p % len(thetas)]])[0][0]) for p, each in enumerate(evaluators)]
         for method, thetas in rankers.items()
     }
+    bm25 = np.zeros(together.n_features)
+    bm25[BM25[0]] = 1.0
     return ComparisonOutcome(
         table,
         {method: judged[method] for method in ("local", "local+")},
         own_tests,
-        evaluate_rankers(together, [_bm25(together.n_features)])[0],
+        evaluate_rankers(together, [bm25])[0],
         {"local+": [weight for weight, _ in alone], "cs-f-ltr": [jointly[0]]},
         {"own": [part.n_rows for part in own], "augmented": [part.n_rows for part in augmented]},
         together.n_queries,
@@ -233,13 +215,6 @@ def train_together(
         weight = best_weight(setting.training, own, found, weights, FOLDS, prepared.seed)
     parts = [weigh_augmented(o, f, weight) for o, f in zip(own, found, strict=True)]
     return weight, setting.training.train(parts, prepared.seed)
-
-
-def _bm25(n_features: int) -> Doubles:
-    """Return a ranker by the BM25 of the body alone."""
-    theta = np.zeros(n_features)
-    theta[BM25[0]] = 1.0
-    return theta
 
 
 def evaluate_rankers(test: RankingData, thetas: Sequence[Doubles]) -> list[Figures]:
@@ -394,27 +369,16 @@ def collect_answers(
 
 
 def mean_cover_by_field(prepared: PreparedParties, answers: Answers, k: int) -> dict[str, float]:
-    """Compute the share of the true top-K that answers name, by field, over all questions that have an answer.
-
-    A document counts if it holds the term at least as often as the K-th best does; where fewer than K hold it at all,
-    these are all.
-    """
+    """Compute the share of the true top-K that answers name (`term_cover`), by field, over all questions with an answer."""
     found: dict[str, list[float]] = {name: [] for name in FIELDS}
-    for asker in range(len(prepared.parties)):
-        for owner, party in enumerate(prepared.parties):
-            if owner == asker:
-                continue
-            for name in FIELDS:
-                index = getattr(party.documents, name)
-                for term in prepared.terms(asker):
-                    documents, counts = index.postings(int(index.term_ids([term])[0]))
-                    if not len(documents):
-                        continue
-                    wanted = min(k, len(documents))
-                    least = np.sort(counts)[len(counts) - wanted]
-                    good = documents[counts >= least]
-                    named = answers.answer(asker, owner, name, term).documents
-                    found[name].append(min(1.0, np.isin(named, good).sum() / wanted))
+    for asker, owner in itertools.permutations(range(len(prepared.parties)), 2):
+        for name, term in itertools.product(FIELDS, prepared.terms(asker)):
+            index = getattr(prepared.parties[owner].documents, name)
+            documents, counts = index.postings(int(index.term_ids([term])[0]))
+            if len(documents):
+                held = np.zeros(index.n_documents, dtype=np.int32)
+                held[documents] = counts
+                found[name].append(term_cover(held, answers.answer(asker, owner, name, term).documents, k))
     return {name: float(np.mean(shares)) if shares else 0.0 for name, shares in found.items()}
 
 

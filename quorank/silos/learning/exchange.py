@@ -8,8 +8,9 @@ by a seed; a deployment draws them from the system.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -192,12 +193,10 @@ def make_obfuscation(holding: Holding, protocol: SiloProtocol, key: bytes) -> Ob
     rows = protocol.shape_of(FIELDS[0]).rows
     index = holding.documents.body
     asked = dict.fromkeys(term for query in holding.queries for term in query)
-    order = np.argsort(-index.document_frequency, kind="stable")
-    known = [index.vocabulary[t] for t in order]
-    vocabulary = tuple(known) + tuple(term for term in asked if term not in index.ids)
-    return KeyedBlocks(
-        key, vocabulary, protocol.among, max(1, rows // protocol.among) if rows > protocol.among else rows
-    )
+    known = (index.vocabulary[t] for t in np.argsort(-index.document_frequency, kind="stable"))
+    vocabulary = (*known, *(term for term in asked if term not in index.ids))
+    real = max(1, rows // protocol.among) if rows > protocol.among else rows
+    return KeyedBlocks(key, vocabulary, protocol.among, real)
 
 
 def announced_lengths(catalogues: Mapping[str, Catalogue]) -> dict[str, Integers]:
@@ -215,16 +214,10 @@ def announced_lengths(catalogues: Mapping[str, Catalogue]) -> dict[str, Integers
 
 def _wire(relay: Relay, terms: Sequence[Sequence[str]]) -> dict[str, Any]:
     """Return what crossed the relay."""
-    total = relay.total()
-    kinds: dict[str, int] = {}
+    kinds: Counter[str] = Counter()
     for (_, _, kind), traffic in relay.traffic.items():
-        kinds[Kind(kind).name.lower()] = kinds.get(Kind(kind).name.lower(), 0) + traffic.bytes
-    return {
-        "envelopes": total.envelopes,
-        "bytes": total.bytes,
-        "bytes_by_kind": kinds,
-        "terms_asked": [len(own) for own in terms],
-    }
+        kinds[Kind(kind).name.lower()] += traffic.bytes
+    return {**asdict(relay.total()), "bytes_by_kind": dict(kinds), "terms_asked": [len(own) for own in terms]}
 
 
 def _spent(parties: dict[str, Party], protocol: SiloProtocol) -> dict[str, Any]:

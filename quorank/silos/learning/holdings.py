@@ -101,11 +101,8 @@ def read_holdings(
     if len(collections) == 1:
         return deal_collection(collections[0], parties, seed, tokeniser)
     names = [collection.name for collection in collections]
-    require(
-        len(set(names)) == len(names),
-        "collection.repeated-name",
-        f"two collections have the same name: {', '.join(names)}; rename one",
-    )
+    said = f"two collections have the same name: {', '.join(names)}; rename one"
+    require(len(set(names)) == len(names), "collection.repeated-name", said)
     return tuple(
         make_holding(c.name, c, range(len(c.documents)), range(len(c.queries)), tokeniser) for c in collections
     )
@@ -122,15 +119,10 @@ def deal_collection(
 ) -> tuple[Holding, ...]:
     """Deal one collection out: documents and queries each go to a party by an addressed shuffle."""
     require_range("parties", parties, least=1)
-    require(
-        len(collection.documents) >= parties and len(collection.queries) >= parties,
-        "collection.too-small",
-        f"{len(collection.documents)} documents and {len(collection.queries)} queries are too few for {parties} parties; "
-        "take fewer parties or another collection",
-        collection.name,
-    )
-    documents = _deal(len(collection.documents), parties, seed, DOCUMENT_DEAL)
-    queries = _deal(len(collection.queries), parties, seed, QUERY_DEAL)
+    n, m = len(collection.documents), len(collection.queries)
+    said = f"{n} documents and {m} queries are too few for {parties} parties; take fewer parties or another collection"
+    require(min(n, m) >= parties, "collection.too-small", said, collection.name)
+    documents, queries = _deal(n, parties, seed, DOCUMENT_DEAL), _deal(m, parties, seed, QUERY_DEAL)
     return tuple(make_holding(party_letter(p), collection, documents[p], queries[p], tokeniser) for p in range(parties))
 
 

@@ -89,11 +89,9 @@ def split_queries(grades: Sequence[Grades], labelled: int, test_share: float, se
     draws = uniforms(seed, Purpose.INSTANCES, len(grades), round_=SPLIT, client=number)
     order = np.argsort(draws, kind="stable").tolist()
     answered = [q for q in order if any(grade > 0 for grade in grades[q].values())]
-    require(
-        len(answered) >= 2,
-        "collection.too-small",
-        f"party number {number} has {len(answered)} queries that one of its own documents answers; expected at least 2",
-    )
+    found = len(answered)
+    said = f"party number {number} has {found} queries that its own documents answer; expected at least 2"
+    require(found >= 2, "collection.too-small", said)
     cut = min(max(1, round(test_share * len(answered))), len(answered) - 1)
     chosen = answered[cut : cut + labelled]
     taken = {*answered[:cut], *chosen}
@@ -138,11 +136,10 @@ def with_label_noise(rows: Sequence[QueryRows], noise: float, seed: int, number:
     found = []
     for q, row in enumerate(rows):
         labels = np.asarray(row.labels, dtype=np.int8)
-        draws = uniforms(seed, Purpose.INSTANCES, 2 * len(labels), round_=NOISE, client=number, interaction=q).reshape(
-            2, -1
-        )
-        other = labels[(draws[1] * len(labels)).astype(np.int64)]
-        found.append(QueryRows(row.query_id, row.document_ids, row.features, np.where(draws[0] < noise, other, labels)))
+        draws = uniforms(seed, Purpose.INSTANCES, 2 * len(labels), round_=NOISE, client=number, interaction=q)
+        whether, which = draws.reshape(2, -1)
+        other = labels[(which * len(labels)).astype(np.int64)]
+        found.append(QueryRows(row.query_id, row.document_ids, row.features, np.where(whether < noise, other, labels)))
     return found
 
 
@@ -207,8 +204,7 @@ class ReferenceRank:
     def grades(self, parties: Sequence[Holding]) -> list[list[Grades]]:
         """Return [party][query] → own document → grade: the truth of an experiment, which no party could compute."""
         highly, relevant = self.cuts(sum(party.n_documents for party in parties))
-        own_rows = [np.full(party.n_documents, p) for p, party in enumerate(parties)]
-        owner = np.concatenate(own_rows)
+        owner = np.repeat(np.arange(len(parties)), [party.n_documents for party in parties])
         row = np.concatenate([np.arange(party.n_documents) for party in parties])
         found: list[list[Grades]] = []
         for p, party in enumerate(parties):
@@ -231,7 +227,7 @@ def reference_scores(parties: Sequence[Holding], terms: Sequence[str], mu: float
     lengths, counts = [], []
     for party in parties:
         fields = (party.documents.body, party.documents.title)
-        lengths.append(sum(index.lengths for index in fields))
+        lengths.append(fields[0].lengths + fields[1].lengths)
         counted = np.zeros((party.n_documents, len(terms)))
         for index in fields:
             for t, term in enumerate(index.term_ids(terms)):

@@ -55,14 +55,14 @@ class Descent:
         return Pointwise(self.loss, self.eta, self.batch, self.decay)
 
     @property
-    def length(self) -> int:
-        """Number of turns or rounds of the whole training."""
+    def schedule(self) -> tuple[int, int]:
+        """Number of turns or rounds of the whole training, and of steps of a player in each."""
         raise NotImplementedError
 
     @property
-    def steps_each(self) -> int:
-        """Number of steps of a player in a turn."""
-        raise NotImplementedError
+    def length(self) -> int:
+        """Number of turns or rounds of the whole training."""
+        return self.schedule[0]
 
     def players(self, turn: int, present: int) -> Sequence[int]:
         """Return which parties learn in a turn, of so many that have something to learn from."""
@@ -82,7 +82,7 @@ class Descent:
             theta,
             own.instances.data,
             own.shares,
-            self.steps_each,
+            self.schedule[1],
             highest=HIGHEST,
             progress=(turn / self.length, (turn + 1) / self.length),
             seed=seed,
@@ -116,13 +116,8 @@ class RoundRobin(Descent):
         require_range("steps", self.steps, least=1)
 
     @property
-    def length(self) -> int:
-        """Number of turns."""
-        return self.turns
-
-    @property
-    def steps_each(self) -> int:
-        return self.steps
+    def schedule(self) -> tuple[int, int]:
+        return self.turns, self.steps
 
     def players(self, turn: int, present: int) -> Sequence[int]:
         """Return one party after the other."""
@@ -149,13 +144,8 @@ class Averaging(Descent):
         require_range("steps", self.steps, least=1)
 
     @property
-    def length(self) -> int:
-        """Number of rounds."""
-        return self.rounds
-
-    @property
-    def steps_each(self) -> int:
-        return self.steps
+    def schedule(self) -> tuple[int, int]:
+        return self.rounds, self.steps
 
     def players(self, turn: int, present: int) -> Sequence[int]:
         """Return all parties."""

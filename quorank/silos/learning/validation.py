@@ -37,13 +37,8 @@ def select_lists(instances: Instances, queries: Integers) -> Instances:
     data = instances.data
     rows = [np.arange(data.offsets[q], data.offsets[q + 1]) for q in queries]
     chosen = np.concatenate(rows) if rows else np.empty(0, dtype=np.int64)
-    kept = RankingData(
-        np.ascontiguousarray(data.padded[chosen]),
-        data.labels[chosen],
-        np.concatenate(([0], np.cumsum([len(r) for r in rows]))).astype(np.int64),
-        data.n_features,
-        [data.query_ids[q] for q in queries],
-    )
+    offsets = np.cumsum([0, *(len(r) for r in rows)])
+    kept = data.select_rows(chosen, offsets, [data.query_ids[q] for q in queries])
     return Instances(kept, instances.weights[chosen])
 
 

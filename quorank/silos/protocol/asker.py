@@ -86,17 +86,13 @@ class KeyedBlocks:
     real: int = 10  # z1
 
     def __post_init__(self) -> None:
-        require(
-            16 <= len(self.key) <= 64, "value.out-of-range", f"must have 16 to 64 bytes, got {len(self.key)}", "key"
-        )
+        size = len(self.key)
+        require(16 <= size <= 64, "value.out-of-range", f"must have 16 to 64 bytes, got {size}", "key")
         require_range("among", self.among, least=1)
         require_range("real", self.real, least=1)
-        require(
-            len(set(self.vocabulary)) == len(self.vocabulary) >= self.among,
-            "obfuscation.bad-vocabulary",
-            f"must hold {self.among} different terms or more, and no term twice",
-            "vocabulary",
-        )
+        sound = len(set(self.vocabulary)) == len(self.vocabulary) >= self.among
+        said = f"must hold {self.among} different terms or more, and no term twice"
+        require(sound, "obfuscation.bad-vocabulary", said, "vocabulary")
 
     def vectors(self, rows: int) -> int:
         """Return how many vectors a question takes: the owner answers each, and counts each."""
@@ -106,9 +102,8 @@ class KeyedBlocks:
     def block(self, term: str) -> tuple[str, ...]:
         """Return the terms among which this one is hidden, itself among them."""
         order, places = self._shuffled
-        place = places.get(term)
-        if place is not None:
-            return self._block(place)
+        if term in places:
+            return self._block(places[term])
         place = int.from_bytes(self._digest(b"place", term)[:8], "little") % len(order)
         return tuple(term if other == order[place] else other for other in self._block(place))
 
@@ -201,11 +196,8 @@ class Asker:
         """Return how many terms one envelope may ask about."""
         shape = self.group.field(field)
         most = most_vectors(shape) // self.obfuscation.vectors(shape.rows)
-        require(
-            most >= 1,
-            "silo-question.too-large",
-            f"one question about {field!r} does not fit into an envelope; settle on fewer entries",
-        )
+        said = f"one question about {field!r} does not fit into an envelope; settle on fewer entries"
+        require(most >= 1, "silo-question.too-large", said)
         return most
 
     def batches(self, terms: Sequence[str], field: str) -> list[tuple[str, ...]]:
@@ -215,18 +207,11 @@ class Asker:
 
     def question(self, terms: Sequence[str], field: str) -> Question:
         """Return the question about terms that fit into one envelope."""
-        words = tuple(terms)
-        require(
-            words and all(isinstance(term, str) and term for term in words),
-            "silo-question.no-term",
-            "a question is about one term or more, and none of them is empty",
-        )
-        require(
-            len(words) <= self.most_terms(field),
-            "silo-question.too-large",
-            f"{len(words):,} terms are too many for one envelope; ask about {self.most_terms(field):,} at a time",
-        )
-        shape = self.group.field(field)
+        words, most, shape = tuple(terms), self.most_terms(field), self.group.field(field)
+        sound = words and all(isinstance(term, str) and term for term in words)
+        require(sound, "silo-question.no-term", "a question is about one term or more, and none of them is empty")
+        said = f"{len(words):,} terms are too many for one envelope; ask about {most:,} at a time"
+        require(len(words) <= most, "silo-question.too-large", said)
         places = self._places.setdefault(field, RememberedPlaces(self._hashing(field)))
         hidden = [self.obfuscation.hide(term, places) for term in words]
         return Question(words, shape, self.group.fields.index(shape), hidden)

@@ -80,9 +80,9 @@ class BudgetLedger:
         self.owner, self.budget = check_name(owner), budget or Budget()
         self.path = None if path is None else Path(path)
         self._accounts: dict[str, Account] = {}
-        self._charges = self._again = 0
+        self.charges = self._again = 0  # charges that were made, and how many of them will be made again
         if self.path is not None and self.path.exists():
-            self._charges, self._accounts = _read(self.path, owner)
+            self.charges, self._accounts = _read(self.path, owner)
 
     def questions(self, asker: str) -> int:
         """Return how many questions of this asker were answered."""
@@ -96,56 +96,36 @@ class BudgetLedger:
         """Return how often a release of this name was charged to this asker."""
         return sum(count for (release, _, _), count in self._account(asker).questions.items() if release == name)
 
-    @property
-    def charges(self) -> int:
-        """Number of charges that were made."""
-        return self._charges
-
     def begin_again(self, charges: int) -> None:
         """Repeat work that began after so many charges and was cut off: what it has charged is not charged again.
 
         The work must charge the same in the same order.
         """
-        require(
-            0 <= charges <= self._charges,
-            "silo-ledger.too-few-charges",
-            f"the ledger of {self.owner} holds fewer than {charges:,} charges",
-        )
-        self._again = self._charges - charges
+        said = f"the ledger of {self.owner} holds fewer than {charges:,} charges"
+        require(0 <= charges <= self.charges, "silo-ledger.too-few-charges", said)
+        self._again = self.charges - charges
 
     def charge(self, asker: str, questions: int, release: AnswerRelease) -> None:
         """Charge questions that are about to be answered, or refuse; when this returns, the file says so."""
-        require(
-            isinstance(questions, int) and questions >= 1,
-            "silo-ledger.negative-charge",
-            f"{questions} questions cannot be charged; a ledger only grows",
-        )
-        require(
-            0 <= release.epsilon < math.inf,
-            "silo-ledger.negative-charge",
-            f"ε = {release.epsilon} cannot be charged; a ledger only grows",
-        )
+        said = f"{questions} questions of ε = {release.epsilon} cannot be charged; a ledger only grows"
+        sound = isinstance(questions, int) and questions >= 1 and 0 <= release.epsilon < math.inf
+        require(sound, "silo-ledger.negative-charge", said)
         if self._again:
             self._again -= 1
             return
         before = self._account(asker)
         key = (release.name, release.millionths, release.once)
         after = Account(before.questions | {key: before.questions.get(key, 0) + questions})
-        limit = self.budget
-        require(
-            after.total <= limit.questions,
-            "silo-budget.spent",
-            f"{self.owner} answers {asker} {limit.questions:,} questions, {before.total:,} of them are answered and "
-            f"{questions:,} more were asked; ask {self.owner} for a larger budget",
-        )
+        limit, counted = self.budget, f"{before.total:,} of them are answered and {questions:,} more were asked"
+        said = f"{self.owner} answers {asker} {limit.questions:,} questions, {counted}; ask for a larger budget"
+        require(after.total <= limit.questions, "silo-budget.spent", said)
         if limit.epsilon is not None:
-            require(
-                after.millionths <= math.floor(Fraction(str(limit.epsilon)) * MILLIONTH),
-                "silo-budget.spent",
-                f"{self.owner} spends ε = {limit.epsilon:g} on {asker}, {before.millionths / MILLIONTH:g} is spent and "
-                f"this would make {after.millionths / MILLIONTH:g}; ask {self.owner} for a larger budget",
-            )
-        self._save(self._charges + 1, self._accounts | {check_name(asker): after})
+            most = math.floor(Fraction(str(limit.epsilon)) * MILLIONTH)
+            spent, would = before.millionths / MILLIONTH, after.millionths / MILLIONTH
+            counted = f"{spent:g} is spent and this would make {would:g}"
+            said = f"{self.owner} spends ε = {limit.epsilon:g} on {asker}, {counted}; ask for a larger budget"
+            require(after.millionths <= most, "silo-budget.spent", said)
+        self._save(self.charges + 1, self._accounts | {check_name(asker): after})
 
     def _account(self, asker: str) -> Account:
         return self._accounts.get(asker, Account({}))
@@ -153,15 +133,11 @@ class BudgetLedger:
     def _save(self, charges: int, accounts: dict[str, Account]) -> None:
         if self.path is not None:
             there = _read(self.path, self.owner)[0] if self.path.exists() else 0
-            require(
-                there == self._charges,
-                "silo-ledger.changed",
-                f"holds {there:,} charges where {self._charges:,} were written; another process uses this ledger, or it "
-                "was put back: stop and find out which",
-                str(self.path),
-            )
+            said = f"holds {there:,} charges where {self.charges:,} were written"
+            hint = "another process uses this ledger, or it was put back: stop and find out which"
+            require(there == self.charges, "silo-ledger.changed", f"{said}; {hint}", str(self.path))
             write_whole(self.path, _written(self.owner, charges, accounts), durable=True)
-        self._charges, self._accounts = charges, accounts
+        self.charges, self._accounts = charges, accounts
 
     def to_table(self) -> dict[str, Any]:
         """Return questions and ε of each asker."""
@@ -200,18 +176,10 @@ def _read(path: Path, owner: str) -> tuple[int, dict[str, Account]]:
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         sound = False
     if not sound:
-        raise BadInput(
-            "silo-ledger.damaged",
-            "damaged, or no ledger of budgets; without it nobody knows what was answered: restore it from a backup, or "
-            "begin a new one in another file",
-            str(path),
-        )
-    require(
-        whose == owner,
-        "silo-ledger.other-owner",
-        f"is the ledger of {whose}, not of {owner}; give {owner} a file of its own",
-        str(path),
-    )
+        said = "damaged, or no ledger of budgets; restore it from a backup, or begin a new one in another file"
+        raise BadInput("silo-ledger.damaged", said, str(path))
+    said = f"is the ledger of {whose}, not of {owner}; give {owner} a file of its own"
+    require(whose == owner, "silo-ledger.other-owner", said, str(path))
     return charges, accounts
 
 
@@ -220,9 +188,8 @@ def _account(entry: Mapping[str, Any]) -> Account:
     for line in entry["releases"]:
         key = (str(line["release"]), line["millionths"], line["once"])
         numbers = (line["millionths"], line["questions"])
-        if any(type(n) is not int or n < 0 for n in numbers) or type(line["once"]) is not bool:
-            raise ValueError
-        if key in found.questions:
+        sound = all(type(n) is int and n >= 0 for n in numbers) and type(line["once"]) is bool
+        if not sound or key in found.questions:
             raise ValueError
         found.questions[key] = line["questions"]
     if (found.total, found.millionths) != (entry["questions"], entry["millionths"]):

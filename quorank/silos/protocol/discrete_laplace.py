@@ -70,20 +70,12 @@ class AddressedStream:
 
 def scale_for(sensitivity: int, epsilon: float) -> Fraction:
     """Return sensitivity/ε as a fraction, ε rounded down to millionths."""
-    require(
-        isinstance(epsilon, int | float) and math.isfinite(epsilon) and epsilon * FINEST >= 1,
-        "value.out-of-range",
-        f"must be a positive number, at least {1 / FINEST:g}, got {epsilon}",
-        "epsilon",
-    )
+    require(isinstance(epsilon, int | float), "value.out-of-range", f"must be a number, got {epsilon}", "epsilon")
+    require_range("epsilon", epsilon, least=1 / FINEST)
     require_range("sensitivity", sensitivity, least=1)
     scale = Fraction(sensitivity * FINEST, math.floor(Fraction(str(epsilon)) * FINEST))
-    require(
-        max(scale.numerator, scale.denominator) < 2**32,
-        "value.out-of-range",
-        f"{epsilon:g} with sensitivity {sensitivity} is out of range; choose a rounder or larger epsilon",
-        "epsilon",
-    )
+    said = f"{epsilon:g} with sensitivity {sensitivity} is out of range; choose a rounder or larger epsilon"
+    require(max(scale.numerator, scale.denominator) < 2**32, "value.out-of-range", said, "epsilon")
     return scale
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from quorank.errors import BadInput, require
@@ -15,12 +16,16 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 def check_name(name: str) -> str:
     """Return a party's or a field's name, or refuse it."""
-    require(
-        isinstance(name, str) and _NAME.fullmatch(name),
-        "silo-group.bad-name",
-        f"{name!r} is no name of a party; expected 1 to 64 letters, digits, '.', '_' or '-', a letter or digit first",
-    )
+    said = f"{name!r} is no name of a party; expected 1 to 64 letters, digits, '.', '_' or '-', a letter or digit first"
+    require(isinstance(name, str) and _NAME.fullmatch(name), "silo-group.bad-name", said)
     return name
+
+
+def check_names(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of parties, or refuse a bad or repeated one."""
+    found = tuple(check_name(name) for name in names)
+    require(len(set(found)) == len(found), "silo-group.repeated-name", f"a party stands twice in {', '.join(found)}")
+    return found
 
 
 @dataclass(frozen=True)
@@ -34,16 +39,10 @@ class Field:
 
     def __post_init__(self) -> None:
         check_name(self.name)
-        for what, value, least, most in (
-            ("rows", self.rows, 1, MOST_ROWS),
-            ("columns", self.columns, 2, MOST_COLUMNS),
-            ("entries", self.entries, 1, MOST_ENTRIES),
-        ):
-            require(
-                isinstance(value, int) and least <= value <= most,
-                "value.out-of-range",
-                f"the field {self.name!r} must have {least} to {most:,} {what}, got {value}",
-            )
+        for what, least, most in (("rows", 1, MOST_ROWS), ("columns", 2, MOST_COLUMNS), ("entries", 1, MOST_ENTRIES)):
+            value = getattr(self, what)
+            said = f"the field {self.name!r} must have {least} to {most:,} {what}, got {value}"
+            require(isinstance(value, int) and least <= value <= most, "value.out-of-range", said)
 
 
 @dataclass(frozen=True)
@@ -54,24 +53,12 @@ class Group:
     fields: tuple[Field, ...] = (Field(),)
 
     def __post_init__(self) -> None:
-        for name in self.parties:
-            check_name(name)
-        require(
-            2 <= len(self.parties) <= MOST_PARTIES,
-            "silo-group.bad-size",
-            f"a group has 2 to {MOST_PARTIES} parties, got {len(self.parties)}",
-        )
-        require(
-            len(set(self.parties)) == len(self.parties),
-            "silo-group.repeated-name",
-            f"a party stands twice in {', '.join(self.parties)}",
-        )
+        check_names(self.parties)
+        n = len(self.parties)
+        require(2 <= n <= MOST_PARTIES, "silo-group.bad-size", f"a group has 2 to {MOST_PARTIES} parties, got {n}")
         names = [field.name for field in self.fields]
-        require(
-            1 <= len(names) <= 16 and len(set(names)) == len(names),
-            "silo-group.bad-fields",
-            f"a group sketches 1 to 16 fields with different names, got {', '.join(names) or 'none'}",
-        )
+        said = f"a group sketches 1 to 16 fields with different names, got {', '.join(names) or 'none'}"
+        require(1 <= len(names) <= 16 and len(set(names)) == len(names), "silo-group.bad-fields", said)
 
     def field(self, name: str) -> Field:
         """Return the field of this name."""
@@ -85,24 +72,19 @@ class Group:
         """Return all parties but one."""
         return tuple(party for party in self.parties if party != name)
 
+    def check_other(self, name: str, me: str) -> None:
+        """Refuse a name that is of no party of this group but `me`."""
+        require(name in self.others(me), "silo-group.unknown-party", f"{name} is no other party of this group")
+
     def settings(self) -> dict[str, int | str]:
         """Return what every hello states, so that parties with different settings find out by name."""
-        table: dict[str, int | str] = {"parties": " ".join(self.parties)}
-        for field in self.fields:
-            table |= {
-                f"{field.name}.rows": field.rows,
-                f"{field.name}.columns": field.columns,
-                f"{field.name}.entries": field.entries,
-            }
-        return table
+        sizes = {f"{f.name}.{size}": getattr(f, size) for f in self.fields for size in ("rows", "columns", "entries")}
+        return {"parties": " ".join(self.parties), **sizes}
 
 
 def check_settings(own: dict[str, int | str], theirs: dict[str, int | str], sender: str) -> None:
     """Refuse a party with other settings, naming the first difference."""
     for key in sorted(own.keys() | theirs.keys()):
         here, there = own.get(key, "missing"), theirs.get(key, "missing")
-        require(
-            type(here) is type(there) and here == there,
-            "silo-group.other-settings",
-            f"{sender} has {key} = {there} and this party {here}; settle on the same settings and start again",
-        )
+        said = f"{sender} has {key} = {there} and this party {here}; settle on the same settings and start again"
+        require(type(here) is type(there) and here == there, "silo-group.other-settings", said)

@@ -41,12 +41,9 @@ class PartyIdentity:
 
     def __init__(self, name: str, private: bytes | None = None) -> None:
         self.name = check_name(name)
-        require(
-            private is None or len(private) == KEY,
-            "silo-keys.bad-length",
-            f"the private key of {name} must have {KEY} bytes; give the bytes that `private` gave",
-        )
-        self._key = X25519PrivateKey.from_private_bytes(private or secrets.token_bytes(KEY))
+        secret = secrets.token_bytes(KEY) if private is None else private
+        _check_length(secret, f"the private key of {name}")
+        self._key = X25519PrivateKey.from_private_bytes(secret)
         self.public = self._key.public_key().public_bytes_raw()
 
     @property
@@ -67,10 +64,8 @@ def agree(private: X25519PrivateKey, public: bytes, whose: str) -> bytes:
     try:
         return private.exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError:
-        raise BadInput(
-            "silo-keys.low-order",
-            f"{whose} sent a public key that agrees on no secret (a point of low order); do not continue with it",
-        ) from None
+        said = f"{whose} sent a public key that agrees on no secret (a point of low order); do not continue with it"
+        raise BadInput("silo-keys.low-order", said) from None
 
 
 def derive(secret: bytes, purpose: str, *context: bytes) -> bytes:
@@ -89,6 +84,11 @@ def commitment(name: str, contribution: bytes) -> bytes:
 def checksum(hashing_key: bytes) -> str:
     """Return what parties with a kept hashing key compare in clear: 64 bits that say nothing of 32 random bytes."""
     return hashlib.sha256(b"quorank silo hashing key " + hashing_key).hexdigest()[:16]
+
+
+def _check_length(given: bytes, what: str, length: int = KEY) -> None:
+    said = f"{what} has {len(given)} bytes, expected {length} bytes"
+    require(len(given) == length, "silo-keys.bad-length", said)
 
 
 @dataclass(frozen=True)
@@ -116,28 +116,13 @@ class Agreement:
         hashing_key: bytes | None = None,
         entropy: Entropy = secrets.token_bytes,
     ) -> None:
-        require(
-            identity.name in group.parties,
-            "silo-group.unknown-party",
-            f"{identity.name} is not of the group {', '.join(group.parties)}; add it there, at all parties",
-        )
-        for name, key in (pins or {}).items():
-            require(
-                name in group.parties,
-                "silo-group.unknown-party",
-                f"a key is pinned for {name}, who is not of the group",
-            )
-            require(
-                len(key) == KEY,
-                "silo-keys.bad-length",
-                f"the key that is pinned for {name} has {len(key)} bytes, expected {KEY}",
-            )
-        require(
-            hashing_key is None or len(hashing_key) == KEY,
-            "silo-keys.bad-length",
-            f"a kept hashing key has {KEY} bytes; give those",
-        )
         self.identity, self.group, self.pins = identity, group, dict(pins or {})
+        for name in (identity.name, *self.pins):
+            self._check_party(name)
+        for name, key in self.pins.items():
+            _check_length(key, f"the key that is pinned for {name}")
+        if hashing_key is not None:
+            _check_length(hashing_key, "the kept hashing key")
         self._kept = hashing_key
         self._ephemeral = X25519PrivateKey.from_private_bytes(entropy(KEY))
         self._contribution = entropy(KEY)
@@ -165,31 +150,22 @@ class Agreement:
     def receive_hello(self, sender: str, hello: Hello) -> None:
         """Accept another party's public keys, once, if they can be those of that party."""
         self._check_other(sender)
-        require(
-            sender not in self._hellos,
-            "silo-keys.repeated",
-            f"{sender} said hello already; a second hello in one agreement is not taken, start the agreement again",
-        )
+        said = f"{sender} said hello already; start the agreement again"
+        require(sender not in self._hellos, "silo-keys.repeated", said)
         check_settings(dict(self.hello.settings), dict(hello.settings), sender)
-        pinned = self.pins.get(sender)
-        require(
-            pinned is None or hmac.compare_digest(pinned, hello.identity),
-            "silo-keys.not-pinned",
-            f"the hello of {sender} has another key than the one pinned for it; the server may have put its own there: "
-            f"do not continue before {sender} confirms a new key by another way",
-        )
-        known = [key for other in self._hellos.values() for key in (other.identity, other.ephemeral)]
-        require(
-            hello.identity != hello.ephemeral and not {hello.identity, hello.ephemeral} & set(known),
-            "silo-keys.borrowed",
-            f"the hello of {sender} repeats a public key; every party has keys of its own",
-        )
+        is_pinned = hmac.compare_digest(self.pins.get(sender, hello.identity), hello.identity)
+        said = f"the hello of {sender} has another key than the one pinned for it, maybe the server's"
+        require(is_pinned, "silo-keys.not-pinned", f"{said}; stop until {sender} confirms it by another way")
+        keys = [key for each in (*self._hellos.values(), hello) for key in (each.identity, each.ephemeral)]
+        said = f"the hello of {sender} repeats a public key; every party has keys of its own"
+        require(len(set(keys)) == len(keys), "silo-keys.borrowed", said)
         for key in (hello.identity, hello.ephemeral):
             self.identity.agree(key, sender)
         self._hellos[sender] = hello
 
     def transcript(self) -> bytes:
         """Return a digest of all hellos in the order of the parties."""
+        require(self.has_hellos, "silo-keys.too-early", "this takes all hellos; wait for the others")
         digest = hashlib.sha256(b"quorank silo transcript" + bytes([VERSION]))
         for name in self.group.parties:
             raw = self._hellos[name].to_bytes()
@@ -199,58 +175,31 @@ class Agreement:
 
     def contributions(self) -> dict[str, bytes]:
         """Seal this party's contribution for each other party."""
-        require(
-            self.has_hellos,
-            "silo-keys.too-early",
-            "contributions are sealed when all hellos are there; wait for the others",
-        )
-        me = self.identity.name
+        me, transcript = self.identity.name, self.transcript()
         return {
-            other: self._cipher(me, other).encrypt(_NONCE, self._contribution, self.transcript())
+            other: self._cipher(me, other).encrypt(_NONCE, self._contribution, transcript)
             for other in self.group.others(me)
         }
 
     def receive_contribution(self, sender: str, sealed: bytes) -> None:
         """Accept another party's contribution, once, if it is what it committed to."""
         self._check_other(sender)
-        require(
-            self.has_hellos,
-            "silo-keys.too-early",
-            "contributions are opened when all hellos are there; wait for the others",
-        )
-        require(
-            sender not in self._contributions,
-            "silo-keys.repeated",
-            f"{sender} has contributed already: this contribution is a replay; drop it",
-        )
-        require(
-            len(sealed) == SEALED_CONTRIBUTION,
-            "silo-keys.bad-length",
-            f"the contribution of {sender} has {len(sealed)} bytes, expected {SEALED_CONTRIBUTION}; drop it",
-        )
+        transcript, words = self.transcript(), f"the contribution of {sender}"
+        require(sender not in self._contributions, "silo-keys.repeated", f"{words} came again: a replay; drop it")
+        _check_length(sealed, words, SEALED_CONTRIBUTION)
         try:
-            cipher = self._cipher(sender, self.identity.name)
-            contribution = cipher.decrypt(_NONCE, sealed, self.transcript())
+            contribution = self._cipher(sender, self.identity.name).decrypt(_NONCE, sealed, transcript)
         except InvalidTag:
-            raise BadInput(
-                "silo-keys.not-authentic",
-                f"the contribution of {sender} does not open: it was altered, comes from another session, or {sender} was "
-                "shown other hellos than this party; start the agreement again",
-            ) from None
-        require(
-            hmac.compare_digest(commitment(sender, contribution), self._hellos[sender].commitment),
-            "silo-keys.not-committed",
-            f"the contribution of {sender} is not the one it committed to; do not continue with {sender}",
-        )
+            said = f"{words} does not open: altered, of another session, or {sender} was shown other hellos"
+            raise BadInput("silo-keys.not-authentic", f"{said}; start the agreement again") from None
+        as_committed = hmac.compare_digest(commitment(sender, contribution), self._hellos[sender].commitment)
+        said = f"{words} is not the one it committed to; do not continue with {sender}"
+        require(as_committed, "silo-keys.not-committed", said)
         self._contributions[sender] = contribution
 
     def result(self) -> AgreedKeys:
         """Return the keys that all contributions give."""
-        require(
-            self.is_complete,
-            "silo-keys.too-early",
-            "the key is agreed when all contributions are there; wait for the others",
-        )
+        require(self.is_complete, "silo-keys.too-early", "the key takes all contributions; wait for the others")
         transcript = self.transcript()
         everyone = b"".join(self._contributions[name] for name in self.group.parties)
         group_key = derive(everyone, "group key", transcript)
@@ -264,17 +213,14 @@ class Agreement:
             f"{digits // 10**8:04d} {digits // 10**4 % 10**4:04d} {digits % 10**4:04d}",
         )
 
+    def _check_party(self, name: str) -> None:
+        known = ", ".join(self.group.parties)
+        require(name in self.group.parties, "silo-group.unknown-party", f"{name} is not of the group {known}")
+
     def _check_other(self, sender: str) -> None:
-        require(
-            sender in self.group.parties,
-            "silo-group.unknown-party",
-            f"{sender} is not of the group {', '.join(self.group.parties)}",
-        )
-        require(
-            sender != self.identity.name,
-            "silo-message.misdirected",
-            f"a message came back to {sender}, who sent it; drop it",
-        )
+        self._check_party(sender)
+        is_other = sender != self.identity.name
+        require(is_other, "silo-message.misdirected", f"a message of {sender} came back to it; drop it")
 
     def _pair(self, other: str) -> bytes:
         """Derive KDF(ss ‖ es ‖ se ‖ ee), in the order of the group, of this party and another."""

@@ -24,7 +24,7 @@ import numpy as np
 
 from quorank.arrays import Int32s, Integers
 from quorank.compiled import kernel
-from quorank.errors import BadInput, require
+from quorank.errors import require
 from quorank.silos.protocol.group import Field, check_name
 from quorank.silos.sketch.ranking import Cells
 
@@ -70,8 +70,10 @@ class Envelope:
 
     def head(self) -> bytes:
         """Return everything but the body: in clear, and bound to the body by the seal."""
-        names = b"".join(_named(name) for name in (self.sender, self.receiver))
-        return _HEAD.pack(_MAGIC, VERSION, self.kind, self.number) + names
+        head = _HEAD.pack(_MAGIC, VERSION, self.kind, self.number)
+        for name in (self.sender.encode(), self.receiver.encode()):
+            head += bytes([len(name)]) + name
+        return head
 
     def to_bytes(self) -> bytes:
         """Return the envelope as it travels."""
@@ -118,12 +120,9 @@ class Hello:
             settings: Any = json.loads(text)
         except (ValueError, RecursionError):
             settings = None
-        reader.check(
-            isinstance(settings, dict)
-            and all(type(value) in (int, str) for value in settings.values())
-            and canonical_settings(settings) == text,
-            "has settings that are no table of whole numbers and words",
-        )
+        is_plain = isinstance(settings, dict) and all(type(value) in (int, str) for value in settings.values())
+        sound = is_plain and canonical_settings(settings) == text
+        reader.check(sound, "has settings that are no table of whole numbers and words")
         return cls(identity, ephemeral, committed, settings)
 
 
@@ -135,17 +134,8 @@ def canonical_settings(settings: Mapping[str, int | str]) -> bytes:
 def check_version(version: int, words: str) -> None:
     """Refuse another version of the protocol."""
     older = "older" if version < VERSION else "newer"
-    require(
-        version == VERSION,
-        "silo-message.other-version",
-        f"{words} has version {version} of the protocol, {older} than this program's {VERSION}; "
-        "all parties must run the same version",
-    )
-
-
-def _named(name: str) -> bytes:
-    encoded = name.encode()
-    return bytes([len(encoded)]) + encoded
+    said = f"{words} has version {version} of the protocol, {older} than this program's {VERSION}"
+    require(version == VERSION, "silo-message.other-version", f"{said}; all parties must run the same")
 
 
 class EnvelopeReader:
@@ -156,11 +146,8 @@ class EnvelopeReader:
 
     def check(self, condition: object, fault: str) -> None:
         """Refuse the bytes, naming them and their fault."""
-        require(
-            condition,
-            "silo-message.malformed",
-            f"{self.words} cannot be read: it {fault}; drop it and have it sent again",
-        )
+        said = f"{self.words} cannot be read: it {fault}; drop it and have it sent again"
+        require(condition, "silo-message.malformed", said)
 
     def bytes(self, count: int) -> bytes:
         """Read the next `count` bytes."""
@@ -174,12 +161,9 @@ class EnvelopeReader:
 
     def name(self) -> str:
         """Read a party's name after its length."""
-        try:
-            return check_name(self.bytes(self.bytes(1)[0]).decode("ascii"))
-        except UnicodeDecodeError:
-            raise BadInput(
-                "silo-message.malformed", f"{self.words} cannot be read: it names a party in other letters; drop it"
-            ) from None
+        name = self.bytes(self.bytes(1)[0])
+        self.check(name.isascii(), "names a party in other letters")
+        return check_name(name.decode("ascii"))
 
     def zeros(self, behind: str) -> None:
         """Check that nothing follows but the zeros that fill a message up."""
@@ -215,10 +199,9 @@ class Ask:
         reader.check(1 <= count <= MOST_BYTES, "holds no vector")
         columns = np.frombuffer(reader.bytes(4 * rows * count), dtype="<u4").reshape(count, rows)
         reader.end()
-        reader.check(
-            columns.max() < field.columns,
-            f"names column {columns.max()} where sketches of {field.name!r} have {field.columns}",
-        )
+        largest = columns.max()
+        words = f"names column {largest} where sketches of {field.name!r} have {field.columns}"
+        reader.check(largest < field.columns, words)
         return cls(index, columns.astype(np.int32))
 
 
@@ -234,18 +217,12 @@ class Answer:
         """Return the text to be sealed, filled up to its fixed size."""
         rows = len(self.vectors[0].floors)
         lengths = np.concatenate([np.diff(cells.offsets) for cells in self.vectors])
-        require(
-            lengths.max(initial=0) <= self.width,
-            "silo-answer.too-large",
-            f"a cell holds {lengths.max(initial=0):,} documents where {self.width:,} were announced; serve it anew",
-        )
-        parts = [
-            _ANSWER.pack(self.asked, len(self.vectors), rows, self.width),
-            lengths.astype("<u4").tobytes(),
-            np.concatenate([cells.floors for cells in self.vectors]).astype("<i4").tobytes(),
-            np.concatenate([cells.documents for cells in self.vectors]).astype("<u4").tobytes(),
-            np.concatenate([cells.values for cells in self.vectors]).astype("<i4").tobytes(),
-        ]
+        longest = lengths.max(initial=0)
+        said = f"a cell holds {longest:,} documents where {self.width:,} were announced; serve it anew"
+        require(longest <= self.width, "silo-answer.too-large", said)
+        parts = [_ANSWER.pack(self.asked, len(self.vectors), rows, self.width), lengths.astype("<u4").tobytes()]
+        for name, kind in (("floors", "<i4"), ("documents", "<u4"), ("values", "<i4")):
+            parts.append(np.concatenate([getattr(cells, name) for cells in self.vectors]).astype(kind).tobytes())
         return b"".join(parts).ljust(answer_bytes(len(self.vectors), rows, self.width), b"\0")
 
     @classmethod
@@ -268,11 +245,10 @@ class Answer:
         reader.zeros("its cells")
         reader.check(not has_repeats(offsets, ids), "names a document twice in one cell")
         found = []
-        for vector in range(count):
-            own = offsets[vector * rows : (vector + 1) * rows + 1]
+        for at in range(0, count * rows, rows):
+            own = offsets[at : at + rows + 1]
             part = slice(int(own[0]), int(own[-1]))
-            own_floors = floors[vector * rows : (vector + 1) * rows]
-            found.append(Cells(own - own[0], ids[part], values[part], own_floors))
+            found.append(Cells(own - own[0], ids[part], values[part], floors[at : at + rows]))
         return cls(asked, tuple(found), width)
 
 
@@ -336,11 +312,8 @@ def most_vectors(field: Field) -> int:
     """Return how many vectors of a field fit into one envelope with their answer."""
     each = answer_bytes(1, field.rows, field.entries) - _ANSWER.size
     fit = (MOST_BYTES - TAG - _ANSWER.size) // each
-    require(
-        fit >= 1,
-        "silo-answer.too-large",
-        f"answers about {field.name!r} are larger than an envelope; settle on fewer entries",
-    )
+    said = f"answers about {field.name!r} are larger than an envelope; settle on fewer entries"
+    require(fit >= 1, "silo-answer.too-large", said)
     return fit
 
 

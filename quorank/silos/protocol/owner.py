@@ -62,18 +62,9 @@ class ServedTopK:
         streams: Callable[[int], Stream] | None = None,
     ) -> None:
         self.structure, self.perturbation = structure, perturbation or Exact()
+        self.fingerprint, self.has_noise = structure.hashing.fingerprint(), self.perturbation.perturbs_at_build
         system = SystemStream()
         self._streams = streams or (lambda document: system)
-
-    @property
-    def fingerprint(self) -> str:
-        """Fingerprint of the hash functions that the sketch was built with."""
-        return self.structure.hashing.fingerprint()
-
-    @property
-    def has_noise(self) -> bool:
-        """What is stored has noise in it."""
-        return self.perturbation.perturbs_at_build
 
     @property
     def width(self) -> int:
@@ -104,12 +95,7 @@ class ServedNaive:
     has_noise = False
 
     def __init__(self, sketches: Naive) -> None:
-        self.sketches = sketches
-
-    @property
-    def fingerprint(self) -> str:
-        """Fingerprint of the hash functions that the sketches were built with."""
-        return self.sketches.hashing.fingerprint()
+        self.sketches, self.fingerprint = sketches, sketches.hashing.fingerprint()
 
     @property
     def width(self) -> int:
@@ -146,60 +132,35 @@ class Owner:
 
     def serve(self, field: str, served: Served, build: str, fingerprint: str) -> None:
         """Answer questions about a field from these sketches, if they are the group's and fit the perturbation."""
-        shape, kind = self.group.field(field), self.perturbation.kind
-        require(
-            served.fingerprint == fingerprint,
-            "sketch.other-hashing",
-            f"the sketches of {field!r} were built with another key, rows or columns (checksum {served.fingerprint}, the "
-            f"group's is {fingerprint}); build them with what hashing({field!r}) of this party gives",
-        )
+        shape, noise = self.group.field(field), self.perturbation
+        said = f"the sketches of {field!r} were built with another key, rows or columns; build them with hashing({field!r})"
+        require(served.fingerprint == fingerprint, "sketch.other-hashing", said)
         self._check_width(field, served)
-        require(
-            served.names_all_documents or not self.perturbation.needs_all_documents,
-            "option.conflict",
-            f"perturbation {kind!r} needs answers about all documents, and who stands in a reverse top-K cell depends on "
-            "what the documents say; use 'at-build', or serve NAIVE sketches",
-        )
-        require(
-            served.has_noise == self.perturbation.perturbs_at_build,
-            "option.conflict",
-            f"perturbation {kind!r} is set and the sketches of {field!r} were built "
-            f"{'with' if served.has_noise else 'without'} noise; build them again, or set what they have",
-        )
+        why = "who stands in a reverse top-K cell depends on what the documents say"
+        said = f"{noise.kind!r} needs answers about all documents, and {why}; use 'at-build', or serve NAIVE sketches"
+        require(served.names_all_documents or not noise.needs_all_documents, "option.conflict", said)
+        built = f"the sketches of {field!r} were built {'with' if served.has_noise else 'without'} noise"
+        said = f"perturbation {noise.kind!r} is set and {built}; build them again, or set what they have"
+        require(served.has_noise == noise.perturbs_at_build, "option.conflict", said)
         self._served[shape.name] = (served, build)
 
     def catalogue(self, field: str, documents: Sequence[int], lengths: Sequence[int], askers: Sequence[str]) -> bytes:
         """Return the catalogue of a field for all askers, once in a session: documents and their perturbed lengths."""
         shape = self.group.field(field)
         ids, exact = np.asarray(documents, dtype=np.int64), np.asarray(lengths, dtype=np.int64)
-        require(
-            field not in self._catalogues,
-            "silo-catalogue.repeated",
-            f"the documents of {field!r} were described already in this session",
-        )
-        require(
-            ids.shape == exact.shape == (len(ids),),
-            "silo-catalogue.bad-lengths",
-            f"{ids.size} documents cannot have {exact.size} lengths",
-        )
-        require(
-            ids.min(initial=0) >= 0 and ids.max(initial=0) <= _INT32.max,
-            "value.out-of-range",
-            "documents have numbers from 0 to 2^31 − 1",
-        )
+        said = f"the documents of {field!r} were described already in this session"
+        require(field not in self._catalogues, "silo-catalogue.repeated", said)
+        said = f"{ids.size} documents cannot have {exact.size} lengths"
+        require(ids.shape == exact.shape == (len(ids),), "silo-catalogue.bad-lengths", said)
+        is_inside = ids.min(initial=0) >= 0 and ids.max(initial=0) <= _INT32.max
+        require(is_inside, "value.out-of-range", "documents have numbers from 0 to 2^31 − 1")
         order = np.argsort(ids, kind="stable")
         ids, exact = ids[order], exact[order]
         twice, empty = ids[1:][ids[1:] == ids[:-1]], ids[exact < 1]
-        require(
-            not len(twice),
-            "silo-catalogue.repeated-document",
-            f"document {twice[:1].tolist()} stands twice in {field!r}; give each a number of its own",
-        )
-        require(
-            not len(empty),
-            "silo-catalogue.empty-document",
-            f"document {empty[:1].tolist()} of {field!r} is empty; leave empty documents out",
-        )
+        said = f"document {twice[:1].tolist()} stands twice in {field!r}; give each a number of its own"
+        require(not len(twice), "silo-catalogue.repeated-document", said)
+        said = f"document {empty[:1].tolist()} of {field!r} is empty; leave empty documents out"
+        require(not len(empty), "silo-catalogue.empty-document", said)
         self._charge_lengths(field, shape.rows, askers)
         index = self.group.fields.index(shape)
         noisy = self.perturbation.perturb_lengths(exact, shape.rows, self._streams(self.ledger.owner, index))
@@ -211,24 +172,16 @@ class Owner:
         try:
             ask = Ask.from_bytes(text, asker, self.group.fields)
             field = self.group.fields[ask.field].name
-            require(
-                field in self._served,
-                "silo-question.not-served",
-                f"{self.ledger.owner} does not serve the field {field!r} yet; ask later",
-            )
+            said = f"{self.ledger.owner} does not serve the field {field!r} yet; ask later"
+            require(field in self._served, "silo-question.not-served", said)
             served, build = self._served[field]
             self._check_width(field, served)
             most = most_vectors(self.group.fields[ask.field])
-            require(
-                len(ask.columns) <= most,
-                "silo-answer.too-large",
-                f"the answer would not fit into an envelope; ask for {most:,} vectors",
-            )
+            said = f"the answer would not fit into an envelope; ask for {most:,} vectors"
+            require(len(ask.columns) <= most, "silo-answer.too-large", said)
             once = self.perturbation.perturbs_at_build
-            release = AnswerRelease(
-                f"{field} {self.perturbation.kind} {build if once else ''}".strip(), self.perturbation.spends(1), once
-            )
-            self.ledger.charge(asker, len(ask.columns), release)
+            name = f"{field} {self.perturbation.kind} {build if once else ''}".strip()
+            self.ledger.charge(asker, len(ask.columns), AnswerRelease(name, self.perturbation.spends(1), once))
         except BadInput as error:
             return Kind.REFUSE, Refuse(number, str(error)).to_bytes()
         of_all = self._streams(asker, number)
@@ -254,13 +207,9 @@ class Owner:
         return cells if noisy is values else cells._replace(values=_as_int32(noisy))
 
     def _check_width(self, field: str, served: Served) -> None:
-        entries = self.group.field(field).entries
-        require(
-            served.width <= entries,
-            "silo-answer.too-large",
-            f"cells of {field!r} hold up to {served.width:,} documents and the group settled on {entries:,} entries; "
-            "settle on more, or keep fewer",
-        )
+        entries, width = self.group.field(field).entries, served.width
+        said = f"cells of {field!r} hold up to {width:,} documents and the group settled on {entries:,} entries; keep fewer"
+        require(width <= entries, "silo-answer.too-large", said)
 
 
 def _as_int32(values: Integers) -> Int32s:

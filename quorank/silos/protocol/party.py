@@ -114,11 +114,7 @@ class Party:
 
     def ask(self, terms: str | Sequence[str], other: str, field: str = "body") -> Envelope:
         """Return a question about one or many terms to one other party; `answers` reads what came back to it."""
-        require(
-            other in self.group.others(self.name),
-            "silo-group.unknown-party",
-            f"{other} is no other party of this group",
-        )
+        self.group.check_other(other, self.name)
         question = self.asker.question((terms,) if isinstance(terms, str) else terms, field)
         envelope = self.session.seal(other, Kind.ASK, question.to_bytes())
         self._asked[other, envelope.number] = _Pending(question)
@@ -134,11 +130,9 @@ class Party:
         A refusal is raised in the owner's words, and so is what is wrong with an answer that cannot be read.
         """
         key = (asked.receiver, asked.number)
-        require(
-            asked.sender == self.name and asked.kind is Kind.ASK and key in self._asked,
-            "silo-question.unknown",
-            f"{self.name} is not waiting for an answer to envelope {asked.number} to {asked.receiver}",
-        )
+        is_waiting = asked.sender == self.name and asked.kind is Kind.ASK and key in self._asked
+        said = f"{self.name} is not waiting for an answer to envelope {asked.number} to {asked.receiver}"
+        require(is_waiting, "silo-question.unknown", said)
         state = self._asked[key]
         if state.found is None and state.refused is None:
             return None
@@ -167,7 +161,11 @@ class Party:
             kind, reply = self.owner.answer(sender, envelope.number, text)
             return [self.session.seal(sender, kind, reply)]
         if envelope.kind is Kind.ANSWER:
-            self._accept_answer(sender, text)
+            state = self._waiting(sender, int.from_bytes(text[:8], "little"))
+            try:
+                state.found = state.question.read(text, sender)
+            except BadInput as error:
+                state.refused = str(error)
         elif envelope.kind is Kind.REFUSE:
             refuse = Refuse.from_bytes(text, sender)
             self._waiting(sender, refuse.asked).refused = refuse.reason
@@ -176,19 +174,11 @@ class Party:
             self.catalogues[sender, self.group.fields[catalogue.field].name] = catalogue
         return []
 
-    def _accept_answer(self, sender: str, text: bytes) -> None:
-        state = self._waiting(sender, int.from_bytes(text[:8], "little"))
-        try:
-            state.found = state.question.read(text, sender)
-        except BadInput as error:
-            state.refused = str(error)
-
     def _waiting(self, owner: str, number: int) -> _Pending:
         state = self._asked.get((owner, number))
         if state is None or state.found is not None or state.refused is not None:
-            raise BadInput(
-                "silo-answer.unexpected", f"{owner} answers a question {number} that nobody is waiting for; drop it"
-            )
+            said = f"{owner} answers a question {number} that nobody is waiting for; drop it"
+            raise BadInput("silo-answer.unexpected", said)
         return state
 
 

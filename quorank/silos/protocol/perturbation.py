@@ -82,7 +82,25 @@ class Exact(Perturbation):
 
 
 @dataclass(frozen=True)
-class OneSample(Perturbation):
+class LaplaceNoise(Perturbation):
+    """Discrete Laplace noise for a budget: the base of the three below."""
+
+    epsilon: float = 0.5  # ε of one document: in one question, or (`AtBuild`) for good
+
+    def __post_init__(self) -> None:
+        scale_for(1, self.epsilon)
+
+    def _noise(self, sensitivity: int, count: int, stream: Stream) -> Integers:
+        """Draw `count` numbers of scale sensitivity/ε."""
+        return draw_noise(stream, scale_for(sensitivity, self.epsilon), count)
+
+    def spends(self, questions: int) -> float:
+        """Return ε for each question: answers about the same document add up."""
+        return self.epsilon * questions
+
+
+@dataclass(frozen=True)
+class OneSample(LaplaceNoise):
     """Eq. 5 *as published*: C̃(a, h_a) = C(a, h_a) + Ñ with one Ñ for all cells of a document in an answer.
 
     Ñ is discrete Laplace with the paper's scale 1/ε: cells are whole numbers, and their low-order bits stay whole.
@@ -90,19 +108,10 @@ class OneSample(Perturbation):
 
     kind: ClassVar[str] = "published"
 
-    epsilon: float = 0.5  # ε
-
-    def __post_init__(self) -> None:
-        scale_for(1, self.epsilon)
-
     def perturb_answer(self, ids: Integers, values: Integers, rows: int, stream: Stream) -> Integers:
         """Add one number to all cells of a document."""
         documents, which = np.unique(ids, return_inverse=True)
-        return np.asarray(values + draw_noise(stream, scale_for(1, self.epsilon), len(documents))[which])
-
-    def spends(self, questions: int) -> float:
-        """Return ε for each question, as the paper counts."""
-        return self.epsilon * questions
+        return np.asarray(values + self._noise(1, len(documents), stream)[which])
 
     def statement(self, questions: int) -> dict[str, Any]:
         """Return that nothing is promised for what is sent, and beside it the paper's ε."""
@@ -111,33 +120,24 @@ class OneSample(Perturbation):
 
 
 @dataclass(frozen=True)
-class EachAnswer(Perturbation):
+class EachAnswer(LaplaceNoise):
     """Independent discrete Laplace noise of scale z/ε on every released cell, anew in every answer."""
 
     kind: ClassVar[str] = "each-answer"
     needs_all_documents: ClassVar[bool] = True
     perturbs_lengths: ClassVar[bool] = True
 
-    epsilon: float = 0.5  # of one document and one question
-
-    def __post_init__(self) -> None:
-        scale_for(1, self.epsilon)
-
     def perturb_answer(self, ids: Integers, values: Integers, rows: int, stream: Stream) -> Integers:
         """Add a number of its own to every cell."""
-        return np.asarray(values + draw_noise(stream, scale_for(rows, self.epsilon), len(values)))
+        return np.asarray(values + self._noise(rows, len(values), stream))
 
     def perturb_lengths(self, lengths: Integers, rows: int, stream: Stream) -> Integers:
         """Add noise of scale 1/ε: lengths change by one between neighbours, and count as one question more."""
-        return np.asarray(lengths + draw_noise(stream, scale_for(1, self.epsilon), len(lengths)))
+        return np.asarray(lengths + self._noise(1, len(lengths), stream))
 
     def length_price(self, rows: int, again: bool) -> float:
         """Return ε, every time."""
         return self.epsilon
-
-    def spends(self, questions: int) -> float:
-        """Return ε for each question: answers about the same document add up."""
-        return self.epsilon * questions
 
     def statement(self, questions: int) -> dict[str, Any]:
         """Return ε after so many questions; announced lengths count as one."""
@@ -145,7 +145,7 @@ class EachAnswer(Perturbation):
 
 
 @dataclass(frozen=True)
-class AtBuild(Perturbation):
+class AtBuild(LaplaceNoise):
     """Independent discrete Laplace noise of scale (z + 1)/ε on every cell of a document's sketch and on its length, once.
 
     A document that is changed and added again is released again: ε for each version.
@@ -155,20 +155,15 @@ class AtBuild(Perturbation):
     perturbs_at_build: ClassVar[bool] = True
     perturbs_lengths: ClassVar[bool] = True
 
-    epsilon: float = 0.5  # of one document, for good
-
-    def __post_init__(self) -> None:
-        scale_for(1, self.epsilon)
-
     def perturb_table(self, table: Int32s, stream: Stream) -> Int32s:
         """Add noise to every cell of a document's (z, w) sketch, also where nothing was counted."""
-        noise = draw_noise(stream, scale_for(len(table) + 1, self.epsilon), table.size)
+        noise = self._noise(len(table) + 1, table.size, stream)
         noisy = np.clip(table + noise.reshape(table.shape), -MOST_OCCURRENCES, MOST_OCCURRENCES)
         return np.asarray(noisy, dtype=np.int32)
 
     def perturb_lengths(self, lengths: Integers, rows: int, stream: Stream) -> Integers:
         """Add the noise of a cell: lengths are within ε when they are announced for the first time."""
-        return np.asarray(lengths + draw_noise(stream, scale_for(rows + 1, self.epsilon), len(lengths)))
+        return np.asarray(lengths + self._noise(rows + 1, len(lengths), stream))
 
     def length_price(self, rows: int, again: bool) -> float:
         """Return nothing the first time, then ε/(z + 1): the noise is drawn anew."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from quorank.errors import require
-from quorank.silos.protocol.group import check_name
+from quorank.silos.protocol.group import check_names
 from quorank.silos.protocol.messages import MOST_BYTES, Envelope, Kind
 
 MOST_RELAYED = MOST_BYTES + 1024
@@ -31,48 +31,29 @@ class Relay:
     """Server that hands each envelope to its receiver."""
 
     def __init__(self, parties: Sequence[str]) -> None:
-        self.parties = tuple(check_name(name) for name in parties)
-        require(
-            len(set(self.parties)) == len(self.parties),
-            "silo-group.repeated-name",
-            "a party stands twice in the relay's list",
-        )
+        self.parties = check_names(parties)
         self.traffic: dict[tuple[str, str, Kind], RelayTraffic] = {}
 
     def pass_on(self, raw: bytes, sender: str | None = None) -> tuple[str, bytes]:
         """Return the receiver of an envelope, and its bytes as they came; `sender` is whom the transport names."""
-        require(
-            len(raw) <= MOST_RELAYED,
-            "silo-message.too-large",
-            f"an envelope of {len(raw):,} bytes is larger than the {MOST_RELAYED:,} that are relayed; send less at once",
-        )
+        said = f"an envelope of {len(raw):,} bytes is larger than the {MOST_RELAYED:,} that are relayed; send less"
+        require(len(raw) <= MOST_RELAYED, "silo-message.too-large", said)
         envelope = Envelope.from_bytes(raw)
-        for name in (envelope.sender, envelope.receiver):
-            require(
-                name in self.parties,
-                "silo-group.unknown-party",
-                f"{name} is not known to this relay; it serves {', '.join(self.parties)}",
-            )
-        require(
-            sender is None or sender == envelope.sender,
-            "silo-message.other-sender",
-            f"{sender} sent an envelope in the name of {envelope.sender}; it is not relayed",
-        )
-        require(
-            envelope.sender != envelope.receiver,
-            "silo-message.misdirected",
-            f"{envelope.sender} wrote to itself; it is not relayed",
-        )
-        way = self.traffic.setdefault((envelope.sender, envelope.receiver, envelope.kind), RelayTraffic())
+        named, receiver = envelope.sender, envelope.receiver
+        for name in (named, receiver):
+            require(name in self.parties, "silo-group.unknown-party", f"{name} is not known to this relay")
+        said = f"{sender} sent an envelope in the name of {named}; it is not relayed"
+        require(sender in (None, named), "silo-message.other-sender", said)
+        require(named != receiver, "silo-message.misdirected", f"{named} wrote to itself; it is not relayed")
+        way = self.traffic.setdefault((named, receiver, envelope.kind), RelayTraffic())
         way.envelopes += 1
         way.bytes += len(raw)
-        return envelope.receiver, raw
+        return receiver, raw
 
     def total(self) -> RelayTraffic:
         """Return the sum of all traffic."""
-        return RelayTraffic(
-            sum(way.envelopes for way in self.traffic.values()), sum(way.bytes for way in self.traffic.values())
-        )
+        ways = self.traffic.values()
+        return RelayTraffic(sum(way.envelopes for way in ways), sum(way.bytes for way in ways))
 
 
 class Receiver(Protocol):

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
+from dataclasses import replace
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
@@ -45,37 +46,26 @@ class SealedChannel:
 
     def seal(self, kind: Kind, text: bytes) -> Envelope:
         """Return an envelope with the next number for the other party."""
-        require(
-            len(text) + TAG <= MOST_BYTES,
-            "silo-message.too-large",
-            f"a message of {len(text):,} bytes is larger than the protocol's {MOST_BYTES:,}; ask for fewer terms at a time",
-        )
+        said = f"a message of {len(text):,} bytes is larger than the protocol's {MOST_BYTES:,}; ask for fewer terms"
+        require(len(text) + TAG <= MOST_BYTES, "silo-message.too-large", said)
         self._sent += 1
         blank = Envelope(kind, self.me, self.other, self._sent, b"")
-        body = self._out.encrypt(_nonce(self._sent), text, blank.head())
-        return Envelope(kind, self.me, self.other, self._sent, body)
+        return replace(blank, body=self._out.encrypt(_nonce(self._sent), text, blank.head()))
 
     def open(self, envelope: Envelope) -> bytes:
         """Return what the other party sealed; an envelope that does not open leaves the channel as it was."""
         number = envelope.number
-        require(
-            (envelope.sender, envelope.receiver) == (self.other, self.me),
-            "silo-message.misdirected",
-            f"this envelope goes from {envelope.sender} to {envelope.receiver}, and not from {self.other} to {self.me}",
-        )
-        require(
-            number > self._highest - WINDOW and number not in self._seen and number >= 1,
-            "silo-message.replayed",
-            f"envelope {number} of {self.other} was received already, or is far too late: a replay; drop it",
-        )
+        is_mine = (envelope.sender, envelope.receiver) == (self.other, self.me)
+        require(is_mine, "silo-message.misdirected", f"this envelope is not from {self.other} to {self.me}")
+        is_new = number > self._highest - WINDOW and number not in self._seen and number >= 1
+        words = f"envelope {number} of {self.other}"
+        require(is_new, "silo-message.replayed", f"{words} was received already, or is far too late: a replay; drop it")
         try:
             text = self._in.decrypt(_nonce(number), envelope.body, envelope.head())
         except InvalidTag:
-            raise BadInput(
-                "silo-message.not-authentic",
-                f"envelope {number} of {self.other} does not open: it is altered, or sealed with another key; drop it and, "
-                "if that happens again, agree on keys anew",
-            ) from None
+            said = f"{words} does not open: it is altered, or sealed with another key"
+            hint = "drop it and, if that happens again, agree on keys anew"
+            raise BadInput("silo-message.not-authentic", f"{said}; {hint}") from None
         self._seen.add(number)
         if number > self._highest:
             self._highest = number
@@ -121,10 +111,7 @@ class Session:
     def keys(self) -> AgreedKeys:
         """The agreed keys; refused as long as there are none."""
         if self._agreed is None:
-            raise BadInput(
-                "silo-keys.not-agreed",
-                "keys are not agreed yet; exchange hellos and contributions with all parties first",
-            )
+            raise BadInput("silo-keys.not-agreed", "keys are not agreed yet; exchange hellos and contributions first")
         return self._agreed
 
     def hashing(self, field: str) -> Hashing:
@@ -145,23 +132,14 @@ class Session:
 
         The texts are that of the envelope itself, or of others that waited for it.
         """
-        require(
-            envelope.receiver == self.name,
-            "silo-message.misdirected",
-            f"this envelope is for {envelope.receiver}, not for {self.name}",
-        )
-        require(
-            envelope.sender in self.group.others(self.name),
-            "silo-group.unknown-party",
-            f"{envelope.sender} is no other party of this group; drop its envelope",
-        )
+        sender, receiver = envelope.sender, envelope.receiver
+        said = f"this envelope is for {receiver}, not for {self.name}"
+        require(receiver == self.name, "silo-message.misdirected", said)
+        self.group.check_other(sender, self.name)
         if not self._is_due(envelope):
-            held = self._held.setdefault(envelope.sender, [])
-            require(
-                len(held) < MOST_HELD,
-                "silo-message.too-early",
-                f"{envelope.sender} sends too much before keys are agreed; drop its envelope",
-            )
+            held = self._held.setdefault(sender, [])
+            said = f"{sender} sends too much before keys are agreed; drop its envelope"
+            require(len(held) < MOST_HELD, "silo-message.too-early", said)
             held.append(envelope)
             return [], []
         out, opened = self._process(envelope)
@@ -193,11 +171,12 @@ class Session:
     def _process(self, envelope: Envelope) -> tuple[list[Envelope], Opened]:
         sender = envelope.sender
         if envelope.kind is Kind.HELLO:
-            _check_number(envelope, _HELLO, "a hello")
+            _check_number(envelope, _HELLO)
             self._agreement.receive_hello(sender, Hello.from_bytes(envelope.body, sender))
-            return self._contributions() if self._agreement.has_hellos else [], []
+            sealed = self._agreement.contributions() if self._agreement.has_hellos else {}
+            return [Envelope(Kind.CONTRIBUTION, self.name, o, _CONTRIBUTION, body) for o, body in sealed.items()], []
         if envelope.kind is Kind.CONTRIBUTION:
-            _check_number(envelope, _CONTRIBUTION, "a contribution")
+            _check_number(envelope, _CONTRIBUTION)
             self._agreement.receive_contribution(sender, envelope.body)
             if self._agreement.is_complete:
                 self._agreed = self._agreement.result()
@@ -205,14 +184,7 @@ class Session:
             return [], []
         return [], [(envelope, self._channels[sender].open(envelope))]
 
-    def _contributions(self) -> list[Envelope]:
-        sealed = self._agreement.contributions()
-        return [Envelope(Kind.CONTRIBUTION, self.name, o, _CONTRIBUTION, body) for o, body in sealed.items()]
 
-
-def _check_number(envelope: Envelope, number: int, what: str) -> None:
-    require(
-        envelope.number == number,
-        "silo-message.malformed",
-        f"{what} has number {number}, and this one of {envelope.sender} another",
-    )
+def _check_number(envelope: Envelope, number: int) -> None:
+    said = f"this {envelope.kind.name.lower()} of {envelope.sender} has another number than {number}"
+    require(envelope.number == number, "silo-message.malformed", said)

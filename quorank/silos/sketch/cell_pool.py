@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from quorank.arrays import Bytes, Int8s, Int32s, Integers
 from quorank.compiled import kernel
@@ -410,21 +411,6 @@ class EntryPool:
             scratch=np.empty(cap, dtype=np.int64),
         )
 
-    @property
-    def stored(self) -> int:
-        """Entries in all cells."""
-        return int(self.arrays.state[STORED])
-
-    @property
-    def limit(self) -> int:
-        """The most entries of a cell at present."""
-        return int(self.arrays.state[CAP])
-
-    @property
-    def memory_bytes(self) -> int:
-        """Size of all arrays."""
-        return sum(array.nbytes for array in self.arrays)
-
     def add(
         self,
         columns: Int32s,
@@ -450,20 +436,17 @@ class EntryPool:
         while needed := add_sketch(self.arrays, self.entries, self.blocks, self.kept, sketch, document):
             self._make_room(needed, sketch.size)
 
-    def remove(self, gone: Bytes) -> None:
-        """Remove the documents whose bits are set."""
-        remove_documents(self.arrays, gone)
-
     def read(self, columns: Int32s, width: int, most: int) -> tuple[Integers, Int32s, Int32s, Int32s]:
         """Read one cell of each row: offsets, documents, values and floors."""
         return read_cells(self.arrays, columns, width, self.kept, most)
 
-    def listing(self) -> Integers:
-        """List all entries, cell by cell, ascending."""
-        return all_entries(self.arrays)
+    def saved(self) -> dict[str, npt.NDArray[Any]]:
+        """Return what `restore` takes: the cells' own numbers, and all entries, cell by cell, ascending."""
+        cells = self.arrays
+        return {"counts": cells.counts, "floors": cells.floors, "lows": cells.lows, "entries": all_entries(cells)}
 
     def restore(self, counts: Int32s, floors: Int32s, lows: Integers, entries: Integers, limit: int) -> None:
-        """Fill this unused pool from a listing and the cells' own numbers."""
+        """Fill this unused pool."""
         blocks = int((-(-counts.astype(np.int64) // BLOCK)).sum())
         self.arrays = self.arrays._replace(
             entries=np.empty(blocks * BLOCK, dtype=np.int64),

@@ -28,16 +28,12 @@ MOST_OCCURRENCES = 2**30 - 1
 def checked_counts(counts: npt.ArrayLike, terms: int) -> Integers:
     """Return the counts of a document's terms: one positive whole number each, together at most 2^30 − 1."""
     given = np.asarray(counts)
-    require(
-        given.shape == (terms,) and (terms == 0 or given.dtype.kind in "iu"),
-        "sketch.bad-counts",
-        f"a document with {terms} terms needs as many whole numbers as counts, got an array {given.shape} of {given.dtype}",
-    )
-    require(
-        terms == 0 or (given.min() >= 1 and int(given.sum(dtype=np.uint64)) <= MOST_OCCURRENCES),
-        "sketch.out-of-range",
-        f"counts of a document's terms must be 1 or more and at most {MOST_OCCURRENCES:,} together",
-    )
+    fits = given.shape == (terms,) and (terms == 0 or given.dtype.kind in "iu")
+    said = f"a document of {terms} terms needs as many whole numbers as counts, got an array {given.shape} of {given.dtype}"
+    require(fits, "sketch.bad-counts", said)
+    is_inside = terms == 0 or (given.min() >= 1 and int(given.sum(dtype=np.uint64)) <= MOST_OCCURRENCES)
+    said = f"counts of a document's terms must be 1 or more and at most {MOST_OCCURRENCES:,} together"
+    require(is_inside, "sketch.out-of-range", said)
     return given.astype(np.int64)
 
 
@@ -48,16 +44,11 @@ def checked_columns(
     bounds = np.ascontiguousarray(offsets, dtype=np.int64)
     words = np.ascontiguousarray(terms, dtype=np.int32)
     occurrences = np.ascontiguousarray(counts, dtype=np.int32)
-    require(
-        len(bounds) >= 1 and bounds[0] == 0 and bounds[-1] == len(words) == len(occurrences),
-        "sketch.bad-offsets",
-        "offsets must run from 0 to the number of terms, with a count for each",
-    )
-    require(
-        not len(words) or (words.min() >= 0 and words.max() < len(vocabulary)),
-        "sketch.out-of-range",
-        f"terms must be numbers from 0 to {len(vocabulary) - 1}, places in the vocabulary",
-    )
+    fits = len(bounds) >= 1 and bounds[0] == 0 and bounds[-1] == len(words) == len(occurrences)
+    require(fits, "sketch.bad-offsets", "offsets must run from 0 to the number of terms, with a count for each")
+    is_inside = not len(words) or (words.min() >= 0 and words.max() < len(vocabulary))
+    said = f"terms must be numbers from 0 to {len(vocabulary) - 1}, places in the vocabulary"
+    require(is_inside, "sketch.out-of-range", said)
     return bounds, words, occurrences
 
 

@@ -139,10 +139,8 @@ def query_milliseconds(top: Top, terms: Sequence[str], k: int) -> float:
 
 def timed_build(field: CountedDocuments, shape: Shape) -> tuple[ReverseTopK, float]:
     """Build a party's RTK-Sketch, and measure the seconds of one core that it takes once the code is compiled."""
-    few = CountedField(
-        field.offsets[:2], field.terms[: field.offsets[1]], field.counts[: field.offsets[1]], field.vocabulary
-    )
-    ReverseTopK(shape.hashing(KEY), shape).add_many(few.offsets, few.terms, few.counts, few.vocabulary)
+    end, compiled = field.offsets[1], ReverseTopK(shape.hashing(KEY), shape)
+    compiled.add_many(field.offsets[:2], field.terms[:end], field.counts[:end], field.vocabulary)
     sketch = ReverseTopK(shape.hashing(KEY), shape)
     start = time.thread_time()
     sketch.add_many(field.offsets, field.terms, field.counts, field.vocabulary)

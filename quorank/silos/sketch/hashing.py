@@ -38,11 +38,8 @@ class Hashing:
     columns: int  # w
 
     def __post_init__(self) -> None:
-        require(
-            isinstance(self.key, bytes) and 16 <= len(self.key) <= 64,
-            "sketch.bad-key",
-            "the key of a hashing must have 16 to 64 bytes; take 32 random ones",
-        )
+        sound = isinstance(self.key, bytes) and 16 <= len(self.key) <= 64
+        require(sound, "sketch.bad-key", "the key of a hashing must have 16 to 64 bytes; take 32 random ones")
         require_range("rows", self.rows, least=1, most=MOST_ROWS)
         require_range("columns", self.columns, least=2, most=MOST_COLUMNS)
 
@@ -84,12 +81,12 @@ class Hashing:
         keyed = hashlib.blake2b(
             key=self.key, digest_size=_DIGEST, person=b"quorank term", salt=number.to_bytes(4, "little")
         )
-        out = np.zeros((len(terms), _DIGEST + 8), dtype=np.uint8)
         parts = []
         for term in terms:
             digest = keyed.copy()
             digest.update(term)
             parts.append(digest.digest())
+        out = np.zeros((len(terms), _DIGEST + 8), dtype=np.uint8)
         out[:, :_DIGEST] = np.frombuffer(b"".join(parts), dtype=np.uint8).reshape(len(terms), _DIGEST)
         return out
 
@@ -127,7 +124,7 @@ class RememberedPlaces:
         """Return the (terms, z) columns and the (terms, z) signs."""
         new = [term for term in dict.fromkeys(terms) if term not in self._row]
         if new and len(self._row) + len(new) > self.limit:
-            self._forget()
+            self._row, self._columns, self._signs = {}, self._columns[:0], self._signs[:0]
             new = list(dict.fromkeys(terms))
             if len(new) > self.limit:
                 return self.hashing.places(terms)
@@ -146,6 +143,3 @@ class RememberedPlaces:
         self._columns[used : used + len(new)] = columns
         self._signs[used : used + len(new)] = signs
         self._row.update((term, used + at) for at, term in enumerate(new))
-
-    def _forget(self) -> None:
-        self._row, self._columns, self._signs = {}, self._columns[:0], self._signs[:0]

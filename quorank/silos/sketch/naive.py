@@ -28,19 +28,10 @@ class Naive:
     def __init__(
         self, hashing: Hashing, sketch: Literal["count", "count-min"] = "count", counter: type = np.int32
     ) -> None:
-        require(
-            sketch in ("count", "count-min"),
-            "value.unknown",
-            f"must be 'count' or 'count-min', got {sketch!r}",
-            "sketch",
-        )
         self.hashing, self.sketch, self.counter = hashing, sketch, np.dtype(counter)
-        require(
-            self.counter in (np.int16, np.int32),
-            "value.unknown",
-            f"must be int16 or int32, got {self.counter}",
-            "counter",
-        )
+        sound, sizes = sketch in ("count", "count-min"), (np.int16, np.int32)
+        require(sound, "value.unknown", f"must be 'count' or 'count-min', got {sketch!r}", "sketch")
+        require(self.counter in sizes, "value.unknown", f"must be int16 or int32, got {self.counter}", "counter")
         self._places = RememberedPlaces(hashing)
         self._groups: list[npt.NDArray[Any]] = []
         self.documents = np.empty(0, dtype=np.int64)  # in the order of the rows of `cells`
@@ -64,22 +55,14 @@ class Naive:
         """Sketch many documents, given as `ReverseTopK.add_many` takes them."""
         bounds, words, occurrences = checked_columns(offsets, terms, counts, vocabulary)
         numbers = np.arange(len(bounds) - 1) if documents is None else np.asarray(documents, dtype=np.int64)
-        require(
-            len(numbers) == len(bounds) - 1 and bool(np.all(np.diff(bounds) > 0)),
-            "sketch.empty-document",
-            "every document needs a number and at least one term; leave empty ones out",
-        )
-        require(
-            len(np.unique(numbers)) == len(numbers) and not np.isin(numbers, self.documents).any(),
-            "sketch.known-document",
-            "a document is given twice, or is already here",
-        )
+        is_full = len(numbers) == len(bounds) - 1 and bool(np.all(np.diff(bounds) > 0))
+        said = "every document needs a number and at least one term; leave empty ones out"
+        require(is_full, "sketch.empty-document", said)
+        is_new = len(np.unique(numbers)) == len(numbers) and not np.isin(numbers, self.documents).any()
+        require(is_new, "sketch.known-document", "a document is given twice, or is already here")
         most = int(np.add.reduceat(occurrences.astype(np.int64), bounds[:-1]).max()) if len(numbers) else 0
-        require(
-            most <= 2 ** (8 * self.counter.itemsize - 1) - 1,
-            "sketch.out-of-range",
-            f"a document has {most:,} terms, too many for {self.counter} cells; take int32",
-        )
+        said = f"a document has {most:,} terms, too many for {self.counter} cells; take int32"
+        require(most < 2 ** (8 * self.counter.itemsize - 1), "sketch.out-of-range", said)
         columns, signs = self.hashing.places(vocabulary)
         sides = signs if self.sketch == "count" else np.ones_like(signs)
         done = 0
@@ -94,11 +77,8 @@ class Naive:
 
     def cells(self, columns: npt.ArrayLike) -> npt.NDArray[Any]:
         """Return the (documents, z) cells that the (z,) columns of a query point at."""
-        chosen = np.asarray(columns)
-        rows = np.arange(self.hashing.rows)
-        parts = [group[rows, chosen] for group in self._groups]
-        if not parts:
-            return np.empty((0, self.hashing.rows), dtype=self.counter)
+        chosen, rows = np.asarray(columns), np.arange(self.hashing.rows)
+        parts = [group[rows, chosen] for group in self._groups] or [np.empty((len(rows), 0), dtype=self.counter)]
         return np.concatenate(parts, axis=1)[:, : len(self)].T
 
     def estimates(self, term: str) -> Doubles:

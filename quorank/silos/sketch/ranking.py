@@ -64,47 +64,28 @@ def rank_literal(
 def checked_cells(cells: Cells, signs: npt.ArrayLike, rows: npt.ArrayLike, k: int) -> tuple[Cells, Int32s, Integers]:
     """Return contiguous cells, signs and rows; what does not fit together is refused before compiled code reads it."""
     offsets = np.ascontiguousarray(cells.offsets, dtype=np.int64)
+    documents, values, floors = (np.ascontiguousarray(part, dtype=np.int32) for part in cells[1:])
     z = len(offsets) - 1
-    documents = np.ascontiguousarray(cells.documents, dtype=np.int32)
-    values = np.ascontiguousarray(cells.values, dtype=np.int32)
-    floors = np.ascontiguousarray(cells.floors, dtype=np.int32)
-    require(
-        z >= 1
-        and offsets[0] == 0
-        and bool(np.all(np.diff(offsets) >= 0))
-        and offsets[-1] == len(documents) == len(values)
-        and len(floors) == z,
-        "silo-answer.malformed",
-        "these cells do not fit together: expected offsets of z rows, as many documents as values, and z floors",
-    )
+    is_ascending = z >= 1 and offsets[0] == 0 and bool(np.all(np.diff(offsets) >= 0))
+    fits = is_ascending and offsets[-1] == len(documents) == len(values) and len(floors) == z
+    said = "these cells do not fit together: expected offsets of z rows, as many documents as values, and z floors"
+    require(fits, "silo-answer.malformed", said)
     taken = np.ascontiguousarray(rows, dtype=np.int64)
     sides = np.ascontiguousarray(signs, dtype=np.int32)
-    require(
-        taken.ndim == 1 and 1 <= len(taken) <= z and len(np.unique(taken)) == len(taken),
-        "sketch.out-of-range",
-        f"expected 1 to {z} different rows to rank by, got {taken.tolist()}",
-    )
-    require(
-        taken.min() >= 0 and taken.max() < z,
-        "sketch.out-of-range",
-        f"rows are numbered from 0 to {z - 1}, got {taken.tolist()}",
-    )
-    require(
-        sides.shape == (z,) and bool(np.all(np.abs(sides) == 1)),
-        "sketch.bad-signs",
-        f"expected a sign, −1 or 1, of each of {z} rows",
-    )
+    differ = taken.ndim == 1 and 1 <= len(taken) <= z and len(np.unique(taken)) == len(taken)
+    said = f"expected different rows to rank by, numbered from 0 to {z - 1}, got {taken.tolist()}"
+    require(differ and taken.min() >= 0 and taken.max() < z, "sketch.out-of-range", said)
+    sound = sides.shape == (z,) and bool(np.all(np.abs(sides) == 1))
+    require(sound, "sketch.bad-signs", f"expected a sign, −1 or 1, of each of {z} rows")
     require_range("k", k, least=1)
     return Cells(offsets, documents, values, floors), sides, taken
 
 
 def _largest(keys: npt.NDArray[Any], documents: Int32s, k: int) -> Integers:
     """Return the places of the k largest keys, largest first; of equal ones the smaller document number."""
+    candidates = np.arange(len(keys))
     if len(keys) > k:
-        limit = np.partition(keys, len(keys) - k)[len(keys) - k]
-        candidates = np.flatnonzero(keys >= limit)
-    else:
-        candidates = np.arange(len(keys))
+        candidates = np.flatnonzero(keys >= np.partition(keys, len(keys) - k)[len(keys) - k])
     order = np.lexsort((documents[candidates], -keys[candidates]))
     return np.asarray(candidates[order[:k]], dtype=np.int64)
 

@@ -42,7 +42,7 @@ import numpy.typing as npt
 from quorank.arrays import Doubles, Int8s, Int32s, Integers
 from quorank.errors import BadInput, require, require_range
 from quorank.files import write_whole
-from quorank.silos.sketch.cell_pool import ABSOLUTE, POSITIVE, SIGNED, SPARE, EntryPool
+from quorank.silos.sketch.cell_pool import ABSOLUTE, CAP, POSITIVE, SIGNED, SPARE, STORED, EntryPool, remove_documents
 from quorank.silos.sketch.count_sketch import MOST_OCCURRENCES, checked_columns, checked_counts, count_sketch_table
 from quorank.silos.sketch.hashing import Hashing, RememberedPlaces
 from quorank.silos.sketch.ranking import Cells, checked_cells, rank_literal, rank_recommended
@@ -71,21 +71,14 @@ class Shape:
 
     def __post_init__(self) -> None:
         for name, words in (("sketch", ("count", "count-min")), ("reading", ("recommended", "literal"))):
-            require(
-                getattr(self, name) in words,
-                "value.unknown",
-                f"must be {words[0]!r} or {words[1]!r}, got {getattr(self, name)!r}",
-                name,
-            )
+            given = getattr(self, name)
+            require(given in words, "value.unknown", f"must be {words[0]!r} or {words[1]!r}, got {given!r}", name)
         Hashing(bytes(16), self.rows, self.columns)
         require_range("capacity", self.capacity, least=2, most=2**24)
-        require(
-            3 * self.rows * self.columns <= self.entries <= 2**32
-            or self.entries == self.rows * self.columns * self.capacity,
-            "value.out-of-range",
-            f"must be at least three for each of the {self.rows * self.columns:,} cells, got {self.entries:,}",
-            "entries",
-        )
+        cells = self.rows * self.columns
+        fits = 3 * cells <= self.entries <= 2**32 or self.entries == cells * self.capacity
+        said = f"must be at least three for each of the {cells:,} cells, got {self.entries:,}"
+        require(fits, "value.out-of-range", said, "entries")
         require_range("beta", self.beta, least=0.0, most=1.0)
 
     @classmethod
@@ -115,12 +108,9 @@ class ReverseTopK:
     """RTK-Sketch of one party and one field of its documents."""
 
     def __init__(self, hashing: Hashing, shape: Shape) -> None:
-        require(
-            (hashing.rows, hashing.columns) == (shape.rows, shape.columns),
-            "sketch.other-hashing",
-            f"the hashing has {hashing.rows} rows and {hashing.columns:,} columns, the shape {shape.rows} and "
-            f"{shape.columns:,}; take shape.hashing(key)",
-        )
+        given, needed = (hashing.rows, hashing.columns), (shape.rows, shape.columns)
+        said = f"the hashing has (rows, columns) = {given}, the shape {needed}; take shape.hashing(key)"
+        require(given == needed, "sketch.other-hashing", said)
         self.hashing, self.shape = hashing, shape
         self._places = RememberedPlaces(hashing)
         cells = shape.rows * shape.columns
@@ -142,17 +132,17 @@ class ReverseTopK:
     @property
     def stored(self) -> int:
         """Entries in all cells."""
-        return self._pool.stored
+        return int(self._pool.arrays.state[STORED])
 
     @property
     def limit(self) -> int:
         """The most entries that a cell may hold at present."""
-        return self._pool.limit
+        return int(self._pool.arrays.state[CAP])
 
     @property
     def memory_bytes(self) -> int:
         """Size of all arrays that are kept; the remembered places of terms, which may be forgotten, are not among them."""
-        return self._pool.memory_bytes + self._present.nbytes
+        return sum(array.nbytes for array in self._pool.arrays) + self._present.nbytes
 
     def add(self, document: int, terms: Sequence[str], counts: Sequence[int] | npt.ArrayLike) -> None:
         """Add a document with these different terms and their counts (algorithm 4)."""
@@ -178,17 +168,13 @@ class ReverseTopK:
         if n == 0:
             return
         numbers = self._new_documents(np.arange(n) if documents is None else documents)
-        require(
-            len(numbers) == n, "sketch.bad-offsets", f"offsets speak of {n} documents, {len(numbers)} numbers are given"
-        )
+        said = f"offsets speak of {n} documents, {len(numbers)} numbers are given"
+        require(len(numbers) == n, "sketch.bad-offsets", said)
         lengths = np.diff(bounds)
         _check_not_empty(int(numbers[lengths.argmin()]), int(lengths.min()))
         largest = np.add.reduceat(occurrences.astype(np.int64), bounds[:-1]).max()
-        require(
-            occurrences.min() >= 1 and largest <= MOST_OCCURRENCES,
-            "sketch.out-of-range",
-            f"counts must be 1 or more, at most {MOST_OCCURRENCES:,} a document",
-        )
+        said = f"counts must be 1 or more, at most {MOST_OCCURRENCES:,} a document"
+        require(occurrences.min() >= 1 and largest <= MOST_OCCURRENCES, "sketch.out-of-range", said)
         columns, signs = self.hashing.places(vocabulary)
         self._add(columns, signs, bounds, words, occurrences, numbers)
 
@@ -199,15 +185,10 @@ class ReverseTopK:
 
     def add_sketch(self, document: int, table: npt.ArrayLike) -> None:
         """Add a document by its finished (z, w) sketch, such as one with noise on its cells (algorithm 4)."""
-        cells = np.ascontiguousarray(table, dtype=np.int32)
-        require(
-            cells.shape == (self.shape.rows, self.shape.columns)
-            and int(cells.min()) >= -MOST_OCCURRENCES
-            and int(cells.max()) <= MOST_OCCURRENCES,
-            "sketch.out-of-range",
-            f"a sketch must have {self.shape.rows} rows and {self.shape.columns:,} columns of numbers within "
-            f"±{MOST_OCCURRENCES:,}, got {cells.shape}",
-        )
+        cells, rows, width = np.ascontiguousarray(table, dtype=np.int32), self.shape.rows, self.shape.columns
+        fits = cells.shape == (rows, width) and max(-int(cells.min()), int(cells.max())) <= MOST_OCCURRENCES
+        said = f"a sketch must have {rows} rows and {width:,} columns within ±{MOST_OCCURRENCES:,}, got {cells.shape}"
+        require(fits, "sketch.out-of-range", said)
         documents = self._new_documents([document])
         self._pool.add_sketch(cells, int(documents[0]))
         self._set_present(documents)
@@ -215,27 +196,21 @@ class ReverseTopK:
     def remove(self, *documents: int) -> None:
         """Remove documents from every cell, in one pass for all of them."""
         for document in documents:
-            require(
-                document in self,
-                "sketch.unknown-document",
-                f"document {document} is not in this sketch; nothing was removed",
-            )
+            said = f"document {document} is not in this sketch; nothing was removed"
+            require(document in self, "sketch.unknown-document", said)
         gone = np.zeros_like(self._present)
         for document in documents:
             gone[document >> 3] |= 1 << (document & 7)
-        self._pool.remove(gone)
+        remove_documents(self._pool.arrays, gone)
         self._present &= ~gone
         self._n -= len(set(documents))
 
     def cells(self, columns: npt.ArrayLike) -> Cells:
         """Return what the owner sends for the (z,) columns of one query: the cell of each row, without any term or sign."""
-        chosen = np.ascontiguousarray(columns, dtype=np.int32)
-        require(
-            chosen.shape == (self.shape.rows,) and chosen.min() >= 0 and chosen.max() < self.shape.columns,
-            "sketch.out-of-range",
-            f"a query must have {self.shape.rows} columns, one a row, from 0 to {self.shape.columns - 1:,}",
-        )
-        return Cells(*self._pool.read(chosen, self.shape.columns, self.shape.capacity))
+        chosen, rows, width = np.ascontiguousarray(columns, dtype=np.int32), self.shape.rows, self.shape.columns
+        said = f"a query must have {rows} columns, one a row, from 0 to {width - 1:,}"
+        require(chosen.shape == (rows,) and chosen.min() >= 0 and chosen.max() < width, "sketch.out-of-range", said)
+        return Cells(*self._pool.read(chosen, width, self.shape.capacity))
 
     def top(self, term: str, k: int) -> tuple[Int32s, Doubles]:
         """Return the K documents of a term and their estimated counts, with the key at hand."""
@@ -244,14 +219,7 @@ class ReverseTopK:
 
     def save(self, path: Path | str) -> Path:
         """Write the sketch to a file, which appears complete or not at all."""
-        pool = self._pool.arrays
-        arrays: dict[str, npt.NDArray[Any]] = {
-            "counts": pool.counts,
-            "floors": pool.floors,
-            "lows": pool.lows,
-            "entries": self._pool.listing(),
-            "present": self._present,
-        }
+        arrays: dict[str, npt.NDArray[Any]] = self._pool.saved() | {"present": self._present}
         head = {
             "format": FORMAT,
             "version": VERSION,
@@ -274,23 +242,12 @@ class ReverseTopK:
         except OSError as error:
             raise BadInput("file.unreadable", f"cannot be read ({error.strerror})", where) from None
         head = _read_head(content, where)
-        require(
-            head["version"] == VERSION,
-            "sketch.other-version",
-            f"version {head['version']} of the sketch format; this program reads version {VERSION}",
-            where,
-        )
-        require(
-            head.get("fingerprint") == hashing.fingerprint(),
-            "sketch.other-hashing",
-            "this sketch was made with another key, or another number of rows or columns; build it anew or load it with "
-            "the hashing that made it",
-            where,
-        )
-        body, checksum = content[:-_CHECKSUM], content[-_CHECKSUM:]
-        require(
-            checksum == _checksum(hashing, body), "file.damaged", "the file is damaged; build the sketch anew", where
-        )
+        said = f"version {head['version']} of the sketch format; this program reads version {VERSION}"
+        require(head["version"] == VERSION, "sketch.other-version", said, where)
+        said = "this sketch was made with another key, or another number of rows or columns; build it anew"
+        require(head.get("fingerprint") == hashing.fingerprint(), "sketch.other-hashing", said, where)
+        is_whole = content[-_CHECKSUM:] == _checksum(hashing, content[:-_CHECKSUM])
+        require(is_whole, "file.damaged", "the file is damaged; build the sketch anew", where)
         arrays, at = {}, content.index(b"\n") + 1
         for name, kind in _ARRAYS:
             arrays[name] = np.frombuffer(content, dtype=kind, count=head["lengths"][name], offset=at)
@@ -306,12 +263,8 @@ class ReverseTopK:
     ) -> tuple[Integers, Int32s, Int8s, Int32s]:
         """Return number, (terms, z) columns, (terms, z) signs and counts of a document that can be added."""
         _check_not_empty(document, len(terms))
-        require(
-            len(set(terms)) == len(terms),
-            "sketch.repeated-term",
-            "a term stands twice; add up its counts",
-            f"document {document}",
-        )
+        said = "a term stands twice; add up its counts"
+        require(len(set(terms)) == len(terms), "sketch.repeated-term", said, f"document {document}")
         occurrences = checked_counts(counts, len(terms)).astype(np.int32)
         documents = self._new_documents([document])
         return documents, *self._places.places(terms), occurrences
@@ -329,22 +282,16 @@ class ReverseTopK:
         """Return their numbers, if none of them is here yet."""
         given = np.asarray(documents)
         numbers = np.ascontiguousarray(given, dtype=np.int64)
-        require(
-            given.ndim == 1 and given.dtype.kind in "iu" and bool(np.all((given >= 0) & (given < MOST_DOCUMENTS))),
-            "sketch.out-of-range",
-            f"document numbers must be whole numbers from 0 to {MOST_DOCUMENTS - 1:,}",
-        )
+        fits = given.ndim == 1 and given.dtype.kind in "iu" and bool(np.all((given >= 0) & (given < MOST_DOCUMENTS)))
+        said = f"document numbers must be whole numbers from 0 to {MOST_DOCUMENTS - 1:,}"
+        require(fits, "sketch.out-of-range", said)
         values, times = np.unique(numbers, return_counts=True)
-        require(
-            len(values) == len(numbers), "sketch.known-document", f"document {values[times.argmax()]} is given twice"
-        )
+        said = f"document {values[times.argmax()]} is given twice"
+        require(len(values) == len(numbers), "sketch.known-document", said)
         known = values[values >> 3 < len(self._present)]
         again = known[(self._present[known >> 3] >> (known & 7) & 1).astype(bool)]
-        require(
-            not len(again),
-            "sketch.known-document",
-            f"document {again.min(initial=MOST_DOCUMENTS)} is already in this sketch; remove it before adding it anew",
-        )
+        said = f"document {again.min(initial=MOST_DOCUMENTS)} is already in this sketch; remove it first"
+        require(not len(again), "sketch.known-document", said)
         return numbers
 
     def _set_present(self, documents: Integers) -> None:
@@ -371,11 +318,7 @@ def rank(cells: Cells, signs: npt.ArrayLike, rows: npt.ArrayLike, k: int, shape:
 
 
 def _check_not_empty(document: int, terms: int) -> None:
-    require(
-        terms > 0,
-        "sketch.empty-document",
-        f"document {document} is empty: there is nothing to find it by; leave it out",
-    )
+    require(terms > 0, "sketch.empty-document", f"document {document} is empty: nothing can find it; leave it out")
 
 
 def _read_head(content: bytes, where: str) -> dict[str, Any]:
@@ -385,12 +328,8 @@ def _read_head(content: bytes, where: str) -> dict[str, Any]:
         known = head["format"] == FORMAT and isinstance(head["version"], int)
     except (ValueError, KeyError, TypeError):
         known = False
-    require(
-        known,
-        "sketch.not-a-sketch",
-        "not a saved sketch, or its beginning is damaged; expected a file that `save` wrote",
-        where,
-    )
+    said = "not a saved sketch, or its beginning is damaged; expected a file that `save` wrote"
+    require(known, "sketch.not-a-sketch", said, where)
     return dict(head)
 
 
