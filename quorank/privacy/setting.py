@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from quorank.errors import require, require_range
 
@@ -22,12 +22,7 @@ class Setting:
 
     def __post_init__(self) -> None:
         require_range("clients", self.clients, least=1)
-        require(
-            1 <= self.cohort <= self.clients,
-            "value.out-of-range",
-            f"must lie between 1 and the number of clients ({self.clients}), got {self.cohort}",
-            "cohort",
-        )
+        require_range("cohort", self.cohort, least=1, most=self.clients)
         require_range("rounds", self.rounds, least=1)
         require(
             self.participation != "full" or self.cohort == self.clients,
@@ -52,3 +47,18 @@ class Setting:
         """Return the words for the first `rounds` rounds (all by default), as statements and reports print them."""
         done = self.rounds if rounds is None else rounds
         return f"whole run of {done} round{'s' if done != 1 else ''}"
+
+    def stated(
+        self,
+        kind: str,
+        model: str,
+        rounds: int,
+        epsilon: float | None,
+        delta: float = 0.0,
+        by: str = "",
+        between: str = "",
+    ) -> dict[str, Any]:
+        """Return what every statement says of ε; `by` says how it was counted, `between` which federations it compares."""
+        neighbouring = {"neighbouring": between} if between else {}
+        budget = {"epsilon": epsilon, "delta": delta, "horizon": self.horizon(rounds) + by, "rounds": rounds}
+        return {"kind": kind, "model": model, "unit": "client"} | neighbouring | budget
