@@ -141,9 +141,7 @@ def _check_releases(content: Mapping[str, Any], asked: float) -> None:
         if entry["sensitivity"] == 0.0 and entry["releases"] == 0:
             continue  # a secure sum that failed: nothing was released
         given = entry["noise"] / entry["sensitivity"] if entry["sensitivity"] else 0.0
-        sentence = (
-            f"rounds {first} to {last} had noise of {given:.4g} clips, and the budget asks for {asked:.4g}: {failed}"
-        )
+        sentence = f"rounds {first} to {last} had noise of {given:.4g} clips, the budget asks for {asked:.4g}: {failed}"
         require(given >= asked * (1.0 - 1e-9), "ledger.too-little-noise", sentence)
     stated = content["setting"]["rounds"]
     sentence = f"{failed}: it has entries of {expected - 1} rounds and states {stated}"

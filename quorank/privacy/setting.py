@@ -49,16 +49,9 @@ class Setting:
         return f"whole run of {done} round{'s' if done != 1 else ''}"
 
     def stated(
-        self,
-        kind: str,
-        model: str,
-        rounds: int,
-        epsilon: float | None,
-        delta: float = 0.0,
-        by: str = "",
-        between: str = "",
+        self, kind: str, model: str, done: int, epsilon: float | None, delta: float = 0.0, by: str = "", pairs: str = ""
     ) -> dict[str, Any]:
-        """Return what every statement says of ε; `by` says how it was counted, `between` which federations it compares."""
-        neighbouring = {"neighbouring": between} if between else {}
-        budget = {"epsilon": epsilon, "delta": delta, "horizon": self.horizon(rounds) + by, "rounds": rounds}
+        """Return what a statement of `done` rounds says of ε: `by` how it was counted, for which `pairs` of federations."""
+        neighbouring = {"neighbouring": pairs} if pairs else {}
+        budget = {"epsilon": epsilon, "delta": delta, "horizon": self.horizon(done) + by, "rounds": done}
         return {"kind": kind, "model": model, "unit": "client"} | neighbouring | budget

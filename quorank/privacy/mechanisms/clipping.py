@@ -61,7 +61,5 @@ def check_releases(releases: Doubles, clip: float, clients: Integers) -> None:
         at = int(np.flatnonzero(~(lengths <= clip * SLACK))[0])
         if not np.isfinite(lengths[at]):
             raise not_finite(int(clients[at]))
-        sentence = (
-            f"the update of client {clients[at]} has norm {lengths[at]:.6g}, longer than the clip {clip:.6g}: refused"
-        )
+        sentence = f"the update of client {clients[at]} has norm {lengths[at]:.6g}, longer than the clip {clip:.6g}"
         raise BadInput("update.longer-than-clip", sentence)

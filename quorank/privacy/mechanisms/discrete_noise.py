@@ -160,9 +160,7 @@ def skellam_variance(epsilon: float, delta: float, rounds: int, l2: float, l1: f
     low = high = rounds * l2 * l2
     while skellam_epsilon(high, l2, l1, rounds, delta) > epsilon:
         high *= 4.0
-        sentence = (
-            f"no variance reaches epsilon = {epsilon} at delta = {delta} in {rounds} rounds; raise epsilon or delta"
-        )
+        sentence = f"no variance reaches epsilon = {epsilon} at delta = {delta} in {rounds} rounds; raise one of them"
         require(high < 1e300, "privacy.too-much-noise", sentence)
     while skellam_epsilon(low, l2, l1, rounds, delta) <= epsilon:
         low /= 4.0

@@ -145,7 +145,7 @@ class ClippedGaussian(Privacy):
     def stated(self, setting: Setting, rounds: int, epsilon: float, multiplier: float) -> dict[str, Any]:
         """Return what every mechanism of this part states."""
         who = {"participation": setting.participation, "cohort": setting.cohort}
-        stated = setting.stated(self.kind, "central", rounds, epsilon, self.delta, between=setting.neighbouring)
+        stated = setting.stated(self.kind, "central", rounds, epsilon, self.delta, pairs=setting.neighbouring)
         return stated | {"noise_multiplier": multiplier, "clip": self.clip} | who
 
 
@@ -243,9 +243,7 @@ class GaussianMechanism(Mechanism):
 
 
 def _correlated_mechanism(part: ClippedGaussian, setting: Setting, seed: Seed) -> CorrelatedMechanism:
-    sentence = (
-        f"over_rounds = {part.over_rounds!r} is planned for everyone in every round: with sampled cohorts leave it out"
-    )
+    sentence = f"over_rounds = {part.over_rounds!r} needs everyone in every round: with sampled cohorts leave it out"
     require(setting.participation == "full", "option.conflict", sentence, "privacy")
     factor = Factor(part.over_rounds, setting.rounds)
     deviations = np.array([factor.noise_std(t) for t in range(setting.rounds)])

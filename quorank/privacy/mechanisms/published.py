@@ -95,8 +95,8 @@ class PublishedMechanism(AddingUp):
         done = setting.rounds if rounds is None else rounds
         root = math.sqrt(setting.parameters)
         by = ", by adding up, if all clients are honest and present"
-        cost, between = part.epsilon * root * done, "replace one client's data"
-        return setting.stated(part.kind, "central", done, cost, by=by, between=between) | {
+        cost, pairs = part.epsilon * root * done, "replace one client's data"
+        return setting.stated(part.kind, "central", done, cost, by=by, pairs=pairs) | {
             "noise_multiplier": math.sqrt(2.0) / part.epsilon,
             "published_epsilon": part.epsilon,
             "sensitivity": part.sensitivity,

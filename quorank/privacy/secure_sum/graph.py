@@ -40,9 +40,7 @@ class Neighbourhood:
         require(1 <= self.neighbours < MOST_HOLDERS, code, sentence)
         # else a server that lies about who left could ask one half of the holders for one secret and the other half for
         # the other
-        sentence = (
-            f"the threshold must be above half of the {holders} holders of shares and at most all, got {self.threshold}"
-        )
+        sentence = f"the threshold must be above half of the {holders} holders and at most all, got {self.threshold}"
         require(holders < 2 * self.threshold <= 2 * holders, code, sentence)
         sentence = f"a client masks with at least 1 and at most its {self.neighbours} neighbours, got {self.masks}"
         require(1 <= self.masks <= self.neighbours, code, sentence)

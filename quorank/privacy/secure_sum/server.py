@@ -93,9 +93,7 @@ class SecureServer:
         self._accept(message, "shares", message.client in self._keys and message.client not in self._shares)
         sealed = dict(message.sealed)
         others = set(self._holders[message.client]) - {message.client}
-        sent = (
-            f"client {message.client} sent shares to {len(sealed)} clients, not to exactly its {len(others)} neighbours"
-        )
+        sent = f"client {message.client} sent shares to {len(sealed)} clients that are not its {len(others)} neighbours"
         require(set(sealed) == others, "secure-sum.shares", f"{sent}; leave it out")
         self._shares[message.client] = sealed
 
@@ -123,9 +121,7 @@ class SecureServer:
         """Return what each survivor is asked for; before that, fail if the sum could not be had or would fall apart."""
         self._check_holders(self._masked, "sent masked inputs")
         if not self._ring.connected(self._masked):
-            groups = (
-                "the masks of those who stayed join them in more than one group, and each group's sum would be seen"
-            )
+            groups = "the masks of those who stayed join them in more than one group, whose sums would be seen"
             sentence = f"round {self.occasion.round} has no secure sum: {groups}; repeat it with more neighbours"
             raise RoundFailed("secure-sum.disconnected", sentence)
         self._close("masked inputs", "unmask replies")
@@ -172,9 +168,7 @@ class SecureServer:
         """Add what a dropped client would have added for each survivor: it cancels what the survivor added."""
         private = X25519PrivateKey.from_private_bytes(self._rebuilt(dropped, self._mask_keys[dropped]))
         same = private.public_key().public_bytes_raw() == self._keys[dropped].mask_key
-        sentence = (
-            f"the shares of client {dropped}'s mask key give another key: a client lied; repeat the round without it"
-        )
+        sentence = f"the shares of client {dropped}'s mask key give another key: a client lied; repeat without it"
         require(same, "secure-sum.false-share", sentence)
         for other in self._ring.mask_neighbours(dropped):
             if other in self._masked:
