@@ -42,9 +42,9 @@ def foretellable(federation: Federation) -> bool:
 def _play_ahead(
     world: World,
     theta: Doubles,
-    momentum: Doubles,
     step: float,
     beta: float,
+    momentum: Doubles,
     eta: float,
     batched: bool,
     pull: float,
@@ -126,9 +126,8 @@ class Ahead:
         self._next = first + len(sums)
         found = []
         for t, (ndcg, reciprocal, clicks) in enumerate(sums[:, size:].tolist()):
-            gathered = Gathered(
-                sums[t, :size], float(searches), clients, searches, ndcg, reciprocal, clicks, state.private
-            )
+            shown = searches, ndcg, reciprocal, clicks
+            gathered = Gathered(sums[t, :size], float(searches), clients, *shown, state.private)
             found.append(Played(first + t, thetas[t].tobytes(), gathered, rows[t]))
         return found[::-1]
 
@@ -142,19 +141,7 @@ class Ahead:
         assert steps is not None and recursion is not None
         thetas, sums = np.empty((count, size)), np.empty((count, size + STATISTICS))
         rows = np.empty((count, len(self.clients), size + STATISTICS))
-        done = _play_ahead(
-            self.world,
-            state.theta.copy(),
-            recursion.momentum,
-            recursion.step,
-            recursion.beta,
-            *steps,
-            state.round,
-            self.clients,
-            self.interactions,
-            self.interactions.astype(np.float64),
-            rows,
-            thetas,
-            sums,
-        )
+        cohort = self.clients, self.interactions, self.interactions.astype(np.float64)
+        found = rows, thetas, sums
+        done = _play_ahead(self.world, state.theta.copy(), *recursion, *steps, state.round, *cohort, *found)
         return thetas[:done], sums[:done], rows[:done]

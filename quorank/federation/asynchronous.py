@@ -47,14 +47,8 @@ class Asynchronous:
 
 def check_asynchronous(federation: Federation, mechanism: Mechanism) -> None:
     """Refuse what asynchronous rounds cannot be."""
-    require(
-        mechanism.sums_as_sent,
-        "option.conflict",
-        "asynchronous rounds mix updates of several rankers, and no noise is accounted for that, nor can a secure sum be "
-        "made of them: leave privacy out, or asynchronous",
-    )
-    require(
-        federation.aggregation.history == 0.0,
-        "option.conflict",
-        f"{federation.aggregation.kind} with history needs everyone in every round; take history out, or asynchronous",
-    )
+    mixed = "asynchronous rounds mix updates of several rankers: no noise is accounted for that, no secure sum made"
+    require(mechanism.sums_as_sent, "option.conflict", f"{mixed}; leave privacy out, or asynchronous")
+    rule = federation.aggregation
+    sentence = f"{rule.kind} with history needs everyone in every round; take history out, or asynchronous"
+    require(rule.history == 0.0, "option.conflict", sentence)

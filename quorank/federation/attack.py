@@ -25,22 +25,13 @@ class Attack(ABC):
     clients: int = 1  # m
 
     def __post_init__(self) -> None:
-        require(
-            1 <= self.clients < 2**31,
-            "attack.no-clients",
-            f"must be at least 1, got {self.clients}; without an attack leave the section out",
-            "clients",
-        )
+        sentence = f"must be at least 1, got {self.clients}; without an attack leave the section out"
+        require(1 <= self.clients < 2**31, "attack.no-clients", sentence, "clients")
 
     def check(self, n: int) -> None:
         """Refuse a federation of n clients in which half or more would be malicious."""
-        require(
-            2 * self.clients < n,
-            "attack.too-many-clients",
-            f"{self.clients} of {n} clients would be malicious, and with half of them or more any rule is theirs; "
-            f"{self.kind} needs fewer than half, set clients below {n / 2:g}",
-            "attack",
-        )
+        half = f"{self.clients} of {n} clients would be malicious, and with half or more any rule is theirs"
+        require(2 * self.clients < n, "attack.too-many-clients", f"{half}; set clients below {n / 2:g}", "attack")
 
     @property
     def users(self) -> ClickModel | None:
@@ -49,13 +40,9 @@ class Attack(ABC):
 
     def poison(self, updates: Doubles, malicious: Booleans, theta: Doubles, key: Uint64s, round_: int) -> Doubles:
         """Return what a cohort sends, (n, d), given the (n, d) updates that all of it learned honestly from θ (d,)."""
-        require(
-            updates.ndim == 2 and malicious.shape == updates.shape[:1] and theta.shape == updates.shape[1:],
-            "attack.shape",
-            f"the shapes {updates.shape} of the updates, {malicious.shape} of the mask and {theta.shape} of the ranker "
-            "do not belong together",
-            "attack",
-        )
+        fits = updates.ndim == 2 and malicious.shape == updates.shape[:1] and theta.shape == updates.shape[1:]
+        shapes = f"{updates.shape} of the updates, {malicious.shape} of the mask and {theta.shape} of the ranker"
+        require(fits, "attack.shape", f"the shapes {shapes} do not belong together", "attack")
         sent = np.array(updates, dtype=np.float64)
         if malicious.any():
             sent[malicious] = self.malicious_updates(sent, malicious, theta, key, round_)

@@ -54,6 +54,11 @@ class Rules:
         require(self.deadline > 0.0, "value.out-of-range", f"must be above 0 seconds, got {self.deadline}", "deadline")
         require_range("longest", self.longest, above=0.0)
 
+    @property
+    def latest(self) -> int:
+        """How many rounds late a reply may come."""
+        return 0 if self.asynchronous is None else self.asynchronous.most
+
 
 class Verdict(NamedTuple):
     """What became of a reply."""
@@ -191,36 +196,28 @@ class Coordinator:
         """Refuse what does not belong to the open round, counted already or is what no honest client sends."""
         require(self._open, "reply.no-open-round", "there is no open round; ask for a task first")
         require(reply.run == self.run, "reply.other-run", "the reply belongs to another run; fetch a new task")
-        late = self.state.round - reply.round
-        rules, most = self.rules, 0
-        if rules.asynchronous is not None:
-            most = rules.asynchronous.most
+        late, rules = self.state.round - reply.round, self.rules
         require(late >= 0, "reply.round-not-begun", "the reply is of a round that has not begun; fetch a new task")
-        require(late <= most, "reply.round-over", "the reply is of a round that is over; fetch a new task")
+        require(late <= rules.latest, "reply.round-over", "the reply is of a round that is over; fetch a new task")
         asked = self._cohort if late == 0 else self._members(reply.round)
-        require(
-            reply.client in asked, "reply.not-in-cohort", "this client is not in the round's cohort; wait for a task"
-        )
+        sentence = "this client is not in the round's cohort; wait for a task"
+        require(reply.client in asked, "reply.not-in-cohort", sentence)
         key = reply.client, reply.round
-        require(
-            key not in self._replies and key not in self._counted and key not in beside,
-            "reply.replayed",
-            "this client has replied to this task already; one reply counts",
-        )
+        fresh = key not in self._replies and key not in self._counted and key not in beside
+        require(fresh, "reply.replayed", "this client has replied to this task already; one reply counts")
         heaviest = rules.heaviest or self.federation.interactions
-        self._replies.check(self.state, reply, heaviest, rules.longest, len(self._cohort) * (1 + most))
+        self._replies.check(self.state, reply, heaviest, rules.longest, len(self._cohort) * (1 + rules.latest))
 
     def complete(self) -> bool:
         """Whether the round can end: enough replies, or the deadline and the least."""
         if not self._open:
             return False
         rules, came, asked = self.rules, len(self._replies), len(self._cohort)
+        enough = math.ceil(rules.enough * asked)
         if rules.asynchronous is not None:
-            asked = rules.asynchronous.replies
-        if came >= (asked if rules.asynchronous is not None else math.ceil(rules.enough * asked)):
-            return True
-        late = self.clock() - self._since >= self.rules.deadline
-        return late and came >= max(1, math.ceil(self.rules.least * asked))
+            enough = asked = rules.asynchronous.replies
+        late = self.clock() - self._since >= rules.deadline
+        return came >= enough or (late and came >= max(1, math.ceil(rules.least * asked)))
 
     def advance(self) -> Report:
         """End the round: the next ranker and what the round looked like. On a full disk nothing has changed."""
@@ -245,11 +242,9 @@ class Coordinator:
     def close(self, gathered: Gathered) -> Report:
         """End the round with what was gathered, here or by an in-process cohort."""
         state, report = self.federation.round(self.state, gathered)
-        most = 0 if self.rules.asynchronous is None else self.rules.asynchronous.most
-        counted = {key for key in self._counted | set(self._replies) if state.round - key[1] <= most}
-        if self.folder is not None:
-            self._save(self.folder, state, [*self.reports, report], counted)
-            Journal(self.folder / JOURNAL).clear()
+        latest = self.rules.latest
+        counted = {key for key in self._counted | set(self._replies) if state.round - key[1] <= latest}
+        self._save(state, [*self.reports, report], counted)
         self.state, self._open, self._counted = state, False, counted
         self.reports.append(report)
         if len(self._replies):
@@ -272,13 +267,14 @@ class Coordinator:
             memory[AVERAGE] = theta.copy()
         state = replace(self.state, theta=theta, memory=memory, history=None)
         counted = {key for key in self._counted if key[0] not in forget}
-        if self.folder is not None:
-            self._save(self.folder, state, self.reports, counted)
-            Journal(self.folder / JOURNAL).clear()
+        self._save(state, self.reports, counted)
         self.state, self._counted = state, counted
 
-    def _save(self, folder: Path, state: State, reports: list[Report], counted: set[Key]) -> None:
-        Saved(state, self.run, reports, counted, self.refused).write(folder / CHECKPOINT)
+    def _save(self, state: State, reports: list[Report], counted: set[Key]) -> None:
+        """Replace the checkpoint; only then the journal of the round before may go."""
+        if self.folder is not None:
+            Saved(state, self.run, reports, counted, self.refused).write(self.folder / CHECKPOINT)
+            Journal(self.folder / JOURNAL).clear()
 
     def _restore(self, folder: Path) -> None:
         """Go on where the checkpoint and the journal of its open round stand."""

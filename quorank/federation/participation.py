@@ -50,7 +50,6 @@ class Sampled(Participation):
     """`cohort` clients a round, each set of that size equally likely, drawn anew every round."""
 
     kind: ClassVar[str] = "sampled"
-    everyone: ClassVar[bool] = False
 
     cohort: int = 100
 
@@ -62,8 +61,7 @@ class Sampled(Participation):
 
     def members(self, clients: int, round_: int, seed: int) -> Integers | None:
         """Return the clients whose own draw of this round is among the smallest."""
-        draws = np.empty(clients)
-        _draw_each(key_of(seed, Purpose.PARTICIPATION), round_, draws)
+        draws = _draws(clients, round_, seed)
         return np.sort(np.argsort(draws, kind="stable")[: self.cohort]).astype(np.int64)
 
 
@@ -75,7 +73,6 @@ class Poisson(Participation):
     """
 
     kind: ClassVar[str] = "poisson"
-    everyone: ClassVar[bool] = False
 
     rate: float = 0.1
 
@@ -87,9 +84,15 @@ class Poisson(Participation):
         return max(1, round(self.rate * clients))
 
     def members(self, clients: int, round_: int, seed: int) -> Integers | None:
-        draws = np.empty(clients)
-        _draw_each(key_of(seed, Purpose.PARTICIPATION), round_, draws)
+        draws = _draws(clients, round_, seed)
         return np.flatnonzero(draws < self.size(clients) / clients).astype(np.int64)
+
+
+def _draws(clients: int, round_: int, seed: int) -> Doubles:
+    """(clients,) each client's own draw of a round."""
+    draws = np.empty(clients)
+    _draw_each(key_of(seed, Purpose.PARTICIPATION), round_, draws)
+    return draws
 
 
 @kernel

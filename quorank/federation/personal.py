@@ -77,13 +77,8 @@ class OutputLayer(Personalisation):
     kind: ClassVar[str] = "fedper"
 
     def split(self, ranker: Ranker, n_features: int) -> Split | None:
-        require(
-            ranker.hidden > 0,
-            "personal.no-output-layer",
-            "fedper keeps the output layer to each client, and a linear ranker has none; use ranker mlp, or "
-            'kind = "offset"',
-            "personal",
-        )
+        sentence = 'fedper keeps the output layer, and a linear ranker has none; use ranker mlp, or kind = "offset"'
+        require(ranker.hidden > 0, "personal.no-output-layer", sentence, "personal")
         own = np.zeros(ranker.size(n_features))
         own[-ranker.hidden :] = 1.0  # parameters are W, b, v
         return Split(1.0 - own, own, 0.0)

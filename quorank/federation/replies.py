@@ -44,39 +44,26 @@ class Replies:
     def check(self, state: State, reply: wire.Reply, heaviest: int, longest: float, count: int) -> None:
         """Refuse numbers that no honest client sends, or that `count` such replies could not be summed exactly with."""
         size, mechanism = self._gathering.parameters, self._gathering.mechanism
-        require(
-            reply.release.shape == (size,) and reply.release.dtype == np.float64,
-            "reply.shape",
-            f"the release must be {size} numbers; install the same ranker on both sides",
-        )
+        sentence = f"the release must be {size} numbers; install the same ranker on both sides"
+        require(reply.release.shape == (size,) and reply.release.dtype == np.float64, "reply.shape", sentence)
         numbers = np.append(reply.release, reply.statistics)
         require(bool(np.isfinite(numbers).all()), "reply.not-finite", "the release holds a number that is not finite")
         if self._figure is not None:
             steps, *others = reply.statistics
-            require(
-                steps in range(self._figure.steps + 1) and not any(others),
-                "reply.figure",
-                "the reported figure is none that this run's reports can be; it is refused",
-            )
-        require(
-            1 <= reply.interactions <= heaviest,
-            "reply.weight",
-            f"the reply claims more or fewer interactions than 1 to {heaviest}",
-        )
+            sentence = "the reported figure is none that this run's reports can be; it is refused"
+            require(steps in range(self._figure.steps + 1) and not any(others), "reply.figure", sentence)
+        sentence = f"the reply claims more or fewer interactions than 1 to {heaviest}"
+        require(1 <= reply.interactions <= heaviest, "reply.weight", sentence)
         length = float(np.sqrt(np.dot(reply.release, reply.release)))
         require(length <= longest, "reply.norm", f"the release is longer than {longest:g}")
         weight = reply.interactions if mechanism.weighted else 1
-        require(
-            float(np.abs(numbers).max()) * weight < min(LARGEST, ROOM / max(1, count)),
-            "reply.too-large",
-            "the reply holds a number that is too large to be summed exactly",
-        )
+        largest, room = float(np.abs(numbers).max()) * weight, min(LARGEST, ROOM / max(1, count))
+        require(largest < room, "reply.too-large", "the reply holds a number that is too large to be summed exactly")
         try:
             mechanism.check(reply.release[None, :], np.array([reply.client]), state.private)
         except BadInput:
-            raise BadInput(
-                "reply.clip", "the release is longer than the clip that this round's privacy allows"
-            ) from None
+            sentence = "the release is longer than the clip that this round's privacy allows"
+            raise BadInput("reply.clip", sentence) from None
 
     def add(self, state: State, reply: wire.Reply, share: float = 1.0) -> None:
         """Count a reply whose release counts this share of a fresh one's."""
@@ -94,8 +81,6 @@ class Replies:
         if not self._single:
             return self._gathering.close(state)
         found = [kept for _, kept in sorted(self._kept.items()) if kept is not None]
-        updates = np.empty((len(found), self._gathering.parameters))
-        for at, (row, _) in enumerate(found):
-            updates[at] = row
+        updates = np.array([row for row, _ in found]).reshape(len(found), self._gathering.parameters)
         weights = np.array([interactions for _, interactions in found], dtype=np.float64)
         return self._gathering.close(state, updates=updates, weights=weights)

@@ -82,12 +82,8 @@ class Federation:
         require_range("clients", self.clients, least=1, below=2**31)
         require_range("interactions", self.interactions, least=1, below=2**31)
         cohort = self.participation.size(self.clients)
-        require(
-            cohort <= self.clients,
-            "federation.cohort-too-large",
-            f"a cohort of {cohort} cannot be drawn from {self.clients} clients",
-            "participation",
-        )
+        sentence = f"a cohort of {cohort} cannot be drawn from {self.clients} clients"
+        require(cohort <= self.clients, "federation.cohort-too-large", sentence, "participation")
         if self.attack is not None:
             self.attack.check(cohort)
         self.aggregation.check(cohort)
@@ -96,46 +92,22 @@ class Federation:
 
     def _check_parts(self) -> None:
         """Refuse parts that do not fit together, by what they say that they need and give."""
-        learner, privacy, aggregation = self.learner, self.privacy, self.aggregation
-        require(
-            learner.sends_metric or not privacy.protects_metric,
-            "privacy.no-metric",
-            f"{privacy.kind} protects a metric that clients send, and {learner.kind} sends an update, so it needs "
-            "another privacy",
-            "privacy",
-        )
-        require(
-            learner.learns_on_client or not privacy.needs_client_parameters,
-            "privacy.no-client-parameters",
-            f"{privacy.kind} clips the parameters that a client learns, and {learner.kind} learns none on the client; "
-            'use kind = "randomised-response" or "gaussian"',
-            "privacy",
-        )
-        require(
-            not (privacy.noise_on_sums and aggregation.needs_single_updates),
-            "privacy.noise-on-sums",
-            f"the noise is complete on sums only, and {aggregation.kind} makes none; choose the mean",
-            "privacy",
-        )
-        require(
-            not (privacy.hides_single_updates and aggregation.needs_single_updates),
-            "privacy.hides-updates",
-            f"{aggregation.kind} needs to see single updates, and secure sums hide them; choose the mean, or "
-            'sum = "plain"',
-            "privacy",
-        )
-        require(
-            aggregation.history == 0.0 or self.everyone,
-            "aggregation.history-of-sampled",
-            f"{aggregation.kind} with history needs everyone in every round; take history out, or participation full",
-            "aggregation",
-        )
-        require(
-            learner.learns_on_client or not self.personal.keeps_parameters,
-            "personal.nothing-to-keep",
-            f"{learner.kind} learns nothing on the client that it could keep; use pdgd",
-            "personal",
-        )
+        learner, privacy, rule = self.learner, self.privacy, self.aggregation
+        sentence = f"{privacy.kind} protects a metric, and {learner.kind} sends an update, so it needs another privacy"
+        require(learner.sends_metric or not privacy.protects_metric, "privacy.no-metric", sentence, "privacy")
+        clips = f"{privacy.kind} clips parameters that a client learns, and {learner.kind} learns none on the client"
+        sentence = f'{clips}; use kind = "randomised-response" or "gaussian"'
+        learns = learner.learns_on_client
+        require(learns or not privacy.needs_client_parameters, "privacy.no-client-parameters", sentence, "privacy")
+        plain = not rule.needs_single_updates
+        sentence = f"the noise is complete on sums only, and {rule.kind} makes none; choose the mean"
+        require(plain or not privacy.noise_on_sums, "privacy.noise-on-sums", sentence, "privacy")
+        sentence = f'{rule.kind} needs to see single updates, and secure sums hide them; use the mean, or sum = "plain"'
+        require(plain or not privacy.hides_single_updates, "privacy.hides-updates", sentence, "privacy")
+        sentence = f"{rule.kind} with history needs everyone in every round; take history out, or participation full"
+        require(rule.history == 0.0 or self.everyone, "aggregation.history-of-sampled", sentence, "aggregation")
+        sentence = f"{learner.kind} learns nothing on the client that it could keep; use pdgd"
+        require(learns or not self.personal.keeps_parameters, "personal.nothing-to-keep", sentence, "personal")
 
     @property
     def everyone(self) -> bool:
@@ -166,17 +138,10 @@ class Federation:
             update, history = self.aggregation.combine(gathered.total, gathered.weight), None
         theta, memory = self.server.advance(state.theta, update, state.memory)
         shown = max(gathered.interactions, 1)
-        report = Report(
-            state.round + 1,
-            gathered.interactions,
-            gathered.ndcg / shown,
-            gathered.reciprocal / shown,
-            gathered.clicks / shown,
-            math.sqrt(update.dot(update)),
-            gathered.clients,
-            gathered.sensitivity,
-            gathered.noise,
-        )
+        online = gathered.ndcg / shown, gathered.reciprocal / shown, gathered.clicks / shown
+        released = gathered.clients, gathered.sensitivity, gathered.noise
+        length = math.sqrt(update.dot(update))
+        report = Report(state.round + 1, gathered.interactions, *online, length, *released)
         after = State(state.round + 1, theta, memory, gathered.private, gathered.personal, history)
         return after, report
 

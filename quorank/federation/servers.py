@@ -158,16 +158,10 @@ class Rprop(Server):
     most: float = 1.0  # η_max
 
     def __post_init__(self) -> None:
-        require(
-            0.0 < self.least <= self.initial <= self.most < math.inf,
-            "rprop.bad-steps",
-            f"expected 0 < least ≤ initial ≤ most, got {self.least}, {self.initial}, {self.most}",
-        )
-        require(
-            0.0 < self.beta < 1.0 < self.alpha < math.inf,
-            "rprop.bad-factors",
-            f"expected beta < 1 < alpha, got {self.beta} and {self.alpha}",
-        )
+        sentence = f"expected 0 < least ≤ initial ≤ most, got {self.least}, {self.initial}, {self.most}"
+        require(0.0 < self.least <= self.initial <= self.most < math.inf, "rprop.bad-steps", sentence)
+        sentence = f"expected beta < 1 < alpha, got {self.beta} and {self.alpha}"
+        require(0.0 < self.beta < 1.0 < self.alpha < math.inf, "rprop.bad-factors", sentence)
 
     def start(self, size: int) -> Memory:
         return {"step": np.full(size, self.initial), "sign": np.zeros(size), "count": np.zeros(1)}

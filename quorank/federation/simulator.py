@@ -120,10 +120,8 @@ class Simulator:
         if state.theta.shape != (size,):
             raise BadInput("ranker.wrong-size", f"this ranker has {size} parameters, got {state.theta.shape}")
         if state.round >= (self.rounds or 1) and not self.mechanism.sums_as_sent:
-            raise BadInput(
-                "privacy.rounds-exceeded",
-                f"privacy is planned for {self.rounds or 1} rounds, and they are done; plan a longer run from its start",
-            )
+            sentence = f"privacy is planned for {self.rounds or 1} rounds, and they are done; plan a longer run"
+            raise BadInput("privacy.rounds-exceeded", sentence)
         ahead = self._ahead if beside is None and members is None else None
         played = None if ahead is None else ahead.play(state)
         if played is not None and sent is None:
@@ -172,16 +170,10 @@ class Simulator:
 
     def replies(self, task: Task, clients: Integers) -> list[Reply]:
         """What these clients send back for a task, one by one: the clients' side of a round, for any transport."""
-        require(
-            self.federation.attack is None,
-            "simulator.attack-on-network",
-            "attackers collude, so they are simulated in process only",
-        )
-        require(
-            self._split is None,
-            "simulator.personal-on-network",
-            "personal parameters are kept by simulated clients in process only",
-        )
+        sentence = "attackers collude, so they are simulated in process only"
+        require(self.federation.attack is None, "simulator.attack-on-network", sentence)
+        sentence = "personal parameters are kept by simulated clients in process only"
+        require(self._split is None, "simulator.personal-on-network", sentence)
         state = State(task.round, task.theta, {}, task.private)
         rows = np.empty((len(clients), self.simulation.parameters + STATISTICS))
         self._play(_Play(state, clients, None, rows), (0, len(clients)), self.gathering())
@@ -190,11 +182,9 @@ class Simulator:
         for at, client in enumerate(clients):
             one = slice(at, at + 1)
             within = self.mechanism.release(updates[one], task.theta, task.round, clients[one], task.private)
-            statistics = (float(rows[at, -3]), float(rows[at, -2]), float(rows[at, -1]))
-            release = updates[at].copy()
-            found.append(
-                Reply(task.run, task.round, int(client), release, int(interactions[at]), bool(within), statistics)
-            )
+            first, second, third = rows[at, -STATISTICS:].tolist()
+            sent = updates[at].copy(), int(interactions[at]), bool(within), (first, second, third)
+            found.append(Reply(task.run, task.round, int(client), *sent))
         return found
 
     def gathering(self) -> Gathering:
@@ -225,17 +215,9 @@ class Simulator:
         rows, interactions = self._room(clients)
         if play.rows is not None:
             rows = play.rows[span[0] : span[1]]
-        work = Work(
-            self.world,
-            self.simulation.seed,
-            state.theta,
-            state.round,
-            clients,
-            interactions,
-            self._privatise,
-            self.mechanism.bound,
-            None if state.personal is None else state.personal[clients],
-        )
+        ground = self.world, self.simulation.seed, state.theta, state.round
+        offsets = None if state.personal is None else state.personal[clients]
+        work = Work(*ground, clients, interactions, self._privatise, self.mechanism.bound, offsets)
         self.federation.learner.updates(work, rows)
         if play.personal is not None and self._split is not None:
             updates, split = rows[:, : self.simulation.parameters], self._split

@@ -76,21 +76,13 @@ class ExactSum:
         bad, reach = add_rows(rows, weights, weighted, self.coarse, self.fine)
         if bad >= 0:
             who = f"client {clients[bad]}" if clients is not None else f"row {bad}"
-            raise BadInput(
-                "update.not-summable",
-                f"the update of {who} holds a number that is not finite or is beyond 2^36: lower eta, or normalise "
-                'the features (data.normalize = "query")',
-            )
+            raise _not_summable(f"the update of {who} holds a number that is not finite or is beyond 2^36")
         self._extend(reach)
 
     def _extend(self, reach: float) -> None:
         self.reach += reach
         if self.reach >= ROOM:
-            raise BadInput(
-                "update.not-summable",
-                "the updates of this round are too large to be summed exactly (beyond 2^50): lower eta, or normalise "
-                'the features (data.normalize = "query")',
-            )
+            raise _not_summable("the updates of this round are too large to be summed exactly (beyond 2^50)")
 
     def merge(self, other: ExactSum) -> None:
         """Add another running sum."""
@@ -101,6 +93,11 @@ class ExactSum:
     def value(self) -> Doubles:
         """Return the total, (size,)."""
         return np.asarray(self.coarse / _COARSE + self.fine / _FINE, dtype=np.float64)
+
+
+def _not_summable(fault: str) -> BadInput:
+    advice = 'lower eta, or normalise the features (data.normalize = "query")'
+    return BadInput("update.not-summable", f"{fault}: {advice}")
 
 
 @dataclass(eq=False)
@@ -157,18 +154,8 @@ class Gathering:
         if beside is not None:
             sums[:size] += np.rint(beside * self.mechanism.unit) if self.mechanism.unit != 1.0 else beside
         private = self.mechanism.finish(sums[:size], weight, self.within, self.clients, state.round, state.private)
-        return Gathered(
-            private.total,
-            private.weight,
-            self.clients if private.participants is None else private.participants,
-            self.interactions,
-            float(sums[size]),
-            float(sums[size + 1]),
-            float(sums[size + 2]),
-            private.memory,
-            private.sensitivity,
-            private.noise,
-            updates,
-            weights,
-            personal,
-        )
+        clients = self.clients if private.participants is None else private.participants
+        ndcg, reciprocal, clicks = sums[size:].tolist()
+        shown = self.interactions, ndcg, reciprocal, clicks
+        released = private.memory, private.sensitivity, private.noise
+        return Gathered(private.total, private.weight, clients, *shown, *released, updates, weights, personal)

@@ -20,7 +20,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -28,7 +29,7 @@ import numpy.typing as npt
 
 from quorank.arrays import Doubles, Integers
 from quorank.errors import require
-from quorank.federation.rounds import Gathered, State
+from quorank.federation.rounds import Gathered
 from quorank.federation.servers import AVERAGE
 from quorank.federation.simulator import Simulator
 
@@ -139,26 +140,21 @@ def rebuild(
     """
     federation, bound = simulator.federation, simulator.mechanism.bound
     require(len(kept) > 0, "unlearning.nothing-kept", "there is no kept round to rebuild the ranker from")
-    state = federation.start(theta)
-    state = State(0, state.theta, state.memory, simulator.mechanism.start())
+    state = replace(federation.start(theta), private=simulator.mechanism.start())
     calibration, steps, mean = Calibration(), 0, state.theta
     releases = np.empty((3, len(kept)))
+
+    def send(known: Doubles, theta: Doubles, clients: Integers, updates: Doubles) -> None:
+        if lengths == "kept":
+            calibration.apply(updates, known)
+        else:
+            calibration.directionless += int(np.count_nonzero(~updates.any(axis=1)))
+        within_bound(updates, theta, bound)
+
     try:
         for count, entry in enumerate(kept, 1):
             present = ~np.isin(entry.clients, simulator.absent)
-
-            def sent(
-                clients: Integers,
-                updates: Doubles,
-                kept: Doubles = entry.lengths[present],
-                theta: Doubles = state.theta,
-            ) -> None:
-                if lengths == "kept":
-                    calibration.apply(updates, kept)
-                else:
-                    calibration.directionless += int(np.count_nonzero(~updates.any(axis=1)))
-                within_bound(updates, theta, bound)
-
+            sent = partial(send, entry.lengths[present], state.theta)
             gathered = simulator.gather(state, sent=sent, members=entry.clients[present])
             state, report = federation.round(state, stretched(gathered, stretch))
             releases[:, count - 1] = report.participants, report.sensitivity, report.noise
@@ -175,8 +171,7 @@ def rebuild(
 def retrain(simulator: Simulator, theta: Doubles, rounds: int, watch: Watch | None = None) -> tuple[Doubles, int]:
     """The whole run again without those who are absent: the ranker, and the local steps that it took."""
     federation = simulator.federation
-    state = federation.start(theta)
-    state = State(0, state.theta, state.memory, simulator.mechanism.start())
+    state = replace(federation.start(theta), private=simulator.mechanism.start())
     steps = 0
     try:
         for count in range(1, rounds + 1):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +28,33 @@ _HEAD = struct.Struct("<4sBHI")
 _MAGIC = b"QRNK"
 _TASK, _REPLY = 1, 2
 _NAMES = {_TASK: "task", _REPLY: "reply"}
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
+
+
+def _wholes(value: object) -> bool:
+    return isinstance(value, list) and all(_whole(one) for one in value)
+
+
+def _texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+
+
+def _text(value: object) -> bool:
+    return isinstance(value, str) and len(value) <= 200
+
+
+def _truth(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+_HEADERS: dict[int, dict[str, Callable[[object], bool]]] = {
+    _TASK: {"run": _text, "round": _whole, "clients": _wholes, "private": _texts},
+    _REPLY: {"run": _text, "round": _whole, "client": _whole, "interactions": _whole, "within": _truth},
+}
+"""What the header of each kind of message holds, in its order, and what it must be."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,99 +90,52 @@ def encode_task(task: Task) -> bytes:
 
 def decode_task(data: bytes) -> Task:
     header, arrays = _decode(_TASK, data)
-    names, clients = _list(_TASK, header, "private"), _list(_TASK, header, "clients")
-    _expect(_TASK, all(isinstance(name, str) for name in names) and len(arrays) == 1 + len(names))
-    _expect(_TASK, all(_whole(client) for client in clients))
-    private = dict(zip(names, arrays[1:], strict=True))
-    return Task(_text(_TASK, header, "run"), _count(_TASK, header, "round"), arrays[0], private, (*clients,))
+    _expect(_TASK, len(arrays) == 1 + len(header["private"]))
+    private = dict(zip(header["private"], arrays[1:], strict=True))
+    return Task(header["run"], header["round"], arrays[0], private, (*header["clients"],))
 
 
 def encode_reply(reply: Reply) -> bytes:
-    header = {
-        "run": reply.run,
-        "round": reply.round,
-        "client": reply.client,
-        "interactions": reply.interactions,
-        "within": reply.within,
-    }
+    header = {key: getattr(reply, key) for key in _HEADERS[_REPLY]}
     return _encode(_REPLY, header, [reply.release, np.array(reply.statistics, dtype=np.float64)])
 
 
 def decode_reply(data: bytes) -> Reply:
     header, arrays = _decode(_REPLY, data)
-    _expect(_REPLY, len(arrays) == 2 and len(arrays[1]) == 3 and isinstance(header.get("within"), bool))
-    first, second, third = (float(value) for value in arrays[1])
-    return Reply(
-        _text(_REPLY, header, "run"),
-        _count(_REPLY, header, "round"),
-        _count(_REPLY, header, "client"),
-        arrays[0],
-        _count(_REPLY, header, "interactions"),
-        header["within"],
-        (first, second, third),
-    )
+    _expect(_REPLY, len(arrays) == 2 and len(arrays[1]) == 3)
+    first, second, third = arrays[1].tolist()
+    told = {key: header[key] for key in _HEADERS[_REPLY]}
+    return Reply(release=arrays[0], statistics=(first, second, third), **told)
 
 
 def _encode(kind: int, header: dict[str, Any], arrays: list[Doubles]) -> bytes:
+    name = _NAMES[kind]
     for array in arrays:
-        require(
-            array.ndim == 1, f"{_NAMES[kind]}.shape", f"a {_NAMES[kind]} holds rows of numbers, got shape {array.shape}"
-        )
+        require(array.ndim == 1, f"{name}.shape", f"a {name} holds rows of numbers, got shape {array.shape}")
     text = json.dumps(header | {"lengths": [len(array) for array in arrays]}, separators=(",", ":")).encode()
-    return b"".join(
-        [
-            _HEAD.pack(_MAGIC, kind, PROTOCOL, len(text)),
-            text,
-            *(np.ascontiguousarray(array, dtype="<f8").tobytes() for array in arrays),
-        ]
-    )
+    numbers = (np.ascontiguousarray(array, dtype="<f8").tobytes() for array in arrays)
+    return b"".join([_HEAD.pack(_MAGIC, kind, PROTOCOL, len(text)), text, *numbers])
 
 
 def _decode(kind: int, data: bytes) -> tuple[dict[str, Any], list[Doubles]]:
-    require(
-        len(data) <= LARGEST,
-        f"{_NAMES[kind]}.too-long",
-        f"a {_NAMES[kind]} of {len(data)} bytes is longer than {LARGEST} bytes: it is refused",
-    )
+    name = _NAMES[kind]
+    sentence = f"a {name} of {len(data)} bytes is longer than {LARGEST} bytes: it is refused"
+    require(len(data) <= LARGEST, f"{name}.too-long", sentence)
     _expect(kind, len(data) >= _HEAD.size)
     magic, found, version, length = _HEAD.unpack_from(data)
     _expect(kind, magic == _MAGIC and found == kind and _HEAD.size + length <= len(data))
-    require(
-        version == PROTOCOL,
-        f"{_NAMES[kind]}.protocol",
-        f"a {_NAMES[kind]} speaks protocol {version}, and this Quorank speaks {PROTOCOL}: install the same version on both",
-    )
+    sentence = f"a {name} speaks protocol {version}, and this Quorank speaks {PROTOCOL}: install the same version"
+    require(version == PROTOCOL, f"{name}.protocol", sentence)
     try:
         header = json.loads(data[_HEAD.size : _HEAD.size + length])
     except (ValueError, RecursionError):
         raise _malformed(kind) from None
     _expect(kind, isinstance(header, dict))
-    lengths = _list(kind, header, "lengths")
-    _expect(kind, all(_whole(length) for length in lengths))
+    _expect(kind, all(right(header.get(key)) for key, right in (_HEADERS[kind] | {"lengths": _wholes}).items()))
+    lengths = header["lengths"]
     _expect(kind, _HEAD.size + length + 8 * sum(lengths) == len(data))
     numbers = np.frombuffer(data, dtype="<f8", offset=_HEAD.size + length).astype(np.float64)
     return header, np.split(numbers, np.cumsum(lengths)[:-1]) if lengths else []
-
-
-def _whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
-
-
-def _count(kind: int, header: dict[str, Any], key: str) -> int:
-    _expect(kind, _whole(header.get(key)))
-    return int(header[key])
-
-
-def _text(kind: int, header: dict[str, Any], key: str) -> str:
-    value = header.get(key)
-    _expect(kind, isinstance(value, str) and len(value) <= 200)
-    return str(value)
-
-
-def _list(kind: int, header: dict[str, Any], key: str) -> list[Any]:
-    value = header.get(key)
-    _expect(kind, isinstance(value, list))
-    return list(value or [])
 
 
 def _expect(kind: int, condition: bool) -> None:
@@ -163,7 +144,5 @@ def _expect(kind: int, condition: bool) -> None:
 
 
 def _malformed(kind: int) -> BadInput:
-    return BadInput(
-        f"{_NAMES[kind]}.malformed",
-        f"a {_NAMES[kind]} is malformed: its bytes are not what its header says; it is refused",
-    )
+    sentence = f"a {_NAMES[kind]} is malformed: its bytes are not what its header says; it is refused"
+    return BadInput(f"{_NAMES[kind]}.malformed", sentence)

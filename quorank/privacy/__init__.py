@@ -14,15 +14,6 @@ from quorank.privacy.mechanisms.signs import Signs
 from quorank.privacy.setting import Setting
 
 __all__ = [
-    "PRIVACIES",
-    "ClippedGaussian",
-    "Mechanism",
-    "NoPrivacy",
-    "Plain",
-    "Privacy",
-    "PublishedLaplace",
-    "RandomisedResponse",
-    "SecureSum",
-    "Setting",
-    "Signs",
-]
+    "PRIVACIES", "ClippedGaussian", "Mechanism", "NoPrivacy", "Plain", "Privacy", "PublishedLaplace", "RandomisedResponse",
+    "SecureSum", "Setting", "Signs",
+]  # fmt: skip

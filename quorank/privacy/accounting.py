@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from quorank.errors import require, require_range
 from quorank.privacy.setting import Setting
@@ -48,9 +48,8 @@ def event(setting: Setting, noise_multiplier: float, accountant: Accountant = "p
         return dp.PoissonSampledDpEvent(setting.rate, dp.GaussianDpEvent(noise_multiplier))
     if accountant == "pld":
         return dp.TruncatedSubsampledGaussianDpEvent(setting.clients, 1.0, setting.cohort, noise_multiplier)
-    return dp.SampledWithoutReplacementDpEvent(
-        setting.clients, setting.cohort, dp.GaussianDpEvent(noise_multiplier / 2.0)
-    )
+    replaced = dp.GaussianDpEvent(noise_multiplier / 2.0)
+    return dp.SampledWithoutReplacementDpEvent(setting.clients, setting.cohort, replaced)
 
 
 def epsilon(
@@ -58,11 +57,7 @@ def epsilon(
 ) -> float:
     """Compute ε at δ after `rounds` rounds of the setting (all of them by default)."""
     check_delta(delta)
-    require(
-        LEAST_NOISE <= noise_multiplier < math.inf,
-        "value.out-of-range",
-        f"the noise multiplier must be at least {LEAST_NOISE}, got {noise_multiplier}: less promises nothing",
-    )
+    require_range("noise multiplier", noise_multiplier, least=LEAST_NOISE)
     done = setting.rounds if rounds is None else rounds
     return _epsilon(_pattern(setting), noise_multiplier, delta, accountant, done, FINE) if done > 0 else 0.0
 
@@ -74,27 +69,22 @@ def _epsilon(setting: Setting, z: float, delta: float, accountant: Accountant, r
 
         return float(gaussian_mechanism.get_epsilon_gaussian(z / math.sqrt(rounds), delta))
     import dp_accounting as dp
+    from dp_accounting import pld, rdp
 
+    sampled, relation = setting.participation == "sampled", dp.NeighboringRelation
+    if accountant == "pld":
+        counting = pld.PLDAccountant(value_discretization_interval=step)
+    else:
+        neighbours = relation.REPLACE_ONE if sampled else relation.ADD_OR_REMOVE_ONE
+        counting = rdp.RdpAccountant(neighboring_relation=neighbours)
     composed = dp.SelfComposedDpEvent(event(setting, z, accountant), rounds)
     with _quiet():
-        found = float(_accountant(setting, accountant, step).compose(composed).get_epsilon(delta))
-    if setting.participation == "sampled":
+        found = float(counting.compose(composed).get_epsilon(delta))
+    if sampled:
         # the bound for large cohorts: as if everyone were in every round, where replacing one moves the sum two clips
         everyone = Setting(setting.clients, setting.clients, rounds)
         found = min(found, _epsilon(everyone, z / 2.0, delta, accountant, rounds, step))
     return found
-
-
-def _accountant(setting: Setting, accountant: Accountant, step: float) -> Any:
-    import dp_accounting as dp
-    from dp_accounting import pld, rdp
-
-    if accountant == "pld":
-        return pld.PLDAccountant(value_discretization_interval=step)
-    relation = dp.NeighboringRelation
-    return rdp.RdpAccountant(
-        neighboring_relation=relation.REPLACE_ONE if setting.participation == "sampled" else relation.ADD_OR_REMOVE_ONE
-    )
 
 
 def noise_multiplier(setting: Setting, target: float, delta: float, accountant: Accountant = "pld") -> float:
@@ -116,30 +106,21 @@ def _noise_multiplier(setting: Setting, target: float, delta: float, accountant:
 
         exact = gaussian_mechanism.get_sigma_gaussian(target, delta) * math.sqrt(setting.rounds)
         return smallest(lambda z: epsilon(setting, z, delta) <= target, float(exact), 1e-9)
+
+    def search(accountant: Accountant, start: float, precision: float, step: float, least: float) -> float:
+        def figure(z: float) -> float:
+            return _epsilon(setting, z, delta, accountant, setting.rounds, step)
+
+        found = _by_secants(figure, target, start, precision, least)
+        return smallest(lambda z: figure(z) <= target, start, precision, least) if found is None else found
+
     if accountant == "rdp":
-        return _search(setting, target, delta, "rdp", 1.0, 1e-6, FINE, LEAST_NOISE)
-    by_renyi = _search(setting, target, delta, "rdp", 1.0, 1e-3, FINE, LEAST_SAMPLED)
-    near = _search(setting, target, delta, "pld", by_renyi, 3e-4, COARSE, LEAST_SAMPLED)
+        return search("rdp", 1.0, 1e-6, FINE, LEAST_NOISE)
+    by_renyi = search("rdp", 1.0, 1e-3, FINE, LEAST_SAMPLED)
+    near = search("pld", by_renyi, 3e-4, COARSE, LEAST_SAMPLED)
     while epsilon(setting, near, delta) > target:  # finer steps are tighter, so this should never be
         near *= 1.001
     return near
-
-
-def _search(
-    setting: Setting,
-    target: float,
-    delta: float,
-    accountant: Accountant,
-    start: float,
-    precision: float,
-    step: float,
-    least: float,
-) -> float:
-    def figure(z: float) -> float:
-        return _epsilon(setting, z, delta, accountant, setting.rounds, step)
-
-    found = _by_secants(figure, target, start, precision, least)
-    return smallest(lambda z: figure(z) <= target, start, precision, least) if found is None else found
 
 
 def _by_secants(
@@ -186,19 +167,13 @@ def smallest(enough: Callable[[float], bool], start: float, precision: float, le
     high = start
     while not enough(high):
         high *= 1.0 + max(precision, 1e-12) if high == start else 1.5
-        require(
-            high < 1e12,
-            "privacy.too-much-noise",
-            "this budget needs more noise than can be accounted for: raise epsilon or delta",
-        )
+        sentence = "this budget needs more noise than can be accounted for: raise epsilon or delta"
+        require(high < 1e12, "privacy.too-much-noise", sentence)
     low = high / 1.5
     while enough(low):
         high, low = low, low / 1.5
-        require(
-            low >= least,
-            "privacy.too-little-noise",
-            "this budget needs next to no noise: lower epsilon, or account for nothing",
-        )
+        sentence = "this budget needs next to no noise: lower epsilon, or account for nothing"
+        require(low >= least, "privacy.too-little-noise", sentence)
     while high - low > precision * high:
         middle = (high + low) / 2.0
         high, low = (middle, low) if enough(middle) else (high, middle)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from quorank.privacy.mechanisms.mechanism import Mechanism
 from quorank.privacy.setting import Setting
 
 FORMAT = 1
+_SETTING = "clients", "cohort", "participation", "rounds", "planned_rounds", "interactions", "parameters", "values"
+"""What a ledger holds of the setting: `rounds` are those done."""
 
 
 def ledger(
@@ -35,22 +38,13 @@ def ledger(
     All three have the shape (rounds,).
     """
     done = len(participants)
-    statement = mechanism.statement(done)
+    plan = asdict(setting) | {"rounds": done, "planned_rounds": setting.rounds}
     return {
         "format": FORMAT,
         "mechanism": dict(part),
-        "setting": {
-            "clients": setting.clients,
-            "cohort": setting.cohort,
-            "participation": setting.participation,
-            "rounds": done,
-            "planned_rounds": setting.rounds,
-            "interactions": setting.interactions,
-            "parameters": setting.parameters,
-            "values": setting.values,
-        },
+        "setting": {key: plan[key] for key in _SETTING},
         "releases": release_entries(participants, sensitivity, noise),
-        "privacy": statement,
+        "privacy": mechanism.statement(done),
         "spent": [{"round": t, "epsilon": e} for t, e in mechanism.spent() if t <= done],
     }
 
@@ -85,12 +79,8 @@ def release_entries(participants: Doubles, sensitivity: Doubles, noise: Doubles)
 def read_ledger(run: Path) -> dict[str, Any]:
     """Read the ledger of a run's directory, or the file itself, and check its shape."""
     path = run / "ledger.json" if run.is_dir() else run
-    require(
-        path.is_file(),
-        "file.missing",
-        "no ledger here; expected the directory of a finished run, with ledger.json",
-        f"{run}",
-    )
+    sentence = "no ledger here; expected the directory of a finished run, with ledger.json"
+    require(path.is_file(), "file.missing", sentence, f"{run}")
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
@@ -109,7 +99,7 @@ def _fault_in(content: Any) -> str:
             return f"damaged, or of an older version: {key!r} is missing"
         if not isinstance(content[key], kind):
             return f"damaged: {key!r} is not what a ledger holds"
-    numbers = ("clients", "cohort", "rounds", "planned_rounds", "interactions", "parameters", "values")
+    numbers = [key for key in _SETTING if key != "participation"]
     if not all(isinstance(content["setting"].get(key), int) for key in numbers):
         return f"damaged: the setting lacks one of {', '.join(numbers)}"
     fields = ("first_round", "last_round", "releases", "noise")
@@ -131,8 +121,9 @@ def recount(content: Mapping[str, Any]) -> float | None:
     statement, plan = content["privacy"], content["setting"]
     if not isinstance(statement, Mapping) or statement.get("epsilon") is None:
         return None
-    keys = "clients", "cohort", "planned_rounds", "participation", "interactions", "parameters", "values"
-    setting = Setting(*(plan[key] for key in keys))
+    setting = Setting(
+        **{key: plan[key] for key in _SETTING if key != "planned_rounds"} | {"rounds": plan["planned_rounds"]}
+    )
     mechanism = PRIVACIES.read(content["mechanism"], "ledger.json: mechanism").mechanism(setting, 0)
     _check_releases(content, mechanism.least_multiplier)
     again = mechanism.statement(plan["rounds"])
@@ -141,27 +132,17 @@ def recount(content: Mapping[str, Any]) -> float | None:
 
 def _check_releases(content: Mapping[str, Any], asked: float) -> None:
     """The entries must be of all rounds, one behind the other, and none may have less noise than was planned."""
-    expected = 1
+    expected, failed = 1, "the ledger does not add up"
     for entry in content["releases"]:
         first, last = entry["first_round"], entry["last_round"]
-        require(
-            first == expected and last >= first,
-            "ledger.inconsistent",
-            f"the ledger does not add up: expected an entry from round {expected} on, got {first} to {last}",
-        )
+        sentence = f"{failed}: expected an entry from round {expected} on, got {first} to {last}"
+        require(first == expected and last >= first, "ledger.inconsistent", sentence)
         expected = last + 1
         if entry["sensitivity"] == 0.0 and entry["releases"] == 0:
             continue  # a secure sum that failed: nothing was released
         given = entry["noise"] / entry["sensitivity"] if entry["sensitivity"] else 0.0
-        require(
-            given >= asked * (1.0 - 1e-9),
-            "ledger.too-little-noise",
-            f"rounds {first} to {last} had noise of {given:.4g} clips, and the budget asks for {asked:.4g}: "
-            "the ledger does not add up",
-        )
+        sentence = f"rounds {first} to {last} had noise of {given:.4g} clips, the budget asks for {asked:.4g}: {failed}"
+        require(given >= asked * (1.0 - 1e-9), "ledger.too-little-noise", sentence)
     stated = content["setting"]["rounds"]
-    require(
-        expected - 1 == stated,
-        "ledger.inconsistent",
-        f"the ledger does not add up: it has entries of {expected - 1} rounds and states {stated}",
-    )
+    sentence = f"{failed}: it has entries of {expected - 1} rounds and states {stated}"
+    require(expected - 1 == stated, "ledger.inconsistent", sentence)

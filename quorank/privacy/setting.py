@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from quorank.errors import require, require_range
 
@@ -22,12 +22,7 @@ class Setting:
 
     def __post_init__(self) -> None:
         require_range("clients", self.clients, least=1)
-        require(
-            1 <= self.cohort <= self.clients,
-            "value.out-of-range",
-            f"must lie between 1 and the number of clients ({self.clients}), got {self.cohort}",
-            "cohort",
-        )
+        require_range("cohort", self.cohort, least=1, most=self.clients)
         require_range("rounds", self.rounds, least=1)
         require(
             self.participation != "full" or self.cohort == self.clients,
@@ -52,3 +47,11 @@ class Setting:
         """Return the words for the first `rounds` rounds (all by default), as statements and reports print them."""
         done = self.rounds if rounds is None else rounds
         return f"whole run of {done} round{'s' if done != 1 else ''}"
+
+    def stated(
+        self, kind: str, model: str, done: int, epsilon: float | None, delta: float = 0.0, by: str = "", pairs: str = ""
+    ) -> dict[str, Any]:
+        """Return what a statement of `done` rounds says of ε: `by` how it was counted, for which `pairs` of federations."""
+        neighbouring = {"neighbouring": pairs} if pairs else {}
+        budget = {"epsilon": epsilon, "delta": delta, "horizon": self.horizon(done) + by, "rounds": done}
+        return {"kind": kind, "model": model, "unit": "client"} | neighbouring | budget

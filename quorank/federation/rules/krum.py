@@ -39,13 +39,10 @@ class Krum(RobustRule):
 
 
 @dataclass(frozen=True)
-class MultiKrum(RobustRule):
+class MultiKrum(Krum):
     """The mean of the f = n − m updates with the lowest scores, eq. 5.3."""
 
     kind: ClassVar[str] = "multi-krum"
-
-    def least_cohort(self) -> int:
-        return self.byzantine + 3
 
     def combine_rows(self, rows: Doubles) -> Doubles:
         """Return (1/f)·Σ of the f updates with the lowest scores."""

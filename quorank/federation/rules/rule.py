@@ -58,26 +58,12 @@ class RobustRule(Aggregation):
 
     def check(self, n: int) -> None:
         kind, m, least = self.kind, self.byzantine, self.least_cohort()
-        require(
-            n >= 1,
-            "aggregation.empty-cohort",
-            f"{kind} needs the update of at least one client, got none",
-            "aggregation",
-        )
-        require(
-            2 * m < n,
-            "aggregation.too-many-malicious",
-            f"no rule can tell {m} malicious clients from the others in a cohort of {n}; {kind} needs byzantine below "
-            "half of the cohort",
-            "aggregation",
-        )
-        require(
-            n >= least,
-            "aggregation.cohort-too-small",
-            f"{kind} with byzantine = {m} needs at least {least} clients in a cohort, got {n}; take more clients or a "
-            "smaller byzantine",
-            "aggregation",
-        )
+        sentence = f"{kind} needs the update of at least one client, got none"
+        require(n >= 1, "aggregation.empty-cohort", sentence, "aggregation")
+        sentence = f"no rule can tell {m} malicious clients from others in a cohort of {n}; set byzantine below half"
+        require(2 * m < n, "aggregation.too-many-malicious", sentence, "aggregation")
+        sentence = f"{kind} with byzantine = {m} needs at least {least} clients in a cohort, got {n}; lower byzantine"
+        require(n >= least, "aggregation.cohort-too-small", sentence, "aggregation")
 
     def combine_all(self, updates: Doubles, weights: Doubles) -> Doubles:
         rows = content_rows(self.kind, updates, weights)
@@ -97,25 +83,15 @@ def content_rows(kind: str, updates: Doubles, weights: Doubles) -> Doubles:
     """
     rows = np.array(updates, dtype="<f8", order="C")
     claims = np.asarray(weights, dtype=np.float64)
-    require(
-        rows.ndim == 2 and claims.shape == (len(rows),),
-        "aggregation.shape",
-        f"{kind} expects a row and a weight for each client, got the shapes {rows.shape} and {claims.shape}",
-        "aggregation",
-    )
-    require(
-        bool(np.all(np.isfinite(claims)) and np.all(claims >= 0.0)),
-        "aggregation.bad-weight",
-        f"{kind} expects weights that are finite and at least 0",
-        "aggregation",
-    )
+    sentence = f"{kind} expects a row and a weight for each client, got the shapes {rows.shape} and {claims.shape}"
+    require(rows.ndim == 2 and claims.shape == (len(rows),), "aggregation.shape", sentence, "aggregation")
+    sentence = f"{kind} expects weights that are finite and at least 0"
+    require(np.all(np.isfinite(claims) & (claims >= 0.0)), "aggregation.bad-weight", sentence, "aggregation")
     finite = np.isfinite(rows).all(axis=1)
     if not finite.all():
+        row = f"the update in row {int(np.argmin(finite))} holds a number that is not finite"
         raise BadInput(
-            "aggregation.not-finite",
-            f"the update in row {int(np.argmin(finite))} holds a number that is not finite; leave such clients out "
-            f"before {kind} sees them",
-            "aggregation",
+            "aggregation.not-finite", f"{row}; leave such clients out before {kind} sees them", "aggregation"
         )
     rows += 0.0  # −0 and 0 are one number, and shall be one string of bytes
     order = sorted(range(len(rows)), key=lambda i: rows[i].tobytes())

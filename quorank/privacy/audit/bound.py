@@ -73,8 +73,6 @@ def epsilon_lower_bound(canaries: int, guesses: int, correct: int, delta: float,
     refuted, possible = 0.0, LARGEST_EPSILON
     while possible - refuted > 1e-9:
         middle = 0.5 * (refuted + possible)
-        if p_value(canaries, guesses, correct, middle, delta, unlikely) < unlikely:
-            refuted = middle
-        else:
-            possible = middle
+        unlikely_at = p_value(canaries, guesses, correct, middle, delta, unlikely) < unlikely
+        refuted, possible = (middle, possible) if unlikely_at else (refuted, middle)
     return refuted

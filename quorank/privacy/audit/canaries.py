@@ -66,9 +66,7 @@ class Canaries:
     @cached_property
     def included(self) -> Booleans:
         """(m,) the coins."""
-        coins = np.empty(self.count, dtype=np.bool_)
-        _fill_coins(self.key, coins)
-        return coins
+        return self._draws(COIN, 0) < 0.5
 
     def updates(self, round_: int) -> Doubles:
         """Return (m, d) the updates of all canaries in a round, whatever their coins."""
@@ -78,9 +76,7 @@ class Canaries:
         """Return (d,) what the included canaries add to a round's sum if each takes part with probability `rate`."""
         there = self.included
         if rate < 1.0:
-            draws = np.empty(self.count)
-            _fill_presence(self.key, round_, draws)
-            there = there & (draws < rate)
+            there = there & (self._draws(PRESENCE, round_) < rate)
         return np.asarray(there @ self.updates(round_), dtype=np.float64)
 
     def scores(self, released: npt.ArrayLike) -> Doubles:
@@ -95,6 +91,12 @@ class Canaries:
             estimates = guessed + self._ridge(rest, waves, covariance, guessed)
             guessed = np.clip(estimates, 0.0, 1.0)
         return estimates
+
+    def _draws(self, kind: int, round_: int) -> Doubles:
+        """(m,) one uniform draw of each canary."""
+        draws = np.empty(self.count)
+        _fill_draws(self.key, kind, round_, draws)
+        return draws
 
     def _codes(self, start: int, stop: int) -> Doubles:
         """(canaries, rounds, d) the updates of a span of rounds."""
@@ -201,16 +203,9 @@ def audit_coins(scores: npt.ArrayLike, included: npt.ArrayLike, delta: float, co
 
 
 @kernel
-def _fill_coins(key: Uint64s, out: Booleans) -> None:
+def _fill_draws(key: Uint64s, kind: int, round_: int, out: Doubles) -> None:
     for canary in range(len(out)):
-        u, _ = uniform_pair(key, 0, COIN, canary, 0)
-        out[canary] = u < 0.5
-
-
-@kernel
-def _fill_presence(key: Uint64s, round_: int, out: Doubles) -> None:
-    for canary in range(len(out)):
-        out[canary], _ = uniform_pair(key, 0, PRESENCE, canary, round_)
+        out[canary], _ = uniform_pair(key, 0, kind, canary, round_)
 
 
 @kernel

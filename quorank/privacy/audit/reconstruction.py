@@ -56,11 +56,8 @@ class Nuisance(NamedTuple):
 
 def click_patterns(k: int) -> Booleans:
     """Return (2^k, k) all ways to click in a list of k."""
-    require(
-        1 <= k <= MOST_SHOWN,
-        "attack.list-length",
-        f"the attack is for lists of 1 to {MOST_SHOWN} shown documents, got {k}",
-    )
+    sentence = f"the attack is for lists of 1 to {MOST_SHOWN} shown documents, got {k}"
+    require(1 <= k <= MOST_SHOWN, "attack.list-length", sentence)
     return np.asarray(np.arange(2**k)[:, None] >> np.arange(k) & 1, dtype=np.bool_)
 
 

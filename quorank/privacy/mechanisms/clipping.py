@@ -49,11 +49,9 @@ def clip_updates(updates: Doubles, clip: float, clients: Integers) -> int:
 
 def not_finite(client: int) -> BadInput:
     """Return the refusal of an update that is not finite."""
-    return BadInput(
-        "update.not-finite",
-        f"the update of client {client} holds a number that is not finite: it is refused; lower eta, or normalise "
-        'the features (data.normalize = "query")',
-    )
+    advice = 'lower eta, or normalise the features (data.normalize = "query")'
+    sentence = f"the update of client {client} holds a number that is not finite: it is refused; {advice}"
+    return BadInput("update.not-finite", sentence)
 
 
 def check_releases(releases: Doubles, clip: float, clients: Integers) -> None:
@@ -63,8 +61,5 @@ def check_releases(releases: Doubles, clip: float, clients: Integers) -> None:
         at = int(np.flatnonzero(~(lengths <= clip * SLACK))[0])
         if not np.isfinite(lengths[at]):
             raise not_finite(int(clients[at]))
-        raise BadInput(
-            "update.longer-than-clip",
-            f"the update of client {clients[at]} has norm {lengths[at]:.6g}, longer than the clip {clip:.6g}: it is "
-            "refused",
-        )
+        sentence = f"the update of client {clients[at]} has norm {lengths[at]:.6g}, longer than the clip {clip:.6g}"
+        raise BadInput("update.longer-than-clip", sentence)

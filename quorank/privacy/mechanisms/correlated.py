@@ -112,11 +112,8 @@ class Factor:
         return (self.rounds - round_) ** 0.25 if self.kind == "optimal" else 1.0
 
     def _check(self, round_: int) -> None:
-        require(
-            0 <= round_ < self.rounds,
-            "value.out-of-range",
-            f"round {round_} is not one of the {self.rounds} rounds that this noise was planned for",
-        )
+        sentence = f"round {round_} is not one of the {self.rounds} rounds that this noise was planned for"
+        require(0 <= round_ < self.rounds, "value.out-of-range", sentence)
 
 
 def sensitivity(c: Doubles) -> float:

@@ -160,17 +160,12 @@ def skellam_variance(epsilon: float, delta: float, rounds: int, l2: float, l1: f
     low = high = rounds * l2 * l2
     while skellam_epsilon(high, l2, l1, rounds, delta) > epsilon:
         high *= 4.0
-        require(
-            high < 1e300,
-            "privacy.too-much-noise",
-            f"no variance reaches epsilon = {epsilon} at delta = {delta} in {rounds} rounds; raise epsilon or delta",
-        )
+        sentence = f"no variance reaches epsilon = {epsilon} at delta = {delta} in {rounds} rounds; raise one of them"
+        require(high < 1e300, "privacy.too-much-noise", sentence)
     while skellam_epsilon(low, l2, l1, rounds, delta) <= epsilon:
         low /= 4.0
     while high > low * (1.0 + 1e-9):
         middle = math.sqrt(low * high)
-        if skellam_epsilon(middle, l2, l1, rounds, delta) > epsilon:
-            low = middle
-        else:
-            high = middle
+        enough = skellam_epsilon(middle, l2, l1, rounds, delta) <= epsilon
+        low, high = (low, middle) if enough else (middle, high)
     return high

@@ -44,11 +44,8 @@ class FigureResponse:
     epsilon: float  # ε, of one report
 
     def __post_init__(self) -> None:
-        require(
-            LEAST <= self.epsilon <= MOST,
-            "value.out-of-range",
-            f"the epsilon of a report must lie between {LEAST} and {MOST:g}, got {self.epsilon}",
-        )
+        sentence = f"the epsilon of a report must lie between {LEAST} and {MOST:g}, got {self.epsilon}"
+        require(LEAST <= self.epsilon <= MOST, "value.out-of-range", sentence)
 
     @cached_property
     def steps(self) -> int:
@@ -106,17 +103,11 @@ class FigureResponse:
 
     def statement(self, rounds: int, delta: float) -> dict[str, Any]:
         """Return what `rounds` reports of one client give away, beside its updates."""
-        return {
-            "kind": "figure",
-            "model": "local",
-            "unit": "client",
-            "epsilon_per_report": self.epsilon,
-            "epsilon": self.epsilon * rounds,
-            "delta": 0.0,
-            "horizon": f"{rounds} report{'s' if rounds != 1 else ''}, one a round, by adding up",
-            "composed": {"epsilon": self.epsilon_of(rounds, delta), "delta": delta},
-            "values": self.steps + 1,
-        }
+        horizon = f"{rounds} report{'s' if rounds != 1 else ''}, one a round, by adding up"
+        stated = {"kind": "figure", "model": "local", "unit": "client", "epsilon_per_report": self.epsilon}
+        whole = {"epsilon": self.epsilon * rounds, "delta": 0.0, "horizon": horizon}
+        composed = {"epsilon": self.epsilon_of(rounds, delta), "delta": delta}
+        return stated | whole | {"composed": composed, "values": self.steps + 1}
 
 
 def _added(one: Doubles, two: Doubles) -> Doubles:

@@ -89,25 +89,12 @@ class ClippedGaussian(Privacy):
         require_range("clip_rate", self.clip_rate, above=0.0, most=2.0)
         require_range("dropouts", self.dropouts, least=0.0, most=MOST_DROPOUTS)
         secure, spread = self.sum == "secure", self.over_rounds != "independent"
-        require(
-            secure or self.dropouts == 0.0,
-            "option.conflict",
-            'are of secure sums: set sum = "secure", or choose a sampled or poisson participation',
-            "dropouts",
-        )
-        require(
-            self.quantile is None or not (secure or spread),
-            "option.conflict",
-            f"a clip that follows a quantile is not planned for with {'secure sums' if secure else 'over_rounds'}: leave "
-            "quantile out",
-            "quantile",
-        )
-        require(
-            not (secure and spread),
-            "option.conflict",
-            "secure sums take independent noise in every round: leave over_rounds out",
-            "over_rounds",
-        )
+        sentence = 'are of secure sums: set sum = "secure", or choose a sampled or poisson participation'
+        require(secure or self.dropouts == 0.0, "option.conflict", sentence, "dropouts")
+        sentence = f"cannot be followed with {'secure sums' if secure else 'over_rounds'}: leave quantile out"
+        require(self.quantile is None or not (secure or spread), "option.conflict", sentence, "quantile")
+        sentence = "secure sums take independent noise in every round: leave over_rounds out"
+        require(not (secure and spread), "option.conflict", sentence, "over_rounds")
 
     @property
     def hides_single_updates(self) -> bool:
@@ -147,32 +134,19 @@ class ClippedGaussian(Privacy):
         else:
             mechanism = GaussianMechanism(self, setting, seed, self.multiplier(setting))
         ratio = signal_to_noise(setting, mechanism.sum_multiplier)["run"]
-        require(
-            ratio >= HOPELESS,
-            "privacy.too-much-noise",
+        sentence = (
             f"nothing can be learned within this budget: even if all {setting.cohort} clients sent the same longest "
             f"update in each of {setting.rounds} rounds, the noise would be {1.0 / ratio:.3g} times as long as their "
-            "sum; raise epsilon or delta, or find more clients",
-            "privacy",
+            "sum; raise epsilon or delta, or find more clients"
         )
+        require(ratio >= HOPELESS, "privacy.too-much-noise", sentence, "privacy")
         return mechanism
 
     def stated(self, setting: Setting, rounds: int, epsilon: float, multiplier: float) -> dict[str, Any]:
         """Return what every mechanism of this part states."""
-        return {
-            "kind": self.kind,
-            "model": "central",
-            "unit": "client",
-            "neighbouring": setting.neighbouring,
-            "epsilon": epsilon,
-            "delta": self.delta,
-            "horizon": setting.horizon(rounds),
-            "rounds": rounds,
-            "noise_multiplier": multiplier,
-            "clip": self.clip,
-            "participation": setting.participation,
-            "cohort": setting.cohort,
-        }
+        who = {"participation": setting.participation, "cohort": setting.cohort}
+        stated = setting.stated(self.kind, "central", rounds, epsilon, self.delta, pairs=setting.neighbouring)
+        return stated | {"noise_multiplier": multiplier, "clip": self.clip} | who
 
 
 def signal_to_noise(setting: Setting, multiplier: float) -> dict[str, float]:
@@ -258,12 +232,10 @@ class GaussianMechanism(Mechanism):
         return {"clip": np.clip(memory["clip"] * factor, low, high)}
 
     def statement(self, rounds: int | None = None) -> dict[str, Any]:
-        done = self.setting.rounds if rounds is None else rounds
-        part = self.part
+        done, part = self.setting.rounds if rounds is None else rounds, self.part
         spent = accounting.epsilon(self.setting, self.noise_multiplier, part.delta, part.accountant, done)
-        return part.stated(self.setting, done, spent, self.noise_multiplier) | {
-            "accountant": f"dp-accounting, {part.accountant.upper()}"
-        }
+        stated = part.stated(self.setting, done, spent, self.noise_multiplier)
+        return stated | {"accountant": f"dp-accounting, {part.accountant.upper()}"}
 
     def spent(self) -> list[tuple[int, float]]:
         part = self.part
@@ -271,13 +243,8 @@ class GaussianMechanism(Mechanism):
 
 
 def _correlated_mechanism(part: ClippedGaussian, setting: Setting, seed: Seed) -> CorrelatedMechanism:
-    require(
-        setting.participation == "full",
-        "option.conflict",
-        f"over_rounds = {part.over_rounds!r} is planned for everyone in every round; with sampled cohorts leave it at "
-        '"independent"',
-        "privacy",
-    )
+    sentence = f"over_rounds = {part.over_rounds!r} needs everyone in every round: with sampled cohorts leave it out"
+    require(setting.participation == "full", "option.conflict", sentence, "privacy")
     factor = Factor(part.over_rounds, setting.rounds)
     deviations = np.array([factor.noise_std(t) for t in range(setting.rounds)])
     typical = float(np.sqrt(np.mean(deviations**2)))
@@ -312,8 +279,7 @@ class CorrelatedMechanism(GaussianMechanism):
     def finish(self, total: Doubles, weight: float, within: int, count: int, round_: int, memory: Memory) -> Sum:
         std = self.once * self.factor.sensitivity * self.part.clip
         noisy = np.asarray(total + self.factor.noise(round_, len(total), self._key, std), dtype=np.float64)
-        of_round = std * self.factor.noise_std(round_)
-        return Sum(noisy, float(self.setting.cohort), memory, self.part.clip, of_round)
+        return Sum(noisy, float(self.setting.cohort), memory, self.part.clip, std * self.factor.noise_std(round_))
 
     @cached_property
     def _row_sums(self) -> Doubles:
@@ -358,15 +324,10 @@ def _skellam_sums(part: ClippedGaussian, setting: Setting, seed: Seed) -> Skella
         variance = (part.noise_multiplier * part.clip * scale) ** 2
     else:
         variance = _variance(part.epsilon, part.delta, setting.rounds, longest, setting.parameters)
-    require(
-        math.sqrt(variance) <= 2.0 * rough * part.clip * scale,
-        "privacy.too-much-noise",
-        "the noise does not fit whole numbers modulo 2^32: raise epsilon or the clip",
-        "privacy",
-    )
-    return SkellamSums(
-        setting, seed, part.clip, scale, variance, part.noise_by, part.masks, part.dropouts, part, longest
-    )
+    sentence = "the noise does not fit whole numbers modulo 2^32: raise epsilon or the clip"
+    require(math.sqrt(variance) <= 2.0 * rough * part.clip * scale, "privacy.too-much-noise", sentence, "privacy")
+    drawn = variance, part.noise_by, part.masks, part.dropouts
+    return SkellamSums(setting, seed, part.clip, scale, *drawn, part, longest)
 
 
 @lru_cache(maxsize=64)

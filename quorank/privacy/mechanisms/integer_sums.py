@@ -67,19 +67,10 @@ class SecureSum(Privacy):
 
 def check_secure(setting: Setting, masks: bool, dropouts: float) -> None:
     """Refuse a setting that secure sums cannot have: a cohort of unknown size, or of one."""
-    require(
-        setting.participation != "poisson",
-        "option.conflict",
-        "secure sums plan scale, shares and thresholds for a known cohort; with poisson participation its size is left "
-        "to chance: use full or sampled",
-        "privacy",
-    )
-    require(
-        setting.cohort >= 2,
-        "secure-sum.too-few",
-        "a secure sum needs a cohort of at least 2: the sum of one is its update",
-        "privacy",
-    )
+    sentence = "secure sums are planned for a known cohort, and poisson leaves its size to chance: use full or sampled"
+    require(setting.participation != "poisson", "option.conflict", sentence, "privacy")
+    sentence = "a secure sum needs a cohort of at least 2: the sum of one is its update"
+    require(setting.cohort >= 2, "secure-sum.too-few", sentence, "privacy")
     if masks:
         neighbourhood_of(setting.cohort, dropouts)
 
@@ -130,20 +121,18 @@ class IntegerSums(Mechanism):
         numbers = rounded.view(np.int32).astype(np.int64)
         if self.variance > 0.0 and self.noise_by == "clients":
             shares = np.empty_like(numbers)
-            share = self.variance / self.least
-            skellam_rows(self._keys[Purpose.NOISE_SHARE], round_, clients, share, shares)
+            skellam_rows(self._keys[Purpose.NOISE_SHARE], round_, clients, self.variance / self.least, shares)
             numbers += shares
         return within, numbers
 
     def release(self, updates: Doubles, theta: Doubles, round_: int, clients: Integers, memory: Memory) -> int:
         within, numbers = self.numbers(updates, round_, clients)
-        leaving = self._leaving(clients, round_)
         came = self._came.setdefault(round_, {})
         for other in [known for known in self._came if known != round_]:  # of a round that came to nothing
             del self._came[other]
         vectors = numbers.astype(np.uint32) if self.masks else [None] * len(clients)
         came.update(zip(clients.tolist(), vectors, strict=True))
-        numbers[leaving == BEFORE] = 0
+        numbers[self._leaving(clients, round_) == BEFORE] = 0
         updates[:] = numbers  # whole numbers below 2^53: exact
         return within
 
@@ -152,7 +141,8 @@ class IntegerSums(Mechanism):
 
         sent = self._came.pop(round_, {})
         clients = np.array(sorted(sent), dtype=np.int64)
-        present = int(np.count_nonzero(self._leaving(clients, round_) != BEFORE))
+        leaving = self._leaving(clients, round_)
+        present = int(np.count_nonzero(leaving != BEFORE))
         words = total.astype(np.int64).astype(np.uint32)
         # where a sum fails nothing is revealed, and the ranker stays as it is
         failed = Sum(np.zeros(len(total)), 1.0, memory, 0.0, 0.0, 0)
@@ -160,7 +150,7 @@ class IntegerSums(Mechanism):
             return failed  # the noise would lack shares that it rests on
         if self.masks:
             try:
-                words = self._masked(sent, clients, round_, words)
+                words = self._masked(sent, clients, leaving, round_, words)
             except RoundFailed:
                 return failed
         if self.variance > 0.0 and self.noise_by == "coordinator":
@@ -172,11 +162,12 @@ class IntegerSums(Mechanism):
         noise_std = math.sqrt(self.variance * shares / self.scale**2)
         return Sum(dequantise(words, self.scale), float(planned), memory, self.clip, noise_std, present)
 
-    def _masked(self, sent: dict[int, Any], clients: Integers, round_: int, expected: Uint32s) -> Uint32s:
+    def _masked(
+        self, sent: dict[int, Any], clients: Integers, leaving: Int8s, round_: int, expected: Uint32s
+    ) -> Uint32s:
         """Play the protocol with every message; its sum must be the plain one."""
         from quorank.privacy.secure_sum.in_process import secure_sum
 
-        leaving = self._leaving(clients, round_)
         result = secure_sum(
             sent,
             round_=round_,
@@ -197,17 +188,9 @@ class IntegerSums(Mechanism):
 
     def statement(self, rounds: int | None = None) -> dict[str, Any] | None:
         done = self.setting.rounds if rounds is None else rounds
-        return {
-            "kind": SecureSum.kind,
-            "model": "secure sums",
-            "unit": "client",
-            "epsilon": None,
-            "delta": 0.0,
-            "horizon": self.setting.horizon(done),
-            "rounds": done,
-            "clip": self.clip,
-            "warning": "the server sees sums only, but a sum without noise has no ε: what it says of a client is unbounded",
-        }
+        warning = "the server sees sums only, but a sum without noise has no ε: what it says of a client is unbounded"
+        stated = self.setting.stated(SecureSum.kind, "secure sums", done, None)
+        return stated | {"clip": self.clip, "warning": warning}
 
 
 BEFORE, AFTER = 1, 2

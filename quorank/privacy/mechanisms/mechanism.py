@@ -81,6 +81,16 @@ class Mechanism(ABC):
         return []
 
 
+class AddingUp(Mechanism):
+    """Base of mechanisms whose ε adds up: every round costs as much as the first."""
+
+    setting: Setting
+
+    def spent(self) -> list[tuple[int, float]]:
+        each = (self.statement(1) or {}).get("epsilon")
+        return [] if each is None else [(t, each * t) for t in (1, self.setting.rounds)]
+
+
 @dataclass(frozen=True)
 class Plain(Mechanism):
     """Mechanism that sums updates as they come."""

@@ -20,7 +20,7 @@ from quorank.arrays import Doubles, Integers
 from quorank.compiled import kernel
 from quorank.draws import Purpose
 from quorank.errors import require_range
-from quorank.privacy.mechanisms.mechanism import Mechanism, Memory, Privacy, Sum
+from quorank.privacy.mechanisms.mechanism import AddingUp, Memory, Privacy, Sum
 from quorank.privacy.setting import Setting
 from quorank.privacy.streams import Key, Seed, key_for, uniform_pair
 
@@ -56,7 +56,7 @@ class PublishedLaplace(Privacy):
 
 
 @dataclass(frozen=True, eq=False)
-class PublishedMechanism(Mechanism):
+class PublishedMechanism(AddingUp):
     """Gamma shares of Laplace noise on every number of an update (eqs 15 and 16)."""
 
     part: PublishedLaplace
@@ -94,15 +94,9 @@ class PublishedMechanism(Mechanism):
         setting, part = self.setting, self.part
         done = setting.rounds if rounds is None else rounds
         root = math.sqrt(setting.parameters)
-        return {
-            "kind": part.kind,
-            "model": "central",
-            "unit": "client",
-            "neighbouring": "replace one client's data",
-            "epsilon": part.epsilon * root * done,
-            "delta": 0.0,
-            "horizon": f"{setting.horizon(done)}, by adding up, if all clients are honest and present",
-            "rounds": done,
+        by = ", by adding up, if all clients are honest and present"
+        cost, pairs = part.epsilon * root * done, "replace one client's data"
+        return setting.stated(part.kind, "central", done, cost, by=by, pairs=pairs) | {
             "noise_multiplier": math.sqrt(2.0) / part.epsilon,
             "published_epsilon": part.epsilon,
             "sensitivity": part.sensitivity,
@@ -112,10 +106,6 @@ class PublishedMechanism(Mechanism):
                 "over rounds, and the noise is complete only if every client is honest and present"
             ),
         }
-
-    def spent(self) -> list[tuple[int, float]]:
-        each = self.statement(1)["epsilon"]
-        return [(t, each * t) for t in (1, self.setting.rounds)]
 
 
 @kernel

@@ -32,12 +32,9 @@ def quantise(rows: Doubles, scale: float, key: Key, round_: int, clients: Intege
     bad = _quantise(np.ascontiguousarray(rows), scale, key, round_, np.asarray(clients, np.int64), out)
     if bad >= 0:
         at, coordinate = divmod(int(bad), rows.shape[1])
-        raise BadInput(
-            "update.out-of-range",
-            f"number {coordinate} of its update is {rows[at, coordinate]}, which times the scale {scale:g} is not a "
-            "number within ±(2^31 − 1); clip the update or leave the client out",
-            f"client {int(clients[at])}",
-        )
+        number = f"number {coordinate} of its update is {rows[at, coordinate]}, which times the scale {scale:g}"
+        sentence = f"{number} is not a number within ±(2^31 − 1); clip the update or leave the client out"
+        raise BadInput("update.out-of-range", sentence, f"client {int(clients[at])}")
     return out
 
 
@@ -60,11 +57,8 @@ def scale_for(clip: float, cohort: int, noise_std_on_sum: float) -> float:
     exponent = room.numerator.bit_length() - room.denominator.bit_length()
     if Fraction(2) ** exponent > room:
         exponent -= 1
-    require(
-        -1000 <= exponent <= 1000,
-        "scale.none-fits",
-        f"no scale fits a clip of {clip} and noise of {noise_std_on_sum}; rescale the updates",
-    )
+    sentence = f"no scale fits a clip of {clip} and noise of {noise_std_on_sum}; rescale the updates"
+    require(-1000 <= exponent <= 1000, "scale.none-fits", sentence)
     return 2.0**exponent
 
 

@@ -17,7 +17,7 @@ from quorank.arrays import Doubles, Integers
 from quorank.compiled import kernel
 from quorank.draws import Purpose
 from quorank.errors import require
-from quorank.privacy.mechanisms.mechanism import Plain, Privacy
+from quorank.privacy.mechanisms.mechanism import AddingUp, Plain, Privacy
 from quorank.privacy.setting import Setting
 from quorank.privacy.streams import Key, Seed, key_for, uniform_pair
 
@@ -39,20 +39,12 @@ class RandomisedResponse(Privacy):
     per: Literal["message", "interaction"] = "message"
 
     def __post_init__(self) -> None:
-        require(
-            0.0 < self.p < 1.0,
-            "value.out-of-range",
-            f'must lie between 0 and 1, got {self.p}; without noise use privacy.kind = "none"',
-            "p",
-        )
+        sentence = f'must lie between 0 and 1, got {self.p}; without noise use privacy.kind = "none"'
+        require(0.0 < self.p < 1.0, "value.out-of-range", sentence, "p")
 
     def check_values(self, values: int) -> None:
-        require(
-            self.p > 1.0 / values,
-            "privacy.p-too-small",
-            f"must be above 1/{values}, or the answer says less than nothing, got {self.p}",
-            "privacy.p",
-        )
+        sentence = f"must be above 1/{values}, or the answer says less than nothing, got {self.p}"
+        require(self.p > 1.0 / values, "privacy.p-too-small", sentence, "privacy.p")
 
     def epsilon(self, n: int) -> float:
         """Return ε = log(p(n − 1)/(1 − p)), eq. 6, of one number with n possible values."""
@@ -61,8 +53,7 @@ class RandomisedResponse(Privacy):
     def privatise(self, measured: Doubles, values: Doubles, seed: Seed, round_: int, clients: Integers) -> Doubles:
         """Return what is sent, (clients, 2), for the measured (clients, 2, interactions / 2) metrics."""
         self.check_values(len(values))
-        per_interaction = self.per == "interaction"
-        raw = measured if per_interaction else measured.mean(axis=2, keepdims=True)
+        raw = measured if self.per == "interaction" else measured.mean(axis=2, keepdims=True)
         sent = np.empty_like(raw)
         _respond(raw, values, self.p, key_for(seed, Purpose.RESPONSE), round_, clients, sent)
         return np.asarray(sent.mean(axis=2), dtype=np.float64)
@@ -73,7 +64,7 @@ class RandomisedResponse(Privacy):
 
 
 @dataclass(frozen=True, eq=False)
-class ResponseMechanism(Plain):
+class ResponseMechanism(AddingUp, Plain):
     """Mechanism of clients that randomise what they measure: their messages are summed as they come."""
 
     part: RandomisedResponse
@@ -84,23 +75,8 @@ class ResponseMechanism(Plain):
         done = setting.rounds if rounds is None else rounds
         each = part.epsilon(setting.values)
         releases = (setting.interactions if part.per == "interaction" else 2) * done
-        return {
-            "kind": part.kind,
-            "model": "local",
-            "unit": "client",
-            "epsilon": each * releases,
-            "delta": 0.0,
-            "horizon": f"{setting.horizon(done)}, by adding up",
-            "rounds": done,
-            "epsilon_per_number_sent": each,
-            "numbers_sent": releases,
-            "p": part.p,
-            "values": setting.values,
-        }
-
-    def spent(self) -> list[tuple[int, float]]:
-        each = self.statement(1)["epsilon"]
-        return [(t, each * t) for t in (1, self.setting.rounds)]
+        sent = {"epsilon_per_number_sent": each, "numbers_sent": releases, "p": part.p, "values": setting.values}
+        return setting.stated(part.kind, "local", done, each * releases, by=", by adding up") | sent
 
 
 def metric_values(metric: str, k: int) -> Doubles:

@@ -19,7 +19,7 @@ from quorank.compiled import kernel
 from quorank.draws import Purpose
 from quorank.errors import require_range
 from quorank.privacy.mechanisms.clipping import check_releases, not_finite
-from quorank.privacy.mechanisms.mechanism import Mechanism, Memory, Privacy, Sum
+from quorank.privacy.mechanisms.mechanism import AddingUp, Memory, Privacy, Sum
 from quorank.privacy.setting import Setting
 from quorank.privacy.streams import Key, Seed, key_for, uniform_pair
 
@@ -44,7 +44,7 @@ class Signs(Privacy):
 
 
 @dataclass(frozen=True, eq=False)
-class SignMechanism(Mechanism):
+class SignMechanism(AddingUp):
     """Randomised response on the sign of each number of an update."""
 
     part: Signs
@@ -73,34 +73,14 @@ class SignMechanism(Mechanism):
         setting, p = self.setting, self.part.p
         done = setting.rounds if rounds is None else rounds
         sent = setting.parameters * done
-        stated: dict[str, Any] = {
-            "kind": self.part.kind,
-            "model": "local",
-            "unit": "client",
-            "rounds": done,
-            "bits_sent": sent,
-            "p": p,
-        }
+        whole = setting.horizon(done)
+        stated = {"kind": self.part.kind, "model": "local", "unit": "client", "rounds": done, "bits_sent": sent, "p": p}
         if p == 1.0:
-            return stated | {
-                "epsilon": None,
-                "delta": 0.0,
-                "horizon": setting.horizon(done),
-                "warning": "true signs have no ε: a message says one bit a parameter, and nothing hides it",
-            }
+            warning = "true signs have no ε: a message says one bit a parameter, and nothing hides it"
+            return stated | {"epsilon": None, "delta": 0.0, "horizon": whole, "warning": warning}
         each = math.log(p / (1.0 - p))
-        return stated | {
-            "epsilon": each * sent,
-            "delta": 0.0,
-            "horizon": f"{setting.horizon(done)}, by adding up",
-            "epsilon_per_bit_sent": each,
-        }
-
-    def spent(self) -> list[tuple[int, float]]:
-        if self.part.p == 1.0:
-            return []
-        each = self.statement(1)["epsilon"]
-        return [(t, each * t) for t in (1, self.setting.rounds)]
+        budget = {"epsilon": each * sent, "delta": 0.0, "horizon": f"{whole}, by adding up"}
+        return stated | budget | {"epsilon_per_bit_sent": each}
 
 
 @kernel

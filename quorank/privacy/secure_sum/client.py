@@ -57,11 +57,8 @@ class SecureClient:
         least: Neighbourhood | None = None,
         entropy: Callable[[int], bytes] = os.urandom,
     ) -> None:
-        require(
-            0 <= client < MOST_CLIENTS,
-            "secure-sum.client-number",
-            f"a client is named by a number from 0 to 2^31 − 1, got {client}",
-        )
+        sentence = f"a client is named by a number from 0 to 2^31 − 1, got {client}"
+        require(0 <= client < MOST_CLIENTS, "secure-sum.client-number", sentence)
         self.client, self.occasion = client, occasion
         self._least = least or Neighbourhood(1, 2, 1)
         self._entropy = entropy
@@ -78,38 +75,23 @@ class SecureClient:
         """Return the two public keys."""
         self._check_step("advertise")
         self._next = "share"
-        return AdvertiseKeys(
-            self.occasion.round,
-            self.occasion.tag,
-            self.client,
-            self._channel_key.public_key().public_bytes_raw(),
-            self._mask_key.public_key().public_bytes_raw(),
-        )
+        public = (key.public_key().public_bytes_raw() for key in (self._channel_key, self._mask_key))
+        return AdvertiseKeys(*self._head, *public)
 
     def share(self, keys: KeyList) -> ShareKeys:
         """Return sealed shares of the self mask's seed and of the mask key, one pair for each holder."""
-        self._check_step("share")
-        self._check_address(keys)
+        self._check_step("share", keys)
         holders = [holder for holder, _ in keys.holders]
         count, threshold = len(holders), keys.threshold
-        require(
-            dict(keys.holders).get(self.client) == self._channel_key.public_key().public_bytes_raw(),
-            "secure-sum.key-list",
-            f"client {self.client} is not in its own key list, or with another key; it does not share",
-        )
-        require(
-            count < 2 * threshold <= 2 * count and threshold >= self._least.threshold,
-            "secure-sum.threshold",
-            f"client {self.client} was offered a threshold of {threshold} of {count} shares; it accepts more than half "
-            f"and at least {self._least.threshold}",
-        )
+        listed = dict(keys.holders).get(self.client) == self._channel_key.public_key().public_bytes_raw()
+        self._require(listed, "secure-sum.key-list", "is not in its own key list, or with another key")
+        accepted = count < 2 * threshold <= 2 * count and threshold >= self._least.threshold
+        offered = f"was offered a threshold of {threshold} of {count} shares; it accepts more than half and at least"
+        self._require(accepted, "secure-sum.threshold", f"{offered} {self._least.threshold}")
         partners = {partner for partner, _ in keys.masks}
-        require(
-            partners <= set(holders) - {self.client} and len(partners) >= self._least.masks,
-            "secure-sum.partners",
-            f"client {self.client} was offered masks with {sorted(partners)}; it accepts at least {self._least.masks} "
-            "partners, all of them holders of its shares",
-        )
+        accepted = partners <= set(holders) - {self.client} and len(partners) >= self._least.masks
+        offered = f"was offered masks with {sorted(partners)}; it accepts only holders of its shares, and at least"
+        self._require(accepted, "secure-sum.partners", f"{offered} {self._least.masks}")
         self._next, self._key_list = "mask", keys
         secret = self._self_seed + self._mask_key.private_bytes_raw()
         shares = split_secret(secret, threshold, count, self._entropy)
@@ -121,31 +103,21 @@ class SecureClient:
             channel = ShareChannel(self.occasion, shared_secret(self._channel_key, public, holder), self.client, holder)
             self._channels[holder] = channel
             sealed.append((holder, channel.seal(share)))
-        return ShareKeys(self.occasion.round, self.occasion.tag, self.client, tuple(sealed))
+        return ShareKeys(*self._head, tuple(sealed))
 
     def mask(self, delivery: ShareDelivery, vector: Uint32s) -> MaskedInput:
         """Return y_u = x_u + PRG(b_u) + Σ ±PRG(s_uv) over the mask neighbours who sent shares."""
-        self._check_step("mask")
-        self._check_address(delivery)
+        self._check_step("mask", delivery)
         assert self._key_list is not None
-        require(
-            vector.dtype == np.uint32 and vector.ndim == 1 and len(vector) > 0,
-            "secure-sum.shape",
-            f"client {self.client} masks one row of uint32 numbers, got {vector.dtype} of shape {vector.shape}",
-        )
+        row = vector.dtype == np.uint32 and vector.ndim == 1 and len(vector) > 0
+        masked = f"masks one row of uint32 numbers, got {vector.dtype} of shape {vector.shape}"
+        self._require(row, "secure-sum.shape", masked)
         senders = [sender for sender, _ in delivery.sealed]
         strangers = set(senders) - set(self._channels)
-        require(
-            not strangers,
-            "secure-sum.strangers",
-            f"client {self.client} got shares from {sorted(strangers)}, who are not its neighbours; it stops",
-        )
-        require(
-            len(senders) + 1 >= self._key_list.threshold,
-            "secure-sum.too-few",
-            f"client {self.client} got shares from {len(senders)} neighbours: with itself fewer than the threshold; it "
-            "sends nothing",
-        )
+        came = f"got shares from {sorted(strangers)}, who are not its neighbours"
+        self._require(not strangers, "secure-sum.strangers", came)
+        came = f"got shares from {len(senders)} neighbours: with itself fewer than the threshold"
+        self._require(len(senders) + 1 >= self._key_list.threshold, "secure-sum.too-few", came)
         self._next = "unmask"
         for sender, sealed in delivery.sealed:
             share = self._channels[sender].open(sealed)
@@ -157,12 +129,11 @@ class SecureClient:
             if partner in self._senders:
                 secret = shared_secret(self._mask_key, public, partner)
                 total += pair_mask(self.occasion, secret, self.client, partner, len(vector))
-        return MaskedInput(self.occasion.round, self.occasion.tag, self.client, total.astype("<u4").tobytes())
+        return MaskedInput(*self._head, total.astype("<u4").tobytes())
 
     def unmask(self, request: UnmaskRequest) -> UnmaskReply:
         """Return shares of the survivors' seeds and of the dropped clients' mask keys; then all secrets are forgotten."""
-        self._check_step("unmask")
-        self._check_address(request)
+        self._check_step("unmask", request)
         assert self._key_list is not None
         self._check_request(set(request.survivors), set(request.dropped), self._key_list.threshold)
         self._next = "nothing more"
@@ -171,46 +142,32 @@ class SecureClient:
         keys = tuple((owner, held[owner][KEY:]) for owner in request.dropped if owner in held)
         self._held, self._self_seed = {}, b""
         del self._mask_key, self._channel_key
-        return UnmaskReply(self.occasion.round, self.occasion.tag, self.client, seeds, keys)
+        return UnmaskReply(*self._head, seeds, keys)
+
+    @property
+    def _head(self) -> tuple[int, bytes, int]:
+        return self.occasion.round, self.occasion.tag, self.client
 
     def _check_request(self, survivors: set[int], dropped: set[int], threshold: int) -> None:
         both = survivors & dropped
-        require(
-            not both,
-            "secure-sum.both-shares",
-            f"client {self.client} was asked for both shares of {sorted(both)}: that would uncover their input; it "
-            "refuses",
-        )
+        asked = f"was asked for both shares of {sorted(both)}: that would uncover their input"
+        self._require(not both, "secure-sum.both-shares", asked)
         strangers = (survivors | dropped) - self._senders
-        require(
-            not strangers,
-            "secure-sum.strangers",
-            f"client {self.client} was asked for shares of {sorted(strangers)}, who sent it none; it refuses",
-        )
-        require(
-            self.client in survivors,
-            "secure-sum.without-own-input",
-            f"client {self.client} was asked to unmask a sum without its own input; it refuses",
-        )
-        require(
-            len(survivors) >= threshold,
-            "secure-sum.too-few",
-            f"client {self.client} was asked to unmask for {len(survivors)} survivors, fewer than the threshold of "
-            f"{threshold}; it refuses",
-        )
+        asked = f"was asked for shares of {sorted(strangers)}, who sent it none"
+        self._require(not strangers, "secure-sum.strangers", asked)
+        asked = "was asked to unmask a sum without its own input"
+        self._require(self.client in survivors, "secure-sum.without-own-input", asked)
+        asked = f"was asked to unmask for {len(survivors)} survivors, fewer than the threshold of {threshold}"
+        self._require(len(survivors) >= threshold, "secure-sum.too-few", asked)
 
-    def _check_address(self, message: SecureSumMessage) -> None:
-        message.check_occasion(self.occasion)
-        require(
-            message.client == self.client,
-            "secure-sum.other-client",
-            f"client {self.client} got {message.WORDS} of client {message.client}; it refuses",
-        )
+    def _check_step(self, step: str, message: SecureSumMessage | None = None) -> None:
+        """Each step happens once, in its turn, and for a message of this round to this client."""
+        asked = f"was asked to {step} in round {self.occasion.round}, but is ready for: {self._next}"
+        self._require(self._next == step, "secure-sum.phase", asked)
+        if message is not None:
+            message.check_occasion(self.occasion)
+            got = f"got {message.WORDS} of client {message.client}"
+            self._require(message.client == self.client, "secure-sum.other-client", got)
 
-    def _check_step(self, step: str) -> None:
-        require(
-            self._next == step,
-            "secure-sum.phase",
-            f"client {self.client} was asked to {step} in round {self.occasion.round}, but is ready for: {self._next}; "
-            "each step happens once",
-        )
+    def _require(self, condition: object, code: str, fault: str) -> None:
+        require(condition, code, f"client {self.client} {fault}; it refuses")

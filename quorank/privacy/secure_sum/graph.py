@@ -35,23 +35,15 @@ class Neighbourhood:
     masks: int  # m, with how many of the neighbours a client shares a mask
 
     def __post_init__(self) -> None:
-        require(
-            1 <= self.neighbours < MOST_HOLDERS,
-            "secure-sum.neighbourhood",
-            f"a secure sum needs from 1 to {MOST_HOLDERS - 1} neighbours a client, got {self.neighbours}",
-        )
-        require(
-            self.neighbours + 1 < 2 * self.threshold <= 2 * (self.neighbours + 1),
-            "secure-sum.neighbourhood",
-            f"the threshold must be more than half of the {self.neighbours + 1} holders of a client's shares and not "
-            f"more than all, got {self.threshold}: else a server that lies about who left could ask one half of them "
-            "for one secret and the other half for the other",
-        )
-        require(
-            1 <= self.masks <= self.neighbours,
-            "secure-sum.neighbourhood",
-            f"a client masks with at least 1 and at most its {self.neighbours} neighbours, got {self.masks}",
-        )
+        code, holders = "secure-sum.neighbourhood", self.neighbours + 1
+        sentence = f"a secure sum needs from 1 to {MOST_HOLDERS - 1} neighbours a client, got {self.neighbours}"
+        require(1 <= self.neighbours < MOST_HOLDERS, code, sentence)
+        # else a server that lies about who left could ask one half of the holders for one secret and the other half for
+        # the other
+        sentence = f"the threshold must be above half of the {holders} holders and at most all, got {self.threshold}"
+        require(holders < 2 * self.threshold <= 2 * holders, code, sentence)
+        sentence = f"a client masks with at least 1 and at most its {self.neighbours} neighbours, got {self.masks}"
+        require(1 <= self.masks <= self.neighbours, code, sentence)
 
 
 @cache
@@ -64,16 +56,10 @@ def neighbours_for(n: int, dropouts: float = 0.1, colluding: float = 0.05) -> Ne
     leave or collude do not choose their places on the ring; the server follows the protocol but remembers all. Up to
     64 clients all are neighbours and a bare majority is enough, whoever leaves.
     """
-    require(
-        2 <= n < 2**31,
-        "secure-sum.too-few",
-        f"a secure sum needs at least 2 clients, got {n}: the sum of one is its update",
-    )
-    require(
-        dropouts >= 0.0 and colluding >= 0.0 and dropouts + colluding < 1.0,
-        "value.out-of-range",
-        f"the shares of clients who leave ({dropouts}) and collude ({colluding}) must be below 1 together",
-    )
+    sentence = f"a secure sum needs at least 2 clients, got {n}: the sum of one is its update"
+    require(2 <= n < 2**31, "secure-sum.too-few", sentence)
+    sentence = f"the shares of clients who leave ({dropouts}) and collude ({colluding}) must be below 1 together"
+    require(min(dropouts, colluding) >= 0.0 and dropouts + colluding < 1.0, "value.out-of-range", sentence)
     if n <= EVERYBODY:
         return Neighbourhood(n - 1, n // 2 + 1, n - 1)
     leaving, spying = math.floor(dropouts * n), math.floor(colluding * n)
@@ -127,11 +113,8 @@ class Ring:
         self.neighbourhood = neighbourhood
         self.place = {client: at for at, client in enumerate(self.order)}
         for count in (neighbourhood.neighbours, neighbourhood.masks):
-            require(
-                count % 2 == 0 or self._everybody(count),
-                "secure-sum.neighbourhood",
-                f"a ring of {len(self.order)} clients needs an even number of neighbours, got {count}",
-            )
+            sentence = f"a ring of {len(self.order)} clients needs an even number of neighbours, got {count}"
+            require(count % 2 == 0 or self._everybody(count), "secure-sum.neighbourhood", sentence)
 
     @classmethod
     def drawn(cls, clients: Iterable[int], neighbourhood: Neighbourhood, entropy: Callable[[int], bytes]) -> Ring:

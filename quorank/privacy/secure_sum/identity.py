@@ -22,7 +22,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from quorank.arrays import Uint32s
-from quorank.errors import BadInput, require
+from quorank.errors import require
 from quorank.privacy.secure_sum.client import SecureClient
 from quorank.privacy.secure_sum.masks import Occasion
 from quorank.privacy.secure_sum.messages import (
@@ -34,7 +34,7 @@ from quorank.privacy.secure_sum.messages import (
     UnmaskReply,
     UnmaskRequest,
 )
-from quorank.privacy.secure_sum.server import RoundFailed, SecureServer
+from quorank.privacy.secure_sum.server import SecureServer
 
 SIGNATURE = 64  # bytes
 _PLACE = struct.Struct("<II")
@@ -103,11 +103,8 @@ class SignedKeys:
     @classmethod
     def from_bytes(cls, raw: bytes) -> SignedKeys:
         """Read what `to_bytes` wrote; bytes that are anything else are refused."""
-        require(
-            len(raw) > SIGNATURE,
-            "secure-sum.malformed",
-            "the signed keys cannot be read: they end too early; have them sent again",
-        )
+        sentence = "the signed keys cannot be read: they end too early; have them sent again"
+        require(len(raw) > SIGNATURE, "secure-sum.malformed", sentence)
         return cls(AdvertiseKeys.from_bytes(raw[:-SIGNATURE]), raw[-SIGNATURE:])
 
     def genuine(self, pinned: Pinned, occasion: Occasion) -> bool:
@@ -126,14 +123,11 @@ class GuardedClient:
         self, client: SecureClient, identity: ClientIdentity, least: int, pinned: Pinned | None = None
     ) -> None:
         require(least >= 2, "secure-sum.least", f"a sum of fewer than 2 clients is an update, got least = {least}")
-        require(
-            pinned is None or 2 * least > len(pinned),
-            "secure-sum.least",
-            f"least must be more than half of the {len(pinned or ())} clients who may take part, got {least}: else two "
-            "lists of survivors could both be signed by enough",
-        )
+        # else two lists of survivors could both be signed by enough
+        sentence = f"least must be more than half of the {len(pinned or ())} clients who may take part, got {least}"
+        require(pinned is None or 2 * least > len(pinned), "secure-sum.least", sentence)
         self.inner, self.identity, self.least, self.pinned = client, identity, least, pinned
-        self._agreed: bytes | None = None
+        self._agreed = b""  # the list that it has signed, in which it stands itself
         self._survivors: frozenset[int] = frozenset()
 
     def advertise(self) -> SignedKeys:
@@ -149,11 +143,8 @@ class GuardedClient:
             masks = {client: one.keys.mask_key for client, one in found.items()}
             false = {client for client, key in keys.holders if channels.get(client) != key}
             false |= {client for client, key in keys.masks if masks.get(client) != key}
-            require(
-                not false,
-                "secure-sum.unsigned",
-                f"client {self.inner.client} was offered keys of {sorted(false)} that are not signed by them; it refuses",
-            )
+            offered = f"was offered keys of {sorted(false)} that are not signed by them"
+            self._require(not false, "secure-sum.unsigned", offered)
         return self.inner.share(keys)
 
     def mask(self, delivery: ShareDelivery, vector: Uint32s) -> MaskedInput:
@@ -163,53 +154,34 @@ class GuardedClient:
     def agree(self, survivors: Sequence[int]) -> bytes:
         """Sign the list of those whose input is in the sum: once, and only if they are enough."""
         mine, listed = self.inner.client, list(survivors)
-        require(
-            self._agreed is None,
-            "secure-sum.second-list",
-            f"client {mine} was shown a second list of survivors; it refuses",
-        )
-        require(
-            listed == sorted(set(listed)) and mine in listed,
-            "secure-sum.survivors",
-            f"client {mine} was shown a list of survivors that is not in order, or without itself; it refuses",
-        )
-        require(
-            len(listed) >= self.least,
-            "secure-sum.too-few",
-            f"client {mine} was shown {len(listed)} survivors, and it is summed with at least {self.least}; it refuses",
-        )
+        self._require(not self._agreed, "secure-sum.second-list", "was shown a second list of survivors")
+        shown = "was shown a list of survivors that is not in order, or without itself"
+        self._require(listed == sorted(set(listed)) and mine in listed, "secure-sum.survivors", shown)
+        shown = f"was shown {len(listed)} survivors, and it is summed with at least {self.least}"
+        self._require(len(listed) >= self.least, "secure-sum.too-few", shown)
         strangers = [client for client in listed if self.pinned is not None and client not in self.pinned]
-        require(
-            not strangers,
-            "secure-sum.strangers",
-            f"client {mine} was shown survivors that it does not know: {strangers}; it refuses",
-        )
+        shown = f"was shown survivors that it does not know: {strangers}"
+        self._require(not strangers, "secure-sum.strangers", shown)
         self._agreed, self._survivors = pack_clients(listed), frozenset(listed)
         return self.identity.sign(_SURVIVORS, self.inner.occasion, mine, self._agreed)
 
     def unmask(self, request: UnmaskRequest, signatures: Signatures) -> UnmaskReply:
         """Return what `SecureClient.unmask` does, if it is asked for the list that enough have signed."""
-        mine, occasion = self.inner.client, self.inner.occasion
-        if self._agreed is None:
-            raise BadInput("secure-sum.phase", f"client {mine} was shown no list of survivors; it refuses")
-        require(
-            set(request.survivors) <= self._survivors and not self._survivors & set(request.dropped),
-            "secure-sum.survivors",
-            f"client {mine} was asked to unmask another list than it has signed; it refuses",
-        )
+        self._require(self._agreed, "secure-sum.phase", "was shown no list of survivors")
+        same = set(request.survivors) <= self._survivors and not self._survivors & set(request.dropped)
+        self._require(same, "secure-sum.survivors", "was asked to unmask another list than it has signed")
         if self.pinned is not None:
             count = sum(
-                _signed_by(self.pinned, _SURVIVORS, occasion, client, self._agreed, signature)
+                _signed_by(self.pinned, _SURVIVORS, self.inner.occasion, client, self._agreed, signature)
                 for client, signature in signatures.items()
                 if client in self._survivors
             )
-            require(
-                count >= self.least,
-                "secure-sum.too-few",
-                f"client {mine} has the signatures of {count} clients under the list of survivors, and it takes "
-                f"{self.least}; it refuses",
-            )
+            signed = f"has the signatures of {count} clients under the list of survivors, and it takes {self.least}"
+            self._require(count >= self.least, "secure-sum.too-few", signed)
         return self.inner.unmask(request)
+
+    def _require(self, condition: object, code: str, fault: str) -> None:
+        require(condition, code, f"client {self.inner.client} {fault}; it refuses")
 
 
 class GuardedServer:
@@ -223,11 +195,9 @@ class GuardedServer:
 
     def receive_keys(self, message: SignedKeys) -> None:
         """Accept a client's public keys, if it has signed them (phase 1)."""
-        require(
-            self.pinned is None or message.genuine(self.pinned, self.inner.occasion),
-            "secure-sum.unsigned",
-            f"the keys of client {message.keys.client} are not signed by it; leave it out",
-        )
+        genuine = self.pinned is None or message.genuine(self.pinned, self.inner.occasion)
+        sentence = f"the keys of client {message.keys.client} are not signed by it; leave it out"
+        require(genuine, "secure-sum.unsigned", sentence)
         self.inner.receive_keys(message.keys)
         self._signed[message.keys.client] = message
 
@@ -238,36 +208,22 @@ class GuardedServer:
 
     def survivors(self) -> tuple[int, ...]:
         """Close the phase of masked inputs and return whose input is in the sum, to be signed by all of them."""
-        count = len(self.inner.survivors)
-        if count < self.least:
-            raise RoundFailed(
-                "secure-sum.too-few",
-                f"round {self.inner.occasion.round} has no secure sum: {count} clients sent masked inputs, and it takes "
-                f"{self.least}; repeat it with more clients",
-            )
+        self.inner.require_enough(len(self.inner.survivors), "clients sent masked inputs", self.least)
         self._requests = self.inner.unmask_requests()
         return self.inner.survivors
 
     def receive_agreement(self, client: int, signature: bytes) -> None:
         """Accept a survivor's signature under the list of survivors."""
-        code, listed = "secure-sum.agreement", pack_clients(self.inner.survivors)
+        code, listed, occasion = "secure-sum.agreement", pack_clients(self.inner.survivors), self.inner.occasion
         require(client in self._requests, code, f"client {client} is not in the sum; drop its signature")
         require(client not in self._signatures, code, f"client {client} has signed already; drop its signature")
-        require(
-            self.pinned is None or _signed_by(self.pinned, _SURVIVORS, self.inner.occasion, client, listed, signature),
-            code,
-            f"client {client} did not sign the list of survivors; drop its signature",
-        )
+        genuine = self.pinned is None or _signed_by(self.pinned, _SURVIVORS, occasion, client, listed, signature)
+        require(genuine, code, f"client {client} did not sign the list of survivors; drop its signature")
         self._signatures[client] = signature
 
     def unmask_requests(self) -> dict[int, tuple[UnmaskRequest, Signatures]]:
         """Return what each client that signed is asked for; fail if they are too few for each other."""
-        if len(self._signatures) < self.least:
-            raise RoundFailed(
-                "secure-sum.too-few",
-                f"round {self.inner.occasion.round} has no secure sum: {len(self._signatures)} clients signed the list of "
-                f"survivors, and it takes {self.least}; repeat it with more clients",
-            )
+        self.inner.require_enough(len(self._signatures), "clients signed the list of survivors", self.least)
         return {client: (self._requests[client], self._signatures) for client in self._signatures}
 
 
@@ -278,9 +234,6 @@ def pack_clients(clients: Sequence[int]) -> bytes:
 
 def unpack_clients(raw: bytes) -> tuple[int, ...]:
     """Read a list of clients that `pack_clients` wrote."""
-    require(
-        len(raw) % 4 == 0,
-        "secure-sum.malformed",
-        "a list of clients cannot be read: it ends in the middle; have it sent again",
-    )
+    sentence = "a list of clients cannot be read: it ends in the middle; have it sent again"
+    require(len(raw) % 4 == 0, "secure-sum.malformed", sentence)
     return struct.unpack(f"<{len(raw) // 4}I", raw)

@@ -93,11 +93,8 @@ def secure_sum(
     plan = neighbourhood or neighbours_for(len(vectors))
     gone = set(dropped_before_shares)
     leaving = gone | set(dropped_before) | set(dropped_after)
-    require(
-        leaving <= set(vectors),
-        "secure-sum.strangers",
-        f"clients {sorted(leaving - set(vectors))[:5]} leave but have no vector",
-    )
+    strangers = sorted(leaving - set(vectors))
+    require(not strangers, "secure-sum.strangers", f"clients {strangers[:5]} leave but have no vector")
     started = time.perf_counter()
     post = _Post()
     server = SecureServer(occasion, len(next(iter(vectors.values()))), plan, entropy)
@@ -117,15 +114,8 @@ def secure_sum(
             server.receive_reply(post.send(UnmaskReply, clients[name].unmask, post.hand(request)))
     total = server.total()
     seconds = time.perf_counter() - started
-    return SecureSumResult(
-        total,
-        server.survivors,
-        plan,
-        {words: float(np.mean(sizes)) for words, sizes in post.sent.items()},
-        {words: float(np.mean(sizes)) for words, sizes in post.received.items()},
-        post.seconds,
-        seconds - post.seconds,
-    )
+    sent, received = ({w: float(np.mean(sizes)) for w, sizes in way.items()} for way in (post.sent, post.received))
+    return SecureSumResult(total, server.survivors, plan, sent, received, post.seconds, seconds - post.seconds)
 
 
 class _Post:

@@ -36,16 +36,10 @@ class Occasion:
     round: int
 
     def __post_init__(self) -> None:
-        require(
-            1 <= len(self.session) <= 255,
-            "secure-sum.session",
-            f"a session is named by 1 to 255 bytes, got {len(self.session)}",
-        )
-        require(
-            0 <= self.round < 2**32,
-            "secure-sum.round",
-            f"a round is a whole number from 0 to 2^32 − 1, got {self.round}",
-        )
+        size = len(self.session)
+        require(1 <= size <= 255, "secure-sum.session", f"a session is named by 1 to 255 bytes, got {size}")
+        sentence = f"a round is a whole number from 0 to 2^32 − 1, got {self.round}"
+        require(0 <= self.round < 2**32, "secure-sum.round", sentence)
 
     @cached_property
     def tag(self) -> bytes:
@@ -65,9 +59,8 @@ def shared_secret(private: X25519PrivateKey, public: bytes, whose: int) -> bytes
     try:
         return private.exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError:
-        raise BadInput(
-            "secure-sum.public-key", f"client {whose} sent a public key that agrees on no secret; leave the client out"
-        ) from None
+        sentence = f"client {whose} sent a public key that agrees on no secret; leave the client out"
+        raise BadInput("secure-sum.public-key", sentence) from None
 
 
 def stretch_seed(seed: bytes, length: int) -> Uint32s:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -22,194 +23,11 @@ VERSION = 1
 _HEAD = struct.Struct("<2sBBI16sI")
 _SHORT = struct.Struct("<H")
 _LONG = struct.Struct("<I")
-_NUMBER = struct.Struct("<I")
 _WITH_KEY = struct.Struct(f"<I{KEY}s")
 _WITH_SEALED = struct.Struct(f"<I{SEALED}s")
 
 Keyed = tuple[tuple[int, bytes], ...]
 """Clients, each with a key, a share or sealed shares."""
-
-
-@dataclass(frozen=True)
-class SecureSumMessage:
-    """Base of all messages; `client` is the sender, or the receiver of what the server sends."""
-
-    KIND: ClassVar[int]
-    WORDS: ClassVar[str]
-
-    round: int
-    tag: bytes
-    client: int
-
-    def to_bytes(self) -> bytes:
-        """Write the message."""
-        head = _HEAD.pack(b"QS", VERSION, self.KIND, self.round, self.tag, self.client)
-        return head + self._body()
-
-    @classmethod
-    def from_bytes(cls, raw: bytes) -> Self:
-        """Read the message; bytes that are anything else are refused."""
-        reader = MessageReader(raw, cls.WORDS)
-        magic, version, kind, round_, tag, client = reader.unpack(_HEAD)
-        reader.check(magic == b"QS", "starts with other bytes than QS")
-        reader.check(
-            version == VERSION, f"has version {version} and this program reads {VERSION}", "secure-sum.version"
-        )
-        reader.check(kind == cls.KIND, f"is of kind {kind}, expected {cls.KIND}")
-        reader.check(client < MOST_CLIENTS, f"names client {client}, above 2^31 − 1")
-        message = cls(round_, tag, client, *cls._read(reader))
-        reader.check(reader.at == len(raw), f"has {len(raw) - reader.at} bytes too many")
-        return message
-
-    def check_occasion(self, occasion: Occasion) -> None:
-        """Refuse a message of another round or session."""
-        require(
-            self.round == occasion.round and self.tag == occasion.tag,
-            "secure-sum.other-round",
-            f"{self.WORDS} of client {self.client} is for another session or for round {self.round}, expected round "
-            f"{occasion.round}; drop it",
-        )
-
-    def _body(self) -> bytes:
-        raise NotImplementedError
-
-    @classmethod
-    def _read(cls, reader: MessageReader) -> Sequence[Any]:
-        raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class AdvertiseKeys(SecureSumMessage):
-    """Client to server: its two public keys."""
-
-    KIND: ClassVar[int] = 1
-    WORDS: ClassVar[str] = "the keys"
-
-    channel_key: bytes  # c^PK, seals shares
-    mask_key: bytes  # s^PK, makes masks; its private half is rebuilt if the client leaves
-
-    def _body(self) -> bytes:
-        return self.channel_key + self.mask_key
-
-    @classmethod
-    def _read(cls, reader: MessageReader) -> Sequence[Any]:
-        return reader.bytes(KEY), reader.bytes(KEY)
-
-
-@dataclass(frozen=True)
-class KeyList(SecureSumMessage):
-    """Server to client: who holds its shares, at the places 1, 2, …, itself among them, and with whom it masks."""
-
-    KIND: ClassVar[int] = 2
-    WORDS: ClassVar[str] = "the key list"
-
-    threshold: int  # t
-    holders: Keyed  # with their channel keys
-    masks: Keyed  # with their mask keys
-
-    def _body(self) -> bytes:
-        return _SHORT.pack(self.threshold) + _listed(_WITH_KEY, self.holders) + _listed(_WITH_KEY, self.masks)
-
-    @classmethod
-    def _read(cls, reader: MessageReader) -> Sequence[Any]:
-        return reader.unpack(_SHORT)[0], reader.keyed(_WITH_KEY), reader.keyed(_WITH_KEY)
-
-
-@dataclass(frozen=True)
-class _Sealed(SecureSumMessage):
-    """Sealed shares, each with the client at the other end."""
-
-    sealed: Keyed
-
-    def _body(self) -> bytes:
-        return _listed(_WITH_SEALED, self.sealed)
-
-    @classmethod
-    def _read(cls, reader: MessageReader) -> Sequence[Any]:
-        return (reader.keyed(_WITH_SEALED),)
-
-
-@dataclass(frozen=True)
-class ShareKeys(_Sealed):
-    """Client to server: for each other holder its sealed shares, by receiver."""
-
-    KIND: ClassVar[int] = 3
-    WORDS: ClassVar[str] = "the shares"
-
-
-@dataclass(frozen=True)
-class ShareDelivery(_Sealed):
-    """Server to client: the shares that others sealed for it, by sender."""
-
-    KIND: ClassVar[int] = 4
-    WORDS: ClassVar[str] = "the delivery of shares"
-
-
-@dataclass(frozen=True)
-class MaskedInput(SecureSumMessage):
-    """Client to server: its vector plus all of its masks, modulo 2^32."""
-
-    KIND: ClassVar[int] = 5
-    WORDS: ClassVar[str] = "the masked input"
-
-    words: bytes  # four for each number
-
-    @property
-    def vector(self) -> Uint32s:
-        """The numbers."""
-        return np.frombuffer(self.words, dtype="<u4").astype(np.uint32, copy=False)
-
-    def _body(self) -> bytes:
-        return _LONG.pack(len(self.words) // 4) + self.words
-
-    @classmethod
-    def _read(cls, reader: MessageReader) -> Sequence[Any]:
-        return (reader.bytes(4 * int(reader.unpack(_LONG)[0])),)
-
-
-@dataclass(frozen=True)
-class UnmaskRequest(SecureSumMessage):
-    """Server to client: of those whose shares it holds, whose input is in the sum and whose is not."""
-
-    KIND: ClassVar[int] = 6
-    WORDS: ClassVar[str] = "the unmask request"
-
-    survivors: tuple[int, ...]  # U3: their self-mask shares are wanted
-    dropped: tuple[int, ...]  # U2 \ U3: their mask-key shares are wanted
-
-    def _body(self) -> bytes:
-        return _numbers(self.survivors) + _numbers(self.dropped)
-
-    @classmethod
-    def _read(cls, reader: MessageReader) -> Sequence[Any]:
-        return reader.numbers(), reader.numbers()
-
-
-@dataclass(frozen=True)
-class UnmaskReply(SecureSumMessage):
-    """Client to server: for each survivor a share of its self-mask seed, for each dropped client one of its mask key."""
-
-    KIND: ClassVar[int] = 7
-    WORDS: ClassVar[str] = "the unmask reply"
-
-    seeds: Keyed
-    keys: Keyed
-
-    def _body(self) -> bytes:
-        return _listed(_WITH_KEY, self.seeds) + _listed(_WITH_KEY, self.keys)
-
-    @classmethod
-    def _read(cls, reader: MessageReader) -> Sequence[Any]:
-        return reader.keyed(_WITH_KEY), reader.keyed(_WITH_KEY)
-
-
-def _listed(item: struct.Struct, pairs: Keyed) -> bytes:
-    pack: Callable[..., bytes] = item.pack
-    return _SHORT.pack(len(pairs)) + b"".join([pack(client, value) for client, value in pairs])
-
-
-def _numbers(clients: tuple[int, ...]) -> bytes:
-    return _SHORT.pack(len(clients)) + b"".join([_NUMBER.pack(client) for client in clients])
 
 
 class MessageReader:
@@ -240,11 +58,163 @@ class MessageReader:
 
     def numbers(self) -> tuple[int, ...]:
         """Read a list of distinct clients."""
-        raw = self.bytes(self.unpack(_SHORT)[0] * _NUMBER.size)
-        clients = tuple(client for (client,) in _NUMBER.iter_unpack(raw))
+        count = self.unpack(_SHORT)[0]
+        clients = struct.unpack(f"<{count}I", self.bytes(4 * count))
         self._distinct(clients)
         return clients
 
     def _distinct(self, clients: Sequence[int]) -> None:
         self.check(len(set(clients)) == len(clients), "names a client twice")
         self.check(max(clients, default=0) < MOST_CLIENTS, "names a client above 2^31 − 1")
+
+
+def _listed(item: struct.Struct, pairs: Keyed) -> bytes:
+    pack: Callable[..., bytes] = item.pack
+    return _SHORT.pack(len(pairs)) + b"".join([pack(client, value) for client, value in pairs])
+
+
+def _numbers(clients: tuple[int, ...]) -> bytes:
+    return struct.pack(f"<H{len(clients)}I", len(clients), *clients)
+
+
+class _Layout(NamedTuple):
+    """How a field of a message is written to bytes and read from them."""
+
+    write: Callable[[Any], bytes]
+    read: Callable[[MessageReader], Any]
+
+
+_KEY = _Layout(bytes, lambda reader: reader.bytes(KEY))
+_COUNT = _Layout(_SHORT.pack, lambda reader: reader.unpack(_SHORT)[0])
+_KEYS = _Layout(partial(_listed, _WITH_KEY), lambda reader: reader.keyed(_WITH_KEY))
+_SHARES = _Layout(partial(_listed, _WITH_SEALED), lambda reader: reader.keyed(_WITH_SEALED))
+_CLIENTS = _Layout(_numbers, MessageReader.numbers)
+_VECTOR = _Layout(
+    lambda words: _LONG.pack(len(words) // 4) + words, lambda reader: reader.bytes(4 * reader.unpack(_LONG)[0])
+)
+
+
+@dataclass(frozen=True)
+class SecureSumMessage:
+    """Base of all messages; `client` is the sender, or the receiver of what the server sends."""
+
+    KIND: ClassVar[int]
+    WORDS: ClassVar[str]
+    LAYOUT: ClassVar[tuple[_Layout, ...]]  # of the fields behind the head, in their order
+
+    round: int
+    tag: bytes
+    client: int
+
+    def to_bytes(self) -> bytes:
+        """Write the message."""
+        head = _HEAD.pack(b"QS", VERSION, self.KIND, self.round, self.tag, self.client)
+        values = (getattr(self, one.name) for one in fields(self)[3:])
+        return head + b"".join([layout.write(value) for layout, value in zip(self.LAYOUT, values, strict=True)])
+
+    @classmethod
+    def from_bytes(cls, raw: bytes) -> Self:
+        """Read the message; bytes that are anything else are refused."""
+        reader = MessageReader(raw, cls.WORDS)
+        magic, version, kind, round_, tag, client = reader.unpack(_HEAD)
+        reader.check(magic == b"QS", "starts with other bytes than QS")
+        fault = f"has version {version} and this program reads {VERSION}"
+        reader.check(version == VERSION, fault, "secure-sum.version")
+        reader.check(kind == cls.KIND, f"is of kind {kind}, expected {cls.KIND}")
+        reader.check(client < MOST_CLIENTS, f"names client {client}, above 2^31 − 1")
+        message = cls(round_, tag, client, *[layout.read(reader) for layout in cls.LAYOUT])
+        reader.check(reader.at == len(raw), f"has {len(raw) - reader.at} bytes too many")
+        return message
+
+    def check_occasion(self, occasion: Occasion) -> None:
+        """Refuse a message of another round or session."""
+        what = f"{self.WORDS} of client {self.client} is for another session or for round {self.round}"
+        same = self.round == occasion.round and self.tag == occasion.tag
+        require(same, "secure-sum.other-round", f"{what}, expected round {occasion.round}; drop it")
+
+
+@dataclass(frozen=True)
+class AdvertiseKeys(SecureSumMessage):
+    """Client to server: its two public keys."""
+
+    KIND: ClassVar[int] = 1
+    WORDS: ClassVar[str] = "the keys"
+    LAYOUT: ClassVar[tuple[_Layout, ...]] = (_KEY, _KEY)
+
+    channel_key: bytes  # c^PK, seals shares
+    mask_key: bytes  # s^PK, makes masks; its private half is rebuilt if the client leaves
+
+
+@dataclass(frozen=True)
+class KeyList(SecureSumMessage):
+    """Server to client: who holds its shares, at the places 1, 2, …, itself among them, and with whom it masks."""
+
+    KIND: ClassVar[int] = 2
+    WORDS: ClassVar[str] = "the key list"
+    LAYOUT: ClassVar[tuple[_Layout, ...]] = (_COUNT, _KEYS, _KEYS)
+
+    threshold: int  # t
+    holders: Keyed  # with their channel keys
+    masks: Keyed  # with their mask keys
+
+
+@dataclass(frozen=True)
+class ShareKeys(SecureSumMessage):
+    """Client to server: for each other holder its sealed shares, by receiver."""
+
+    KIND: ClassVar[int] = 3
+    WORDS: ClassVar[str] = "the shares"
+    LAYOUT: ClassVar[tuple[_Layout, ...]] = (_SHARES,)
+
+    sealed: Keyed
+
+
+@dataclass(frozen=True)
+class ShareDelivery(SecureSumMessage):
+    """Server to client: the shares that others sealed for it, by sender."""
+
+    KIND: ClassVar[int] = 4
+    WORDS: ClassVar[str] = "the delivery of shares"
+    LAYOUT: ClassVar[tuple[_Layout, ...]] = (_SHARES,)
+
+    sealed: Keyed
+
+
+@dataclass(frozen=True)
+class MaskedInput(SecureSumMessage):
+    """Client to server: its vector plus all of its masks, modulo 2^32."""
+
+    KIND: ClassVar[int] = 5
+    WORDS: ClassVar[str] = "the masked input"
+    LAYOUT: ClassVar[tuple[_Layout, ...]] = (_VECTOR,)
+
+    words: bytes  # four for each number
+
+    @property
+    def vector(self) -> Uint32s:
+        """The numbers."""
+        return np.frombuffer(self.words, dtype="<u4").astype(np.uint32, copy=False)
+
+
+@dataclass(frozen=True)
+class UnmaskRequest(SecureSumMessage):
+    """Server to client: of those whose shares it holds, whose input is in the sum and whose is not."""
+
+    KIND: ClassVar[int] = 6
+    WORDS: ClassVar[str] = "the unmask request"
+    LAYOUT: ClassVar[tuple[_Layout, ...]] = (_CLIENTS, _CLIENTS)
+
+    survivors: tuple[int, ...]  # U3: their self-mask shares are wanted
+    dropped: tuple[int, ...]  # U2 \ U3: their mask-key shares are wanted
+
+
+@dataclass(frozen=True)
+class UnmaskReply(SecureSumMessage):
+    """Client to server: for each survivor a share of its self-mask seed, for each dropped client one of its mask key."""
+
+    KIND: ClassVar[int] = 7
+    WORDS: ClassVar[str] = "the unmask reply"
+    LAYOUT: ClassVar[tuple[_Layout, ...]] = (_KEYS, _KEYS)
+
+    seeds: Keyed
+    keys: Keyed

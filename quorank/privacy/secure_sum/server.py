@@ -75,9 +75,9 @@ class SecureServer:
     def key_lists(self) -> dict[int, KeyList]:
         """Draw the ring of all who sent keys, and return each one's list of its neighbours' keys."""
         n = len(self._keys)
-        self._enough(n, "clients sent keys", least=2)
+        self.require_enough(n, "clients sent keys", least=2)
         plan = self.neighbourhood = self.neighbourhood or neighbours_for(n)
-        self._enough(n, "clients sent keys")
+        self.require_enough(n, "clients sent keys")
         self._close("keys", "shares")
         self._ring = Ring.drawn(self._keys, plan, self._entropy)
         self._holders = {client: self._ring.holders(client) for client in self._keys}
@@ -93,51 +93,37 @@ class SecureServer:
         self._accept(message, "shares", message.client in self._keys and message.client not in self._shares)
         sealed = dict(message.sealed)
         others = set(self._holders[message.client]) - {message.client}
-        require(
-            set(sealed) == others,
-            "secure-sum.shares",
-            f"client {message.client} sent shares to {len(sealed)} clients that are not exactly its {len(others)} "
-            "neighbours; leave it out",
-        )
+        sent = f"client {message.client} sent shares to {len(sealed)} clients that are not its {len(others)} neighbours"
+        require(set(sealed) == others, "secure-sum.shares", f"{sent}; leave it out")
         self._shares[message.client] = sealed
 
     def deliveries(self) -> dict[int, ShareDelivery]:
         """Return, for each client of U2, the shares that its neighbours in U2 sealed for it."""
         self._check_holders(self._shares, "sent shares")
         self._close("shares", "masked inputs")
-        return {
-            client: ShareDelivery(
-                *self._head(client),
-                tuple(
-                    (sender, self._shares[sender][client])
-                    for sender in self._holders[client]
-                    if sender != client and sender in self._shares
-                ),
-            )
-            for client in self._shares
-        }
+        found = {}
+        for client in self._shares:
+            senders = [other for other in self._holders[client] if other != client and other in self._shares]
+            sealed = tuple((sender, self._shares[sender][client]) for sender in senders)
+            found[client] = ShareDelivery(*self._head(client), sealed)
+        return found
 
     def receive_masked(self, message: MaskedInput) -> None:
         """Accept a client's masked input (phase 3)."""
         fresh = message.client in self._shares and message.client not in self._masked
         self._accept(message, "masked inputs", fresh)
         vector = message.vector
-        require(
-            len(vector) == self.length,
-            "secure-sum.shape",
-            f"client {message.client} sent {len(vector)} numbers, expected {self.length}; leave it out",
-        )
+        sent = f"client {message.client} sent {len(vector)} numbers, expected {self.length}; leave it out"
+        require(len(vector) == self.length, "secure-sum.shape", sent)
         self._masked[message.client] = vector
 
     def unmask_requests(self) -> dict[int, UnmaskRequest]:
         """Return what each survivor is asked for; before that, fail if the sum could not be had or would fall apart."""
         self._check_holders(self._masked, "sent masked inputs")
         if not self._ring.connected(self._masked):
-            raise RoundFailed(
-                "secure-sum.disconnected",
-                f"round {self.occasion.round} has no secure sum: the masks of those who stayed join them in more than "
-                "one group, and each group's sum would be seen; repeat it with more neighbours",
-            )
+            groups = "the masks of those who stayed join them in more than one group, whose sums would be seen"
+            sentence = f"round {self.occasion.round} has no secure sum: {groups}; repeat it with more neighbours"
+            raise RoundFailed("secure-sum.disconnected", sentence)
         self._close("masked inputs", "unmask replies")
         requests = {}
         for client in self._masked:
@@ -153,11 +139,9 @@ class SecureServer:
         self._accept(message, "unmask replies", holder in self._masked and holder not in self._replied)
         owners = set(self._holders[holder]) & set(self._shares)
         seeds, keys = dict(message.seeds), dict(message.keys)
-        require(
-            set(seeds) <= owners & set(self._masked) and set(keys) <= owners - set(self._masked),
-            "secure-sum.shares",
-            f"client {holder} sent shares that it was not asked for; leave its reply out",
-        )
+        asked = set(seeds) <= owners & set(self._masked) and set(keys) <= owners - set(self._masked)
+        sentence = f"client {holder} sent shares that it was not asked for; leave its reply out"
+        require(asked, "secure-sum.shares", sentence)
         self._replied.add(holder)
         for owner, share in seeds.items():
             self._seeds.setdefault(owner, {})[holder] = share
@@ -168,7 +152,7 @@ class SecureServer:
         """Compute Σ x_u over U3 = Σ y_u − Σ PRG(b_u) − Σ ±PRG(s_uv) over survivors u and dropped v, modulo 2^32."""
         for owner in self._shares:
             came = (self._seeds if owner in self._masked else self._mask_keys).get(owner, {})
-            self._enough(len(came), f"shares of client {owner} came back")
+            self.require_enough(len(came), f"shares of client {owner} came back")
         self._close("unmask replies", "nothing more")
         total = np.zeros(self.length, dtype=np.uint32)
         for client, masked in self._masked.items():
@@ -183,11 +167,9 @@ class SecureServer:
     def _add_back(self, total: Uint32s, dropped: int) -> None:
         """Add what a dropped client would have added for each survivor: it cancels what the survivor added."""
         private = X25519PrivateKey.from_private_bytes(self._rebuilt(dropped, self._mask_keys[dropped]))
-        require(
-            private.public_key().public_bytes_raw() == self._keys[dropped].mask_key,
-            "secure-sum.false-share",
-            f"the shares of client {dropped}'s mask key give another key: a client lied; repeat the round without it",
-        )
+        same = private.public_key().public_bytes_raw() == self._keys[dropped].mask_key
+        sentence = f"the shares of client {dropped}'s mask key give another key: a client lied; repeat without it"
+        require(same, "secure-sum.false-share", sentence)
         for other in self._ring.mask_neighbours(dropped):
             if other in self._masked:
                 secret = shared_secret(private, self._keys[other].mask_key, other)
@@ -198,19 +180,17 @@ class SecureServer:
         chosen = chosen[: self._threshold]
         return join_shares([share for _, share in chosen], [place for place, _ in chosen])
 
-    def _enough(self, count: int, what: str, least: int = 0) -> None:
+    def require_enough(self, count: int, what: str, least: int = 0) -> None:
+        """Fail the round where fewer than `least` (by default the threshold) are left to go on with."""
         least = least or self._threshold
         if count < least:
-            raise RoundFailed(
-                "secure-sum.too-few",
-                f"round {self.occasion.round} has no secure sum: {count} {what}, and it takes {least}; repeat it with "
-                "more clients",
-            )
+            fault = f"has no secure sum: {count} {what}, and it takes {least}; repeat it with more clients"
+            raise RoundFailed("secure-sum.too-few", f"round {self.occasion.round} {fault}")
 
     def _check_holders(self, staying: Collection[int], what: str) -> None:
         """Each client who shared its secrets must keep a threshold of holders; else nothing is revealed."""
         holders = [sum(h in staying for h in self._holders[owner]) for owner in self._shares]
-        self._enough(min(holders, default=0), f"holders of some client's shares {what}")
+        self.require_enough(min(holders, default=0), f"holders of some client's shares {what}")
 
     @property
     def _threshold(self) -> int:
@@ -218,16 +198,9 @@ class SecureServer:
 
     def _accept(self, message: SecureSumMessage, phase: str, expected: bool) -> None:
         message.check_occasion(self.occasion)
-        require(
-            self._phase == phase,
-            "secure-sum.phase",
-            f"{message.WORDS} of client {message.client} came in the phase of {self._phase}; drop it",
-        )
-        require(
-            expected,
-            "secure-sum.repeated",
-            f"{message.WORDS} of client {message.client} came twice or without the message before; drop it",
-        )
+        what = f"{message.WORDS} of client {message.client}"
+        require(self._phase == phase, "secure-sum.phase", f"{what} came in the phase of {self._phase}; drop it")
+        require(expected, "secure-sum.repeated", f"{what} came twice or without the message before; drop it")
 
     def _close(self, phase: str, then: str) -> None:
         require(self._phase == phase, "secure-sum.phase", f"the phase of {phase} is over: it is that of {self._phase}")

@@ -18,22 +18,15 @@ from quorank.compiled import kernel
 from quorank.errors import require
 
 MOST_HOLDERS = 255  # places are the field's elements other than 0, where the secret stands
-_0 = np.uint64(0)
-_1 = np.uint64(1)
-_3 = np.uint64(3)
-_4 = np.uint64(4)
-_7 = np.uint64(7)
+_0, _1, _3, _4, _7 = (np.uint64(n) for n in (0, 1, 3, 4, 7))
 _HIGH_OFF = np.uint64(0x7F7F7F7F7F7F7F7F)
 _LOWEST = np.uint64(0x0101010101010101)
 
 
 def split_secret(secret: bytes, threshold: int, holders: int, entropy: Callable[[int], bytes]) -> list[bytes]:
     """Return the shares of `secret`, a multiple of 8 bytes, for the places 1 … holders; `entropy(n)` draws n bytes."""
-    require(
-        1 <= threshold <= holders <= MOST_HOLDERS,
-        "secure-sum.threshold",
-        f"a secret is shared with 1 ≤ threshold ≤ holders ≤ {MOST_HOLDERS}, got {threshold} of {holders}",
-    )
+    sentence = f"a secret is shared with 1 ≤ threshold ≤ holders ≤ {MOST_HOLDERS}, got {threshold} of {holders}"
+    require(1 <= threshold <= holders <= MOST_HOLDERS, "secure-sum.threshold", sentence)
     size = len(secret)
     coefficients = np.frombuffer(secret + entropy((threshold - 1) * size), dtype=np.uint64)
     shares = np.empty((holders, size // 8), dtype=np.uint64)
