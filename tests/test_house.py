@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from functools import cache
 from pathlib import Path
-
-import pytest
 
 import quorank
 
@@ -73,12 +71,14 @@ def test_every_folder_is_a_room() -> None:
     assert {file.split("/")[0] for file in FILES if "/" in file} <= set(ROOMS)
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_imports_point_upwards(file: str) -> None:
-    room = room_of(module_of(file))
-    allowed = set() if room is None else set(ROOMS[: ROOMS.index(room) + 1])
-    used = {found for module in imports_of(file) if (found := room_of(module)) is not None}
-    assert used <= allowed
+def test_imports_point_upwards() -> None:
+    bad = []
+    for file in FILES:
+        room = room_of(module_of(file))
+        allowed = set() if room is None else set(ROOMS[: ROOMS.index(room) + 1])
+        used = {found for module in imports_of(file) if (found := room_of(module)) is not None}
+        bad += [f"{file} uses {other}" for other in used - allowed]
+    assert bad == []
 
 
 def cycles(edges: dict[str, set[str]]) -> list[list[str]]:
@@ -132,17 +132,18 @@ def own_names(file: str) -> frozenset[str]:
     return frozenset(name for name in found if name.startswith("_") and not name.endswith("__"))
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_no_underscored_name_of_another_module(file: str) -> None:
+def test_no_underscored_name_of_another_module() -> None:
     """Neither imported, nor reached through an object."""
-    others = frozenset().union(*(own_names(other) for other in FILES if other != file)) - own_names(file)
-    others -= {"_fields", "_replace", "_asdict"}  # public names of named tuples
+    known = Counter(name for file in FILES for name in own_names(file))
     bad = []
-    for node in ast.walk(tree_of(file)):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("quorank"):
-            bad += [a.name for a in node.names if a.name.startswith("_") and not a.name.endswith("__")]
-        elif isinstance(node, ast.Attribute) and node.attr in others and not is_self(node.value):
-            bad.append(ast.unparse(node))
+    for file in FILES:
+        others = known.keys() - own_names(file) - {"_fields", "_replace", "_asdict"}  # of named tuples: public
+        for node in ast.walk(tree_of(file)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("quorank"):
+                names = [a.name for a in node.names if a.name.startswith("_") and not a.name.endswith("__")]
+                bad += [f"{file} imports {name}" for name in names]
+            elif isinstance(node, ast.Attribute) and node.attr in others and not is_self(node.value):
+                bad.append(f"{file}: {ast.unparse(node)}")
     assert bad == []
 
 
@@ -184,41 +185,56 @@ def test_parts_are_found() -> None:
     assert parts()["Krum"] == "federation/rules"
 
 
-@pytest.mark.parametrize("file", [file for file in FILES if not file.startswith("network/")])
-def test_nobody_asks_for_the_type_of_a_part(file: str) -> None:
+def test_nobody_asks_for_the_type_of_a_part() -> None:
     """Outside the folder that defines a family, code asks a part what it needs and gives (network/ ends with the fleet)."""
     bad = []
-    for node in ast.walk(tree_of(file)):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "issubclass", "type"):
-            named = {name.id for arg in node.args for name in ast.walk(arg) if isinstance(name, ast.Name)}
-            bad += [name for name in named & set(parts()) if parts()[name] != str(Path(file).parent)]
+    for file in FILES:
+        foreign = {name for name, folder in parts().items() if folder != str(Path(file).parent)}
+        for node in [] if file.startswith("network/") else ast.walk(tree_of(file)):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "issubclass", "type"):
+                named = {name.id for arg in node.args for name in ast.walk(arg) if isinstance(name, ast.Name)}
+                bad += [f"{file}:{node.lineno} asks for {name}" for name in named & foreign]
     assert bad == []
 
 
 ERRORS = ("BadInput", "require")
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_every_error_has_a_code(file: str) -> None:
+def test_every_error_has_a_code() -> None:
     """`thing.what-is-wrong`, or the code of another error that is passed on."""
     bad = []
-    for node in ast.walk(tree_of(file)):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ERRORS:
-            given = node.args[ERRORS.index(node.func.id) :]
-            code = re.sub(r"{.*?}", "x", ast.unparse(given[0]).removeprefix("f").strip("\"'"))
-            if len(given) < 2 or not (CODE.fullmatch(code) or isinstance(given[0], ast.Name | ast.Attribute)):
-                bad.append(f"{node.lineno}: {ast.unparse(node)[:80]}")
+    for file in FILES:
+        for node in ast.walk(tree_of(file)):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ERRORS:
+                given = node.args[ERRORS.index(node.func.id) :]
+                code = re.sub(r"{.*?}", "x", ast.unparse(given[0]).removeprefix("f").strip("\"'"))
+                if len(given) < 2 or not (CODE.fullmatch(code) or isinstance(given[0], ast.Name | ast.Attribute)):
+                    bad.append(f"{file}:{node.lineno}: {ast.unparse(node)[:80]}")
     assert bad == []
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_nobody_looks_inside_a_sentence(file: str) -> None:
+def test_nobody_looks_inside_a_sentence() -> None:
     """No test of what an error says: `str(error).startswith`, `"…" in str(error)`, `error.sentence == …`."""
     bad = []
-    for node in ast.walk(tree_of(file)):
-        text = ast.unparse(node) if isinstance(node, ast.Compare | ast.Call) else ""
-        if isinstance(node, ast.Compare) and ("str(error)" in text or ".sentence" in text):
-            bad.append(text)
-        elif isinstance(node, ast.Call) and text.startswith(("str(error).", "error.sentence.")):
-            bad += [] if text.startswith("str(error).encode") else [text]
+    for file in FILES:
+        for node in ast.walk(tree_of(file)):
+            if not isinstance(node, ast.Compare | ast.Call):
+                continue
+            text = ast.unparse(node)
+            compared = isinstance(node, ast.Compare) and ("str(error)" in text or ".sentence" in text)
+            called = text.startswith(("str(error).", "error.sentence.")) and not text.startswith("str(error).encode")
+            bad += [f"{file}:{node.lineno}: {text}"] if compared or called else []
+    assert bad == []
+
+
+def test_everything_begins_with_a_sentence() -> None:
+    """Every module with code, and every public class, has a docstring."""
+    bad = []
+    for file in FILES:
+        tree = tree_of(file)
+        if tree.body and not ast.get_docstring(tree):
+            bad.append(file)
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and not ast.get_docstring(node):
+                bad.append(f"{file}: class {node.name}")
     assert bad == []

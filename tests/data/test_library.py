@@ -181,6 +181,7 @@ def shelf(monkeypatch):
     server.server_close()
 
 
+@pytest.mark.slow
 def test_fetch(shelf):
     handler, offer = shelf
     offer(bytes=len(handler.content), sha256=hashlib.sha256(handler.content).hexdigest())
@@ -192,6 +193,7 @@ def test_fetch(shelf):
     assert list((library_home() / "downloads").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_download_that_breaks_off_is_continued(shelf):
     handler, offer = shelf
     offer(bytes=len(handler.content), sha256=hashlib.sha256(handler.content).hexdigest())
@@ -205,6 +207,7 @@ def test_a_download_that_breaks_off_is_continued(shelf):
     assert list(imported_collections()) == ["toy"]
 
 
+@pytest.mark.slow
 def test_a_wrong_archive_is_removed(shelf):
     handler, offer = shelf
     offer(sha256="0" * 64)
@@ -216,6 +219,7 @@ def test_a_wrong_archive_is_removed(shelf):
     assert list((library_home() / "downloads").iterdir()) == [] and imported_collections() == {}
 
 
+@pytest.mark.slow
 def test_addresses_that_do_not_answer(shelf, monkeypatch):
     _, offer = shelf
     offer(path="/gone")

@@ -114,6 +114,7 @@ def test_ndcg_and_reciprocal_rank_agree_with_ir_measures() -> None:
         assert reciprocal_rank(labels) == pytest.approx(value, abs=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("perl"), reason="gdeval, the tool behind these two measures, is a Perl script")
 def test_exponential_ndcg_and_err_agree_with_gdeval() -> None:
     from ir_measures import ERR, nDCG

@@ -17,7 +17,8 @@ RUNS: dict[str, tuple[str, ...]] = {
     "randomised response": ("learner=evolution", "privacy=randomised-response", "partition.kind=clicks"),
     "gaussian": (
         "privacy.kind=gaussian",
-        "privacy.epsilon=30",
+        "privacy.noise_multiplier=1.5",
+        "privacy.accountant=rdp",
         "privacy.quantile=0.5",
         "federation.participation.kind=sampled",
         "federation.participation.cohort=10",
@@ -31,7 +32,7 @@ RUNS: dict[str, tuple[str, ...]] = {
     ),
     "gaussian in secure sums": (
         "privacy.kind=gaussian",
-        "privacy.epsilon=30",
+        "privacy.noise_multiplier=1.5",
         "privacy.sum=secure",
         "privacy.dropouts=0.2",
         "federation.participation.kind=sampled",
