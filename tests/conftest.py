@@ -15,8 +15,13 @@ settings.register_profile("quorank", derandomize=True, deadline=None)
 settings.load_profile("quorank")
 
 
-SLOW = ("network/", "cli/", "reproduce/")
-"""Folders of tests that start processes, open connections or compute for long; elsewhere such tests are marked `slow`."""
+SLOW = (
+    "network/", "cli/", "reproduce/",  # processes, connections
+    "experiments/test_determinism.py", "federation/test_simulator.py", "privacy/test_accounting.py",
+    "privacy/test_canaries.py", "privacy/test_discrete_noise.py", "privacy/test_integer_sums.py", "privacy/test_reconstruction.py", "reports/test_curves.py",
+    "silos/test_comparison.py", "text/test_real_text.py", "tuning/test_power.py", "tuning/test_tuning.py",  # seconds each
+)  # fmt: skip
+"""Folders and files whose tests start processes, open connections or compute for long; other such tests are marked `slow`."""
 
 WAITING = (
     "test_silo_deployment.py", "test_flower_run.py", "test_flower_faults.py", "test_coordinator_command.py",
