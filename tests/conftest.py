@@ -16,12 +16,13 @@ settings.load_profile("quorank")
 
 
 SLOW = (
-    "network/", "cli/", "reproduce/",  # processes, connections
+    "network/", "cli/", "reproduce/",  # these start processes and open connections, the others compute for seconds
     "experiments/test_determinism.py", "federation/test_simulator.py", "privacy/test_accounting.py",
-    "privacy/test_canaries.py", "privacy/test_discrete_noise.py", "privacy/test_integer_sums.py", "privacy/test_reconstruction.py", "reports/test_curves.py",
-    "silos/test_comparison.py", "text/test_real_text.py", "tuning/test_power.py", "tuning/test_tuning.py",  # seconds each
+    "privacy/test_canaries.py", "privacy/test_discrete_noise.py", "privacy/test_integer_sums.py",
+    "privacy/test_reconstruction.py", "reports/test_curves.py", "silos/test_comparison.py", "text/test_real_text.py",
+    "tuning/test_power.py", "tuning/test_tuning.py",
 )  # fmt: skip
-"""Folders and files whose tests start processes, open connections or compute for long; other such tests are marked `slow`."""
+"""Folders and files whose tests are slow; elsewhere single ones are marked so."""
 
 WAITING = (
     "test_silo_deployment.py", "test_flower_run.py", "test_flower_faults.py", "test_coordinator_command.py",
