@@ -1,4 +1,4 @@
-"""Every random draw has an address: (seed, purpose, round, client, interaction, index).
+"""Addressed random draws: each is a function of (seed, purpose, round, client, interaction, index).
 
 The generator is Philox-4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"): a keyed
 bijection of a 128-bit counter. The key comes from the seed and the purpose, the counter is the rest of the address,

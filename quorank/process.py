@@ -1,4 +1,4 @@
-"""What this process may use, and how it is asked to stop."""
+"""Threads that this process may use, and signals that ask it to stop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Updates and clicks that mean harm, for measuring defences."""
+"""Attacks: updates and clicks that do harm, for measuring defences."""
 
 from quorank.attacks.clicks import ClickPoisoning
 from quorank.attacks.fang import Fang

@@ -1,0 +1,1 @@
+"""Experiments: an experiment file becomes a run with a directory of its own."""

@@ -13,7 +13,7 @@ from quorank.data.partition import Shares
 from quorank.experiments.experiment import Experiment
 from quorank.federation import Federation, State
 from quorank.learning import Simulation
-from quorank.learning.simulation import Who
+from quorank.learning.simulation import ClientDifferences
 from quorank.metrics.evaluator import Evaluator
 from quorank.users import CLICK_MODELS, ClickModel
 
@@ -35,7 +35,7 @@ class Workload:
         return experiment.partition.split(self.collection, federation.clients, federation.interactions, experiment.seed)
 
     @cached_property
-    def who(self) -> Who | None:
+    def who(self) -> ClientDifferences | None:
         """Queries and click model of each client, attackers with poisoned clicks included; None if all are alike."""
         experiment, shares = self.experiment, self.shares
         attack = experiment.federation.attack
@@ -55,7 +55,7 @@ class Workload:
         if poisoning is not None:
             own = (*own, poisoning)
             model = np.where(np.arange(clients) < poisoned, len(own) - 1, model)
-        return Who(group, first, count, model, own, drawn)
+        return ClientDifferences(group, first, count, model, own, drawn)
 
     @cached_property
     def simulation(self) -> Simulation:

@@ -1,8 +1,8 @@
-"""How many updates become one ranker."""
+"""Federation: how the updates of many clients become one ranker."""
 
 from quorank.federation.participation import PARTICIPATIONS, Full, Participation, Poisson, Sampled
 from quorank.federation.personal import PERSONALISATIONS, LocalOffset, OutputLayer, Personalisation, Shared
-from quorank.federation.rounds import Federation, Gathered, Report, State
+from quorank.federation.rounds import CohortSum, Federation, Report, State
 from quorank.federation.rules import AGGREGATIONS, Aggregation
 from quorank.federation.rules.krum import Krum, MultiKrum
 from quorank.federation.rules.mean import Mean
@@ -11,7 +11,7 @@ from quorank.federation.servers import SERVERS, Adam, Add, Momentum, Rprop, Serv
 from quorank.federation.simulator import Simulator
 
 __all__ = [
-    "AGGREGATIONS", "PARTICIPATIONS", "PERSONALISATIONS", "SERVERS", "Adam", "Add", "Aggregation", "Federation", "Full",
-    "Gathered", "Krum", "LocalOffset", "Mean", "Median", "Momentum", "MultiKrum", "OutputLayer", "Participation",
+    "AGGREGATIONS", "PARTICIPATIONS", "PERSONALISATIONS", "SERVERS", "Adam", "Add", "Aggregation", "CohortSum",
+    "Federation", "Full", "Krum", "LocalOffset", "Mean", "Median", "Momentum", "MultiKrum", "OutputLayer", "Participation",
     "Personalisation", "Poisson", "Report", "Rprop", "Sampled", "Server", "Shared", "Simulator", "State", "TrimmedMean",
 ]  # fmt: skip

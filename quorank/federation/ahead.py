@@ -1,8 +1,8 @@
-"""Rounds of small cohorts, several in one compiled call: ten clients learn for less time than lies between their rounds.
+"""Several rounds of a small cohort in one compiled call, since ten clients learn faster than Python closes a round.
 
 What a cohort sends depends on θ and the round alone, and where nothing but a mean and a step lies between two rounds, the
-next θ can be foretold. The coordinator still ends every round by itself: what was played ahead counts only if the state
-that it comes to is, bit by bit, the one foretold, and is played again if not. Nothing here changes a result.
+next θ can be predicted. The coordinator still closes every round by itself: a round that was played ahead counts only if
+the coordinator's θ equals the predicted one bit by bit, and is played again if not. Nothing here changes a result.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import numpy as np
 
 from quorank.arrays import Doubles, Integers
 from quorank.compiled import kernel
-from quorank.federation.rounds import Federation, Gathered, State
+from quorank.federation.rounds import CohortSum, Federation, State
 from quorank.federation.sums import ROOM, add_rows, join
 from quorank.learning.pdgd import simulate_clients
-from quorank.learning.simulation import STATISTICS, World
+from quorank.learning.simulation import STATISTICS, SimulationArrays
 
 AHEAD_INTERACTIONS, AHEAD_BYTES = 2048, 1 << 19
 """So many are played in one call, and so much is kept of them: milliseconds, and what fits the cache."""
@@ -25,7 +25,7 @@ AHEAD_INTERACTIONS, AHEAD_BYTES = 2048, 1 << 19
 NO_OFFSETS = np.zeros((0, 0))
 
 
-def foretellable(federation: Federation) -> bool:
+def can_play_ahead(federation: Federation) -> bool:
     """Whether only a mean and a step lie between its rounds, and they are so small that several go into a call."""
     return (
         2 * federation.clients * federation.interactions <= AHEAD_INTERACTIONS
@@ -40,7 +40,7 @@ def foretellable(federation: Federation) -> bool:
 
 @kernel
 def _play_ahead(
-    world: World,
+    world: SimulationArrays,
     theta: Doubles,
     step: float,
     beta: float,
@@ -84,37 +84,37 @@ def _play_ahead(
     return len(sums)
 
 
-class Played(NamedTuple):
-    """A round that was played from a θ that was foretold."""
+class PlayedRound(NamedTuple):
+    """A round that was played from a predicted θ."""
 
     round: int
     theta: bytes
-    gathered: Gathered
+    gathered: CohortSum
     rows: Doubles  # (clients, parameters + STATISTICS) what was gathered there, client by client
 
 
 @dataclass(eq=False)
-class Ahead:
-    """A cohort that is the same in every round. As long as it is asked for one round after the other, it looks farther."""
+class RoundsAhead:
+    """Player of a cohort that is the same in every round; as long as rounds come in order, it plays farther ahead."""
 
-    world: World
+    world: SimulationArrays
     federation: Federation
     clients: Integers
     interactions: Integers
     rounds: int | None = None  # of the whole run
-    _played: list[Played] = field(default_factory=list, init=False, repr=False)  # the last round first
+    _played: list[PlayedRound] = field(default_factory=list, init=False, repr=False)  # the last round first
     _far: int = field(default=0, init=False, repr=False)  # rounds of the last call
     _next: int = field(default=0, init=False, repr=False)  # the round behind them
 
-    def play(self, state: State) -> Played | None:
-        """This state's round; None where it cannot be summed: when it is played one by one, it is told why."""
+    def play(self, state: State) -> PlayedRound | None:
+        """Return the round of this state; None if its sum would not be exact, so that playing it singly says why."""
         played = self._played.pop() if self._played else None
         if played is None or played.round != state.round or played.theta != state.theta.tobytes():
             self._played = self._play(state, expected=played is None and self._next == state.round)
             played = self._played.pop() if self._played else None
         return played
 
-    def _play(self, state: State, *, expected: bool) -> list[Played]:
+    def _play(self, state: State, *, expected: bool) -> list[PlayedRound]:
         """Play this round and some behind it: twice as many as the last time if all of those came true."""
         first, size, clients = state.round, len(state.theta), len(self.clients)
         searches, width = int(self.interactions.sum()), size + STATISTICS
@@ -127,8 +127,8 @@ class Ahead:
         found = []
         for t, (ndcg, reciprocal, clicks) in enumerate(sums[:, size:].tolist()):
             shown = searches, ndcg, reciprocal, clicks
-            gathered = Gathered(sums[t, :size], float(searches), clients, *shown, state.private)
-            found.append(Played(first + t, thetas[t].tobytes(), gathered, rows[t]))
+            gathered = CohortSum(sums[t, :size], float(searches), clients, *shown, state.private)
+            found.append(PlayedRound(first + t, thetas[t].tobytes(), gathered, rows[t]))
         return found[::-1]
 
     def warm(self, state: State) -> None:

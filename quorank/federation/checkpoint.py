@@ -1,4 +1,4 @@
-"""A federation's state as named arrays, and those as one checked file."""
+"""Checkpoint of a federation: its state as named arrays, in one file with a checksum."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from quorank.federation.asynchronous import Asynchronous, check_asynchronous
 from quorank.federation.checkpoint import Saved
 from quorank.federation.journal import Journal
 from quorank.federation.replies import Key, Replies
-from quorank.federation.rounds import Federation, Gathered, Report, State
+from quorank.federation.rounds import CohortSum, Federation, Report, State
 from quorank.federation.servers import AVERAGE
 from quorank.federation.unlearning import stretched
 from quorank.privacy import Mechanism
@@ -224,7 +224,7 @@ class Coordinator:
         require(self.complete(), "round.not-complete", "the round is not complete")
         return self.close(self.gathered())
 
-    def gathered(self) -> Gathered:
+    def gathered(self) -> CohortSum:
         """Return the sum of the accepted replies.
 
         Where clients report a figure, its unbiased mean over the cohort stands where a simulated round has the true one
@@ -239,7 +239,7 @@ class Coordinator:
             found = found._replace(ndcg=mean * found.interactions)
         return found
 
-    def close(self, gathered: Gathered) -> Report:
+    def close(self, gathered: CohortSum) -> Report:
         """End the round with what was gathered, here or by an in-process cohort."""
         state, report = self.federation.round(self.state, gathered)
         latest = self.rules.latest

@@ -1,4 +1,4 @@
-"""The replies that an open round has accepted: who sent them, and their running sum.
+"""Replies of an open round: how each is judged, who sent those that were accepted, and their running sum.
 
 Sums are exact in any order (`exact_sum`), so a reply is added when it is accepted and need not be kept: what a round holds
 in memory does not grow with its cohort, but for the clients' numbers. Rules that must see single updates keep them.
@@ -13,8 +13,8 @@ import numpy as np
 from quorank.arrays import Doubles
 from quorank.errors import BadInput, require
 from quorank.federation import wire
-from quorank.federation.rounds import Gathered, State
-from quorank.federation.sums import LARGEST, ROOM, Gathering
+from quorank.federation.rounds import CohortSum, State
+from quorank.federation.sums import LARGEST, ROOM, RunningSum
 from quorank.privacy import Mechanism
 from quorank.privacy.mechanisms.figure_response import FigureResponse
 
@@ -28,7 +28,7 @@ class Replies:
     def __init__(
         self, mechanism: Mechanism, parameters: int, single: bool, figure: FigureResponse | None = None
     ) -> None:
-        self._gathering = Gathering(mechanism, parameters)
+        self._gathering = RunningSum(mechanism, parameters)
         self._single, self._figure = single, figure
         self._kept: dict[Key, tuple[Doubles, int] | None] = {}  # (row, interactions), where they are looked at
 
@@ -76,7 +76,7 @@ class Replies:
         kept = (row[0, :size], reply.interactions) if self._single else None
         self._kept[reply.client, reply.round] = kept
 
-    def gathered(self, state: State) -> Gathered:
+    def gathered(self, state: State) -> CohortSum:
         """The sum; where rules look at single updates, those in the order of their clients."""
         if not self._single:
             return self._gathering.close(state)

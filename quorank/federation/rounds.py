@@ -32,7 +32,7 @@ class State:
     history: Doubles | None = None  # (clients, parameters) an exponential mean of what each client sent
 
 
-class Gathered(NamedTuple):
+class CohortSum(NamedTuple):
     """What the cohort of a round sent, summed exactly, with the noise that its privacy adds."""
 
     total: Doubles  # Σ n_c · release
@@ -128,7 +128,7 @@ class Federation:
         """Return the parameters that are handed out: θ, or what the server has made of all θ so far."""
         return state.memory.get(AVERAGE, state.theta) if state.round > 0 else state.theta
 
-    def round(self, state: State, gathered: Gathered) -> tuple[State, Report]:
+    def round(self, state: State, gathered: CohortSum) -> tuple[State, Report]:
         """Combine what the cohort sent and let the server step: the next state, and the report of the round."""
         if self.aggregation.needs_single_updates:
             assert gathered.updates is not None and gathered.weights is not None

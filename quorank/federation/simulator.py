@@ -1,4 +1,4 @@
-"""The in-process engine: cohorts of simulated clients, on all cores, in memory that does not grow with them."""
+"""Simulator of cohorts in one process: on all cores, in memory that does not grow with the number of clients."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import numpy as np
 from quorank.arrays import Doubles, Integers
 from quorank.draws import Purpose, key_of
 from quorank.errors import BadInput, require, require_range
-from quorank.federation.ahead import Ahead, foretellable
+from quorank.federation.ahead import RoundsAhead, can_play_ahead
 from quorank.federation.personal import Split
-from quorank.federation.rounds import Federation, Gathered, State
-from quorank.federation.sums import Gathering
+from quorank.federation.rounds import CohortSum, Federation, State
+from quorank.federation.sums import RunningSum
 from quorank.federation.wire import Reply, Task
-from quorank.learning.simulation import STATISTICS, Privatise, Simulation, Work, World
+from quorank.learning.simulation import STATISTICS, Privatise, Simulation, SimulationArrays, Work
 from quorank.privacy import Mechanism, Setting
 from quorank.privacy.mechanisms.randomised_response import metric_values
 
@@ -63,7 +63,7 @@ class Simulator:
             require_range("chunk", self.chunk, least=1)
 
     @cached_property
-    def world(self) -> World:
+    def world(self) -> SimulationArrays:
         return self.simulation.world()
 
     @cached_property
@@ -110,7 +110,7 @@ class Simulator:
 
     def gather(
         self, state: State, beside: Doubles | None = None, sent: Sent | None = None, members: Integers | None = None
-    ) -> Gathered:
+    ) -> CohortSum:
         """Let the round's cohort interact from state.theta and sum up what it sends.
 
         `beside` is what the canary clients of an audit add to the sum, before the coordinator adds its noise; `sent` is
@@ -160,13 +160,13 @@ class Simulator:
         return self.chunk or max(1, min(fitting, -(-count // busy)))
 
     @cached_property
-    def _ahead(self) -> Ahead | None:
+    def _ahead(self) -> RoundsAhead | None:
         """Plays several rounds in one call, where only a mean and a step lie between those of a small cohort."""
         federation, count = self.federation, self.federation.clients
-        if count > self._step(count) or not self.mechanism.sums_as_sent or not foretellable(federation):
+        if count > self._step(count) or not self.mechanism.sums_as_sent or not can_play_ahead(federation):
             return None
         clients = np.setdiff1d(np.arange(count), self.absent)
-        return Ahead(self.world, federation, clients, self._interactions(clients), self.rounds)
+        return RoundsAhead(self.world, federation, clients, self._interactions(clients), self.rounds)
 
     def replies(self, task: Task, clients: Integers) -> list[Reply]:
         """What these clients send back for a task, one by one: the clients' side of a round, for any transport."""
@@ -187,16 +187,16 @@ class Simulator:
             found.append(Reply(task.run, task.round, int(client), *sent))
         return found
 
-    def gathering(self) -> Gathering:
+    def gathering(self) -> RunningSum:
         """Where the releases of a round are summed up."""
-        return Gathering(self.mechanism, self.simulation.parameters)
+        return RunningSum(self.mechanism, self.simulation.parameters)
 
-    def _gather_in_threads(self, play: _Play, spans: list[tuple[int, int]]) -> Gathering:
+    def _gather_in_threads(self, play: _Play, spans: list[tuple[int, int]]) -> RunningSum:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self.threads - 1)
         waiting = iter(spans)  # a list iterator hands out each span once, also to several threads
 
-        def work() -> Gathering:
+        def work() -> RunningSum:
             mine = self.gathering()
             for span in waiting:
                 self._play(play, span, mine)
@@ -208,7 +208,7 @@ class Simulator:
             gathering.merge(other.result())
         return gathering
 
-    def _play(self, play: _Play, span: tuple[int, int], gathering: Gathering) -> None:
+    def _play(self, play: _Play, span: tuple[int, int], gathering: RunningSum) -> None:
         """Let the clients of a span learn; add what they send, unless it must be looked at one by one."""
         state, members = play.state, play.members
         clients = np.arange(*span) if members is None else members[span[0] : span[1]]
@@ -227,7 +227,7 @@ class Simulator:
             self._release(state, clients, rows, interactions, gathering)
 
     def _send(
-        self, play: _Play, clients: Integers, rows: Doubles, interactions: Integers, gathering: Gathering
+        self, play: _Play, clients: Integers, rows: Doubles, interactions: Integers, gathering: RunningSum
     ) -> None:
         """What a whole cohort sends, attackers among it."""
         attack, size, state = self.federation.attack, self.simulation.parameters, play.state
@@ -240,7 +240,7 @@ class Simulator:
         self._release(state, clients, rows, interactions, gathering)
 
     def _release(
-        self, state: State, clients: Integers, rows: Doubles, interactions: Integers, gathering: Gathering
+        self, state: State, clients: Integers, rows: Doubles, interactions: Integers, gathering: RunningSum
     ) -> None:
         """Turn updates into releases, and hand them in."""
         updates = rows[:, : self.simulation.parameters]

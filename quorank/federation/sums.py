@@ -18,7 +18,7 @@ import numpy as np
 from quorank.arrays import Doubles, Integers
 from quorank.compiled import kernel
 from quorank.errors import BadInput
-from quorank.federation.rounds import Gathered, State
+from quorank.federation.rounds import CohortSum, State
 from quorank.learning.simulation import STATISTICS
 from quorank.privacy import Mechanism
 
@@ -101,7 +101,7 @@ def _not_summable(fault: str) -> BadInput:
 
 
 @dataclass(eq=False)
-class Gathering:
+class RunningSum:
     """The running sum of a cohort's releases and statistics, until its round is closed."""
 
     mechanism: Mechanism
@@ -128,7 +128,7 @@ class Gathering:
         self.interactions += int(interactions.sum())
         self.within += within
 
-    def merge(self, other: Gathering) -> None:
+    def merge(self, other: RunningSum) -> None:
         """Add another running sum of the same round."""
         self.total.merge(other.total)
         self.clients += other.clients
@@ -143,7 +143,7 @@ class Gathering:
         updates: Doubles | None = None,
         weights: Doubles | None = None,
         personal: Doubles | None = None,
-    ) -> Gathered:
+    ) -> CohortSum:
         """Return the round's sum with the noise that its privacy adds.
 
         `beside` is what the canary clients of an audit add to the sum; `updates` and `weights` are the releases one by
@@ -158,4 +158,4 @@ class Gathering:
         ndcg, reciprocal, clicks = sums[size:].tolist()
         shown = self.interactions, ndcg, reciprocal, clicks
         released = private.memory, private.sensitivity, private.noise
-        return Gathered(private.total, private.weight, clients, *shown, *released, updates, weights, personal)
+        return CohortSum(private.total, private.weight, clients, *shown, *released, updates, weights, personal)

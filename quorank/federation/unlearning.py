@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from quorank.arrays import Doubles, Integers
 from quorank.errors import require
-from quorank.federation.rounds import Gathered
+from quorank.federation.rounds import CohortSum
 from quorank.federation.servers import AVERAGE
 from quorank.federation.simulator import Simulator
 
@@ -112,7 +112,7 @@ def fresh_seed(seed: int, purpose: str, leavers: Sequence[int]) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
 
-def stretched(gathered: Gathered, stretch: float) -> Gathered:
+def stretched(gathered: CohortSum, stretch: float) -> CohortSum:
     """What a cohort sent, as if each had gone `stretch` times as far: on the coordinator's side, so no clip undoes it."""
     updates = None if gathered.updates is None else stretch * gathered.updates
     return gathered._replace(total=stretch * gathered.total, updates=updates)

@@ -1,4 +1,4 @@
-"""Tasks and replies as bytes, for whatever carries them.
+"""Wire format of tasks and replies.
 
 A message is `QRNK`, its kind and protocol version, a header in JSON, and the numbers as little-endian doubles. Decoding
 believes nothing: what is too long, too short, of another version or not what its header says is refused with a sentence

@@ -1,4 +1,4 @@
-"""How one client learns from its own interactions."""
+"""Learning of one client from its own interactions."""
 
 from quorank.learning.evolution import Evolution
 from quorank.learning.learner import Learner

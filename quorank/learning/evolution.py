@@ -18,7 +18,7 @@ from quorank.data.ranking import LANES
 from quorank.draws import BATCH, Purpose, fill_normal, key_of, philox
 from quorank.errors import require, require_range
 from quorank.learning.learner import Learner
-from quorank.learning.simulation import STATISTICS, Work, World, draw_query, list_ndcg
+from quorank.learning.simulation import STATISTICS, SimulationArrays, Work, draw_query, list_ndcg
 from quorank.metrics.evaluator import top_k
 from quorank.rankers.scoring import pack, score_rows
 from quorank.users.click_model import click_list
@@ -86,7 +86,7 @@ def rebuild(seeds: Uint32s, sent: Doubles, sigma: float, rows: Doubles) -> None:
 
 @kernel
 def _measure_clients(
-    world: World,
+    world: SimulationArrays,
     theta: Doubles,
     sigma: float,
     ndcg_reward: bool,

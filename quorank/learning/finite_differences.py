@@ -1,4 +1,4 @@
-"""The gradient of a loss that can only be evaluated: central finite differences in one pass.
+"""Central finite differences: the gradient of a loss that can only be evaluated, in one pass.
 
 Hartmann et al. 2019, "Federated learning for ranking browser history suggestions", §5.4: each parameter is moved by ε
 in both directions while the others stay, and g'(x) ≈ (g(x + ε) − g(x − ε)) / 2ε. The paper makes one forward pass after

@@ -1,4 +1,4 @@
-"""One real client: it ranks its own documents and learns from its own user's clicks.
+"""Online ranker of one real client: it ranks its own documents and learns from its own user's clicks.
 
 The same compiled functions as the simulator's cohort kernel, with the same addressed draws: given the same lists and
 clicks, the update has the same bits.

@@ -18,7 +18,7 @@ from quorank.errors import require, require_range
 from quorank.learning.learner import Learner, PDGDStep
 from quorank.learning.pairs import last_included, pair_coefficients
 from quorank.learning.plackett_luce import LINE, Scratch, ask_ahead, sample_list, scratch_for
-from quorank.learning.simulation import STATISTICS, Work, World, draw_query, list_ndcg
+from quorank.learning.simulation import STATISTICS, SimulationArrays, Work, draw_query, list_ndcg
 from quorank.rankers.scoring import add_gradients, ask_for, pack, score_lists
 from quorank.users.click_model import click_list
 
@@ -117,7 +117,7 @@ def _lists() -> _Lists:
 
 @kernel
 def _draw_lists(
-    world: World, base: int, i: int, round_: int, clients: Integers, interactions: Integers, lists: _Lists
+    world: SimulationArrays, base: int, i: int, round_: int, clients: Integers, interactions: Integers, lists: _Lists
 ) -> None:
     """The lists of interaction i of the clients from `base` on; what is small of them is asked for."""
     for g in range(SIDE_BY_SIDE):
@@ -143,7 +143,7 @@ def _want(room: Scratch, lists: _Lists, g: int, stride: int) -> None:
 
 @kernel
 def simulate_clients(
-    world: World,
+    world: SimulationArrays,
     theta: Doubles,
     eta: float,
     batched: bool,

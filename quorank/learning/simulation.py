@@ -1,4 +1,4 @@
-"""What the simulator plays: data, users and a ranker's shape, as the compiled cohort kernels read them."""
+"""Simulation of clients: data, users and a ranker's shape as the arrays that compiled cohort kernels read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STATISTICS = 3
 """Columns behind a client's update: Σ nDCG of its lists, Σ MaxRR of its clicks, number of clicks."""
 
 
-class World(NamedTuple):
+class SimulationArrays(NamedTuple):
     """Arrays only, so that it passes into compiled code whole."""
 
     padded: Floats
@@ -53,7 +53,7 @@ class World(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Who:
+class ClientDifferences:
     """How clients differ: in the queries they submit and in how they click."""
 
     group: Integers  # (clients,)
@@ -74,26 +74,26 @@ class Simulation:
     grades: int
     seed: int
     k: int = 10  # documents shown
-    who: Who | None = None  # how clients differ; None: all alike
+    who: ClientDifferences | None = None  # how clients differ; None: all alike
 
     @cached_property
     def inputs(self) -> RankingData:
         """The lists as the ranker scores them."""
         return self.ranker.prepared(self.data)
 
-    def world(self) -> World:
+    def world(self) -> SimulationArrays:
         """Return the arrays that cohort kernels read."""
         data = self.inputs
         require(data.n_queries >= 1, "simulation.no-query", "there is no query to search for")
         alike = np.zeros(1, dtype=np.int64)
-        who = self.who or Who(alike, alike, np.array([data.n_queries]), alike, (self.users,))
+        who = self.who or ClientDifferences(alike, alike, np.array([data.n_queries]), alike, (self.users,))
         tables = [model.tables(self.grades, self.k) for model in who.click_models]
         lowest, highest = int(data.labels.min(initial=0)), data.max_label
         grades = min(len(table.click) for table in tables)
         outside = f"labels must lie in 0..{grades - 1} for these users, got {lowest}..{highest}"
         require(lowest >= 0 and highest < grades, "simulation.label-out-of-range", outside)
         require((who.query_count >= 1).all(), "simulation.no-query", "a client has no query to search for")
-        return World(
+        return SimulationArrays(
             data.padded,
             data.labels,
             data.offsets,
@@ -131,7 +131,7 @@ class Simulation:
 class Work(NamedTuple):
     """What some clients of a cohort do in one round, all starting from the same θ."""
 
-    world: World
+    world: SimulationArrays
     seed: int
     theta: Doubles
     round: int
@@ -154,7 +154,7 @@ def draw_query(
     client: int,
     round_: int,
 ) -> tuple[int, int]:
-    """The query that a client submits, and the click model that its user follows (arguments as in World)."""
+    """The query that a client submits, and the click model that its user follows (arguments as in SimulationArrays)."""
     u, v = uniform_pair(key, 0, interaction, client, round_)
     of = group[client if len(group) > 1 else 0]
     model = click_model[client if len(click_model) > 1 else 0]

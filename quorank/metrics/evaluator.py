@@ -1,4 +1,4 @@
-"""How good a ranker is on a whole split, in one compiled pass for many rankers at once.
+"""Evaluator of rankers on a whole split, in one compiled pass for many rankers at once.
 
 Every document is read from memory once and scored by all of the rankers while it is in cache; that is why a run
 evaluates the rankers of several rounds together. A ranker's figures do not depend on which others are in the pass.

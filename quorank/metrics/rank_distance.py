@@ -1,4 +1,4 @@
-"""How differently two rankers rank: the distance of the pages that they would show.
+"""Distance of two rankers: how much the pages that they would show differ.
 
 The intersection distance of Fagin, Kumar and Sivakumar (2003, "Comparing top k lists", §3.1): one minus the average
 overlap of the two lists over all depths, so that differences at the top count most. Labels play no part in it, which

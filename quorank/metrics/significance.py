@@ -1,4 +1,4 @@
-"""Is the difference between two settings more than luck? Two-tailed t-tests with Bonferroni correction.
+"""Significance of the difference between two settings: two-tailed t-tests with Bonferroni correction.
 
 The papers compare 25 runs (five folds, five seeds): runs that share their seed and fold are paired
 (Student, 1908), others are compared with Welch's test (Biometrika, 1947), which needs no equal spread.

@@ -17,7 +17,7 @@ import numpy as np
 from quorank.arrays import Doubles, Integers
 from quorank.federation.coordinator import Coordinator
 from quorank.federation.participation import Participation
-from quorank.federation.rounds import Federation, Gathered
+from quorank.federation.rounds import CohortSum, Federation
 from quorank.federation.servers import Add
 from quorank.federation.unlearning import fresh_seed, stretched
 from quorank.privacy.streams import Seed
@@ -56,7 +56,7 @@ class Rebuilding(Coordinator):
 
     stretch: float = 1.0
 
-    def gathered(self) -> Gathered:
+    def gathered(self) -> CohortSum:
         return stretched(super().gathered(), self.stretch)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from quorank.arrays import Uint32s
 from quorank.errors import BadInput, require
-from quorank.federation.rounds import Gathered, State
+from quorank.federation.rounds import CohortSum, State
 from quorank.network.client_privacy import Entropy, words_of
 from quorank.network.declined import Declined, Refusal
 from quorank.network.device import Device
@@ -133,7 +133,7 @@ class SecureDevice:
 
 def gathered_of(
     mechanism: IntegerSums, state: State, words: Uint32s, survivors: Sequence[int], interactions: int
-) -> Gathered:
+) -> CohortSum:
     """What a coordinator closes its round with: the sum of a secure round over so many interactions."""
     require(
         mechanism.variance == 0.0 or mechanism.noise_by == "clients",
@@ -144,4 +144,4 @@ def gathered_of(
     planned = mechanism.setting.cohort if mechanism.variance > 0.0 else max(present, 1)
     noise = math.sqrt(mechanism.variance * present / mechanism.least) / mechanism.scale
     total = np.asarray(dequantise(words, mechanism.scale))
-    return Gathered(total, float(planned), present, interactions, 0.0, 0.0, 0.0, state.private, mechanism.clip, noise)
+    return CohortSum(total, float(planned), present, interactions, 0.0, 0.0, 0.0, state.private, mechanism.clip, noise)

@@ -24,8 +24,8 @@ import numpy as np
 from quorank.errors import BadInput, Interrupted, require
 from quorank.federation import wire
 from quorank.federation.coordinator import Coordinator
-from quorank.federation.rounds import Gathered, Report
-from quorank.federation.sums import Gathering
+from quorank.federation.rounds import CohortSum, Report
+from quorank.federation.sums import RunningSum
 from quorank.files import write_whole
 from quorank.network import frames, identities
 from quorank.network.node_driver import NodeDriver, Stopped
@@ -82,7 +82,7 @@ class SecureDriver:
     driver: NodeDriver
     pinned: Mapping[int, bytes] | None = None
     answer_seconds: float = ANSWER_SECONDS
-    _result: tuple[int, Gathered] | None = field(default=None, init=False)  # of a round that could not be saved
+    _result: tuple[int, CohortSum] | None = field(default=None, init=False)  # of a round that could not be saved
     _facts: dict[int, wire.Reply] = field(default_factory=dict, init=False)
 
     def round(self, coordinator: Coordinator) -> Report:
@@ -100,7 +100,7 @@ class SecureDriver:
             self._result = number, self._gathered(coordinator, mechanism, task)
         return coordinator.close(self._result[1])
 
-    def _gathered(self, coordinator: Coordinator, mechanism: IntegerSums, task: wire.Task) -> Gathered:
+    def _gathered(self, coordinator: Coordinator, mechanism: IntegerSums, task: wire.Task) -> CohortSum:
         simulated = self.driver.assignment.simulated
         if not simulated and not _begin(coordinator):
             return _nothing(coordinator)
@@ -130,11 +130,11 @@ class SecureDriver:
             raise Stopped(coordinator.state.round, coordinator.rounds, f"a secure sum failed {TRIES} times in a row")
         return _nothing(coordinator)
 
-    def _sum(self, coordinator: Coordinator, mechanism: IntegerSums, round_: SecureRound) -> Gathered:
+    def _sum(self, coordinator: Coordinator, mechanism: IntegerSums, round_: SecureRound) -> CohortSum:
         """What the round is closed with; simulated users' statistics come beside the masks, devices send none."""
         assert round_.total is not None
         present, state = len(round_.survivors), coordinator.state
-        facts = Gathering(mechanism, 0)
+        facts = RunningSum(mechanism, 0)
         for client, fact in sorted(self._facts.items()):
             rows, searched = np.array([fact.statistics]), np.array([fact.interactions])
             facts.add(state, np.array([client]), rows, searched, int(fact.within))
@@ -294,7 +294,7 @@ def _begin(coordinator: Coordinator) -> bool:
     return True
 
 
-def _nothing(coordinator: Coordinator) -> Gathered:
+def _nothing(coordinator: Coordinator) -> CohortSum:
     """A round without a sum: the ranker stays as it is."""
     zero = np.zeros(coordinator.parameters)
-    return Gathered(zero, 1.0, 0, 0, 0.0, 0.0, 0.0, coordinator.state.private, 0.0, 0.0)
+    return CohortSum(zero, 1.0, 0, 0, 0.0, 0.0, 0.0, coordinator.state.private, 0.0, 0.0)

@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from quorank.draws import BATCH
-from quorank.learning.simulation import Simulation, World, draw_query
+from quorank.learning.simulation import Simulation, SimulationArrays, draw_query
 from quorank.network.device import Device
 from quorank.users.click_model import click_list
 
@@ -23,7 +23,7 @@ class SimulatedUser:
         self.simulation, self.client = simulation, client
 
     @cached_property
-    def world(self) -> World:
+    def world(self) -> SimulationArrays:
         return self.simulation.world()
 
     def __call__(self, device: Device) -> None:

@@ -1,4 +1,4 @@
-"""Scoring functions with one flat parameter vector θ."""
+"""Rankers: scoring functions with one flat parameter vector θ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A ranker read back from `ranker.json`."""
+"""The ranker file `ranker.json`, read back."""
 
 from __future__ import annotations
 

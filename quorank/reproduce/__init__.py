@@ -1,0 +1,1 @@
+"""Reproduction of the papers' figures and tables: figure files, their runs, and findings counted."""

@@ -1,4 +1,4 @@
-"""Who searches and clicks."""
+"""Users: click models of those who search."""
 
 from quorank.parts import Family
 from quorank.users.cascade import Cascade

@@ -1,4 +1,4 @@
-"""The click and stop probabilities that the papers use (thesis tables 2.1, 2.2 and 5.1)."""
+"""Presets of click and stop probabilities that the papers use (thesis tables 2.1, 2.2 and 5.1)."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from refusals import refused
 
-from quorank.federation import Adam, Add, Federation, Gathered, Mean, Sampled
+from quorank.federation import Adam, Add, CohortSum, Federation, Mean, Sampled
 from quorank.federation.sums import ExactSum
 from quorank.learning import PDGD, Evolution
 from quorank.privacy import RandomisedResponse
@@ -53,8 +53,8 @@ def test_the_mean_is_weighted_by_interactions() -> None:
     np.testing.assert_allclose(state.theta, of_weights, rtol=1e-15)
 
 
-def gathered(total, weight, clients=3) -> Gathered:
-    return Gathered(np.asarray(total, dtype=np.float64), float(weight), clients, int(weight), 4.0, 2.0, 16.0, {})
+def gathered(total, weight, clients=3) -> CohortSum:
+    return CohortSum(np.asarray(total, dtype=np.float64), float(weight), clients, int(weight), 4.0, 2.0, 16.0, {})
 
 
 def test_a_round_and_its_report() -> None:

@@ -1,0 +1,1 @@
+"""Figures that no grid of runs measures: one study a file."""

@@ -19,7 +19,7 @@ from quorank.errors import require, require_range
 from quorank.federation import Federation, Mean, Simulator
 from quorank.learning import PDGD, Simulation
 from quorank.learning.pointwise import Pointwise, cumulated
-from quorank.learning.simulation import Who
+from quorank.learning.simulation import ClientDifferences
 from quorank.parts import Family
 from quorank.rankers import Linear
 from quorank.silos.learning.instances import HIGHEST, Instances, join_instances
@@ -185,7 +185,9 @@ class ClickTraining:
         counts = np.array([own.data.n_queries for own in present])
         numbers = np.arange(len(present))
         users = Cascade(preset=self.preset)
-        who = Who(numbers, np.cumsum(counts) - counts, counts, np.zeros(len(present), dtype=np.int64), (users,))
+        who = ClientDifferences(
+            numbers, np.cumsum(counts) - counts, counts, np.zeros(len(present), dtype=np.int64), (users,)
+        )
         simulation = Simulation(together, Linear(), users, HIGHEST + 1, seed, who=who)
         federation = Federation(len(present), self.interactions, PDGD(self.eta))
         simulator = Simulator(federation, simulation, rounds=self.rounds)

@@ -1,0 +1,1 @@
+"""Browsing histories: read from browsers, generated, and simulated people who search them."""

@@ -1,0 +1,1 @@
+"""Field studies: arms, planning by power, rehearsal on simulated people, analysis."""
