@@ -71,7 +71,7 @@ class Verdict(NamedTuple):
 
 @dataclass(eq=False)
 class Coordinator:
-    """One run's server side."""
+    """Server side of one run: `plan`, `receive`, `advance`."""
 
     federation: Federation
     mechanism: Mechanism

@@ -1,6 +1,6 @@
 """Replies of an open round: how each is judged, who sent those that were accepted, and their running sum.
 
-Sums are exact in any order (`exact_sum`), so a reply is added when it is accepted and need not be kept: what a round holds
+Sums are exact in any order (`sums`), so a reply is added when it is accepted and need not be kept: what a round holds
 in memory does not grow with its cohort, but for the clients' numbers. Rules that must see single updates keep them.
 """
 
