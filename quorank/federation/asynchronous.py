@@ -47,8 +47,9 @@ class Asynchronous:
 
 def check_asynchronous(federation: Federation, mechanism: Mechanism) -> None:
     """Refuse what asynchronous rounds cannot be."""
-    mixed = "asynchronous rounds mix updates of several rankers: no noise is accounted for that, nor can a secure sum be made"
-    require(mechanism.sums_as_sent, "option.conflict", f"{mixed}; leave privacy out, or asynchronous")
+    mixed = "asynchronous rounds mix updates of several rankers: no noise is accounted for that"
+    sentence = f"{mixed}, nor can a secure sum be made of them; leave privacy out, or asynchronous"
+    require(mechanism.sums_as_sent, "option.conflict", sentence)
     rule = federation.aggregation
     sentence = f"{rule.kind} with history needs everyone in every round; take history out, or asynchronous"
     require(rule.history == 0.0, "option.conflict", sentence)
