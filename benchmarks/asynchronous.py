@@ -21,7 +21,7 @@ from quorank.arrays import Doubles
 from quorank.data import Collection, DataSource, load
 from quorank.federation import Add, Federation, Simulator
 from quorank.federation.asynchronous import Asynchronous
-from quorank.federation.coordinator import Coordinator, Rules
+from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.learning import Simulation
 from quorank.metrics.evaluator import Evaluator
 from quorank.network.driver import Driver, SharedNodes
@@ -79,7 +79,7 @@ def asynchronous(simulator: Simulator, interactions: int, rules: Asynchronous, s
         simulator.initial(),
         10**9,
         seed=seed,
-        rules=Rules(asynchronous=rules),
+        rules=RoundLimits(asynchronous=rules),
         clock=clock,
     )
     done = 0

@@ -63,7 +63,7 @@ def room_of(module: str) -> str | None:
 def test_imports_are_seen_also_inside_functions() -> None:
     source = "def f():\n    from quorank.learning import pdgd\n    import quorank.errors\n"
     assert imported(ast.parse(source), ["quorank"]) == {"quorank.learning.pdgd", "quorank.errors"}
-    assert room_of("quorank.learning.pairs") == "learning"
+    assert room_of("quorank.learning.pair_weights") == "learning"
     assert room_of("quorank.errors") is None
 
 

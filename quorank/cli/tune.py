@@ -13,7 +13,7 @@ from quorank.cli.display import compact, compiling, print_figures, print_rows, p
 from quorank.cli.options import Json, Quiet
 
 if TYPE_CHECKING:
-    from quorank.federation.servers import Server
+    from quorank.federation.server_optimisers import Server
     from quorank.tuning.closing import Closing
     from quorank.tuning.histories.browser import History
     from quorank.tuning.histories.generated import Suggestions

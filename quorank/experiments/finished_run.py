@@ -65,7 +65,7 @@ class Run:
 
 
 ReportPage = Callable[[Run], str]
-"""Writes the HTML page about a run. Named at module level, so that processes of a grid find it by its name."""
+"""A function from a run to the HTML page about it; at module level, so that processes of a grid find it by its name."""
 
 
 def load_run(path: Path | str) -> Run:

@@ -24,7 +24,7 @@ from quorank.experiments.kept_updates import KeptUpdates
 from quorank.experiments.progress import LEDGER, Progress, load_checkpoint, save_checkpoint
 from quorank.experiments.workload import Workload
 from quorank.federation import Report, Simulator, State
-from quorank.federation.coordinator import Coordinator, Rules
+from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.files import write_whole
 from quorank.privacy.ledger import ledger
 from quorank.process import available_threads, interruptible
@@ -99,7 +99,7 @@ class Runner:
             state,
             experiment.rounds,
             seed=experiment.seed,
-            rules=Rules(heaviest=simulator.setting.interactions),
+            rules=RoundLimits(heaviest=simulator.setting.interactions),
         )
         pending: list[State] = []
         saved = time.monotonic()

@@ -7,7 +7,7 @@ from quorank.federation.rules import AGGREGATIONS, Aggregation
 from quorank.federation.rules.krum import Krum, MultiKrum
 from quorank.federation.rules.mean import Mean
 from quorank.federation.rules.trimmed import Median, TrimmedMean
-from quorank.federation.servers import SERVERS, Adam, Add, Momentum, Rprop, Server
+from quorank.federation.server_optimisers import SERVERS, Adam, Add, Momentum, Rprop, Server
 from quorank.federation.simulator import Simulator
 
 __all__ = [

@@ -24,9 +24,9 @@ from quorank.federation import wire
 from quorank.federation.asynchronous import Asynchronous, check_asynchronous
 from quorank.federation.checkpoint import Saved
 from quorank.federation.journal import Journal
-from quorank.federation.replies import Key, Replies
+from quorank.federation.replies import Key, OpenRound, Replies
 from quorank.federation.rounds import CohortSum, Federation, Report, State
-from quorank.federation.servers import AVERAGE
+from quorank.federation.server_optimisers import AVERAGE
 from quorank.federation.unlearning import stretched
 from quorank.privacy import Mechanism
 from quorank.privacy.mechanisms.figure_response import FigureResponse
@@ -38,7 +38,7 @@ GROUP_BYTES = 1 << 24
 
 
 @dataclass(frozen=True)
-class Rules:
+class RoundLimits:
     """When a round ends, and what a reply may be."""
 
     enough: float = 1.0  # share of the cohort whose replies end a round
@@ -79,7 +79,7 @@ class Coordinator:
     rounds: int
     run: str = "run"
     seed: int = 0
-    rules: Rules = field(default_factory=Rules)
+    rules: RoundLimits = field(default_factory=RoundLimits)
     folder: Path | None = None  # where checkpoint and journal lie; None keeps nothing
     clock: Callable[[], float] = time.monotonic
     reports: list[Report] = field(default_factory=list)
@@ -193,20 +193,16 @@ class Coordinator:
         return Replies(self.mechanism, self.parameters, single, self.figure)
 
     def _check(self, reply: wire.Reply, beside: Container[Key] = ()) -> None:
-        """Refuse what does not belong to the open round, counted already or is what no honest client sends."""
+        """Refuse a reply that must not count; `replies` has what is checked."""
         require(self._open, "reply.no-open-round", "there is no open round; ask for a task first")
-        require(reply.run == self.run, "reply.other-run", "the reply belongs to another run; fetch a new task")
-        late, rules = self.state.round - reply.round, self.rules
-        require(late >= 0, "reply.round-not-begun", "the reply is of a round that has not begun; fetch a new task")
-        require(late <= rules.latest, "reply.round-over", "the reply is of a round that is over; fetch a new task")
-        asked = self._cohort if late == 0 else self._members(reply.round)
-        sentence = "this client is not in the round's cohort; wait for a task"
-        require(reply.client in asked, "reply.not-in-cohort", sentence)
-        key = reply.client, reply.round
-        fresh = key not in self._replies and key not in self._counted and key not in beside
-        require(fresh, "reply.replayed", "this client has replied to this task already; one reply counts")
-        heaviest = rules.heaviest or self.federation.interactions
-        self._replies.check(self.state, reply, heaviest, rules.longest, len(self._cohort) * (1 + rules.latest))
+        limits, latest = self.rules, self.rules.latest
+        heaviest, count = limits.heaviest or self.federation.interactions, len(self._cohort) * (1 + latest)
+        judged_by = OpenRound(self.run, latest, self._asked, self._counted, heaviest, limits.longest, count)
+        self._replies.check(self.state, reply, judged_by, beside)
+
+    def _asked(self, round_: int) -> frozenset[int]:
+        """The clients that were asked in a round."""
+        return self._cohort if round_ == self.state.round else self._members(round_)
 
     def complete(self) -> bool:
         """Whether the round can end: enough replies, or the deadline and the least."""

@@ -6,7 +6,8 @@ in memory does not grow with its cohort, but for the clients' numbers. Rules tha
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Container, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,6 +21,18 @@ from quorank.privacy.mechanisms.figure_response import FigureResponse
 
 Key = tuple[int, int]
 """Client and round that a reply is of."""
+
+
+class OpenRound(NamedTuple):
+    """What replies to the open round are judged by."""
+
+    run: str
+    latest: int  # rounds that a reply may be late
+    asked: Callable[[int], Container[int]]  # the cohort of a round
+    counted: Container[Key]  # replies of rounds that are over
+    heaviest: int  # interactions that a client may claim
+    longest: float  # L2 norm of a release
+    most: int  # replies that the round may have
 
 
 class Replies:
@@ -41,7 +54,19 @@ class Replies:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def check(self, state: State, reply: wire.Reply, heaviest: int, longest: float, count: int) -> None:
+    def check(self, state: State, reply: wire.Reply, open_round: OpenRound, beside: Container[Key] = ()) -> None:
+        """Refuse a reply that does not belong to the round, counts already (here or `beside`), or holds false numbers."""
+        late, key = state.round - reply.round, (reply.client, reply.round)
+        require(reply.run == open_round.run, "reply.other-run", "the reply belongs to another run; fetch a new task")
+        require(late >= 0, "reply.round-not-begun", "the reply is of a round that has not begun; fetch a new task")
+        require(late <= open_round.latest, "reply.round-over", "the reply is of a round that is over; fetch a new task")
+        sentence = "this client is not in the round's cohort; wait for a task"
+        require(reply.client in open_round.asked(reply.round), "reply.not-in-cohort", sentence)
+        fresh = key not in self and key not in open_round.counted and key not in beside
+        require(fresh, "reply.replayed", "this client has replied to this task already; one reply counts")
+        self._check_numbers(state, reply, open_round.heaviest, open_round.longest, open_round.most)
+
+    def _check_numbers(self, state: State, reply: wire.Reply, heaviest: int, longest: float, count: int) -> None:
         """Refuse numbers that no honest client sends, or that `count` such replies could not be summed exactly with."""
         size, mechanism = self._gathering.parameters, self._gathering.mechanism
         sentence = f"the release must be {size} numbers; install the same ranker on both sides"

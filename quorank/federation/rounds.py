@@ -15,7 +15,7 @@ from quorank.federation.participation import Full, Participation
 from quorank.federation.personal import Personalisation, Shared
 from quorank.federation.rules import Aggregation
 from quorank.federation.rules.mean import Mean
-from quorank.federation.servers import AVERAGE, Add, Memory, Server
+from quorank.federation.server_optimisers import AVERAGE, Add, Memory, Server
 from quorank.learning import PDGD, Learner
 from quorank.privacy import NoPrivacy, Privacy, Setting
 

@@ -30,7 +30,7 @@ import numpy.typing as npt
 from quorank.arrays import Doubles, Integers
 from quorank.errors import require
 from quorank.federation.rounds import CohortSum
-from quorank.federation.servers import AVERAGE
+from quorank.federation.server_optimisers import AVERAGE
 from quorank.federation.simulator import Simulator
 
 Watch = Callable[[int, Doubles], None]

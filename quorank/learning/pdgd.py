@@ -16,7 +16,7 @@ from quorank.compiled import kernel
 from quorank.data.ranking import LANES
 from quorank.errors import require, require_range
 from quorank.learning.learner import Learner, PDGDStep
-from quorank.learning.pairs import last_included, pair_coefficients
+from quorank.learning.pair_weights import last_included, pair_coefficients
 from quorank.learning.plackett_luce import LINE, Scratch, ask_ahead, sample_list, scratch_for
 from quorank.learning.simulation import STATISTICS, SimulationArrays, Work, draw_query, list_ndcg
 from quorank.rankers.scoring import add_gradients, ask_for, pack, score_lists

@@ -19,7 +19,7 @@ from quorank.arrays import Booleans, Doubles, Floats, Integers
 from quorank.compiled import kernel
 from quorank.errors import require
 from quorank.learning import OnlineRanker, Shown
-from quorank.learning.pairs import last_included, pair_slope, pair_weight
+from quorank.learning.pair_weights import last_included, pair_slope, pair_weight
 from quorank.learning.pdgd import keep_within
 from quorank.learning.plackett_luce import log_denominators
 from quorank.rankers.scoring import add_gradients, score_rows

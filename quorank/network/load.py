@@ -23,7 +23,7 @@ import numpy as np
 
 from quorank.errors import require_range
 from quorank.federation import Federation, wire
-from quorank.federation.coordinator import JOURNAL, Coordinator, Rules, Verdict
+from quorank.federation.coordinator import JOURNAL, Coordinator, RoundLimits, Verdict
 from quorank.federation.replies import Key
 from quorank.federation.rounds import Report
 from quorank.network.driver import Driver, Own
@@ -105,7 +105,7 @@ def coordinator_of(traffic: DeviceTraffic, folder: Path, **options: Any) -> Time
     """A coordinator of these devices whose journal and checkpoint lie in a folder."""
     federation = Federation(traffic.devices, INTERACTIONS)
     state = federation.start(np.zeros(traffic.parameters))
-    rules = Rules(enough=traffic.enough)
+    rules = RoundLimits(enough=traffic.enough)
     return TimedCoordinator(
         federation, Plain(), state, traffic.rounds, seed=traffic.seed, rules=rules, folder=folder, **options
     )

@@ -18,7 +18,7 @@ from quorank.arrays import Doubles, Integers
 from quorank.federation.coordinator import Coordinator
 from quorank.federation.participation import Participation
 from quorank.federation.rounds import CohortSum, Federation
-from quorank.federation.servers import Add
+from quorank.federation.server_optimisers import Add
 from quorank.federation.unlearning import fresh_seed, stretched
 from quorank.privacy.streams import Seed
 

@@ -18,7 +18,7 @@ from quorank.experiments.experiment_file import read_experiment_file, shipped_fi
 from quorank.experiments.runner import collection_of
 from quorank.experiments.workload import Workload
 from quorank.federation import Simulator, wire
-from quorank.federation.coordinator import Coordinator, Rules
+from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.network.link import Direct
 from quorank.network.simulated_user import SimulatedUser
 from quorank.network.terms import Terms
@@ -71,7 +71,7 @@ class JoinRehearsal:
             self.experiment.rounds,
             FOLDER,
             self.experiment.seed,
-            Rules(heaviest=simulator.setting.interactions),
+            RoundLimits(heaviest=simulator.setting.interactions),
             folder / FOLDER,
         )
         return Direct(coordinator, self.client, self._others)

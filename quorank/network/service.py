@@ -20,7 +20,7 @@ from quorank.arrays import Doubles
 from quorank.errors import BadInput, Interrupted
 from quorank.experiments import run_directory as storage
 from quorank.federation.asynchronous import Asynchronous
-from quorank.federation.coordinator import CHECKPOINT, Coordinator, Rules
+from quorank.federation.coordinator import CHECKPOINT, Coordinator, RoundLimits
 from quorank.federation.rounds import Report
 from quorank.files import write_whole
 from quorank.network.driver import Driver, Own
@@ -60,7 +60,9 @@ def coordinator_of(home: Home) -> Coordinator:
     state = replace(federation.start(start_of(home)), private=mechanism.start())
     share = settings.asynchronous
     late = Asynchronous.of(share, federation) if share > 0.0 else None
-    rules = Rules(settings.enough, settings.least, settings.deadline, heaviest=setting.interactions, asynchronous=late)
+    rules = RoundLimits(
+        settings.enough, settings.least, settings.deadline, heaviest=setting.interactions, asynchronous=late
+    )
     basis = (federation, mechanism, state, experiment.rounds, settings.run, seed, rules, home.path)
     figure = home.terms(0).figure
     return Coordinator(*basis, figure=figure)

@@ -20,7 +20,7 @@ import numpy as np
 
 from quorank.arrays import Bytes, Doubles, Integers, Uint64s
 from quorank.errors import require, require_range
-from quorank.federation.servers import Adam, Add, Memory, Momentum, Rprop, Server
+from quorank.federation.server_optimisers import Adam, Add, Memory, Momentum, Rprop, Server
 from quorank.parts import Family
 from quorank.tuning.closing import Closing, Count, Estimate
 from quorank.tuning.heuristics.constraints import project

@@ -14,7 +14,7 @@ from quorank.data import DataSource, load
 from quorank.federation import Federation, Simulator
 from quorank.federation.rounds import State
 from quorank.learning import PDGD, Simulation
-from quorank.learning.pairs import pair_weight
+from quorank.learning.pair_weights import pair_weight
 from quorank.metrics.evaluator import ideal_dcg
 from quorank.rankers import Linear
 from quorank.users import Cascade

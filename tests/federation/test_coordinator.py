@@ -12,10 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from quorank.errors import BadInput
-from quorank.federation import Federation, Sampled, Simulator, servers, wire
+from quorank.federation import Federation, Sampled, Simulator, wire
 from quorank.federation import checkpoint as checkpoint_module
+from quorank.federation import server_optimisers as servers
 from quorank.federation.asynchronous import Asynchronous
-from quorank.federation.coordinator import CHECKPOINT, JOURNAL, Coordinator, Rules
+from quorank.federation.coordinator import CHECKPOINT, JOURNAL, Coordinator, RoundLimits
 from quorank.federation.rules.krum import Krum
 from quorank.federation.rules.trimmed import Median
 from quorank.learning import Evolution, Simulation
@@ -53,7 +54,7 @@ def coordinator_of(simulator, folder=None, rules=None, **options) -> Coordinator
         simulator.rounds,
         seed=3,
         folder=folder,
-        rules=rules or Rules(),
+        rules=rules or RoundLimits(),
         **options,
     )
 
@@ -198,7 +199,7 @@ def test_releases_beyond_the_clip_are_refused(tiny_collection) -> None:
 def test_a_round_ends_on_count_or_deadline_but_never_with_too_few(tiny_collection) -> None:
     now = [0.0]
     simulator = simulator_of(FEDERATIONS["plain"], tiny_collection)
-    rules = Rules(enough=0.75, least=0.5, deadline=60.0)
+    rules = RoundLimits(enough=0.75, least=0.5, deadline=60.0)
     coordinator = coordinator_of(simulator, rules=rules, clock=lambda: now[0])
     sent = answers(simulator, coordinator)
     for reply in sent[:5]:
@@ -290,7 +291,7 @@ def test_refusals_of_an_older_checkpoint_that_holds_sentences(tiny_collection, t
 
 def test_asynchronous_rounds_weigh_by_age_and_count_once(tiny_collection, tmp_path) -> None:
     simulator = simulator_of(FEDERATIONS["plain"], tiny_collection)
-    rules = Rules(asynchronous=Asynchronous(replies=3, power=0.5, most=1))
+    rules = RoundLimits(asynchronous=Asynchronous(replies=3, power=0.5, most=1))
     coordinator = coordinator_of(simulator, tmp_path, rules)
     old = answers(simulator, coordinator)
     for reply in old[:3]:
@@ -321,16 +322,16 @@ def test_asynchronous_rounds_weigh_by_age_and_count_once(tiny_collection, tmp_pa
 def test_asynchronous_rounds_refuse_noise_that_is_accounted_for_rounds(tiny_collection) -> None:
     simulator = simulator_of(FEDERATIONS["gaussian"], tiny_collection)
     with pytest.raises(BadInput, match="no noise is accounted for that"):
-        coordinator_of(simulator, rules=Rules(asynchronous=Asynchronous()))
+        coordinator_of(simulator, rules=RoundLimits(asynchronous=Asynchronous()))
 
 
 @pytest.mark.parametrize(
     ("part", "changes"),
     [
-        (Rules, {"enough": 0.0}),
-        (Rules, {"least": 1.5}),
-        (Rules, {"deadline": 0.0}),
-        (Rules, {"longest": float("inf")}),
+        (RoundLimits, {"enough": 0.0}),
+        (RoundLimits, {"least": 1.5}),
+        (RoundLimits, {"deadline": 0.0}),
+        (RoundLimits, {"longest": float("inf")}),
         (Asynchronous, {"replies": 0}),
         (Asynchronous, {"power": -1.0}),
         (Asynchronous, {"most": -1}),
@@ -403,7 +404,7 @@ def test_another_ranker_is_installed_with_nothing_of_the_old_one(server, tiny_co
     """The next round is that of a coordinator which begins with this ranker, and a restart knows nothing else either."""
     federation = Federation(CLIENTS, 3, server=server)
     simulator = simulator_of(federation, tiny_collection)
-    rules = Rules(asynchronous=Asynchronous(replies=CLIENTS))
+    rules = RoundLimits(asynchronous=Asynchronous(replies=CLIENTS))
     coordinator = coordinator_of(simulator, tmp_path, rules)
     for reply in answers(simulator, coordinator):
         coordinator.receive(reply)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from quorank.federation import Federation, wire
 from quorank.federation import coordinator as coordinators
 from quorank.federation.asynchronous import Asynchronous
-from quorank.federation.coordinator import JOURNAL, Coordinator, Rules
+from quorank.federation.coordinator import JOURNAL, Coordinator, RoundLimits
 from quorank.federation.journal import Journal
 from quorank.federation.rules.trimmed import Median
 from quorank.privacy import Plain
@@ -52,7 +52,7 @@ KINDS = st.sampled_from(["good", "again", "nan", "shape", "cut", "other run", "s
 @settings(max_examples=40)
 @given(st.lists(st.tuples(KINDS, st.integers(0, 7)), max_size=25), st.booleans(), st.integers(1, 300))
 def test_together_is_the_same_as_one_by_one(sent, asynchronous, group) -> None:
-    rules = Rules(asynchronous=Asynchronous(replies=3)) if asynchronous else Rules(least=0.1)
+    rules = RoundLimits(asynchronous=Asynchronous(replies=3)) if asynchronous else RoundLimits(least=0.1)
     contents: list[bytes] = []
     for kind, client in sent:
         good = reply_of(client)
@@ -150,7 +150,7 @@ def test_statistics_that_cannot_be_summed_do_not_end_the_run(statistics) -> None
 
 
 def test_no_cohort_of_accepted_replies_is_too_large_to_be_summed() -> None:
-    coordinator = coordinator_of(5, rules=Rules(longest=1e300, heaviest=4))
+    coordinator = coordinator_of(5, rules=RoundLimits(longest=1e300, heaviest=4))
     coordinator.plan()
     largest = (2.0**36 - 1.0) / 4.0
     for client in range(5):

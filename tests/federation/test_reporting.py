@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from quorank.federation import Federation, wire
-from quorank.federation.coordinator import Coordinator, Rules
+from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.federation.rules.mean import Mean
 from quorank.federation.rules.trimmed import Median
 from quorank.privacy import ClippedGaussian, NoPrivacy, Plain, Setting, Signs
@@ -96,7 +96,7 @@ def test_a_coordinator_that_is_killed_goes_on_to_the_same_figure(tmp_path) -> No
 
 def test_without_reports_nothing_changes() -> None:
     federation = Federation(CLIENTS, 4)
-    plain = Coordinator(federation, Plain(), federation.start(np.zeros(SIZE)), 2, rules=Rules())
+    plain = Coordinator(federation, Plain(), federation.start(np.zeros(SIZE)), 2, rules=RoundLimits())
     plain.plan()
     for client in range(CLIENTS):
         assert plain.receive(reply(client, 0.7)).accepted  # a simulated user's nDCG

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from quorank.data import DataSource, load
 from quorank.errors import BadInput, Interrupted
-from quorank.federation import Federation, Sampled, Simulator, servers, wire
+from quorank.federation import Federation, Sampled, Simulator, wire
+from quorank.federation import server_optimisers as servers
 from quorank.federation.asynchronous import Asynchronous
-from quorank.federation.coordinator import Coordinator, Rules
+from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.federation.rules.krum import Krum
 from quorank.learning import Evolution, Simulation
 from quorank.metrics.evaluator import Evaluator
@@ -259,7 +260,7 @@ def test_devices_play_themselves_and_are_missed_until_the_deadline(tiny_collecti
     transport = Memory(answer, names)
     transport.leave("device-3")
     transport.leave("device-7")
-    coordinator = coordinator_of(simulator, ticks, rules=Rules(deadline=30.0))
+    coordinator = coordinator_of(simulator, ticks, rules=RoundLimits(deadline=30.0))
     (report,) = drive(coordinator, driver_of(transport, ticks, own))
     assert report.participants == CLIENTS - 2
     assert 30.0 <= ticks.now < 31.0
@@ -350,7 +351,7 @@ def test_asynchronous_rounds_learn_what_synchronous_ones_do() -> None:
         random, ticks = np.random.default_rng(seed), Ticks()
         transport = Memory(answering(simulator, None), names, loss=0.05, seed=seed)
         transport.delay = lambda node, random=random: slowness[node] * random.exponential()
-        rules = Rules(asynchronous=Asynchronous.of(0.25, simulator.federation))
+        rules = RoundLimits(asynchronous=Asynchronous.of(0.25, simulator.federation))
         coordinator = Coordinator(
             simulator.federation,
             simulator.mechanism,
@@ -378,7 +379,7 @@ def test_asynchronous_rounds_take_late_replies_of_the_cohort_that_was_asked(tiny
     """A client that was sampled in an earlier round may answer late, and nobody else may."""
     simulator, ticks = simulator_of(FEDERATIONS["sampled"], tiny_collection), Ticks()
     answer = answering(simulator, tmp_path)
-    coordinator = coordinator_of(simulator, ticks, rules=Rules(asynchronous=Asynchronous(2)))
+    coordinator = coordinator_of(simulator, ticks, rules=RoundLimits(asynchronous=Asynchronous(2)))
     task = coordinator.plan()
     first = coordinator.cohort
     asked = wire.encode_task(replace(task, clients=tuple(range(CLIENTS))))
@@ -399,7 +400,7 @@ def test_asynchronous_rounds_end_after_the_deadline_with_the_least(tiny_collecti
     simulator, ticks = simulator_of(FEDERATIONS["plain"], tiny_collection), Ticks()
     own = {client: f"device-{client}" for client in range(CLIENTS)}
     transport = Memory(answering(simulator, tmp_path), [own[client] for client in range(4)])
-    rules = Rules(least=0.5, deadline=60.0, asynchronous=Asynchronous(6))
+    rules = RoundLimits(least=0.5, deadline=60.0, asynchronous=Asynchronous(6))
     coordinator = coordinator_of(simulator, ticks, rules=rules)
     report = driver_of(transport, ticks, Own(own)).round(coordinator)
     assert report.participants == 4
@@ -418,7 +419,7 @@ def test_a_device_speaks_for_itself_alone(tiny_collection, tmp_path) -> None:
             return frames.pack([wire.encode_reply(zero)])
         return honest(node, content)
 
-    rules = Rules(enough=(CLIENTS - 1) / CLIENTS)
+    rules = RoundLimits(enough=(CLIENTS - 1) / CLIENTS)
     coordinator = coordinator_of(simulator, ticks, rules=rules)
     report = driver_of(Memory(answer, list(own.values())), ticks, Own(own)).round(coordinator)
     assert report.participants == CLIENTS - 1

@@ -20,7 +20,7 @@ from flower_runs import TOKEN, running
 from outside import Outside
 
 from quorank.errors import BadInput
-from quorank.federation.coordinator import Coordinator, Rules
+from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.network import flower_app, flower_device, frames, notices, worker
 from quorank.network.bundle import Bundle
 from quorank.network.certificates import node_keys
@@ -279,7 +279,9 @@ def test_two_devices_one_is_restarted_and_nothing_is_lost_or_counted_twice(tmp_p
     simulator = rehearsals[0].simulator
 
     def made() -> Coordinator:
-        return Coordinator(simulator.federation, simulator.mechanism, simulator.initial(), 2, "run", 1, Rules(), home)
+        return Coordinator(
+            simulator.federation, simulator.mechanism, simulator.initial(), 2, "run", 1, RoundLimits(), home
+        )
 
     def joined(bundle: Path) -> subprocess.Popen[bytes]:
         words = ["join", "--data", str(tmp_path / "1"), "--bundle", str(bundle), "--consent", "on"]

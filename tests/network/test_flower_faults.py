@@ -14,7 +14,7 @@ from flower_runs import experiment_of, write_collection
 from quorank.experiments import run_directory as storage
 from quorank.experiments.runner import Runner
 from quorank.federation.asynchronous import Asynchronous
-from quorank.federation.coordinator import Coordinator, Rules
+from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.network.certificates import Authority, node_keys, write_private
 from quorank.network.driver import Driver, SharedNodes, drive
 from quorank.network.loopback import worker_command
@@ -121,7 +121,7 @@ def test_a_wrong_authority_and_an_unknown_key_are_refused(network, tmp_path) -> 
 
 
 def test_asynchronous_rounds_go_over_the_network(runner, network) -> None:
-    rules = Rules(asynchronous=Asynchronous(replies=5))
+    rules = RoundLimits(asynchronous=Asynchronous(replies=5))
     coordinator = coordinator_of(runner, rounds=2, rules=rules)
     driver = Driver(network.transport, SharedNodes(network.names), tend=network.tend)
     reports = drive(coordinator, driver)

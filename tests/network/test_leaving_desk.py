@@ -14,8 +14,9 @@ import pytest
 from devices import CLIENTS, SEED, device_of, simulator_of, terms_of, user_of
 
 from quorank.errors import BadInput, Interrupted
-from quorank.federation import Federation, Sampled, Simulator, State, servers, wire
-from quorank.federation.coordinator import JOURNAL, Coordinator, Rules
+from quorank.federation import Federation, Sampled, Simulator, State, wire
+from quorank.federation import server_optimisers as servers
+from quorank.federation.coordinator import JOURNAL, Coordinator, RoundLimits
 from quorank.network import frames, notices
 from quorank.network.answering import DeviceAnswers
 from quorank.network.bundle import Bundle
@@ -72,7 +73,7 @@ class World:
         """A coordinator and its desk, where their files stand."""
         simulator = self.simulator
         self.coordinator = Coordinator(
-            simulator.federation, simulator.mechanism, simulator.initial(), ROUNDS, "run", SEED, Rules(),
+            simulator.federation, simulator.mechanism, simulator.initial(), ROUNDS, "run", SEED, RoundLimits(),
             self.home, self.ticks,
         )  # fmt: skip
         driver = Driver(

@@ -11,7 +11,7 @@ from devices import CLIENTS, ROUNDS, coordinator_of, device_of, simulator_of, ta
 
 from quorank.errors import BadInput
 from quorank.federation import Federation
-from quorank.federation.coordinator import Rules
+from quorank.federation.coordinator import RoundLimits
 from quorank.network.bundle import Bundle
 from quorank.network.certificates import node_keys
 from quorank.network.declined import Declined
@@ -64,7 +64,7 @@ def test_a_device_that_gives_nothing_is_asked_a_few_times(tiny_collection, tmp_p
 
 def test_a_round_that_can_do_without_it_goes_on(tiny_collection, tmp_path) -> None:
     simulator = simulator_of(tiny_collection)
-    coordinator = coordinator_of(simulator, Rules(enough=0.8))
+    coordinator = coordinator_of(simulator, RoundLimits(enough=0.8))
     assert take_part(device_of(simulator, tmp_path, 2), Direct(coordinator, 2, others_of(simulator))) == 0
     assert coordinator.done
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import quorank
 from quorank.federation import wire
-from quorank.federation.coordinator import Rules
+from quorank.federation.coordinator import RoundLimits
 from quorank.network.metrics import CONTENT_TYPE, STALE_SECONDS, Health, exposition, monitor
 from quorank.network.observe import EVENTS, OTHER, EventLog, Figures, add_refusals, plain, plain_code
 
@@ -105,7 +105,7 @@ def test_plain_numbers_stay_what_they_are(value) -> None:
 
 def test_each_refusal_of_the_coordinator_has_its_code(tiny_collection) -> None:
     simulator = simulator_of(tiny_collection)
-    coordinator = coordinator_of(simulator, Rules(longest=10.0))
+    coordinator = coordinator_of(simulator, RoundLimits(longest=10.0))
     size = simulator.simulation.parameters
     good = wire.Reply("run", 0, 0, np.zeros(size), 3)
     found = [coordinator.receive(good).code]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from quorank.errors import BadInput
 from quorank.federation import Federation
-from quorank.federation.coordinator import Coordinator, Rules
+from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.network import frames, identities
 from quorank.network.answering import DeviceAnswers
 from quorank.network.declined import Declined
@@ -114,7 +114,7 @@ class Network:
             self.simulator.initial(),
             4,
             seed=SEED,
-            rules=Rules(least=0.5, deadline=60.0),
+            rules=RoundLimits(least=0.5, deadline=60.0),
             folder=folder / "coordinator",
         )
         self.names = {c: f"node-{c}" for c in range(MEMBERS)}

@@ -13,7 +13,7 @@ from quorank.errors import BadInput, Interrupted
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.federation import Federation, Sampled, wire
-from quorank.federation.coordinator import Coordinator, Rules
+from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.network import frames
 from quorank.network.answering import DeviceAnswers
 from quorank.network.declined import Declined
@@ -220,7 +220,7 @@ def test_the_first_exchange_waits_for_people_and_ends_by_the_rules(tiny_collecti
         return Failure(BUSY) if client in idle else respond(devices[client], simulator, client, content)
 
     network = Memory(answer, [str(c) for c in devices])
-    coordinator = coordinator_of(simulator, Rules(deadline=60.0))
+    coordinator = coordinator_of(simulator, RoundLimits(deadline=60.0))
     driver = driver_of(network, Own({c: str(c) for c in devices}))
     assert driver.round(coordinator).participants == 6
     assert 60.0 <= driver.clock() < 70.0

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from quorank.federation import Federation, Simulator, wire
-from quorank.federation.coordinator import Coordinator, Rules
+from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.learning import Simulation
 from quorank.network.device import Device
 from quorank.network.private_store import PrivateStore
@@ -31,10 +31,10 @@ def simulator_of(
     return Simulator(federation or Federation(CLIENTS, 3), simulation, rounds=rounds)
 
 
-def coordinator_of(simulator: Simulator, rules: Rules | None = None) -> Coordinator:
+def coordinator_of(simulator: Simulator, rules: RoundLimits | None = None) -> Coordinator:
     return Coordinator(
         simulator.federation, simulator.mechanism, simulator.initial(), simulator.rounds or 1, seed=SEED,
-        rules=rules or Rules(),
+        rules=rules or RoundLimits(),
     )  # fmt: skip
 
 

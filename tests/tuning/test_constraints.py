@@ -15,7 +15,7 @@ from scipy.integrate import quad
 from scipy.optimize import isotonic_regression
 
 from quorank.errors import BadInput
-from quorank.federation.servers import Adam, Add, Momentum
+from quorank.federation.server_optimisers import Adam, Add, Momentum
 from quorank.tuning.closing import Count
 from quorank.tuning.coordinator import Rprop, TuningCoordinator, Updates
 from quorank.tuning.heuristics.constraints import interpolate_steps, project, random_weights, violations

@@ -9,7 +9,7 @@ import numpy as np
 
 from quorank.arrays import Doubles
 from quorank.errors import require_range
-from quorank.federation.servers import Memory, Server
+from quorank.federation.server_optimisers import Memory, Server
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from quorank.data.ranking import RankingData
 from quorank.draws import Purpose, normals, uniforms
 from quorank.errors import require, require_range
 from quorank.learning import PDGD, OnlineRanker, Simulation
-from quorank.learning.pairs import pair_coefficients
+from quorank.learning.pair_weights import pair_coefficients
 from quorank.learning.plackett_luce import TINY
 from quorank.learning.simulation import STATISTICS, Work
 from quorank.rankers import Ranker
