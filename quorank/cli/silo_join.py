@@ -102,7 +102,7 @@ def _take_part(folder: PartyFolder, coordinator: str | None, *, quiet: bool) -> 
     invitation, tell = folder.invitation, _Progress(quiet)
     if coordinator is not None:
         invitation = replace(invitation, address=coordinator)
-    os.umask(0o077)  # whatever this process and its engine write is for its owner's eyes
+    os.umask(0o077)  # files of this process and its engine are readable by their owner only
     with folder.playing(), interruptible() as asked, closing(_party(folder, tell)) as party:
         if invitation.terms.seed is not None:
             tell("a rehearsal: keys and noise follow from the seed, so nothing is secret")

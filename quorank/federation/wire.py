@@ -78,17 +78,19 @@ class Reply:
     release: Doubles
     interactions: int  # n_c
     within: bool = False  # whether its update was within the clip
-    # of simulated users; devices send zeros, or a private figure and zeros (`reporting`)
+    # of simulated users; devices send zeros, or a private figure and zeros (`Coordinator.figure`)
     statistics: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
 
 def encode_task(task: Task) -> bytes:
+    """Return a task as bytes."""
     names = sorted(task.private)
     header = {"run": task.run, "round": task.round, "clients": list(task.clients), "private": names}
     return _encode(_TASK, header, [task.theta, *(task.private[name] for name in names)])
 
 
 def decode_task(data: bytes) -> Task:
+    """Return the task that the bytes are; anything else is refused."""
     header, arrays = _decode(_TASK, data)
     _expect(_TASK, len(arrays) == 1 + len(header["private"]))
     private = dict(zip(header["private"], arrays[1:], strict=True))
@@ -96,11 +98,13 @@ def decode_task(data: bytes) -> Task:
 
 
 def encode_reply(reply: Reply) -> bytes:
+    """Return a reply as bytes."""
     header = {key: getattr(reply, key) for key in _HEADERS[_REPLY]}
     return _encode(_REPLY, header, [reply.release, np.array(reply.statistics, dtype=np.float64)])
 
 
 def decode_reply(data: bytes) -> Reply:
+    """Return the reply that the bytes are; anything else is refused."""
     header, arrays = _decode(_REPLY, data)
     _expect(_REPLY, len(arrays) == 2 and len(arrays[1]) == 3)
     first, second, third = arrays[1].tolist()

@@ -121,6 +121,7 @@ def width_of(hidden: int) -> int:
 
 
 def packed_size(hidden: int, stride: int) -> int:
+    """Return how many float32 the packed parameters of a ranker take."""
     return stride if hidden == 0 else hidden * stride + 2 * width_of(hidden)
 
 

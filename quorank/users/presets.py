@@ -60,5 +60,6 @@ def by_label(name: str, own: tuple[float, ...] | None, table: Table, scale: int,
 
 
 def check_range(name: str, values: tuple[float, ...] | None) -> None:
+    """Refuse probabilities outside 0 to 1."""
     inside = values is None or all(0.0 <= v <= 1.0 for v in values)
     require(inside, "value.out-of-range", f"must lie between 0 and 1, got {values}", name)
