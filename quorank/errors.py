@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 
 class BadInput(Exception):
@@ -70,6 +71,13 @@ def require_range(
     bounds = (("above", above), ("at least", least), ("below", below), ("at most", most))
     words = [f"{word} {_in_words(bound)}" for word, bound in bounds if bound is not None]
     raise BadInput(code, f"must be {' and '.join(words) or 'a finite number'}, got {value}", name)
+
+
+def require_choice(name: str, value: object, choices: Iterable[object]) -> None:
+    """Raise BadInput for a field or option `name` whose value is none of the choices."""
+    known = list(choices)
+    sentence = f"expected one of {', '.join(map(repr, known))}, got {value!r}"
+    require(value in known, "value.not-a-choice", sentence, name)
 
 
 def _in_words(bound: float) -> str:

@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from quorank.arrays import Doubles
 from quorank.compiled import kernel
-from quorank.errors import require, require_range
+from quorank.errors import require, require_choice, require_range
 
 FIELD_FEATURES = ("length", "TF", "IDF", "TF-IDF", "BM25", "LMIR.ABS", "LMIR.DIR", "LMIR.JM")
 FEATURE_NAMES = tuple(f"{name} of {part}" for part in ("body", "title") for name in FIELD_FEATURES)
@@ -187,6 +187,9 @@ class Features:
         for name, most in (("k1", 1e6), ("mu", 1e12), ("lambda_", 1.0), ("delta", 1.0)):
             require_range(name, getattr(self, name), above=0.0, most=most)
         require_range("b", self.b, least=0.0, most=1.0)
+        require_choice("bm25", self.bm25, ("robertson", "published"))
+        require_choice("idf", self.idf, ("smoothed", "published", "robertson"))
+        require_choice("idf_over", self.idf_over, ("matched", "query"))
 
     def inverse_document_frequency(self, statistics: FieldStatistics) -> Doubles:
         """Return (terms,) the chosen IDF of each term."""

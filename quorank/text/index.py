@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from quorank.arrays import Booleans, Bytes, Doubles, Int32s, Integers, Uint64s
 from quorank.compiled import kernel
-from quorank.errors import require, require_range
+from quorank.errors import require, require_choice, require_range
 from quorank.text.collection import Document, refuse_twice
 from quorank.text.features import Features, FieldCounts, FieldStatistics, bm25_robertson, pair_features
 from quorank.text.tokens import Tokeniser, normalised_words
@@ -54,6 +54,7 @@ class Index:
     @classmethod
     def build(cls, documents: Iterable[Document], tokeniser: Tokeniser, field: FieldName = "body") -> Index:
         """Count the terms of one field. The texts are taken in blocks: only counts are kept."""
+        require_choice("field", field, ("body", "title"))
         counter = _Counter(tokeniser)
         texts: list[bytes] = []
         size = 0

@@ -15,9 +15,9 @@ import threading
 import unicodedata
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
-from quorank.errors import BadInput
+from quorank.errors import BadInput, require_choice
 
 Stemming = Literal[
     "none", "english", "porter", "arabic", "danish", "dutch", "finnish", "french", "german", "hungarian", "italian",
@@ -74,6 +74,10 @@ class Tokeniser:
 
     stop_words: Literal["english", "none"] = "english"
     stemming: Stemming = "none"
+
+    def __post_init__(self) -> None:
+        require_choice("stop_words", self.stop_words, ("english", "none"))
+        require_choice("stemming", self.stemming, get_args(Stemming))
 
     def tokenise(self, text: str) -> list[str]:
         """Return the terms of a text in their order, repeated as they are."""

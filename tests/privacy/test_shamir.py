@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from refusals import refused
 
 from quorank.errors import BadInput
 from quorank.privacy.secure_sum.shamir import inverse, join_shares, split_secret, times
@@ -95,3 +96,11 @@ def test_fewer_shares_do_not_give_the_secret() -> None:
 def test_impossible_sharings_are_refused(threshold, holders) -> None:
     with pytest.raises(BadInput, match="1 ≤ threshold ≤ holders ≤ 255"):
         split_secret(bytes(8), threshold, holders, os.urandom)
+
+
+@pytest.mark.parametrize(
+    ("shares", "places"), [([], []), ([bytes(8)] * 2, [1, 1]), ([bytes(8)], [0]), ([bytes(8), bytes(16)], [1, 2])]
+)
+def test_shares_that_do_not_belong_together_are_refused(shares, places) -> None:
+    with refused("secure-sum.shares"):
+        join_shares(shares, places)

@@ -11,6 +11,7 @@ from generated_text import make_documents
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rank_bm25 import BM25Okapi
+from refusals import refused
 
 from quorank.errors import BadInput
 from quorank.parts import Family, to_table
@@ -268,3 +269,9 @@ def test_a_feature_set_prints_and_reads_back(part) -> None:
 def test_bad_parameters_are_refused(table) -> None:
     with pytest.raises(BadInput, match=r"^features"):
         FAMILY.read(table, "features")
+
+
+@pytest.mark.parametrize("name", ["bm25", "idf", "idf_over"])
+def test_an_unknown_choice_is_refused_from_python_too(name) -> None:
+    with refused("value.not-a-choice", name):
+        Features(**{name: "other"})

@@ -9,6 +9,7 @@ import unicodedata
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from refusals import refused
 
 from quorank.errors import BadInput
 from quorank.parts import Family, to_table
@@ -143,3 +144,9 @@ def test_without_the_library_stemming_says_what_to_install(monkeypatch) -> None:
     with pytest.raises(BadInput, match=r"quorank\[text\]"):
         Tokeniser(stemming="english").tokenise("wings")
     assert Tokeniser().tokenise("wings") == ["wings"]
+
+
+@pytest.mark.parametrize("choice", [{"stop_words": "german"}, {"stemming": "klingon"}])
+def test_an_unknown_choice_is_refused_from_python_too(choice) -> None:
+    with refused("value.not-a-choice", *choice):
+        Tokeniser(**choice)

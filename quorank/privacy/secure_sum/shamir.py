@@ -37,7 +37,12 @@ def split_secret(secret: bytes, threshold: int, holders: int, entropy: Callable[
 
 def join_shares(shares: Sequence[bytes], places: Sequence[int]) -> bytes:
     """Return the secret from exactly `threshold` shares and the places at which they stand."""
+    apart = len(shares) == len(places) == len(set(places)) > 0 and all(1 <= p <= MOST_HOLDERS for p in places)
+    sentence = f"each share needs a place of its own from 1 to {MOST_HOLDERS}, got {list(places)}"
+    require(apart, "secure-sum.shares", sentence)
     size = len(shares[0])
+    alike = size > 0 and size % 8 == 0 and all(len(share) == size for share in shares)
+    require(alike, "secure-sum.shares", "all shares of a secret have the same length, a multiple of 8 bytes")
     words = np.frombuffer(b"".join(shares), dtype=np.uint64).reshape(len(shares), size // 8)
     secret = np.zeros(size // 8, dtype=np.uint64)
     _interpolate(np.asarray(places, dtype=np.uint64), words, secret)
