@@ -279,6 +279,7 @@ class Coordinator:
             saved = Saved.read(path)
             same = saved.run == self.run and saved.state.theta.shape == self.state.theta.shape
             require(same, "checkpoint.other-run", "the checkpoint is of another run; choose another folder", f"{path}")
+            self.mechanism.check_memory(saved.state.private)
             self.state, self.reports, self.refused = saved.state, saved.reports, saved.refused
             self._counted = saved.counted
         self._replay(folder)

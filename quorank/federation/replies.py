@@ -79,14 +79,17 @@ class Replies:
             require(steps in range(self._figure.steps + 1) and not any(others), "reply.figure", sentence)
         sentence = f"the reply claims more or fewer interactions than 1 to {heaviest}"
         require(1 <= reply.interactions <= heaviest, "reply.weight", sentence)
-        length = float(np.sqrt(np.dot(reply.release, reply.release)))
+        length = float(np.sqrt(np.dot(reply.release, reply.release))) / mechanism.unit_of(state.private)
         require(length <= longest, "reply.norm", f"the release is longer than {longest:g}")
         weight = reply.interactions if mechanism.weighted else 1
         largest, room = float(np.abs(numbers).max()) * weight, min(LARGEST, ROOM / max(1, count))
         require(largest < room, "reply.too-large", "the reply holds a number that is too large to be summed exactly")
         try:
             mechanism.check(reply.release[None, :], np.array([reply.client]), state.private)
-        except BadInput:
+        except BadInput as error:
+            if error.code == "update.not-whole":
+                sentence = "the release is not in whole numbers: install the same version on both sides"
+                raise BadInput("reply.not-whole", sentence) from None
             sentence = "the release is longer than the clip that this round's privacy allows"
             raise BadInput("reply.clip", sentence) from None
 

@@ -152,7 +152,8 @@ class RunningSum:
         sums, size = self.total.value(), self.parameters
         weight = float(self.interactions if self.mechanism.weighted else self.clients)
         if beside is not None:
-            sums[:size] += np.rint(beside * self.mechanism.unit) if self.mechanism.unit != 1.0 else beside
+            unit = self.mechanism.unit_of(state.private)
+            sums[:size] += np.rint(beside * unit) if unit != 1.0 else beside
         private = self.mechanism.finish(sums[:size], weight, self.within, self.clients, state.round, state.private)
         clients = self.clients if private.participants is None else private.participants
         ndcg, reciprocal, clicks = sums[size:].tolist()

@@ -20,7 +20,7 @@ from quorank.federation import wire
 from quorank.network.declined import Refusal
 from quorank.network.terms import Terms
 from quorank.privacy import Mechanism
-from quorank.privacy.mechanisms.gaussian import FARTHEST, GaussianMechanism
+from quorank.privacy.mechanisms.gaussian import FARTHEST, UNIT, GaussianMechanism
 from quorank.privacy.mechanisms.integer_sums import IntegerSums
 from quorank.privacy.mechanisms.mechanism import Memory
 from quorank.privacy.mechanisms.published import PublishedMechanism
@@ -51,7 +51,10 @@ def check_memory(mechanism: Mechanism, memory: Memory) -> None:
     agreed = mechanism.start()
     same = agreed.keys() == memory.keys() and all(memory[name].shape == agreed[name].shape for name in agreed)
     require(same, "task.other-privacy", "the task's privacy is not the one that was agreed")
+    mechanism.check_memory(memory)
     for name, start in agreed.items():
+        if name == UNIT:
+            continue  # it follows from the clip, and has been checked
         value = memory[name]
         near = np.isfinite(value) & (value >= start / FARTHEST) & (value <= start * FARTHEST)
         require(bool(near.all()), "task.other-privacy", "the task's privacy is far from what was agreed")

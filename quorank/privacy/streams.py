@@ -107,6 +107,31 @@ def _chosen(key: Any, block: Any, interaction: Any, client: Any, round_: Any) ->
 
 
 @kernel
+def secret_words(key: Uint32s, block: int, interaction: int, client: int, round_: int) -> Any:
+    """Return four random 32-bit words (held in uint64) of the cipher at an address."""
+    return chacha20(block, interaction, client, round_, key)
+
+
+@kernel
+def seeded_words(key: Uint64s, block: int, interaction: int, client: int, round_: int) -> Any:
+    """Return four random 32-bit words (held in uint64) of the simulations' generator at an address."""
+    return draws.philox(block, interaction, client, round_, key[0], key[1])
+
+
+def words(key: Any, block: int, interaction: int, client: int, round_: int) -> Any:
+    """Return four random 32-bit words (held in uint64) of an address, from the generator that the key is of."""
+    drawn = secret_words if key.dtype == np.uint32 else seeded_words
+    return drawn(key, block, interaction, client, round_)
+
+
+@overload(words, strict=False)  # type: ignore[untyped-decorator,unused-ignore]
+def _chosen_words(key: Any, block: Any, interaction: Any, client: Any, round_: Any) -> Any:
+    """The same choice, made when a kernel is compiled."""
+    chosen: Any = secret_words if key.dtype.bitwidth == 32 else seeded_words
+    return chosen.py_func
+
+
+@kernel
 def fill_normal(key: Any, interaction: int, client: int, round_: int, out: Doubles) -> None:
     """Fill `out` with the first standard normal draws of an address, made as `draws.fill_normal` makes them."""
     for i in range(0, len(out), 2):

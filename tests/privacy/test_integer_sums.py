@@ -199,7 +199,7 @@ def test_noise_over_rounds_is_one_release_for_the_whole_run(kind) -> None:
     part = ClippedGaussian(epsilon=6.0, over_rounds=kind, clip=0.2)
     setting = Setting(100, 100, 12, parameters=400)
     mechanism = part.mechanism(setting, 8)
-    noise = np.array([mechanism.finish(np.zeros(400), 0.0, 0, 100, t, {}).total for t in range(12)])
+    noise = np.array([mechanism.finish(np.zeros(400), 0.0, 0, 100, t, mechanism.start()).total for t in range(12)])
     c = np.zeros((12, 12))
     for t in range(12):
         c[t, : t + 1] = mechanism.factor.row(t)
@@ -210,7 +210,7 @@ def test_noise_over_rounds_is_one_release_for_the_whole_run(kind) -> None:
     assert mechanism.statement()["epsilon"] == pytest.approx(6.0, rel=1e-6)
     spent = [e for _, e in mechanism.spent()]
     assert spent == sorted(spent) and spent[-1] == pytest.approx(6.0, rel=1e-6)
-    released = [mechanism.finish(np.zeros(1), 0.0, 0, 100, t, {}).noise / 0.2 for t in range(12)]
+    released = [mechanism.finish(np.zeros(1), 0.0, 0, 100, t, mechanism.start()).noise / 0.2 for t in range(12)]
     assert mechanism.noise_multiplier == pytest.approx(math.sqrt(np.mean(np.square(released))))
     assert mechanism.least_multiplier == pytest.approx(min(released))
 

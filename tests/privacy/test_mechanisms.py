@@ -105,14 +105,14 @@ def noises(mechanism, rounds, size=7):
 def test_the_noise_on_a_sum_is_gaussian_with_the_stated_deviation(part) -> None:
     mechanism = mechanism_of(part, Setting(50, 50, 400, parameters=7))
     sample = noises(mechanism, 400)
-    stated = mechanism.finish(np.zeros(7), 1.0, 0, 50, 0, {})
+    stated = mechanism.finish(np.zeros(7), 1.0, 0, 50, 0, mechanism.start())
     assert stated.sensitivity == part.clip
     assert stated.noise == pytest.approx(mechanism.statement()["noise_multiplier"] * part.clip)
     assert stats.kstest(sample.ravel() / stated.noise, "norm").pvalue > 1e-3
     correlation = np.corrcoef(sample.T) - np.eye(7)
     assert np.abs(correlation).max() < 0.25
     assert stated.weight == 50
-    assert mechanism.finish(np.zeros(7), 1.0, 0, 37, 0, {}).weight == 50  # the planned cohort, whoever came
+    assert mechanism.finish(np.zeros(7), 1.0, 0, 37, 0, mechanism.start()).weight == 50  # the planned cohort, whoever came
 
 
 def test_a_clip_that_follows_a_quantile_finds_it_and_pays_for_it() -> None:

@@ -4,8 +4,8 @@ The server adds up the cohorts' sums x₁, …, x_T; prefix sums are A x with A 
 A = B C releases B(C x + z) with independent Gaussian z (Denisov et al. 2022, "Improved Differential Privacy for SGD via
 Optimal Private Linear Operators on Adaptive Streams"; Choquette-Choo et al. 2023, "Multi-Epoch Matrix Factorization
 Mechanisms for Private Machine Learning"). It is the same to add row t of C⁻¹ z to the sum of round t, which is what
-`Factor.noise` gives. With z of standard deviation σ · sensitivity · clip, the whole run is one Gaussian release of
-noise multiplier σ, for clients that are there or not, with any updates of L2 norm at most clip, chosen adaptively.
+`Factor.noise` gives, in whole numbers. With z of standard deviation σ · sensitivity · clip, the whole run is one Gaussian
+release of noise multiplier σ, for clients that are there or not, with any updates of L2 norm at most clip, chosen adaptively.
 
 Four factors: `independent` (C = I), `tree` (the binary counter of Chan, Shi, Song 2011, as in Kairouz et al. 2021,
 "Practical and Private (Deep) Learning without Sampling or Shuffling"; only the blocks that a prefix can need),
@@ -21,11 +21,11 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from quorank.arrays import Doubles
-from quorank.compiled import kernel
+from quorank.arrays import Doubles, Integers
 from quorank.errors import BadInput, require, require_range
 from quorank.parts import suggest
-from quorank.privacy.streams import Key, fill_normal
+from quorank.privacy.mechanisms.discrete_gaussian import discrete_gaussian
+from quorank.privacy.streams import Key
 
 Kind = Literal["independent", "tree", "square-root", "optimal"]
 KINDS: tuple[str, ...] = get_args(Kind)
@@ -83,15 +83,36 @@ class Factor:
         row[round_] = 1.0 / self._diagonal(round_)
         return row
 
-    def noise(self, round_: int, size: int, key: Key, std: float) -> Doubles:
-        """Draw (size,) what to add to this round's sum: row `round_` of C⁻¹ z, where z has standard deviation `std`.
+    def noise(self, round_: int, size: int, key: Key, sigma: float) -> Integers:
+        """Draw (size,) whole numbers to add to this round's sum: row `round_` of C⁻¹ z, z discrete Gaussian of deviation σ.
 
         z_s is drawn anew from its address, round s, each time that it is needed. So nothing has to be stored and
-        a resumed run has the same noise; a round costs one draw of z for each entry of its row that is not zero.
+        a resumed run has the same noise; a round costs one draw of z for each entry of its row that is not zero. The
+        noise of earlier rounds is rounded to whole numbers, the round's own is whole: see `rounding`.
         """
-        out = np.zeros(size)
-        _combine(self.inverse_row(round_) * std, key, np.empty(size), out)
-        return out
+        row = self.inverse_row(round_)
+        earlier, drawn = np.zeros(size), np.empty(size, dtype=np.int64)
+        for s in np.flatnonzero(row[:-1]).tolist():
+            discrete_gaussian(key, s, 0, sigma, drawn)
+            earlier += row[s] * drawn
+        discrete_gaussian(key, round_, 0, sigma * row[-1], drawn)
+        drawn += np.rint(earlier).astype(np.int64)
+        return drawn
+
+    def rounding(self, sigma: float) -> float:
+        """Return by how much, in units, rounding in `noise` can differ between two z that explain the same released sums.
+
+        Released is x_t + z_t + f_t(z_1, …, z_(t−1)), where f_t is the rest of row t of C⁻¹ z but for ρ_t. Two runs with sums
+        x and x' that release the same have C⁻¹(z − z') = (x' − x) + (ρ' − ρ): a client moves z as if each number of its
+        update could be longer by |ρ' − ρ|. Where C⁻¹ is whole, or diagonal, ρ = 0. Else f_t rounds to whole numbers, by
+        at most ½, after a sum in float64 of up to T products, whose coefficients have an error as well: together at most
+        2(T + 2)·2^-53·Σ|z|·|row|, with |z| < 64σ and Σ|row| < 2.
+        """
+        return 1.0 + (self.rounds + 2) * 2.0**-44 * sigma if self.kind == "square-root" else 0.0
+
+    def own_share(self, round_: int) -> float:
+        """Return how z of the round itself enters the noise of its sum: the diagonal of C⁻¹."""
+        return 1.0 / self._diagonal(round_)
 
     def noise_std(self, round_: int) -> float:
         """Return the standard deviation of `noise` in this round for std = 1: the norm of row `round_` of C⁻¹."""
@@ -149,12 +170,3 @@ def tree_children(t: int) -> list[int]:
         children.append(last - 1)
         last -= lowest_bit(last)
     return children
-
-
-@kernel
-def _combine(row: Doubles, key: Key, drawn: Doubles, out: Doubles) -> None:
-    for s in range(len(row)):
-        if row[s] != 0.0:
-            fill_normal(key, 0, 0, s, drawn)
-            for j in range(len(out)):
-                out[j] += row[s] * drawn[j]

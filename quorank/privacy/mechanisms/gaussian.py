@@ -1,12 +1,16 @@
 """Clipped updates and Gaussian noise on their sum, calibrated to (ε, δ) for a client and the whole run.
 
-Each client's update (the change of the parameters, not the parameters) is clipped to L2 norm C. The sum of a cohort
-gets N(0, (z·C)²) on each number, with z from `accounting` for the participation that really happens, and is divided by
-the planned size of a cohort, which no client can change.
+Each client's update (the change of the parameters, not the parameters) is clipped to L2 norm C and rounded towards zero
+to whole numbers of 1/unit, a power of two (`clipping`). The sum of a cohort gets a discrete Gaussian whole number of
+standard deviation z·C·unit on each number (`discrete_gaussian`), with z from `accounting` for the participation that
+really happens, and is divided by the unit and the planned size of a cohort, which no client can change. Sums of whole
+numbers and noise of whole numbers: nothing of a client's update shows in low-order bits, as it does under noise in
+floating point. The accountants count Gaussian noise; what discreteness adds to their ε is computed and counted too.
 
 With `quantile` the clip follows that quantile of the updates' norms (Andrew et al. 2021): each client also tells
 whether its update was within the clip, that count gets noise of standard deviation σ_b, and both together are one
-Gaussian release with multiplier z if the sum's own multiplier is (z⁻² − (2σ_b)⁻²)^(−1/2) (their theorem 1).
+Gaussian release with multiplier z if the sum's own multiplier is (z⁻² − (2σ_b)⁻²)^(−1/2) (their theorem 1). The unit
+follows the clip, so that the noise is as fine in every round.
 
 With `over_rounds` the noise is spread or correlated over the rounds, for federations in which everyone is in every
 round. The whole run is one Gaussian mechanism on C·x, the cohort sums x weighted by the factor C of `correlated`: with
@@ -26,6 +30,7 @@ the seed can subtract it. A deployed coordinator has a secret in the seed's plac
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Literal
@@ -34,17 +39,18 @@ import numpy as np
 
 from quorank.arrays import Doubles, Integers
 from quorank.draws import Purpose
-from quorank.errors import require, require_range
+from quorank.errors import BadInput, require, require_range
 from quorank.privacy import accounting
 from quorank.privacy.accounting import Accountant
-from quorank.privacy.mechanisms.clipping import check_releases, clip_updates
+from quorank.privacy.mechanisms.clipping import check_grid, clip_to_grid, grid_unit
 from quorank.privacy.mechanisms.correlated import Factor
+from quorank.privacy.mechanisms.discrete_gaussian import SET_ASIDE, discrete_gaussian, epsilon_slack, gaussian_delta
 from quorank.privacy.mechanisms.discrete_noise import l1_bound, skellam_epsilon, skellam_variance
 from quorank.privacy.mechanisms.integer_sums import MOST_DROPOUTS, IntegerSums, check_secure
 from quorank.privacy.mechanisms.mechanism import Mechanism, Memory, Privacy, Sum
 from quorank.privacy.mechanisms.quantise import quantised_norm_bound, scale_for
 from quorank.privacy.setting import Setting
-from quorank.privacy.streams import Key, Seed, fill_normal, key_for
+from quorank.privacy.streams import Key, Seed, key_for
 
 HOPELESS = 1.0
 """Below this `signal_to_noise` of the whole run nothing can be learned, and the run is refused."""
@@ -52,8 +58,20 @@ HOPELESS = 1.0
 FARTHEST = 1e3
 """A clip that follows a quantile stays within this factor of where it started."""
 
+UNIT = "unit"
+"""Where the memory of a run, and so each task, holds the unit of a round."""
+
+COUNT_UNIT = 2.0**22
+"""The noise on the count of updates within the clip is in whole numbers of half a client over this."""
+
+SUM_STREAM, COUNT_STREAM = 0, 1
+"""Of a round's draws: for its sum, and for its count of updates within the clip."""
+
 FINE = 2.0**22
 """Standard deviation of Skellam noise, in integer units, above which no finer scale is chosen: rounding is negligible."""
+
+NOISE = "discrete Gaussian, in whole numbers"
+"""Of plain sums, as statements say it."""
 
 ONCE = Setting(1, 1, 1)
 """One release: what a whole run with noise over the rounds is to the accountant."""
@@ -122,7 +140,18 @@ class ClippedGaussian(Privacy):
         """Return z: as given, or the smallest that keeps the whole run within (ε, δ)."""
         if self.noise_multiplier is not None:
             return self.noise_multiplier
-        return accounting.noise_multiplier(setting, self.epsilon, self.delta, self.accountant)
+        return self.calibrated(setting, lambda z: GaussianMechanism(self, setting, 0, z).slack(setting.rounds, self.epsilon))
+
+    def calibrated(self, accounted: Setting, slack: Callable[[float], float]) -> float:
+        """Return the multiplier whose Gaussian ε over the accounted setting, with the slack of discreteness, is within ε."""
+        delta, budget = gaussian_delta(self.delta), self.epsilon * (1.0 - SET_ASIDE)
+        z = accounting.noise_multiplier(accounted, budget, delta, self.accountant)
+        more = slack(z)
+        if more <= self.epsilon - budget:
+            return z
+        sentence = "so many numbers cannot be kept within so small an epsilon: raise it, or send fewer"
+        require(more < self.epsilon / 4.0, "privacy.too-much-noise", sentence, "privacy")
+        return accounting.noise_multiplier(accounted, self.epsilon - 2.0 * more, delta, self.accountant)
 
     def mechanism(self, setting: Setting, seed: Seed) -> Mechanism:
         """Return the mechanism of one run, with its noise drawn under a seed or secret."""
@@ -172,7 +201,7 @@ def recommended_step(setting: Setting, multiplier: float, clip: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class GaussianMechanism(Mechanism):
-    """Clipping on the client, independent Gaussian noise on each round's sum."""
+    """Clipping on the client, independent discrete Gaussian noise on each round's sum of whole numbers."""
 
     part: ClippedGaussian
     setting: Setting
@@ -200,46 +229,95 @@ class GaussianMechanism(Mechanism):
         return key_for(self.seed, Purpose.NOISE)
 
     def start(self) -> Memory:
-        return {} if self.part.quantile is None else {"clip": np.array([self.part.clip])}
+        return self._memory(self.part.clip)
+
+    def _memory(self, clip: float) -> Memory:
+        """What a round with this clip needs."""
+        unit = {UNIT: np.array([grid_unit(clip, self.setting.cohort)])}
+        return unit if self.part.quantile is None else unit | {"clip": np.array([clip])}
 
     def clip(self, memory: Memory) -> float:
         """Return C of the round that the memory is of."""
-        return float(memory["clip"][0]) if "clip" in memory else self.part.clip
+        return self.part.clip if self.part.quantile is None else float(memory["clip"][0])
+
+    def unit_of(self, memory: Memory) -> float:
+        self.check_memory(memory)
+        return float(memory[UNIT][0])
+
+    def check_memory(self, memory: Memory) -> None:
+        known = set(memory) == {UNIT} if self.part.quantile is None else set(memory) == {UNIT, "clip"}
+        if not known or memory[UNIT].tolist() != [grid_unit(self.clip(memory), self.setting.cohort)]:
+            sentence = (
+                "this run was begun by an older version of Quorank, or with other privacy: its noise was no whole numbers; "
+                "install the same version on both sides and start the run anew"
+            )
+            raise BadInput("privacy.other-noise", sentence, "privacy")
 
     def release(self, updates: Doubles, theta: Doubles, round_: int, clients: Integers, memory: Memory) -> int:
-        return clip_updates(updates, self.clip(memory), clients)
+        return clip_to_grid(updates, self.clip(memory), self.unit_of(memory), clients)
 
     def check(self, releases: Doubles, clients: Integers, memory: Memory) -> None:
-        check_releases(releases, self.clip(memory), clients)
+        check_grid(releases, self.clip(memory), self.unit_of(memory), clients)
 
     def finish(self, total: Doubles, weight: float, within: int, count: int, round_: int, memory: Memory) -> Sum:
-        clip = self.clip(memory)
-        noise = np.empty(len(total))
-        fill_normal(self._key, 0, 0, round_, noise)
-        std = self.sum_multiplier * clip
-        noisy = np.asarray(total + std * noise, dtype=np.float64)
-        return Sum(noisy, float(self.setting.cohort), self._follow(within, count, round_, memory), clip, std)
+        clip, unit = self.clip(memory), self.unit_of(memory)
+        noise, std = np.empty(len(total), dtype=np.int64), self.sum_multiplier * clip
+        discrete_gaussian(self._key, round_, SUM_STREAM, std * unit, noise)
+        after = self._follow(within, count, round_, memory)
+        return Sum(_noisy(total, noise, unit), float(self.setting.cohort), after, clip, std)
 
     def _follow(self, within: int, count: int, round_: int, memory: Memory) -> Memory:
         """C ← C·exp(−η_C·(b̃ − γ)), with b̃ the noisy share of updates within the clip."""
         if self.part.quantile is None:
             return memory
-        noise = np.empty(1)
-        fill_normal(self._key, 1, 0, round_, noise)
-        share = (within - 0.5 * count + self.count_noise * noise[0]) / self.setting.cohort + 0.5
+        noise = np.empty(1, dtype=np.int64)  # on twice the count less the half: one client moves that by 1
+        discrete_gaussian(self._key, round_, COUNT_STREAM, self._count_sigma, noise)
+        noisy = ((2 * within - count) * int(COUNT_UNIT) + int(noise[0])) / COUNT_UNIT
+        share = 0.5 * noisy / self.setting.cohort + 0.5
         factor = math.exp(-self.part.clip_rate * (share - self.part.quantile))
         low, high = self.part.clip / FARTHEST, self.part.clip * FARTHEST
-        return {"clip": np.clip(memory["clip"] * factor, low, high)}
+        return self._memory(min(max(float(memory["clip"][0]) * factor, low), high))
+
+    @property
+    def _count_sigma(self) -> float:
+        """The standard deviation of the noise on the count, in its units."""
+        return 2.0 * self.count_noise * COUNT_UNIT
+
+    def slack(self, rounds: int, epsilon: float) -> float:
+        """Return what discreteness adds to the ε of the first rounds: of their sums, and of the counts that steer the clip."""
+        delta, least = self.part.delta, 0.5 * self.sum_multiplier * self._longest_clip
+        more = epsilon_slack(least, rounds * self.setting.parameters, epsilon, delta)
+        counted = self.part.quantile is not None
+        return more + (epsilon_slack(self._count_sigma, rounds, epsilon, delta) if counted else 0.0)
+
+    @property
+    def _longest_clip(self) -> float:
+        """The power of two below which a clip is, in units, and at least half of which it has, whatever it is."""
+        return self.part.clip * grid_unit(self.part.clip, self.setting.cohort) / math.frexp(self.part.clip)[0]
+
+    def epsilon(self, rounds: int) -> float:
+        """Return ε of the first rounds: of as much Gaussian noise, and what discreteness adds."""
+        part, delta = self.part, gaussian_delta(self.part.delta)
+        spent = accounting.epsilon(self.setting, self.noise_multiplier, delta, part.accountant, rounds)
+        return self._discrete(spent, rounds) if rounds > 0 else 0.0
+
+    def _discrete(self, epsilon: float, rounds: int) -> float:
+        return epsilon + self.slack(rounds, epsilon)
 
     def statement(self, rounds: int | None = None) -> dict[str, Any]:
         done, part = self.setting.rounds if rounds is None else rounds, self.part
-        spent = accounting.epsilon(self.setting, self.noise_multiplier, part.delta, part.accountant, done)
-        stated = part.stated(self.setting, done, spent, self.noise_multiplier)
-        return stated | {"accountant": f"dp-accounting, {part.accountant.upper()}"}
+        stated = part.stated(self.setting, done, self.epsilon(done), self.noise_multiplier)
+        return stated | {"noise": NOISE, "accountant": f"dp-accounting, {part.accountant.upper()}"}
 
     def spent(self) -> list[tuple[int, float]]:
-        part = self.part
-        return accounting.spent(self.setting, self.noise_multiplier, part.delta, part.accountant)
+        part, delta = self.part, gaussian_delta(self.part.delta)
+        found = accounting.spent(self.setting, self.noise_multiplier, delta, part.accountant)
+        return [(t, self._discrete(epsilon, t)) for t, epsilon in found]
+
+
+def _noisy(total: Doubles, noise: Integers, unit: float) -> Doubles:
+    """A sum of whole numbers with noise of whole numbers, in the units of an update."""
+    return np.asarray((total.astype(np.int64) + noise) / unit, dtype=np.float64)
 
 
 def _correlated_mechanism(part: ClippedGaussian, setting: Setting, seed: Seed) -> CorrelatedMechanism:
@@ -248,11 +326,13 @@ def _correlated_mechanism(part: ClippedGaussian, setting: Setting, seed: Seed) -
     factor = Factor(part.over_rounds, setting.rounds)
     deviations = np.array([factor.noise_std(t) for t in range(setting.rounds)])
     typical = float(np.sqrt(np.mean(deviations**2)))
+
+    def mechanism(once: float) -> CorrelatedMechanism:
+        return CorrelatedMechanism(part, setting, seed, once * factor.sensitivity * typical, factor, once)
+
     if part.noise_multiplier is not None:
-        once = part.noise_multiplier / (factor.sensitivity * typical)
-    else:
-        once = accounting.noise_multiplier(ONCE, part.epsilon, part.delta, part.accountant)
-    return CorrelatedMechanism(part, setting, seed, once * factor.sensitivity * typical, factor, once)
+        return mechanism(part.noise_multiplier / (factor.sensitivity * typical))
+    return mechanism(part.calibrated(ONCE, lambda once: mechanism(once).slack(setting.rounds, part.epsilon)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -276,10 +356,24 @@ class CorrelatedMechanism(GaussianMechanism):
         whole = self.once * self.factor.sensitivity * float(np.linalg.norm(last))
         return whole / math.sqrt(self.setting.rounds)
 
+    @cached_property
+    def _sigma(self) -> float:
+        """The standard deviation of z, in units: for updates of the clip, and what rounding can add to them."""
+        longest = self.part.clip * grid_unit(self.part.clip, self.setting.cohort)
+        most = self.factor.rounding(1.01 * self.once * self.factor.sensitivity * longest)
+        sentence = "so many rounds cannot be rounded to so few units; leave over_rounds out"
+        require(most < 0.01 * longest, "privacy.off-the-grid", sentence, "privacy")
+        return self.once * self.factor.sensitivity * (longest + most * math.sqrt(self.setting.parameters))
+
     def finish(self, total: Doubles, weight: float, within: int, count: int, round_: int, memory: Memory) -> Sum:
-        std = self.once * self.factor.sensitivity * self.part.clip
-        noisy = np.asarray(total + self.factor.noise(round_, len(total), self._key, std), dtype=np.float64)
-        return Sum(noisy, float(self.setting.cohort), memory, self.part.clip, std * self.factor.noise_std(round_))
+        unit = self.unit_of(memory)
+        noisy = _noisy(total, self.factor.noise(round_, len(total), self._key, self._sigma), unit)
+        std = self._sigma / unit * self.factor.noise_std(round_)
+        return Sum(noisy, float(self.setting.cohort), memory, self.part.clip, std)
+
+    def slack(self, rounds: int, epsilon: float) -> float:
+        least = self._sigma * min(self.factor.own_share(t) for t in (0, self.setting.rounds - 1))
+        return epsilon_slack(least, rounds * self.setting.parameters, epsilon, self.part.delta)
 
     @cached_property
     def _row_sums(self) -> Doubles:
@@ -291,7 +385,8 @@ class CorrelatedMechanism(GaussianMechanism):
         if rounds == 0:
             return 0.0
         share = math.sqrt(float(self._row_sums[:rounds].sum())) / self.factor.sensitivity
-        return accounting.epsilon(ONCE, self.once / share, self.part.delta, self.part.accountant)
+        delta = gaussian_delta(self.part.delta)
+        return self._discrete(accounting.epsilon(ONCE, self.once / share, delta, self.part.accountant), rounds)
 
     def statement(self, rounds: int | None = None) -> dict[str, Any]:
         done = self.setting.rounds if rounds is None else rounds
@@ -299,6 +394,7 @@ class CorrelatedMechanism(GaussianMechanism):
             "over_rounds": self.part.over_rounds,
             "whole_run_multiplier": self.once,
             "sensitivity_over_rounds": self.factor.sensitivity,
+            "noise": NOISE,
             "accountant": f"one release for the whole run, dp-accounting, {self.part.accountant.upper()}",
         }
 

@@ -49,6 +49,10 @@ class Mechanism(ABC):
         """What a release multiplies an update by: a large scale where releases are whole numbers."""
         return 1.0
 
+    def unit_of(self, memory: Memory) -> float:
+        """Return `unit` in the round that the memory is of."""
+        return self.unit
+
     @property
     def least_multiplier(self) -> float:
         """The least noise that any round may have, as a standard deviation over the clip; 0 where none is promised."""
@@ -57,6 +61,9 @@ class Mechanism(ABC):
     def start(self) -> Memory:
         """Return what is carried from round to round, before the first one."""
         return {}
+
+    def check_memory(self, memory: Memory) -> None:
+        """Refuse what is carried from round to round where this mechanism cannot go on with it; by default nothing."""
 
     @abstractmethod
     def release(self, updates: Doubles, theta: Doubles, round_: int, clients: Integers, memory: Memory) -> int:
