@@ -18,7 +18,7 @@ import numpy as np
 from numba.extending import overload
 
 from quorank import draws
-from quorank.arrays import Doubles, Uint32s, Uint64s
+from quorank.arrays import Uint32s, Uint64s
 from quorank.compiled import kernel
 from quorank.draws import Purpose
 from quorank.errors import require
@@ -129,13 +129,3 @@ def _chosen_words(key: Any, block: Any, interaction: Any, client: Any, round_: A
     """The same choice, made when a kernel is compiled."""
     chosen: Any = secret_words if key.dtype.bitwidth == 32 else seeded_words
     return chosen.py_func
-
-
-@kernel
-def fill_normal(key: Any, interaction: int, client: int, round_: int, out: Doubles) -> None:
-    """Fill `out` with the first standard normal draws of an address, made as `draws.fill_normal` makes them."""
-    for i in range(0, len(out), 2):
-        first, second = uniform_pair(key, i >> 1, interaction, client, round_)
-        out[i], other = draws.normal_pair(first, second)
-        if i + 1 < len(out):
-            out[i + 1] = other

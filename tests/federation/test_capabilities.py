@@ -66,12 +66,14 @@ def test_a_privacy_is_what_it_says(privacy) -> None:
     rows, clients = updates.copy(), np.arange(100)
     mechanism.release(rows, np.zeros(4), 0, clients, mechanism.start())
     whole = bool(np.all(rows == np.rint(rows)))
-    assert privacy.hides_single_updates == whole, "what is masked are whole numbers, and nothing else is"
+    unit = mechanism.unit_of(mechanism.start())
+    assert (unit != 1.0) == whole, "what has a unit is in whole numbers, and nothing else is"
+    assert whole or not privacy.hides_single_updates, "what is masked are whole numbers"
     longest = privacy.longest_update
     if longest is not None and not privacy.needs_client_parameters and not privacy.hides_single_updates:
         huge = 1e6 * updates
         mechanism.release(huge, np.zeros(4), 0, clients, mechanism.start())
-        assert np.linalg.norm(huge, axis=1).max() <= longest * (1.0 + 1e-12)
+        assert np.linalg.norm(huge, axis=1).max() <= longest * unit * (1.0 + (1e-12 if unit == 1.0 else 0.0))
     statement = mechanism.statement()
     assert privacy.protects_messages == (statement is not None and statement.get("model") == "local")
     if privacy.protects_metric:

@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from refusals import refused
 
 from quorank.errors import BadInput
 from quorank.federation import Federation, Sampled, Simulator, wire
 from quorank.federation import checkpoint as checkpoint_module
 from quorank.federation import server_optimisers as servers
 from quorank.federation.asynchronous import Asynchronous
+from quorank.federation.checkpoint import Saved
 from quorank.federation.coordinator import CHECKPOINT, JOURNAL, Coordinator, RoundLimits
 from quorank.federation.rules.krum import Krum
 from quorank.federation.rules.trimmed import Median
@@ -192,8 +194,29 @@ def test_releases_beyond_the_clip_are_refused(tiny_collection) -> None:
     simulator = simulator_of(FEDERATIONS["gaussian"], tiny_collection)
     coordinator = coordinator_of(simulator)
     reply = wire.decode_reply(answers(simulator, coordinator)[0])
-    verdict = coordinator.receive(replace(reply, release=reply.release + 1.0))
+    unit = simulator.mechanism.unit_of(coordinator.state.private)
+    verdict = coordinator.receive(replace(reply, release=reply.release + unit))
     assert "longer than the clip" in verdict.reason
+
+
+def test_releases_in_fractions_are_refused_as_of_an_older_version(tiny_collection) -> None:
+    simulator = simulator_of(FEDERATIONS["gaussian"], tiny_collection)
+    coordinator = coordinator_of(simulator)
+    reply = wire.decode_reply(answers(simulator, coordinator)[0])
+    unit = simulator.mechanism.unit_of(coordinator.state.private)
+    verdict = coordinator.receive(replace(reply, release=reply.release / unit))
+    assert verdict.code == "reply.not-whole" and "same version" in verdict.reason
+    assert coordinator.receive(reply).accepted
+
+
+def test_a_run_that_was_begun_with_noise_in_floating_point_is_not_continued(tiny_collection, tmp_path) -> None:
+    """Its checkpoint names no unit: what it released can be taken apart, and what is stated would not be true."""
+    simulator = simulator_of(FEDERATIONS["gaussian"], tiny_collection)
+    before = coordinator_of(simulator, folder=tmp_path)
+    saved = replace(before.state, private={})
+    Saved(saved, before.run, [], set(), {}).write(tmp_path / CHECKPOINT)
+    with refused("privacy.other-noise", "privacy"):
+        coordinator_of(simulator, folder=tmp_path)
 
 
 def test_a_round_ends_on_count_or_deadline_but_never_with_too_few(tiny_collection) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,8 @@ SENT = [0, 3, 1, 3, 2]  # of 0 to 3 steps
 def coordinator_of(folder: Path | None = None, privacy=NoPrivacy(), **parts) -> Coordinator:  # noqa: B008
     federation = Federation(CLIENTS, 4, privacy=privacy, **parts)
     mechanism = privacy.mechanism(Setting(CLIENTS, CLIENTS, 2, parameters=SIZE), 5)
-    return Coordinator(federation, mechanism, federation.start(np.zeros(SIZE)), 2, folder=folder, figure=FIGURE)
+    state = replace(federation.start(np.zeros(SIZE)), private=mechanism.start())
+    return Coordinator(federation, mechanism, state, 2, folder=folder, figure=FIGURE)
 
 
 def reply(client: int, *statistics: float, round_: int = 0, interactions: int = 4) -> wire.Reply:
@@ -43,9 +45,10 @@ def test_a_round_s_figure_is_the_mean_of_the_unbiased_reports(privacy, rule) -> 
     coordinator = coordinator_of(privacy=privacy, aggregation=rule)
     assert FIGURE.steps == 3
     coordinator.plan()
-    size = 0.01 if isinstance(privacy, Signs) else 0.001
+    unit = coordinator.mechanism.unit_of(coordinator.state.private)
+    size = 0.01 if isinstance(privacy, Signs) else 0.001 if unit == 1.0 else round(0.001 * unit)
     for client, steps in enumerate(SENT):
-        row = wire.Reply("run", 0, client, np.full(SIZE, size), 4, False, (float(steps), 0.0, 0.0))
+        row = wire.Reply("run", 0, client, np.full(SIZE, float(size)), 4, False, (float(steps), 0.0, 0.0))
         assert coordinator.receive(wire.encode_reply(row)).accepted
     report = coordinator.advance()
     one = math.exp(-3.0)

@@ -102,7 +102,7 @@ def test_an_over_long_release_is_refused_by_name_before_it_reaches_the_sum(
     def cheat(self, updates, theta, round_, clients, memory):
         raw = updates.copy()
         within = honest(self, updates, theta, round_, clients, memory)
-        updates[clients == 13] = 5.0 + raw[clients == 13]
+        updates[clients == 13] = self.unit_of(memory) * (5.0 + raw[clients == 13])
         return within
 
     state = simulator.initial()

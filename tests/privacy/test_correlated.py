@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import optimize
 
-from quorank.draws import Purpose, key_of, normals
+from quorank.draws import Purpose, key_of
 from quorank.errors import BadInput
 from quorank.privacy.mechanisms.correlated import (
     KINDS,
@@ -23,6 +23,7 @@ from quorank.privacy.mechanisms.correlated import (
     square_root_coefficients,
     tree_children,
 )
+from quorank.privacy.mechanisms.discrete_gaussian import discrete_gaussian
 
 KEY = key_of(3, Purpose.NOISE)
 LENGTHS = [1, 2, 3, 7, 8, 12, 33]
@@ -124,9 +125,9 @@ def test_unknown_factors_and_rounds_are_refused() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_noise_has_the_covariance_of_the_inverse(kind) -> None:
-    rounds, std = 8, 2.5
+    rounds, std = 8, 2.5e6
     f = Factor(kind, rounds)
-    drawn = np.stack([f.noise(t, 60_000, KEY, std) for t in range(rounds)], axis=1)
+    drawn = np.stack([f.noise(t, 60_000, KEY, std) for t in range(rounds)], axis=1).astype(float)
     inverse = np.linalg.inv(whole(f.row, rounds))
     assert_mean(drawn, np.zeros(rounds))
     assert_mean(drawn[:, :, None] * drawn[:, None, :], std**2 * inverse @ inverse.T)
@@ -139,7 +140,7 @@ def test_noise_has_the_covariance_of_the_inverse(kind) -> None:
 def test_noise_over_seeds_has_the_covariance_of_the_inverse(kind) -> None:
     f = Factor(kind, 4)
     keys = [key_of(seed, Purpose.NOISE) for seed in range(4000)]
-    drawn = np.array([[f.noise(t, 1, key, 1.0)[0] for t in range(4)] for key in keys])
+    drawn = np.array([[f.noise(t, 1, key, 1e3)[0] for t in range(4)] for key in keys]) / 1e3
     inverse = np.linalg.inv(whole(f.row, 4))
     assert_mean(drawn[:, :, None] * drawn[:, None, :], inverse @ inverse.T)
 
@@ -148,16 +149,49 @@ def test_noise_over_seeds_has_the_covariance_of_the_inverse(kind) -> None:
 def test_noise_depends_on_its_address_only(kind, rounds, data) -> None:
     f = Factor(kind, rounds)
     t, size = data.draw(st.integers(0, rounds - 1)), data.draw(st.integers(0, 9))
-    once = f.noise(t, size, KEY, 0.7)
+    once = f.noise(t, size, KEY, 70.0)
     for other in data.draw(st.lists(st.integers(0, rounds - 1), max_size=3)):
         f.noise(other, 5, KEY, 1.0)
-    again = Factor(kind, rounds).noise(t, size + 3, KEY, 0.7)[:size]
+    again = Factor(kind, rounds).noise(t, size + 3, KEY, 70.0)[:size]
     assert once.tobytes() == again.tobytes()
 
 
-def test_independent_noise_is_the_addressed_normal_of_its_round() -> None:
-    expected = 1.5 * normals(3, Purpose.NOISE, 11, round_=6)
+def test_independent_noise_is_the_discrete_gaussian_of_its_round() -> None:
+    expected = np.empty(11, dtype=np.int64)
+    discrete_gaussian(KEY, 6, 0, 1.5, expected)
     np.testing.assert_array_equal(Factor("independent", 9).noise(6, 11, KEY, 1.5), expected)
+
+
+@pytest.mark.parametrize("kind", ["tree", "square-root"])
+def test_the_same_sums_are_explained_by_noise_as_far_away_as_is_counted(kind) -> None:
+    """Whoever explains a run's sums by another client's updates finds z moved by at most sens·(clip + rounding·√d).
+
+    z is recovered from released sums round by round, for the true contributions and for none.
+    """
+    rounds, size, sigma, clip = 40, 6, 1e9, 2.0**25
+    f = Factor(kind, rounds)
+    noise = np.array([f.noise(t, size, KEY, sigma) for t in range(rounds)])
+    update = np.floor(np.full((rounds, size), clip / math.sqrt(size)))
+    released = noise + update.astype(np.int64)
+
+    def explained(sums) -> np.ndarray:
+        found = np.zeros((rounds, size), dtype=np.int64)
+        for t in range(rounds):
+            row = f.inverse_row(t)[:-1]
+            earlier = np.zeros(size)
+            for s in np.flatnonzero(row):
+                earlier += row[s] * found[s]
+            found[t] = sums[t] - np.rint(earlier).astype(np.int64)
+        return found
+
+    drawn = np.empty(size, dtype=np.int64)
+    for t in (0, rounds - 1):
+        discrete_gaussian(KEY, t, 0, sigma, drawn)
+        np.testing.assert_array_equal(explained(noise)[t], drawn)
+    moved_by = np.linalg.norm((explained(released) - explained(noise)).astype(float))
+    bound = f.sensitivity * (clip + f.rounding(sigma) * math.sqrt(size))
+    assert 0.999 * f.sensitivity * clip < moved_by <= bound
+    assert (f.rounding(sigma) == 0.0) == (kind == "tree")
 
 
 # ---------------------------------------------------------------- privacy
