@@ -180,8 +180,9 @@ def audit(
 
     The run is played again with canary clients in it. How well they are found
     afterwards gives a lower bound on ε; a bound above the claim fails the
-    audit, with exit code 1. A bound below it proves nothing. Then clicks are
-    guessed from updates, under each kind of release.
+    audit, with exit code 1. A bound below it proves nothing. Where noise is
+    added to sums, an attack tries to take it off by its last bits. Then clicks
+    are guessed from updates, under each kind of release.
     """
     from quorank.experiments.audit import audit_experiment
     from quorank.experiments.experiment import Experiment
@@ -206,6 +207,14 @@ def audit(
         raise typer.Exit(1)
 
 
+def _told_of(attack: dict[str, Any]) -> tuple[str, str]:
+    """The outcome of the subtraction attack, in words."""
+    outcome = "hidden" if attack["passed"] else "TAKEN OFF"
+    guesses = f"a known update was told present or absent in {attack['correct']} of {attack['trials']} trials"
+    most = f"advantage {attack['advantage']:.3f}, ε = {attack['epsilon']:.3g} of one round allows {attack['allowed_advantage']:.3f}"
+    return outcome, f"{guesses} from a noisy sum whose other updates are known ({most})"
+
+
 def _show_audit(result: dict[str, Any]) -> None:
     from quorank.experiments.audit import telling
 
@@ -223,6 +232,8 @@ def _show_audit(result: dict[str, Any]) -> None:
     if claim is not None and claim["epsilon"] is not None:
         verdict = ("passed", "the claim is not refuted, which is no proof of it")
         rows.append(("verdict", *(verdict if result["passed"] else ("REFUTED", "the claim is false"))))
+    if "subtraction" in result:
+        rows.append(("subtraction", *_told_of(result["subtraction"])))
     if "published" in result:
         outcome = "refuted" if result["published"]["refuted"] else "not refuted"
         told = f"the published ε = {result['published']['epsilon']:g}, read as that of one client and the whole run"
