@@ -51,13 +51,13 @@ def check_memory(mechanism: Mechanism, memory: Memory) -> None:
     agreed = mechanism.start()
     same = agreed.keys() == memory.keys() and all(memory[name].shape == agreed[name].shape for name in agreed)
     require(same, "task.other-privacy", "the task's privacy is not the one that was agreed")
-    mechanism.check_memory(memory)
     for name, start in agreed.items():
         if name == UNIT:
-            continue  # it follows from the clip, and has been checked
+            continue  # it follows from the clip
         value = memory[name]
         near = np.isfinite(value) & (value >= start / FARTHEST) & (value <= start * FARTHEST)
         require(bool(near.all()), "task.other-privacy", "the task's privacy is far from what was agreed")
+    mechanism.check_memory(memory)
 
 
 def check_task(terms: Terms, task: wire.Task) -> None:

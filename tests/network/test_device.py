@@ -37,6 +37,7 @@ from quorank.network.declined import REASONS, Declined
 from quorank.network.device import Device
 from quorank.network.private_store import REPLIES, PrivateStore
 from quorank.privacy import ClippedGaussian, NoPrivacy, PublishedLaplace, SecureSum, Signs
+from quorank.privacy.mechanisms.clipping import grid_unit
 from quorank.rankers import MLP, Linear
 
 LEARNERS = [
@@ -169,15 +170,23 @@ def test_old_tasks_and_tasks_of_others_are_declined(tiny_collection, tmp_path) -
     assert isinstance(device.answer(task_of(simulator, 3)), bytes)
 
 
+def memory_of(clip: float) -> dict[str, np.ndarray]:
+    """What a task says of a round's privacy with this clip."""
+    return {"clip": np.array([clip]), "unit": np.array([grid_unit(clip, CLIENTS)])}
+
+
 def test_a_clip_far_from_the_agreed_one_is_declined(tiny_collection, tmp_path) -> None:
     part = ClippedGaussian(epsilon=100.0, clip=0.1, quantile=0.5, noise_multiplier=1.0)
     simulator = simulator_of(tiny_collection, Federation(CLIENTS, 3, privacy=part))
     device, user = device_of(simulator, tmp_path), user_of(simulator)
     for clip in (np.nan, np.inf, -1.0, 0.0, 101.0, 0.99e-4):
-        task = task_of(simulator, private={"clip": np.array([clip])})
+        task = task_of(simulator, private=memory_of(clip))
         assert device.answer(task) == Declined("task")
-    reply = wire.decode_reply(answered(device, user, task_of(simulator, private={"clip": np.array([0.02])})))
-    assert np.linalg.norm(reply.release) == pytest.approx(0.02)
+    for private in ({"clip": np.array([0.02])}, memory_of(0.02) | {"unit": np.array([1.0])}):
+        assert device.answer(task_of(simulator, private=private)) == Declined("task")  # an older coordinator, or a false one
+    reply = wire.decode_reply(answered(device, user, task_of(simulator, private=memory_of(0.02))))
+    assert np.array_equal(reply.release, np.rint(reply.release))
+    assert np.linalg.norm(reply.release) / grid_unit(0.02, CLIENTS) == pytest.approx(0.02)
     assert not reply.within
 
 

@@ -57,23 +57,44 @@ def clip_updates(updates: Doubles, clip: float, clients: Integers) -> int:
 def grid_unit(clip: float, cohort: int) -> float:
     """Return the largest power of two with clip·unit < 2^26 and cohort·clip·unit ≤ 2^49."""
     bits = min(CLIP_BITS, SUM_BITS - (cohort - 1).bit_length())
-    return math.ldexp(1.0, bits - math.frexp(clip)[1])
+    return math.ldexp(1.0, min(1000, bits - math.frexp(clip)[1]))
 
 
 @kernel
 def _to_grid(updates: Doubles, unit: float, longest: float) -> None:
-    """u ← ⌊|u|·unit⌋ with its sign; where rounding of float64 left a row longer than `longest`, it shrinks a little."""
+    """u ← ⌊|u|·unit⌋ with its sign; where float64 has clipped a row to slightly too much, each number loses a unit."""
     for i in range(updates.shape[0]):
         factor, square = unit, np.inf
         while square > longest * longest:
-            square = 0.0
-            for j in range(updates.shape[1]):
-                whole = np.trunc(updates[i, j] * factor)
-                square += whole * whole
-            if square > longest * longest:
-                factor *= 1.0 - 2.0**-30
-        for j in range(updates.shape[1]):
-            updates[i, j] = np.trunc(updates[i, j] * factor)
+            even, odd = 0.0, 0.0  # sums of whole numbers below 2^53: exact in any order
+            for j in range(0, updates.shape[1] - 1, 2):
+                one, two = float(np.int64(updates[i, j] * factor)), float(np.int64(updates[i, j + 1] * factor))
+                even += one * one
+                odd += two * two
+                updates[i, j], updates[i, j + 1] = one, two
+            if updates.shape[1] % 2 == 1:
+                last = float(np.int64(updates[i, -1] * factor))
+                even += last * last
+                updates[i, -1] = last
+            square, factor = even + odd, 1.0 - 2.0**-30
+
+
+@kernel
+def _first_false(releases: Doubles, longest: float) -> tuple[int, bool]:
+    """Where the first row stands that is longer than `longest`, or not finite, or not whole (True); −1 where none is."""
+    for i in range(releases.shape[0]):
+        square, whole = 0.0, True
+        for j in range(releases.shape[1]):
+            number = releases[i, j]
+            if not abs(number) <= longest:
+                return i, False
+            whole = whole and float(np.int64(number)) == number
+            square += number * number
+        if square > longest * longest:
+            return i, False
+        if not whole:
+            return i, True
+    return -1, False
 
 
 def clip_to_grid(updates: Doubles, clip: float, unit: float, clients: Integers) -> int:
@@ -88,24 +109,20 @@ def clip_to_grid(updates: Doubles, clip: float, unit: float, clients: Integers) 
 
 def check_grid(releases: Doubles, clip: float, unit: float, clients: Integers) -> None:
     """Refuse, on the coordinator, releases that are not whole numbers or have a norm above ⌊clip·unit⌋, exactly."""
-    squares = np.einsum("ij,ij->i", releases, releases)
-    longest = math.floor(clip * unit)
-    short = squares <= longest * longest
-    if not short.all():
-        at = int(np.flatnonzero(~short)[0])
-        if not np.isfinite(releases[at]).all():
-            raise not_finite(int(clients[at]))
-        length = math.sqrt(squares[at]) / unit
-        sentence = f"the update of client {clients[at]} has norm {length:.6g}, longer than the clip {clip:.6g}"
-        raise BadInput("update.longer-than-clip", sentence)
-    whole = (releases == np.trunc(releases)).all(axis=1)
-    if not whole.all():
-        at = int(np.flatnonzero(~whole)[0])
+    at, fraction = _first_false(releases, math.floor(clip * unit))
+    if at < 0:
+        return
+    if not np.isfinite(releases[at]).all():
+        raise not_finite(int(clients[at]))
+    if fraction:
         sentence = (
             f"the update of client {clients[at]} is not in whole numbers of 2^{-round(math.log2(unit))}: an older version "
             "sent it; install the same version on both sides"
         )
         raise BadInput("update.not-whole", sentence)
+    length = math.hypot(*releases[at].tolist()) / unit
+    sentence = f"the update of client {clients[at]} has norm {length:.6g}, longer than the clip {clip:.6g}"
+    raise BadInput("update.longer-than-clip", sentence)
 
 
 def not_finite(client: int) -> BadInput:
