@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -17,10 +19,12 @@ from quorank.arrays import Doubles
 from quorank.compiled import kernel
 from quorank.draws import Purpose, normal_pair
 from quorank.privacy import ClippedGaussian, Setting
-from quorank.privacy.mechanisms.clipping import SLACK, clip_updates
-from quorank.privacy.streams import Key, key_for, uniform_pair
+from quorank.privacy.mechanisms.clipping import check_releases, clip_updates
+from quorank.privacy.mechanisms.gaussian import GaussianMechanism
+from quorank.privacy.streams import Key, Seed, key_for, uniform_pair
 
 CLIENTS, CLIP, MULTIPLIER = 1000, 0.05, 8.0
+NAMES = np.arange(CLIENTS)
 
 
 @kernel
@@ -52,40 +56,63 @@ def seconds(call: Callable[[int], object], least: float = 0.2) -> float:
     return best
 
 
+@dataclass(frozen=True, eq=False)
+class Round:
+    """A round of 1,000 clients, as it was and as it is."""
+
+    size: int
+    seed: Seed
+
+    @cached_property
+    def mechanism(self) -> GaussianMechanism:
+        part, setting = ClippedGaussian(clip=CLIP), Setting(CLIENTS, CLIENTS, 300, parameters=self.size)
+        return GaussianMechanism(part, setting, self.seed, MULTIPLIER)
+
+    @cached_property
+    def updates(self) -> Doubles:
+        return np.random.default_rng(1).normal(size=(CLIENTS, self.size)) * 0.01
+
+    @cached_property
+    def rows(self) -> Doubles:
+        return np.empty_like(self.updates)
+
+    @cached_property
+    def total(self) -> Doubles:
+        return np.zeros(self.size)
+
+    @cached_property
+    def key(self) -> Key:
+        return key_for(self.seed, Purpose.NOISE)
+
+    def noise_before(self, round_: int) -> Doubles:
+        noise = np.empty(self.size)
+        fill_normal(self.key, round_, noise)
+        return np.asarray(self.total + MULTIPLIER * CLIP * noise)
+
+    def noise_now(self, round_: int) -> Doubles:
+        return self.mechanism.finish(self.total, 0.0, 0, CLIENTS, round_, self.mechanism.start()).total
+
+    def clips_before(self, _: int) -> None:
+        self.rows[:] = self.updates
+        clip_updates(self.rows, CLIP, NAMES)
+        check_releases(self.rows, CLIP, NAMES)
+
+    def clips_now(self, _: int) -> None:
+        self.rows[:] = self.updates
+        memory = self.mechanism.start()
+        self.mechanism.release(self.rows, self.total, 0, NAMES, memory)
+        self.mechanism.check(self.rows, NAMES, memory)
+
+
 def main() -> None:
     """Print the table."""
     print("| parameters | key | noise before | noise now | ratio | clips before | clips now | ratio | whole round |")
     print("|---|---|---|---|---|---|---|---|---|")
-    names = np.arange(CLIENTS)
     for size in (46, 8769):
-        raw = np.random.default_rng(1).normal(size=(CLIENTS, size)) * 0.01
-        rows = raw.copy()
         for name, seed in (("seed", 1), ("secret", bytes(range(32)))):
-            part = ClippedGaussian(noise_multiplier=MULTIPLIER, clip=CLIP)
-            mechanism = part.mechanism(Setting(CLIENTS, CLIENTS, 300, parameters=size), seed)
-            memory, total, key = mechanism.start(), np.zeros(size), key_for(seed, Purpose.NOISE)
-
-            def noise_before(
-                round_: int, key: Key = key, total: Doubles = total, noise: Doubles = np.empty(size)  # noqa: B008
-            ) -> Doubles:
-                fill_normal(key, round_, noise)
-                return np.asarray(total + MULTIPLIER * CLIP * noise)
-
-            def noise_now(round_: int, mechanism=mechanism, total=total, memory=memory) -> object:  # type: ignore[no-untyped-def]
-                return mechanism.finish(total, 0.0, 0, CLIENTS, round_, memory)
-
-            def clips_before(_: int) -> None:
-                rows[:] = raw
-                clip_updates(rows, CLIP, names)
-                assert (np.sqrt(np.einsum("ij,ij->i", rows, rows)) <= CLIP * SLACK).all()
-
-            def clips_now(_: int, mechanism=mechanism, memory=memory) -> None:  # type: ignore[no-untyped-def]
-                rows[:] = raw
-                mechanism.release(rows, rows[0], 0, names, memory)
-                mechanism.check(rows, names, memory)
-
-            drawn = [1e6 * seconds(call) for call in (noise_before, noise_now)]
-            clipped = [1e6 * seconds(call) for call in (clips_before, clips_now)]
+            one = Round(size, seed)
+            drawn = [1e6 * seconds(call) for call in (one.noise_before, one.noise_now)]
+            clipped = [1e6 * seconds(call) for call in (one.clips_before, one.clips_now)]
             both = (drawn[1] + clipped[1]) / (drawn[0] + clipped[0])
             cells = [f"{before:,.1f} | {now:,.1f} | {now / before:.2f}" for before, now in (drawn, clipped)]
             print(f"| {size:,} | {name} | {' | '.join(cells)} | {both:.2f} |", flush=True)

@@ -211,8 +211,9 @@ def _told_of(attack: dict[str, Any]) -> tuple[str, str]:
     """The outcome of the subtraction attack, in words."""
     outcome = "hidden" if attack["passed"] else "TAKEN OFF"
     guesses = f"a known update was told present or absent in {attack['correct']} of {attack['trials']} trials"
-    most = f"advantage {attack['advantage']:.3f}, ε = {attack['epsilon']:.3g} of one round allows {attack['allowed_advantage']:.3f}"
-    return outcome, f"{guesses} from a noisy sum whose other updates are known ({most})"
+    allowed = f"ε = {attack['epsilon']:.3g} of one round allows {attack['allowed_advantage']:.3f}"
+    told = f"advantage {attack['advantage']:.3f}, {allowed}"
+    return outcome, f"{guesses} from a noisy sum whose other updates are known ({told})"
 
 
 def _show_audit(result: dict[str, Any]) -> None:

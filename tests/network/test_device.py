@@ -183,7 +183,9 @@ def test_a_clip_far_from_the_agreed_one_is_declined(tiny_collection, tmp_path) -
         task = task_of(simulator, private=memory_of(clip))
         assert device.answer(task) == Declined("task")
     for private in ({"clip": np.array([0.02])}, memory_of(0.02) | {"unit": np.array([1.0])}):
-        assert device.answer(task_of(simulator, private=private)) == Declined("task")  # an older coordinator, or a false one
+        assert device.answer(task_of(simulator, private=private)) == Declined(
+            "task"
+        )  # an older coordinator, or a false one
     reply = wire.decode_reply(answered(device, user, task_of(simulator, private=memory_of(0.02))))
     assert np.array_equal(reply.release, np.rint(reply.release))
     assert np.linalg.norm(reply.release) / grid_unit(0.02, CLIENTS) == pytest.approx(0.02)

@@ -90,7 +90,11 @@ def test_exact_arithmetic_draws_the_same_numbers(sigma, name) -> None:
 def test_a_number_depends_on_its_place_only() -> None:
     whole = drawn(1e6, 100, round_=4, stream=1)
     assert np.array_equal(whole[:30], drawn(1e6, 30, round_=4, stream=1))
-    for other in (drawn(1e6, 100, round_=5, stream=1), drawn(1e6, 100, round_=4), drawn(1e6, 100, KEYS["secret"], 4, 1)):
+    for other in (
+        drawn(1e6, 100, round_=5, stream=1),
+        drawn(1e6, 100, round_=4),
+        drawn(1e6, 100, KEYS["secret"], 4, 1),
+    ):
         assert not np.any(whole == other)
 
 
@@ -161,7 +165,11 @@ def test_false_releases_are_refused_by_their_code() -> None:
     good = np.zeros((2, 3))
     good[1, 0] = longest
     check_grid(good, 0.3, unit, names)
-    for bad, code in ((1.0, "update.longer-than-clip"), (math.nan, "update.not-finite"), (1e300, "update.longer-than-clip")):
+    for bad, code in (
+        (1.0, "update.longer-than-clip"),
+        (math.nan, "update.not-finite"),
+        (1e300, "update.longer-than-clip"),
+    ):
         releases = good.copy()
         releases[1, 1] = bad
         with refused(code):

@@ -112,7 +112,9 @@ def test_the_noise_on_a_sum_is_gaussian_with_the_stated_deviation(part) -> None:
     correlation = np.corrcoef(sample.T) - np.eye(7)
     assert np.abs(correlation).max() < 0.25
     assert stated.weight == 50
-    assert mechanism.finish(np.zeros(7), 1.0, 0, 37, 0, mechanism.start()).weight == 50  # the planned cohort, whoever came
+    assert (
+        mechanism.finish(np.zeros(7), 1.0, 0, 37, 0, mechanism.start()).weight == 50
+    )  # the planned cohort, whoever came
 
 
 def test_a_clip_that_follows_a_quantile_finds_it_and_pays_for_it() -> None:

@@ -1,4 +1,4 @@
-"""The subtraction attack: it reads a client out of noise in floating point every time, and out of whole numbers not at all."""
+"""The subtraction attack: it reads a client out of noise in floating point every time, out of whole numbers never."""
 
 from __future__ import annotations
 

@@ -4,8 +4,9 @@ The server adds up the cohorts' sums x₁, …, x_T; prefix sums are A x with A 
 A = B C releases B(C x + z) with independent Gaussian z (Denisov et al. 2022, "Improved Differential Privacy for SGD via
 Optimal Private Linear Operators on Adaptive Streams"; Choquette-Choo et al. 2023, "Multi-Epoch Matrix Factorization
 Mechanisms for Private Machine Learning"). It is the same to add row t of C⁻¹ z to the sum of round t, which is what
-`Factor.noise` gives, in whole numbers. With z of standard deviation σ · sensitivity · clip, the whole run is one Gaussian
-release of noise multiplier σ, for clients that are there or not, with any updates of L2 norm at most clip, chosen adaptively.
+`Factor.noise` gives, in whole numbers. With z of standard deviation σ · sensitivity · clip, the whole run is one
+Gaussian release of noise multiplier σ, for clients that are there or not, with any updates of L2 norm at most clip,
+chosen adaptively.
 
 Four factors: `independent` (C = I), `tree` (the binary counter of Chan, Shi, Song 2011, as in Kairouz et al. 2021,
 "Practical and Private (Deep) Learning without Sampling or Shuffling"; only the blocks that a prefix can need),
@@ -102,8 +103,8 @@ class Factor:
     def rounding(self, sigma: float) -> float:
         """Return by how much, in units, rounding in `noise` can differ between two z that explain the same released sums.
 
-        Released is x_t + z_t + f_t(z_1, …, z_(t−1)), where f_t is the rest of row t of C⁻¹ z but for ρ_t. Two runs with sums
-        x and x' that release the same have C⁻¹(z − z') = (x' − x) + (ρ' − ρ): a client moves z as if each number of its
+        Released is x_t + z_t + f_t(z_1, …, z_(t−1)), where f_t is the rest of row t of C⁻¹ z but for ρ_t. Two runs with
+        sums x and x' that release the same have C⁻¹(z − z') = (x' − x) + (ρ' − ρ): a client moves z as if each number of its
         update could be longer by |ρ' − ρ|. Where C⁻¹ is whole, or diagonal, ρ = 0. Else f_t rounds to whole numbers, by
         at most ½, after a sum in float64 of up to T products, whose coefficients have an error as well: together at most
         2(T + 2)·2^-53·Σ|z|·|row|, with |z| < 64σ and Σ|row| < 2.

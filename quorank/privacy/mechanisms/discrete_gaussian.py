@@ -120,7 +120,7 @@ def _build(sigma: float, bits: int, columns: Integers) -> float:
             smalls += 1
     for place in range(larges, BLOCKS):  # exactly full, since all weights fill all columns
         cuts[waiting[place]], aliases[waiting[place]] = _CAPACITY, waiting[place]
-    return top
+    return float(top)
 
 
 @kernel
@@ -173,9 +173,7 @@ def _fill(
     return len(out), 0
 
 
-def discrete_gaussian(
-    key: Key, round_: int, stream: int, sigma: float, out: Integers, margin: float = MARGIN
-) -> None:
+def discrete_gaussian(key: Key, round_: int, stream: int, sigma: float, out: Integers, margin: float = MARGIN) -> None:
     """Fill `out` with discrete Gaussian numbers of an address: streams 0 and 1 of a round are independent.
 
     A number depends on its own place only, not on how many there are. A larger `margin` gives the same numbers: more of

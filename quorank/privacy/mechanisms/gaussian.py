@@ -140,10 +140,12 @@ class ClippedGaussian(Privacy):
         """Return z: as given, or the smallest that keeps the whole run within (ε, δ)."""
         if self.noise_multiplier is not None:
             return self.noise_multiplier
-        return self.calibrated(setting, lambda z: GaussianMechanism(self, setting, 0, z).slack(setting.rounds, self.epsilon))
+        return self.calibrated(
+            setting, lambda z: GaussianMechanism(self, setting, 0, z).slack(setting.rounds, self.epsilon)
+        )
 
     def calibrated(self, accounted: Setting, slack: Callable[[float], float]) -> float:
-        """Return the multiplier whose Gaussian ε over the accounted setting, with the slack of discreteness, is within ε."""
+        """Return the multiplier whose Gaussian ε over the accounted setting, with what discreteness adds, is within ε."""
         delta, budget = gaussian_delta(self.delta), self.epsilon * (1.0 - SET_ASIDE)
         z = accounting.noise_multiplier(accounted, budget, delta, self.accountant)
         more = slack(z)
@@ -284,7 +286,7 @@ class GaussianMechanism(Mechanism):
         return 2.0 * self.count_noise * COUNT_UNIT
 
     def slack(self, rounds: int, epsilon: float) -> float:
-        """Return what discreteness adds to the ε of the first rounds: of their sums, and of the counts that steer the clip."""
+        """Return what discreteness adds to ε of the first rounds: of their sums, and of the counts that steer the clip."""
         delta, least = self.part.delta, 0.5 * self.sum_multiplier * self._longest_clip
         more = epsilon_slack(least, rounds * self.setting.parameters, epsilon, delta)
         counted = self.part.quantile is not None
