@@ -21,6 +21,7 @@ from quorank.draws import Purpose, normal_pair
 from quorank.privacy import ClippedGaussian, Setting
 from quorank.privacy.mechanisms.clipping import check_releases, clip_updates
 from quorank.privacy.mechanisms.gaussian import GaussianMechanism
+from quorank.privacy.mechanisms.mechanism import Memory
 from quorank.privacy.streams import Key, Seed, key_for, uniform_pair
 
 CLIENTS, CLIP, MULTIPLIER = 1000, 0.05, 8.0
@@ -77,6 +78,10 @@ class Round:
         return np.empty_like(self.updates)
 
     @cached_property
+    def memory(self) -> Memory:
+        return self.mechanism.start()
+
+    @cached_property
     def total(self) -> Doubles:
         return np.zeros(self.size)
 
@@ -90,7 +95,7 @@ class Round:
         return np.asarray(self.total + MULTIPLIER * CLIP * noise)
 
     def noise_now(self, round_: int) -> Doubles:
-        return self.mechanism.finish(self.total, 0.0, 0, CLIENTS, round_, self.mechanism.start()).total
+        return self.mechanism.finish(self.total, 0.0, 0, CLIENTS, round_, self.memory).total
 
     def clips_before(self, _: int) -> None:
         self.rows[:] = self.updates
@@ -99,9 +104,8 @@ class Round:
 
     def clips_now(self, _: int) -> None:
         self.rows[:] = self.updates
-        memory = self.mechanism.start()
-        self.mechanism.release(self.rows, self.total, 0, NAMES, memory)
-        self.mechanism.check(self.rows, NAMES, memory)
+        self.mechanism.release(self.rows, self.total, 0, NAMES, self.memory)
+        self.mechanism.check(self.rows, NAMES, self.memory)
 
 
 def main() -> None:

@@ -104,8 +104,8 @@ class Factor:
         """Return by how much, in units, rounding in `noise` can differ between two z that explain the same released sums.
 
         Released is x_t + z_t + f_t(z_1, …, z_(t−1)), where f_t is the rest of row t of C⁻¹ z but for ρ_t. Two runs with
-        sums x and x' that release the same have C⁻¹(z − z') = (x' − x) + (ρ' − ρ): a client moves z as if each number of its
-        update could be longer by |ρ' − ρ|. Where C⁻¹ is whole, or diagonal, ρ = 0. Else f_t rounds to whole numbers, by
+        sums x and x' that release the same have C⁻¹(z − z') = (x' − x) + (ρ' − ρ): a client moves z as if each number of
+        its update could be longer by |ρ' − ρ|. Where C⁻¹ is whole, or diagonal, ρ = 0. Else f_t rounds to whole numbers, by
         at most ½, after a sum in float64 of up to T products, whose coefficients have an error as well: together at most
         2(T + 2)·2^-53·Σ|z|·|row|, with |z| < 64σ and Σ|row| < 2.
         """
