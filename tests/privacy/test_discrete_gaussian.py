@@ -29,6 +29,7 @@ from quorank.privacy.mechanisms.discrete_gaussian import (
     gaussian_delta,
     table_for,
 )
+from quorank.privacy.mechanisms.gaussian import GaussianMechanism
 from quorank.privacy.streams import key_for
 
 KEYS = {"seed": key_for(3, Purpose.NOISE), "secret": key_for(bytes(range(32)), Purpose.NOISE)}
@@ -235,6 +236,35 @@ def test_a_budget_is_kept_with_the_price_and_as_before(how) -> None:
     assert mechanism.statement()["noise"] == "discrete Gaussian, in whole numbers"
     if not how:
         assert mechanism.noise_multiplier == pytest.approx(accounting.noise_multiplier(setting, 6.0, 1e-5), rel=1e-6)
+
+
+def test_a_price_beyond_what_is_set_aside_is_calibrated_for() -> None:
+    """With as many numbers as no ranker has: more noise, and still within the budget; beyond a quarter of it, refused."""
+    part = ClippedGaussian(epsilon=1.0)
+    setting = Setting(1000, 1000, 100, parameters=10**13)
+    mechanism = GaussianMechanism(part, setting, 0, part.multiplier(setting))
+    assert mechanism.slack(100, 1.0) > 1e-6
+    assert 0.99 < mechanism.epsilon(100) <= 1.0
+    with refused("privacy.too-much-noise", "privacy"):
+        part.multiplier(Setting(1000, 1000, 100, parameters=10**20))
+
+
+def test_noise_that_does_not_fit_the_grid_is_refused_before_a_run() -> None:
+    many = Setting(10**7, 10**7, 10**4, parameters=1)
+    with refused("privacy.too-much-noise", "privacy"):
+        ClippedGaussian(noise_multiplier=3e6).mechanism(many, 1)
+    ClippedGaussian(noise_multiplier=3e5).mechanism(many, 1)
+
+
+def test_a_round_without_its_unit_is_refused() -> None:
+    """What a version with floating-point noise carried from round to round."""
+    mechanism = ClippedGaussian(noise_multiplier=1.0).mechanism(Setting(50, 50, 20, parameters=9), 1)
+    moving = ClippedGaussian(noise_multiplier=1.0, quantile=0.5).mechanism(Setting(50, 50, 20, parameters=9), 1)
+    for one, memory in ((mechanism, {}), (moving, {"clip": np.array([0.05])}), (mechanism, {"unit": np.array([1.0])})):
+        with refused("privacy.other-noise", "privacy"):
+            one.release(np.zeros((1, 9)), np.zeros(9), 0, np.array([0]), memory)
+        with refused("privacy.other-noise", "privacy"):
+            one.finish(np.zeros(9), 0.0, 0, 1, 0, memory)
 
 
 def test_sums_are_released_on_their_grid() -> None:

@@ -44,6 +44,7 @@ from quorank.privacy import accounting
 from quorank.privacy.accounting import Accountant
 from quorank.privacy.mechanisms.clipping import check_grid, clip_to_grid, grid_unit
 from quorank.privacy.mechanisms.correlated import Factor
+from quorank.privacy.mechanisms.discrete_gaussian import LARGEST as WIDEST
 from quorank.privacy.mechanisms.discrete_gaussian import SET_ASIDE, discrete_gaussian, epsilon_slack, gaussian_delta
 from quorank.privacy.mechanisms.discrete_noise import l1_bound, skellam_epsilon, skellam_variance
 from quorank.privacy.mechanisms.integer_sums import MOST_DROPOUTS, IntegerSums, check_secure
@@ -160,10 +161,8 @@ class ClippedGaussian(Privacy):
         mechanism: GaussianMechanism | SkellamSums
         if self.sum == "secure":
             mechanism = _skellam_sums(self, setting, seed)
-        elif self.over_rounds != "independent":
-            mechanism = _correlated_mechanism(self, setting, seed)
         else:
-            mechanism = GaussianMechanism(self, setting, seed, self.multiplier(setting))
+            mechanism = self._plain_mechanism(setting, seed)
         ratio = signal_to_noise(setting, mechanism.sum_multiplier)["run"]
         sentence = (
             f"nothing can be learned within this budget: even if all {setting.cohort} clients sent the same longest "
@@ -171,6 +170,14 @@ class ClippedGaussian(Privacy):
             "sum; raise epsilon or delta, or find more clients"
         )
         require(ratio >= HOPELESS, "privacy.too-much-noise", sentence, "privacy")
+        return mechanism
+
+    def _plain_mechanism(self, setting: Setting, seed: Seed) -> GaussianMechanism:
+        if self.over_rounds != "independent":
+            mechanism: GaussianMechanism = _correlated_mechanism(self, setting, seed)
+        else:
+            mechanism = GaussianMechanism(self, setting, seed, self.multiplier(setting))
+        mechanism.check_noise()
         return mechanism
 
     def stated(self, setting: Setting, rounds: int, epsilon: float, multiplier: float) -> dict[str, Any]:
@@ -280,6 +287,18 @@ class GaussianMechanism(Mechanism):
         low, high = self.part.clip / FARTHEST, self.part.clip * FARTHEST
         return self._memory(min(max(float(memory["clip"][0]) * factor, low), high))
 
+    def check_noise(self) -> None:
+        """Refuse noise that is too wide for whole numbers, or too narrow to be accounted for."""
+        self.slack(self.setting.rounds, self.part.epsilon)
+        sentence = "this much noise does not fit whole numbers below 2^53: lower the noise multiplier, or raise epsilon"
+        require(self._widest_sigma <= WIDEST, "privacy.too-much-noise", sentence, "privacy")
+
+    @property
+    def _widest_sigma(self) -> float:
+        """The largest standard deviation of a number that is drawn, in its units."""
+        wide = self.sum_multiplier * self._longest_clip
+        return wide if self.part.quantile is None else max(wide, self._count_sigma)
+
     @property
     def _count_sigma(self) -> float:
         """The standard deviation of the noise on the count, in its units."""
@@ -372,6 +391,10 @@ class CorrelatedMechanism(GaussianMechanism):
         noisy = _noisy(total, self.factor.noise(round_, len(total), self._key, self._sigma), unit)
         std = self._sigma / unit * self.factor.noise_std(round_)
         return Sum(noisy, float(self.setting.cohort), memory, self.part.clip, std)
+
+    @property
+    def _widest_sigma(self) -> float:
+        return self._sigma
 
     def slack(self, rounds: int, epsilon: float) -> float:
         least = self._sigma * min(self.factor.own_share(t) for t in (0, self.setting.rounds - 1))
