@@ -30,6 +30,7 @@ from quorank.network.bundle import check_address
 from quorank.network.certificates import CERTIFICATE, Authority, write_private
 from quorank.network.terms import Terms
 from quorank.privacy.mechanisms.integer_sums import IntegerSums
+from quorank.privacy.mechanisms.mechanism import INCOMPLETE
 from quorank.privacy.streams import SECRET_BYTES
 
 FORMAT = 1
@@ -275,7 +276,10 @@ def check_experiment(experiment: Experiment, n_features: int = 46) -> None:
 
 
 def check_rounds(experiment: Experiment, settings: Settings) -> None:
-    """Refuse asynchronous rounds where they cannot be."""
+    """Refuse asynchronous rounds where they cannot be, and rounds that end before noise in shares is complete."""
+    privacy = experiment.federation.privacy
+    sentence = f"{INCOMPLETE.format(privacy.kind)}; let rounds wait for all of them with --enough 1 --least 1"
+    require(settings.least == 1.0 or not privacy.needs_equal_shares, "option.conflict", sentence, "least")
     if settings.asynchronous > 0.0:
         check_asynchronous(experiment.federation, Terms.of(experiment, settings.n_features, 0).mechanism)
 

@@ -37,9 +37,10 @@ from quorank.draws import Purpose
 from quorank.errors import require, require_range
 from quorank.privacy import accounting
 from quorank.privacy.accounting import Accountant
+from quorank.privacy.composition import Loss, gaussian_loss
 from quorank.privacy.mechanisms.clipping import check_releases, clip_updates
 from quorank.privacy.mechanisms.correlated import Factor
-from quorank.privacy.mechanisms.discrete_noise import l1_bound, skellam_epsilon, skellam_variance
+from quorank.privacy.mechanisms.discrete_noise import l1_bound, skellam_divergences, skellam_epsilon, skellam_variance
 from quorank.privacy.mechanisms.integer_sums import MOST_DROPOUTS, IntegerSums, check_secure
 from quorank.privacy.mechanisms.mechanism import Mechanism, Memory, Privacy, Sum
 from quorank.privacy.mechanisms.quantise import quantised_norm_bound, scale_for
@@ -241,6 +242,9 @@ class GaussianMechanism(Mechanism):
         part = self.part
         return accounting.spent(self.setting, self.noise_multiplier, part.delta, part.accountant)
 
+    def loss(self, rounds: int) -> Loss:
+        return gaussian_loss(self.setting, self.noise_multiplier, rounds)
+
 
 def _correlated_mechanism(part: ClippedGaussian, setting: Setting, seed: Seed) -> CorrelatedMechanism:
     sentence = f"over_rounds = {part.over_rounds!r} needs everyone in every round: with sampled cohorts leave it out"
@@ -290,8 +294,15 @@ class CorrelatedMechanism(GaussianMechanism):
         """Return ε of the first rounds: their part of the sensitivity, under the same noise."""
         if rounds == 0:
             return 0.0
+        return accounting.epsilon(ONCE, self._multiplier(rounds), self.part.delta, self.part.accountant)
+
+    def _multiplier(self, rounds: int) -> float:
+        """The multiplier of the first rounds as one release."""
         share = math.sqrt(float(self._row_sums[:rounds].sum())) / self.factor.sensitivity
-        return accounting.epsilon(ONCE, self.once / share, self.part.delta, self.part.accountant)
+        return self.once / share
+
+    def loss(self, rounds: int) -> Loss:
+        return gaussian_loss(ONCE, self._multiplier(rounds), 1) if rounds > 0 else Loss()
 
     def statement(self, rounds: int | None = None) -> dict[str, Any]:
         done = self.setting.rounds if rounds is None else rounds
@@ -355,6 +366,10 @@ class SkellamSums(IntegerSums):
         """Return ε of the first rounds."""
         numbers = l1_bound(self.longest, self.setting.parameters)
         return skellam_epsilon(self.variance, self.longest, numbers, rounds, self.part.delta)
+
+    def loss(self, rounds: int) -> Loss:
+        numbers = l1_bound(self.longest, self.setting.parameters)
+        return Loss() if rounds == 0 else Loss(renyi=skellam_divergences(self.variance, self.longest, numbers, rounds))
 
     def statement(self, rounds: int | None = None) -> dict[str, Any]:
         done = self.setting.rounds if rounds is None else rounds
