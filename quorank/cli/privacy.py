@@ -161,7 +161,7 @@ def _check_unlearning(content: dict[str, Any]) -> None:
     """Count the entries of unlearning again, each by itself, and what they and the run give away together."""
     if "unlearning" not in content:
         return
-    from quorank.privacy.ledger import combined_privacy, recount
+    from quorank.privacy.ledger import combined_privacy, recount, reports_loss
 
     sentence = "the ledger does not add up: the entries of unlearning were changed"
     entries, part, stated = content["unlearning"], content["mechanism"], content["altogether"]
@@ -169,7 +169,7 @@ def _check_unlearning(content: dict[str, Any]) -> None:
         again, own = recount({"mechanism": part, **entry}), (entry["privacy"] or {}).get("epsilon")
         same = again == own or (again is not None and own is not None and abs(again - own) <= 1e-6 * max(again, 1.0))
         require(same, "ledger.inconsistent", sentence)
-    found = combined_privacy(part, [content, *entries])
+    found = combined_privacy(part, [content, *entries], reports_loss(content))
     if found is None or stated is None:
         require(found == stated, "ledger.inconsistent", sentence)
         return

@@ -167,7 +167,8 @@ def _check_keys(table: Mapping[str, Any], known: tuple[str, ...], above: str = "
 def keep_by_default(federation: Federation, ranker: Ranker, rounds: int) -> int:
     """Δt where a file says nothing: small federations of which everyone takes part keep updates, others do not.
 
-    With privacy none do: what is kept are raw updates, which neither clip nor noise has touched. Room is counted for 136 features (MSLR-WEB10K), since the data are not read yet.
+    With privacy none do: what is kept are raw updates, which neither clip nor noise has touched. Room is counted for 136
+    features (MSLR-WEB10K), since the data are not read yet.
     """
     room = 4 * federation.clients * -(-rounds // KEEP_EVERY) * ranker.size(136)
     small = federation.clients <= KEEP_CLIENTS and room <= KEEP_BYTES

@@ -215,9 +215,9 @@ def _fault_in(content: Any) -> str:
         found = _fault_in_entry(entry)
         if found:
             return found
-    if ("altogether" in content) != ("unlearning" in content):
+    if ("altogether" in content) != ("unlearning" in content) or ("reports" in content and "unlearning" not in content):
         return "damaged: it has entries of unlearning or says what all gives away together, but not both"
-    return _fault_in_statement(content.get("altogether"))
+    return _fault_in_statement(content.get("reports")) or _fault_in_statement(content.get("altogether"))
 
 
 def _fault_in_entry(entry: Mapping[str, Any]) -> str:
@@ -320,7 +320,12 @@ def loss_of(content: Mapping[str, Any]) -> Loss | None:
     part = content["mechanism"]
     losses = [_entry_loss(part, entry) for entry in (content, *content.get("unlearning", ()))]
     known = [loss for loss in losses if loss is not None]
-    return total_loss(known) if len(known) == len(losses) else None
+    return total_loss([*known, reports_loss(content)]) if len(known) == len(losses) else None
+
+
+def reports_loss(content: Mapping[str, Any]) -> Loss:
+    """Return what devices reported beside their updates, by a ledger."""
+    return Loss(pure=(content.get("reports") or {}).get("epsilon") or 0.0)
 
 
 def _entry_loss(part: Mapping[str, Any], entry: Mapping[str, Any]) -> Loss | None:
@@ -330,10 +335,12 @@ def _entry_loss(part: Mapping[str, Any], entry: Mapping[str, Any]) -> Loss | Non
     return _counted(lambda: mechanism.loss(entry["setting"]["rounds"]))
 
 
-def combined_privacy(part: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+def combined_privacy(
+    part: Mapping[str, Any], entries: Sequence[Mapping[str, Any]], reports: Loss | None = None
+) -> dict[str, Any] | None:
     """Return what a run (the first entry) and its rebuildings give away together; None where nothing is protected.
 
-    An entry has a `setting` and its own statement, `privacy`.
+    An entry has a `setting` and its own statement, `privacy`; `reports` is what devices reported beside.
     """
     statements = [entry["privacy"] for entry in entries]
     run, *rebuildings = statements
@@ -341,18 +348,19 @@ def combined_privacy(part: Mapping[str, Any], entries: Sequence[Mapping[str, Any
         return None
     rounds = [int(statement["rounds"]) for statement in rebuildings]
     many = "rebuildings" if len(rounds) > 1 else "the rebuilding"
+    again = f", and {many} of {', '.join(map(str, rounds))} round{'s' if rounds != [1] else ''} without those who left"
+    beside = ", and what devices reported" if reports is not None else ""
     found = {
         **run,
         "rounds": sum(int(statement["rounds"]) for statement in statements),
-        "horizon": f"{run['horizon']}, and {many} of {', '.join(map(str, rounds))} round{'s' if rounds != [1] else ''} "
-        "without those who left",
+        "horizon": f"{run['horizon']}{again if rounds else ''}{beside}",
         "run_alone": {key: run[key] for key in ("epsilon", "delta", "horizon", "unit") if key in run},
     }
     losses = [_entry_loss(part, entry) for entry in entries]
     known = [loss for loss in losses if loss is not None]
     if len(known) < len(losses):
         return found | {"epsilon": None}
-    together = _counted(lambda: compose(total_loss(known), run["delta"]))
+    together = _counted(lambda: compose(total_loss([*known, reports or Loss()]), run["delta"]))
     return found | {"epsilon": together.epsilon, "delta": together.delta, "added_up": together.method}
 
 
