@@ -122,13 +122,7 @@ class Figures:
     last_round_seconds: float | None = None
     sent_bytes: int | None = 0  # of tasks, by this process; withheld like `accepted`
     received_bytes: int | None = 0  # of replies, by this process; withheld like `accepted`
-    withheld: bool = False  # whether ε counts on nobody knowing who was in a round: `cohort` is then the planned size
     epsilon: float | None = None  # spent by all that was released so far, at `delta`; None where nothing is accounted
-    delta: float | None = None
-    method: str = ""  # how that ε was counted
-    rebuilding_rounds: int = 0  # whose sums were made, of finished rebuildings and of those that were given up
-    rebuilding_refused: float | None = None  # the ε that the last rebuilding would have reached, beyond the budget
-    budget: float | None = None  # ε that run, reports and rebuildings may reach together
     checkpoint_at: float | None = None  # when the last checkpoint was written
     checkpoints_failed: int = 0
     connected: bool = False  # whether the engine is there
@@ -136,3 +130,9 @@ class Figures:
     beat: float = 0.0  # when the coordinator last looked at its network
     report_epsilon: float = 0.0  # of one report on the lists; 0 where devices make none
     reported: dict[str, float] | None = None  # what these say together (`private_figures.reported`)
+    withheld: bool = False  # whether ε counts on nobody knowing who was in a round: `cohort` is then the planned size
+    delta: float | None = None  # of `epsilon`
+    method: str = ""  # how `epsilon` was counted
+    rebuilding_rounds: int = 0  # whose sums were made, of finished rebuildings and of those that were given up
+    rebuilding_refused: float | None = None  # the ε that the last rebuilding would have reached, beyond the budget
+    budget: float | None = None  # ε that run, reports and rebuildings may reach together
