@@ -29,6 +29,9 @@ COARSE, FINE = 1e-3, 1e-4
 LEAST_SAMPLED = 0.3
 """For sampled cohorts a budget that asks for less noise than this is refused: its distributions fill the memory."""
 
+LARGEST_EPSILON = 1e12
+"""Budgets above this have no noise that could be computed."""
+
 LEAST_NOISE = 0.05
 """Multipliers below this promise nothing, and their distributions fill the memory."""
 
@@ -95,7 +98,7 @@ def _epsilon(setting: Setting, z: float, delta: float, accountant: Accountant, r
 def noise_multiplier(setting: Setting, target: float, delta: float, accountant: Accountant = "pld") -> float:
     """Compute the smallest z at which the whole run stays within (target, δ)."""
     check_delta(delta)
-    require_range("epsilon", target, above=0.0)
+    require_range("epsilon", target, above=0.0, most=LARGEST_EPSILON)
     return _noise_multiplier(pattern_of(setting), target, delta, accountant)
 
 
