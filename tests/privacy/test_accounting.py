@@ -111,7 +111,7 @@ def random_settings(participation: str, count: int) -> list[tuple[Setting, float
 def test_no_epsilon_is_below_that_of_a_pair_of_federations_convolved_by_hand(participation) -> None:
     """20 random settings each; of full and Poisson the pair is the worst one, so ε is hardly above it either."""
     for setting, z, delta in random_settings(participation, 20):
-        found = accounting.epsilon(setting, z, delta)
+        found = accounting._epsilon(setting, z, delta, "pld", setting.rounds, accounting.COARSE)  # as while searching
         one = {
             "full": lambda z=z: gaussian_losses(z),
             "poisson": lambda z=z, rate=setting.rate: poisson_losses(z, rate),

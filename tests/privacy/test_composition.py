@@ -19,7 +19,7 @@ SOME = Setting(300, 60, 12, "poisson", parameters=5)
 FIXED = Setting(300, 60, 12, "sampled", parameters=5)
 ACCOUNTED = [
     (ClippedGaussian(3.0), EVERYONE),
-    (ClippedGaussian(noise_multiplier=1.5), SOME),
+    (ClippedGaussian(noise_multiplier=4.0), SOME),
     (ClippedGaussian(noise_multiplier=6.0), FIXED),
     (ClippedGaussian(3.0, over_rounds="tree"), EVERYONE),
     (ClippedGaussian(3.0, sum="secure"), EVERYONE),
@@ -72,7 +72,7 @@ def test_one_delta_is_not_given_twice() -> None:
     assert 3.0 < both < 5.0
     halves = compose(one.loss(12), 5e-6).epsilon + compose(two.loss(12), 5e-6).epsilon
     assert both < halves
-    cohorts = ClippedGaussian(noise_multiplier=1.0).mechanism(SOME, 1)
+    cohorts = ClippedGaussian(noise_multiplier=3.0).mechanism(SOME, 1)
     mixed = compose(cohorts.loss(12) + two.loss(12), 1e-5)
     assert mixed.epsilon <= compose(cohorts.loss(12), 5e-6).epsilon + compose(two.loss(12), 5e-6).epsilon
     assert mixed.epsilon > max(compose(each.loss(12), 1e-5).epsilon for each in (cohorts, two))

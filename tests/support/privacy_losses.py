@@ -25,7 +25,7 @@ def losses_of(p: np.ndarray, q: np.ndarray, dx: float) -> Losses:
 
 def mixture_losses(z: float, upper: dict[float, float], lower: dict[float, float]) -> Losses:
     """Of two mixtures of N(place, z²), given as chances by place."""
-    x = np.linspace(-12 * z - 3, 12 * z + 3, 200_001)
+    x = np.linspace(-10 * z - 3, 10 * z + 3, 60_001)
 
     def density(mixture: dict[float, float]) -> np.ndarray:
         return sum(chance * stats.norm.pdf(x, place, z) for place, chance in mixture.items())
