@@ -10,6 +10,11 @@ from typer import Argument, Option
 
 from quorank.errors import require
 
+_COST = (
+    "quorank: looking at {0} private runs of the same clients costs what they compose to, up to {0} times one's ε: "
+    "quorank privacy ledger RUN RUN... says how much"
+)
+
 
 def compare(
     runs: Annotated[
@@ -36,7 +41,8 @@ def compare(
         checked_format(plot)  # before minutes of reading, not after
         missing = f"the directory {plot.parent} does not exist"
         require(plot.parent.is_dir(), "folder.missing", missing, str(plot))
-    groups = group_runs(load_runs(runs))
+    found = load_runs(runs)
+    groups = group_runs(found)
     table = compare_table(groups)
     messages = Console(stderr=True, soft_wrap=True, highlight=False)
     if as_json:
@@ -45,6 +51,9 @@ def compare(
         typer.echo(json.dumps(table.as_dict(), indent=2, allow_nan=False, default=str))
     else:
         Console().print(table)
+    private = [run for run in found if (run.summary.get("privacy") or {}).get("epsilon") is not None]
+    if len(private) > 1:
+        messages.print(_COST.format(len(private)), markup=False)
     if plot is not None:
         from quorank.reports.curves import learning_curves
         from quorank.reports.panels import panels_of

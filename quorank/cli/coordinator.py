@@ -52,6 +52,14 @@ def start(
     report_epsilon: Annotated[
         float | None, Option(help="Devices report nDCG by clicks, each time at this ε.", show_default="no reports")
     ] = None,
+    total_epsilon: Annotated[
+        float | None,
+        Option(
+            help="ε that run, reports and rebuildings after leavers may reach together, at the run's δ; a rebuilding "
+            "beyond it is refused, and the ranker starts anew.",
+            show_default="that of run and reports alone",
+        ),
+    ] = None,
     metrics_port: MetricsPort = None,
     asynchronous: Annotated[
         float | None,
@@ -78,7 +86,7 @@ def start(
     check_installed()
     given = {
         "host": host, "port": port, "address": address, "inside": inside_port, "proxy": proxy, "enough": enough,
-        "least": least, "deadline": deadline, "pause": pause, "asynchronous": asynchronous,
+        "least": least, "deadline": deadline, "pause": pause, "asynchronous": asynchronous, "total_epsilon": total_epsilon,
     }  # fmt: skip
     chosen = {name: value for name, value in given.items() if value is not None}
     if not (folder / SETTINGS).is_file():

@@ -10,6 +10,7 @@ from quorank.cli.display import compact, print_rows
 from quorank.network.service_files import Home
 from quorank.network.service_members import InvitedMember, members
 from quorank.network.silo_home import SiloHome
+from quorank.privacy.ledger import WITHHELD
 
 PHASES = {
     "not begun": "the coordinator has not run yet",
@@ -51,8 +52,13 @@ def status_of(home: Home, now: float | None = None) -> dict[str, Any]:
             for member in members(home)
         ],
         "accepted": told.get("accepted", 0),
+        "withheld": WITHHELD if told.get("withheld") else None,
         "refused": told.get("refused", {}),
         "epsilon_spent": told.get("epsilon"),
+        "epsilon_delta": told.get("delta"),
+        "epsilon_method": told.get("method") or None,
+        "rebuilding_rounds": told.get("rebuilding_rounds", 0),
+        "rebuilding_note": _refused_rebuilding(told),
         "privacy": told.get("privacy"),
         "report_epsilon": each or None,
         "ndcg": reported,
@@ -63,6 +69,17 @@ def status_of(home: Home, now: float | None = None) -> dict[str, Any]:
         "checkpoint_age_seconds": None if checkpoint is None else max(0.0, at - checkpoint),
         **last,
     }
+
+
+def _refused_rebuilding(told: dict[str, Any]) -> str | None:
+    """The sentence about a rebuilding that was refused because of the budget."""
+    if told.get("rebuilding_refused") is None:
+        return None
+    return (
+        f"the ranker started anew after a client left: a rebuilding would bring ε to {told['rebuilding_refused']:.4g} "
+        f"at δ = {told.get('delta')} (unit: client), beyond the budget of {told.get('budget') or 0.0:.4g}; "
+        "a larger one is allowed with --total-epsilon"
+    )
 
 
 def group_status_of(home: SiloHome, now: float | None = None) -> dict[str, Any]:
@@ -122,18 +139,28 @@ def print_status(table: dict[str, Any]) -> None:
     if table["cohort"]:
         waiting = ", ".join(map(str, table["waiting"][:20])) + (" …" if len(table["waiting"]) > 20 else "")
         meaning = f"clients asked, {table['needed']} needed; without a reply: {waiting or 'none'}"
+        if table["withheld"] is not None:
+            meaning = "clients planned for a round"
         rows.append(("cohort", str(table["cohort"]), meaning))
     states = [member["state"] for member in table["members"]]
     told = ", ".join(f"{states.count(state)} {state}" for state in ("present", "away", "left", "revoked"))
     rows.append(("invited", str(len(states) - states.count("revoked")), f"of {table['clients']} clients: {told}"))
-    rows += [("accepted", str(table["accepted"]), "replies"), _refused(table)]
+    if table["withheld"] is None:
+        rows.append(("accepted", str(table["accepted"]), "replies"))
+    else:
+        rows.append(("withheld", "", table["withheld"]))
+    rows.append(_refused(table))
     if table["epsilon_spent"] is None:
         rows.append(("ε", "none", "stated: " + ("no round is done" if not table["rounds"] else "nothing is accounted")))
     else:
         statement = table["privacy"] or {}
-        done = "the rounds done" + (" with their reports" if table["report_epsilon"] else "")
-        told = f"spent by {done}, δ = {statement.get('delta')}, unit: {statement.get('unit', 'client')}"
+        beside = ["their reports"] if table["report_epsilon"] else []
+        beside += [f"{table['rebuilding_rounds']} rounds of rebuildings"] if table["rebuilding_rounds"] else []
+        done = "the rounds done" + (f" with {' and '.join(beside)}" if beside else "")
+        told = f"spent by {done}, δ = {table['epsilon_delta']}, unit: {statement.get('unit', 'client')}"
         rows.append(("ε", f"{table['epsilon_spent']:.4g}", told))
+    if table["rebuilding_note"]:
+        rows.append(("rebuilding", "refused", table["rebuilding_note"]))
     print_rows(*rows, ("nDCG", shown(table["ndcg"]), table["ndcg_note"]))
 
 

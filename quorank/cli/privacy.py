@@ -96,46 +96,104 @@ def _show_plan(plan: dict[str, Any]) -> None:
 
 
 @app.command()
-def ledger(run: Annotated[Path, Argument(help="Directory of a finished run.")], json: Json = False) -> None:
+def ledger(
+    runs: Annotated[list[Path], Argument(metavar="RUN...", help="Directories of finished runs, or of a coordinator.")],
+    delta: Annotated[
+        float | None, Option(help="δ at which several runs are composed.", show_default="the largest of theirs")
+    ] = None,
+    json: Json = False,
+) -> None:
     """What left the clients in a run, and what all of it together gives away.
 
     The ε of an accounted run is counted again from its releases; a ledger that
-    does not add up is said, with exit code 1.
+    does not add up is said, with exit code 1. Of several runs, or with
+    --delta, it is what they give away together about a client that was in each
+    of them.
     """
-    from quorank.privacy.ledger import read_ledger, recount
+    from quorank.privacy.ledger import compose_runs, read_ledger
 
-    content = read_ledger(run)
-    again = recount(content)
-    agrees = again is None or abs(again - content["privacy"]["epsilon"]) <= 1e-6 * max(again, 1.0)
-    _check_unlearning(content)
-    print_figures(content | {"recounted_epsilon": again}, json, _show_ledger)
-    if not agrees:
-        say(
-            f"quorank: {run}: the ledger says ε = {content['privacy']['epsilon']:.6g}, its releases add up to {again:.6g} "
-            "(for one client, whole run, at the ledger's δ)"
-        )
+    places = [run.resolve() for run in runs]
+    sentence = "named twice; a run's releases count once"
+    for run, place in zip(runs, places, strict=True):
+        require(places.count(place) == 1, "run.named-twice", sentence, f"{run}")
+    contents = [read_ledger(run) for run in runs]
+    counted = [_recounted(run, content) for run, content in zip(runs, contents, strict=True)]
+    faults = [fault for _, fault in counted if fault]
+    alone = len(runs) == 1 and delta is None
+    if alone:
+        print_figures(contents[0] | {"recounted_epsilon": counted[0][0]}, json, _show_ledger)
+    for fault in faults:
+        say(f"quorank: {fault}")
+    if faults:
         raise typer.Exit(1)
+    if alone:
+        return
+    each = [
+        {"run": str(run)} | {key: (content.get("altogether") or content["privacy"] or {}).get(key) for key in _SHOWN}
+        for run, content in zip(runs, contents, strict=True)
+    ]
+    print_figures({"runs": each, "together": compose_runs(contents, delta)}, json, _show_together)
+
+
+_SHOWN = ("kind", "epsilon", "delta", "rounds", "horizon")
+"""What is shown of each of several runs."""
+
+
+def _recounted(run: Path, content: dict[str, Any]) -> tuple[float | None, str]:
+    """Count the ε of a ledger again: what was found, and the sentence about a ledger that says something else."""
+    from quorank.privacy.ledger import recount
+
+    try:
+        again, stated = recount(content), (content["privacy"] or {}).get("epsilon")
+        _check_unlearning(content)
+    except BadInput as error:
+        raise error.at(f"{run}") from None
+    if stated is None or (again is not None and abs(again - stated) <= 1e-6 * max(again, 1.0)):
+        return again, ""
+    if again is None:
+        found = "this version states none for such releases"
+    else:
+        found = f"its releases add up to {again:.6g} (for one client, whole run, at the ledger's δ)"
+    return again, f"{run}: the ledger says ε = {stated:.6g}, {found}"
 
 
 def _check_unlearning(content: dict[str, Any]) -> None:
     """Count the entries of unlearning again, each by itself, and what they and the run give away together."""
     if "unlearning" not in content:
         return
-    from quorank.experiments.unlearning.records import combined_privacy
-    from quorank.privacy.ledger import recount
+    from quorank.privacy.ledger import combined_privacy, recount, reports_loss
 
-    try:
-        entries, part = content["unlearning"], content["mechanism"]
-        for entry in entries:
-            again = recount({"mechanism": part, **entry})
-            if again is not None and abs(again - entry["privacy"]["epsilon"]) > 1e-6 * max(again, 1.0):
-                raise ValueError
-        stated = combined_privacy(part, [content["privacy"], *(entry["privacy"] for entry in entries)])
-        if stated != content["altogether"]:
-            raise ValueError
-    except (KeyError, TypeError, ValueError):
-        sentence = "the ledger does not add up: the entries of unlearning were changed"
-        raise BadInput("ledger.inconsistent", sentence) from None
+    sentence = "the ledger does not add up: the entries of unlearning were changed"
+    entries, part, stated = content["unlearning"], content["mechanism"], content["altogether"]
+    for entry in entries:
+        again, own = recount({"mechanism": part, **entry}), (entry["privacy"] or {}).get("epsilon")
+        same = again == own or (again is not None and own is not None and abs(again - own) <= 1e-6 * max(again, 1.0))
+        require(same, "ledger.inconsistent", sentence)
+    found = combined_privacy(part, [content, *entries], reports_loss(content))
+    if found is None or stated is None:
+        require(found == stated, "ledger.inconsistent", sentence)
+        return
+    most, told = found["epsilon"], stated["epsilon"]
+    require((most is None) == (told is None) and stated["rounds"] == found["rounds"], "ledger.inconsistent", sentence)
+    # a ledger of before states the sums of ε and of δ, which is more than what all give away together
+    enough = most is None or told >= most - 1e-6 * max(most, 1.0)
+    require(enough and stated["delta"] >= found["delta"], "ledger.inconsistent", sentence)
+    exact = stated.get("added_up") == "ε and δ are sums" or most is None or told <= most + 1e-6 * max(most, 1.0)
+    require(exact, "ledger.inconsistent", sentence)
+
+
+def _show_together(result: dict[str, Any]) -> None:
+    from quorank.reports import statement
+
+    rows = []
+    for run in result["runs"]:
+        epsilon = "none stated" if run["epsilon"] is None else f"{run['epsilon']:.4g}"
+        delta = "" if run["delta"] is None else f"{run['delta']:g}"
+        rows.append((run["run"], run["kind"] or "none", epsilon, delta, run["horizon"] or ""))
+    print_text(table_of(("run", "privacy", "ε", "δ", "horizon"), rows))
+    together = result["together"]
+    print_text(*(f"{name:<20}{value}" for name, value in statement.privacy_fields(together)))
+    print(statement.privacy(together | {"kind": "together"}))
 
 
 def _show_ledger(content: dict[str, Any]) -> None:
@@ -143,12 +201,11 @@ def _show_ledger(content: dict[str, Any]) -> None:
 
     rows = []
     for entry in content["releases"][:20]:
-        least, most = entry["participants"]["least"], entry["participants"]["most"]
         rows.append(
             (
                 f"{entry['first_round']}–{entry['last_round']}",
-                f"{entry['releases']:,}",
-                f"{least:,}" if least == most else f"{least:,}–{most:,}",
+                "withheld" if entry["releases"] is None else f"{entry['releases']:,}",
+                _sizes(entry["participants"]),
                 "unbounded" if entry["sensitivity"] is None else f"{entry['sensitivity']:.4g}",
                 f"{entry['noise']:.4g}" if entry["noise"] else "none",
             )
@@ -156,13 +213,24 @@ def _show_ledger(content: dict[str, Any]) -> None:
     if len(content["releases"]) > 20:
         rows.append(("…", "", "", "", ""))
     print_text(table_of(("rounds", "releases", "clients a round", "sensitivity", "noise"), rows))
+    if "withheld" in content:
+        print_text(f"withheld: {content['withheld']}")
     for entry in content.get("unlearning", []):
         who = ", ".join(map(str, entry["without"]))
-        releases = sum(each["releases"] for each in entry["releases"])
-        print_text(f"rebuilt without {who}: {releases:,} releases more")
+        told = [each["releases"] for each in entry["releases"]]
+        many = "withheld: the" if None in told else f"{sum(told):,}"
+        done = "rebuilt" if entry.get("finished", True) else "begun to be rebuilt, and given up,"
+        print_text(f"{done} without {who}: {many} releases more, in {entry['setting']['rounds']:,} rounds")
     stated = content.get("altogether", content["privacy"])
     print_text(*(f"{name:<20}{value}" for name, value in statement.privacy_fields(stated or {})))
     print(statement.privacy(stated))
+
+
+def _sizes(participants: dict[str, int]) -> str:
+    if "planned" in participants:
+        return f"planned {participants['planned']:,}"
+    least, most = participants["least"], participants["most"]
+    return f"{least:,}" if least == most else f"{least:,}–{most:,}"
 
 
 @app.command()

@@ -107,7 +107,8 @@ class _RunOptions:
 
 
 def _run_one(experiment: Experiment, folder: Path, options: _RunOptions) -> None:
-    from quorank.experiments.run_directory import is_finished
+    from quorank.experiments.kept_updates import WARNING
+    from quorank.experiments.run_directory import CLIENTS, is_finished
     from quorank.experiments.runner import run_experiment
     from quorank.network.asynchronous_run import asynchronously, without_keeping
     from quorank.reports.report import report_page
@@ -119,6 +120,8 @@ def _run_one(experiment: Experiment, folder: Path, options: _RunOptions) -> None
     share, engine = _share(folder, options), None
     if share is not None and not options.resume:
         experiment = without_keeping(experiment)
+    if experiment.keep_every and experiment.federation.privacy.protects:
+        say(f"quorank: warning: {WARNING.format(folder / CLIENTS)}")
     if options.engine == "flower":
         from quorank.network.loopback import flower
 

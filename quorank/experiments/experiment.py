@@ -23,6 +23,7 @@ from quorank.federation import (
     Mean,
     Shared,
 )
+from quorank.federation.simulator import UNEQUAL
 from quorank.learning import LEARNERS, PDGD
 from quorank.parts import Family, P, read_fields, suggest, to_table
 from quorank.privacy import PRIVACIES, NoPrivacy
@@ -71,6 +72,9 @@ class Experiment:
         require_range("federation.keep_every", self.keep_every, least=0, below=2**31)
         require_range("seed", self.seed, least=0, below=2**64)
         self.federation.privacy.check_values(self.evaluation.k + 1)
+        unequal = self.partition.unequal_interactions and self.federation.privacy.needs_equal_shares
+        sentence = f"{self.federation.privacy.kind} needs clients that count alike; {UNEQUAL}"
+        require(not unequal, "option.conflict", sentence, "partition")
         flat = self.ranker.starts_flat and self.federation.learner.needs_gradient
         sentence = 'start = "zero" has no gradient to follow; use start = "scaled" with pdgd'
         require(not flat, "ranker.no-gradient", sentence, "ranker")
@@ -163,11 +167,12 @@ def _check_keys(table: Mapping[str, Any], known: tuple[str, ...], above: str = "
 def keep_by_default(federation: Federation, ranker: Ranker, rounds: int) -> int:
     """Δt where a file says nothing: small federations of which everyone takes part keep updates, others do not.
 
-    Room is counted for 136 features (MSLR-WEB10K), since the data are not read yet.
+    With privacy none do: what is kept are raw updates, which neither clip nor noise has touched. Room is counted for 136
+    features (MSLR-WEB10K), since the data are not read yet.
     """
     room = 4 * federation.clients * -(-rounds // KEEP_EVERY) * ranker.size(136)
     small = federation.clients <= KEEP_CLIENTS and room <= KEEP_BYTES
-    return KEEP_EVERY if small and federation.participation.everyone else 0
+    return KEEP_EVERY if small and federation.participation.everyone and not federation.privacy.protects else 0
 
 
 def _with_step_for_noise(federation: Federation, rounds: int) -> Federation:

@@ -2,16 +2,19 @@
 
 Each client has one file, `clients/<number>.npz`, with the numbers of the rounds and a row of float32 for each. It holds
 what the client sent before any privacy, which never leaves it. Single precision costs at most 6e-8 of an update's
-length, and halves the file: 4·parameters bytes a kept round.
+length, and halves the file: 4·parameters bytes a kept round. The files are their owner's alone (0600, in a folder 0700),
+and none are made by default where privacy is on: whoever reads them has what privacy was to hide.
 """
 
 from __future__ import annotations
 
 import io
+import os
 import zipfile
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +23,12 @@ from quorank.arrays import Doubles, Floats, Integers
 from quorank.errors import BadInput, require
 from quorank.experiments.run_directory import CLIENTS, clients_with_kept, kept_file
 from quorank.federation.unlearning import KeptRound, norms_of
-from quorank.files import write_whole
+from quorank.files import atomically
+
+WARNING = (
+    "its clients' raw updates are kept in {}, unclipped and without noise: whoever can read them has what privacy hides"
+)
+"""To be said, with the folder, where a private run is asked to keep updates."""
 
 
 @dataclass(eq=False)
@@ -52,12 +60,13 @@ class KeptUpdates:
         for round_, clients, updates in zip(self.rounds, self.clients, self.updates, strict=True):
             for client, update in zip(clients.tolist(), updates, strict=True):
                 own.setdefault(client, []).append((round_, update))
-        (folder / CLIENTS).mkdir(exist_ok=True)
+        (folder / CLIENTS).mkdir(mode=0o700, exist_ok=True)
+        (folder / CLIENTS).chmod(0o700)  # one of before may be open to others
         for client, entries in own.items():
             buffer = io.BytesIO()
             rounds = np.array([round_ for round_, _ in entries], dtype=np.int64)
             np.savez(buffer, rounds=rounds, updates=np.array([update for _, update in entries]))
-            write_whole(kept_file(folder, client), buffer.getvalue())
+            atomically(kept_file(folder, client), partial(_write_private, content=buffer.getvalue()))
 
     def restore(self, folder: Path, done: int, everyone: int | None, size: int) -> None:
         """Read back what was kept up to a checkpoint; later rounds are played again, so they are dropped here.
@@ -79,6 +88,12 @@ class KeptUpdates:
             self.rounds.append(round_)
             self.clients.append(np.array([client for client, rows in held for _ in rows], dtype=np.int64))
             self.updates.append(np.concatenate([np.empty((0, size), np.float32), *(rows for _, rows in held)]))
+
+
+def _write_private(path: Path, content: bytes) -> None:
+    """Write a new file that only its owner can read."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(content)
 
 
 def read_kept(folder: Path, client: int, size: int) -> tuple[Integers, Floats]:

@@ -78,7 +78,9 @@ class Progress:
         rows = np.flatnonzero(np.isfinite(self.values["offline_ndcg@10"][:count]))
         online = self.values["online_ndcg@10"][:count]
         running = np.cumsum(online * DISCOUNT ** np.arange(count))
-        table: dict[str, npt.NDArray[np.generic]] = {"round": rows + 1, "interactions": (rows + 1) * self.per_round}
+        # cohorts of a size left to chance differ from round to round: each round counts as their mean
+        interactions = (rows + 1) * self.interactions // max(count, 1)
+        table: dict[str, npt.NDArray[np.generic]] = {"round": rows + 1, "interactions": interactions}
         for name in COLUMNS:
             table[name] = self.values[name][rows]
         table["online_discounted"] = running[rows]

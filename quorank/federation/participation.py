@@ -21,6 +21,7 @@ class Participation(ABC):
 
     kind: ClassVar[str]
     everyone: ClassVar[bool] = False  # all clients, in every round
+    fixed_size: ClassVar[bool] = True  # every cohort is as large as planned
 
     @abstractmethod
     def size(self, clients: int) -> int:
@@ -73,6 +74,7 @@ class Poisson(Participation):
     """
 
     kind: ClassVar[str] = "poisson"
+    fixed_size: ClassVar[bool] = False
 
     rate: float = 0.1
 

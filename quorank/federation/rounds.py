@@ -18,6 +18,7 @@ from quorank.federation.rules.mean import Mean
 from quorank.federation.server_optimisers import AVERAGE, Add, Memory, Server
 from quorank.learning import PDGD, Learner
 from quorank.privacy import NoPrivacy, Privacy, Setting
+from quorank.privacy.mechanisms.mechanism import INCOMPLETE
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,6 +105,10 @@ class Federation:
         require(plain or not privacy.noise_on_sums, "privacy.noise-on-sums", sentence, "privacy")
         sentence = f'{rule.kind} needs to see single updates, and secure sums hide them; use the mean, or sum = "plain"'
         require(plain or not privacy.hides_single_updates, "privacy.hides-updates", sentence, "privacy")
+        complete = self.participation.fixed_size or self.everyone
+        drawn = f"{self.participation.kind} leaves that to chance; use full or sampled"
+        sentence = f"{INCOMPLETE.format(privacy.kind)}, and {drawn}"
+        require(complete or not privacy.needs_equal_shares, "option.conflict", sentence, "privacy")
         sentence = f"{rule.kind} with history needs everyone in every round; take history out, or participation full"
         require(rule.history == 0.0 or self.everyone, "aggregation.history-of-sampled", sentence, "aggregation")
         sentence = f"{learner.kind} learns nothing on the client that it could keep; use pdgd"

@@ -21,6 +21,7 @@ from quorank.federation.sums import RunningSum
 from quorank.federation.wire import Reply, Task
 from quorank.learning.simulation import STATISTICS, Privatise, Simulation, SimulationArrays, Work
 from quorank.privacy import Mechanism, Setting
+from quorank.privacy.mechanisms.mechanism import INCOMPLETE
 from quorank.privacy.mechanisms.randomised_response import metric_values
 
 Sent = Callable[[Integers, Doubles], None]
@@ -28,6 +29,9 @@ Sent = Callable[[Integers, Doubles], None]
 
 ROWS_BYTES = 1 << 19
 """A chunk's updates fill about this many bytes, so that they are summed while still in cache."""
+
+UNEQUAL = "one with more interactions moves the sum farther than its noise hides; give all clients as many"
+"""Why clients that differ in how much they search are refused where noise is drawn in equal shares."""
 
 THREAD_MICROSECONDS = 140.0
 """For less a thread is not woken."""
@@ -61,6 +65,13 @@ class Simulator:
         require_range("threads", self.threads, least=1)
         if self.chunk is not None:
             require_range("chunk", self.chunk, least=1)
+        privacy, federation = self.federation.privacy, self.federation
+        unequal = self.interactions is not None and len(set(self.interactions.tolist())) > 1
+        sentence = f"{privacy.kind} needs clients that count alike; {UNEQUAL}"
+        require(not (unequal and privacy.needs_equal_shares), "option.conflict", sentence, "interactions")
+        missing = bool(self.absent) and not federation.everyone
+        sentence = f"{INCOMPLETE.format(privacy.kind)}; without those who left, drawn cohorts are smaller"
+        require(not (missing and privacy.needs_equal_shares), "option.conflict", sentence, "privacy")
 
     @cached_property
     def world(self) -> SimulationArrays:

@@ -6,6 +6,11 @@ round's included. When that round is over, the ranker is built again from its st
 from what the remaining devices still hold (`rebuilding`). Where devices may not release the same interactions again, the
 ranker starts anew from its beginning; that too holds nothing of the leaver, and costs what was learned.
 
+Each round of a rebuilding is one more release of the others' interactions. It is counted when it is made, also if the
+rebuilding is given up because one more leaves (`rebuilding_ledger`). A rebuilding that would bring what the whole run and
+all rebuildings give away beyond the run's planned ε, or beyond `total_epsilon`, is refused before it begins; then too the
+ranker starts anew, which releases nothing.
+
 Then the rebuilt ranker is in the checkpoint, the optimiser's memory, the journal and the rebuilding's own files are gone,
 and the confirmation is sent until the device has heard it. What is kept of a leaver is its number, so that it stays out,
 and the digest of its request. A desk that is killed anywhere goes on there.
@@ -21,8 +26,9 @@ import math
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from quorank.arrays import Doubles
 from quorank.errors import BadInput, require, require_range
@@ -32,8 +38,11 @@ from quorank.files import write_whole
 from quorank.network import notices
 from quorank.network.driver import Driver, Own
 from quorank.network.leaving import check_request
+from quorank.network.observe import EventLog
 from quorank.network.rebuilding import can_replay, name_of
-from quorank.network.rebuilding_run import Rebuilding, rebuilding_of, without
+from quorank.network.rebuilding_ledger import CountedRebuilding, RebuildingLedger
+from quorank.network.rebuilding_run import Rebuilding, rebuilding_of, rebuilding_setting, without
+from quorank.privacy.composition import Loss, compose, total_loss
 
 FILE, FOLDER = "leaving.json", "rebuilding"
 INTERVAL = 10  # Δt
@@ -57,6 +66,16 @@ class Leaver:
     method: Method | None = None
     rounds: int = 0  # of the rebuilding
     epsilon: float | None = None  # what the rebuilding has spent, beside what the run has
+    refused: float | None = None  # the ε of all together that a rebuilding would have reached, beyond the budget
+
+
+class Found(NamedTuple):
+    """A ranker without those who have left."""
+
+    theta: Doubles
+    rounds: int = 0  # that it took; 0 where it started anew
+    epsilon: float | None = None  # of those rounds
+    refused: float | None = None  # the ε that a rebuilding would have reached, where it was refused
 
 
 @dataclass(eq=False)
@@ -71,8 +90,13 @@ class LeavingDesk:
     keys: Callable[[], Mapping[int, bytes]]
     start: Doubles
     interval: int = INTERVAL
+    total_epsilon: float | None = None  # what run, reports and rebuildings may reach; the run's planned ε unless given
+    reports: Loss = field(default_factory=Loss)  # what devices report beside their updates, over the whole run
+    counted: RebuildingLedger | None = None
+    log: EventLog | None = None
     leavers: list[Leaver] = field(default_factory=list, init=False)
     _federation: Federation = field(init=False)  # with all clients
+    _ledger: RebuildingLedger = field(init=False)
     _greeted: dict[str, float] = field(default_factory=dict, init=False)
     _current: Rebuilding | None = field(default=None, init=False)  # while the ranker is built again
     _empty: set[int] = field(default_factory=set, init=False)  # clients who hold nothing to learn from again
@@ -92,7 +116,9 @@ class LeavingDesk:
             "rules that judge clients by their history need everyone in every round, so nobody can leave; take history out",
         )
         self.driver.notice = self.notice
+        self._ledger = self.counted or RebuildingLedger(self.coordinator.folder)
         self._read()
+        self._adopt()
         self._dismiss()
 
     @property
@@ -189,21 +215,22 @@ class LeavingDesk:
             found = self._rebuilt(number)
             if found is None:
                 continue
-            theta, rounds, epsilon = found
+            theta, rounds, epsilon, refused = found
             self.coordinator.install(theta, self.gone)
+            self._ledger.finish(number)
             method: Method = "fresh" if rounds else "anew"
-            over = {"done": True, "method": method, "rounds": rounds, "epsilon": epsilon}
+            over = {"done": True, "method": method, "rounds": rounds, "epsilon": epsilon, "refused": refused}
             self._write([replace(one, **over) if one.number == number else one for one in self.leavers])  # type: ignore[arg-type]
             self._clear()
             self.look()
 
-    def _rebuilt(self, number: int) -> tuple[Doubles, int, float | None] | None:
-        """(θ without all who have left, rounds that it took, their ε); None where one more has left meanwhile."""
+    def _rebuilt(self, number: int) -> Found | None:
+        """The ranker without all who have left; None where one more has left meanwhile."""
         coordinator, gone = self.coordinator, self.gone
         done, remaining = coordinator.state.round, self._federation.clients - len(gone)
         rounds = math.ceil(done / self.interval)
         if rounds == 0 or remaining == 0 or not can_replay(coordinator.mechanism):
-            return self.start.copy(), 0, None
+            return Found(self.start.copy())
         try:
             rebuilding = rebuilding_of(
                 coordinator,
@@ -216,18 +243,59 @@ class LeavingDesk:
                 self._folder,
             )
         except BadInput:  # within its budget of privacy nothing can be learned in so few rounds
-            return self.start.copy(), 0, None
+            return Found(self.start.copy())
+        refused = self._beyond(number, rebuilding.mechanism.loss(rounds))
+        if refused is not None:
+            return Found(self.start.copy(), refused=refused)
+        setting = rebuilding_setting(self._federation, rounds, len(self.start), len(gone))
+        self._ledger.begin(number, gone, setting)
+        rebuilding.counted = partial(self._ledger.count, number)
         driver, self._current = replace(self.driver), rebuilding
         try:
             while not rebuilding.done:
                 driver.round(rebuilding)
                 if self.gone != gone:
+                    self._note("rebuilding_given_up", rounds=rebuilding.state.round)
                     return None
         finally:
             self._current = None
             self._empty.clear()
         statement = rebuilding.mechanism.statement(rounds) or {}
-        return rebuilding.ranker.copy(), rounds, statement.get("epsilon")
+        self._note("rebuilding_finished", rounds=rounds, epsilon=statement.get("epsilon"), delta=statement.get("delta"))
+        return Found(rebuilding.ranker.copy(), rounds, statement.get("epsilon"))
+
+    def _beyond(self, number: int, loss: Loss | None) -> float | None:
+        """ε of the whole run and all rebuildings with this one, where that is beyond the budget; else nothing."""
+        planned = self.coordinator.mechanism.loss(self.coordinator.rounds)
+        if planned is None or loss is None:
+            return None
+        delta = float((self.coordinator.mechanism.statement(1) or {})["delta"])
+        budget = self.total_epsilon or compose(planned + self.reports, delta).epsilon
+        before = self._ledger.losses(self._federation.privacy, but=number)
+        reached = compose(total_loss([planned, self.reports, *before, loss]), delta).epsilon
+        if reached <= budget * (1.0 + 1e-9):
+            return None
+        self._note("rebuilding_refused", epsilon=reached, budget=budget, delta=delta)
+        return reached
+
+    def _note(self, event: str, **numbers: object) -> None:
+        if self.log is not None:
+            self.log.write(event, round=self.coordinator.state.round, **numbers)
+
+    def _adopt(self) -> None:
+        """Count rebuildings of a version that kept their rounds and ε with the leavers only."""
+        known = {entry.number for entry in self._ledger.entries}
+        for number in sorted({one.number for one in self.leavers if one.done and one.rounds and one.number} - known):
+            rounds = next(one.rounds for one in self.leavers if one.number == number)
+            gone = tuple(
+                sorted({one.client for one in self.leavers if one.number is not None and one.number <= number})
+            )
+            setting = rebuilding_setting(self._federation, rounds, len(self.start), len(gone))
+            mechanism = self._federation.privacy.mechanism(setting, 0)
+            clip = self._federation.privacy.longest_update
+            noise = 0.0 if clip is None else clip * mechanism.least_multiplier
+            releases = ((float(setting.cohort), clip, noise),) * rounds
+            self._ledger.adopt(CountedRebuilding(number, gone, setting, releases, True))
 
     # what is kept
 

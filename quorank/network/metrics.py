@@ -49,8 +49,14 @@ def exposition(figures: Figures, now: float) -> str:
     add("rounds_planned", "gauge", "Rounds of the whole run.", ("", figures.rounds_planned))
     add("replies_accepted_total", "counter", "Replies accepted, in all rounds.", ("", figures.accepted))
     add("replies_refused_total", "counter", "Replies refused, by reason.", *(refused or [("", 0)]))
-    add("cohort_clients", "gauge", "Clients asked in the open round.", ("", figures.cohort))
-    add("waiting_clients", "gauge", "Clients of the round without a reply.", ("", len(figures.waiting)))
+    add(
+        "cohort_clients",
+        "gauge",
+        "Clients asked in the open round; the planned number where the true one is withheld.",
+        ("", figures.cohort),
+    )
+    waiting = None if figures.withheld else len(figures.waiting)
+    add("waiting_clients", "gauge", "Clients of the round without a reply.", ("", waiting))
     add("present_clients", "gauge", "Clients whose device is there.", ("", len(figures.present)))
     add("invited_clients", "gauge", "Clients with an invitation that is not revoked.", ("", figures.invited))
     add("left_clients", "gauge", "Clients that have asked to leave.", ("", len(figures.left)))
@@ -64,7 +70,11 @@ def exposition(figures: Figures, now: float) -> str:
     add("last_round_seconds", "gauge", "Seconds that the last round took.", ("", figures.last_round_seconds))
     add("sent_bytes_total", "counter", "Bytes of tasks sent.", ("", figures.sent_bytes))
     add("received_bytes_total", "counter", "Bytes of replies received.", ("", figures.received_bytes))
-    add("epsilon_spent", "gauge", "Epsilon of a client by the rounds that are done.", ("", figures.epsilon))
+    spent = "Epsilon of a client by all that was released, rebuildings and reports included, at epsilon_delta."
+    add("epsilon_spent", "gauge", spent, ("", figures.epsilon))
+    add("epsilon_delta", "gauge", "Delta of epsilon_spent.", ("", None if figures.epsilon is None else figures.delta))
+    made = "Rounds of rebuildings whose sum was made, given up ones included."
+    add("rebuilding_rounds_total", "counter", made, ("", figures.rebuilding_rounds))
     for name, key, meaning in _REPORTED:
         add(name, "gauge", meaning, ("", (figures.reported or {}).get(key)))
     add("checkpoint_age_seconds", "gauge", "Seconds since the last checkpoint.", ("", age))

@@ -35,6 +35,9 @@ EVENTS: Mapping[str, tuple[str, ...]] = {
     ),
     "reply_refused": ("round", "client", "reason"),
     "checkpoint_failed": ("round", "code"),
+    "rebuilding_finished": ("round", "rounds", "epsilon", "delta"),
+    "rebuilding_given_up": ("round", "rounds"),
+    "rebuilding_refused": ("round", "epsilon", "budget", "delta"),
     "member_admitted": ("client",),
     "member_not_admitted": ("client",),
     "member_removed": ("client",),
@@ -112,14 +115,14 @@ class Figures:
     present: list[int] = field(default_factory=list)  # whose device is there
     left: list[int] = field(default_factory=list)  # who has asked to leave
     invited: int = 0
-    accepted: int = 0  # replies, in all rounds
+    accepted: int | None = 0  # replies, in all rounds; None where their number is withheld
     refused: dict[str, int] = field(default_factory=dict)  # replies, by the code of the error
     round_seconds: float = 0.0  # of all rounds that this process has closed
     rounds_timed: int = 0
     last_round_seconds: float | None = None
-    sent_bytes: int = 0  # of tasks, by this process
-    received_bytes: int = 0  # of replies, by this process
-    epsilon: float | None = None  # spent by the rounds that are done; None where nothing is accounted
+    sent_bytes: int | None = 0  # of tasks, by this process; withheld like `accepted`
+    received_bytes: int | None = 0  # of replies, by this process; withheld like `accepted`
+    epsilon: float | None = None  # spent by all that was released so far, at `delta`; None where nothing is accounted
     checkpoint_at: float | None = None  # when the last checkpoint was written
     checkpoints_failed: int = 0
     connected: bool = False  # whether the engine is there
@@ -127,3 +130,9 @@ class Figures:
     beat: float = 0.0  # when the coordinator last looked at its network
     report_epsilon: float = 0.0  # of one report on the lists; 0 where devices make none
     reported: dict[str, float] | None = None  # what these say together (`private_figures.reported`)
+    withheld: bool = False  # whether ε counts on nobody knowing who was in a round: `cohort` is then the planned size
+    delta: float | None = None  # of `epsilon`
+    method: str = ""  # how `epsilon` was counted
+    rebuilding_rounds: int = 0  # whose sums were made, of finished rebuildings and of those that were given up
+    rebuilding_refused: float | None = None  # the ε that the last rebuilding would have reached, beyond the budget
+    budget: float | None = None  # ε that run, reports and rebuildings may reach together

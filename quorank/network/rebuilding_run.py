@@ -2,12 +2,14 @@
 
 Its rounds stand for several of the run each, so its steps are as many times longer, and as long steps are noisy, it hands
 out a mean of its rankers (`federation.unlearning`, method `fresh`). Its privacy is planned for its own rounds and drawn
-from a seed of its own: what it spends comes on top of what the run has spent.
+from a seed of its own: what it spends comes on top of what the run has spent. Each of its sums is counted before it is
+used (`rebuilding_ledger`).
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, cast
@@ -17,9 +19,10 @@ import numpy as np
 from quorank.arrays import Doubles, Integers
 from quorank.federation.coordinator import Coordinator
 from quorank.federation.participation import Participation
-from quorank.federation.rounds import CohortSum, Federation
+from quorank.federation.rounds import CohortSum, Federation, Report
 from quorank.federation.server_optimisers import Add
 from quorank.federation.unlearning import fresh_seed, stretched
+from quorank.privacy import Setting
 from quorank.privacy.streams import Seed
 
 GAMMA = 3.0
@@ -34,6 +37,11 @@ class Without:
 
     inner: Participation
     absent: tuple[int, ...]
+
+    @property
+    def fixed_size(self) -> bool:
+        """As planned: nobody is kept from leaving by what the noise of those who stay is worth."""
+        return self.inner.fixed_size
 
     def size(self, clients: int) -> int:
         return self.inner.size(clients)
@@ -52,12 +60,17 @@ def without(federation: Federation, absent: tuple[int, ...]) -> Federation:
 
 @dataclass(eq=False)
 class Rebuilding(Coordinator):
-    """A coordinator whose rounds count `stretch` times."""
+    """A coordinator whose rounds count `stretch` times; `counted` is told of each sum and its round before it is used."""
 
     stretch: float = 1.0
+    counted: Callable[[int, CohortSum], None] = lambda round_, gathered: None
 
     def gathered(self) -> CohortSum:
         return stretched(super().gathered(), self.stretch)
+
+    def close(self, gathered: CohortSum) -> Report:
+        self.counted(self.state.round, gathered)
+        return super().close(gathered)
 
 
 def _fresh(coordinator: Coordinator, seed: int) -> Seed:
@@ -66,6 +79,12 @@ def _fresh(coordinator: Coordinator, seed: int) -> Seed:
     if isinstance(own, int):
         return seed
     return hashlib.blake2b(b"quorank rebuilding" + seed.to_bytes(8, "little"), key=own, digest_size=32).digest()
+
+
+def rebuilding_setting(federation: Federation, rounds: int, parameters: int, gone: int) -> Setting:
+    """What the privacy of a rebuilding is planned for: the run's federation without so many clients."""
+    setting, remaining = federation.setting(rounds, parameters), federation.clients - gone
+    return replace(setting, clients=remaining, cohort=min(setting.cohort, remaining))
 
 
 def rebuilding_of(
@@ -82,8 +101,7 @@ def rebuilding_of(
     server = federation.server
     if isinstance(server, Add) and server.average is None:
         server = replace(server, average=GAMMA)
-    setting, remaining = federation.setting(rounds, len(start)), federation.clients - len(gone)
-    setting = replace(setting, clients=remaining, cohort=min(setting.cohort, remaining))
+    setting = rebuilding_setting(federation, rounds, len(start), len(gone))
     seed = fresh_seed(coordinator.seed, name, gone)
     mechanism = federation.privacy.mechanism(setting, _fresh(coordinator, seed))
     remains = without(replace(federation, server=server), gone)

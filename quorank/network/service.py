@@ -14,11 +14,15 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import Any
+
+import numpy as np
 
 from quorank.arrays import Doubles
 from quorank.errors import BadInput, Interrupted
 from quorank.experiments import run_directory as storage
+from quorank.experiments.progress import LEDGER as RELEASED
 from quorank.federation.asynchronous import Asynchronous
 from quorank.federation.coordinator import CHECKPOINT, Coordinator, RoundLimits
 from quorank.federation.rounds import Report
@@ -27,11 +31,15 @@ from quorank.network.driver import Driver, Own
 from quorank.network.leaving_desk import LeavingDesk
 from quorank.network.observe import EventLog, Figures, add_refusals
 from quorank.network.private_figures import reported
-from quorank.network.service_files import RANKER, STATUS, Home
+from quorank.network.rebuilding_ledger import RebuildingLedger
+from quorank.network.service_files import LEDGER, RANKER, STATUS, Home
 from quorank.network.service_gate import Gate
 from quorank.network.service_members import InvitedMember, members
 from quorank.network.staying import Staying, say_goodbye
 from quorank.network.transport import Transport
+from quorank.privacy import Setting
+from quorank.privacy.composition import Composed, Loss, compose, total_loss
+from quorank.privacy.ledger import combined_privacy, counts_on_secret_cohorts, ledger
 
 STATUS_SECONDS = 2.0
 DISK_SECONDS = 5.0
@@ -50,12 +58,18 @@ def start_of(home: Home) -> Doubles:
     return home.experiment.ranker.initial(home.settings.n_features, home.experiment.seed)
 
 
+def setting_of(home: Home) -> Setting:
+    """What the privacy of the folder's run is planned for."""
+    experiment = home.experiment
+    size = experiment.ranker.size(home.settings.n_features)
+    return experiment.federation.setting(experiment.rounds, size, experiment.evaluation.k + 1)
+
+
 def coordinator_of(home: Home) -> Coordinator:
     """The coordinator of a folder, where its checkpoint and journal stand."""
     experiment, settings = home.experiment, home.settings
     federation, seed = experiment.federation, home.seed
-    size = experiment.ranker.size(settings.n_features)
-    setting = federation.setting(experiment.rounds, size, experiment.evaluation.k + 1)
+    setting = setting_of(home)
     mechanism = federation.privacy.mechanism(setting, home.secret)
     state = replace(federation.start(start_of(home)), private=mechanism.start())
     share = settings.asynchronous
@@ -84,6 +98,7 @@ class Service:
     state: str = field(default="starting", init=False)
     _refused: dict[str, int] = field(default_factory=dict, init=False)  # by code, at the gate
     _known: dict[str, int] = field(default_factory=dict, init=False)  # by code, already logged
+    _rebuildings: RebuildingLedger = field(init=False)
     _statement: dict[str, Any] | None = field(default=None, init=False)
     _stated: int = field(default=0, init=False)  # rounds that the statement is of
     _counting: float = field(default=0.0, init=False)  # seconds that counting them took
@@ -94,12 +109,27 @@ class Service:
     def __post_init__(self) -> None:
         self.coordinator = coordinator_of(self.home)
         self._start = start_of(self.home)
+        self._rebuildings = RebuildingLedger(self.home.path)
         self._known = dict(self.coordinator.refused)
         now = self.clock()
         each = self.home.settings.report_epsilon
         self.figures = Figures(self.coordinator.rounds, started=now, beat=now, report_epsilon=each)
+        self.figures.withheld = counts_on_secret_cohorts(self.home.experiment.federation.privacy, self._setting)
         self._opened = now
         self._state_privacy()
+        self.write_ledger()
+
+    @cached_property
+    def _setting(self) -> Setting:
+        """What the run's privacy is planned for."""
+        return setting_of(self.home)
+
+    @cached_property
+    def _planned(self) -> Composed | None:
+        """What the whole run and its reports are planned to give away; None where nothing is accounted."""
+        coordinator, each = self.coordinator, self.home.settings.report_epsilon
+        loss, stated = coordinator.mechanism.loss(coordinator.rounds), coordinator.mechanism.statement(1) or {}
+        return None if loss is None else compose(loss + Loss(pure=each * coordinator.rounds), stated["delta"])
 
     def admit(self, known: Sequence[InvitedMember]) -> None:
         """Called when the list of members has changed."""
@@ -110,7 +140,8 @@ class Service:
     def refuse(self, client: int | None, error: BadInput) -> None:
         """Called for what the gate refuses."""
         self._refused[error.code] = self._refused.get(error.code, 0) + 1
-        self.log.write("reply_refused", round=self.coordinator.state.round, client=client, reason=error.code)
+        whom = {} if self.figures.withheld else {"client": client}
+        self.log.write("reply_refused", round=self.coordinator.state.round, reason=error.code, **whom)
 
     def play(self, transport: Transport, tend: Tend, connected: Callable[[], bool], stop: Callable[[], bool]) -> bool:
         """Play the rounds that are left; whether all are done."""
@@ -128,7 +159,18 @@ class Service:
         driver.seen = self._seen
         coordinator = self.coordinator
         if coordinator.federation.aggregation.history == 0.0:
-            self.desk = LeavingDesk(coordinator, driver, self._keys, self._start)
+            settings = self.home.settings
+            self.desk = LeavingDesk(
+                coordinator,
+                driver,
+                self._keys,
+                self._start,
+                total_epsilon=settings.total_epsilon or None,
+                reports=Loss(pure=settings.report_epsilon * coordinator.rounds),
+                counted=self._rebuildings,
+                log=self.log,
+            )
+            self._state_privacy()
         player = self.desk or driver
         while not coordinator.done:
             try:
@@ -156,6 +198,7 @@ class Service:
     def _rebuilt(self) -> None:
         """The ranker was built again after the last round."""
         self._state_privacy()
+        self.write_ledger()
         self.hand_out()
         self.publish()
 
@@ -175,17 +218,21 @@ class Service:
         figures.round_seconds += seconds
         figures.rounds_timed += 1
         self._state_privacy()
+        self.write_ledger()
         told = figures.reported if (figures.reported or {}).get("round") == report.round else None
+        numbers: dict[str, object] = {
+            "replies": report.participants,
+            "cohort": len(self.coordinator.cohort),
+            "sent_bytes": 0 if gate is None else gate.sent,
+            "received_bytes": 0 if gate is None else gate.came,
+        }
         self.log.write(
             "round_closed",
             round=report.round,
-            replies=report.participants,
-            cohort=len(self.coordinator.cohort),
             seconds=float(seconds),
             update_norm=float(report.update_norm),
             noise=float(report.noise),
-            sent_bytes=0 if gate is None else gate.sent,
-            received_bytes=0 if gate is None else gate.came,
+            **({} if figures.withheld else numbers),
             **({} if told is None else {"reported_ndcg": told["value"], "reported_error": told["error"]}),
         )
         self.hand_out()
@@ -223,34 +270,72 @@ class Service:
         self._known = dict(coordinator.refused)
 
     def _state_privacy(self) -> None:
-        """What the rounds that are done have spent; where counting takes long, a few rounds ahead: never too little."""
+        """What all that was released has spent; where counting takes long, a few rounds ahead: never too little."""
         done, began = self.coordinator.state.round, time.monotonic()
         if done > self._stated:
             ahead = 0 if self._counting < STATEMENT_SECONDS else done // 10
             self._stated = min(done + ahead, self.coordinator.rounds)
             self._statement = self.coordinator.mechanism.statement(self._stated)
             self._counting = time.monotonic() - began
-        spent = None if self._statement is None else self._statement.get("epsilon")
-        left = [] if self.desk is None else self.desk.leavers
-        rebuilt = {leaver.number: leaver.epsilon or 0.0 for leaver in left if leaver.done}
-        spent_beside = sum(rebuilt.values()) + self.figures.report_epsilon * done
-        self.figures.epsilon = None if spent is None else spent + spent_beside
+        figures, left = self.figures, [] if self.desk is None else self.desk.leavers
+        stated, rebuilt = self._statement or {}, self._rebuildings.losses(self.home.experiment.federation.privacy)
+        figures.epsilon, figures.delta, figures.method = stated.get("epsilon"), stated.get("delta"), "of the run alone"
+        run = None if figures.epsilon is None else self.coordinator.mechanism.loss(self._stated)
+        if run is not None and (rebuilt or figures.report_epsilon):
+            together = compose(total_loss([run, Loss(pure=figures.report_epsilon * done), *rebuilt]), stated["delta"])
+            figures.epsilon, figures.method = together.epsilon, together.method
         if self.coordinator.figure is not None:
-            self.figures.reported = reported(self.coordinator.reports, self.coordinator.figure)
-        self.figures.left = sorted({leaver.client for leaver in left})
+            figures.reported = reported(self.coordinator.reports, self.coordinator.figure)
+            if figures.withheld and figures.reported is not None:
+                size = self._setting.cohort
+                figures.reported |= {"devices": size, "error": self.coordinator.figure.error(size)}
+        figures.left = sorted({leaver.client for leaver in left})
+        figures.rebuilding_rounds = sum(entry.rounds for entry in self._rebuildings.entries)
+        figures.rebuilding_refused = next((one.refused for one in reversed(left) if one.refused is not None), None)
+        if figures.rebuilding_refused is not None and self._planned is not None:
+            figures.budget = self.home.settings.total_epsilon or self._planned.epsilon
+
+    def write_ledger(self) -> None:
+        """Write `ledger.json`: all releases and what they give away together; where counting takes long, at the end."""
+        done, coordinator, privacy = (
+            self.coordinator.state.round,
+            self.coordinator,
+            self.home.experiment.federation.privacy,
+        )
+        slow = self._stated > done
+        if slow and not coordinator.done and self.state != "stopped":
+            return
+        part, reports, hidden = self.home.experiment.tables()["privacy"], coordinator.reports, self.figures.withheld
+        columns = [np.array([getattr(report, name) for report in reports], dtype=np.float64) for name in RELEASED]
+        book = ledger(part, coordinator.mechanism, self._setting, *columns, withhold=hidden, curve=False)
+        entries = [entry.entry(privacy, part, withhold=hidden) for entry in self._rebuildings.entries]
+        each = self.home.settings.report_epsilon
+        if entries or each:
+            own = {"kind": "figure", "unit": "client", "epsilon": each * done, "delta": 0.0, "rounds": done}
+            book |= {"unlearning": entries} | ({"reports": own | {"horizon": f"{done} reports"}} if each else {})
+            book["altogether"] = combined_privacy(part, [book, *entries], Loss(pure=each * done) if each else None)
+        try:
+            write_whole(self.home.path / LEDGER, storage.json_bytes(book))
+        except OSError as error:
+            self.log.write("checkpoint_failed", round=done, code=error.errno)
 
     def measure(self) -> Figures:
         """The figures of this moment."""
         coordinator, figures, gate = self.coordinator, self.figures, self.gate
         figures.rounds, figures.rounds_planned = coordinator.state.round, coordinator.rounds
-        figures.cohort = 0 if coordinator.done else len(coordinator.cohort)
-        figures.waiting = [] if coordinator.done else sorted(coordinator.waiting)
-        over = sum(report.participants for report in coordinator.reports)
-        figures.accepted = over + len(coordinator.cohort) - len(coordinator.waiting)
         figures.refused = add_refusals(coordinator.refused, self._refused)
+        if figures.withheld:
+            figures.cohort = 0 if coordinator.done else self._setting.cohort
+            figures.accepted = figures.sent_bytes = figures.received_bytes = None
+        else:
+            figures.cohort = 0 if coordinator.done else len(coordinator.cohort)
+            figures.waiting = [] if coordinator.done else sorted(coordinator.waiting)
+            over = sum(report.participants for report in coordinator.reports)
+            figures.accepted = over + len(coordinator.cohort) - len(coordinator.waiting)
         if gate is not None:
-            figures.sent_bytes, figures.received_bytes = gate.sent, gate.came
             figures.present = gate.present()
+            if not figures.withheld:
+                figures.sent_bytes, figures.received_bytes = gate.sent, gate.came
         try:
             figures.checkpoint_at = (self.home.path / CHECKPOINT).stat().st_mtime
         except OSError:

@@ -21,7 +21,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from quorank.errors import BadInput, require
+from quorank.errors import BadInput, require, require_range
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import read_experiment_file, write_toml
 from quorank.federation.asynchronous import check_asynchronous
@@ -30,19 +30,20 @@ from quorank.network.bundle import check_address
 from quorank.network.certificates import CERTIFICATE, Authority, write_private
 from quorank.network.terms import Terms
 from quorank.privacy.mechanisms.integer_sums import IntegerSums
+from quorank.privacy.mechanisms.mechanism import INCOMPLETE
 from quorank.privacy.streams import SECRET_BYTES
 
 FORMAT = 1
 SETTINGS, EXPERIMENT, SECRET, SEED = "coordinator.json", "experiment.toml", "executor.secret", "seed"
 SERVER_CERTIFICATE, SERVER_KEY = "server.pem", "server.key"
-LOCK, STATUS, LOG, RANKER = "lock", "status.json", "coordinator.log", "ranker.json"
+LOCK, STATUS, LOG, RANKER, LEDGER = "lock", "status.json", "coordinator.log", "ranker.json", "ledger.json"
 RENEW_DAYS = 30
 """A server certificate with fewer days left is replaced when the coordinator starts."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What is fixed when the folder is made, and what a later start may change (`address` to `asynchronous`)."""
+    """What is fixed when the folder is made, and what a later start may change (`address` to `total_epsilon`)."""
 
     run: str
     n_features: int
@@ -58,6 +59,9 @@ class Settings:
     asynchronous: float = (
         0.0  # share of a cohort whose replies, however old, end a round; 0 where rounds are synchronous
     )
+    total_epsilon: float = (
+        0.0  # ε, at the run's δ, that run, reports and rebuildings may reach together; 0: the run's and reports' own
+    )
     report_epsilon: float = 0.0  # ε of the figure that devices report with each release; 0: none; fixed with the folder
 
     def __post_init__(self) -> None:
@@ -69,6 +73,7 @@ class Settings:
         require(self.port != self.inside, "option.conflict", "the engine needs a port of its own", f"port {self.port}")
         require(self.n_features >= 1, "value.out-of-range", f"a ranker needs at least 1 feature, got {self.n_features}")
         require(0.0 < self.least <= self.enough <= 1.0, "value.out-of-range", "expected 0 < least ≤ enough ≤ 1")
+        require_range("total_epsilon", self.total_epsilon, least=0.0)
         require(0.0 <= self.asynchronous <= 1.0, "value.out-of-range", "asynchronous is a share from 0 (off) to 1")
         require(
             self.deadline > 0.0 and self.pause > 0.0, "value.out-of-range", "deadline and pause must be above 0 seconds"
@@ -275,7 +280,15 @@ def check_experiment(experiment: Experiment, n_features: int = 46) -> None:
 
 
 def check_rounds(experiment: Experiment, settings: Settings) -> None:
-    """Refuse asynchronous rounds where they cannot be."""
+    """Refuse asynchronous rounds where they cannot be, rounds that end before noise in shares is complete, and reports
+    that would tell how many were in a round where that must stay unknown.
+    """
+    privacy, participation = experiment.federation.privacy, experiment.federation.participation
+    told = "a mean of reports tells how many devices were in a round, and this ε counts on nobody knowing; use sampled"
+    counts = privacy.relies_on_secret_cohorts and not (participation.fixed_size or experiment.federation.everyone)
+    require(settings.report_epsilon == 0.0 or not counts, "option.conflict", f"{told}, or no reports", "report_epsilon")
+    sentence = f"{INCOMPLETE.format(privacy.kind)}; let rounds wait for all of them with --enough 1 --least 1"
+    require(settings.least == 1.0 or not privacy.needs_equal_shares, "option.conflict", sentence, "least")
     if settings.asynchronous > 0.0:
         check_asynchronous(experiment.federation, Terms.of(experiment, settings.n_features, 0).mechanism)
 

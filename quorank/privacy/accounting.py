@@ -29,6 +29,9 @@ COARSE, FINE = 1e-3, 1e-4
 LEAST_SAMPLED = 0.3
 """For sampled cohorts a budget that asks for less noise than this is refused: its distributions fill the memory."""
 
+LARGEST_EPSILON = 1e12
+"""Budgets above this have no noise that could be computed."""
+
 LEAST_NOISE = 0.05
 """Multipliers below this promise nothing, and their distributions fill the memory."""
 
@@ -38,7 +41,8 @@ def event(setting: Setting, noise_multiplier: float, accountant: Accountant = "p
 
     A cohort of fixed size is a Poisson sample of rate 1 truncated to that size, which the privacy loss distributions
     know; the Rényi accountant has an event of its own for it, where one client replaced by another moves the sum by
-    two clips.
+    two clips. Where the cohort is everyone nothing is truncated, and the library would count adding a client, one clip:
+    there the event is the Gaussian release that two clips move.
     """
     import dp_accounting as dp
 
@@ -46,9 +50,11 @@ def event(setting: Setting, noise_multiplier: float, accountant: Accountant = "p
         return dp.GaussianDpEvent(noise_multiplier)
     if setting.participation == "poisson":
         return dp.PoissonSampledDpEvent(setting.rate, dp.GaussianDpEvent(noise_multiplier))
+    replaced = dp.GaussianDpEvent(noise_multiplier / 2.0)
+    if setting.cohort == setting.clients:
+        return replaced
     if accountant == "pld":
         return dp.TruncatedSubsampledGaussianDpEvent(setting.clients, 1.0, setting.cohort, noise_multiplier)
-    replaced = dp.GaussianDpEvent(noise_multiplier / 2.0)
     return dp.SampledWithoutReplacementDpEvent(setting.clients, setting.cohort, replaced)
 
 
@@ -59,7 +65,7 @@ def epsilon(
     check_delta(delta)
     require_range("noise multiplier", noise_multiplier, least=LEAST_NOISE)
     done = setting.rounds if rounds is None else rounds
-    return _epsilon(_pattern(setting), noise_multiplier, delta, accountant, done, FINE) if done > 0 else 0.0
+    return _epsilon(pattern_of(setting), noise_multiplier, delta, accountant, done, FINE) if done > 0 else 0.0
 
 
 @lru_cache(maxsize=4096)
@@ -72,17 +78,19 @@ def _epsilon(setting: Setting, z: float, delta: float, accountant: Accountant, r
     from dp_accounting import pld, rdp
 
     sampled, relation = setting.participation == "sampled", dp.NeighboringRelation
+    # the bound for large cohorts: as if everyone were in every round, where replacing one moves the sum two clips
+    everyone = Setting(setting.clients, setting.clients, rounds)
+    if sampled and setting.cohort == setting.clients:
+        return _epsilon(everyone, z / 2.0, delta, accountant, rounds, step)
     if accountant == "pld":
         counting = pld.PLDAccountant(value_discretization_interval=step)
     else:
         neighbours = relation.REPLACE_ONE if sampled else relation.ADD_OR_REMOVE_ONE
         counting = rdp.RdpAccountant(neighboring_relation=neighbours)
     composed = dp.SelfComposedDpEvent(event(setting, z, accountant), rounds)
-    with _quiet():
+    with quiet_library():
         found = float(counting.compose(composed).get_epsilon(delta))
     if sampled:
-        # the bound for large cohorts: as if everyone were in every round, where replacing one moves the sum two clips
-        everyone = Setting(setting.clients, setting.clients, rounds)
         found = min(found, _epsilon(everyone, z / 2.0, delta, accountant, rounds, step))
     return found
 
@@ -90,12 +98,12 @@ def _epsilon(setting: Setting, z: float, delta: float, accountant: Accountant, r
 def noise_multiplier(setting: Setting, target: float, delta: float, accountant: Accountant = "pld") -> float:
     """Compute the smallest z at which the whole run stays within (target, δ)."""
     check_delta(delta)
-    require_range("epsilon", target, above=0.0)
-    return _noise_multiplier(_pattern(setting), target, delta, accountant)
+    require_range("epsilon", target, above=0.0, most=LARGEST_EPSILON)
+    return _noise_multiplier(pattern_of(setting), target, delta, accountant)
 
 
-def _pattern(setting: Setting) -> Setting:
-    """The setting without what accounting does not depend on, so that figures are computed once."""
+def pattern_of(setting: Setting) -> Setting:
+    """Return the setting without what accounting does not depend on, so that figures are computed once."""
     return Setting(setting.clients, setting.cohort, setting.rounds, setting.participation)
 
 
@@ -184,14 +192,15 @@ def spent(
     setting: Setting, noise_multiplier: float, delta: float, accountant: Accountant = "pld"
 ) -> list[tuple[int, float]]:
     """Return (rounds done, ε spent by then) over the run, for its curve."""
-    count = 60 if setting.participation == "full" or accountant == "rdp" else 8
-    marks = sorted({max(1, round(setting.rounds * (i + 1) / count)) for i in range(min(count, setting.rounds))})
+    most = 60 if setting.participation == "full" or accountant == "rdp" else 8
+    count = min(most, setting.rounds)
+    marks = sorted({round(setting.rounds * (i + 1) / count) for i in range(count)})
     return [(t, epsilon(setting, noise_multiplier, delta, accountant, t)) for t in marks]
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """The library warns about single Rényi orders that do not converge, and leaves them out: the bound stays valid."""
+def quiet_library() -> Iterator[None]:
+    """Silence the library, which warns about Rényi orders that do not converge and leaves them out: the bound holds."""
     log = logging.getLogger("absl")
     before = log.level
     log.setLevel(logging.ERROR)

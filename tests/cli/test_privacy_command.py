@@ -119,6 +119,46 @@ def test_a_falsified_ledger_is_said(quorank: Quorank, private_run: Path) -> None
     assert outcome.code == 1 and "add up to 8" in outcome.err
 
 
+def test_several_runs_are_composed_at_one_delta(quorank: Quorank, private_run: Path) -> None:
+    """Two runs of 30 rounds with the same noise are one of 60; ε used to be known of each alone."""
+    shutil.copytree(private_run, "again")
+    z = json.loads((private_run / "summary.json").read_text())["privacy"]["noise_multiplier"]
+    found = json.loads(quorank("privacy", "ledger", private_run, "again", "--json").out)
+    composed = dp.SelfComposedDpEvent(dp.GaussianDpEvent(z), 60)
+    expected = pld.PLDAccountant().compose(composed).get_epsilon(1e-5)
+    assert found["together"]["epsilon"] == pytest.approx(expected, rel=1e-4) and found["together"]["delta"] == 1e-5
+    assert 8.0 < found["together"]["epsilon"] < 16.0 and found["together"]["rounds"] == 60
+    assert [run["epsilon"] for run in found["runs"]] == pytest.approx([8.0, 8.0])
+    assert found["together"]["method"] and found["together"]["neighbouring"] == "add or remove one client"
+    finer = json.loads(quorank("privacy", "ledger", private_run, "again", "--delta", 1e-7, "--json").out)
+    assert finer["together"]["epsilon"] > found["together"]["epsilon"] and finer["together"]["delta"] == 1e-7
+    one = json.loads(quorank("privacy", "ledger", private_run, "--delta", 1e-5, "--json").out)
+    assert one["together"]["epsilon"] == pytest.approx(8.0)
+    shown = quorank("privacy", "ledger", private_run, "again").out
+    assert f"ε = {found['together']['epsilon']:.4g} at δ = 1e-05 (unit: client" in shown
+    assert "named twice" in quorank("privacy", "ledger", private_run, "./made").refused()
+    assert "δ" in quorank("privacy", "ledger", private_run, "again", "--delta", 0).refused()
+    content = json.loads(Path("again/ledger.json").read_text())
+    content["privacy"]["epsilon"] = 1.0
+    Path("again/ledger.json").write_text(json.dumps(content))
+    outcome = quorank("privacy", "ledger", private_run, "again", "--json")
+    assert outcome.code == 1 and "add up to 8" in outcome.err and outcome.out == ""
+
+
+def test_comparing_private_runs_says_what_that_costs(quorank: Quorank, private_run: Path) -> None:
+    shutil.copytree(private_run, "again")
+    outcome = quorank("compare", private_run, "again", "--json")
+    assert "looking at 2 private runs" in outcome.err and "2 times" in outcome.err
+    assert json.loads(outcome.out)
+    assert "looking at" not in quorank("compare", private_run).err
+
+
+@pytest.mark.parametrize("epsilon", ["1e300", "1e12"])
+def test_budgets_beyond_all_measure_are_one_sentence(quorank: Quorank, epsilon: str) -> None:
+    for more in ((), ("--cohort", "100"), ("--cohort", "100", "--participation", "poisson"), ("--accountant", "rdp")):
+        quorank("privacy", "plan", "--epsilon", epsilon, *more).refused()
+
+
 def test_an_audit_of_an_honest_run_passes(quorank: Quorank, private_run: Path) -> None:
     flags = ("--canaries", "120", "--victims", "3", "-q")
     outcome = quorank("privacy", "audit", private_run, *flags, "--json")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -279,7 +280,8 @@ def test_runs_of_all_kinds(quorank: Quorank, extra: str, flags: tuple[object, ..
     assert outcome.code == 0, outcome.err
     result = json.loads(outcome.out)
     assert 0 < result["after"] <= 1 and 0 < result["retrained"] <= 1
-    assert "0.npz" not in kept(folder)
+    private = experiment(extra).federation.privacy.protects
+    assert not (folder / "clients").exists() if private else "0.npz" not in kept(folder)
 
 
 def test_clients_who_search_more_also_do_more_of_the_rebuilding(quorank: Quorank) -> None:
@@ -313,12 +315,32 @@ def test_what_a_private_run_states_covers_its_rebuilding(quorank: Quorank) -> No
 
 
 def test_other_mechanisms_add_up(quorank: Quorank) -> None:
-    folder = made(extra='[privacy]\nkind = "published"\nepsilon = 4.5\nsensitivity = 5.0', rounds=20)
+    folder = made(extra='[privacy]\nkind = "signs"\np = 0.8', rounds=20)
     alone = json.loads((folder / "summary.json").read_text())["privacy"]["epsilon"]
     own = json.loads(quorank("unlearn", folder, "--client", 1, "--json", "-q").out)["privacy"]["epsilon"]
     stated = json.loads((folder / "summary.json").read_text())["privacy"]
-    assert stated["epsilon"] == pytest.approx(alone + own) == pytest.approx(4.5 * 46**0.5 * 22)
+    assert stated["epsilon"] == pytest.approx(alone + own) == pytest.approx(math.log(4.0) * 46 * 22)
     assert (stated["delta"], stated["rounds"]) == (0.0, 22)
+    assert quorank("privacy", "ledger", folder).code == 0
+
+
+def test_secure_sums_and_their_rebuilding_are_composed_at_one_delta(quorank: Quorank) -> None:
+    """ε and δ used to be added; now Rényi divergences are, and δ stays the run's."""
+    part = '[privacy]\nkind = "gaussian"\nsum = "secure"\nmasks = false\nnoise_multiplier = 0.8'
+    folder = made(extra=part, rounds=20)
+    alone = json.loads((folder / "summary.json").read_text())["privacy"]
+    own = json.loads(quorank("unlearn", folder, "--client", 1, "--json", "-q").out)["privacy"]
+    stated = json.loads((folder / "summary.json").read_text())["privacy"]
+    assert stated["delta"] == alone["delta"] == 1e-5
+    assert alone["epsilon"] < stated["epsilon"] < alone["epsilon"] + own["epsilon"]
+    assert quorank("privacy", "ledger", folder).code == 0
+    book = json.loads((folder / "ledger.json").read_text())
+    sums = {"epsilon": alone["epsilon"] + own["epsilon"], "delta": 2e-5, "added_up": "ε and δ are sums"}
+    (folder / "ledger.json").write_text(json.dumps(book | {"altogether": book["altogether"] | sums}))
+    assert quorank("privacy", "ledger", folder).code == 0  # as versions before wrote it
+    less = book["altogether"] | {"epsilon": 0.9 * stated["epsilon"]}
+    (folder / "ledger.json").write_text(json.dumps(book | {"altogether": less}))
+    assert "does not add up" in quorank("privacy", "ledger", folder).refused()
 
 
 def test_poison_is_forgotten(quorank: Quorank) -> None:

@@ -9,14 +9,17 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from part_examples import EXAMPLES
+from refusals import refused as refuses
 
 from quorank.arrays import Doubles
+from quorank.data.partition import Clicks, Quantity
 from quorank.errors import BadInput
-from quorank.federation import Federation, Simulator
+from quorank.experiments.experiment import Experiment
+from quorank.federation import Federation, Poisson, Sampled, Simulator
 from quorank.federation.rules import Aggregation
 from quorank.learning import PDGD, Evolution, Learner, Simulation
 from quorank.learning.simulation import STATISTICS, Work
-from quorank.privacy import Setting
+from quorank.privacy import ClippedGaussian, PublishedLaplace, Setting
 from quorank.rankers import MLP, Linear
 from quorank.users import Cascade
 
@@ -120,7 +123,7 @@ COMBINATIONS = itertools.product(
     EXAMPLES["privacies"],
     EXAMPLES["aggregations"],
     EXAMPLES["personalisations"],
-    [EXAMPLES["participations"][0], EXAMPLES["participations"][2]],
+    [EXAMPLES["participations"][0], EXAMPLES["participations"][2], Poisson(0.9)],
 )
 
 
@@ -136,6 +139,7 @@ def test_every_combination_is_decided_by_what_the_parts_say() -> None:
             or (privacy.hides_single_updates and single)
             or (personal.keeps_parameters and not learner.learns_on_client)
             or (rule.history > 0.0 and not participation.everyone)
+            or (privacy.needs_equal_shares and not participation.fixed_size)
         )
         cohort = participation.size(30)
         try:
@@ -149,9 +153,32 @@ def test_every_combination_is_decided_by_what_the_parts_say() -> None:
         except BadInput as error:
             refused += 1
             assert nonsense
-            assert error.code.partition(".")[0] in ("privacy", "aggregation", "personal")
+            assert error.code.partition(".")[0] in ("privacy", "aggregation", "personal", "option")
     assert built > 100
     assert refused > 100
+
+
+def test_noise_in_equal_shares_is_refused_where_shares_may_miss_or_differ(tiny_collection) -> None:
+    privacy, simulation = (
+        PublishedLaplace(),
+        Simulation(tiny_collection.train, Linear(), Cascade(), tiny_collection.grades, 1),
+    )
+    with refuses("option.conflict", "privacy"):
+        Federation(20, 2, privacy=privacy, participation=Poisson(0.5))
+    with refuses("option.conflict", "privacy"):
+        privacy.mechanism(Setting(20, 10, 5, "poisson"), 1)
+    Federation(20, 2, privacy=privacy, participation=Poisson(1.0))  # which is everyone
+    with refuses("option.conflict", "interactions"):
+        Simulator(Federation(3, 2, privacy=privacy), simulation, interactions=np.array([1, 2, 3]))
+    Simulator(Federation(3, 2, privacy=privacy), simulation, interactions=np.array([2, 2, 2]))
+    sampled = Federation(20, 2, privacy=privacy, participation=Sampled(10))
+    with refuses("option.conflict", "privacy"):
+        Simulator(sampled, simulation, absent=(3,))
+    for partition in (Quantity(), Clicks(quantity=(1, 4))):
+        with refuses("option.conflict", "partition"):
+            Experiment(federation=Federation(20, 2, privacy=privacy), partition=partition)
+        Experiment(federation=Federation(20, 2, privacy=privacy), partition=replace(partition, iid=True))
+        Experiment(federation=Federation(20, 2, privacy=ClippedGaussian()), partition=partition)
 
 
 @dataclass(frozen=True)

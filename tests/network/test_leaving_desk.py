@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import threading
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from devices import CLIENTS, SEED, device_of, simulator_of, terms_of, user_of
+from refusals import refused
 
 from quorank.errors import BadInput, Interrupted
 from quorank.federation import Federation, Sampled, Simulator, State, wire
@@ -27,9 +29,13 @@ from quorank.network.flower_device import FlowerLink
 from quorank.network.late_learning import LateRanker
 from quorank.network.leaving import leave, left, request_of
 from quorank.network.leaving_desk import FILE, FOLDER, RECEIPT_SECONDS, LeavingDesk
+from quorank.network.observe import EventLog
 from quorank.network.rebuilding import name_of
+from quorank.network.rebuilding_ledger import FILE as REBUILDINGS
+from quorank.network.rebuilding_ledger import RebuildingLedger
 from quorank.network.transport import BUSY, Failure, Memory
-from quorank.privacy import ClippedGaussian, SecureSum, Signs
+from quorank.privacy import ClippedGaussian, SecureSum, Setting, Signs, accounting
+from quorank.privacy.composition import compose, total_loss
 
 KEYS = {client: node_keys() for client in range(CLIENTS)}
 NAMES = {client: f"node-{client}" for client in range(CLIENTS)}
@@ -57,6 +63,8 @@ class World:
     folder: Path
     options: dict[str, Any] = field(default_factory=dict)
     interval: int = 1
+    total_epsilon: float | None = None
+    log: io.StringIO = field(default_factory=io.StringIO)
     links: dict[int, FlowerLink] = field(default_factory=dict)  # of devices that are leaving
     recorded: dict[int, list] = field(default_factory=dict)  # what each device saw and clicked, in order
     asked: list[tuple[int, bytes]] = field(default_factory=list)
@@ -81,7 +89,10 @@ class World:
             **options,
         )  # fmt: skip
         keys = {client: pair.public for client, pair in KEYS.items()}
-        self.desk = LeavingDesk(self.coordinator, driver, lambda: keys, simulator.initial().theta, self.interval)
+        self.desk = LeavingDesk(
+            self.coordinator, driver, lambda: keys, simulator.initial().theta, self.interval,
+            total_epsilon=self.total_epsilon, log=EventLog(self.log),
+        )  # fmt: skip
 
     def answer(self, name: str, content: bytes) -> bytes | Failure:
         client = int(name.removeprefix("node-"))
@@ -197,7 +208,7 @@ def test_the_leaver_is_out_of_all_later_rounds_and_nothing_of_it_is_kept(world) 
     assert left(device)["request"] == world.desk.leavers[0].digest
     assert erased.traces > 3
     kept = json.loads((world.home / FILE).read_text())
-    assert set(kept[0]) == {"client", "digest", "at", "number", "done", "method", "rounds", "epsilon"}
+    assert set(kept[0]) == {"client", "digest", "at", "number", "done", "method", "rounds", "epsilon", "refused"}
     assert not (world.home / FOLDER).exists()
     assert not (world.home / JOURNAL).exists() or not (world.home / JOURNAL).read_bytes()
     world.asked.clear()
@@ -329,22 +340,136 @@ def test_where_devices_release_nothing_twice_the_ranker_starts_anew(privacy, tin
     assert world.answering[0].answer(task) == Declined("task")
 
 
-def test_with_noise_of_the_coordinator_the_rebuilding_has_an_epsilon_of_its_own(tiny_collection, tmp_path) -> None:
+def private_world(collection: Any, folder: Path, **changes: Any) -> World:
     privacy = ClippedGaussian(clip=0.05, noise_multiplier=0.6)
-    simulator = simulator_of(tiny_collection, Federation(CLIENTS, 3, privacy=privacy), rounds=ROUNDS)
-    world = World(simulator, tmp_path)
+    return World(simulator_of(collection, Federation(CLIENTS, 3, privacy=privacy), rounds=ROUNDS), folder, **changes)
+
+
+def asking(world: World, client: int) -> bytes:
+    return request_of(world.devices[client].terms, KEYS[client].private.decode(), 5.0, b"one")
+
+
+def test_with_noise_of_the_coordinator_the_rebuilding_has_an_epsilon_of_its_own(tiny_collection, tmp_path) -> None:
+    world = private_world(tiny_collection, tmp_path, total_epsilon=100.0)
     world.play(2)
     world.leave_and_wait()
     leaver = world.desk.leavers[0]
-    assert leaver.rounds == 2
+    assert leaver.rounds == 2 and leaver.refused is None
     assert leaver.epsilon is not None and leaver.epsilon > 1.0
     (reply,) = [
         wire.decode_reply(release.reply)
         for release in world.devices[0].store.releases()
         if release.run == name_of("run", 1, 1) and release.round == 1
     ]
-    unit = simulator.mechanism.unit_of(simulator.initial().private)
+    unit = world.simulator.mechanism.unit_of(world.simulator.initial().private)
     assert 0.0 < np.linalg.norm(reply.release) <= 0.05 * unit
+    (entry,) = RebuildingLedger(world.home).entries
+    assert (entry.number, entry.rounds, entry.finished, entry.without) == (1, 2, True, (LEAVER,))
+    assert entry.releases[0] == (5.0, 0.05, pytest.approx(0.03))
+    privacy = world.simulator.federation.privacy
+    assert compose(entry.loss(privacy), 1e-5).epsilon == pytest.approx(leaver.epsilon)
+
+
+def test_a_rebuilding_beyond_the_planned_epsilon_is_refused_before_it_begins(tiny_collection, tmp_path) -> None:
+    """The run is planned to spend all of its ε; without a larger budget the ranker starts anew, which releases nothing."""
+    world = private_world(tiny_collection, tmp_path)
+    world.play(2)
+    world.asked.clear()
+    world.leave_and_wait()
+    (leaver,), start = world.desk.leavers, world.simulator.initial().theta
+    planned = world.coordinator.mechanism.statement()["epsilon"]
+    assert (leaver.method, leaver.rounds, leaver.epsilon) == ("anew", 0, None)
+    assert leaver.refused is not None and leaver.refused > planned
+    assert world.coordinator.state.theta.tobytes() == start.tobytes()
+    assert not any(content.startswith(b"QRNK") for _, content in world.asked), "no device was asked for anything"
+    assert RebuildingLedger(world.home).entries == []
+    (line,) = [json.loads(line) for line in world.log.getvalue().splitlines()]
+    assert line["event"] == "rebuilding_refused" and line["budget"] == pytest.approx(planned) and line["delta"] == 1e-5
+    world.begin()
+    assert world.desk.leavers[0].refused == leaver.refused
+    (tmp_path / "enough").mkdir()
+    enough = private_world(tiny_collection, tmp_path / "enough", total_epsilon=leaver.refused)
+    enough.play(2)
+    enough.leave_and_wait()
+    assert enough.desk.leavers[0].method == "fresh"
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_rebuilding_that_is_given_up_is_counted(tiny_collection, tmp_path, restart) -> None:
+    """One more leaves after two of four rounds: two sums were released, then the second rebuilding's; none is forgotten."""
+    world = private_world(tiny_collection, tmp_path, total_epsilon=500.0)
+    world.play(4)
+    requests, answer = {c: asking(world, c) for c in (LEAVER, 4)}, world.answer
+    assert world.desk.notice(NAMES[LEAVER], requests[LEAVER])
+
+    def also(name: str, content: bytes) -> bytes | Failure:
+        task = wire.decode_task(content) if content.startswith(b"QRNK") else None
+        late = task is not None and (task.run, task.round) == (name_of("run", 1, 1), 2)
+        if late and restart:
+            raise Interrupted(4, ROUNDS)
+        return frames.pack([requests[4]]) if name == NAMES[4] and late else answer(name, content)
+
+    world.network.answer = also
+    if restart:  # killed in its third round; the other client asks before it goes on
+        with pytest.raises(Interrupted):
+            world.desk.attend()
+        world.network = Memory(answer, list(NAMES.values()))
+        world.begin()
+        assert [(entry.number, entry.rounds) for entry in RebuildingLedger(world.home).entries] == [(1, 2)]
+        assert world.desk.notice(NAMES[4], requests[4])
+    world.desk.attend()
+    assert [(one.client, one.done, one.number) for one in world.desk.leavers] == [(LEAVER, True, 2), (4, True, 2)]
+    entries = RebuildingLedger(world.home).entries
+    closed = 2 if restart else 3  # the round in which the other asked was closed without it
+    assert [(entry.number, entry.rounds, entry.finished) for entry in entries] == [(1, closed, False), (2, 4, True)]
+    privacy = world.simulator.federation.privacy
+    run, delta = world.coordinator.mechanism.loss(4), 1e-5
+    both = compose(total_loss([run, *RebuildingLedger(world.home).losses(privacy)]), delta).epsilon
+    assert both == pytest.approx(accounting.epsilon(Setting(6, 6, 8 + closed), 0.6, delta))
+
+
+def test_what_was_given_up_counts_in_the_budget_of_the_next(tiny_collection, tmp_path) -> None:
+    limit = accounting.epsilon(Setting(6, 6, ROUNDS + 4), 0.6, 1e-5)  # for the whole run and four rounds more
+    world = private_world(tiny_collection, tmp_path, total_epsilon=limit * (1 + 1e-9))
+    world.play(4)
+    requests, answer = {c: asking(world, c) for c in (LEAVER, 4)}, world.answer
+    assert world.desk.notice(NAMES[LEAVER], requests[LEAVER])
+
+    def also(name: str, content: bytes) -> bytes | Failure:
+        late = content.startswith(b"QRNK") and wire.decode_task(content).round == 1
+        return frames.pack([requests[4]]) if name == NAMES[4] and late else answer(name, content)
+
+    world.network.answer = also
+    world.desk.attend()
+    assert [(one.method, one.refused is None) for one in world.desk.leavers] == [("anew", False), ("anew", False)]
+    assert [(entry.number, entry.finished) for entry in RebuildingLedger(world.home).entries] == [(1, False)]
+    events = [json.loads(line)["event"] for line in world.log.getvalue().splitlines()]
+    assert events == ["rebuilding_given_up", "rebuilding_refused"]
+
+
+def test_rebuildings_of_a_version_that_did_not_count_them_are_counted(tiny_collection, tmp_path) -> None:
+    world = private_world(tiny_collection, tmp_path, total_epsilon=100.0)
+    world.play(2)
+    world.leave_and_wait()
+    counted = RebuildingLedger(world.home).entries
+    (world.home / REBUILDINGS).unlink()
+    entries = json.loads((world.home / FILE).read_text())
+    (world.home / FILE).write_text(json.dumps([{k: v for k, v in one.items() if k != "refused"} for one in entries]))
+    world.begin()
+    (entry,) = RebuildingLedger(world.home).entries
+    assert (entry.number, entry.without, entry.setting, entry.rounds) == (1, (LEAVER,), counted[0].setting, 2)
+    privacy = world.simulator.federation.privacy
+    assert entry.loss(privacy) == counted[0].loss(privacy)
+
+
+@pytest.mark.parametrize("text", ["[1", "[1]", '[{"number": 1}]', "{}", "[" * 5000])
+def test_damaged_rebuildings_are_refused(text, tmp_path) -> None:
+    (tmp_path / REBUILDINGS).write_text(text)
+    if text == "{}":
+        assert RebuildingLedger(tmp_path).entries == []
+        return
+    with refused("file.damaged"):
+        RebuildingLedger(tmp_path)
 
 
 def test_what_a_device_declines_of_a_rebuilding(world) -> None:

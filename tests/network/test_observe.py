@@ -201,6 +201,17 @@ FIGURES = st.builds(
 )  # fmt: skip
 
 
+def test_what_is_withheld_is_in_no_metric() -> None:
+    figures = Figures(5, 2, 10, [3, 4], accepted=None, sent_bytes=None, received_bytes=None, withheld=True)
+    figures.epsilon, figures.delta, figures.rebuilding_rounds = 2.5, 1e-5, 7
+    found = parsed(exposition(figures, 0.0))
+    names = {name.removeprefix("quorank_") for name, _ in found}
+    assert not names & {"waiting_clients", "replies_accepted_total", "sent_bytes_total", "received_bytes_total"}
+    assert found["quorank_cohort_clients", ""] == 10, "as planned"
+    assert (found["quorank_epsilon_spent", ""], found["quorank_epsilon_delta", ""]) == (2.5, 1e-5)
+    assert found["quorank_rebuilding_rounds_total", ""] == 7
+
+
 @given(FIGURES, seconds)
 def test_the_metrics_are_the_figures(figures, now) -> None:
     found = parsed(exposition(figures, now))
@@ -217,6 +228,7 @@ def test_the_metrics_are_the_figures(figures, now) -> None:
         ("round_seconds_count", ""): figures.rounds_timed,
         ("sent_bytes_total", ""): figures.sent_bytes,
         ("received_bytes_total", ""): figures.received_bytes,
+        ("rebuilding_rounds_total", ""): 0,
         ("checkpoints_failed_total", ""): figures.checkpoints_failed,
         ("engine_connected", ""): figures.connected,
         ("uptime_seconds", ""): max(0.0, now - figures.started),

@@ -25,8 +25,9 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from devices import killed, shoot
+from refusals import refused
 
-from quorank.cli.coordinator_display import status_of
+from quorank.cli.coordinator_display import print_status, status_of
 from quorank.errors import BadInput
 from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment import Experiment
@@ -37,6 +38,7 @@ from quorank.federation.coordinator import CHECKPOINT
 from quorank.network import frames, notices, service_files, service_members, units
 from quorank.network import service as services
 from quorank.network.bundle import Bundle
+from quorank.network.metrics import exposition
 from quorank.network.observe import EventLog
 from quorank.network.proxy import CALLS, PATHS, Proxy
 from quorank.network.service import Service, coordinator_of
@@ -45,6 +47,8 @@ from quorank.network.service_gate import Gate
 from quorank.network.service_members import InvitedMember, invite, members, revoke
 from quorank.network.service_run import run
 from quorank.network.transport import Arrival, Failure, Memory
+from quorank.privacy import Setting, accounting
+from quorank.privacy.ledger import loss_of, read_ledger, recount
 
 ROUNDS, CLIENTS = 3, 3
 FILE = f"""\
@@ -427,16 +431,17 @@ def test_epsilon_is_what_the_mechanism_states(tmp_path, runner) -> None:
     assert table["privacy"]["unit"] == "client"
 
 
-def test_a_client_leaves(tmp_path) -> None:
-    from quorank.network.leaving import receipt_of, request_of
+PRIVATE = '[privacy]\nkind = "gaussian"\nnoise_multiplier = 0.25\n'
 
-    home = Home.create(
-        tmp_path / "home", experiment('[privacy]\nkind = "gaussian"\nnoise_multiplier = 0.5\n'), settings()
-    )
+
+def one_leaves(home: Home, tmp_path: Path, round_: int = 1) -> tuple[list[bytes], bytes, str]:
+    """A run in which carl asks to leave in a round: what he heard, his request, and the log."""
+    from quorank.network.leaving import request_of
+
     invited(home, tmp_path)
     private = Runner(home.experiment, threads=1)
     bundle = Bundle.read(tmp_path / "carl.json")
-    request = request_of(bundle.terms, bundle.key, 5.0, b"nonce")
+    request, stream = request_of(bundle.terms, bundle.key, 5.0, b"nonce"), io.StringIO()
     heard: list[bytes] = []
 
     @contextmanager
@@ -447,18 +452,102 @@ def test_a_client_leaves(tmp_path) -> None:
             if notices.is_notice(content):
                 heard.extend([content] if clients[node] == 2 else [])
                 return frames.pack([notices.HEARD])
-            if clients[node] == 2:
+            task = wire.decode_task(content)
+            if clients[node] == 2 and task.round >= round_:
                 return frames.pack([request])
-            replies = private.simulator.replies(wire.decode_task(content), np.array([clients[node]]))
+            replies = private.simulator.replies(task, np.array([clients[node]]))
             return frames.pack([wire.encode_reply(replies[0])])
 
         yield Memory(answer, list(clients)), lambda: None, lambda: True
 
-    assert run(home, EventLog(None), None, connect) is True
+    assert run(home, EventLog(stream), None, connect) is True
+    return heard, request, stream.getvalue()
+
+
+def test_a_client_leaves(tmp_path) -> None:
+    from quorank.network.leaving import receipt_of
+
+    home = Home.create(tmp_path / "home", experiment(PRIVATE), settings())
+    heard, request, _ = one_leaves(home, tmp_path, 0)
     table = status_of(home)
     assert table["accepted"] == 2 * ROUNDS and table["refused"] == {}
     assert [m["state"] for m in table["members"]] == ["away", "away", "left"]
     assert receipt_of(request) in heard
+
+
+def test_a_rebuilding_is_in_the_ledger_the_status_and_the_metrics(tmp_path, capsys) -> None:
+    """Run and rebuilding at one δ, also after a restart; their ε used to be added, beside one δ."""
+    home = Home.create(tmp_path / "home", experiment(PRIVATE), settings(total_epsilon=100.0))
+    one_leaves(home, tmp_path)
+    table, book = status_of(home), read_ledger(home.path)
+    (entry,) = book["unlearning"]
+    assert (entry["without"], entry["finished"], entry["setting"]["rounds"]) == ([2], True, 1)
+    alone, own = book["privacy"]["epsilon"], entry["privacy"]["epsilon"]
+    expected = accounting.epsilon(Setting(1, 1, ROUNDS + 1), 0.25, 1e-5)
+    assert table["epsilon_spent"] == pytest.approx(expected) == book["altogether"]["epsilon"]
+    assert alone < expected < alone + own
+    assert table["epsilon_delta"] == book["altogether"]["delta"] == 1e-5 and table["rebuilding_rounds"] == 1
+    again = Service(Home.open(home.path), EventLog(None))
+    assert again.figures.epsilon == table["epsilon_spent"]
+    assert f"quorank_epsilon_spent {again.figures.epsilon!r}" in exposition(again.figures, 0.0)
+    assert "quorank_epsilon_delta 1e-05" in exposition(again.figures, 0.0)
+    print_status(table)
+    assert "1 rounds of rebuildings, δ = 1e-05" in " ".join(capsys.readouterr().out.split())
+    assert recount(book) == alone and loss_of(book) is not None
+
+
+def test_a_rebuilding_beyond_the_plan_is_refused_and_said(tmp_path, capsys) -> None:
+    home = Home.create(tmp_path / "home", experiment(PRIVATE), settings())
+    _, _, log = one_leaves(home, tmp_path)
+    table = status_of(home)
+    planned = coordinator_of(home).mechanism.statement()["epsilon"]
+    assert table["epsilon_spent"] == pytest.approx(planned) and table["rebuilding_rounds"] == 0
+    assert (
+        f"beyond the budget of {planned:.4g}; a larger one is allowed with --total-epsilon" in table["rebuilding_note"]
+    )
+    assert '"event": "rebuilding_refused"' in log
+    assert "unlearning" not in read_ledger(home.path)
+    print_status(table)
+    assert "--total-epsilon" in capsys.readouterr().out
+
+
+POISSON = FILE.replace("keep_every = 0\n", 'keep_every = 0\nparticipation = { kind = "poisson", rate = 0.67 }\n')
+
+
+def test_beside_an_amplified_epsilon_nothing_tells_how_many_were_in_a_round(tmp_path, capsys) -> None:
+    chosen = Experiment.read(parse_experiment_file(POISSON + PRIVATE + 'accountant = "rdp"\n', "service.toml"))
+    home, stream = Home.create(tmp_path / "home", chosen, settings()), io.StringIO()
+    invited(home, tmp_path)
+    service: list[Service] = []
+
+    def connect(one: Service, stop):
+        service.append(one)
+        return in_memory(Runner(chosen, threads=1))(one, stop)
+
+    assert run(home, EventLog(stream), None, connect) is True
+    for line in map(json.loads, stream.getvalue().splitlines()):
+        assert not {"replies", "cohort", "client", "sent_bytes", "received_bytes"} & set(line)
+    table, told = status_of(home), json.loads((home.path / "status.json").read_text())
+    assert table["accepted"] is table["sent_bytes"] is table["received_bytes"] is None and table["waiting"] == []
+    assert told["accepted"] is told["sent_bytes"] is told["received_bytes"] is None
+    assert "nobody knowing" in table["withheld"]
+    book = read_ledger(home.path)
+    assert all(e["releases"] is None and e["participants"] == {"planned": 2} for e in book["releases"])
+    assert not {"replies_accepted", "waiting", "bytes"} & set(exposition(service[0].measure(), 0.0).split("_"))
+    print_status(table | {"cohort": 2})
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "clients planned for a round" in shown and "withheld" in shown
+    with refused("option.conflict", "report_epsilon"):
+        Home.create(tmp_path / "reports", chosen, settings(report_epsilon=1.0))
+
+
+def test_noise_in_shares_waits_for_all_of_them(tmp_path) -> None:
+    published = experiment('[privacy]\nkind = "published"\n')
+    with refused("option.conflict", "least"):
+        Home.create(tmp_path / "home", published, settings())
+    home = Home.create(tmp_path / "home", published, settings(least=1.0))
+    with refused("option.conflict", "least"):
+        home.change(settings(least=0.9))
 
 
 def test_epsilon_is_never_understated(tmp_path, monkeypatch) -> None:

@@ -115,7 +115,7 @@ def test_a_client_leaves_after_the_last_round(home, tmp_path, monkeypatch) -> No
     (left,) = json.loads((home.path / "leaving.json").read_text())
     assert (left["client"], left["done"], left["method"]) == (2, True, "fresh")
     kinds = [json.loads(line)["event"] for line in stream.getvalue().splitlines()]
-    assert kinds == ["starting", "ready", "round_closed", "round_closed", "finished", "stopped"]
+    assert kinds == ["starting", "ready", *["round_closed"] * 2, "finished", "rebuilding_finished", "stopped"]
     assert status_of(home)["state"] == "done"
 
 

@@ -10,6 +10,7 @@ import pytest
 from dp_accounting import pld, rdp
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from privacy_losses import epsilon_of, gaussian_losses, poisson_losses, replaced_losses
 from scipy import optimize, stats
 
 from quorank.errors import BadInput
@@ -78,6 +79,50 @@ def test_a_cohort_of_fixed_size_is_bounded_by_exact_enumeration() -> None:
                 hockey = np.maximum(density[own] - math.exp(bound) * density[other], 0.0).sum() * (x[1] - x[0])
                 worst = max(worst, hockey)
     assert 0.0 < worst <= delta
+
+
+@pytest.mark.parametrize("accountant", ["pld", "rdp"])
+@pytest.mark.parametrize(("clients", "rounds", "z"), [(10, 1, 2.0), (3, 5, 4.0)])
+def test_a_cohort_of_fixed_size_that_is_everyone_moves_by_two_clips(clients, rounds, z, accountant) -> None:
+    """One client replaced by another, in a sum of everyone: 4.377 of one round with z = 2, where one clip gives 1.993."""
+    everyone = Setting(clients, clients, rounds, "sampled")
+    found = accounting.epsilon(everyone, z, 1e-5, accountant)
+    assert found == accounting.epsilon(Setting(clients, clients, rounds), z / 2.0, 1e-5, accountant)
+    exact = gaussian_epsilon(z / 2.0 / math.sqrt(rounds), 1e-5)
+    assert exact <= found * (1 + 1e-9) and (accountant == "rdp" or found == pytest.approx(exact, rel=1e-6))
+    less = accounting.epsilon(Setting(clients, clients - 1, rounds, "sampled"), z, 1e-5, accountant)
+    assert less <= found * (1 + 1e-9)
+    assert accounting.noise_multiplier(everyone, found, 1e-5, accountant) == pytest.approx(z, rel=2e-3)
+
+
+def random_settings(participation: str, count: int) -> list[tuple[Setting, float, float]]:
+    """Settings, multipliers and δ, small enough to be convolved by hand; of cohorts every size up to everyone."""
+    draw, found = np.random.default_rng(7), []
+    for number in range(count):
+        clients = int(draw.integers(2, 30))
+        cohort = clients if participation == "full" else max(1, round(clients * (number + 1) / count))
+        rounds = int(draw.integers(1, 4))
+        setting = Setting(clients, cohort, rounds, participation)  # type: ignore[arg-type]
+        found.append((setting, float(draw.uniform(4.0, 10.0)), 10.0 ** -int(draw.integers(2, 7))))
+    return found
+
+
+@pytest.mark.parametrize("participation", ["full", "poisson", "sampled"])
+def test_no_epsilon_is_below_that_of_a_pair_of_federations_convolved_by_hand(participation) -> None:
+    """20 random settings each; of full and Poisson the pair is the worst one, so ε is hardly above it either."""
+    for setting, z, delta in random_settings(participation, 20):
+        found = accounting._epsilon(setting, z, delta, "pld", setting.rounds, accounting.COARSE)  # as while searching
+        one = {
+            "full": lambda z=z: gaussian_losses(z),
+            "poisson": lambda z=z, rate=setting.rate: poisson_losses(z, rate),
+            "sampled": lambda z=z, rate=setting.rate: replaced_losses(z, rate),
+        }[participation]()
+        lower = epsilon_of([one] * setting.rounds, delta)
+        assert lower <= found + 1e-9, (setting, z, delta)
+        assert participation == "sampled" or found <= lower + 0.02 + 0.01 * lower, (setting, z, delta)
+        if participation == "sampled":
+            twice = gaussian_epsilon(z / 2.0 / math.sqrt(setting.rounds), delta)
+            assert found <= twice * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("accountant", ["pld", "rdp"])
@@ -160,6 +205,12 @@ def test_what_is_spent_grows_to_the_budget() -> None:
     rounds, epsilons = zip(*spent, strict=True)
     assert rounds[-1] == 300 and epsilons[-1] == pytest.approx(4.0, rel=1e-6)
     assert list(rounds) == sorted(set(rounds)) and list(epsilons) == sorted(epsilons)
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 7, 10, 59, 61, 100])
+def test_the_curve_of_what_is_spent_ends_with_the_run(rounds) -> None:
+    marks = [t for t, _ in accounting.spent(Setting(50, 50, rounds), 4.0, 1e-5)]
+    assert marks == sorted(set(marks)) and marks[0] >= 1 and marks[-1] == rounds and len(marks) == min(60, rounds)
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import json
+import math
 
 import numpy as np
 import pytest
+from refusals import refused
 
+from quorank.cli.privacy import _show_ledger
 from quorank.errors import BadInput
-from quorank.privacy import ClippedGaussian, NoPrivacy, PublishedLaplace, Setting
-from quorank.privacy.ledger import ledger, read_ledger, recount, release_entries
+from quorank.privacy import ClippedGaussian, NoPrivacy, PublishedLaplace, Setting, Signs, accounting
+from quorank.privacy.ledger import combined_privacy, compose_runs, ledger, read_ledger, recount, release_entries
 
 NAN = float("nan")
 
@@ -19,7 +24,7 @@ def ledger_of(part, table, rounds=20, **changes):
     mechanism = part.mechanism(setting, 1)
     sums = [mechanism.finish(np.zeros(5), 50.0, 50, 50, t, mechanism.start()) for t in range(rounds)]
     columns = (np.full(rounds, 50.0), np.array([s.sensitivity for s in sums]), np.array([s.noise for s in sums]))
-    return ledger(table, mechanism, setting, *columns)
+    return ledger(table, mechanism, setting, *columns, **changes)
 
 
 def test_equal_rounds_are_one_entry() -> None:
@@ -92,7 +97,138 @@ def test_shapes_that_are_no_ledger_are_refused(text, tmp_path) -> None:
 def test_what_has_no_epsilon_is_not_counted() -> None:
     assert recount(ledger_of(NoPrivacy(), {"kind": "none"})) is None
     published = ledger_of(PublishedLaplace(), {"kind": "published"})
-    assert recount(published) == published["privacy"]["epsilon"]
+    assert published["privacy"]["epsilon"] is None and recount(published) is None
+    published["privacy"]["epsilon"] = 90.0  # as versions before wrote it
+    assert recount(published) is None
+
+
+def poisson_ledger(part=None, rounds=6):
+    setting = Setting(50, 10, rounds, "poisson", parameters=5)
+    mechanism = (part or ClippedGaussian(noise_multiplier=2.0, accountant="rdp")).mechanism(setting, 1)
+    there = np.array([7.0, 12.0, 10.0, 9.0, 11.0, 13.0])[:rounds]
+    sums = [mechanism.finish(np.zeros(5), n, 0, int(n), t, mechanism.start()) for t, n in enumerate(there)]
+    table = {"kind": "gaussian", "noise_multiplier": 2.0, "accountant": "rdp"}
+    return ledger(
+        table, mechanism, setting, there, np.array([s.sensitivity for s in sums]), np.array([s.noise for s in sums])
+    )
+
+
+def test_beside_an_amplified_epsilon_the_numbers_of_participants_are_withheld() -> None:
+    """Their number tells who was there: one client less is one less, at any noise on the sums."""
+    content = poisson_ledger()
+    assert [(e["releases"], e["participants"]) for e in content["releases"]] == [(None, {"planned": 10})]
+    assert "withheld" in content and recount(content) == content["privacy"]["epsilon"]
+    text = json.dumps(content)
+    assert '"least"' not in text and '"most"' not in text
+    everyone = ledger_of(ClippedGaussian(3.0), {"kind": "gaussian", "epsilon": 3.0})
+    assert everyone["releases"][0]["participants"] == {"least": 50, "most": 50} and "withheld" not in everyone
+
+
+def test_rebuildings_are_composed_with_their_run_at_its_delta() -> None:
+    run = ledger_of(ClippedGaussian(3.0), {"kind": "gaussian", "epsilon": 3.0})
+    again = ledger_of(ClippedGaussian(3.0), {"kind": "gaussian", "epsilon": 3.0}, rounds=7)
+    stated = combined_privacy(run["mechanism"], [run, again])
+    z = run["privacy"]["noise_multiplier"]
+    expected = accounting.epsilon(Setting(1, 1, 27), z, 1e-5)
+    assert stated["epsilon"] == pytest.approx(expected) and stated["delta"] == 1e-5 and stated["rounds"] == 27
+    assert stated["epsilon"] < run["privacy"]["epsilon"] + again["privacy"]["epsilon"]
+    assert combined_privacy(run["mechanism"], [run, {**again, "privacy": None}]) is None
+
+
+def test_several_runs_are_composed_at_one_delta() -> None:
+    run = ledger_of(ClippedGaussian(3.0), {"kind": "gaussian", "epsilon": 3.0})
+    both = compose_runs([run, run])
+    assert both["epsilon"] == pytest.approx(
+        accounting.epsilon(Setting(1, 1, 40), run["privacy"]["noise_multiplier"], 1e-5)
+    )
+    assert (both["delta"], both["unit"], both["neighbouring"]) == (1e-5, "client", "add or remove one client")
+    assert compose_runs([run, run], 1e-6)["epsilon"] > both["epsilon"]
+    signs = ledger_of(Signs(p=0.6), {"kind": "signs", "p": 0.6})
+    mixed = compose_runs([run, signs])
+    assert mixed["epsilon"] == pytest.approx(run["privacy"]["epsilon"] + signs["privacy"]["epsilon"])
+    assert mixed["delta"] == 1e-5 and "pure ε is added" in mixed["method"]
+    assert compose_runs([signs, signs])["delta"] == 0.0
+    assert compose_runs([run, ledger_of(NoPrivacy(), {"kind": "none"})])["epsilon"] is None
+    with refused("privacy.delta-used-up"):
+        compose_runs([run], 0.0)
+
+
+WRONG = (None, "text", ["list"], {}, -1, 1e300, 10**400, True, math.nan, 0.5, 2**60, [[[[[[[[[[0]]]]]]]]]])
+
+
+def mutations(value, path=()):
+    """Each place of a JSON value: (path, the value without it), and with each wrong value in its place."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, below in items:
+        yield (*path, key)
+        yield from mutations(below, (*path, key))
+
+
+def changed(content, path, wrong=..., /):
+    found = copy.deepcopy(content)
+    place = found
+    for key in path[:-1]:
+        place = place[key]
+    if wrong is ...:
+        del place[path[-1]]
+    else:
+        place[path[-1]] = wrong
+    return found
+
+
+def without_sizes():
+    run = ledger_of(ClippedGaussian(3.0), {"kind": "gaussian", "epsilon": 3.0}, withhold=True)
+    return run | {"spent": run["spent"][:1]}
+
+
+def with_rebuilding_entry():
+    run = ledger_of(ClippedGaussian(3.0), {"kind": "gaussian", "epsilon": 3.0})
+    run["spent"] = []
+    entry = {"without": [3], **{key: run[key] for key in ("setting", "releases", "privacy")}}
+    return run | {"unlearning": [entry], "altogether": combined_privacy(run["mechanism"], [run, entry])}
+
+
+@pytest.mark.parametrize("made", [without_sizes, with_rebuilding_entry])
+def test_every_wrong_shape_is_refused_with_a_sentence_or_read(made, tmp_path) -> None:
+    """Every key dropped and every value replaced: refused by name, or a ledger that can be shown and counted."""
+    content, file = made(), tmp_path / "ledger.json"
+    refusals = read = 0
+    for path in mutations(content):
+        for wrong in (..., *WRONG):
+            if wrong is ... and not isinstance(path[-1], str):
+                continue
+            with contextlib.suppress(ValueError):
+                file.write_text(json.dumps(changed(content, path, *([] if wrong is ... else [wrong]))))
+            try:
+                found = read_ledger(file)
+                recount(found)
+                compose_runs([found, found])
+                for entry in found.get("unlearning", []):
+                    recount({"mechanism": found["mechanism"], **entry})
+                _show_ledger(found)
+                read += 1
+            except BadInput as error:
+                assert "\n" not in str(error) and len(str(error)) < 600
+                refusals += 1
+    assert refusals > 300 and read > 10
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000,
+        '{"mechanism":' * 5000,
+        "1" * 5000,
+        '{"mechanism": {"kind": "none"}, "x": NaN}',
+        "\u0000",
+        '{"a": 1e999}',
+    ],
+    ids=["lists", "objects", "digits", "nan", "nul", "infinite"],
+)
+def test_texts_that_break_readers_are_refused(text, tmp_path) -> None:
+    (tmp_path / "ledger.json").write_text(text)
+    with refused("file.damaged"):
+        read_ledger(tmp_path)
 
 
 def test_damaged_ledgers_are_refused(tmp_path) -> None:

@@ -196,10 +196,27 @@ def test_a_share_is_gamma_distributed(shape) -> None:
 
 def test_the_published_label_says_what_is_missing() -> None:
     statement = mechanism_of(PublishedLaplace(), Setting(100, 100, 20, parameters=16)).statement()
-    assert statement["epsilon"] == pytest.approx(4.5 * 4 * 20)
-    assert statement["published_epsilon"] == 4.5
-    for word in ("one round", "L1", "√16", "honest and present", "added up"):
+    assert statement["epsilon"] is None and statement["published_epsilon"] == 4.5
+    assert statement["exact_noise_epsilon"] == pytest.approx(4.5 * 4 * 20)
+    for word in ("one round", "L1", "√16", "honest and present", "added up", "floating-point noise", "attacked"):
         assert word in statement["warning"]
+
+
+@pytest.mark.parametrize("d", [1, 2, 5])
+def test_what_exact_laplace_noise_would_cost_is_reached_and_never_passed(d) -> None:
+    """Two points of the ball of radius Δ/2: the largest log ratio of densities under Laplace noise of scale Δ/ε is √d·ε."""
+    part = PublishedLaplace(epsilon=2.3, sensitivity=3.0)
+    mechanism = mechanism_of(part, Setting(10, 10, 1, parameters=d))
+    draw = np.random.default_rng(d)
+    pairs = draw.normal(size=(2000, 2, d))
+    pairs *= mechanism.bound / np.linalg.norm(pairs, axis=2, keepdims=True)
+    pairs[0] = np.full(d, mechanism.bound / math.sqrt(d)), np.full(d, -mechanism.bound / math.sqrt(d))
+    shown = 20.0 * draw.normal(size=(2000, 1, d))
+    shown[0] = 100.0
+    density = -np.abs(shown - pairs).sum(axis=2) / mechanism.scale
+    ratios = np.abs(density[:, 0] - density[:, 1])
+    bound = mechanism.statement(1)["exact_noise_epsilon"]
+    assert ratios.max() <= bound * (1 + 1e-12) and ratios[0] == pytest.approx(bound)
 
 
 def test_signs_are_flipped_as_often_as_said_and_debiased() -> None:

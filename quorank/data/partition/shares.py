@@ -52,6 +52,12 @@ class Partition(ABC):
     kind: ClassVar[str]
     divides: ClassVar[bool] = True  # False: all clients are alike, and no shares need to be made
 
+    @property
+    def unequal_interactions(self) -> bool:
+        """Whether clients differ in how many interactions a round has: type 4, also where it is mixed in."""
+        counts = None if getattr(self, "iid", False) else getattr(self, "quantity", None)
+        return counts is not None and len(set(counts)) > 1
+
     @abstractmethod
     def split(self, collection: Collection, clients: int, interactions: int, seed: int) -> Shares:
         """Return the share of each client in a collection, and how it searches and clicks."""

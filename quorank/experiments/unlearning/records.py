@@ -5,19 +5,17 @@ figures stay: they are of the lists that were shown while the run lasted. `ledge
 gets an entry for each rebuilding, and under `altogether` what run and rebuildings give away together, which is also
 what the summary and the report state.
 
-ε and δ of several releases add up (basic composition). Gaussian noise of everyone in every round adds up more tightly:
-releases with multipliers z₁ … z_k are one with multiplier (Σ z_t⁻²)^(−1/2).
+All of them are composed at the run's own δ (`privacy.composition`).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from quorank.federation.unlearning import Rebuilt
-from quorank.privacy import ClippedGaussian, Setting, accounting
-from quorank.privacy.ledger import ledger
+from quorank.privacy import Setting
+from quorank.privacy.ledger import combined_privacy, ledger
 from quorank.privacy.mechanisms.mechanism import Mechanism
 
 Offline = dict[str, float]
@@ -35,50 +33,8 @@ def rebuilding_entry(
 def with_rebuilding(book: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
     """Return a run's ledger with one rebuilding more."""
     entries = [*book.get("unlearning", []), entry]
-    part = book["mechanism"]
-    stated = combined_privacy(part, [book["privacy"], *(e["privacy"] for e in entries)])
+    stated = combined_privacy(book["mechanism"], [book, *entries])
     return {**book, "unlearning": entries, "altogether": stated}
-
-
-def combined_privacy(part: Mapping[str, Any], statements: Sequence[Mapping[str, Any] | None]) -> dict[str, Any] | None:
-    """Return what the run (first) and its rebuildings give away together; None where nothing is protected."""
-    run, *rebuildings = statements
-    if run is None or any(entry is None for entry in rebuildings):
-        return None
-    each = [run, *(entry for entry in rebuildings if entry is not None)]
-    rounds = [int(entry["rounds"]) for entry in each]
-    again = ", ".join(f"{count}" for count in rounds[1:])
-    many = "rebuildings" if len(rounds) > 2 else "the rebuilding"
-    found = {
-        **run,
-        "rounds": sum(rounds),
-        "horizon": f"{run['horizon']}, and {many} of {again} round{'s' if rounds[1:] != [1] else ''} without those "
-        "who left",
-        "run_alone": {key: run[key] for key in ("epsilon", "delta", "horizon", "unit") if key in run},
-    }
-    if any(entry.get("epsilon") is None for entry in each):
-        return found | {"epsilon": None}
-    if _gaussian(part):
-        accountant = part.get("accountant", "pld")
-        z = combined_multiplier([(entry["noise_multiplier"], entry["rounds"]) for entry in each])
-        epsilon = accounting.epsilon(Setting(1, 1, 1), z, run["delta"], accountant)
-        return found | {"epsilon": epsilon, "added_up": "as one Gaussian release"}
-    return found | {
-        "epsilon": math.fsum(entry["epsilon"] for entry in each),
-        "delta": math.fsum(entry["delta"] for entry in each),
-        "added_up": "ε and δ are sums",
-    }
-
-
-def combined_multiplier(releases: Sequence[tuple[float, int]]) -> float:
-    """Compute (Σ rounds·z⁻²)^(−1/2): the multiplier of the one Gaussian release that says as much as all of these."""
-    return 1.0 / math.sqrt(math.fsum(rounds / z**2 for z, rounds in releases))
-
-
-def _gaussian(part: Mapping[str, Any]) -> bool:
-    """Whether noise is independent Gaussian; correlated noise and whole numbers are accounted otherwise."""
-    plain = part.get("sum", "plain") == "plain" and part.get("over_rounds", "independent") == "independent"
-    return part.get("kind") == ClippedGaussian.kind and plain
 
 
 def unlearned_summary(

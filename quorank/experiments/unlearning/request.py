@@ -98,8 +98,8 @@ class Unlearning:
         self.experiment: Experiment = storage.read_experiment(self.run)
         self.gone = left_before(self.run)
         check_leavers(self.experiment, self.run, self.clients, self.gone)
-        self._check_effort()
         check_private(self.experiment, self.run)
+        self._check_effort()
         self.runner = Runner(self.experiment, self.threads)
         self._check_copies()
         self._done = self._planned = 0
@@ -109,7 +109,11 @@ class Unlearning:
         kept, b = self.experiment.keep_every, self.experiment.federation.interactions
         if self.method == "fresh" and self.experiment.federation.everyone:
             kept = 1  # nothing that was kept is read
-        nothing = f"its clients kept no updates; run it again with --set federation.keep_every={INTERVAL}"
+        again = f"run it again with --set federation.keep_every={INTERVAL}"
+        nothing = f"its clients kept no updates; {again}"
+        if self.experiment.federation.privacy.protects:
+            fresh = "use --method fresh, or " if self.experiment.federation.everyone else ""
+            nothing = f"its clients kept no updates, as with privacy none are by default; {fresh}{again}"
         has_kept = kept == 1 or (kept > 0 and storage.clients_with_kept(self.run))
         require(has_kept, "kept-updates.missing", nothing, str(self.run))
         self.every = self.interval if self.interval is not None else INTERVAL if INTERVAL % kept == 0 else kept

@@ -26,6 +26,7 @@ its place, m numbers in all, ε grows by no more than `epsilon_slack`, and δ by
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from decimal import Decimal, localcontext
 from functools import lru_cache
 from typing import NamedTuple
@@ -235,13 +236,21 @@ def gaussian_delta(delta: float) -> float:
     return delta * (1.0 - SET_ASIDE)
 
 
-def epsilon_slack(sigma: float, numbers: int, epsilon: float, delta: float) -> float:
-    """Compute what discreteness adds to ε of a run that draws so many numbers, of deviation ≥ σ, at this (ε, δ).
+class WholeNoise(NamedTuple):
+    """How much discrete Gaussian noise some releases hold."""
 
-    a = m/(24σ² − 1) ≥ log P/Q everywhere. b = ‖k‖²/24σ⁴ ≥ log Q/P, where by Laurent and Massart (2000, lemma 1) a Gaussian
+    sigma: float  # the least standard deviation, in units
+    numbers: int
+
+
+def epsilon_slack(drawn: Sequence[WholeNoise], epsilon: float, delta: float) -> float:
+    """Compute what discreteness adds to ε of releases with this noise, at this (ε, δ): all of it as coarse as the coarsest.
+
+    With m numbers of deviation ≥ σ, a = m/(24σ² − 1) ≥ log P/Q everywhere. b = ‖k‖²/24σ⁴ ≥ log Q/P, where by Laurent and Massart (2000, lemma 1) a Gaussian
     vector of m numbers has ‖x‖² ≤ σ²·(m + 2√(mτ) + 2τ) but with probability e^−τ, and rounding adds at most √m/2 to ‖x‖.
     τ is so large that e^(ε − τ) is a part of the δ that is set aside.
     """
+    sigma, numbers = min(noise.sigma for noise in drawn), sum(noise.numbers for noise in drawn)
     sentence = f"noise of {sigma:g} units is too coarse to be accounted for as Gaussian; lower the cohort, or raise ε"
     require(sigma >= COARSEST, "privacy.off-the-grid", sentence, "privacy")
     tail = epsilon - math.log(delta * SET_ASIDE / 4.0)

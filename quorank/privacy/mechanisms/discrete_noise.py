@@ -145,13 +145,17 @@ def skellam_rdp(order: float | Doubles, variance: float, l2: float, l1: float) -
     return gaussian + np.minimum(near, 3.0 * l1 / (2.0 * variance))
 
 
+def skellam_divergences(variance: float, l2: float, l1: float, rounds: int) -> tuple[float, ...]:
+    """Return the Rényi divergences, at ORDERS, of `rounds` releases that each hold Skellam noise of this variance."""
+    return tuple((rounds * np.asarray(skellam_rdp(_ORDERS, variance, l2, l1))).tolist())
+
+
 def skellam_epsilon(variance: float, l2: float, l1: float, rounds: int, delta: float) -> float:
     """Return the ε, at this δ, of `rounds` releases that each hold Skellam noise of this variance: Rényi orders add up."""
     from dp_accounting.rdp import compute_epsilon  # imported late: it takes longer than all of ours
 
     require_range("rounds", rounds, least=1)
-    spent = rounds * np.asarray(skellam_rdp(_ORDERS, variance, l2, l1))
-    epsilon, _ = compute_epsilon(ORDERS, spent, delta)
+    epsilon, _ = compute_epsilon(ORDERS, skellam_divergences(variance, l2, l1, rounds), delta)
     return float(epsilon)
 
 

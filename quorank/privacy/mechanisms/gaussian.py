@@ -42,11 +42,18 @@ from quorank.draws import Purpose
 from quorank.errors import BadInput, require, require_range
 from quorank.privacy import accounting
 from quorank.privacy.accounting import Accountant
+from quorank.privacy.composition import Loss, gaussian_loss
 from quorank.privacy.mechanisms.clipping import check_grid, clip_to_grid, grid_unit
 from quorank.privacy.mechanisms.correlated import Factor
 from quorank.privacy.mechanisms.discrete_gaussian import LARGEST as WIDEST
-from quorank.privacy.mechanisms.discrete_gaussian import SET_ASIDE, discrete_gaussian, epsilon_slack, gaussian_delta
-from quorank.privacy.mechanisms.discrete_noise import l1_bound, skellam_epsilon, skellam_variance
+from quorank.privacy.mechanisms.discrete_gaussian import (
+    SET_ASIDE,
+    WholeNoise,
+    discrete_gaussian,
+    epsilon_slack,
+    gaussian_delta,
+)
+from quorank.privacy.mechanisms.discrete_noise import l1_bound, skellam_divergences, skellam_epsilon, skellam_variance
 from quorank.privacy.mechanisms.integer_sums import MOST_DROPOUTS, IntegerSums, check_secure
 from quorank.privacy.mechanisms.mechanism import Mechanism, Memory, Privacy, Sum
 from quorank.privacy.mechanisms.quantise import quantised_norm_bound, scale_for
@@ -305,11 +312,13 @@ class GaussianMechanism(Mechanism):
         return 2.0 * self.count_noise * COUNT_UNIT
 
     def slack(self, rounds: int, epsilon: float) -> float:
-        """Return what discreteness adds to ε of the first rounds: of their sums, and of the counts that steer the clip."""
-        delta, least = self.part.delta, 0.5 * self.sum_multiplier * self._longest_clip
-        more = epsilon_slack(least, rounds * self.setting.parameters, epsilon, delta)
-        counted = self.part.quantile is not None
-        return more + (epsilon_slack(self._count_sigma, rounds, epsilon, delta) if counted else 0.0)
+        """Return what discreteness adds to ε of the first rounds."""
+        return epsilon_slack(self.drawn(rounds), epsilon, self.part.delta)
+
+    def drawn(self, rounds: int) -> tuple[WholeNoise, ...]:
+        """Return the noise of the first rounds: of their sums, and of the counts that steer the clip."""
+        sums = WholeNoise(0.5 * self.sum_multiplier * self._longest_clip, rounds * self.setting.parameters)
+        return (sums,) if self.part.quantile is None else (sums, WholeNoise(self._count_sigma, rounds))
 
     @property
     def _longest_clip(self) -> float:
@@ -334,6 +343,9 @@ class GaussianMechanism(Mechanism):
         part, delta = self.part, gaussian_delta(self.part.delta)
         found = accounting.spent(self.setting, self.noise_multiplier, delta, part.accountant)
         return [(t, self._discrete(epsilon, t)) for t, epsilon in found]
+
+    def loss(self, rounds: int) -> Loss:
+        return replace(gaussian_loss(self.setting, self.noise_multiplier, rounds), whole=self.drawn(rounds))
 
 
 def _noisy(total: Doubles, noise: Integers, unit: float) -> Doubles:
@@ -396,9 +408,9 @@ class CorrelatedMechanism(GaussianMechanism):
     def _widest_sigma(self) -> float:
         return self._sigma
 
-    def slack(self, rounds: int, epsilon: float) -> float:
+    def drawn(self, rounds: int) -> tuple[WholeNoise, ...]:
         least = self._sigma * min(self.factor.own_share(t) for t in (0, self.setting.rounds - 1))
-        return epsilon_slack(least, rounds * self.setting.parameters, epsilon, self.part.delta)
+        return (WholeNoise(least, rounds * self.setting.parameters),)
 
     @cached_property
     def _row_sums(self) -> Doubles:
@@ -409,9 +421,18 @@ class CorrelatedMechanism(GaussianMechanism):
         """Return ε of the first rounds: their part of the sensitivity, under the same noise."""
         if rounds == 0:
             return 0.0
-        share = math.sqrt(float(self._row_sums[:rounds].sum())) / self.factor.sensitivity
         delta = gaussian_delta(self.part.delta)
-        return self._discrete(accounting.epsilon(ONCE, self.once / share, delta, self.part.accountant), rounds)
+        return self._discrete(accounting.epsilon(ONCE, self._multiplier(rounds), delta, self.part.accountant), rounds)
+
+    def _multiplier(self, rounds: int) -> float:
+        """The multiplier of the first rounds as one release."""
+        share = math.sqrt(float(self._row_sums[:rounds].sum())) / self.factor.sensitivity
+        return self.once / share
+
+    def loss(self, rounds: int) -> Loss:
+        if rounds == 0:
+            return Loss()
+        return replace(gaussian_loss(ONCE, self._multiplier(rounds), 1), whole=self.drawn(rounds))
 
     def statement(self, rounds: int | None = None) -> dict[str, Any]:
         done = self.setting.rounds if rounds is None else rounds
@@ -476,6 +497,10 @@ class SkellamSums(IntegerSums):
         """Return ε of the first rounds."""
         numbers = l1_bound(self.longest, self.setting.parameters)
         return skellam_epsilon(self.variance, self.longest, numbers, rounds, self.part.delta)
+
+    def loss(self, rounds: int) -> Loss:
+        numbers = l1_bound(self.longest, self.setting.parameters)
+        return Loss() if rounds == 0 else Loss(renyi=skellam_divergences(self.variance, self.longest, numbers, rounds))
 
     def statement(self, rounds: int | None = None) -> dict[str, Any]:
         done = self.setting.rounds if rounds is None else rounds

@@ -12,10 +12,14 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from quorank.arrays import Doubles, Integers
+from quorank.privacy.composition import Loss
 from quorank.privacy.setting import Setting
 from quorank.privacy.streams import Seed
 
 Memory = dict[str, Doubles]
+
+INCOMPLETE = "the noise of {} is drawn in equal shares, and is complete only if as many clients as planned send theirs"
+"""Why a cohort whose size is left to chance is refused, to be filled with the kind."""
 
 
 class Sum(NamedTuple):
@@ -87,6 +91,19 @@ class Mechanism(ABC):
         """Return (rounds done, ε spent by then), where there is an ε that adds up over rounds."""
         return []
 
+    def loss(self, rounds: int) -> Loss | None:
+        """Return what the first `rounds` rounds give away, to be composed with other losses; None where no ε is stated.
+
+        By default the (ε, δ) of the statement, which adds up least tightly.
+        """
+        stated = {} if rounds == 0 else self.statement(rounds) or {}
+        epsilon, delta = stated.get("epsilon"), stated.get("delta")
+        if rounds == 0 and (self.statement(1) or {}).get("epsilon") is not None:
+            return Loss()
+        if epsilon is None or delta is None:
+            return None
+        return Loss(pure=epsilon) if delta == 0.0 else Loss(stated=((epsilon, delta),))
+
 
 class AddingUp(Mechanism):
     """Base of mechanisms whose ε adds up: every round costs as much as the first."""
@@ -120,9 +137,11 @@ class Privacy(ABC):
     """A privacy part; for a given run it becomes a mechanism, which knows the calibrated noise."""
 
     kind: ClassVar[str]
+    protects: ClassVar[bool] = True  # anything at all
     protects_metric: ClassVar[bool] = False  # it randomises the metric that clients send, by `privatise`
     protects_messages: ClassVar[bool] = False  # each message is private on its own, without any sum
     needs_client_parameters: ClassVar[bool] = False  # it clips the parameters that a client learns
+    needs_equal_shares: ClassVar[bool] = False  # its noise is complete if all planned clients send, and count alike
 
     @property
     def hides_single_updates(self) -> bool:
@@ -169,6 +188,7 @@ class NoPrivacy(Privacy):
     """No privacy mechanism: data stay with the clients, and updates leave them as they are."""
 
     kind: ClassVar[str] = "none"
+    protects: ClassVar[bool] = False
 
     def mechanism(self, setting: Setting, seed: Seed) -> Plain:
         """Return the mechanism of one run: plain sums."""

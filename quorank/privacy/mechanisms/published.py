@@ -6,7 +6,15 @@ Read what it does not give before relying on it. The name ε is the paper's, and
   vectors may be up to √d·Δ apart, so one round may cost up to √d·ε;
 - each client adds only the n-th part of the noise, so it is complete only if all n clients are honest and present;
 - ε is of one round, and nothing is added up: T rounds may cost T times as much;
-- the bound is on the noisy sum. A single message carries next to no noise of its own.
+- the bound is on the noisy sum. A single message carries next to no noise of its own;
+- the shares are floating-point numbers. Which of these can occur depends on the update, so that exact rankers may tell
+  more than any ε says (Mironov 2012, "On significance of the least significant bits for differential privacy").
+
+For the last reason no ε is stated. What exact noise would cost is: the parameters of a client lie in a ball of diameter Δ
+in L2, so within √d·Δ in L1; on the sum of n of them lies Laplace noise of scale Δ/ε; so one round costs up to √d·ε, and T
+rounds up to T·√d·ε, for one client whose data are replaced. That takes n shares, no fewer, and clients that count alike:
+a client of a larger weight moves the sum farther, and a cohort with fewer clients than planned has less noise. So cohorts
+of a size left to chance, and clients with different numbers of interactions, are refused.
 """
 
 from __future__ import annotations
@@ -19,8 +27,8 @@ from typing import Any, ClassVar
 from quorank.arrays import Doubles, Integers
 from quorank.compiled import kernel
 from quorank.draws import Purpose
-from quorank.errors import require_range
-from quorank.privacy.mechanisms.mechanism import AddingUp, Memory, Privacy, Sum
+from quorank.errors import require, require_range
+from quorank.privacy.mechanisms.mechanism import INCOMPLETE, Mechanism, Memory, Privacy, Sum
 from quorank.privacy.setting import Setting
 from quorank.privacy.streams import Key, Seed, key_for, uniform_pair
 
@@ -34,6 +42,7 @@ class PublishedLaplace(Privacy):
 
     kind: ClassVar[str] = "published"
     needs_client_parameters: ClassVar[bool] = True
+    needs_equal_shares: ClassVar[bool] = True
 
     epsilon: float = 4.5  # ε of the paper: of one round, and understated (see above)
     sensitivity: float = 5.0  # Δ
@@ -52,11 +61,12 @@ class PublishedLaplace(Privacy):
 
     def mechanism(self, setting: Setting, seed: Seed) -> PublishedMechanism:
         """Return the mechanism of one run, with its noise drawn under a seed or secret."""
+        require(setting.participation != "poisson", "option.conflict", INCOMPLETE.format(self.kind), "privacy")
         return PublishedMechanism(self, setting, seed)
 
 
 @dataclass(frozen=True, eq=False)
-class PublishedMechanism(AddingUp):
+class PublishedMechanism(Mechanism):
     """Gamma shares of Laplace noise on every number of an update (eqs 15 and 16)."""
 
     part: PublishedLaplace
@@ -90,20 +100,21 @@ class PublishedMechanism(AddingUp):
         return Sum(total, weight, memory, self.part.sensitivity, deviation)
 
     def statement(self, rounds: int | None = None) -> dict[str, Any]:
-        """Return the published figure under its own name, and what the run as a whole may cost under `epsilon`."""
+        """Return the published figure under its own name, and under another what exact noise would cost; no ε."""
         setting, part = self.setting, self.part
         done = setting.rounds if rounds is None else rounds
         root = math.sqrt(setting.parameters)
-        by = ", by adding up, if all clients are honest and present"
-        cost, pairs = part.epsilon * root * done, "replace one client's data"
-        return setting.stated(part.kind, "central", done, cost, by=by, pairs=pairs) | {
+        return setting.stated(part.kind, "central", done, None, pairs="replace one client's data") | {
             "noise_multiplier": math.sqrt(2.0) / part.epsilon,
             "published_epsilon": part.epsilon,
+            "exact_noise_epsilon": part.epsilon * root * done,
             "sensitivity": part.sensitivity,
             "warning": (
                 f"the published ε = {part.epsilon:g} (at δ = 0, unit client) is of one round and takes an L2 clip for an "
                 f"L1 sensitivity, which understates it by up to √{setting.parameters} = {root:.1f}; nothing is added up "
-                "over rounds, and the noise is complete only if every client is honest and present"
+                "over rounds, and the noise is complete only if every client is honest and present; no ε is stated, "
+                "because floating-point noise as published can be attacked: with exact noise, and every client honest and "
+                f"present, the {setting.horizon(done)} would cost a client up to {part.epsilon * root * done:.4g} at δ = 0"
             ),
         }
 

@@ -1,0 +1,166 @@
+"""Composition of the losses of several mechanisms: one ε at one δ for all that they release together.
+
+A run's releases, its rebuildings after leavers, the reports of devices and other runs of the same clients add up to one
+loss. Its parts are kept in the form in which they add up best:
+
+- Gaussian releases of everyone: multipliers z₁ … z_k are one release with (Σ z_t⁻²)^(−1/2), whose ε is exact;
+- Gaussian releases of drawn cohorts: privacy loss distributions, convolved with that one release (`dp-accounting`);
+- Skellam noise: Rényi divergences, which add up at every order, those of the one Gaussian release included;
+- discrete Gaussian noise is counted as Gaussian, and what discreteness adds (`epsilon_slack`) once for all of it;
+- pure ε (randomised response, signs): it is added to the rest;
+- an (ε, δ) of which nothing more is known: both are added.
+
+Where Rényi divergences meet drawn cohorts each gets half of δ. What is composed must be independent noise, and the
+relation the same: a client of which nothing counts. Adding or removing a client is that, for sums that are divided by a
+planned number; replacing one by another implies it, since nothing is one of the things that it can be replaced by.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache, reduce
+from typing import NamedTuple
+
+import numpy as np
+
+from quorank.errors import require
+from quorank.privacy import accounting
+from quorank.privacy.mechanisms.discrete_gaussian import WholeNoise, epsilon_slack, gaussian_delta
+from quorank.privacy.mechanisms.discrete_noise import ORDERS
+from quorank.privacy.setting import Setting
+
+NOTHING_COUNTS = "one client's updates count as zero, in all of them"
+"""The relation between federations that every other one implies."""
+
+
+class DrawnCohorts(NamedTuple):
+    """Rounds of Gaussian releases whose cohorts are drawn."""
+
+    setting: Setting  # its pattern: clients, cohort, participation
+    noise_multiplier: float
+    rounds: int
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What some releases give away about a client, in the forms in which losses are added up."""
+
+    gaussian: float = 0.0  # Σ z⁻² of releases with everyone in them
+    drawn: tuple[DrawnCohorts, ...] = ()
+    renyi: tuple[float, ...] = ()  # divergences at `discrete_noise.ORDERS`; empty where there are none
+    pure: float = 0.0  # ε at δ = 0
+    stated: tuple[tuple[float, float], ...] = ()  # (ε, δ) of which nothing more is known
+    whole: tuple[WholeNoise, ...] = ()  # the discrete noise that was counted as Gaussian above
+
+    def __add__(self, other: Loss) -> Loss:
+        both = (self.renyi, other.renyi)
+        renyi = tuple(a + b for a, b in zip(*both, strict=True)) if all(both) else self.renyi or other.renyi
+        return Loss(
+            self.gaussian + other.gaussian,
+            self.drawn + other.drawn,
+            renyi,
+            self.pure + other.pure,
+            self.stated + other.stated,
+            self.whole + other.whole,
+        )
+
+    @property
+    def needs_delta(self) -> bool:
+        """Whether there is an ε at δ > 0 only."""
+        return bool(self.gaussian or self.drawn or self.renyi)
+
+
+class Composed(NamedTuple):
+    """The ε of a loss."""
+
+    epsilon: float
+    delta: float
+    method: str  # how it was counted
+
+
+def total_loss(losses: Iterable[Loss]) -> Loss:
+    """Add up losses of releases with independent noise."""
+    return reduce(Loss.__add__, losses, Loss())
+
+
+def gaussian_loss(setting: Setting, noise_multiplier: float, rounds: int) -> Loss:
+    """Return the loss of rounds of Gaussian releases under the participation of a setting."""
+    if rounds == 0:
+        return Loss()
+    if setting.participation == "full":
+        return Loss(gaussian=rounds / noise_multiplier**2)
+    pattern = accounting.pattern_of(setting)
+    return Loss(drawn=(DrawnCohorts(pattern, noise_multiplier, rounds),))
+
+
+def compose(loss: Loss, delta: float) -> Composed:
+    """Compute the ε of a loss at δ; a δ that the loss itself uses up is refused."""
+    used = math.fsum(spent for _, spent in loss.stated)
+    rest = delta - used
+    sentence = f"what is added up has δ = {used:g} in it already: ask for a larger δ than {delta:g}"
+    require(rest > 0.0 or (rest >= 0.0 and not loss.needs_delta), "privacy.delta-used-up", sentence, "delta")
+    if loss.needs_delta:
+        accounting.check_delta(rest)
+    epsilon, method = 0.0, ""
+    if loss.needs_delta:
+        gaussian = gaussian_delta(rest) if loss.whole else rest
+        epsilon, method = _noisy_sums(Loss(loss.gaussian, loss.drawn, loss.renyi), gaussian)
+    if loss.whole:
+        epsilon += epsilon_slack(loss.whole, epsilon, rest)
+    plain = math.fsum([loss.pure, *(cost for cost, _ in loss.stated)])
+    methods = [method] if method else []
+    if plain > 0.0:
+        methods.append("ε and δ are added" if loss.stated else "pure ε is added")
+    return Composed(epsilon + plain, delta, "; ".join(methods) or "nothing was released")
+
+
+@lru_cache(maxsize=512)
+def _noisy_sums(loss: Loss, delta: float) -> tuple[float, str]:
+    """ε of the noisy sums of a loss, the least of the ways that count it, and the name of that way."""
+    everyone = math.fsum([loss.gaussian, *(_as_everyone(cohorts) for cohorts in loss.drawn)])
+    if not loss.renyi:
+        ways = [(_one_release(everyone, delta), "as one Gaussian release")]
+        if loss.drawn:
+            ways.append((_distributions(loss, delta), "privacy loss distributions, dp-accounting"))
+        return min(ways)
+    ways = [(_renyi(loss.renyi, everyone, delta), "Rényi divergences, converted by dp-accounting")]
+    if loss.drawn:
+        halves = _renyi(loss.renyi, loss.gaussian, delta / 2.0) + _distributions(Loss(drawn=loss.drawn), delta / 2.0)
+        ways.append((halves, "Rényi divergences and privacy loss distributions, dp-accounting, half of δ each"))
+    return min(ways)
+
+
+def _as_everyone(cohorts: DrawnCohorts) -> float:
+    """Σ z⁻² as if everyone were in every round: for cohorts of fixed size a client replaced moves the sum two clips."""
+    clips = 2.0 if cohorts.setting.participation == "sampled" else 1.0
+    return cohorts.rounds * (clips / cohorts.noise_multiplier) ** 2
+
+
+def _one_release(squares: float, delta: float) -> float:
+    from dp_accounting import gaussian_mechanism
+
+    return float(gaussian_mechanism.get_epsilon_gaussian(squares**-0.5, delta))
+
+
+def _distributions(loss: Loss, delta: float) -> float:
+    import dp_accounting as dp
+    from dp_accounting import pld
+
+    counting = pld.PLDAccountant(value_discretization_interval=accounting.FINE)
+    with accounting.quiet_library():
+        if loss.gaussian > 0.0:
+            counting.compose(dp.GaussianDpEvent(loss.gaussian**-0.5))
+        for setting, noise_multiplier, rounds in loss.drawn:
+            counting.compose(accounting.event(setting, noise_multiplier), rounds)
+        return float(counting.get_epsilon(delta))
+
+
+def _renyi(divergences: tuple[float, ...], squares: float, delta: float) -> float:
+    """ε of Rényi divergences at ORDERS and of one Gaussian release: α·z⁻²/2 at order α."""
+    from dp_accounting.rdp import compute_epsilon
+
+    together = np.asarray(divergences) + 0.5 * squares * np.asarray(ORDERS, dtype=np.float64)
+    epsilon, _ = compute_epsilon(ORDERS, together, delta)
+    return float(epsilon)
