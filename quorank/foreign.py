@@ -488,7 +488,7 @@ def _tar_members(path: Path, limits: UnpackLimits | None) -> Iterator[tuple[str,
                     member = packed.next()
                     packed.members.clear()  # else each is kept, and all are looked through for a link
                 if member is None:
-                    return
+                    break
                 if member.isdir():
                     continue
                 sentence = f"holds {excerpt(member.name)}, which is not an ordinary file"
@@ -499,6 +499,9 @@ def _tar_members(path: Path, limits: UnpackLimits | None) -> Iterator[tuple[str,
                 source.left = sys.maxsize
                 place = f"{path}, member {excerpt(member.name)}"
                 yield member.name, io.BufferedReader(_MemberStream(content, budget, place), _BLOCK)
+        with sound(path, what):  # to the end: a checksum may stand there, and a damaged header looks like an end
+            while block := inner.read(_BLOCK):
+                require(not block.strip(b"\0"), "file.damaged", "holds something behind its end mark", f"{path}")
 
 
 # ------------------------------------------------------------ JSON
@@ -579,8 +582,10 @@ class ForeignDatabase:
             (found,) = self.connection.execute("PRAGMA quick_check(1)").fetchone()
             if found != "ok":
                 raise sqlite3.DatabaseError(" ".join(str(found).split()))
-        except sqlite3.Error:
+        except sqlite3.Error as error:
             self.connection.close()
+            if time.monotonic() > self._end:
+                raise self.refusal(error) from None
             raise
 
     def close(self) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from quorank.errors import BadInput, require
+from quorank.foreign import read_head
 from quorank.text.collection import TextCollection
 from quorank.text.readers import beir, folder, mbox, sgml, smart
-from quorank.text.readers.decoding import read_bytes
 
 LAYOUTS = (
     "a folder with corpus.jsonl (BEIR) or its zip file, a .jsonl file, SMART records (.I .T .W), "
@@ -84,7 +84,7 @@ def _told_apart(path: Path, records: list[Path]) -> tuple[Path, Path | None]:
 
 
 def _head(path: Path) -> bytes:
-    return read_bytes(path, _HEAD).removeprefix(b"\xef\xbb\xbf").lstrip()
+    return read_head(path, _HEAD).removeprefix(b"\xef\xbb\xbf").lstrip()
 
 
 def _begins(head: bytes, mark: bytes | tuple[bytes, ...]) -> bool:
