@@ -85,11 +85,15 @@ def excerpt(text: object, most: int = 60) -> str:
     return f"{shown[:-1]}…{shown[-1]}" if len(found) > most else shown
 
 
+def printable(text: str) -> str:
+    """Return a foreign text for a terminal, which would obey control characters: they become question marks."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
 def reason(error: BaseException) -> str:
     """Return what a library says of an error, on one line and not too long."""
-    said = " ".join(str(error).split())
-    printable = "".join(letter if letter.isprintable() else "?" for letter in said)
-    return (printable[:160] + "…" if len(printable) > 160 else printable) or type(error).__name__
+    said = printable(" ".join(str(error).split()))
+    return (said[:160] + "…" if len(said) > 160 else said) or type(error).__name__
 
 
 @contextmanager
@@ -354,8 +358,8 @@ class ForeignZip:
             self._zip = zipfile.ZipFile(path)
         self.members: dict[str, zipfile.ZipInfo] = {}
         for info in self._zip.infolist():
-            if not info.is_dir():
-                name = info.orig_filename  # `filename` ends at a NUL
+            name = info.orig_filename  # `filename` ends at a NUL
+            if not name.endswith("/"):
                 sentence = f"holds {excerpt(name)} twice; expected each member once"
                 require(name not in self.members, "archive.unsafe-member", sentence, f"{path}")
                 self.members[name] = info

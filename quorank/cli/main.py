@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Callable
 from typing import Annotated
@@ -83,6 +84,9 @@ app = application(*VERBS)
 
 def main() -> None:
     """Run the command line; every refusal is one sentence."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without ε or … gets a question mark
     asked = sys.argv[1:2]
     try:
         # to read the options of all verbs takes longer than many a verb

@@ -27,6 +27,7 @@ import numpy as np
 
 from quorank.errors import BadInput, require, require_range
 from quorank.files import write_whole
+from quorank.foreign import excerpt, open_bounded, read_bounded, reason
 from quorank.parts import read_fields, suggest
 from quorank.tuning.searches import take_rows
 from quorank.tuning.studies.address_bar import TypedSearches
@@ -36,6 +37,8 @@ METRICS = ("characters", "rank")
 
 ARMS = {"treatment": 0.6, "control": 0.2, "control-no-decay": 0.2}
 COLUMNS = ("client", "arm", "characters", "rank")
+MOST_STUDY = 1 << 20
+"""Bytes of the file of a study."""
 _MOST = 2**31 - 1
 
 
@@ -108,16 +111,19 @@ class Study:
 
 def read_study(path: Path) -> tuple[Study, dict[str, Any]]:
     """Read the study of a TOML file, and its table [people], which only a simulation uses."""
-    expected, malformed = "a study, a TOML file with a name and [arms]", (tomllib.TOMLDecodeError, UnicodeDecodeError)
-    with _reading(path, expected, "study.not-toml", "TOML", malformed):
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    raw = bytes(read_bounded(path, MOST_STUDY, expected="expected a study, a TOML file with a name and [arms]"))
+    try:
+        content = tomllib.loads(raw.decode("utf-8").replace("\r\n", "\n"))
+    except (ValueError, RecursionError) as error:  # also whole numbers of thousands of digits
+        raise BadInput("study.not-toml", f"not TOML ({reason(error)})", str(path)) from None
     people = content.pop("people", {})
-    require(isinstance(people, dict), "value.wrong-type", f"must be a table, got {people!r}", f"{path}: people")
+    require(isinstance(people, dict), "value.wrong-type", f"must be a table, got {excerpt(people)}", f"{path}: people")
     nameless = 'the study has no name; add a line such as name = "frecency-spring"'
     require("name" in content, "study.no-name", nameless, str(path))
     arms = content.pop("arms", dict(ARMS))
-    fits = isinstance(arms, dict) and all(type(share) in (int, float) for share in arms.values())
-    require(fits, "value.wrong-type", f"must be a table of names and shares, got {arms!r}", f"{path}: arms")
+    shares = arms.values() if isinstance(arms, dict) else [None]
+    fits = all(type(share) in (int, float) and -1e9 < share < 1e9 for share in shares)
+    require(fits, "value.wrong-type", f"must be a table of names and shares, got {excerpt(arms)}", f"{path}: arms")
     study = read_fields(Study, content, str(path))  # type: ignore[type-var]
     try:
         return replace(study, arms={name: float(share) for name, share in arms.items()}), people
@@ -169,18 +175,19 @@ def _read_searches(path: Path, study: Study | None) -> tuple[TypedSearches, list
 
 def _wrong_arm(study: Study, client: str, given: str | None, arm: str, where: str) -> BadInput:
     if given not in study.arms:
-        unknown = f"there is no arm {given!r} in study {study.name}; its arms: {', '.join(study.arms)}"
+        unknown = f"there is no arm {excerpt(given)} in study {study.name}; its arms: {', '.join(study.arms)}"
         return BadInput("collected.unknown-arm", unknown, where)
-    wrong = f"client {client!r} is in arm {given!r}, but study {study.name} puts it into {arm!r}"
+    wrong = f"client {excerpt(client)} is in arm {given!r}, but study {study.name} puts it into {arm!r}"
     return BadInput("collected.wrong-arm", f"{wrong}; a study whose arms or shares are changed needs a new name", where)
 
 
 def _lines(path: Path) -> Iterator[tuple[str, str, str | None, int, int]]:
     """Yield (where, client, arm, characters, rank) of every line."""
-    expected, malformed = f"a CSV with the columns {','.join(COLUMNS)}", (UnicodeDecodeError, csv.Error)
+    expected = f"expected a CSV with the columns {','.join(COLUMNS)}"
     with (
-        _reading(path, expected, "collected.not-csv", "a CSV file", malformed),
-        path.open(encoding="utf-8-sig", newline="") as file,
+        _well_formed(path),
+        open_bounded(path, expected=expected) as raw,
+        io.TextIOWrapper(raw, encoding="utf-8-sig", newline="") as file,
     ):
         reader = csv.reader(file, strict=True)
         header = next(reader, [])
@@ -201,21 +208,15 @@ def _whole(column: str, text: str, where: str) -> int:
         number = int(text)
     except ValueError:
         number = -1
-    wrong = f"{column} must be a whole number from 0, got {text!r}"
+    wrong = f"{column} must be a whole number from 0, got {excerpt(text)}"
     require(0 <= number <= _MOST, "collected.not-a-number", wrong, where)
     return number
 
 
 @contextmanager
-def _reading(
-    path: Path, expected: str, code: str, format_: str, malformed: tuple[type[Exception], ...]
-) -> Iterator[None]:
-    """Turn what goes wrong with a file into BadInput; `code` says that it is not of its format."""
+def _well_formed(path: Path) -> Iterator[None]:
+    """Turn what is no CSV text into BadInput."""
     try:
         yield
-    except FileNotFoundError:
-        raise BadInput("file.missing", f"no such file; expected {expected}", str(path)) from None
-    except malformed as error:
-        raise BadInput(code, f"not {format_} ({error})", str(path)) from None
-    except OSError as error:
-        raise BadInput("file.unreadable", f"cannot be read ({error.strerror})", str(path)) from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise BadInput("collected.not-csv", f"not a CSV file ({reason(error)})", str(path)) from None
