@@ -517,7 +517,7 @@ def parse_json(text: str | bytes, *, depth: int = MOST_DEPTH) -> Any:
     The nesting is counted before the text is parsed, so that no library has to recurse over it.
     """
     found = text if isinstance(text, str) else text.decode("utf-8")
-    if found.count("[") + found.count("{") > depth and _nesting(found) > depth:
+    if found.count("[") + found.count("{") > depth and _is_deeper(found, depth):
         raise ValueError(f"it is nested more than {depth} deep")
     try:
         return json.loads(found, parse_constant=_no_number, parse_float=_finite)
@@ -536,9 +536,9 @@ def _finite(text: str) -> float:
     return value
 
 
-def _nesting(text: str) -> int:
-    """Return how deep the lists and tables of a JSON text stand in each other, brackets in its strings not counted."""
-    deepest, level, inside, skipped = 0, 0, False, -1
+def _is_deeper(text: str, most: int) -> bool:
+    """Return whether lists and tables of a JSON text stand deeper in each other; brackets in its strings do not count."""
+    level, inside, skipped = 0, False, -1
     for found in _STRUCTURE.finditer(text):
         letter, at = found[0], found.start()
         if at == skipped:
@@ -547,12 +547,11 @@ def _nesting(text: str) -> int:
             skipped = at + 1
         elif letter == '"':
             inside = not inside
-        elif not inside and letter in "[{":
-            level += 1
-            deepest = max(deepest, level)
         elif not inside:
-            level -= 1
-    return deepest
+            level += 1 if letter in "[{" else -1
+            if level > most:
+                return True
+    return False
 
 
 # ------------------------------------------------------------ databases
