@@ -92,7 +92,7 @@ def printable(text: str) -> str:
 
 def reason(error: BaseException) -> str:
     """Return what a library says of an error, on one line and not too long."""
-    said = printable(" ".join(str(error).split()))
+    said = printable(" ".join(f"{error}".split()))
     return (said[:160] + "…" if len(said) > 160 else said) or type(error).__name__
 
 
@@ -484,7 +484,7 @@ def _tar_members(path: Path, limits: UnpackLimits | None) -> Iterator[tuple[str,
     with open_bounded(path, known) as inner:
         source = _TarSource(inner, path)
         with sound(path, what):
-            packed = tarfile.open(fileobj=source, mode="r|", tarinfo=_strict_header())  # type: ignore[call-overload]
+            packed = tarfile.TarFile.open(fileobj=source, mode="r|", tarinfo=_strict_header())  # type: ignore[call-overload]
         with packed:
             while True:
                 source.left = _MOST_TAR_HEADER
@@ -626,4 +626,6 @@ class ForeignDatabase:
 
 def damaged_database(error: BaseException) -> BadInput:
     """Return the sentence for a database that SQLite cannot read."""
-    return BadInput("file.damaged", f"the database is damaged ({reason(error)}); let the browser repair it, or use a backup")
+    return BadInput(
+        "file.damaged", f"the database is damaged ({reason(error)}); let the browser repair it, or use a backup"
+    )

@@ -61,7 +61,9 @@ def read_model(file: Path | str, heuristic: Heuristic | None = None) -> Model:
     """Read a version and verify its checksum; with `heuristic`, also its weights."""
     where = str(file)
     try:
-        content = parse_json(bytes(read_bounded(Path(file), MOST_BYTES, expected="expected the weights of a heuristic")))
+        content = parse_json(
+            bytes(read_bounded(Path(file), MOST_BYTES, expected="expected the weights of a heuristic"))
+        )
     except ValueError as error:
         raise BadInput("weights.wrong-format", f"not a file of weights ({reason(error)})", where) from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:

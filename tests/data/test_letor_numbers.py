@@ -9,10 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from refusals import refused
 
 from quorank.data.letor.reader import read_letor
-
-from tests.support.refusals import refused
 
 LARGEST = float(np.finfo(np.float32).max)
 NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -39,7 +38,20 @@ def check(tmp_path: Path, texts: list[str]) -> None:
 
 def test_zero_is_zero_whatever_its_exponent(tmp_path: Path) -> None:
     mantissas = ["0", "-0", "+0", "0.0", ".0", "0.", "000", "-0.000000000000000000000000"]
-    exponents = ["e40", "E+39", "e99", "e308", "e309", "e999", "e9999", "e99999", "e-40", "e-99999", "e0", "e00000000040"]
+    exponents = [
+        "e40",
+        "E+39",
+        "e99",
+        "e308",
+        "e309",
+        "e999",
+        "e9999",
+        "e99999",
+        "e-40",
+        "e-99999",
+        "e0",
+        "e00000000040",
+    ]
     check(tmp_path, [mantissa + exponent for mantissa in mantissas for exponent in exponents])
 
 
@@ -66,12 +78,18 @@ def test_generated_numbers(tmp_path: Path) -> None:
         text = numbers.choice(("", "-", "+")) + "0" * numbers.choice((0, 0, 1, 30)) + digits[:point]
         text += numbers.choice(("", ".")) + digits[point:]
         if numbers.random() < 0.6:
-            text += numbers.choice("eE") + numbers.choice(("", "-", "+")) + str(numbers.randrange(10 ** numbers.randrange(1, 3)))
+            text += (
+                numbers.choice("eE")
+                + numbers.choice(("", "-", "+"))
+                + str(numbers.randrange(10 ** numbers.randrange(1, 3)))
+            )
         texts.append(text)
     check(tmp_path, [text for text in texts if np.isfinite(float(text))])
 
 
-@pytest.mark.parametrize("text", ["1e309", "-1e400", "1e99999", "1.8e308", "inf", "e5", ".", "+", "-.", "1e", "1e+", "0x1", "1_0"])
+@pytest.mark.parametrize(
+    "text", ["1e309", "-1e400", "1e99999", "1.8e308", "inf", "e5", ".", "+", "-.", "1e", "1e+", "0x1", "1_0"]
+)
 def test_what_is_no_finite_number_is_refused(tmp_path: Path, text: str) -> None:
     with refused("letor.not-a-number", f"{tmp_path / 'numbers.txt'}:1"):
         read(tmp_path, [text])

@@ -8,13 +8,12 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from mutations import mutations, refusals
+from refusals import refused
 
 from quorank.errors import BadInput
 from quorank.federation import wire
 from quorank.network import frames
-
-from tests.support.mutations import mutations, refusals
-from tests.support.refusals import refused
 
 REPLY = wire.encode_reply(wire.Reply("run", 3, 7, np.arange(5.0), 4, True, (1.0, 2.0, 3.0)))
 TASK = wire.encode_task(wire.Task("run", 3, np.arange(5.0), {"clip": np.ones(1)}, (1, 2, 3)))
@@ -50,6 +49,7 @@ HEADERS = {
 
 @pytest.mark.parametrize("name", HEADERS)
 def test_a_header_costs_little_memory(name: str) -> None:
+    wire.decode_reply(REPLY)  # what is imported at first is none of its cost
     reply, task = with_header(2, HEADERS[name]), with_header(1, HEADERS[name])
     assert peak(lambda: wire.decode_reply(reply)) < 2 * len(reply)
     assert peak(lambda: wire.decode_task(task)) < 14 * len(task)
@@ -67,7 +67,7 @@ def test_a_reply_longer_than_the_run_takes_is_not_read() -> None:
     content = wire.encode_reply(wire.Reply("run", 3, 7, np.zeros(1 << 19), 4))
     with refused("reply.too-long"):
         wire.decode_reply(content, parameters=1000)
-    assert peak(lambda: pytest.raises(BadInput, wire.decode_reply, content, 1000)) < len(content) // 10
+    assert peak(lambda: wire.decode_reply(content, 1000)) < len(content) // 10
     assert len(wire.decode_reply(content, parameters=1 << 19).release) == 1 << 19
 
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from mutations import mutations, refusals
+from refusals import refused
 
 from quorank.silos.learning.exchange import announced_lengths
 from quorank.silos.protocol.group import Field
@@ -27,9 +29,6 @@ from quorank.silos.protocol.messages import (
 )
 from quorank.silos.sketch.ranking import Cells, rank_recommended
 from quorank.silos.sketch.reverse_top_k import ReverseTopK, Shape
-
-from tests.support.mutations import mutations, refusals
-from tests.support.refusals import refused
 
 KEY = bytes(range(32))
 SHAPE = Shape("count", "recommended", 2, 6, 50, 60)
@@ -90,7 +89,9 @@ def put(*keys: str, value: object) -> Callable[[dict, dict], None]:
 FORGED: dict[str, Callable[[dict, dict], None]] = {
     "a cell of two billion": changed("counts", lambda a: a.__setitem__(0, 2**31 - 1)),
     "a cell of fewer than none": changed("counts", lambda a: a.__setitem__(0, -(2**31))),
-    "more in one, fewer in another": changed("counts", lambda a: (a.__setitem__(0, a[0] + 50), a.__setitem__(1, a[1] - 50))),
+    "more in one, fewer in another": changed(
+        "counts", lambda a: (a.__setitem__(0, a[0] + 50), a.__setitem__(1, a[1] - 50))
+    ),
     "fewer cells": changed("counts", lambda a: a[:-1]),
     "more cells": changed("counts", lambda a: np.append(a, 0)),
     "fewer floors": changed("floors", lambda a: a[:3]),
@@ -161,7 +162,9 @@ def test_a_refusal_has_one_size_and_nothing_behind_its_reason() -> None:
 
 
 def test_mutated_messages_are_read_or_refused() -> None:
-    cells = Cells(np.array([0, 2, 3]), np.array([1, 2, 1], np.int32), np.array([5, 4, 3], np.int32), np.zeros(2, np.int32))
+    cells = Cells(
+        np.array([0, 2, 3]), np.array([1, 2, 1], np.int32), np.array([5, 4, 3], np.int32), np.zeros(2, np.int32)
+    )
     answer = Answer(3, (cells,), 4).to_bytes()
     ask, refuse = Ask(0, np.array([[1, 2]], np.int32)).to_bytes(), Refuse(1, "no").to_bytes()
     catalogue = Catalogue(0, np.array([1, 5], np.int32), np.array([3, 4], np.int32)).to_bytes()

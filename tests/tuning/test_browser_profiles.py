@@ -15,10 +15,10 @@ import pytest
 from browser_files import make_chromium, make_places
 
 from quorank.errors import BadInput
+from quorank.foreign import ForeignDatabase
 from quorank.tuning.histories import profiles
 from quorank.tuning.histories.browser import History, extract_searches, page_words, suggestions_at
 from quorank.tuning.histories.generated import TYPES
-from quorank.foreign import ForeignDatabase
 from quorank.tuning.histories.profiles import read_bookmarks, read_history, transition_type
 
 DAY = 86_400_000_000  # microseconds

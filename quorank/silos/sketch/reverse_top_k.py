@@ -34,7 +34,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -43,7 +43,17 @@ from quorank.arrays import Doubles, Int8s, Int32s, Integers
 from quorank.errors import BadInput, require, require_range
 from quorank.files import write_whole
 from quorank.foreign import parse_json, read_bounded
-from quorank.silos.sketch.cell_pool import ABSOLUTE, CAP, POSITIVE, SIGNED, SPARE, STORED, EntryPool, documents_of, remove_documents
+from quorank.silos.sketch.cell_pool import (
+    ABSOLUTE,
+    CAP,
+    POSITIVE,
+    SIGNED,
+    SPARE,
+    STORED,
+    EntryPool,
+    documents_of,
+    remove_documents,
+)
 from quorank.silos.sketch.count_sketch import MOST_OCCURRENCES, checked_columns, checked_counts, count_sketch_table
 from quorank.silos.sketch.hashing import Hashing, RememberedPlaces
 from quorank.silos.sketch.ranking import Cells, checked_cells, rank_literal, rank_recommended
@@ -259,11 +269,12 @@ class ReverseTopK:
             said = f"this sketch was signed with the group's key, but its {what}; build it anew"
             require(condition, "sketch.malformed", said)
 
-        shape, lengths, limit, documents = (head.get(name) for name in ("shape", "lengths", "limit", "documents"))
+        names = ("shape", "lengths", "limit", "documents")
+        shape, lengths, limit, documents = (cast("Any", head.get(name)) for name in names)
         usual = asdict(Shape())
         is_table = isinstance(shape, dict) and shape.keys() == usual.keys()
         expect(is_table and all(type(shape[name]) in (int, type(usual[name])) for name in usual), "shape is none")
-        sizes = [lengths.get(name) for name, _ in _ARRAYS] if isinstance(lengths, dict) else []
+        sizes: list[Any] = [lengths.get(name) for name, _ in _ARRAYS] if isinstance(lengths, dict) else []
         expect(sizes and all(type(size) is int and size >= 0 for size in sizes), "lengths are no whole numbers")
         needed = sum(size * np.dtype(kind).itemsize for size, (_, kind) in zip(sizes, _ARRAYS, strict=True))
         expect(needed == len(content), "arrays are not as long as it says")

@@ -121,8 +121,8 @@ def read_study(path: Path) -> tuple[Study, dict[str, Any]]:
     nameless = 'the study has no name; add a line such as name = "frecency-spring"'
     require("name" in content, "study.no-name", nameless, str(path))
     arms = content.pop("arms", dict(ARMS))
-    shares = arms.values() if isinstance(arms, dict) else [None]
-    fits = all(type(share) in (int, float) and -1e9 < share < 1e9 for share in shares)
+    numbers = isinstance(arms, dict) and all(type(share) in (int, float) for share in arms.values())
+    fits = numbers and all(-1e9 < share < 1e9 for share in arms.values())  # a float holds no larger whole number
     require(fits, "value.wrong-type", f"must be a table of names and shares, got {excerpt(arms)}", f"{path}: arms")
     study = read_fields(Study, content, str(path))  # type: ignore[type-var]
     try:
