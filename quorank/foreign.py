@@ -124,6 +124,14 @@ def _damaged(where: object, what: str, error: BaseException) -> BadInput:
 # ------------------------------------------------------------ files
 
 
+def home_expanded(path: Path | str) -> Path:
+    """Return a path with its ~ replaced; one of a person who is not here stays as it is, and leads nowhere."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        return Path(path)
+
+
 def ordinary_size(path: Path, expected: str = "expected a file") -> int:
     """Return the size of an ordinary file; a folder, a pipe or a device, which might never end, is refused."""
     try:

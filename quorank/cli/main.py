@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import sys
 from collections.abc import Callable
 from typing import Annotated
@@ -85,7 +84,7 @@ app = application(*VERBS)
 def main() -> None:
     """Run the command line; every refusal is one sentence."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
+        if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal without ε or … gets a question mark
     asked = sys.argv[1:2]
     try:

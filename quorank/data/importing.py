@@ -17,7 +17,7 @@ from quorank.data.layout import FOLDS, count_folds, find_files, has_layout
 from quorank.data.library import ImportedCollection, library_folder, register_collection
 from quorank.data.source import DataSource, load
 from quorank.errors import BadInput, require
-from quorank.foreign import archive_members
+from quorank.foreign import archive_members, excerpt, home_expanded
 
 Progress = Callable[[int, int | None], None]
 """Called with the bytes that are there and the bytes there will be."""
@@ -25,7 +25,7 @@ Progress = Callable[[int, int | None], None]
 ZIP = (".zip",)
 TAR = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar")
 RAR = (".rar", ".7z")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _DEPTH = 3
 _BLOCK = 1 << 20
 _PATIENCE = 60.0  # seconds without a byte
@@ -35,11 +35,11 @@ def import_collection(
     path: Path, name: str | None = None, report: Callable[[str], None] | None = None
 ) -> ImportedCollection:
     """Give the collection in a folder or an archive a name, after reading every fold of it into the cache."""
-    path = Path(path).expanduser()
+    path = home_expanded(path)
     sentence = f"there is no {path}; expected a folder or an archive that holds a collection"
     require(path.exists(), "file.missing", sentence)
     known_as = name or (re.sub(r"(\.tar)?\.\w+$", "", path.name) if path.is_file() else path.resolve().name)
-    sentence = f"{known_as!r} cannot name a collection; expected letters, digits, dots, dashes and underscores"
+    sentence = f"{excerpt(known_as)} cannot name a collection; expected letters, digits, dots, dashes, underscores"
     require(_NAME.fullmatch(known_as), "collection.bad-name", sentence)
     if path.is_file():
         sentence = "is a file; expected a folder, a .zip or a .tar.gz with a collection"

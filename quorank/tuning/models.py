@@ -16,13 +16,10 @@ from typing import Any
 
 from quorank.errors import BadInput, require
 from quorank.files import write_whole
-from quorank.foreign import parse_json, read_bounded, reason
 from quorank.tuning.heuristics.constraints import violations
 from quorank.tuning.heuristics.heuristic import Heuristic
 
 FORMAT = "quorank-weights/1"
-MOST_BYTES = 1 << 24
-"""Bytes of a file of weights."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +58,11 @@ def read_model(file: Path | str, heuristic: Heuristic | None = None) -> Model:
     """Read a version and verify its checksum; with `heuristic`, also its weights."""
     where = str(file)
     try:
-        content = parse_json(
-            bytes(read_bounded(Path(file), MOST_BYTES, expected="expected the weights of a heuristic"))
-        )
-    except ValueError as error:
-        raise BadInput("weights.wrong-format", f"not a file of weights ({reason(error)})", where) from None
+        content = json.loads(Path(file).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise BadInput("file.missing", "no such file; expected the weights of a heuristic", where) from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise BadInput("weights.wrong-format", f"not a file of weights ({error})", where) from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise BadInput("weights.wrong-format", f'not a file of weights; expected "format": "{FORMAT}"', where)
     try:

@@ -30,6 +30,7 @@ from quorank.errors import BadInput, require
 from quorank.foreign import (
     MOST_LINE,
     RATIO_VARIABLE,
+    excerpt,
     limits_from_environment,
     open_plain,
     ordinary_size,
@@ -233,7 +234,9 @@ def _group(
     try:
         names = [name.decode("utf-8") for name in places]
     except UnicodeDecodeError as error:
-        raise BadInput("letor.not-utf-8", f"holds query id {error.object!r}; expected UTF-8 text", f"{path}") from None
+        raise BadInput(
+            "letor.not-utf-8", f"holds query id {excerpt(error.object)}; expected UTF-8 text", f"{path}"
+        ) from None
     return RankingData(padded, labels, offsets, n_features, names, documents)
 
 

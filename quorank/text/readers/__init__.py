@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from quorank.errors import BadInput, require
-from quorank.foreign import read_head
+from quorank.foreign import home_expanded, read_head
 from quorank.text.collection import TextCollection
 from quorank.text.readers import beir, folder, mbox, sgml, smart
 
@@ -21,7 +21,7 @@ def read_collection(path: Path | str) -> TextCollection:
 
     A folder of SMART files must hold their documents in one file; queries and judgements are optional.
     """
-    path = Path(path).expanduser()
+    path = home_expanded(path)
     require(path.exists(), "file.missing", f"does not exist; expected {LAYOUTS}", f"{path}")
     return _from_folder(path) if path.is_dir() else _from_file(path)
 

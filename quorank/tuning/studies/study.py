@@ -27,7 +27,7 @@ import numpy as np
 
 from quorank.errors import BadInput, require, require_range
 from quorank.files import write_whole
-from quorank.foreign import excerpt, open_bounded, read_bounded, reason
+from quorank.foreign import excerpt, open_bounded, reason
 from quorank.parts import read_fields, suggest
 from quorank.tuning.searches import take_rows
 from quorank.tuning.studies.address_bar import TypedSearches
@@ -37,8 +37,6 @@ METRICS = ("characters", "rank")
 
 ARMS = {"treatment": 0.6, "control": 0.2, "control-no-decay": 0.2}
 COLUMNS = ("client", "arm", "characters", "rank")
-MOST_STUDY = 1 << 20
-"""Bytes of the file of a study."""
 _MOST = 2**31 - 1
 
 
@@ -111,19 +109,16 @@ class Study:
 
 def read_study(path: Path) -> tuple[Study, dict[str, Any]]:
     """Read the study of a TOML file, and its table [people], which only a simulation uses."""
-    raw = bytes(read_bounded(path, MOST_STUDY, expected="expected a study, a TOML file with a name and [arms]"))
-    try:
-        content = tomllib.loads(raw.decode("utf-8").replace("\r\n", "\n"))
-    except (ValueError, RecursionError) as error:  # also whole numbers of thousands of digits
-        raise BadInput("study.not-toml", f"not TOML ({reason(error)})", str(path)) from None
+    expected, malformed = "a study, a TOML file with a name and [arms]", (tomllib.TOMLDecodeError, UnicodeDecodeError)
+    with _reading(path, expected, "study.not-toml", "TOML", malformed):
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
     people = content.pop("people", {})
-    require(isinstance(people, dict), "value.wrong-type", f"must be a table, got {excerpt(people)}", f"{path}: people")
+    require(isinstance(people, dict), "value.wrong-type", f"must be a table, got {people!r}", f"{path}: people")
     nameless = 'the study has no name; add a line such as name = "frecency-spring"'
     require("name" in content, "study.no-name", nameless, str(path))
     arms = content.pop("arms", dict(ARMS))
-    numbers = isinstance(arms, dict) and all(type(share) in (int, float) for share in arms.values())
-    fits = numbers and all(-1e9 < share < 1e9 for share in arms.values())  # a float holds no larger whole number
-    require(fits, "value.wrong-type", f"must be a table of names and shares, got {excerpt(arms)}", f"{path}: arms")
+    fits = isinstance(arms, dict) and all(type(share) in (int, float) for share in arms.values())
+    require(fits, "value.wrong-type", f"must be a table of names and shares, got {arms!r}", f"{path}: arms")
     study = read_fields(Study, content, str(path))  # type: ignore[type-var]
     try:
         return replace(study, arms={name: float(share) for name, share in arms.items()}), people
@@ -183,10 +178,10 @@ def _wrong_arm(study: Study, client: str, given: str | None, arm: str, where: st
 
 def _lines(path: Path) -> Iterator[tuple[str, str, str | None, int, int]]:
     """Yield (where, client, arm, characters, rank) of every line."""
-    expected = f"expected a CSV with the columns {','.join(COLUMNS)}"
+    expected, malformed = f"a CSV with the columns {','.join(COLUMNS)}", (UnicodeDecodeError, csv.Error)
     with (
-        _well_formed(path),
-        open_bounded(path, expected=expected) as raw,
+        _reading(path, expected, "collected.not-csv", "a CSV file", malformed),
+        open_bounded(path, expected=f"expected {expected}") as raw,
         io.TextIOWrapper(raw, encoding="utf-8-sig", newline="") as file,
     ):
         reader = csv.reader(file, strict=True)
@@ -214,9 +209,15 @@ def _whole(column: str, text: str, where: str) -> int:
 
 
 @contextmanager
-def _well_formed(path: Path) -> Iterator[None]:
-    """Turn what is no CSV text into BadInput."""
+def _reading(
+    path: Path, expected: str, code: str, format_: str, malformed: tuple[type[Exception], ...]
+) -> Iterator[None]:
+    """Turn what goes wrong with a file into BadInput; `code` says that it is not of its format."""
     try:
         yield
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise BadInput("collected.not-csv", f"not a CSV file ({reason(error)})", str(path)) from None
+    except FileNotFoundError:
+        raise BadInput("file.missing", f"no such file; expected {expected}", str(path)) from None
+    except malformed as error:
+        raise BadInput(code, f"not {format_} ({reason(error)})", str(path)) from None
+    except OSError as error:
+        raise BadInput("file.unreadable", f"cannot be read ({error.strerror})", str(path)) from None
