@@ -147,19 +147,25 @@ def ordinary_size(path: Path, expected: str = "expected a file") -> int:
 
 
 class UnpackBudget:
-    """Count of the bytes that one file has been unpacked to; beyond its limit it is refused."""
+    """Count of the bytes that were read of one packed file and of those that came out of it; too many are refused.
 
-    def __init__(self, where: object, packed: int, limits: UnpackLimits | None = None) -> None:
-        self.where, self.packed, self.spent = where, packed, 0
+    The ratio is held at any moment, so that a small file costs no more than `FREE` bytes before it is refused.
+    """
+
+    def __init__(self, where: object, limits: UnpackLimits | None = None) -> None:
+        self.where, self.packed, self.unpacked = where, 0, 0
         self.limits = limits or limits_from_environment()
-        self.most = self.limits.most(packed)
+
+    def take(self, count: int) -> None:
+        """Count `count` more bytes that were read."""
+        self.packed += count
 
     def spend(self, count: int) -> None:
-        """Count `count` more bytes."""
-        self.spent += count
-        if self.spent > self.most:
-            whole = self.most == self.limits.unpacked
-            bound = f"{self.most:,} bytes" if whole else f"{self.limits.ratio} times its {self.packed:,} bytes"
+        """Count `count` more bytes that came out."""
+        self.unpacked += count
+        if self.unpacked > self.limits.most(self.packed):
+            whole = self.unpacked > self.limits.unpacked
+            bound = f"{self.limits.unpacked:,} bytes" if whole else f"{self.limits.ratio} times its own bytes"
             variable = BYTES_VARIABLE if whole else RATIO_VARIABLE
             sentence = f"unpacks to more than {bound}; if you trust it, raise {variable}"
             raise BadInput("file.too-large", sentence, f"{self.where}")
@@ -183,17 +189,22 @@ class _UnpackedStream(io.RawIOBase):
         self._budget.spend(len(content))
         return len(content)
 
+    def _piece(self) -> bytes:
+        piece = self._file.read(_PIECE)
+        self._budget.take(len(piece))
+        return piece
+
     def _next(self, most: int) -> bytes:
         while True:
             if self._unpacker.eof:  # another packed stream, or zeros that fill up a block, may follow
-                rest = self._unpacker.unused_data or self._file.read(_PIECE)
+                rest = self._unpacker.unused_data or self._piece()
                 while rest and not rest.strip(b"\0"):
-                    rest = self._file.read(_PIECE)
+                    rest = self._piece()
                 if not rest:
                     return b""
                 self._unpacker, self._ahead = self._new(), rest
             if not self._ahead and self._unpacker.needs_input:
-                self._ahead = self._file.read(_PIECE)
+                self._ahead = self._piece()
                 if not self._ahead:
                     raise EOFError("it is cut off: the data ends before its end mark")
             given, self._ahead = self._ahead, b""
@@ -247,12 +258,11 @@ _PACKINGS: tuple[tuple[bytes, str, Callable[[], Any]], ...] = (
     (b"BZh", "bzip2", _unbzip),
     (b"\xfd7zXZ\0", "xz", _unxz),
 )
-_ENDINGS = {".gz": "gzip", ".tgz": "gzip", ".bz2": "bzip2", ".xz": "xz"}
 
 
-def packing_of(path: Path) -> str | None:
+def packing_of(path: Path, expected: str = "expected a file") -> str | None:
     """Return how an ordinary file is packed (gzip, bzip2, xz), told by its first bytes; None for a plain one."""
-    with open_plain(path) as file:
+    with open_plain(path, expected) as file, sound(path, "a readable file"):
         head = file.read(6)
     return next((name for magic, name, _ in _PACKINGS if head.startswith(magic)), None)
 
@@ -268,15 +278,12 @@ def open_plain(path: Path, expected: str = "expected a file") -> IO[bytes]:
 
 def open_bounded(path: Path, limits: UnpackLimits | None = None, expected: str = "expected a file") -> IO[bytes]:
     """Open an ordinary file for reading, unpacked if it is gzip, bzip2 or xz data, within the limits."""
-    size, name = ordinary_size(path, expected), packing_of(path)
-    meant = _ENDINGS.get(path.suffix.lower())
-    sentence = f"is not {meant} data although its name ends in {path.suffix}; {expected}"
-    require(meant is None or name is not None or not size, "file.damaged", sentence, f"{path}")
+    name = packing_of(path, expected)
     file = open_plain(path, expected)
     unpacker = next((new for _, known, new in _PACKINGS if known == name), None)
     if unpacker is None or name is None:
         return file
-    return io.BufferedReader(_UnpackedStream(file, name, unpacker, UnpackBudget(path, size, limits)), _BLOCK)
+    return io.BufferedReader(_UnpackedStream(file, name, unpacker, UnpackBudget(path, limits)), _BLOCK)
 
 
 def read_bounded(
@@ -360,7 +367,7 @@ class ForeignZip:
         import zipfile
 
         self.path = path
-        self._budget = UnpackBudget(path, ordinary_size(path), limits)
+        self._budget, self._size = UnpackBudget(path, limits), ordinary_size(path)
         _check_directory(path)
         with sound(path, "a sound zip file"):
             self._zip = zipfile.ZipFile(path)
@@ -389,6 +396,7 @@ class ForeignZip:
         # the others are unpacked by whole blocks, whose size nothing bounds
         sentence = f"holds {excerpt(name)}, packed by method {info.compress_type}; expected stored or deflated members"
         require(info.compress_type in (0, 8), "archive.unsupported", sentence, f"{self.path}")
+        self._budget.take(min(info.compress_size, self._size - self._budget.packed))  # members may overlap
         with sound(place, "a sound member of its archive"):
             inner = self._zip.open(info)
         return io.BufferedReader(_MemberStream(inner, self._budget, place), _BLOCK)
@@ -487,8 +495,8 @@ def _tar_members(path: Path, limits: UnpackLimits | None) -> Iterator[tuple[str,
 
     what = "a sound archive"
     known = limits or limits_from_environment()
-    # a plain tar file holds no more than its size; what is packed around it was counted as it was unpacked
-    budget = UnpackBudget(path, ordinary_size(path), known if packing_of(path) else UnpackLimits(known.unpacked, 2))
+    budget = UnpackBudget(path, known)
+    budget.take(known.unpacked)  # what is packed around it is counted as it is unpacked, and members are no larger
     with open_bounded(path, known) as inner:
         source = _TarSource(inner, path)
         with sound(path, what):
@@ -598,6 +606,9 @@ class ForeignDatabase:
             if time.monotonic() > self._end:
                 raise self.refusal(error) from None
             raise
+        except (ValueError, OverflowError, MemoryError) as error:  # names that are no text, as the module reads them
+            self.connection.close()
+            raise sqlite3.DatabaseError(reason(error)) from None
 
     def close(self) -> None:
         """Give the memory back."""

@@ -52,7 +52,7 @@ def test_packed_files_are_told_by_their_content(tmp_path: Path, ending: str) -> 
     assert read_bounded(write(tmp_path / f"a{ending}", packed)) == TEXT
     assert read_bounded(write(tmp_path / "a.txt", packed + packed)) == TEXT + TEXT
     assert read_bounded(write(tmp_path / "b.txt", packed + bytes(512))) == TEXT
-    for content in (packed[:-1], packed[: len(packed) // 2], packed + b"more", packed[:6], TEXT):
+    for content in (packed[:-1], packed[: len(packed) // 2], packed + b"more", packed[:6]):
         with refused("file.damaged", f"{tmp_path / f'b{ending}'}"):
             read_bounded(write(tmp_path / f"b{ending}", content))
 
@@ -248,6 +248,7 @@ OURS = {
     "data/library.py": {"json.loads"},  # the registry of imported names
     "data/letor/writer.py": {"gzip.GzipFile"},  # writes
     "tuning/studies/study.py": {"csv.reader"},  # of lines that the gate opened
+    "tuning/models.py": {"json.loads"},  # weights that a coordinator of ours wrote
     "silos/protocol/budget.py": {"json.loads"},  # an owner's own ledger
     "text/readers/decoding.py": {"html.unescape"},  # the one place, which bounds codes first
 }

@@ -87,10 +87,12 @@ def read_bytes(path: Path) -> Bytes:
     expected = "expected a LETOR text file, plain or .gz"
     if ordinary_size(path, expected) == 0:
         return np.empty(0, np.uint8)
-    if packing_of(path) or path.suffix in PACKED:
+    if packing_of(path):
         text = np.frombuffer(read_bounded(path, expected=expected), np.uint8)
         text.flags.writeable = False  # like the mapped text: one compiled kernel for both
         return text
+    sentence = f"is not packed although its name ends in {path.suffix}; {expected}"
+    require(path.suffix not in PACKED, "file.damaged", sentence, f"{path}")
     with open_plain(path, expected) as file, sound(path, "a readable file"):
         return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
 
