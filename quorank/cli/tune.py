@@ -11,6 +11,7 @@ from typer import Argument, Option
 from quorank.cli import tune_study
 from quorank.cli.display import compact, compiling, print_figures, print_rows, print_text, progress_lines, table_of
 from quorank.cli.options import Json, Quiet
+from quorank.foreign import printable
 
 if TYPE_CHECKING:
     from quorank.federation.server_optimisers import Server
@@ -177,7 +178,7 @@ def _show_import(figures: dict[str, Any]) -> None:
         ("an update", f"{update['gradient_bytes']} bytes", size + length),
     )
     for row in figures.get("best", []):
-        print(f"{row['frecency']:>10.1f}  {row['url']}")
+        print(f"{row['frecency']:>10.1f}  {printable(row['url'])}")
 
 
 def _summary(tuning: Tuning, history: TuningHistory) -> dict[str, Any]:

@@ -23,11 +23,13 @@ import numpy.typing as npt
 
 from quorank.data import synthetic
 from quorank.data.letor.reader import READER_VERSION, read_letor
-from quorank.data.ranking import Collection, RankingData
+from quorank.data.ranking import Collection, RankingData, stride_of
 from quorank.data.strings import Strings, to_arrow
 from quorank.files import atomically, cache_root
 
 FORMAT_VERSION = 1
+CACHE = ".quorank"
+"""Name of the folder beside the data."""
 _RECENT = 2_000_000_000  # nanoseconds
 _PART = 1 << 23
 
@@ -66,7 +68,7 @@ def cache_folder(beside: Path | None) -> Path:
     chosen = bool(os.environ.get("QUORANK_CACHE"))
     # the mode too, because to root everything is writable
     if not chosen and beside is not None and os.access(beside, os.W_OK) and beside.stat().st_mode & 0o222:
-        return beside / ".quorank"
+        return beside / CACHE
     return cache_root()
 
 
@@ -80,7 +82,7 @@ def _read(file: Path) -> RankingData | None:
             mapped = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_COPY)
         whole = pa.py_buffer(mapped)
         table = pa.ipc.open_file(pa.BufferReader(whole)).read_all()
-        table.validate()
+        table.validate(full=True)
         if (table.schema.metadata or {}).get(b"quorank") != str(FORMAT_VERSION).encode():
             return None
         features, queries = table.column("features").chunk(0), table.column("query").chunk(0)
@@ -89,12 +91,19 @@ def _read(file: Path) -> RankingData | None:
         def view(array: Any, kind: Any, count: int) -> npt.NDArray[Any]:
             return np.frombuffer(mapped, kind, count, array.buffers()[1].address - whole.address)
 
+        n_features, labels = int(table.schema.metadata[b"n_features"]), table.column("label").chunk(0)
+        kinds = (features.type.value_type, labels.type, queries.type.index_type)
+        # whoever hands out a folder may have put this file beside its data, and compiled code relies on all of this
+        sound = kinds == (pa.float32(), pa.int8(), pa.int32()) and rows > 0 and stride == stride_of(n_features) > 0
+        sound = sound and not any(column.null_count for column in (features, features.values, labels, queries))
+        if not sound or np.min(view(labels, np.int8, rows)) < 0:
+            return None
         changes = np.flatnonzero(np.diff(queries.indices.to_numpy())) + 1
         return RankingData(
             view(features.values, np.float32, rows * stride).reshape(rows, stride),
-            view(table.column("label").chunk(0), np.int8, rows),
+            view(labels, np.int8, rows),
             np.concatenate(([0], changes, [rows])).astype(np.int64),
-            int(table.schema.metadata[b"n_features"]),
+            n_features,
             Strings(queries.dictionary),
             Strings(table.column("document").chunk(0)) if "document" in table.column_names else None,
         )

@@ -5,29 +5,27 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
-import tarfile
 import urllib.error
 import urllib.request
-import zipfile
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from http.client import HTTPException
-from pathlib import Path, PurePosixPath
-from typing import IO
+from pathlib import Path
 
+from quorank.data.cache import CACHE
 from quorank.data.collections import PublicCollection, public_collection
 from quorank.data.layout import FOLDS, count_folds, find_files, has_layout
 from quorank.data.library import ImportedCollection, library_folder, register_collection
 from quorank.data.source import DataSource, load
 from quorank.errors import BadInput, require
+from quorank.foreign import archive_members, excerpt, home_expanded
 
 Progress = Callable[[int, int | None], None]
 """Called with the bytes that are there and the bytes there will be."""
 
 ZIP = (".zip",)
-TAR = (".tar.gz", ".tgz", ".tar.bz2", ".tar")
+TAR = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar")
 RAR = (".rar", ".7z")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _DEPTH = 3
 _BLOCK = 1 << 20
 _PATIENCE = 60.0  # seconds without a byte
@@ -37,11 +35,11 @@ def import_collection(
     path: Path, name: str | None = None, report: Callable[[str], None] | None = None
 ) -> ImportedCollection:
     """Give the collection in a folder or an archive a name, after reading every fold of it into the cache."""
-    path = Path(path).expanduser()
+    path = home_expanded(path)
     sentence = f"there is no {path}; expected a folder or an archive that holds a collection"
     require(path.exists(), "file.missing", sentence)
     known_as = name or (re.sub(r"(\.tar)?\.\w+$", "", path.name) if path.is_file() else path.resolve().name)
-    sentence = f"{known_as!r} cannot name a collection; expected letters, digits, dots, dashes and underscores"
+    sentence = f"{excerpt(known_as)} cannot name a collection; expected letters, digits, dots, dashes, underscores"
     require(_NAME.fullmatch(known_as), "collection.bad-name", sentence)
     if path.is_file():
         sentence = "is a file; expected a folder, a .zip or a .tar.gz with a collection"
@@ -83,7 +81,7 @@ def find_collection(folder: Path) -> Path:
 def unpack_archive(archive: Path, folder: Path) -> Path:
     """Unpack into `folder`, which is replaced; it appears when it is complete, or not at all.
 
-    No member may land outside of it, and only ordinary files are unpacked.
+    What the gate lets through is unpacked: ordinary files below the folder, within the limits (`quorank.foreign`).
     """
     name = archive.name.lower()
     sentence = f"is a {archive.suffix} archive, which cannot be unpacked here; unpack it with another program"
@@ -93,44 +91,21 @@ def unpack_archive(archive: Path, folder: Path) -> Path:
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     try:
-        for member, content in _zip_members(archive) if name.endswith(ZIP) else _tar_members(archive):
-            if content is None:
-                raise BadInput("archive.unsafe-member", f"holds {member}, which is not an ordinary file", f"{archive}")
-            path = PurePosixPath(member.replace("\\", "/"))
-            inside = not path.is_absolute() and ".." not in path.parts and ":" not in path.parts[0]
-            sentence = f"holds {member}, which would land outside its folder; nothing was unpacked"
-            require(inside, "archive.unsafe-member", sentence, f"{archive}")
-            target = temporary / path
+        for member, content in archive_members(archive):
+            if CACHE in member.parts:
+                continue  # somebody else's cache: it is made anew here
+            target = temporary / member
             target.parent.mkdir(parents=True, exist_ok=True)
-            with content, target.open("wb") as file:
+            with target.open("wb") as file:
                 shutil.copyfileobj(content, file, _BLOCK)
         shutil.rmtree(folder, ignore_errors=True)
         temporary.rename(folder)
-    except (zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error) as error:
-        raise BadInput("file.damaged", f"is not a sound archive ({error}); fetch it again", f"{archive}") from None
     except OSError as error:
         sentence = f"cannot be unpacked into {folder}: {error.strerror or error}"
         raise BadInput("archive.not-unpacked", sentence, f"{archive}") from None
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return folder
-
-
-def _zip_members(archive: Path) -> Iterator[tuple[str, IO[bytes] | None]]:
-    """Yield the name and content of each member that is no folder; None for what is no ordinary file."""
-    with zipfile.ZipFile(archive) as packed:
-        for member in packed.infolist():
-            kind = member.external_attr >> 28  # the file type of a Unix mode; 0 where none is given
-            if not member.is_dir():
-                yield member.filename, packed.open(member) if kind in (0, 8) else None
-
-
-def _tar_members(archive: Path) -> Iterator[tuple[str, IO[bytes] | None]]:
-    """Yield members as `_zip_members` does."""
-    with tarfile.open(archive) as packed:
-        for member in packed:
-            if not member.isdir():
-                yield member.name, packed.extractfile(member) if member.isreg() else None
 
 
 def fetch_collection(
@@ -171,7 +146,7 @@ def _transfer(entry: PublicCollection, part: Path, progress: Progress | None) ->
             continued = answer.status == 206
             have = have if continued else 0
             length = answer.headers.get("Content-Length")
-            total = have + int(length) if length else entry.bytes
+            total = have + int(length) if length and length.isdigit() else entry.bytes
             with part.open("ab" if continued else "wb") as file:
                 while block := answer.read(_BLOCK):
                     file.write(block)

@@ -12,6 +12,7 @@ from pathlib import Path
 from quorank.data.collections import PUBLIC
 from quorank.errors import BadInput, require
 from quorank.files import write_whole
+from quorank.foreign import home_expanded
 from quorank.parts import suggest
 
 
@@ -70,18 +71,32 @@ def imported_collections() -> dict[str, ImportedCollection]:
     return entries
 
 
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # a name that is too long for one
+        return False
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:
+        return False
+
+
 def folder_of(source: str) -> Path:
     """Return the folder that a source names: a path first, then a name of the library."""
-    path = Path(source).expanduser()
-    if path.is_dir():
+    path = home_expanded(source)
+    if _is_folder(path):
         return path
     sentence = "is a file; expected the folder that holds train.txt and test.txt"
-    require(not path.exists(), "source.not-a-folder", sentence, source)
+    require(not _is_file(path), "source.not-a-folder", sentence, source)
     known = imported_collections()
     if source in known:
         path = Path(known[source].path)
         sentence = f"the imported collection {source!r} was at {path}, which is gone; import it again"
-        require(path.is_dir(), "source.gone", sentence)
+        require(_is_folder(path), "source.gone", sentence)
         return path
     sentence = f"is not here yet; run `quorank data fetch {source.lower()}` or `quorank data import PATH`"
     require(source.lower() not in PUBLIC, "source.not-fetched", sentence, source)

@@ -154,7 +154,7 @@ class Coordinator:
         for content in contents:
             client = None
             try:
-                reply = content if isinstance(content, wire.Reply) else wire.decode_reply(content)
+                reply = content if isinstance(content, wire.Reply) else wire.decode_reply(content, self.parameters)
                 client = reply.client
                 self._check(reply, group)
             except BadInput as error:

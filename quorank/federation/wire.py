@@ -2,7 +2,8 @@
 
 A message is `QRNK`, its kind and protocol version, a header in JSON, and the numbers as little-endian doubles. Decoding
 believes nothing: what is too long, too short, of another version or not what its header says is refused with a sentence
-that quotes nothing of its content.
+that quotes nothing of its content. What a header may hold is bounded before it is parsed, because lists of JSON take
+many times the memory of their text: a message costs its receiver a small multiple of its own size.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 
 from quorank.arrays import Doubles
 from quorank.errors import BadInput, require
+from quorank.foreign import parse_json
 
 Memory = dict[str, Doubles]
 
@@ -28,6 +30,10 @@ _HEAD = struct.Struct("<4sBHI")
 _MAGIC = b"QRNK"
 _TASK, _REPLY = 1, 2
 _NAMES = {_TASK: "task", _REPLY: "reply"}
+_LONGEST_HEADER = {_TASK: 1 << 23, _REPLY: 1 << 12}
+"""Bytes: a task may name a million clients, a reply names one and its run."""
+_MOST_MARKS = {_TASK: 1 << 12, _REPLY: 1 << 9}
+"""Quotes and brackets of a header: what a list of whole numbers does not have."""
 
 
 def _whole(value: object) -> bool:
@@ -103,8 +109,20 @@ def encode_reply(reply: Reply) -> bytes:
     return _encode(_REPLY, header, [reply.release, np.array(reply.statistics, dtype=np.float64)])
 
 
-def decode_reply(data: bytes) -> Reply:
-    """Return the reply that the bytes are; anything else is refused."""
+def longest_reply(parameters: int) -> int:
+    """Return the most bytes of a reply whose release has so many numbers."""
+    return _HEAD.size + _LONGEST_HEADER[_REPLY] + 8 * (parameters + 3)
+
+
+def decode_reply(data: bytes, parameters: int | None = None) -> Reply:
+    """Return the reply that the bytes are; anything else is refused.
+
+    Who knows how many `parameters` a release has refuses what is longer before it is read.
+    """
+    if parameters is not None:
+        most = longest_reply(parameters)
+        sentence = f"a reply of {len(data)} bytes is longer than {most} bytes, what this run takes: it is refused"
+        require(len(data) <= most, "reply.too-long", sentence)
     header, arrays = _decode(_REPLY, data)
     _expect(_REPLY, len(arrays) == 2 and len(arrays[1]) == 3)
     first, second, third = arrays[1].tolist()
@@ -130,9 +148,12 @@ def _decode(kind: int, data: bytes) -> tuple[dict[str, Any], list[Doubles]]:
     _expect(kind, magic == _MAGIC and found == kind and _HEAD.size + length <= len(data))
     sentence = f"a {name} speaks protocol {version}, and this Quorank speaks {PROTOCOL}: install the same version"
     require(version == PROTOCOL, f"{name}.protocol", sentence)
+    text = data[_HEAD.size : _HEAD.size + length]
+    marks = sum(text.count(mark) for mark in (b'"', b"[", b"{"))
+    _expect(kind, length <= _LONGEST_HEADER[kind] and marks <= _MOST_MARKS[kind])
     try:
-        header = json.loads(data[_HEAD.size : _HEAD.size + length])
-    except (ValueError, RecursionError):
+        header = parse_json(text)
+    except ValueError:
         raise _malformed(kind) from None
     _expect(kind, isinstance(header, dict))
     _expect(kind, all(right(header.get(key)) for key, right in (_HEADERS[kind] | {"lengths": _wholes}).items()))

@@ -210,7 +210,7 @@ class Driver(NodeDriver):
 
     def _by_its_sender(self, coordinator: Coordinator, node: str, content: bytes) -> bytes | wire.Reply | Verdict:
         try:
-            reply = wire.decode_reply(content)
+            reply = wire.decode_reply(content, coordinator.parameters)
         except BadInput:
             return content  # the coordinator says why
         if self.assignment.speaks_for(node, reply.client):

@@ -90,6 +90,8 @@ class Incoming:
             end = _LENGTH.size + length
             if len(self._pending) < end:
                 break
-            found.append(unpack(bytes(self._pending[_LENGTH.size : end])))
+            with memoryview(self._pending) as view:  # a slice of the bytes themselves would be one more copy
+                bundle = bytes(view[_LENGTH.size : end])
+            found.append(unpack(bundle))
             del self._pending[:end]
         return found

@@ -146,7 +146,7 @@ class SecureDriver:
 
     def note(self, coordinator: Coordinator, client: int, content: bytes) -> None:
         """Keep what a node tells of a simulated client."""
-        fact = wire.decode_reply(content)
+        fact = wire.decode_reply(content, 0)
         same = (fact.run, fact.round, fact.client) == (coordinator.run, coordinator.state.round, client)
         heaviest = coordinator.rules.heaviest or coordinator.federation.interactions
         require(same and 1 <= fact.interactions <= heaviest, "secure-sum.told", "what a node told of a client is false")

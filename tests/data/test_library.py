@@ -118,7 +118,7 @@ def test_a_collection_that_was_moved_away(tmp_path):
         ("a.tar.gz", as_tar({"../evil.txt": "x"}), "would land outside its folder"),
         ("a.tar.gz", as_tar(link="/etc/passwd"), "which is not an ordinary file"),
         ("a.zip", b"no zip", "is not a sound archive"),
-        ("a.tar.gz", as_tar()[:-30], "is not a sound archive"),
+        ("a.tar.gz", as_tar()[:-30], "is not sound gzip data"),
         ("a.rar", b"Rar!", "is a .rar archive, which cannot be unpacked here"),
     ],
 )

@@ -210,7 +210,7 @@ def refusal(path) -> str:
         ("x.trec", b"<DOC><DOCNO>1</DOCNO></DOC>\n<DOC><DOCNO>1</DOCNO></DOC>", "line 2: the document id '1' stands twice"),
         ("x.trec", b"<DOC><DOCNO>1</DOCNO>", "expected <doc>"),
         ("x.bin", b"\0\1\2", "not a text collection; expected a folder with corpus.jsonl"),
-        ("x.gz", b"\x1f\x8b\x08damaged", "not a sound gzip file"),
+        ("x.gz", b"\x1f\x8b\x08damaged", "not sound gzip data"),
         ("x.bin", b"", "not a text collection"),
     ],
 )  # fmt: skip

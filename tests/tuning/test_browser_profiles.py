@@ -15,6 +15,7 @@ import pytest
 from browser_files import make_chromium, make_places
 
 from quorank.errors import BadInput
+from quorank.foreign import ForeignDatabase
 from quorank.tuning.histories import profiles
 from quorank.tuning.histories.browser import History, extract_searches, page_words, suggestions_at
 from quorank.tuning.histories.generated import TYPES
@@ -157,14 +158,14 @@ def test_the_copy_is_private_and_does_not_stay(places: Path, tmp_path: Path, mon
     temporary.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     modes = []
-    load = profiles._load
+    load = profiles.ForeignDatabase
 
-    def watched(copy: Path) -> sqlite3.Connection:
+    def watched(copy: Path) -> ForeignDatabase:
         assert copy.parent.parent == temporary
         modes.append(stat.S_IMODE(copy.parent.stat().st_mode))
         return load(copy)
 
-    monkeypatch.setattr(profiles, "_load", watched)
+    monkeypatch.setattr(profiles, "ForeignDatabase", watched)
     read_file(places)
     assert modes == [0o700] and list(temporary.iterdir()) == []
 

@@ -82,7 +82,11 @@ def _settle(text: Bytes, start: int, end: int) -> tuple[bool, float]:
             written = written * 10 + text[p] - _ZERO
             p += 1
         exponent += -written if down else written
-    if p < end or digits == 0 or exponent < -290:
+    if p < end or digits == 0:
+        return False, 0.0
+    if mantissa == 0:  # whatever its exponent
+        return True, -0.0 if negative else 0.0
+    if exponent < -290:
         return False, 0.0
     if exponent + kept > 39:
         last = exponent + kept == 309

@@ -12,11 +12,9 @@ What is refused: everything else, with the file, the line, what was found and wh
 
 from __future__ import annotations
 
-import gzip
 import mmap
 import os
 import re
-import zlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -29,14 +27,26 @@ from quorank.arrays import Bytes, Floats, Int8s, Integers
 from quorank.data.ranking import RankingData, stride_of
 from quorank.data.strings import Strings, select_strings, strings_from_bytes
 from quorank.errors import BadInput, require
+from quorank.foreign import (
+    MOST_LINE,
+    RATIO_VARIABLE,
+    excerpt,
+    limits_from_environment,
+    open_plain,
+    ordinary_size,
+    packing_of,
+    read_bounded,
+    sound,
+)
 
-READER_VERSION = 1
+READER_VERSION = 2
 """Part of every cache key: raise it when the same text is read differently."""
 
 _SHAPE = "lines like `2 qid:10 1:0.5 2:3`"
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _NAN = re.compile(r"[+-]?nan", re.IGNORECASE)
 _LARGEST = float(np.finfo(np.float32).max)
+PACKED = (".gz", ".bz2", ".xz")
 _HEAD, _CHUNK = 1 << 16, 1 << 21
 _LISTED = 5  # malformed lines behind the first
 
@@ -47,15 +57,18 @@ def read_letor(path: Path) -> RankingData:
     text = read_bytes(path)
     require(text.size, "letor.empty", f"is empty; expected {_SHAPE}", f"{path}")
     chunks = _chunks(text)
+    longest = max((chunk.size for chunk in chunks), default=0)  # about that of a line, where no line ends earlier
+    sentence = f"has a line of about {longest:,} bytes, longer than {MOST_LINE:,}; expected {_SHAPE}"
+    require(longest <= _CHUNK + MOST_LINE, "letor.line-too-long", sentence, f"{path}")
     workers = min(len(chunks), os.cpu_count() or 1)
     with ThreadPoolExecutor(workers) as pool:
         run: Callable[..., Any] = map if workers == 1 else pool.map
         lines = list(run(_count_lines, chunks))
         first_lines = np.concatenate(([0], np.cumsum(lines)))
         head = _chunks(text[:_HEAD])[0]
-        width = _parse(head, _Table.empty(path, _count_lines(head), 0), 0).widest
+        width = _parse(head, _Table.empty(path, _count_lines(head), 0, text.size), 0).widest
         while True:
-            table = _Table.empty(path, int(first_lines[-1]), width)
+            table = _Table.empty(path, int(first_lines[-1]), width, text.size)
             places = [int(place) for place in first_lines[:-1]]
             parsed = list(run(_parse, chunks, [table] * len(chunks), places))
             _refuse_malformed(path, chunks, parsed, places)
@@ -70,30 +83,18 @@ def read_letor(path: Path) -> RankingData:
 
 
 def read_bytes(path: Path) -> Bytes:
-    """Return the text of a plain or gzipped file, mapped or unpacked."""
+    """Return the text of a plain file, mapped, or of a packed one (gzip, bzip2, xz), unpacked within the gate's limits."""
     expected = "expected a LETOR text file, plain or .gz"
-    try:
-        with path.open("rb") as file:
-            zipped = file.read(2) == b"\x1f\x8b"
-            size = file.seek(0, os.SEEK_END)
-            if size == 0:
-                return np.empty(0, np.uint8)
-            if not zipped:
-                if path.suffix == ".gz":
-                    raise gzip.BadGzipFile("not a gzip file although its name ends in .gz")
-                return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
-            file.seek(0)
-            return np.frombuffer(gzip.decompress(file.read()), np.uint8)
-    except FileNotFoundError:
-        raise BadInput("file.missing", f"does not exist; {expected}", f"{path}") from None
-    except IsADirectoryError:
-        raise BadInput("file.unreadable", f"is a folder; {expected}", f"{path}") from None
-    except EOFError:
-        raise BadInput("file.damaged", "is cut off: the gzip data ends before its end mark", f"{path}") from None
-    except (gzip.BadGzipFile, zlib.error) as error:
-        raise BadInput("file.damaged", f"is corrupt gzip data ({error}); {expected}", f"{path}") from None
-    except OSError as error:
-        raise BadInput("file.unreadable", f"cannot be read: {error.strerror}", f"{path}") from None
+    if ordinary_size(path, expected) == 0:
+        return np.empty(0, np.uint8)
+    if packing_of(path):
+        text = np.frombuffer(read_bounded(path, expected=expected), np.uint8)
+        text.flags.writeable = False  # like the mapped text: one compiled kernel for both
+        return text
+    sentence = f"is not packed although its name ends in {path.suffix}; {expected}"
+    require(path.suffix not in PACKED, "file.damaged", sentence, f"{path}")
+    with open_plain(path, expected) as file, sound(path, "a readable file"):
+        return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,12 @@ class _Table:
     labels: Int8s
 
     @classmethod
-    def empty(cls, path: Path, rows: int, width: int) -> _Table:
+    def empty(cls, path: Path, rows: int, width: int, text: int) -> _Table:
+        """Return the table for so many rows and features out of a text of so many bytes, where it may cost that."""
+        size = 4 * rows * stride_of(width)
+        sentence = f"needs {size:,} bytes for {rows:,} rows of {width:,} features, far more than its text has"
+        fits = size <= limits_from_environment().most(text)
+        require(fits, "letor.too-large", f"{sentence}; if you trust it, raise {RATIO_VARIABLE}", f"{path}")
         try:
             return cls(np.zeros((rows, stride_of(width)), np.float32), np.zeros(rows, np.int8))
         except MemoryError:
@@ -183,7 +189,8 @@ def _settle_hard(text: Bytes, padded: Floats, hard: Integers) -> Integers:
     from quorank.data.letor.kernel import VALUE
 
     malformed: dict[int, tuple[int, int, int]] = {}
-    for row, column, start, end, line in hard.tolist():
+    places = (place for first in range(0, len(hard), _HEAD) for place in hard[first : first + _HEAD].tolist())
+    for row, column, start, end, line in places:
         token = bytes(text[start:end]).decode("latin-1")
         value = float(token) if _NUMBER.fullmatch(token) else 0.0 if _NAN.fullmatch(token) else np.inf
         if not np.isfinite(value):
@@ -229,7 +236,9 @@ def _group(
     try:
         names = [name.decode("utf-8") for name in places]
     except UnicodeDecodeError as error:
-        raise BadInput("letor.not-utf-8", f"holds query id {error.object!r}; expected UTF-8 text", f"{path}") from None
+        raise BadInput(
+            "letor.not-utf-8", f"holds query id {excerpt(error.object)}; expected UTF-8 text", f"{path}"
+        ) from None
     return RankingData(padded, labels, offsets, n_features, names, documents)
 
 

@@ -199,12 +199,19 @@ def make_obfuscation(holding: Holding, protocol: SiloProtocol, key: bytes) -> Ob
     return KeyedBlocks(key, vocabulary, protocol.among, real)
 
 
+FREE_NUMBERS, SPARSE = 1 << 16, 64
+"""Document numbers of an owner end here, or at so many for each one that is named: their lengths lie in one array."""
+
+
 def announced_lengths(catalogues: Mapping[str, Catalogue]) -> dict[str, Integers]:
     """Return field → lengths as one owner announced them; 0 for a document that it did not name, whose field is empty.
 
     Its documents end with the last one that any field names: nothing else is known.
     """
     count = 1 + max(int(catalogue.ids.max(initial=-1)) for catalogue in catalogues.values())
+    named = sum(len(catalogue.ids) for catalogue in catalogues.values())
+    said = f"a catalogue of {named:,} documents names number {count - 1:,}; number documents from 0 without such gaps"
+    require(count <= FREE_NUMBERS + SPARSE * named, "silo-catalogue.too-sparse", said)
     found = {}
     for name, catalogue in catalogues.items():
         found[name] = np.zeros(count, dtype=np.int64)

@@ -25,6 +25,7 @@ import numpy as np
 from quorank.arrays import Int32s, Integers
 from quorank.compiled import kernel
 from quorank.errors import require
+from quorank.foreign import parse_json
 from quorank.silos.protocol.group import Field, check_name
 from quorank.silos.sketch.ranking import Cells
 
@@ -44,7 +45,7 @@ _ANSWER = struct.Struct("<QIHI")
 _REFUSE = struct.Struct("<QH")
 _CATALOGUE = struct.Struct("<BI")
 _MOST_SETTINGS = 4096
-_STAMPS = 1 << 24
+_STAMPS = 1 << 16
 
 
 class Kind(IntEnum):
@@ -117,8 +118,8 @@ class Hello:
         text = reader.bytes(len(raw) - reader.at)
         reader.check(len(text) <= _MOST_SETTINGS, f"has settings of more than {_MOST_SETTINGS} bytes")
         try:
-            settings: Any = json.loads(text)
-        except (ValueError, RecursionError):
+            settings: Any = parse_json(text)
+        except ValueError:
             settings = None
         is_plain = isinstance(settings, dict) and all(type(value) in (int, str) for value in settings.values())
         sound = is_plain and canonical_settings(settings) == text
@@ -271,6 +272,8 @@ class Refuse:
         asked, length = reader.unpack(_REFUSE)
         reader.check(length <= MOST_REASON, f"gives a reason of {length} bytes")
         text = reader.bytes(length).decode(errors="replace")
+        reader.check(len(raw) == _REFUSE.size + MOST_REASON, f"has {len(raw)} bytes, another size than refusals have")
+        reader.zeros("its reason")
         return cls(asked, "".join(letter if letter.isprintable() else "?" for letter in text))
 
 
@@ -322,7 +325,7 @@ def has_repeats(offsets: Integers, ids: Int32s) -> bool:
     if len(ids) == 0:
         return False
     most = int(ids.max())
-    if most < _STAMPS:
+    if most < _STAMPS + 8 * len(ids):  # no more memory than the answer itself takes
         return bool(_has_repeats(offsets, ids, np.full(most + 1, -1, dtype=np.int64)))
     rows = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
     return len(np.unique(rows << 32 | ids.astype(np.int64))) < len(ids)

@@ -12,6 +12,7 @@ largest c with Σ_cells min(count, c) ≤ 31/32 of them (water filling), and lon
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -71,6 +72,11 @@ def value_of(entry: int, kept: int) -> int:
 def document_of(entry: int) -> int:
     """Return the document number of an entry."""
     return gather((entry >> 1) & MASK)
+
+
+def documents_of(entries: Integers) -> Integers:
+    """Return the (entries,) document numbers of entries."""
+    return np.asarray(gather.py_func((entries >> 1) & MASK), dtype=np.int64)  # type: ignore[attr-defined]
 
 
 BLOCK = 16  # entries of a block
@@ -445,8 +451,23 @@ class EntryPool:
         cells = self.arrays
         return {"counts": cells.counts, "floors": cells.floors, "lows": cells.lows, "entries": all_entries(cells)}
 
-    def restore(self, counts: Int32s, floors: Int32s, lows: Integers, entries: Integers, limit: int) -> None:
-        """Fill this unused pool."""
+    def restore(
+        self,
+        counts: Int32s,
+        floors: Int32s,
+        lows: Integers,
+        entries: Integers,
+        limit: int,
+        expect: Callable[[object, str], None],
+    ) -> None:
+        """Fill this unused pool; `expect(condition, what)` is told of all that compiled code relies on."""
+        cells, most = len(self.arrays.counts), len(self.arrays.scratch)
+        expect(len(counts) == len(floors) == len(lows) == cells, f"cells are others than {cells:,}")
+        expect(2 <= limit <= most, f"limit of a cell is not from 2 to {most:,}")
+        expect(counts.min() >= 0 and counts.max() <= limit, f"cells do not have 0 to {limit:,} entries")
+        stored = int(counts.sum(dtype=np.int64))
+        expect(stored == len(entries) <= self.entries, f"cells hold {stored:,} entries, and {len(entries):,} are there")
+        expect(min(floors.min(), lows.min()) >= -1 and entries.min(initial=0) >= 0, "values are out of range")
         blocks = int((-(-counts.astype(np.int64) // BLOCK)).sum())
         self.arrays = self.arrays._replace(
             entries=np.empty(blocks * BLOCK, dtype=np.int64),

@@ -19,6 +19,7 @@ documents those in more cells come first, then those whose values are smaller in
 
 from __future__ import annotations
 
+import secrets
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,6 +31,7 @@ from quorank.errors import require, require_range
 
 _ABSENT = np.int32(-(2**31))
 _SUM_BITS, _ROW_BITS = 22, 9
+_SALT = np.uint64(secrets.randbits(64) | 1)
 
 
 class Cells(NamedTuple):
@@ -43,7 +45,7 @@ class Cells(NamedTuple):
 
 def rank_recommended(cells: Cells, signs: Int32s, rows: Integers, k: int, smallest: bool) -> tuple[Int32s, Doubles]:
     """Return the k documents that are worth most and their worth: the smallest row, or the lower quartile of the rows."""
-    documents, values = _by_document(*cells, signs, rows)
+    documents, values = _by_document(*cells, signs, rows, _SALT)
     keys, doubled = _worth(values, cells.floors[rows], 0 if smallest else (len(rows) - 1) // 4)
     chosen = _largest(keys, documents, k)
     return documents[chosen], doubled[chosen] / 2.0
@@ -53,7 +55,7 @@ def rank_literal(
     cells: Cells, signs: Int32s, rows: Integers, k: int, beta: float, smallest: bool
 ) -> tuple[Int32s, Doubles]:
     """Return the k largest medians (or minima) over the cells where a document stands, if they are enough (algorithm 5)."""
-    documents, values = _by_document(*cells, signs, rows)
+    documents, values = _by_document(*cells, signs, rows, _SALT)
     estimates = _present_only(values, beta * len(rows), smallest)
     candidates = np.flatnonzero(~np.isnan(estimates))
     documents, estimates = documents[candidates], estimates[candidates]
@@ -66,7 +68,7 @@ def checked_cells(cells: Cells, signs: npt.ArrayLike, rows: npt.ArrayLike, k: in
     offsets = np.ascontiguousarray(cells.offsets, dtype=np.int64)
     documents, values, floors = (np.ascontiguousarray(part, dtype=np.int32) for part in cells[1:])
     z = len(offsets) - 1
-    is_ascending = z >= 1 and offsets[0] == 0 and bool(np.all(np.diff(offsets) >= 0))
+    is_ascending = z >= 1 and documents.min(initial=0) >= 0 and offsets[0] == 0 and bool(np.all(np.diff(offsets) >= 0))
     fits = is_ascending and offsets[-1] == len(documents) == len(values) and len(floors) == z
     said = "these cells do not fit together: expected offsets of z rows, as many documents as values, and z floors"
     require(fits, "silo-answer.malformed", said)
@@ -92,15 +94,20 @@ def _largest(keys: npt.NDArray[Any], documents: Int32s, k: int) -> Integers:
 
 @kernel
 def _by_document(
-    offsets: Integers, documents: Int32s, values: Int32s, floors: Int32s, signs: Int32s, rows: Integers
+    offsets: Integers, documents: Int32s, values: Int32s, floors: Int32s, signs: Int32s, rows: Integers, salt: Any
 ) -> tuple[Int32s, Int32s]:
-    """Return the documents of some rows, each once, and their (documents, rows) values times the row's sign."""
+    """Return the documents of some rows, each once, and their (documents, rows) values times the row's sign.
+
+    They are told apart by a hash table under an odd `salt` that the sender does not know (multiply-shift of Dietzfelbinger
+    et al. 1997): documents chosen to collide would take quadratic time. The result does not depend on it.
+    """
     total = 0
     for row in rows:
         total += offsets[row + 1] - offsets[row]
-    size = 8
+    size, shift = 8, np.uint64(61)
     while size < 2 * total:
         size *= 2
+        shift -= np.uint64(1)
     slots = np.full(size, -1, dtype=np.int32)
     found = np.empty(total, dtype=np.int32)
     out = np.full((total, len(rows)), _ABSENT, dtype=np.int32)
@@ -109,8 +116,7 @@ def _by_document(
         row = rows[r]
         for i in range(offsets[row], offsets[row + 1]):
             document = documents[i]
-            mixed = (int(document) * 2654435769) & 0xFFFFFFFF
-            slot = (mixed ^ (mixed >> 15)) & (size - 1)
+            slot = np.int64((np.uint64(document) * salt) >> shift)
             while slots[slot] >= 0 and found[slots[slot]] != document:
                 slot = (slot + 1) & (size - 1)
             if slots[slot] < 0:

@@ -31,10 +31,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -42,7 +42,18 @@ import numpy.typing as npt
 from quorank.arrays import Doubles, Int8s, Int32s, Integers
 from quorank.errors import BadInput, require, require_range
 from quorank.files import write_whole
-from quorank.silos.sketch.cell_pool import ABSOLUTE, CAP, POSITIVE, SIGNED, SPARE, STORED, EntryPool, remove_documents
+from quorank.foreign import parse_json, read_bounded
+from quorank.silos.sketch.cell_pool import (
+    ABSOLUTE,
+    CAP,
+    POSITIVE,
+    SIGNED,
+    SPARE,
+    STORED,
+    EntryPool,
+    documents_of,
+    remove_documents,
+)
 from quorank.silos.sketch.count_sketch import MOST_OCCURRENCES, checked_columns, checked_counts, count_sketch_table
 from quorank.silos.sketch.hashing import Hashing, RememberedPlaces
 from quorank.silos.sketch.ranking import Cells, checked_cells, rank_literal, rank_recommended
@@ -237,10 +248,7 @@ class ReverseTopK:
     def load(cls, path: Path | str, hashing: Hashing) -> ReverseTopK:
         """Read a sketch that was saved under the same key, z and w; a damaged file is refused."""
         where = str(path)
-        try:
-            content = Path(path).read_bytes()
-        except OSError as error:
-            raise BadInput("file.unreadable", f"cannot be read ({error.strerror})", where) from None
+        content = bytes(read_bounded(Path(path), expected="expected a saved sketch"))
         head = _read_head(content, where)
         said = f"version {head['version']} of the sketch format; this program reads version {VERSION}"
         require(head["version"] == VERSION, "sketch.other-version", said, where)
@@ -248,14 +256,42 @@ class ReverseTopK:
         require(head.get("fingerprint") == hashing.fingerprint(), "sketch.other-hashing", said, where)
         is_whole = content[-_CHECKSUM:] == _checksum(hashing, content[:-_CHECKSUM])
         require(is_whole, "file.damaged", "the file is damaged; build the sketch anew", where)
-        arrays, at = {}, content.index(b"\n") + 1
-        for name, kind in _ARRAYS:
-            arrays[name] = np.frombuffer(content, dtype=kind, count=head["lengths"][name], offset=at)
+        try:
+            return cls._restored(head, content[content.index(b"\n") + 1 : -_CHECKSUM], hashing)
+        except BadInput as error:
+            raise error.at(where) from None
+
+    @classmethod
+    def _restored(cls, head: Mapping[str, Any], content: bytes, hashing: Hashing) -> ReverseTopK:
+        """Return the sketch of a file whose checksum is right: whoever has the key can sign anything, so all is checked."""
+
+        def expect(condition: object, what: str) -> None:
+            said = f"this sketch was signed with the group's key, but its {what}; build it anew"
+            require(condition, "sketch.malformed", said)
+
+        names = ("shape", "lengths", "limit", "documents")
+        shape, lengths, limit, documents = (cast("Any", head.get(name)) for name in names)
+        usual = asdict(Shape())
+        is_table = isinstance(shape, dict) and shape.keys() == usual.keys()
+        expect(is_table and all(type(shape[name]) in (int, type(usual[name])) for name in usual), "shape is none")
+        sizes: list[Any] = [lengths.get(name) for name, _ in _ARRAYS] if isinstance(lengths, dict) else []
+        expect(sizes and all(type(size) is int and size >= 0 for size in sizes), "lengths are no whole numbers")
+        needed = sum(size * np.dtype(kind).itemsize for size, (_, kind) in zip(sizes, _ARRAYS, strict=True))
+        expect(needed == len(content), "arrays are not as long as it says")
+        arrays, at = {}, 0
+        for size, (name, kind) in zip(sizes, _ARRAYS, strict=True):
+            arrays[name] = np.frombuffer(content, dtype=kind, count=size, offset=at)
             at += arrays[name].nbytes
-        sketch = cls(hashing, Shape(**head["shape"]))
-        present = arrays.pop("present")
-        sketch._pool.restore(**arrays, limit=head["limit"])
-        sketch._present, sketch._n = present.copy(), head["documents"]
+        sketch = cls(hashing, Shape(**shape))
+        present = arrays.pop("present").copy()
+        expect(len(present) <= MOST_DOCUMENTS // 8, "documents are too many")
+        expect(type(documents) is int and documents == int(np.unpackbits(present).sum()), "documents are miscounted")
+        expect(type(limit) is int, "limit is no whole number")
+        sketch._pool.restore(**arrays, limit=limit, expect=expect)
+        named = documents_of(arrays["entries"])
+        inside = named.max(initial=-1) < 8 * len(present) and bool(np.all(present[named >> 3] >> (named & 7) & 1))
+        expect(inside, "cells name a document that is not in it")
+        sketch._present, sketch._n = present, documents
         return sketch
 
     def _checked_document(
@@ -324,8 +360,8 @@ def _check_not_empty(document: int, terms: int) -> None:
 def _read_head(content: bytes, where: str) -> dict[str, Any]:
     """Read the first line, if it is that of a sketch."""
     try:
-        head = json.loads(content[: content.index(b"\n", 0, 1 << 16)])
-        known = head["format"] == FORMAT and isinstance(head["version"], int)
+        head = parse_json(content[: content.index(b"\n", 0, 1 << 16)])
+        known = head["format"] == FORMAT and type(head["version"]) is int
     except (ValueError, KeyError, TypeError):
         known = False
     said = "not a saved sketch, or its beginning is damaged; expected a file that `save` wrote"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from quorank.errors import BadInput, require
+from quorank.foreign import home_expanded, read_head
 from quorank.text.collection import TextCollection
 from quorank.text.readers import beir, folder, mbox, sgml, smart
-from quorank.text.readers.decoding import read_bytes
 
 LAYOUTS = (
     "a folder with corpus.jsonl (BEIR) or its zip file, a .jsonl file, SMART records (.I .T .W), "
@@ -21,7 +21,7 @@ def read_collection(path: Path | str) -> TextCollection:
 
     A folder of SMART files must hold their documents in one file; queries and judgements are optional.
     """
-    path = Path(path).expanduser()
+    path = home_expanded(path)
     require(path.exists(), "file.missing", f"does not exist; expected {LAYOUTS}", f"{path}")
     return _from_folder(path) if path.is_dir() else _from_file(path)
 
@@ -84,7 +84,7 @@ def _told_apart(path: Path, records: list[Path]) -> tuple[Path, Path | None]:
 
 
 def _head(path: Path) -> bytes:
-    return read_bytes(path, _HEAD).removeprefix(b"\xef\xbb\xbf").lstrip()
+    return read_head(path, _HEAD).removeprefix(b"\xef\xbb\xbf").lstrip()
 
 
 def _begins(head: bytes, mark: bytes | tuple[bytes, ...]) -> bool:

@@ -7,14 +7,12 @@ folder, as in NFCorpus, whose own tables hold one grade only for training, they 
 
 from __future__ import annotations
 
-import json
-import zipfile
-import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path, PurePosixPath
 
-from quorank.errors import BadInput, require
+from quorank.errors import require
+from quorank.foreign import ForeignZip, bounded_lines, excerpt, is_zip, parse_json, reason
 from quorank.text.collection import Document, Query, TextCollection
 from quorank.text.readers.decoding import bad_line, decode, each_once, read_bytes
 from quorank.text.readers.qrels import judgements_of, parse_judgements
@@ -25,7 +23,7 @@ Files = dict[str, Callable[[], bytes]]
 
 
 def read_jsonl(path: Path) -> TextCollection:
-    """Read documents alone, from one file of JSON lines, plain or gzipped."""
+    """Read documents alone, from one file of JSON lines, plain or packed."""
     return TextCollection(path.name.split(".")[0], _documents(f"{path}", read_bytes(path)))
 
 
@@ -59,27 +57,24 @@ def zip_in(folder: Path) -> Path | None:
 
 
 def is_beir_zip(path: Path) -> bool:
-    """Return whether a file is a zip file with a corpus."""
-    if not zipfile.is_zipfile(path):
+    """Return whether a file is a zip file with a corpus; a damaged zip file is refused."""
+    if not is_zip(path):
         return False
-    with zipfile.ZipFile(path) as packed:
-        return any(PurePosixPath(member).name == CORPUS for member in packed.namelist())
+    with ForeignZip(path) as packed:
+        return any(PurePosixPath(member).name == CORPUS for member in packed.members)
 
 
 def _zipped(archive: Path) -> Files:
-    with zipfile.ZipFile(archive) as packed:
-        members = packed.namelist()
+    with ForeignZip(archive) as packed:
+        members = list(packed.members)
     root = next(m for m in members if PurePosixPath(m).name == CORPUS).removesuffix(CORPUS)
-    inside = [m for m in members if m.startswith(root) and not m.endswith("/")]
+    inside = [m for m in members if m.startswith(root)]
     return {member.removeprefix(root): partial(_unzipped, archive, member) for member in inside}
 
 
 def _unzipped(archive: Path, member: str) -> bytes:
-    try:
-        with zipfile.ZipFile(archive) as packed:
-            return packed.read(member)
-    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-        raise BadInput("file.damaged", f"{member} is damaged ({error}); fetch it again", f"{archive}") from None
+    with ForeignZip(archive) as packed:
+        return packed.read(member)
 
 
 def _folder(folder: Path) -> Files:
@@ -106,13 +101,13 @@ def _queries(where: str, content: bytes) -> tuple[Query, ...]:
 
 def _records(where: str, content: bytes, *, titled: bool) -> Iterator[tuple[int, str, str, str]]:
     """Read the line number, id, title and text of each record; queries have no title."""
-    for number, line in enumerate(content.split(b"\n"), 1):
+    for number, line in bounded_lines(content, where):
         if not line.strip():
             continue
         try:
-            record = json.loads(decode(line))
-        except (ValueError, RecursionError) as error:
-            raise bad_line(where, number, "beir.malformed", f"expected a JSON object ({error})") from None
+            record = parse_json(decode(line))
+        except ValueError as error:
+            raise bad_line(where, number, "beir.malformed", f"expected a JSON object ({reason(error)})") from None
         if not isinstance(record, dict):
             raise bad_line(where, number, "beir.malformed", f"expected a JSON object, got {line[:40]!r}")
         id_, text = (next((record[key] for key in keys if record.get(key) is not None), None) for keys in (_ID, _TEXT))
@@ -121,5 +116,8 @@ def _records(where: str, content: bytes, *, titled: bool) -> Iterator[tuple[int,
         title = (record.get("title") or "") if titled else ""
         if not (isinstance(id_, str) and isinstance(text, str) and isinstance(title, str)):
             expected = 'expected {"_id": …, "title": …, "text": …} with texts'
-            raise bad_line(where, number, "beir.malformed", f"{expected}, got the keys {', '.join(record) or 'none'}")
+            keys = excerpt(", ".join(record)) if record else "none"
+            raise bad_line(where, number, "beir.malformed", f"{expected}, got the keys {keys}")
+        if b"\\ud" in line.lower():  # half of a surrogate pair is no text; as elsewhere it becomes "?"
+            id_, title, text = (part.encode(errors="replace").decode() for part in (id_, title, text))
         yield number, id_, title, text

@@ -1,38 +1,27 @@
-"""Decoding of text files for all readers: plain or gzipped, in UTF-8 or, where they are not, in Windows-1252."""
+"""Decoding of text files for all readers: plain or packed, in UTF-8 or, where they are not, in Windows-1252."""
 
 from __future__ import annotations
 
-import gzip
+import html
 import re
-import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
 
 from quorank.errors import BadInput
+from quorank.foreign import read_bounded
 from quorank.text.collection import Document, Query, refuse_twice
 
 _TITLE_LINES = 4
 _TITLE_END = re.compile(r"\s{2,}\S")
+_LONG_CODE = re.compile(r"&#(?:[0-9]{8,}|[xX][0-9a-fA-F]{8,});?")  # Unicode ends at seven digits
 
 Item = TypeVar("Item", Document, Query)
 
 
-def is_gzipped(path: Path) -> bool:
-    """Return whether a file begins like gzip data, whatever its name."""
-    with path.open("rb") as file:
-        return file.read(2) == b"\x1f\x8b"
-
-
-def read_bytes(path: Path, limit: int = -1) -> bytes:
-    """Return what a file holds, unpacked if it is gzipped; with `limit`, its first bytes."""
-    try:
-        with gzip.open(path) if is_gzipped(path) else path.open("rb") as file:
-            return file.read(limit)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise BadInput("file.damaged", f"not a sound gzip file ({error}); fetch it again", f"{path}") from None
-    except OSError as error:
-        raise BadInput("file.unreadable", f"cannot be read ({error.strerror or error})", f"{path}") from None
+def read_bytes(path: Path) -> bytes:
+    """Return what a file holds, unpacked if it is packed."""
+    return bytes(read_bounded(path))
 
 
 def decode(content: bytes) -> str:
@@ -44,8 +33,13 @@ def decode(content: bytes) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
+def unescaped(text: str) -> str:
+    """Replace entities by their characters; a code beyond Unicode, however long, by the replacement character."""
+    return html.unescape(_LONG_CODE.sub("\ufffd", text))
+
+
 def read_text(path: Path) -> str:
-    """Return the text of a plain or gzipped file."""
+    """Return the text of a plain or packed file."""
     return decode(read_bytes(path))
 
 

@@ -7,16 +7,19 @@ relevant documents only (grade 1). A grade below 0 is read as 0. Where a pair st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from quorank.errors import BadInput
+from quorank.foreign import excerpt
 from quorank.text.collection import Document, Query
 from quorank.text.readers.decoding import bad_line, decode, read_bytes
 
 HIGHEST = 127
 """Labels are kept in one byte."""
+LONGEST_LINE = 1 << 16
+"""Characters of a judgement."""
 
 
 class Judgement(NamedTuple):
@@ -28,30 +31,42 @@ class Judgement(NamedTuple):
 
 
 def read_judgements(path: Path, grade_of: Callable[[int], int] | None = None) -> list[Judgement]:
-    """Read a judgement file, plain or gzipped; `grade_of` as in `parse_judgements`."""
+    """Read a judgement file, plain or packed; `grade_of` as in `parse_judgements`."""
     return parse_judgements(read_bytes(path), f"{path}", grade_of)
 
 
 def parse_judgements(content: bytes, where: str, grade_of: Callable[[int], int] | None = None) -> list[Judgement]:
     """Read the lines of a judgement file; `grade_of` turns a file's own code into a grade, higher being better."""
-    rows = [(number, line.split()) for number, line in enumerate(decode(content).split("\n"), 1) if line.strip()]
-    if rows and rows[0][1][0].lower() in ("query-id", "qid", "query_id"):
-        del rows[0]
-    if not rows:
+    lines = decode(content).split("\n")
+    written = (number for number, line in enumerate(lines, 1) if line.strip())
+    first = next(written, 0)
+    if first and lines[first - 1].split(maxsplit=1)[0].lower() in ("query-id", "qid", "query_id"):
+        first = next(written, 0)
+    if not first:
         raise BadInput("qrels.empty", "holds no judgement; expected lines like `query 0 document grade`", where)
-    width = len(rows[0][1])
-    for number, row in rows:
+
+    def rows() -> Iterator[tuple[int, list[str]]]:
+        for number, line in enumerate(lines[first - 1 :], first):
+            if len(line) > LONGEST_LINE:
+                raise _malformed(where, number, line)
+            if row := line.split():
+                yield number, row
+
+    width = len(next(rows())[1])
+    listing = False
+    for number, row in rows():
         if len(row) != width or width not in (3, 4):
-            raise _malformed(where, number, row)
-    listing = width == 4 and any(row[1] not in ("0", "Q0") for _, row in rows)
+            raise _malformed(where, number, " ".join(row))
+        listing = listing or (width == 4 and row[1] not in ("0", "Q0"))
     found = []
-    for number, row in rows:
+    for number, row in rows():
         code = _number(where, number, row)
         if listing and code != 0:
-            raise _malformed(where, number, row)
+            raise _malformed(where, number, " ".join(row))
         grade = 1 if listing else code if grade_of is None else grade_of(code)
         if grade > HIGHEST:
-            raise bad_line(where, number, "qrels.grade-too-high", f"grade {grade} found; expected at most {HIGHEST}")
+            sentence = f"grade {row[-1][:20]} found; expected at most {HIGHEST}"
+            raise bad_line(where, number, "qrels.grade-too-high", sentence)
         found.append(Judgement(row[0], row[2] if width == 4 and not listing else row[1], max(grade, 0)))
     return found
 
@@ -77,9 +92,9 @@ def _number(where: str, number: int, row: list[str]) -> int:
             raise ValueError
         return int(value)
     except (ValueError, OverflowError):
-        raise _malformed(where, number, row) from None
+        raise _malformed(where, number, " ".join(row)) from None
 
 
-def _malformed(where: str, number: int, row: list[str]) -> BadInput:
+def _malformed(where: str, number: int, line: str) -> BadInput:
     expected = "expected `query 0 document grade` or `query document 0 0` or `query document grade`"
-    return bad_line(where, number, "qrels.malformed", f"{expected}, got {' '.join(row)!r:.80}")
+    return bad_line(where, number, "qrels.malformed", f"{expected}, got {excerpt(line)}")

@@ -11,33 +11,65 @@ topics are not questions that anybody asked.
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from quorank.text.collection import Document, Query, TextCollection
-from quorank.text.readers.decoding import bad_line, each_once, leading_title, one_line, read_text
+from quorank.text.readers.decoding import bad_line, each_once, leading_title, one_line, read_text, unescaped
 from quorank.text.readers.qrels import judgements_of, read_judgements
 
 DOCUMENT_MARK, TOPIC_MARK, STORY_MARKS = b"<doc>", b"<top>", (b"<!doctype lewis", b"<reuters")
 
 
-def _pattern(expression: str) -> re.Pattern[str]:
-    return re.compile(expression, re.DOTALL | re.IGNORECASE)
-
-
 _TAG = re.compile(r"</?[a-zA-Z][^<>]*>")
-_DOCUMENT, _TOPIC = _pattern(r"<doc>(.*?)</doc>"), _pattern(r"<top>(.*?)</top>")
-_NUMBER = _pattern(r"<docno>\s*(\S+)\s*</docno>")
-_TITLE = _pattern(r"<(title|headline|hl|ti)>(.*?)</\1>")
-_TOPIC_NUMBER = _pattern(r"<num>\s*(?:number:)?\s*([^\s<]+)")
-_TOPIC_TITLE = _pattern(r"<title>\s*(?:topic:)?(.*?)(?=<|$)")
-_STORY = _pattern(r"<reuters\b([^>]*)>(.*?)</reuters>")
-_STORY_NUMBER = _pattern(r'\bnewid="?(\w+)"?')
-_STORY_TITLE = _pattern(r"<title>(.*?)</title>")
-_BODY, _TEXT = _pattern(r"<body>(.*?)</body>"), _pattern(r"<text\b[^>]*>(.*?)</text>")
+_TITLES = ("title", "headline", "hl", "ti")
+_STORY_NUMBER = re.compile(r'\bnewid="?(\w+)', re.IGNORECASE)
 _CONTROL = re.compile(r"&#(?:[0-9]|1[0-9]|2[0-9]|3[01]);")
+
+
+class _Element(NamedTuple):
+    """An element of SGML: where it begins and ends, and what stands in its opening tag and inside."""
+
+    start: int
+    end: int
+    attributes: str
+    inside: str
+
+
+@cache
+def _tags(tag: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Return the patterns of the beginning `<tag` and of `</tag>`."""
+    return re.compile(rf"<{tag}(?=[\s>])", re.IGNORECASE), re.compile(f"</{tag}>", re.IGNORECASE)
+
+
+def _element(text: str, tag: str, start: int = 0, *, bare: bool = True) -> _Element | None:
+    """Return the first element `<tag> … </tag>` from `start` on, which ends at the first closing tag.
+
+    One pass over the text: where a tag does not close, no later one does. `bare` tags have no attributes.
+    """
+    opening, closing = _tags(tag)
+    begin = opening.search(text, start)
+    while begin is not None and bare and text[begin.end()] != ">":
+        begin = opening.search(text, begin.end())
+    if begin is None:
+        return None
+    opened = text.find(">", begin.end())
+    finish = closing.search(text, opened + 1) if opened >= 0 else None
+    if finish is None:
+        return None
+    inside = text[opened + 1 : finish.start()]
+    return _Element(begin.start(), finish.end(), text[begin.end() : opened], inside)
+
+
+def _elements(text: str, tag: str, *, bare: bool = True) -> Iterator[_Element]:
+    """Yield the elements of a tag one behind the other."""
+    place = 0
+    while (found := _element(text, tag, place, bare=bare)) is not None:
+        yield found
+        place = found.end
 
 
 def read_trec(
@@ -56,35 +88,48 @@ def read_reuters(files: Sequence[Path], name: str) -> TextCollection:
 
 
 def _documents(path: Path) -> Iterator[tuple[int, Document]]:
-    for inside, line in _elements(path, _DOCUMENT, "doc"):
-        number = _NUMBER.search(inside)
-        if number is None:
+    for inside, line in _only_elements(path, "doc"):
+        number = _element(inside, "docno")
+        name = number.inside.split(maxsplit=2) if number else []
+        if number is None or len(name) != 1:
             raise bad_line(path, line, "trec.no-number", "this document has no number; expected <DOCNO>…</DOCNO>")
-        text = inside[: number.start()] + inside[number.end() :]
-        title, body = _TITLE.search(text), _plain(text)
-        yield line, Document(number[1], one_line(_plain(title[2])) if title else leading_title(body), body)
+        text = inside[: number.start] + inside[number.end :]
+        titles = [found for tag in _TITLES if (found := _element(text, tag))]
+        title, body = min(titles, default=None), _plain(text)
+        yield line, Document(name[0], one_line(_plain(title.inside)) if title else leading_title(body), body)
 
 
 def _queries(path: Path) -> Iterator[tuple[int, Query]]:
-    for inside, line in _elements(path, _TOPIC, "top"):
-        number, title = _TOPIC_NUMBER.search(inside), _TOPIC_TITLE.search(inside)
-        if number is None or title is None or not title[1].strip():
+    for inside, line in _only_elements(path, "top"):
+        number = _behind(inside, "num", "number:").split(maxsplit=1)
+        title = one_line(unescaped(_behind(inside, "title", "topic:")))
+        if not (number and title):
             raise bad_line(path, line, "trec.malformed", "expected a topic with <num> and <title>")
-        yield line, Query(number[1], one_line(html.unescape(title[1])))
+        yield line, Query(number[0], title)
 
 
-def _elements(path: Path, pattern: re.Pattern[str], tag: str) -> list[tuple[str, int]]:
+def _behind(text: str, tag: str, word: str) -> str:
+    """Return what follows a tag up to the next one, without the word that it may begin with."""
+    begin = re.search(f"<{tag}>", text, re.IGNORECASE)
+    if begin is None:
+        return ""
+    end = text.find("<", begin.end())
+    found = text[begin.end() : end if end >= 0 else len(text)].strip()
+    return found[len(word) :] if found[: len(word)].lower() == word else found
+
+
+def _only_elements(path: Path, tag: str) -> list[tuple[str, int]]:
     """Return what stands between the tags, and its line; anything between two elements is refused."""
     text = read_text(path)
     found, place, line = [], 0, 1
-    for match in pattern.finditer(text):
-        between = text[place : match.start()]
+    for element in _elements(text, tag):
+        between = text[place : element.start]
         if between.strip():
             raise bad_line(path, line, "trec.malformed", f"expected <{tag}>, got {between.strip()[:40]!r}")
         line += between.count("\n")
-        found.append((match[1], line))
-        line += match[0].count("\n")
-        place = match.end()
+        found.append((element.inside, line))
+        line += text.count("\n", element.start, element.end)
+        place = element.end
     if text[place:].strip() or not found:
         raise bad_line(path, line, "trec.malformed", f"expected <{tag}> … </{tag}>, and found no such element here")
     return found
@@ -92,15 +137,15 @@ def _elements(path: Path, pattern: re.Pattern[str], tag: str) -> list[tuple[str,
 
 def _stories(path: Path) -> list[Document]:
     found, text = [], read_text(path)
-    for story in _STORY.finditer(text):
-        number, title = _STORY_NUMBER.search(story[1]), _STORY_TITLE.search(story[2])
+    for story in _elements(text, "reuters", bare=False):
+        number = _STORY_NUMBER.search(story.attributes)
         if number is None:
-            line = text.count("\n", 0, story.start()) + 1
+            line = text.count("\n", 0, story.start) + 1
             raise bad_line(path, line, "reuters.no-number", 'this story has no number; expected <REUTERS NEWID="…">')
-        body = _BODY.search(story[2])
-        whole = body or _TEXT.search(story[2])
-        content = _plain(_CONTROL.sub(" ", whole[1])) if whole else ""
-        named = one_line(_plain(_CONTROL.sub(" ", title[1]))) if title else leading_title(content)
+        title, body = _element(story.inside, "title"), _element(story.inside, "body")
+        whole = body or _element(story.inside, "text", bare=False)
+        content = _plain(_CONTROL.sub(" ", whole.inside)) if whole else ""
+        named = one_line(_plain(_CONTROL.sub(" ", title.inside))) if title else leading_title(content)
         found.append(Document(number[1], named, content if body else content.removeprefix(named).strip() or content))
     if not found:
         raise bad_line(path, 1, "reuters.empty", "expected <REUTERS …> … </REUTERS>, and found no such story")
@@ -109,4 +154,4 @@ def _stories(path: Path) -> list[Document]:
 
 def _plain(text: str) -> str:
     """Replace SGML tags by spaces and entities by their characters."""
-    return html.unescape(_TAG.sub(" ", text)).strip()
+    return unescaped(_TAG.sub(" ", text)).strip()

@@ -77,9 +77,10 @@ def _records(path: Path) -> list[tuple[str, defaultdict[str, str]]]:
         pieces = _FIELD.split(text[start.end() : end])
         if pieces[0].strip():
             raise bad_line(path, line + 1, "smart.malformed", "expected a field like .T or .W")
-        fields: defaultdict[str, str] = defaultdict(str)
+        parts: defaultdict[str, list[str]] = defaultdict(list)
         for letter, content in zip(pieces[1::2], pieces[2::2], strict=True):
-            fields[letter] = f"{fields[letter]}\n{content}" if letter in fields else content.strip("\n")
+            parts[letter].append(content if letter in parts else content.strip("\n"))
+        fields = defaultdict(str, {letter: "\n".join(contents) for letter, contents in parts.items()})
         found.append((start[1].lstrip("0") or "0", fields))
     refuse_twice(str(path), "record", (id_ for id_, _ in found), lines)
     return found

@@ -7,7 +7,6 @@ the copy and recovers the log there. The browser's files are only read.
 
 from __future__ import annotations
 
-import json
 import shutil
 import sqlite3
 import time
@@ -18,6 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from quorank.errors import BadInput, require
+from quorank.foreign import ForeignDatabase, damaged_database, parse_json, read_bounded
 from quorank.tuning.histories.browser import History, build_history
 from quorank.tuning.histories.generated import TYPES
 
@@ -31,6 +31,10 @@ FIREFOX_TABLES = {
 }
 CHROMIUM_TABLES = {"urls": ("id", "url", "title", "hidden"), "visits": ("url", "visit_time", "transition")}
 EPOCH = 11_644_473_600_000_000  # microseconds from 1601 to 1970, Chromium's times
+MOST_DATABASE = 1 << 31
+"""Bytes of a database, which is read in memory."""
+MOST_BOOKMARKS, MOST_FOLDERS = 1 << 26, 500
+"""Bytes of a file of bookmarks, and its folders within folders."""
 TRIES, WAIT = 5, 0.2  # copies of a file that is being written to, and seconds between two
 
 _DATABASE_MAGIC = b"SQLite format 3\0"
@@ -60,18 +64,18 @@ def read_history(path: Path) -> tuple[str, History]:
         require(found, "profile.no-history", missing, str(path))
         path = found[0]
     try:
-        with closing(open_copy(path)) as connection:
-            tables = {row[0] for row in _rows(connection, "SELECT name FROM sqlite_master")}
+        with closing(open_copy(path)) as database:
+            tables = database.columns()
             if "moz_places" in tables:
-                return "firefox", _read_firefox(connection)
+                return "firefox", _read_firefox(database, tables)
             if "urls" in tables:
-                return "chromium", _read_chromium(connection, path.with_name("Bookmarks"))
+                return "chromium", _read_chromium(database, tables, path.with_name("Bookmarks"))
         raise BadInput("profile.no-history", f"this database holds no history of a browser; expected {EXPECTED}")
     except BadInput as error:
         raise error.at(str(path)) from None
 
 
-def open_copy(path: Path) -> sqlite3.Connection:
+def open_copy(path: Path) -> ForeignDatabase:
     """Open a copy in memory of the database at `path`, with the committed transactions of its write-ahead log.
 
     A copy that was taken while the browser wrote may mix two states: it is taken again.
@@ -91,9 +95,9 @@ def open_copy(path: Path) -> sqlite3.Connection:
             wrong = f"this is not an SQLite database; expected {EXPECTED}"
             require(magic == _DATABASE_MAGIC, "database.wrong-format", wrong)
             try:
-                return _load(copy)
+                return ForeignDatabase(copy)
             except sqlite3.Error as error:
-                problem = _damaged(error)
+                problem = damaged_database(error)
     raise problem
 
 
@@ -105,6 +109,11 @@ def _status(path: Path) -> list[tuple[int, int] | None]:
     """Return when the database, its log and its journal were changed, and their sizes."""
     require(path.exists(), "file.missing", f"no such file; expected {EXPECTED}")
     require(path.is_file(), "file.unreadable", f"this is not a file; expected {EXPECTED}")
+    beside = (path, *(other for ending in ("-wal", "-journal") if (other := _beside(path, ending)).exists()))
+    sentence = f"this database has more than {MOST_DATABASE:,} bytes; expected {EXPECTED}"
+    for file in beside:
+        require(file.is_file(), "file.unreadable", f"{file.name} is no ordinary file; expected {EXPECTED}")
+        require(file.stat().st_size <= MOST_DATABASE, "file.too-large", sentence)
     found: list[tuple[int, int] | None] = []
     for file in (path, _beside(path, "-wal"), _beside(path, "-journal")):
         try:
@@ -132,79 +141,59 @@ def _copy_files(path: Path, copy: Path) -> bytes:
     return b""
 
 
-def _load(copy: Path) -> sqlite3.Connection:
-    """Load a database into memory; SQLite recovers its log."""
-    memory = sqlite3.connect(":memory:")
-    try:
-        with closing(sqlite3.connect(copy)) as source:
-            source.backup(memory)
-        memory.text_factory = lambda raw: raw.decode("utf-8", "replace")
-        (found,) = memory.execute("PRAGMA quick_check(1)").fetchone()
-        if found != "ok":
-            raise sqlite3.DatabaseError(found)
-    except sqlite3.Error:
-        memory.close()
-        raise
-    return memory
-
-
-def _damaged(error: sqlite3.Error) -> BadInput:
-    return BadInput("file.damaged", f"the database is damaged ({error}); let the browser repair it, or use a backup")
-
-
-def _require_columns(connection: sqlite3.Connection, tables: Mapping[str, Iterable[str]]) -> None:
+def _require_columns(tables: Mapping[str, frozenset[str]], expected: Mapping[str, Iterable[str]]) -> None:
     """Raise BadInput unless the database has these tables with these columns."""
-    for table, columns in tables.items():
-        found = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
-        require(found, "database.wrong-schema", f"there is no table {table} in this database; expected {EXPECTED}")
+    for table, columns in expected.items():
+        missing = f"there is no table {table} in this database; expected {EXPECTED}"
+        require(tables.get(table), "database.wrong-schema", missing)
         for column in columns:
             missing = f"the table {table} has no column {column}, so its version is unknown; expected {EXPECTED}"
-            require(column in found, "database.wrong-schema", missing)
+            require(column in tables[table], "database.wrong-schema", missing)
 
 
-def _rows(connection: sqlite3.Connection, query: str) -> list[tuple[Any, ...]]:
-    try:
-        with closing(connection.execute(query)) as cursor:
-            return cursor.fetchall()
-    except sqlite3.Error as error:
-        raise _damaged(error) from None
-
-
-def _visits(connection: sqlite3.Connection, query: str) -> tuple[list[tuple[int, int, int]], int]:
+def _visits(database: ForeignDatabase, query: str) -> tuple[list[tuple[int, int, int]], int]:
     """Return the rows (page, time, type) of all visits, and how many were left out because they hold no numbers."""
-    found = _rows(connection, query)
+    found = database.rows(query)
     rows = [(page, moment, type_) for page, moment, type_ in found if {type(page), type(moment), type(type_)} == {int}]
     return rows, len(found) - len(rows)
 
 
-def _pages(connection: sqlite3.Connection, table: str) -> list[tuple[int, str, str, bool]]:
-    query = f"SELECT id, url, title, hidden FROM {table} WHERE url IS NOT NULL ORDER BY id"
-    return [(int(i), str(url), str(title or ""), bool(hidden)) for i, url, title, hidden in _rows(connection, query)]
+def _pages(database: ForeignDatabase, table: str) -> list[tuple[int, str, str, bool]]:
+    """Return the rows (id, url, title, hidden) of all pages whose id is a number and whose address a text.
+
+    SQLite keeps any value in any column. A title that is no text is none; of `hidden`, all but 0 and NULL hides.
+    """
+    found = database.rows(f"SELECT id, url, title, hidden FROM {table} ORDER BY id")
+    return [
+        (page, url, title if isinstance(title, str) else "", bool(hidden))
+        for page, url, title, hidden in found
+        if isinstance(page, int) and isinstance(url, str)
+    ]
 
 
-def _read_firefox(connection: sqlite3.Connection) -> History:
+def _read_firefox(database: ForeignDatabase, tables: Mapping[str, frozenset[str]]) -> History:
     """Read a Firefox database: pages, visits, bookmarks and what was typed (input history).
 
     Times are microseconds since 1970; visit types run from 1 (link) to 9 (reload) and are TYPES in this order.
     """
-    _require_columns(connection, FIREFOX_TABLES)
-    visits, skipped = _visits(connection, "SELECT place_id, visit_date, visit_type FROM moz_historyvisits")
-    marked = _rows(connection, f"SELECT fk FROM moz_bookmarks WHERE type = {_BOOKMARK_ROW}")
-    typed = _rows(connection, "SELECT place_id, input FROM moz_inputhistory ORDER BY use_count, input")
+    _require_columns(tables, FIREFOX_TABLES)
+    visits, skipped = _visits(database, "SELECT place_id, visit_date, visit_type FROM moz_historyvisits")
+    marked = database.rows(f"SELECT fk FROM moz_bookmarks WHERE type = {_BOOKMARK_ROW}")
+    typed = database.rows("SELECT place_id, input FROM moz_inputhistory ORDER BY use_count, input")
     return build_history(
-        _pages(connection, "moz_places"),
+        _pages(database, "moz_places"),
         [(page, date / 1e6, type_ - 1) for page, date, type_ in visits],
         {page for (page,) in marked if isinstance(page, int)},
-        {page: str(text) for page, text in typed if isinstance(page, int)},
+        {page: text for page, text in typed if isinstance(page, int) and isinstance(text, str)},
         skipped,
     )
 
 
-def _read_chromium(connection: sqlite3.Connection, bookmarks: Path) -> History:
+def _read_chromium(database: ForeignDatabase, tables: Mapping[str, frozenset[str]], bookmarks: Path) -> History:
     """Read a Chromium database: pages and visits, with its file of bookmarks. Times are microseconds since 1601."""
-    _require_columns(connection, CHROMIUM_TABLES)
-    pages = _pages(connection, "urls")
-    found, skipped = _visits(connection, "SELECT url, visit_time, transition FROM visits")
+    _require_columns(tables, CHROMIUM_TABLES)
+    pages = _pages(database, "urls")
+    found, skipped = _visits(database, "SELECT url, visit_time, transition FROM visits")
     number: dict[str | None, int] = {kind: i for i, kind in enumerate(TYPES)}
     visits = [(page, (moment - EPOCH) / 1e6, number.get(transition_type(kind), -1)) for page, moment, kind in found]
     marked = read_bookmarks(bookmarks)
@@ -227,8 +216,8 @@ def transition_type(transition: int) -> str | None:
 def read_bookmarks(path: Path) -> set[str]:
     """Read all addresses in a Chromium file `Bookmarks`; none where there is no such file or it cannot be read."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        found = parse_json(bytes(read_bounded(path, MOST_BOOKMARKS)), depth=MOST_FOLDERS)
+    except (BadInput, ValueError):
         return set()
     addresses: set[str] = set()
     waiting: list[Any] = [found.get("roots") if isinstance(found, dict) else None]

@@ -27,6 +27,7 @@ import numpy as np
 
 from quorank.errors import BadInput, require, require_range
 from quorank.files import write_whole
+from quorank.foreign import excerpt, open_bounded, reason
 from quorank.parts import read_fields, suggest
 from quorank.tuning.searches import take_rows
 from quorank.tuning.studies.address_bar import TypedSearches
@@ -169,9 +170,9 @@ def _read_searches(path: Path, study: Study | None) -> tuple[TypedSearches, list
 
 def _wrong_arm(study: Study, client: str, given: str | None, arm: str, where: str) -> BadInput:
     if given not in study.arms:
-        unknown = f"there is no arm {given!r} in study {study.name}; its arms: {', '.join(study.arms)}"
+        unknown = f"there is no arm {excerpt(given)} in study {study.name}; its arms: {', '.join(study.arms)}"
         return BadInput("collected.unknown-arm", unknown, where)
-    wrong = f"client {client!r} is in arm {given!r}, but study {study.name} puts it into {arm!r}"
+    wrong = f"client {excerpt(client)} is in arm {given!r}, but study {study.name} puts it into {arm!r}"
     return BadInput("collected.wrong-arm", f"{wrong}; a study whose arms or shares are changed needs a new name", where)
 
 
@@ -180,7 +181,8 @@ def _lines(path: Path) -> Iterator[tuple[str, str, str | None, int, int]]:
     expected, malformed = f"a CSV with the columns {','.join(COLUMNS)}", (UnicodeDecodeError, csv.Error)
     with (
         _reading(path, expected, "collected.not-csv", "a CSV file", malformed),
-        path.open(encoding="utf-8-sig", newline="") as file,
+        open_bounded(path, expected=f"expected {expected}") as raw,
+        io.TextIOWrapper(raw, encoding="utf-8-sig", newline="") as file,
     ):
         reader = csv.reader(file, strict=True)
         header = next(reader, [])
@@ -201,7 +203,7 @@ def _whole(column: str, text: str, where: str) -> int:
         number = int(text)
     except ValueError:
         number = -1
-    wrong = f"{column} must be a whole number from 0, got {text!r}"
+    wrong = f"{column} must be a whole number from 0, got {excerpt(text)}"
     require(0 <= number <= _MOST, "collected.not-a-number", wrong, where)
     return number
 
@@ -216,6 +218,6 @@ def _reading(
     except FileNotFoundError:
         raise BadInput("file.missing", f"no such file; expected {expected}", str(path)) from None
     except malformed as error:
-        raise BadInput(code, f"not {format_} ({error})", str(path)) from None
+        raise BadInput(code, f"not {format_} ({reason(error)})", str(path)) from None
     except OSError as error:
         raise BadInput("file.unreadable", f"cannot be read ({error.strerror})", str(path)) from None
