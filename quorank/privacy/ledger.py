@@ -5,7 +5,6 @@ Rounds with the same sensitivity and noise are one entry. An ε stands nowhere w
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -15,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from quorank.arrays import Doubles
-from quorank.errors import BadInput, require
+from quorank.documents import read_json
+from quorank.errors import require
 from quorank.privacy.mechanisms import PRIVACIES
 from quorank.privacy.mechanisms.mechanism import Mechanism
 from quorank.privacy.setting import Setting
@@ -81,10 +81,7 @@ def read_ledger(run: Path) -> dict[str, Any]:
     path = run / "ledger.json" if run.is_dir() else run
     sentence = "no ledger here; expected the directory of a finished run, with ledger.json"
     require(path.is_file(), "file.missing", sentence, f"{run}")
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise BadInput("file.damaged", f"damaged: not JSON ({error})", f"{path}") from None
+    content = read_json(path)
     fault = _fault_in(content)
     require(not fault, "file.damaged", fault, f"{path}")
     return content  # type: ignore[no-any-return]
