@@ -8,18 +8,21 @@ any order.
 
 from __future__ import annotations
 
+import _signal as signal  # type: ignore[import-not-found]  # signal itself takes half as long as Python to start
 import os
-import signal
 import sys
-from types import FrameType
-from typing import Any, NoReturn
+
+TYPE_CHECKING = False  # as typing has it, which is not imported here for the same reason
+if TYPE_CHECKING:
+    from types import FrameType
+    from typing import Any, NoReturn
 
 STOPPED = 130
 _IMPORTING = "<frozen importlib._bootstrap>"
 _PLAIN = {
     "ε": "epsilon", "δ": "delta", "η": "eta", "θ": "theta", "σ": "sigma", "Σ": "sum", "γ": "gamma", "Δ": "Delta",
     "≤": "<=", "≥": ">=", "≈": "~", "×": "x", "−": "-", "–": "-", "—": "-", "…": "...", "·": "*", "→": "->", "∞": "inf",
-    "“": '"', "”": '"', "‘": "'", "’": "'", "±": "+-", "′": "'", "ᵗ": "^t", "⁻": "-", "¹": "1", "µ": "u", "\N{NO-BREAK SPACE}": " ",
+    "“": '"', "”": '"', "‘": "'", "’": "'", "±": "+-", "′": "'", "ᵗ": "^t", "⁻": "-", "¹": "1", "µ": "u",
 }  # fmt: skip
 """What stands for signs that a terminal cannot show."""
 
