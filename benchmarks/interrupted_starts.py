@@ -36,7 +36,7 @@ def outcome(folder: Path, words: tuple[str, ...], after: float, number: int) -> 
     """Return "clean" or what was wrong, and what was printed."""
     arguments = [word.format(out=f"run-{number}") for word in words]
     process = subprocess.Popen(
-        [sys.executable, "-m", "quorank", *arguments],
+        [sys.executable, "-m", "quorank.cli.main", *arguments],
         cwd=folder,
         env={**os.environ, "QUORANK_HOME": str(folder / "home")},
         stdout=subprocess.DEVNULL,

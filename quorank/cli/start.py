@@ -37,9 +37,9 @@ def main() -> NoReturn:
     sys.unraisablehook = _unraisable
     code = 1
     try:
-        from quorank.cli.main import main as command
+        from importlib import import_module
 
-        command()
+        import_module("quorank.cli.main").main()
         code = 0
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)

@@ -100,8 +100,6 @@ class KeptUpdates:
         most = -(-planned // self.every)
         own = {client: read_kept(folder, client, size, most=most) for client in clients_with_kept(folder)}
         wanted = range(1, done + 1, self.every)
-        if kept is not None:
-            _check_digests(folder, own, done, kept)
         if everyone is not None:
             for client in range(everyone):
                 rounds = own[client][0] if client in own else np.empty(0, dtype=np.int64)
@@ -110,6 +108,8 @@ class KeptUpdates:
                 )
                 complete = np.isin(np.array(wanted), rounds).all()
                 require(complete, "kept-updates.missing", sentence, str(kept_file(folder, client)))
+        if kept is not None:
+            _check_digests(folder, own, done, kept)
         for round_ in wanted:
             held = [(client, rows[rounds == round_]) for client, (rounds, rows) in sorted(own.items())]
             self.rounds.append(round_)

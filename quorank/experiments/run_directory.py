@@ -28,7 +28,7 @@ UNLEARNED = "unlearned.json"
 GRID_INDEX, GRID_FILE = "grid.json", "grid.toml"
 OUTPUTS = (SUMMARY, MANIFEST, RANKER, HISTORY, LEDGER, REPORT, CHECKPOINT, CONFIG, UNLEARNED)
 REBUILT = ("unlearned/ranker.json", "unlearned/unlearning.json")
-SEALED = (CONFIG, RANKER, HISTORY, LEDGER, SUMMARY, UNLEARNED, *REBUILT)
+SEALED = (CONFIG, RANKER, HISTORY, LEDGER, SUMMARY, UNLEARNED)
 """Files whose digests the manifest holds, beside those of kept updates; the report is made again from them."""
 CLIENTS = "clients"
 """Folder of the updates that clients keep for unlearning, a file each (`kept_updates`)."""

@@ -143,7 +143,7 @@ def test_a_full_disk_leaves_no_summary_and_no_temporary_files(
             run_experiment(chosen, folder, report=report)
     left = {path.name for path in folder.iterdir()}
     assert "summary.json" not in left and name not in left
-    assert left <= {"run.toml", "clients", *OUTPUTS}  # nothing temporary
+    assert left <= {"run.toml", "clients", "manifest.json", *OUTPUTS}  # nothing temporary
     assert not storage.is_finished(folder)
     run_experiment(chosen, folder, resume=True, report=report)
     assert files_of(folder) == three_rounds

@@ -119,7 +119,7 @@ def finish_request(run: Path) -> dict[str, Any]:
         (run / NOTE).unlink()
         if not any(own.iterdir()):
             own.rmdir()
-    storage.seal(run, [*files, storage.UNLEARNED, *storage.REBUILT], plan.get("digests"))
+    storage.seal(run, [*files, storage.UNLEARNED], plan.get("digests"))
     return result
 
 
