@@ -169,8 +169,8 @@ def kernel(function: F) -> F:
         config.CACHE_DIR = str(folder)
         try:
             compiled._cache = _CompiledOnce(function)
-        except (OSError, RuntimeError):  # Numba could not write there after all: it compiles in every start
-            logging.getLogger("quorank").warning("quorank: %s cannot be written; every start compiles", folder)
+        except (OSError, RuntimeError):
+            pass  # a function of no file, as in an interactive session, is compiled in every start
         finally:
             config.CACHE_DIR = before
     return compiled  # type: ignore[no-any-return]

@@ -239,7 +239,7 @@ def known_terms(store: PrivateStore) -> Terms:
     if found is None:
         sentence = "this device has not joined a run yet; give an invitation with --bundle"
         raise BadInput("device.not-joined", sentence, f"{store.folder}")
-    return Terms.read(json_.loads(found))
+    return Terms.read(parse_json(found, ANYTHING, "the stored terms"))
 
 
 def show_status(data: Path, json: bool) -> None:

@@ -101,6 +101,10 @@ def main() -> None:
     except KeyboardInterrupt:
         print("quorank: stopped", file=sys.stderr)
         sys.exit(130)
+    except SystemExit as ended:
+        if isinstance(getattr(ended.__context__, "__cause__", None), KeyboardInterrupt):  # Typer exits without a word
+            print("quorank: stopped", file=sys.stderr)
+        raise
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(141)

@@ -30,7 +30,7 @@ _PLAIN = {
 def main() -> NoReturn:
     """Run the command line as a process of its own."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where it is ignored, as behind nohup
-        signal.signal(signal.SIGINT, _interrupted)
+        signal.signal(signal.SIGINT, _early)
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     show_anything()
@@ -39,17 +39,25 @@ def main() -> NoReturn:
     try:
         from importlib import import_module
 
-        import_module("quorank.cli.main").main()
+        command = import_module("quorank.cli.main").main
+        if signal.getsignal(signal.SIGINT) is _early:
+            signal.signal(signal.SIGINT, _interrupted)
+        command()
         code = 0
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
-    except KeyboardInterrupt:  # while another one was answered
-        code = STOPPED
+    except KeyboardInterrupt:  # between two commands' own answers to it
+        stop_at_once()
     except BaseException:
         import traceback
 
         traceback.print_exc()
     end(code)
+
+
+def _early(number: int, frame: FrameType | None) -> None:
+    """Answer Ctrl-C before there is a command."""
+    stop_at_once()
 
 
 def _interrupted(number: int, frame: FrameType | None) -> None:

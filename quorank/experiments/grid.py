@@ -20,7 +20,7 @@ from quorank.experiments.experiment_file import ExperimentFile, copied, flatten,
 from quorank.experiments.finished_run import ReportPage
 from quorank.experiments.runner import run_experiment
 from quorank.files import write_whole
-from quorank.process import available_threads
+from quorank.process import available_threads, without_interrupts
 
 LONGEST_NAME = 120  # of a sub-directory
 MOST_CELLS = 100_000
@@ -142,7 +142,10 @@ def _results(tasks: list[Task], jobs: int) -> Iterator[tuple[Task, dict[str, Any
     context = get_context("spawn")
     stop = context.Event()
     with ProcessPoolExecutor(jobs, mp_context=context, initializer=_listen, initargs=(stop,)) as pool:
-        futures = {pool.submit(_run, task): task for task in tasks}
+        with (
+            without_interrupts()
+        ):  # workers inherit that: Ctrl-C reaches them by `stop`, not in the middle of an import
+            futures = {pool.submit(_run, task): task for task in tasks}
         try:
             for future in as_completed(futures):
                 yield futures[future], future.result()
