@@ -156,10 +156,11 @@ def read_whole(path: Path, most: int, digest: str | None = None, code: str = "fi
     except (OSError, ValueError) as error:
         raise BadInput(code, f"cannot be read ({_reason(error)})", where) from None
     try:
-        if not stat.S_ISREG(os.fstat(held).st_mode):
+        found = os.fstat(held)
+        if not stat.S_ISREG(found.st_mode):
             raise BadInput(code, "this is no ordinary file", where)
         with os.fdopen(held, "rb", closefd=False) as file:
-            content = file.read(most + 1)
+            content = file.read(min(found.st_size, most) + 1)
     except OSError as error:
         raise BadInput(code, f"cannot be read ({_reason(error)})", where) from None
     finally:

@@ -18,6 +18,7 @@ from typer import Option
 
 from quorank.cli.display import consent_line, print_figures, print_rows, print_text, say, table_of, timestamp
 from quorank.cli.options import Consent, InvitationFile, Json, Quiet, at_most_one
+from quorank.documents import ANYTHING, parse_json
 from quorank.errors import BadInput, require
 
 if TYPE_CHECKING:

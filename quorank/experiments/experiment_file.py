@@ -84,7 +84,8 @@ def set_values(file: ExperimentFile, assignments: Sequence[str]) -> ExperimentFi
         key = key.strip()
         well_formed = equals and re.fullmatch(r"[A-Za-z0-9_\-]+(\.[A-Za-z0-9_\-]+)*", key)
         example = "expected KEY=VALUE, for example --set federation.clients=100"
-        place = f"--set {assignment if len(assignment) <= 200 else f'{assignment[:200]}…'}"
+        shown = assignment if len(assignment) <= 200 else f"{assignment[:200]}…"
+        place = f"--set {shown if shown.isprintable() else brief(shown, 200)}"
         require(well_formed and key.count(".") < DEEPEST, "option.malformed", example, place)
         file = set_value(file, key, _set_to(text, place), place)
     return file

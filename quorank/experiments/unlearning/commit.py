@@ -42,7 +42,7 @@ _PLAN = Table(
         "clients": _CLIENTS,
         "leavers": _CLIENTS,
         "out": Maybe(Text()),
-        "files": Table({name: Text() for name in CHANGED}, closed=True),
+        "files": Table({storage.RANKER: Text()}, {name: Text() for name in CHANGED}, closed=True),
     },
     {"digests": Maybe(Each(Text(longest=64)))},
 )
