@@ -1,11 +1,13 @@
 """Ctrl-C at random moments of a start: how often it is answered as it should be.
 
     python benchmarks/interrupted_starts.py --tries 200
+    python benchmarks/interrupted_starts.py --tries 200 --held    as `python3 tasks.py quorank` starts it
 
 A try starts a command, sends SIGINT after 0 to 1.5 s, and looks at how it ended: with exit code 130 and one line that says
 so, or with the result where it was faster. Before Python listens for signals a process is ended by the system, without a
-word (−2); "before" is Python's own traceback from its start, in which no line of ours has run yet. Anything else is not
-clean: a traceback of ours, an abort, more lines than one.
+word (−2); "before" is Python's own traceback from its start, before the first lines of ours have run. With --held a signal
+waits until the command listens, so that there is no such moment. Anything else is not clean: a traceback of ours, an abort,
+more lines than one.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
 SMALL = '[data]\nsource = "synthetic:mq2007"\nqueries = 60\n[federation]\nclients = 20\nrounds = 2000\n'
 
 
-def outcome(folder: Path, words: tuple[str, ...], after: float, number: int) -> tuple[str, str]:
+def outcome(folder: Path, words: tuple[str, ...], after: float, number: int, held: bool) -> tuple[str, str]:
     """Return "clean" or what was wrong, and what was printed."""
     arguments = [word.format(out=f"run-{number}") for word in words]
     process = subprocess.Popen(
@@ -41,6 +43,7 @@ def outcome(folder: Path, words: tuple[str, ...], after: float, number: int) -> 
         env={**os.environ, "QUORANK_HOME": str(folder / "home")},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
+        preexec_fn=_hold if held else None,
     )
     time.sleep(after)
     process.send_signal(signal.SIGINT)
@@ -57,8 +60,8 @@ def judged(code: int, said: str) -> str:
     """Return what is wrong with how a command ended; "clean" where nothing is."""
     if "Traceback" in said or "KeyboardInterrupt" in said or "Exception ignored" in said:
         places = [line.split('"')[1] for line in said.splitlines() if line.lstrip().startswith('File "')]
-        own = any(not place.startswith("<frozen") and "/quorank/" in place for place in places)
-        return "traceback" if own or len(places) == 0 else "before"
+        first = all(place.startswith("<frozen") or place.endswith(("cli/main.py", "cli/start.py")) for place in places)
+        return "before" if first and len(places) > 0 else "traceback"
     if code in (-signal.SIGABRT, -signal.SIGSEGV) or "double free" in said or "Fatal" in said:
         return "crash"
     if code not in (0, 2, 130, -signal.SIGINT):
@@ -67,11 +70,17 @@ def judged(code: int, said: str) -> str:
     return "clean" if code != 130 or len(stopped) == 1 else "lines"
 
 
+def _hold() -> None:
+    """In a new process: let Ctrl-C wait until it is listened for."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+
+
 def main() -> None:
     """Try, and print how often each outcome was met."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tries", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--held", action="store_true")
     chosen = parser.parse_args()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it, and so would a child
     moments, found = random.Random(chosen.seed), Counter[str]()
@@ -80,7 +89,7 @@ def main() -> None:
         (folder / "small.toml").write_text(SMALL)
         for number in range(chosen.tries):
             after = moments.uniform(0.0, LONGEST)
-            how, said = outcome(folder, COMMANDS[number % len(COMMANDS)], after, number)
+            how, said = outcome(folder, COMMANDS[number % len(COMMANDS)], after, number, chosen.held)
             found[how] += 1
             if how != "clean":
                 print(f"{how} after {after:.3f} s: {COMMANDS[number % len(COMMANDS)]}\n{said}")
