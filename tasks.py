@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
 import subprocess
 import sys
 import venv
@@ -46,7 +47,12 @@ def main() -> None:
 
 
 def become(command: list[str]) -> NoReturn:
-    """Go on as a module, so that signals, and what it answers to them, are its own."""
+    """Go on as a module, so that signals, and what it answers to them, are its own.
+
+    Ctrl-C waits until the command line listens for it (`quorank.cli.start`): Python would answer with a traceback.
+    """
+    if command[0] == "quorank.cli.main":
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     os.execve(PYTHON, *prepared(command))
 
 

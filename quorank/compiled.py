@@ -3,6 +3,10 @@
 Numba invalidates a cached function when its own file changes, but not when a function that it calls changes in
 another file. The cache folder is therefore named after a digest of all sources that hold compiled functions: changed
 code can never run an old kernel. Of processes that start together, one compiles a function and the others wait for it.
+
+Whoever may write to the cache can run code as its reader. A folder that others may write to, or that belongs to somebody
+else, is therefore not used: then, and where no folder can be written at all, a folder of the user's own below the system's
+temporary one takes its place, or nothing is kept and every start compiles.
 """
 
 from __future__ import annotations
@@ -10,9 +14,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib
+import logging
 import os
 import shutil
+import stat
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from functools import cache
@@ -46,13 +53,82 @@ def _trust_blas() -> None:
 _trust_blas()
 
 F = TypeVar("F", bound=Callable[..., Any])
-_KEEP_SECONDS = 30 * 24 * 3600.0
+_KEEP_SECONDS, _LEFT_SECONDS = 30 * 24 * 3600.0, 600.0
 WAIT_SECONDS, LOOK_SECONDS = 60.0, 0.02
 """So long a process waits for another that compiles the same function, which might have been suspended."""
 
 
 @cache
-def _folder() -> str:
+def _folder(chosen: str) -> Path | None:
+    """The folder of compiled functions: the one that was chosen, or the usual one; None where none can be trusted."""
+    sources = Path("compiled") / _digest()
+    wanted = Path(chosen) if chosen else cache_root() / sources
+    reason = unfit(wanted)
+    if not reason:
+        return wanted.resolve()
+    told = logging.getLogger("quorank")
+    with contextlib.suppress(OSError):
+        own = Path(tempfile.gettempdir()).resolve() / f"quorank-{os.getuid() if hasattr(os, 'getuid') else 'cache'}"
+        if not own.is_symlink() and not unfit(own) and not unfit(own / sources):
+            told.warning("quorank: %s %s; compiled functions are kept in %s", wanted, reason, own)
+            return own / sources
+    told.warning("quorank: %s %s; every start compiles, set QUORANK_CACHE to a folder of your own", wanted, reason)
+    return None
+
+
+def unfit(folder: Path) -> str:
+    """Return why compiled code must not be kept in a folder, which is made where it is not there; nothing where it may."""
+    try:
+        _make(folder)
+        for place in (folder.resolve(), *folder.resolve().parents):
+            if fault := _fault_in(place.stat()):
+                return fault if place == folder.resolve() else f"lies in {place}, which {fault}"
+        with tempfile.TemporaryFile(dir=folder):
+            return ""
+    except (OSError, RuntimeError) as error:
+        return f"cannot be written ({getattr(error, 'strerror', None) or type(error).__name__})"
+
+
+def _make(folder: Path) -> None:
+    """Make a folder; it and those above it that are new are their owner's alone."""
+    for place in reversed([folder, *folder.parents]):
+        with contextlib.suppress(FileExistsError):
+            if not place.exists():
+                place.mkdir(mode=0o700)
+
+
+def _fault_in(found: os.stat_result) -> str:
+    """Who else may put files into a folder: its owner, its group, or everybody, unless each may only touch their own."""
+    if not stat.S_ISDIR(found.st_mode):
+        return "is no folder"
+    if not hasattr(os, "geteuid"):
+        return ""
+    if found.st_uid not in (0, os.geteuid()):
+        return "belongs to somebody else"
+    if found.st_mode & stat.S_ISVTX:
+        return ""
+    if found.st_mode & stat.S_IWOTH:
+        return "can be written by everybody"
+    if found.st_mode & stat.S_IWGRP and found.st_gid != 0 and not _own_group(found.st_gid):
+        return "can be written by its group"
+    return ""
+
+
+def _own_group(group: int) -> bool:
+    """Whether a group is of this user alone, as many systems make one for each user."""
+    import grp
+    import pwd
+
+    try:
+        entry, user = grp.getgrgid(group), pwd.getpwuid(os.geteuid())
+    except KeyError:
+        return False
+    return entry.gr_name == user.pw_name and user.pw_gid == group and set(entry.gr_mem) <= {user.pw_name}
+
+
+@cache
+def _digest() -> str:
+    """Digest of all sources that hold compiled functions; folders of others that were not used for long are removed."""
     package = Path(__file__).parent
     digest = hashlib.blake2b(digest_size=8)
     for source in sorted(package.rglob("*.py")):
@@ -61,16 +137,21 @@ def _folder() -> str:
             digest.update(source.relative_to(package).as_posix().encode())
             digest.update(text)
     folder = cache_root() / "compiled" / digest.hexdigest()
-    if not folder.exists() and folder.parent.exists():
-        for old in folder.parent.iterdir():
-            if time.time() - old.stat().st_mtime > _KEEP_SECONDS:
-                shutil.rmtree(old, ignore_errors=True)
-    return str(folder)
+    with contextlib.suppress(OSError):
+        if not folder.exists() and folder.parent.exists():
+            for old in folder.parent.iterdir():
+                if time.time() - old.stat().st_mtime > _KEEP_SECONDS:
+                    shutil.rmtree(old, ignore_errors=True)
+        for left in folder.glob("*/*.tmp.*"):  # of a process that was killed while it wrote
+            if time.time() - left.stat().st_mtime > _LEFT_SECONDS:
+                left.unlink()
+    return digest.hexdigest()
 
 
 def is_cold() -> bool:
     """Nothing has been compiled for these sources yet: the first run will take some seconds longer."""
-    return not any(Path(config.CACHE_DIR or _folder()).rglob("*.nbi"))
+    folder = _folder(config.CACHE_DIR)
+    return folder is None or not any(folder.rglob("*.nbi"))
 
 
 def kernel(function: F) -> F:
@@ -83,11 +164,15 @@ def kernel(function: F) -> F:
     """
     compiled: Any = njit(nogil=True, error_model="numpy", forceinline=True, no_cfunc_wrapper=True)(function)
     before = config.CACHE_DIR
-    config.CACHE_DIR = before or _folder()
-    try:
-        compiled._cache = _CompiledOnce(function)
-    finally:
-        config.CACHE_DIR = before
+    folder = _folder(before)
+    if folder is not None:
+        config.CACHE_DIR = str(folder)
+        try:
+            compiled._cache = _CompiledOnce(function)
+        except (OSError, RuntimeError):
+            pass  # a function of no file, as in an interactive session, is compiled in every start
+        finally:
+            config.CACHE_DIR = before
     return compiled  # type: ignore[no-any-return]
 
 
@@ -101,16 +186,27 @@ class _CompiledOnce(FunctionCache):  # type: ignore[misc]
     _lock: int | None = None
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        found = super().load_overload(sig, target_context)
+        found = self._sound(sig, target_context)
         if found is None and self._take():
-            found = super().load_overload(sig, target_context)
+            found = self._sound(sig, target_context)
             if found is not None:
                 self._give_back()
         return found
 
-    def save_overload(self, sig: Any, data: Any) -> None:
+    def _sound(self, sig: Any, target_context: Any) -> Any:
+        """A function from disk; None where there is none, or none that is whole, which is then forgotten."""
         try:
-            super().save_overload(sig, data)
+            return super().load_overload(sig, target_context)
+        except Exception:  # a damaged file may raise anything while it is read
+            with contextlib.suppress(OSError):
+                self.flush()
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep a compiled function; on a full disk the next start compiles it again."""
+        try:
+            with contextlib.suppress(OSError):
+                super().save_overload(sig, data)
         finally:
             self._give_back()
 

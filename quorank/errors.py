@@ -30,6 +30,9 @@ class BadInput(Exception):
         return BadInput(self.code, self.sentence, f"{place}: {self.where}" if self.where else place)
 
 
+_LARGEST = 2**1023  # whole numbers up to here have a float
+
+
 class Interrupted(Exception):
     """A run that was asked to stop, and has saved the round that it stands at."""
 
@@ -66,18 +69,44 @@ def require_range(
         and (below is None or value < below)
         and (most is None or value <= most)
     )
-    if inside and math.isfinite(value):
+    if inside and (abs(value) <= _LARGEST if isinstance(value, int) else math.isfinite(value)):
         return
     bounds = (("above", above), ("at least", least), ("below", below), ("at most", most))
     words = [f"{word} {_in_words(bound)}" for word, bound in bounds if bound is not None]
-    raise BadInput(code, f"must be {' and '.join(words) or 'a finite number'}, got {value}", name)
+    raise BadInput(code, f"must be {' and '.join(words) or 'a finite number'}, got {brief(value)}", name)
 
 
 def require_choice(name: str, value: object, choices: Iterable[object]) -> None:
     """Raise BadInput for a field or option `name` whose value is none of the choices."""
     known = list(choices)
-    sentence = f"expected one of {', '.join(map(repr, known))}, got {value!r}"
+    sentence = f"expected one of {', '.join(map(repr, known))}, got {brief(value)}"
     require(value in known, "value.not-a-choice", sentence, name)
+
+
+def brief(value: object, longest: int = 60) -> str:
+    """Return a value as a sentence quotes it: on one line, and cut where it is long.
+
+    >>> brief([1] * 1000, 12)
+    '[1, 1, 1, 1…'
+    """
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 256:
+        return f"a number of more than {value.bit_length() * 3 // 10} digits"
+    if isinstance(value, str):
+        shown = repr(value[: longest + 1])
+    elif isinstance(value, dict):
+        shown = "{" + ", ".join(f"{brief(k, 20)}: {brief(v, 20)}" for k, v in list(value.items())[:4])
+        shown += ", …}" if len(value) > 4 else "}"
+    elif isinstance(value, list | tuple):
+        shown = "[" + ", ".join(brief(item, 20) for item in value[:longest]) + ("]" if len(value) <= longest else "…")
+    else:
+        shown = repr(value)
+    shown = " ".join(shown.splitlines())
+    return shown if len(shown) <= longest else f"{shown[:longest]}…"
+
+
+def first_line(error: BaseException, longest: int = 160) -> str:
+    """Return what a library's exception says, for a sentence: its first line, or its type where it says nothing."""
+    return next((line[:longest] for line in f"{error}".splitlines() if line.strip()), type(error).__name__)
 
 
 def _in_words(bound: float) -> str:

@@ -22,7 +22,7 @@ from functools import cache, cached_property
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from quorank.errors import BadInput
+from quorank.errors import BadInput, brief, require
 
 GROUP = "quorank.parts"
 """The group of entry points that other packages add parts through."""
@@ -109,7 +109,7 @@ class Family(Generic[P]):
         if not isinstance(spec, Mapping):
             raise BadInput(
                 "part.not-a-table",
-                f"expected a {self.name} ({', '.join(self.kinds)}) or a table with kind = …, got {spec!r}",
+                f"expected a {self.name} ({', '.join(self.kinds)}) or a table with kind = …, got {brief(spec)}",
                 where,
             )
         table = dict(spec)
@@ -118,7 +118,7 @@ class Family(Generic[P]):
         if member is None:
             raise BadInput(
                 "part.unknown-kind",
-                f"unknown {self.name} {kind!r}{suggest(kind, self.kinds)}; known: {', '.join(self.kinds)}",
+                f"unknown {self.name} {brief(kind)}{suggest(kind, self.kinds)}; known: {', '.join(self.kinds)}",
                 f"{where}.kind",
             )
         return read_fields(member, table, where)
@@ -134,7 +134,7 @@ class Family(Generic[P]):
         except (SyntaxError, ValueError, KeyError, TypeError, RecursionError, MemoryError):
             example = next(iter(self.members.values())).__name__
             raise BadInput(
-                "part.not-a-spec", f"{text!r} is not a {self.name}; expected for example {example}()"
+                "part.not-a-spec", f"{brief(text)} is not a {self.name}; expected for example {example}()"
             ) from None
         return read_fields(member, table, text)
 
@@ -164,7 +164,7 @@ def read_fields(cls: type[P], table: Mapping[str, object], where: str) -> P:
         if key not in names:
             raise BadInput(
                 "part.unknown-key",
-                f"unknown key {key!r}{suggest(key, names)}; known: {', '.join(names) or 'none'}",
+                f"unknown key {brief(key)}{suggest(key, names)}; known: {', '.join(names) or 'none'}",
                 f"{where}.{key}",
             )
         values[key] = _convert(value, hints[key], f"{where}.{key}")
@@ -188,6 +188,8 @@ def to_table(part: Part) -> dict[str, Any]:
 
 def suggest(word: object, known: Iterable[object]) -> str:
     """Return " (did you mean …?)" if the word is close to a known one, else nothing."""
+    if not isinstance(word, str | int) or len(str(word)) > 100:
+        return ""
     close = get_close_matches(str(word), [str(k) for k in known], n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""
 
@@ -213,18 +215,19 @@ def _convert(value: object, hint: Any, where: str) -> object:
             return value
         raise BadInput(
             "value.not-a-choice",
-            f"expected one of {', '.join(map(repr, choices))}, got {value!r}{suggest(value, choices)}",
+            f"expected one of {', '.join(map(repr, choices))}, got {brief(value)}{suggest(value, choices)}",
             where,
         )
     if origin is tuple:
         if not isinstance(value, list | tuple):
-            raise BadInput("value.wrong-type", f"expected a list, got {value!r}", where)
+            raise BadInput("value.wrong-type", f"expected a list, got {brief(value)}", where)
+        require(len(value) <= 100_000, "value.out-of-range", f"a list of {len(value):,} values", where)
         return tuple(_convert(v, get_args(hint)[0], where) for v in value)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         try:
             return float(value)
         except OverflowError:
-            raise BadInput("value.out-of-range", f"{str(value)[:12]}… is too large a number", where) from None
+            raise BadInput("value.out-of-range", f"{brief(value)} is too large a number", where) from None
     if isinstance(hint, type) and isinstance(value, hint) and not (hint is not bool and isinstance(value, bool)):
         return value
-    raise BadInput("value.wrong-type", f"expected {_WORDS.get(hint, hint)}, got {value!r}", where)
+    raise BadInput("value.wrong-type", f"expected {_WORDS.get(hint, hint)}, got {brief(value)}", where)

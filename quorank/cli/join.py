@@ -18,6 +18,7 @@ from typer import Option
 
 from quorank.cli.display import consent_line, print_figures, print_rows, print_text, say, table_of, timestamp
 from quorank.cli.options import Consent, InvitationFile, Json, Quiet, at_most_one
+from quorank.documents import ANYTHING, parse_json
 from quorank.errors import BadInput, require
 
 if TYPE_CHECKING:
@@ -239,7 +240,7 @@ def known_terms(store: PrivateStore) -> Terms:
     if found is None:
         sentence = "this device has not joined a run yet; give an invitation with --bundle"
         raise BadInput("device.not-joined", sentence, f"{store.folder}")
-    return Terms.read(json_.loads(found))
+    return Terms.read(parse_json(found, ANYTHING, "the stored terms"))
 
 
 def show_status(data: Path, json: bool) -> None:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+if __name__ == "__main__":  # as a process of its own, before anything large is imported
+    from quorank.cli.start import main as start
+
+    start()
+
 import sys
 from collections.abc import Callable
 from typing import Annotated
@@ -91,7 +96,7 @@ def main() -> None:
         # to read the options of all verbs takes longer than many a verb
         (application(*asked) if asked and asked[0] in VERBS else app)()
     except BadInput as error:
-        print(f"quorank: {error}", file=sys.stderr)
+        print(f"quorank: {' '.join(f'{error}'.split())}", file=sys.stderr)  # whatever it quotes, one line
         sys.exit(2)
     except Interrupted as stopped:
         print(f"quorank: stopped after round {stopped.round} of {stopped.rounds}", file=sys.stderr)
@@ -99,13 +104,16 @@ def main() -> None:
     except KeyboardInterrupt:
         print("quorank: stopped", file=sys.stderr)
         sys.exit(130)
+    except SystemExit as ended:
+        if isinstance(getattr(ended.__context__, "__cause__", None), KeyboardInterrupt):  # Typer exits without a word
+            print("quorank: stopped", file=sys.stderr)
+        raise
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(141)
     except OSError as error:
         print(f"quorank: {error}", file=sys.stderr)
         sys.exit(1)
-
-
-if __name__ == "__main__":
-    main()
+    except MemoryError:
+        print("quorank: there is not enough memory for this", file=sys.stderr)
+        sys.exit(1)

@@ -210,7 +210,9 @@ def _run_grid(grid: Grid, folder: Path, options: _RunOptions) -> None:
         say(f"quorank: a run was killed; go on with: {again}")
         raise typer.Exit(1) from None
     if options.json:
-        print(json_.dumps([{"run": f.name, **json_.loads((f / "summary.json").read_text())} for f in folders]))
+        from quorank.experiments.finished_run import load_run
+
+        print(json_.dumps([{"run": f.name, **load_run(f).summary} for f in folders]))
         return
     from rich.console import Console
 

@@ -25,7 +25,9 @@ from quorank.data import synthetic
 from quorank.data.letor.reader import READER_VERSION, read_letor
 from quorank.data.ranking import Collection, RankingData, stride_of
 from quorank.data.strings import Strings, to_arrow
-from quorank.files import atomically, cache_root
+from quorank.documents import read_json
+from quorank.errors import BadInput
+from quorank.files import atomically, cache_root, remove_leftovers
 
 FORMAT_VERSION = 1
 CACHE = ".quorank"
@@ -137,6 +139,7 @@ def _keep(file: Path, save: Callable[[Path], object]) -> None:
     """Write whole or not at all; a folder that cannot be written only costs the next start its time."""
     with suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(file.parent)
         atomically(file, save)
 
 
@@ -154,8 +157,8 @@ def _digest(path: Path, stat: os.stat_result, folder: Path) -> str:
     """Return the digest of the content, from the record where that can be believed."""
     name = str(path.resolve())
     record = folder / f"{_hash(name.encode())[:24]}.json"
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        known = json.loads(record.read_bytes())
+    with suppress(BadInput, KeyError, TypeError):
+        known = read_json(record)
         settled = known["made"] - max(stat.st_mtime_ns, stat.st_ctime_ns) > _RECENT
         if known["path"] == name and known["stamp"] == _stamp(stat) and settled:
             return str(known["digest"])

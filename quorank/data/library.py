@@ -10,8 +10,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from quorank.data.collections import PUBLIC
+from quorank.documents import read_json, shape_of
 from quorank.errors import BadInput, require
-from quorank.files import write_whole
+from quorank.files import remove_leftovers, write_whole
 from quorank.foreign import home_expanded
 from quorank.parts import suggest
 
@@ -26,6 +27,9 @@ class ImportedCollection:
     features: int
     queries: int  # of all splits of fold 1
     rows: int
+
+
+_ENTRY = shape_of(ImportedCollection)
 
 
 def library_home() -> Path:
@@ -56,6 +60,7 @@ def library_folder(name: str) -> Path:
 def register_collection(entry: ImportedCollection) -> None:
     """Write an entry, in place of an earlier one of its name."""
     with _writing():
+        remove_leftovers(library_folder("registry"))
         write_whole(library_folder("registry") / f"{entry.name}.json", json.dumps(asdict(entry), indent=1) + "\n")
 
 
@@ -64,8 +69,8 @@ def imported_collections() -> dict[str, ImportedCollection]:
     entries = {}
     for file in sorted((library_home() / "registry").glob("*.json")):
         try:
-            entry = ImportedCollection(**json.loads(file.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError):
+            entry = ImportedCollection(**read_json(file, _ENTRY))
+        except BadInput:
             continue  # a damaged entry must not hide the sound ones; importing again repairs it
         entries[entry.name] = entry
     return entries

@@ -27,6 +27,7 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from quorank import __version__
+from quorank.documents import parse_json
 from quorank.errors import BadInput, Interrupted, require
 from quorank.experiments.experiment_file import read_experiment_file, write_toml
 from quorank.files import write_whole
@@ -62,6 +63,7 @@ def run_on_cluster(
     cells are kept, and unfinished ones begin again. `report` is a function of a module, which workers find by its name.
     """
     from quorank.experiments import run_directory as storage
+    from quorank.experiments.finished_run import SUMMARY_SHAPE
 
     if not resume:
         storage.check_new(folder, overwrite=overwrite)
@@ -76,7 +78,7 @@ def run_on_cluster(
         for cell, target, files in _results(client, waiting, threads or 1, page):
             _write(target, files)
             if finished is not None:
-                finished(cell, json.loads(files[storage.SUMMARY]))
+                finished(cell, parse_json(files[storage.SUMMARY], SUMMARY_SHAPE, str(target)))
     return [folder / cell.name for cell in grid.cells]
 
 

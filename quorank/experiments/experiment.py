@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from quorank.attacks import ATTACKS
 from quorank.data.partition import PARTITIONS, Even, Partition
 from quorank.data.source import DataSource
-from quorank.errors import BadInput, require, require_range
+from quorank.errors import BadInput, brief, require, require_range
 from quorank.experiments.experiment_file import ExperimentFile
 from quorank.federation import (
     AGGREGATIONS,
@@ -142,7 +142,7 @@ def _read(tables: Mapping[str, Any]) -> Experiment:
         raise error if section in SECTIONS else error.under("federation") from None
     seed = tables.get("seed", 1)
     if not isinstance(seed, int) or isinstance(seed, bool):
-        raise BadInput("value.wrong-type", f"expected a whole number, got {seed!r}", "seed")
+        raise BadInput("value.wrong-type", f"expected a whole number, got {brief(seed)}", "seed")
     ranker = RANKERS.read(tables.get("ranker", Linear.kind), "ranker")
     return Experiment(
         read_fields(DataSource, _section(tables, "data"), "data"),
@@ -160,8 +160,8 @@ def _read(tables: Mapping[str, Any]) -> Experiment:
 def _check_keys(table: Mapping[str, Any], known: tuple[str, ...], above: str = "") -> None:
     for key, value in table.items():
         what = "section" if isinstance(value, Mapping) and not above else "key"
-        sentence = f"unknown {what} {key!r}{suggest(key, known)}; known: {', '.join(known)}"
-        require(key in known, "experiment.unknown-key", sentence, f"{above}{key}")
+        sentence = f"unknown {what} {brief(key)}{suggest(key, known)}; known: {', '.join(known)}"
+        require(key in known, "experiment.unknown-key", sentence, f"{above}{key[:100]}")
 
 
 def keep_by_default(federation: Federation, ranker: Ranker, rounds: int) -> int:
@@ -203,7 +203,7 @@ class _Counts:
 def _section(tables: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     section: Mapping[str, Any] = tables.get(name, {})
     is_section = isinstance(section, Mapping)
-    require(is_section, "experiment.not-a-section", f"expected a section [{name}], got {section!r}", name)
+    require(is_section, "experiment.not-a-section", f"expected a section [{name}], got {brief(section)}", name)
     return section
 
 

@@ -7,13 +7,14 @@ come with Quorank lie in `files/` and are found by name (`shipped_file`).
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from quorank.errors import BadInput, require
+from quorank.documents import DEEPEST, LARGEST_TOML, LONGEST_TEXT, parse_toml
+from quorank.errors import BadInput, brief, require
+from quorank.files import read_whole
 
 SHIPPED = Path(__file__).parent / "files"
 _NAME = r"""(?:"(?:[^"\\]|\\.)*"|'[^']*'|[A-Za-z0-9_\-]+)"""
@@ -50,24 +51,22 @@ def shipped_file(name: Path) -> Path | None:
 
 def read_experiment_file(path: Path) -> ExperimentFile:
     """Read a TOML file; BadInput names the file, and the line where it is no TOML."""
+    sentence = "this is a folder; expected an experiment file such as experiment.toml"
+    require(not path.is_dir(), "file.is-folder", sentence, str(path))
     try:
-        text = path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise BadInput("file.missing", "no such experiment file", str(path)) from None
-    except IsADirectoryError:
-        sentence = "this is a folder; expected an experiment file such as experiment.toml"
-        raise BadInput("file.is-folder", sentence, str(path)) from None
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_whole(path, LARGEST_TOML, code="file.unreadable").decode("utf-8-sig")
+    except UnicodeDecodeError as error:
         raise BadInput("file.unreadable", f"cannot be read as text ({error})", str(path)) from None
+    except BadInput as error:
+        if error.code != "file.missing":
+            raise
+        raise BadInput("file.missing", "no such experiment file", str(path)) from None
     return parse_experiment_file(text, str(path))
 
 
 def parse_experiment_file(text: str, name: str) -> ExperimentFile:
     """Parse TOML text; `name` is what errors call it."""
-    try:
-        tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise BadInput("experiment-file.not-toml", f"not a TOML file: {error}", name) from None
+    tables = parse_toml(text.replace("\r\n", "\n"), name, "experiment-file.not-toml")
     return ExperimentFile(tables, name, _places(text, name))
 
 
@@ -85,13 +84,23 @@ def set_values(file: ExperimentFile, assignments: Sequence[str]) -> ExperimentFi
         key = key.strip()
         well_formed = equals and re.fullmatch(r"[A-Za-z0-9_\-]+(\.[A-Za-z0-9_\-]+)*", key)
         example = "expected KEY=VALUE, for example --set federation.clients=100"
-        require(well_formed, "option.malformed", example, f"--set {assignment}")
-        try:
-            value = tomllib.loads(f"value = {text}")["value"]
-        except tomllib.TOMLDecodeError:
-            value = text.strip()
-        file = set_value(file, key, value, f"--set {assignment}")
+        shown = assignment if len(assignment) <= 200 else f"{assignment[:200]}…"
+        place = f"--set {shown if shown.isprintable() else brief(shown, 200)}"
+        require(well_formed and key.count(".") < DEEPEST, "option.malformed", example, place)
+        file = set_value(file, key, _set_to(text, place), place)
     return file
+
+
+def _set_to(text: str, place: str) -> Any:
+    """The value of an assignment: TOML, or a bare word."""
+    try:
+        found = parse_toml(f"value = {text}", place, "option.not-toml")
+    except BadInput as error:
+        if error.code != "option.not-toml":
+            raise
+        require(len(text) <= LONGEST_TEXT, "value.out-of-range", f"a text of {len(text):,} characters", place)
+        return text.strip()
+    return found["value"] if set(found) == {"value"} else text.strip()
 
 
 def set_key(tables: dict[str, Any], dotted: str, value: Any) -> None:
@@ -101,7 +110,7 @@ def set_key(tables: dict[str, Any], dotted: str, value: Any) -> None:
         inner = tables.get(key, {})
         tables[key] = tables = {"kind": inner} if isinstance(inner, str) else inner
         if not isinstance(inner, dict | str):
-            raise BadInput("value.wrong-type", f"{key} is {inner!r}, which has no keys", dotted)
+            raise BadInput("value.wrong-type", f"{key} is {brief(inner)}, which has no keys", dotted)
     tables[last] = value
 
 

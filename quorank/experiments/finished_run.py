@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,10 +14,79 @@ from typing import Any
 import numpy as np
 
 from quorank.arrays import Doubles
-from quorank.errors import require
+from quorank.column_files import read_columns
+from quorank.documents import (
+    ANYTHING,
+    LARGEST_TOML,
+    DocumentShape,
+    Each,
+    Either,
+    Items,
+    Maybe,
+    Number,
+    Table,
+    Text,
+    Whole,
+    check_shape,
+    parse_toml,
+    read_json,
+)
+from quorank.errors import BadInput, require
 from quorank.experiments import run_directory as storage
+from quorank.files import read_whole
+from quorank.manifest import digest_of, read_manifest
 
-SUMMARY_KEYS = ("offline", "online", "rounds", "interactions", "seconds", "interactions_per_second", "seed", "version")
+_PART = Either((Text(), Table({}, {"kind": Text()})))
+CONFIG_SHAPE = Table(
+    {},
+    {
+        "seed": Whole(0),
+        "data": Table({}, {"source": Text(), "fold": Whole(0)}),
+        "ranker": _PART,
+        "learner": _PART,
+        "users": Either((Text(), Table({}, {"kind": Text(), "preset": Text()}))),
+        "federation": Table(
+            {}, {"clients": Whole(1), "interactions": Whole(1), "rounds": Whole(1), "aggregation": _PART}
+        ),
+        "privacy": _PART,
+        "evaluation": Table({}, {"k": Whole(1), "every": Whole(1), "no_relevant": Text()}),
+    },
+)
+"""What commands about finished runs ask of `run.toml`; `Experiment.read` checks all of it."""
+_FIGURES = Each(Maybe(Number()))
+_OFFLINE = Table({"ndcg@10": Number(), "maxrr": Number()})
+_PRIVACY = Table({}, {"epsilon": Maybe(Number(0.0)), "delta": Maybe(Number(0.0, 1.0))})
+SUMMARY_SHAPE = Table(
+    {
+        "offline": _FIGURES,
+        "online": _FIGURES,
+        "rounds": Whole(0),
+        "interactions": Whole(0),
+        "seconds": _FIGURES,
+        "interactions_per_second": Number(0.0),
+        "seed": Whole(0),
+        "version": Text(longest=100),
+    },
+    {
+        "privacy": Maybe(_PRIVACY),
+        "evaluation": Table({}, {"k": Whole(1), "test_queries": Whole(0), "counted_queries": Whole(0)}),
+        "unlearned": Table(
+            {
+                "clients": Items(Whole(0)),
+                "as_run": _OFFLINE,
+                "before": _OFFLINE,
+                "after": _OFFLINE,
+                "rounds": Whole(0),
+                "local_steps": Whole(0),
+                "local_updates_share": Number(0.0),
+                "method": Text(),
+            }
+        ),
+    },
+)
+SPENT_SHAPE = Table({}, {"spent": Maybe(Items(Table({"round": Whole(0), "epsilon": Number(0.0)})))})
+"""What is read of `ledger.json` here; `privacy.ledger` checks all of it."""
+INDEX_SHAPE: DocumentShape = Table({"runs": Items(Text(longest=255))}, {"axes": ANYTHING})
 OFFLINE_NDCG, OFFLINE_MAXRR = "offline_ndcg@10", "offline_maxrr"
 ONLINE_NDCG, ONLINE_MAXRR, ONLINE_DISCOUNTED = "online_ndcg@10", "online_maxrr", "online_discounted"
 CURVES = (OFFLINE_NDCG, OFFLINE_MAXRR, ONLINE_NDCG, ONLINE_MAXRR, ONLINE_DISCOUNTED, "update_norm")
@@ -81,14 +149,18 @@ def load_run(path: Path | str) -> Run:
     require(has_config, "run.missing", f"not a run ({missing} missing); {expected}", str(folder))
     again = "summary.json is missing and there is no checkpoint to resume from; run it again"
     require(has_summary, "run.unfinished", again, str(folder))
-    ledger = folder / storage.LEDGER
-    return Run(
-        folder,
-        _read_config(folder / storage.CONFIG),
-        _read_summary(folder / storage.SUMMARY),
-        _read_history(folder / storage.HISTORY),
-        spent_of(storage.read_json(ledger)) if ledger.is_file() else (),
-    )
+    digests = read_manifest(folder)
+
+    def digest(name: str) -> str | None:
+        return digest_of(digests, folder, name)
+
+    config = _read_config(folder / storage.CONFIG, digest(storage.CONFIG))
+    summary = read_json(folder / storage.SUMMARY, SUMMARY_SHAPE, digest=digest(storage.SUMMARY))
+    history = _read_history(folder / storage.HISTORY, summary["rounds"], digest(storage.HISTORY))
+    spent: tuple[tuple[int, float], ...] = ()
+    if digests is not None or (folder / storage.LEDGER).exists():
+        spent = spent_of(read_json(folder / storage.LEDGER, SPENT_SHAPE, digest=digest(storage.LEDGER)))
+    return Run(folder, config, summary, history, spent)
 
 
 def spent_of(ledger: Mapping[str, Any]) -> tuple[tuple[int, float], ...]:
@@ -117,55 +189,38 @@ def _runs_in(path: Path) -> list[Path]:
     if not is_grid(path):
         return [path]
     file = path / storage.GRID_INDEX
-    names = storage.read_json(file).get("runs")
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise storage.damaged(file, 'expected "runs" to be a list of directory names')
+    names: list[str] = read_json(file, INDEX_SHAPE)["runs"]
     require(names, "grid.without-runs", "this grid has no runs yet", str(file))
+    for name in names:
+        inside = name not in ("", ".", "..") and not set(name) & {"/", "\\", "\0"}
+        require(inside, "file.damaged", "damaged: expected the names of directories in this one", str(file))
     missing = [name for name in names if not (path / name).is_dir()]
     absent = f"{len(missing)} of {len(names)} runs are missing, the first is {next(iter(missing), None)}"
     require(not missing, "grid.without-runs", absent, str(file))
     return [path / name for name in names]
 
 
-def _read_config(file: Path) -> dict[str, Any]:
+def _read_config(file: Path, digest: str | None) -> dict[str, Any]:
+    content = read_whole(file, LARGEST_TOML, digest)
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise storage.damaged(file, f"not readable as TOML ({error})") from None
+        text = content.decode("utf-8")
+    except UnicodeDecodeError:
+        raise storage.damaged(file, "not a text in UTF-8") from None
+    tables = parse_toml(text, str(file), "file.damaged")
+    check_shape(tables, CONFIG_SHAPE, str(file))
+    return tables
 
 
-def _read_summary(file: Path) -> dict[str, Any]:
-    summary = storage.read_json(file)
-    missing = [key for key in SUMMARY_KEYS if key not in summary]
-    if missing:
-        raise storage.damaged(file, f"{', '.join(missing)} missing")
-    for keys, kinds, words in (
-        (("offline", "online", "seconds"), dict, "an object"),
-        (("rounds", "interactions", "interactions_per_second", "seed"), int | float, "a number"),
-        (("privacy",), dict | None, "an object or null"),
-    ):
-        for key in keys:
-            if not isinstance(summary.get(key), kinds):
-                raise storage.damaged(file, f"expected {key} to be {words}, got {summary[key]!r}")
-    return summary
-
-
-def _read_history(file: Path) -> dict[str, Doubles]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    if not file.is_file():
-        raise storage.damaged(file.parent, f"{file.name} is missing")
+def _read_history(file: Path, rounds: int, digest: str | None) -> dict[str, Doubles]:
     try:
-        table = pq.read_table(file)
-        columns = {
-            name: np.array(table.column(name).cast(pa.float64()).to_numpy(zero_copy_only=False), dtype=np.float64)
-            for name in table.column_names
-        }
-    except (OSError, pa.ArrowException) as cause:
-        raise storage.damaged(file, f"not readable as Parquet ({str(cause).splitlines()[0]})") from None
-    missing = [name for name in ("round", "interactions") if name not in columns]
-    if missing:
-        raise storage.damaged(file, f"column {missing[0]} is missing")
+        columns = read_columns(file, ("round", "interactions"), most_rows=max(rounds, 1), digest=digest)
+    except BadInput as error:
+        if error.code == "file.missing":
+            raise storage.damaged(file.parent, f"{file.name} is missing") from None
+        raise
+    for name in ("round", "interactions"):
+        values = columns[name]
+        sound = np.isfinite(values).all() and (values >= 0.0).all() and (np.diff(values) >= 0.0).all()
+        require(sound, "file.damaged", f"damaged: column {name} does not count upwards", str(file))
     # A measure that a run doesn't have is a column of NaN, so that readers need not ask first.
-    return {name: np.full(table.num_rows, np.nan) for name in CURVES} | columns
+    return {name: np.full(len(columns["round"]), np.nan) for name in CURVES} | columns

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -12,16 +13,17 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
 
-from quorank.errors import BadInput, Interrupted
+from quorank.errors import BadInput, Interrupted, brief
 from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import ExperimentFile, copied, flatten, set_key, write_toml
 from quorank.experiments.finished_run import ReportPage
 from quorank.experiments.runner import run_experiment
 from quorank.files import write_whole
-from quorank.process import available_threads
+from quorank.process import available_threads, without_interrupts
 
 LONGEST_NAME = 120  # of a sub-directory
+MOST_CELLS = 100_000
 Task = tuple[Experiment, Path, int, bool, bool, ReportPage | None]
 """Experiment, directory, threads, resume, overwrite, report."""
 
@@ -49,15 +51,19 @@ class Grid:
         tables = dict(file.tables)
         grid = tables.pop("grid", {})
         if not isinstance(grid, Mapping):
-            sentence = f"expected a section [grid], got {grid!r}"
+            sentence = f"expected a section [grid], got {brief(grid)}"
             raise file.located(BadInput("value.wrong-type", sentence, "grid"))
         axes = flatten(grid)
         for key, values in axes.items():
             if not isinstance(values, list) or not values:
-                sentence = f"expected a list of values, got {values!r}"
+                sentence = f"expected a list of values, got {brief(values)}"
                 raise file.located(BadInput("value.wrong-type", sentence, f"grid.{key}"))
         if not axes:
             return None
+        count = math.prod(len(values) for values in axes.values())
+        if count > MOST_CELLS:
+            sentence = f"has {count:,} combinations; expected at most {MOST_CELLS:,}"
+            raise file.located(BadInput("value.out-of-range", sentence, "grid"))
         plain = ExperimentFile(tables, file.name, file.places)
         return Grid(plain, axes, _cells(plain, axes))
 
@@ -72,7 +78,8 @@ class Grid:
         """
         if not resume:
             storage.check_new(folder, overwrite=overwrite)
-        folder.mkdir(parents=True, exist_ok=True)
+        storage.make_folder(folder)
+        storage.tidy(folder)
         if not resume:
             storage.clear(folder)
         names = [cell.name for cell in self.cells]
@@ -135,7 +142,10 @@ def _results(tasks: list[Task], jobs: int) -> Iterator[tuple[Task, dict[str, Any
     context = get_context("spawn")
     stop = context.Event()
     with ProcessPoolExecutor(jobs, mp_context=context, initializer=_listen, initargs=(stop,)) as pool:
-        futures = {pool.submit(_run, task): task for task in tasks}
+        with (
+            without_interrupts()
+        ):  # workers inherit that: Ctrl-C reaches them by `stop`, not in the middle of an import
+            futures = {pool.submit(_run, task): task for task in tasks}
         try:
             for future in as_completed(futures):
                 yield futures[future], future.result()

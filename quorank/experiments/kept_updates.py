@@ -4,31 +4,37 @@ Each client has one file, `clients/<number>.npz`, with the numbers of the rounds
 what the client sent before any privacy, which never leaves it. Single precision costs at most 6e-8 of an update's
 length, and halves the file: 4·parameters bytes a kept round. The files are their owner's alone (0600, in a folder 0700),
 and none are made by default where privacy is on: whoever reads them has what privacy was to hide.
+
+A checkpoint holds a digest of what each client had kept by then, and the manifest of a finished run one of each file: so an
+update that was damaged, or another client's, is noticed before a run goes on with it or a ranker is rebuilt by it.
 """
 
 from __future__ import annotations
 
-import io
-import os
-import zipfile
-import zlib
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from quorank.array_files import Arrays, ArrayShape, archive_bytes, read_arrays
 from quorank.arrays import Doubles, Floats, Integers
 from quorank.errors import BadInput, require
-from quorank.experiments.run_directory import CLIENTS, clients_with_kept, kept_file
+from quorank.experiments.run_directory import CLIENTS, clients_with_kept, kept_file, kept_name
 from quorank.federation.unlearning import KeptRound, norms_of
-from quorank.files import atomically
+from quorank.files import make_private_folder, sha256, write_whole
+from quorank.manifest import digest_of, read_manifest
 
 WARNING = (
     "its clients' raw updates are kept in {}, unclipped and without noise: whoever can read them has what privacy hides"
 )
 """To be said, with the folder, where a private run is asked to keep updates."""
+_ADVICE = "; run the experiment again"
+_OVERHEAD = 4096
+"""Bytes of an archive beside its arrays, at most."""
+_NEVER = 1 << 20
+"""Kept rounds that no run has more of, where its reader does not know how many it had."""
 
 
 @dataclass(eq=False)
@@ -54,26 +60,50 @@ class KeptUpdates:
         self.clients.append(np.array(clients, dtype=np.int64))
         self.updates.append(rows)
 
-    def write(self, folder: Path) -> None:
-        """Write every client's file, each whole or not at all."""
+    def write(self, folder: Path) -> dict[str, str]:
+        """Write every client's file, each whole or not at all; return their digests by name."""
+        digests = {}
+        make_private_folder(folder / CLIENTS)
+        for client, entries in self._by_client().items():
+            rounds = np.array([round_ for round_, _ in entries], dtype=np.int64)
+            content = archive_bytes({"rounds": rounds, "updates": np.array([update for _, update in entries])})
+            write_whole(kept_file(folder, client), content, private=True)
+            digests[kept_name(client)] = sha256(content)
+        return digests
+
+    def arrays(self) -> Arrays:
+        """Return the clients that kept something and a digest of each one's updates, for the checkpoint."""
+        own = sorted(self._by_client().items())
+        digests = [_digest(client, [r for r, _ in entries], [u for _, u in entries]) for client, entries in own]
+        return {
+            "kept_clients": np.array([client for client, _ in own], dtype=np.int64),
+            "kept_digests": np.array(digests, dtype=np.uint8).reshape(-1, _DIGEST),
+        }
+
+    def _by_client(self) -> dict[int, list[tuple[int, Floats]]]:
+        """The rounds and updates of each client."""
         own: dict[int, list[tuple[int, Floats]]] = {}
         for round_, clients, updates in zip(self.rounds, self.clients, self.updates, strict=True):
             for client, update in zip(clients.tolist(), updates, strict=True):
                 own.setdefault(client, []).append((round_, update))
-        (folder / CLIENTS).mkdir(mode=0o700, exist_ok=True)
-        (folder / CLIENTS).chmod(0o700)  # one of before may be open to others
-        for client, entries in own.items():
-            buffer = io.BytesIO()
-            rounds = np.array([round_ for round_, _ in entries], dtype=np.int64)
-            np.savez(buffer, rounds=rounds, updates=np.array([update for _, update in entries]))
-            atomically(kept_file(folder, client), partial(_write_private, content=buffer.getvalue()))
+        return own
 
-    def restore(self, folder: Path, done: int, everyone: int | None, size: int) -> None:
+    def restore(
+        self,
+        folder: Path,
+        done: int,
+        everyone: int | None,
+        size: int,
+        kept: Arrays | None = None,
+        planned: int = _NEVER,
+    ) -> None:
         """Read back what was kept up to a checkpoint; later rounds are played again, so they are dropped here.
 
-        `everyone` is the number of clients where all take part in each round: then nothing may be missing.
+        `everyone` is the number of clients where all take part in each round: then nothing may be missing. `kept` is what
+        the checkpoint says of them (`arrays`); one of an earlier version says nothing. The run has `planned` rounds.
         """
-        own = {client: read_kept(folder, client, size) for client in clients_with_kept(folder)}
+        most = -(-planned // self.every)
+        own = {client: read_kept(folder, client, size, most=most) for client in clients_with_kept(folder)}
         wanted = range(1, done + 1, self.every)
         if everyone is not None:
             for client in range(everyone):
@@ -83,6 +113,8 @@ class KeptUpdates:
                 )
                 complete = np.isin(np.array(wanted), rounds).all()
                 require(complete, "kept-updates.missing", sentence, str(kept_file(folder, client)))
+        if kept is not None:
+            _check_digests(folder, own, done, kept)
         for round_ in wanted:
             held = [(client, rows[rounds == round_]) for client, (rounds, rows) in sorted(own.items())]
             self.rounds.append(round_)
@@ -90,25 +122,44 @@ class KeptUpdates:
             self.updates.append(np.concatenate([np.empty((0, size), np.float32), *(rows for _, rows in held)]))
 
 
-def _write_private(path: Path, content: bytes) -> None:
-    """Write a new file that only its owner can read."""
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(content)
+_DIGEST = 32
 
 
-def read_kept(folder: Path, client: int, size: int) -> tuple[Integers, Floats]:
-    """Read (rounds,) the rounds that a client kept and (rounds, size) its updates in them."""
-    path = kept_file(folder, client)
+def _digest(client: int, rounds: Sequence[int], updates: Sequence[Floats]) -> list[int]:
+    """SHA-256 of what a client has kept: whose it is, of which rounds, and the updates."""
+    digest = hashlib.sha256(np.array([client, len(rounds), *rounds], dtype="<i8").tobytes())
+    for update in updates:
+        digest.update(np.ascontiguousarray(update, dtype="<f4").tobytes())
+    return list(digest.digest())
+
+
+def _check_digests(folder: Path, own: dict[int, tuple[Integers, Floats]], done: int, kept: Arrays) -> None:
+    """Refuse files that do not hold what the checkpoint knows of."""
+    known = dict(zip(kept["kept_clients"].tolist(), kept["kept_digests"].tolist(), strict=True))
+    for client in sorted({*known, *own}):
+        rounds, updates = own.get(client, (np.empty(0, dtype=np.int64), np.empty((0, 0), dtype=np.float32)))
+        before = rounds <= done
+        if client not in known and not before.any():
+            continue  # it took part after the checkpoint, in rounds that are played again
+        found = _digest(client, rounds[before].tolist(), list(updates[before]))
+        sentence = "damaged or exchanged: not what this client had kept at the checkpoint; start again with --overwrite"
+        require(known.get(client) == found, "kept-updates.damaged", sentence, str(kept_file(folder, client)))
+
+
+def read_kept(folder: Path, client: int, size: int, *, most: int = _NEVER) -> tuple[Integers, Floats]:
+    """Read (rounds,) the rounds that a client kept, `most` at the most, and (rounds, size) its updates in them."""
+    path, code = kept_file(folder, client), "kept-updates.damaged"
+    expected = {"rounds": ArrayShape("i8", (None,)), "updates": ArrayShape("f4", (None, size), finite=True)}
+    limit = _OVERHEAD + most * (8 + 4 * size)
     try:
-        with np.load(path, allow_pickle=False) as saved:
-            rounds, updates = saved["rounds"], saved["updates"]
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        sentence = f"damaged file of kept updates ({error}); run the experiment again"
-        raise BadInput("kept-updates.damaged", sentence, str(path)) from None
-    fits = rounds.ndim == 1 and updates.shape == (len(rounds), size) and updates.dtype == np.float32
-    fits = fits and rounds.dtype == np.int64 and np.isfinite(updates).all()
-    sentence = f"damaged file of kept updates; expected a row of {size} finite numbers for each round"
-    require(fits, "kept-updates.damaged", sentence, str(path))
+        digest = digest_of(read_manifest(folder), folder, kept_name(client))
+        found = read_arrays(path, expected, most=limit, digest=digest)
+    except BadInput as error:
+        raise BadInput(code, f"damaged file of kept updates ({error.sentence}){_ADVICE}", str(path)) from None
+    rounds, updates = found["rounds"], found["updates"]
+    fits = len(rounds) == len(updates) and (rounds >= 1).all() and (np.diff(rounds) > 0).all()
+    sentence = f"damaged file of kept updates; expected a row of {size} finite numbers for each round{_ADVICE}"
+    require(fits, code, sentence, str(path))
     return rounds, updates
 
 

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-import io
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from quorank import __version__
+from quorank.array_files import Arrays, ArrayShape, read_arrays, write_arrays
 from quorank.arrays import Doubles
-from quorank.errors import BadInput
+from quorank.errors import BadInput, require
 from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import write_toml
 from quorank.experiments.kept_updates import KeptUpdates
 from quorank.federation import Report, State
-from quorank.federation.checkpoint import BROKEN, below, state_arrays, state_from
-from quorank.files import write_whole
+from quorank.federation.checkpoint import below, state_arrays, state_fault, state_from, state_shapes
 from quorank.metrics.lists import discounted_sum
 
 COLUMNS = ("offline_ndcg@10", "offline_maxrr", "online_ndcg@10", "online_maxrr", "clicks", "update_norm")
@@ -102,31 +102,53 @@ def save_checkpoint(
     arrays["seconds"] = np.array([progress.train_seconds, progress.evaluate_seconds])
     arrays["version"] = np.array(__version__)
     arrays["experiment"] = np.array(_digest(experiment))
-    buffer = io.BytesIO()
-    np.savez(buffer, allow_pickle=False, **arrays)
-    write_whole(folder / storage.CHECKPOINT, buffer.getvalue())
+    if kept is not None:
+        arrays |= kept.arrays()
+    write_arrays(folder / storage.CHECKPOINT, arrays)
 
 
-def load_checkpoint(folder: Path, experiment: Experiment, size: int) -> tuple[State, Progress] | None:
-    """Read where an interrupted run with `size` parameters stands; None if it has not saved anything yet."""
+class Checkpoint(NamedTuple):
+    """Where an interrupted run stands."""
+
+    state: State
+    progress: Progress
+    kept: Arrays | None  # what clients had kept by then (`KeptUpdates.arrays`); None if nothing is known of it
+
+
+def load_checkpoint(folder: Path, experiment: Experiment, start: State) -> Checkpoint | None:
+    """Read where an interrupted run that began with the state `start` stands; None if it has not saved anything yet."""
     path = folder / storage.CHECKPOINT
-    if not path.is_file():
+    if not (path.exists() or path.is_symlink()):
         return None
-    try:
-        with np.load(path, allow_pickle=False) as saved:
-            arrays = dict(saved)
-        counts = [int(c) for c in arrays["counts"]]
-        state = state_from(arrays)
-        seconds = arrays["seconds"].tolist()
-        progress = Progress(counts[0], below(arrays, "column:"), counts[1], counts[2], state.round, *seconds)
-    except BROKEN as error:
-        sentence = f"damaged checkpoint ({error}); start the run again with --overwrite"
-        raise BadInput("checkpoint.damaged", sentence, str(path)) from None
-    same = str(arrays.get("experiment")) == _digest(experiment)
-    if not same or state.theta.shape != (size,) or progress.rounds != experiment.rounds:
+    code, advice = "checkpoint.damaged", "; start the run again with --overwrite"
+    rounds = experiment.rounds
+    expected = state_shapes() | {
+        "column:*": ArrayShape("f8", (None,)),
+        "counts": ArrayShape("i8", (3,)),
+        "seconds": ArrayShape("f8", (2,), finite=True),
+        "version": ArrayShape("U", ()),
+        "experiment": ArrayShape("U", ()),
+        "kept_clients": ArrayShape("i8", (None,), optional=True),
+        "kept_digests": ArrayShape("u1", (None, 32), optional=True),
+    }
+    arrays = read_arrays(path, expected, code=code, advice=advice)
+    state, counts = state_from(arrays), arrays["counts"].tolist()
+    same = str(arrays["experiment"]) == _digest(experiment)
+    if not same or state.theta.shape != start.theta.shape or counts[0] != rounds:
         sentence = f"this is of another experiment than {storage.CONFIG} beside it; restore that file, or start again"
         raise BadInput("checkpoint.of-another-experiment", sentence, str(path))
-    return state, progress
+    columns = below(arrays, "column:")
+    fault = state_fault(state, start, experiment.federation.clients)
+    if not 1 <= state.round <= rounds or min(counts) < 0:
+        fault = f"{state.round} rounds done of {rounds}"
+    if {*columns} != {*COLUMNS, *LEDGER} or any(len(values) != rounds for values in columns.values()):
+        fault = "figures of other rounds or columns"
+    kept: Arrays = {name: arrays[name] for name in ("kept_clients", "kept_digests") if name in arrays}
+    if len(kept) == 1 or len({len(values) for values in kept.values()}) > 1:
+        fault = "digests of other clients than kept updates"
+    require(not fault, code, f"damaged ({fault}){advice}", str(path))
+    progress = Progress(rounds, columns, counts[1], counts[2], state.round, *arrays["seconds"].tolist())
+    return Checkpoint(state, progress, kept or None)
 
 
 def _digest(experiment: Experiment) -> str:

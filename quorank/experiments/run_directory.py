@@ -1,23 +1,23 @@
 """The directory of a run: the names of its files, and how they come and go.
 
-Each file appears whole or not at all; `summary.json` comes last and marks a finished run (`finished_run` reads it back).
+Each file appears whole or not at all. `manifest.json` holds the digests of all that are read back, and `summary.json` comes
+last and marks a finished run (`finished_run` reads it back). What processes that were killed left behind is removed when a
+run is begun, resumed or changed.
 Nothing here loads a federation or compiles anything, so that commands about finished runs start at once.
 """
 
 from __future__ import annotations
 
-import io
 import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
-import numpy.typing as npt
 
 from quorank.arrays import Doubles
 from quorank.errors import BadInput, require
 from quorank.experiments.experiment_file import read_experiment_file, write_toml
-from quorank.files import write_whole
+from quorank.files import read_whole, remove_leftovers, sha256, write_whole
+from quorank.manifest import MANIFEST, write_manifest
 
 if TYPE_CHECKING:
     from quorank.experiments.experiment import Experiment
@@ -26,8 +26,10 @@ CHECKPOINT, CONFIG, SUMMARY, RANKER = "checkpoint.npz", "run.toml", "summary.jso
 HISTORY, LEDGER, REPORT = "history.parquet", "ledger.json", "report.html"
 UNLEARNED = "unlearned.json"
 GRID_INDEX, GRID_FILE = "grid.json", "grid.toml"
-OUTPUTS = (SUMMARY, RANKER, HISTORY, LEDGER, REPORT, CHECKPOINT, CONFIG, UNLEARNED)
+OUTPUTS = (SUMMARY, MANIFEST, RANKER, HISTORY, LEDGER, REPORT, CHECKPOINT, CONFIG, UNLEARNED)
 REBUILT = ("unlearned/ranker.json", "unlearned/unlearning.json")
+SEALED = (CONFIG, RANKER, HISTORY, LEDGER, SUMMARY, UNLEARNED)
+"""Files whose digests the manifest holds, beside those of kept updates; the report is made again from them."""
 CLIENTS = "clients"
 """Folder of the updates that clients keep for unlearning, a file each (`kept_updates`)."""
 
@@ -51,7 +53,29 @@ def open_new(folder: Path, experiment: Experiment) -> None:
     """Make the directory of a run, without what an earlier run left there, and write `run.toml`."""
     make_folder(folder)
     clear(folder)
-    write_whole(folder / CONFIG, write_toml(experiment.tables()).encode())
+    write_whole(folder / CONFIG, config_bytes(experiment))
+
+
+def config_bytes(experiment: Experiment) -> bytes:
+    """Encode `run.toml`."""
+    return write_toml(experiment.tables()).encode()
+
+
+def tidy(folder: Path) -> None:
+    """Remove what processes that were killed while they wrote to this run left behind."""
+    remove_leftovers(folder, folder / CLIENTS, folder / Path(REBUILT[0]).parent)
+
+
+def seal(folder: Path, changed: Iterable[str], known: Mapping[str, str] | None) -> None:
+    """Write the manifest of a finished run again: with the digests of changed files, and of others as they were known.
+
+    Where nothing was known, as of a run of an earlier version, all files are taken as they are now.
+    """
+    names = [*(name for name in SEALED if (folder / name).is_file())]
+    names += [kept_name(client) for client in clients_with_kept(folder)]
+    old = {} if known is None else {name: known[name] for name in names if name in known and name not in set(changed)}
+    added = set(names) if known is None else set(changed) & set(names)
+    write_manifest(folder, old | {name: sha256(read_whole(folder / name, 1 << 31)) for name in added})
 
 
 def make_folder(folder: Path) -> None:
@@ -64,9 +88,12 @@ def make_folder(folder: Path) -> None:
 
 def clear(folder: Path) -> None:
     """Delete what an earlier run or grid left here, and nothing else."""
+    tidy(folder)
     names = (*OUTPUTS, *REBUILT, GRID_INDEX, GRID_FILE)
     kept = [kept_file(folder, client) for client in clients_with_kept(folder)]
     for path in (*(folder / name for name in names), *kept):
+        if path.is_dir() and not path.is_symlink():
+            raise BadInput("file.is-a-directory", "this is a directory, and no file of a run; remove it", str(path))
         path.unlink(missing_ok=True)
     for below in (folder / Path(REBUILT[0]).parent, folder / CLIENTS):
         if below.is_dir() and not any(below.iterdir()):
@@ -82,13 +109,19 @@ def remove(folder: Path) -> None:
 
 def kept_file(folder: Path, client: int) -> Path:
     """Return the path of the updates that a client keeps for unlearning."""
-    return folder / CLIENTS / f"{client}.npz"
+    return folder / kept_name(client)
+
+
+def kept_name(client: int) -> str:
+    """Return the name of a client's kept updates in the directory of a run."""
+    return f"{CLIENTS}/{client}.npz"
 
 
 def clients_with_kept(folder: Path) -> list[int]:
     """Return the clients that have a file of kept updates in this run, in order."""
     found = (folder / CLIENTS).glob("*.npz") if (folder / CLIENTS).is_dir() else ()
-    return sorted(int(path.stem) for path in found if path.stem.isdecimal() and path.stem.isascii())
+    named = (path.stem for path in found)
+    return sorted(int(stem) for stem in named if stem.isascii() and stem.isdecimal() and stem == str(int(stem[:20])))
 
 
 def read_experiment(folder: Path) -> Experiment:
@@ -119,27 +152,6 @@ def damaged(path: Path, what: str) -> BadInput:
     return BadInput("file.damaged", f"damaged: {what}", str(path))
 
 
-def read_json(path: Path, advice: str = "") -> dict[str, Any]:
-    """Read a JSON object; `advice` ends the sentence about a damaged file."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise damaged(path, f"not readable as JSON ({error}){advice}") from None
-    if not isinstance(content, dict):
-        raise damaged(path, f"expected a JSON object{advice}")
-    return content
-
-
 def json_bytes(content: Any) -> bytes:
     """Encode a value as the JSON files of a run are written."""
     return (json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
-
-
-def parquet_bytes(columns: dict[str, npt.NDArray[np.generic]]) -> bytes:
-    """Encode columns of equal length as a Parquet file."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    buffer = io.BytesIO()
-    pq.write_table(pa.table(columns), buffer, compression="zstd")
-    return buffer.getvalue()

@@ -14,6 +14,7 @@ import numpy as np
 
 from quorank import __version__
 from quorank.arrays import Doubles
+from quorank.column_files import parquet_bytes
 from quorank.data import Collection, DataSource, load
 from quorank.data.source import stamps_of
 from quorank.errors import BadInput, Interrupted, require
@@ -25,7 +26,8 @@ from quorank.experiments.progress import LEDGER, Progress, load_checkpoint, save
 from quorank.experiments.workload import Workload
 from quorank.federation import Report, Simulator, State
 from quorank.federation.coordinator import Coordinator, RoundLimits
-from quorank.files import write_whole
+from quorank.files import sha256, write_whole
+from quorank.manifest import MANIFEST, write_manifest
 from quorank.privacy.ledger import ledger
 from quorank.process import available_threads, interruptible
 
@@ -211,13 +213,15 @@ def run_experiment(
     if not resume:
         storage.open_new(folder, experiment)
     else:
-        saved = load_checkpoint(folder, experiment, runner.parameters)
+        storage.tidy(folder)
+        saved = load_checkpoint(folder, experiment, runner.simulator.initial())
         if saved is not None:
-            runner.state, runner.progress = saved
+            runner.state, runner.progress = saved.state, saved.progress
             federation = experiment.federation
             everyone = federation.clients if federation.participation.everyone else None
             if kept is not None:
-                kept.restore(folder, saved[0].round, everyone, runner.parameters)
+                kept.restore(folder, saved.state.round, everyone, runner.parameters, saved.kept, experiment.rounds)
+        (folder / MANIFEST).unlink(missing_ok=True)  # of a run that was killed before its last file
     accepted()
 
     def checkpoint(state: State, progress: Progress) -> None:
@@ -239,21 +243,28 @@ def run_experiment(
 
 
 def _write_results(runner: Runner, folder: Path, report: ReportPage | None) -> dict[str, Any]:
-    """Write the run's files; `summary.json` comes last, then the checkpoint goes."""
+    """Write the run's files and then their manifest; `summary.json` comes last, then the checkpoint goes."""
     assert runner.state is not None and runner.progress is not None
     experiment, columns = runner.experiment, runner.progress.columns()
     theta: Doubles = experiment.federation.ranker(runner.state)
     summary, book = runner.summary(), runner.ledger()
-    if runner.kept is not None:
-        runner.kept.write(folder)
-    n_features = runner.collection.train.n_features
-    write_whole(folder / storage.RANKER, storage.ranker_bytes(experiment, n_features, theta))
-    write_whole(folder / storage.HISTORY, storage.parquet_bytes(columns))
-    write_whole(folder / storage.LEDGER, storage.json_bytes(book))
+    digests = {} if runner.kept is None else runner.kept.write(folder)
+    contents = {
+        storage.CONFIG: storage.config_bytes(experiment),
+        storage.RANKER: storage.ranker_bytes(experiment, runner.collection.train.n_features, theta),
+        storage.HISTORY: parquet_bytes(columns),
+        storage.LEDGER: storage.json_bytes(book),
+        storage.SUMMARY: storage.json_bytes(summary),
+    }
+    digests |= {name: sha256(content) for name, content in contents.items()}
+    last = contents.pop(storage.SUMMARY)
+    for name, content in contents.items():
+        write_whole(folder / name, content)
     if report is not None:
         history = {name: np.asarray(values, dtype=np.float64) for name, values in columns.items()}
         run = Run(folder, experiment.tables(), summary, history, spent_of(book))
         write_whole(folder / storage.REPORT, report(run))
-    write_whole(folder / storage.SUMMARY, storage.json_bytes(summary))
+    write_manifest(folder, digests)
+    write_whole(folder / storage.SUMMARY, last)
     (folder / storage.CHECKPOINT).unlink(missing_ok=True)
     return summary

@@ -1,26 +1,21 @@
-"""Checkpoint of a federation: its state as named arrays, in one file with a checksum."""
+"""Checkpoint of a federation: its state as named arrays, in one file with a digest."""
 
 from __future__ import annotations
 
 import hashlib
-import io
-import zipfile
-import zlib
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from quorank.array_files import LARGEST, Arrays, ArrayShape, parse_arrays, write_arrays
 from quorank.errors import BadInput
 from quorank.federation.rounds import Report, State
-from quorank.files import write_whole
-
-Arrays = dict[str, npt.NDArray[Any]]
-BROKEN = (OSError, ValueError, KeyError, EOFError, IndexError, TypeError, zipfile.BadZipFile, zlib.error)
-"""What reading a damaged file of arrays may raise."""
+from quorank.files import read_whole
 
 _CHECKSUM = 32
+"""Bytes of BLAKE2b that files of earlier versions end with."""
+_ADVICE = "; restore it from a copy"
 
 
 def state_arrays(state: State) -> Arrays:
@@ -51,22 +46,35 @@ def below(arrays: Arrays, prefix: str) -> Arrays:
     return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
 
 
-def write_arrays(path: Path, arrays: Arrays) -> None:
-    """One file with a checksum at its end; it appears whole or not at all, and then survives a power cut."""
-    buffer = io.BytesIO()
-    np.savez(buffer, allow_pickle=False, **arrays)
-    content = buffer.getvalue()
-    write_whole(path, content + hashlib.blake2b(content, digest_size=_CHECKSUM).digest(), durable=True)
+def state_shapes() -> dict[str, ArrayShape]:
+    """What an archive of a state holds; `state_fault` compares the rest with the state that a run begins with."""
+    return {
+        "theta": ArrayShape("f8", (None,)),
+        "round": ArrayShape("i8", ()),
+        "memory:*": ArrayShape(""),
+        "private:*": ArrayShape(""),
+        "personal": ArrayShape("f8", (None, None), optional=True),
+        "history": ArrayShape("f8", (None, None), optional=True),
+    }
 
 
-def read_arrays(path: Path) -> Arrays:
-    """What `write_arrays` wrote; a damaged file is one sentence."""
-    content = path.read_bytes()
-    body, checksum = content[:-_CHECKSUM], content[-_CHECKSUM:]
-    if hashlib.blake2b(body, digest_size=_CHECKSUM).digest() != checksum:
-        raise BadInput("file.damaged", "damaged: its checksum does not fit; restore it from a copy", f"{path}")
-    with np.load(io.BytesIO(body), allow_pickle=False) as saved:
-        return dict(saved)
+def state_fault(state: State, start: State, clients: int) -> str:
+    """Return what of a saved state cannot be of the run that begins with `start`; nothing where all can.
+
+    What the first rounds add (a rule's history) is not in `start`; its shape is a row for each client.
+    """
+    for what, have, want in (("memory", state.memory, start.memory), ("private", state.private, start.private)):
+        if {*have} != {*want}:
+            return f"{what} of other parts"
+        for name, array in want.items():
+            if have[name].shape != array.shape or have[name].dtype != array.dtype:
+                return f"{what} {name} of another shape"
+    if (state.personal is None) != (start.personal is None):
+        return "personal parameters of other parts"
+    for rows in (state.personal, state.history):
+        if rows is not None and rows.shape != (clients, len(start.theta)):
+            return "rows of other clients"
+    return ""
 
 
 class Saved(NamedTuple):
@@ -79,17 +87,29 @@ class Saved(NamedTuple):
     refused: dict[str, int]  # replies, by the code of the error
 
     def write(self, path: Path) -> None:
-        table = np.array(self.reports, dtype=np.float64)
+        """Write the file, whole or not at all; when this returns it survives a power cut."""
+        table = np.array(self.reports, dtype=np.float64).reshape(-1, len(Report._fields))
         arrays = state_arrays(self.state) | {"reports": table, "run": np.array(self.run)}
-        arrays |= {"refused": np.array(list(self.refused)), "refusals": np.array([*self.refused.values()])}
+        arrays["refused"] = np.array(list(self.refused), dtype=np.str_)
+        arrays["refusals"] = np.array([*self.refused.values()], dtype=np.int64)
         arrays["counted"] = np.array(sorted(self.counted), dtype=np.int64).reshape(-1, 2)
-        write_arrays(path, arrays)
+        write_arrays(path, arrays, durable=True)
 
     @staticmethod
     def read(path: Path) -> Saved:
         """What `write` wrote; a damaged file is one sentence."""
+        content = read_whole(path, LARGEST)
+        body, checksum = content[:-_CHECKSUM], content[-_CHECKSUM:]
+        earlier = hashlib.blake2b(body, digest_size=_CHECKSUM).digest() == checksum
+        expected = state_shapes() | {
+            "reports": ArrayShape("f8"),
+            "run": ArrayShape("U", ()),
+            "refused": ArrayShape("", (None,)),  # without any, earlier versions wrote numbers
+            "refusals": ArrayShape("", (None,)),
+            "counted": ArrayShape("i8", (None, 2)),
+        }
+        arrays = parse_arrays(body if earlier else content, expected, str(path), sealed=not earlier, advice=_ADVICE)
         try:
-            arrays = read_arrays(path)
             return Saved(
                 state_from(arrays),
                 str(arrays["run"]),
@@ -97,15 +117,15 @@ class Saved(NamedTuple):
                 {(client, round_) for client, round_ in arrays["counted"].tolist()},
                 _by_code(arrays["refused"].tolist(), arrays["refusals"].astype(int).tolist()),
             )
-        except BROKEN as error:
-            raise BadInput("file.damaged", f"damaged ({error}); restore it from a copy", f"{path}") from None
+        except (ValueError, TypeError, OverflowError) as error:
+            raise BadInput("file.damaged", f"damaged ({error}){_ADVICE}", f"{path}") from None
 
 
 def _by_code(names: list[str], counts: list[int]) -> dict[str, int]:
     """Refusals by code; an older checkpoint holds sentences, which are counted as `reply.other`."""
     refused: dict[str, int] = {}
     for name, count in zip(names, counts, strict=True):
-        code = "reply.other" if " " in name else name
+        code = "reply.other" if " " in str(name) else str(name)
         refused[code] = refused.get(code, 0) + count
     return refused
 

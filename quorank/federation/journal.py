@@ -13,6 +13,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from quorank.errors import require
 from quorank.federation.wire import LARGEST
 from quorank.files import on_disk
 
@@ -30,7 +31,7 @@ class Journal:
         if not records:
             return
         new = not self.path.exists()
-        with self.path.open("ab") as file:
+        with open(self.path, "ab", opener=_own) as file:
             end = file.tell()
             try:
                 for record in records:
@@ -49,8 +50,10 @@ class Journal:
 
     def read(self) -> Iterator[bytes]:
         """All whole records, one by one; what broke off behind them is cut from the file."""
-        if not self.path.exists():
+        if not (self.path.exists() or self.path.is_symlink()):
             return
+        sentence = "this is no ordinary file; restore it from a copy"
+        require(self.path.is_file(), "file.damaged", sentence, str(self.path))
         at = 0
         with self.path.open("rb") as file:
             while len(head := file.read(_HEAD.size)) == _HEAD.size:
@@ -66,6 +69,11 @@ class Journal:
     def clear(self) -> None:
         """The round is over."""
         self.path.unlink(missing_ok=True)
+
+
+def _own(path: str, flags: int) -> int:
+    """Open a file that is its owner's alone where it is new: replies are other people's."""
+    return os.open(path, flags | getattr(os, "O_CLOEXEC", 0), 0o600)
 
 
 def _checksum(record: bytes) -> bytes:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from quorank.documents import Number, Table, read_json
 from quorank.errors import BadInput
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.runner import Engine, Play, Runner
@@ -52,9 +53,7 @@ def without_keeping(experiment: Experiment) -> Experiment:
 def share_of(folder: Path) -> float | None:
     """The share that the run in this folder was started with; None where its rounds are synchronous."""
     path = folder / FILE
-    try:
-        return float(json.loads(path.read_text(encoding="utf-8"))["share"])
-    except FileNotFoundError:
+    if not path.exists():
         return None
-    except (OSError, ValueError, KeyError, TypeError):
-        raise BadInput("file.damaged", "damaged; start the run again with --overwrite", f"{path}") from None
+    shape = Table({"share": Number(0.0, 1.0)})
+    return float(read_json(path, shape, advice="; start the run again with --overwrite")["share"])

@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from quorank.documents import ANYTHING, parse_json
 from quorank.errors import BadInput, require
+from quorank.files import read_whole
 from quorank.network.terms import Terms
 
 FILE = "invitation.json"
@@ -80,16 +82,19 @@ class Bundle:
 def read_invitation(path: Path, of: Callable[[object], T]) -> T:
     """What `of` makes of the file's JSON; every mistake is a sentence that names the file."""
     try:
-        require(path.stat().st_size <= LARGEST, "invitation.too-large", "it is too large for an invitation")
-        return of(json.loads(path.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise BadInput(
-            "file.unreadable", f"cannot be read ({error.strerror}); expected an invitation", f"{path}"
-        ) from None
+        content = read_whole(path, LARGEST, code="file.unreadable")
+    except BadInput as error:
+        if error.code == "file.too-large":
+            raise BadInput("invitation.too-large", "it is too large for an invitation", f"{path}") from None
+        raise BadInput("file.unreadable", f"{error.sentence}; expected an invitation", f"{path}") from None
+    try:
+        found = parse_json(content, ANYTHING)
+    except BadInput:
+        raise BadInput("invitation.not-json", "this is not JSON; expected an invitation", f"{path}") from None
+    try:
+        return of(found)
     except BadInput as error:
         raise error.at(f"{path}") from None
-    except (ValueError, RecursionError):
-        raise BadInput("invitation.not-json", "this is not JSON; expected an invitation", f"{path}") from None
 
 
 def checked_fields(found: Mapping[str, Any], version: int) -> tuple[tuple[str, ...], dict[str, Any]]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from quorank.errors import BadInput, require
-from quorank.files import atomically, write_whole
+from quorank.files import write_whole
 
 CERTIFICATE, KEY = "ca.pem", "ca.key"
 YEAR = 365
@@ -112,14 +111,8 @@ class Authority:
 
 def write_private(path: Path, content: bytes) -> None:
     """A file for its owner's eyes, from its first byte on; it appears whole or not at all."""
-
-    def save(temporary: Path) -> None:
-        opened = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(opened, "wb") as file:
-            file.write(content)
-
     require(path.parent.is_dir(), "folder.missing", f"the directory {path.parent} does not exist", f"{path}")
-    atomically(path, save, durable=True)
+    write_whole(path, content, durable=True, private=True)
 
 
 def _named(name: str) -> x509.Name:

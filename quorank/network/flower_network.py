@@ -23,6 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from quorank.documents import Each, Items, read_json
 from quorank.errors import BadInput, require, require_range
 from quorank.files import write_whole
 from quorank.network import flower_app
@@ -226,7 +227,8 @@ class FlowerNetwork:
     def _answers(self) -> list[dict[str, Any]]:
         """What the last orders that ended were answered."""
         file = self.folder / "admin.json"
-        return json.loads(file.read_text()) if file.is_file() else [{}]
+        found: list[dict[str, Any]] = read_json(file, Items(Each())) if file.is_file() else [{}]
+        return found
 
     def _take_down(self) -> None:
         if hasattr(self, "transport"):

@@ -12,6 +12,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from quorank.documents import Each, Table, Text, read_json
 from quorank.errors import BadInput
 from quorank.files import write_whole
 
@@ -20,12 +21,12 @@ FILE = "identities.json"
 
 def _read(folder: Path) -> dict[int, tuple[str, bytes]]:
     path = folder / FILE
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        return {int(c): (str(one["node"]), bytes.fromhex(one["identity"])) for c, one in found.items()}
-    except FileNotFoundError:
+    if not path.exists():
         return {}
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    found = read_json(path, Each(Table({"node": Text(), "identity": Text()})), advice="; restore it from a copy")
+    try:
+        return {int(c): (one["node"], bytes.fromhex(one["identity"])) for c, one in found.items()}
+    except ValueError as error:
         raise BadInput("file.damaged", f"damaged ({type(error).__name__}); restore it from a copy", f"{path}") from None
 
 

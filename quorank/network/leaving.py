@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from quorank.documents import read_json
 from quorank.errors import BadInput, require
 from quorank.files import write_whole
 from quorank.network.bundle import FILE
@@ -145,11 +146,7 @@ def _proven(folder: Path, note: dict[str, Any], erased: Erased) -> Erased:
 def left(folder: Path) -> dict[str, Any] | None:
     """What a client that has left wrote down, `erased` being None where the erasure was cut short."""
     path = folder / LEFT
-    if not path.is_file():
+    if not path.exists():
         return None
-    try:
-        found = json.loads(path.read_text())
-    except ValueError:
-        found = None
-    require(isinstance(found, dict), "file.damaged", "damaged; delete it, and repeat the command", f"{path}")
-    return dict(found)
+    found: dict[str, Any] = read_json(path, advice="; delete it, and repeat the command")
+    return found

@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from quorank.arrays import Doubles
+from quorank.documents import Items, read_json, shape_of
 from quorank.errors import BadInput, require, require_range
 from quorank.federation.coordinator import Coordinator
 from quorank.federation.rounds import Federation, Report
@@ -318,11 +319,7 @@ class LeavingDesk:
     def _read(self) -> None:
         folder = self.coordinator.folder
         path = None if folder is None else folder / FILE
-        if path is None or not path.is_file():
+        if path is None or not path.exists():
             return
-        try:
-            self.leavers = [Leaver(**entry) for entry in json.loads(path.read_text())]
-        except (ValueError, TypeError) as error:
-            raise BadInput(
-                "file.damaged", f"damaged ({type(error).__name__}); restore it from a copy", f"{path}"
-            ) from None
+        found = read_json(path, Items(shape_of(Leaver)), advice="; restore it from a copy")
+        self.leavers = [Leaver(**entry) for entry in found]

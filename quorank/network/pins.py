@@ -16,6 +16,7 @@ import logging
 import struct
 from collections.abc import Iterator, Mapping
 
+from quorank.documents import Each, Text, parse_json
 from quorank.errors import BadInput, require
 from quorank.network.private_store import PrivateStore
 
@@ -56,7 +57,13 @@ class Pins(Mapping[int, bytes]):
 
     def _met(self) -> dict[int, bytes]:
         text = self.store.fact(FACT)
-        return {} if text is None else {int(c): bytes.fromhex(key) for c, key in json.loads(text).items()}
+        if text is None:
+            return {}
+        found = parse_json(text, Each(Text()), f"{self.store.folder}: {FACT}")
+        try:
+            return {int(client): bytes.fromhex(key) for client, key in found.items()}
+        except ValueError:
+            raise BadInput("file.damaged", "the identities of others are damaged", f"{self.store.folder}") from None
 
     def _all(self) -> dict[int, bytes]:
         return self._met() | self.given

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from quorank.arrays import Doubles, Floats
+from quorank.documents import ANYTHING, Items, parse_json
 from quorank.errors import BadInput, require
 from quorank.network.private_file import LOCK, PrivateFile, wipe
 from quorank.network.private_rows import Interaction, checksum, shown_from
@@ -173,9 +174,13 @@ class PrivateStore:
         found = self.fact("ranker")
         if found is None:
             return None
-        (length,) = _RANKER.unpack_from(found)
-        run, round_ = json.loads(found[_RANKER.size : _RANKER.size + length])
-        return StoredRanker(run, round_, np.frombuffer(found[_RANKER.size + length :], dtype="<f8").astype(np.float64))
+        length = _RANKER.unpack_from(found)[0] if len(found) >= _RANKER.size else len(found)
+        parameters = found[_RANKER.size + length :]
+        sound = _RANKER.size + length <= len(found) and len(parameters) % 8 == 0
+        require(sound, "file.damaged", "the stored ranker is damaged", f"{self.folder}")
+        text = found[_RANKER.size : _RANKER.size + length]
+        run, round_ = parse_json(text, Items(most=2), f"{self.folder}: ranker")
+        return StoredRanker(run, round_, np.frombuffer(parameters, dtype="<f8").astype(np.float64))
 
     def set_ranker(self, ranker: StoredRanker) -> None:
         text = json.dumps([ranker.run, ranker.round]).encode()
@@ -249,7 +254,16 @@ class PrivateStore:
         columns = "run, round, at, interactions, bytes, privacy, reply, task"
         rows = self.file.rows(f"SELECT {columns} FROM releases {which}", *values)
         return [
-            StoredRelease(run, round_, at, interactions, size, json.loads(privacy), reply, task)
+            StoredRelease(
+                run,
+                round_,
+                at,
+                interactions,
+                size,
+                parse_json(privacy, ANYTHING, f"{self.folder}: releases"),
+                reply,
+                task,
+            )
             for run, round_, at, interactions, size, privacy, reply, task in rows
         ]
 

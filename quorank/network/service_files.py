@@ -21,6 +21,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
+from quorank.documents import ANYTHING, Table, read_json, shape_of
 from quorank.errors import BadInput, require, require_range
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import read_experiment_file, write_toml
@@ -80,6 +81,9 @@ class Settings:
         )
 
 
+_SETTINGS = Table({"format": ANYTHING}, shape_of(Settings).keys | shape_of(Settings).optional)
+
+
 @dataclass(frozen=True)
 class Home:
     """A coordinator's folder."""
@@ -135,7 +139,7 @@ class Home:
     def settings(self) -> Settings:
         path = self.path / SETTINGS
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
+            found = read_json(path, _SETTINGS, advice="; restore it from a copy")
             version = found.pop("format")
             require(
                 version == FORMAT,
@@ -144,7 +148,7 @@ class Home:
                 f"{path}",
             )
             return Settings(**found)
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        except TypeError as error:
             raise BadInput(
                 "file.damaged", f"damaged ({type(error).__name__}); restore it from a copy", f"{path}"
             ) from None
@@ -256,10 +260,10 @@ class Home:
     def last_status(self) -> dict[str, Any]:
         """What the coordinator wrote down last; empty before its first start."""
         try:
-            found = json.loads((self.path / STATUS).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            found: dict[str, Any] = read_json(self.path / STATUS)
+        except BadInput:
             return {}
-        return found if isinstance(found, dict) else {}
+        return found
 
 
 def check_experiment(experiment: Experiment, n_features: int = 46) -> None:

@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from quorank.documents import Items, read_json, shape_of
 from quorank.errors import BadInput, require
 from quorank.network.bundle import Bundle
 from quorank.network.certificates import node_keys, write_private
@@ -60,11 +61,12 @@ def members(home: Home) -> list[InvitedMember]:
     """All who were ever invited, by the order of their invitations."""
     path = home.path / FILE
     try:
-        return [InvitedMember(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
-    except FileNotFoundError:
-        return []
-    except (OSError, ValueError, TypeError) as error:
-        raise BadInput("file.damaged", f"damaged ({type(error).__name__}); restore it from a copy", f"{path}") from None
+        found = read_json(path, Items(shape_of(InvitedMember)), advice="; restore it from a copy")
+    except BadInput as error:
+        if error.code == "file.missing":
+            return []
+        raise
+    return [InvitedMember(**entry) for entry in found]
 
 
 def stamp(home: Home) -> int:

@@ -15,6 +15,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from quorank.documents import Each, Items, read_json
+from quorank.errors import BadInput
 from quorank.files import write_whole
 from quorank.network import flower_app, service_members
 from quorank.network.certificates import CERTIFICATE
@@ -169,9 +171,10 @@ class ServiceNetwork(FlowerNetwork):
 
     def _answered(self) -> list[dict[str, Any]]:
         try:
-            return list(json.loads((self.folder / "registrar.json").read_text()))
-        except (OSError, ValueError):
+            found: list[dict[str, Any]] = read_json(self.folder / "registrar.json", Items(Each()))
+        except BadInput:
             return []
+        return found
 
     def _note(self, answers: list[dict[str, Any]]) -> None:
         """Keep what Flower answered; what it refused is tried again later."""

@@ -18,6 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from quorank.documents import ANYTHING, read_json
 from quorank.errors import BadInput, require
 from quorank.network.certificates import write_private
 from quorank.network.silo_bundle import FILE, SiloBundle, read_identities
@@ -229,10 +230,10 @@ class PartyFolder:
 
     def _read(self, name: str, absent: Any) -> Any:
         try:
-            found = json.loads((self.path / name).read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return absent
-        except (OSError, ValueError):
+            found = read_json(self.path / name, ANYTHING)
+        except BadInput as error:
+            if error.code == "file.missing":
+                return absent
             raise self._damaged(name) from None
         if absent is not None and type(found) is not type(absent):
             raise self._damaged(name)

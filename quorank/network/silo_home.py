@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 
+from quorank.documents import ANYTHING, Each, Table, Text, read_json, shape_of
 from quorank.errors import BadInput, require
 from quorank.network import service_members
 from quorank.network.certificates import write_private
@@ -29,6 +30,10 @@ KEPT = ("address", "host", "port", "inside", "proxy", "pause")
 
 PAUSE = 5.0
 """Seconds before a party that had nothing to give, or builds its sketches, is asked again."""
+
+
+_FIELDS = shape_of(Settings)
+_SETTINGS = Table({"format": ANYTHING}, _FIELDS.keys | _FIELDS.optional)
 
 
 def settings_of(run: str, **chosen: object) -> Settings:
@@ -65,19 +70,15 @@ class SiloHome(Home):
         """What the parties agree to."""
         file = self.path / TERMS
         try:
-            return SiloTerms.read(json.loads(file.read_text(encoding="utf-8")))
-        except (OSError, ValueError) as error:
-            raise BadInput(
-                "file.damaged", f"damaged ({type(error).__name__}); restore it from a copy", f"{file}"
-            ) from None
+            return SiloTerms.read(read_json(file, ANYTHING, advice="; restore it from a copy"))
         except BadInput as error:
-            raise error.at(f"{file}") from None
+            raise error if error.where == f"{file}" else error.at(f"{file}") from None
 
     @cached_property
     def settings(self) -> Settings:
         file = self.path / SETTINGS
         try:
-            found = json.loads(file.read_text(encoding="utf-8"))
+            found = read_json(file, _SETTINGS, advice="; restore it from a copy")
             version = found.pop("format")
             require(
                 version == FORMAT,
@@ -86,7 +87,7 @@ class SiloHome(Home):
                 f"{file}",
             )
             return settings_of(self.group.run, **found)
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        except TypeError as error:
             raise BadInput(
                 "file.damaged", f"damaged ({type(error).__name__}); restore it from a copy", f"{file}"
             ) from None
@@ -124,12 +125,12 @@ class SiloHome(Home):
     def identities(self) -> dict[str, bytes]:
         """The public identities of parties, where their owners have told them."""
         file = self.path / IDENTITIES
-        try:
-            found = json.loads(file.read_text(encoding="utf-8"))
-            return read_identities([f"{name}={key}" for name, key in found.items()], self.group)
-        except FileNotFoundError:
+        if not file.exists():
             return {}
-        except (OSError, ValueError, AttributeError) as error:
+        found = read_json(file, Each(Text()), advice="; restore it from a copy")
+        try:
+            return read_identities([f"{name}={key}" for name, key in found.items()], self.group)
+        except ValueError as error:
             raise BadInput(
                 "file.damaged", f"damaged ({type(error).__name__}); restore it from a copy", f"{file}"
             ) from None

@@ -18,6 +18,7 @@ from pathlib import Path
 from threading import RLock
 from typing import Any
 
+from quorank.documents import ANYTHING, parse_json
 from quorank.errors import BadInput, require
 from quorank.network.private_file import lock, make_folder
 from quorank.network.silo_messages import MOST_RECORD, ROOM, SiloMessage, cut, tag_of
@@ -158,7 +159,7 @@ class SiloStore:
     def note(self, name: str, default: Any = None) -> Any:
         """A fact that is a plain value."""
         found = self.fact(name)
-        return default if found is None else json.loads(found)
+        return default if found is None else parse_json(found, ANYTHING, f"{self.path}: {name}")
 
     def set_note(self, name: str, value: Any) -> None:
         self.set_fact(name, json.dumps(value).encode())

@@ -8,16 +8,16 @@ tell who was in it, so it is withheld: an entry then holds the planned number, t
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar, get_args, get_type_hints
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import numpy as np
 
 from quorank.arrays import Doubles
+from quorank.documents import read_json
 from quorank.errors import BadInput, require
 from quorank.privacy.composition import NOTHING_COUNTS, Loss, compose, total_loss
 from quorank.privacy.mechanisms import PRIVACIES
@@ -119,19 +119,10 @@ def read_ledger(run: Path) -> dict[str, Any]:
     path = run / "ledger.json" if run.is_dir() else run
     sentence = "no ledger here; expected the directory of a finished run, with ledger.json"
     require(path.is_file(), "file.missing", sentence, f"{run}")
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_number)
-    except RecursionError:
-        raise BadInput("file.damaged", "damaged: nested too deeply", f"{path}") from None
-    except (OSError, ValueError) as error:
-        raise BadInput("file.damaged", f"damaged: not JSON ({error})", f"{path}") from None
+    content = read_json(path)
     fault = _fault_in(content)
     require(not fault, "file.damaged", fault, f"{path}")
     return content  # type: ignore[no-any-return]
-
-
-def _no_number(word: str) -> NoReturn:
-    raise ValueError(f"{word} is no number of a ledger")
 
 
 Check = Callable[[Any], bool]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -10,10 +9,26 @@ from typing import Literal
 import numpy as np
 
 from quorank.arrays import Doubles
+from quorank.documents import ANYTHING, Either, Items, Number, Table, Text, Whole, check_shape, parse_json
 from quorank.errors import BadInput, require
+from quorank.files import read_whole
+from quorank.manifest import read_manifest
 from quorank.rankers import RANKERS, Ranker
 
 FORMAT = "quorank-ranker/1"
+FILE = "ranker.json"
+LARGEST = 1 << 28
+"""Bytes of a ranker file."""
+MOST_FEATURES = 1 << 24
+_SHAPE = Table(
+    {
+        "ranker": Either((Text(longest=100), Table({"kind": Text(longest=100)}))),
+        "n_features": Whole(1, MOST_FEATURES),
+        "normalize": Text(("query", "none")),
+        "parameters": Items(Number()),
+    },
+    {"format": ANYTHING},
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,25 +43,26 @@ class SavedRanker:
 
 def read_ranker(path: Path) -> SavedRanker:
     """From the file, or from the directory of a run that holds it."""
-    file = path / "ranker.json" if path.is_dir() else path
+    file = path / FILE if path.is_dir() else path
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+        digest = (read_manifest(file.parent) or {}).get(FILE) if file.name == FILE else None
+        raw = read_whole(file, LARGEST, digest, "ranker-file.damaged")
+    except BadInput as error:
+        if error.code != "file.missing":
+            raise
         missing = "no ranker here; expected ranker.json or the directory of a finished run"
         raise BadInput("ranker-file.missing", missing, str(path)) from None
-    except (OSError, ValueError) as error:
-        raise BadInput("ranker-file.unreadable", f"not a ranker file ({error})", str(file)) from None
+    content = parse_json(raw, ANYTHING, str(file), code="ranker-file.unreadable")
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise BadInput("ranker-file.other-format", f'not a ranker file; expected "format": "{FORMAT}"', str(file))
+    code = "ranker-file.damaged"
+    check_shape(content, _SHAPE, str(file), code=code)
     try:
         ranker = RANKERS.read(content["ranker"], "ranker")
-        n_features, normalize = int(content["n_features"]), content["normalize"]
-        theta = np.array(content["parameters"], dtype=np.float64)
-    except (KeyError, TypeError, ValueError, OverflowError, BadInput) as error:
-        raise BadInput("ranker-file.damaged", f"damaged ranker file ({error})", str(file)) from None
-    wrong = f'damaged ranker file; expected "normalize": "query" or "none", got {normalize!r}'
-    require(normalize in ("query", "none"), "ranker-file.damaged", wrong, str(file))
+    except BadInput as error:
+        raise BadInput(code, f"damaged ranker file ({error})", str(file)) from None
+    n_features, theta = content["n_features"], np.array(content["parameters"], dtype=np.float64)
     complete = theta.shape == (ranker.size(n_features),) and np.isfinite(theta).all()
     wrong = f"damaged ranker file; expected {ranker.size(n_features)} finite parameters"
-    require(complete, "ranker-file.damaged", wrong, str(file))
-    return SavedRanker(ranker, n_features, normalize, theta)
+    require(complete, code, wrong, str(file))
+    return SavedRanker(ranker, n_features, content["normalize"], theta)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from quorank import __version__
+from quorank.documents import read_json
 from quorank.errors import BadInput, require
 from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment_file import ExperimentFile
@@ -47,7 +48,7 @@ def reserve_folder(figure: PaperFigure, folder: Path) -> bool:
     require(not file, "folder.taken", "this is a file; expected a directory for the figure", where)
     identity = {"figure": figure.name, "quick": figure.quick, "data": figure.data, "version": __version__}
     if (folder / IDENTITY).is_file():
-        found = storage.read_json(folder / IDENTITY)
+        found = read_json(folder / IDENTITY)
         other = f"it holds {_words(found)}, not {_words(identity)}; choose another --out"
         require(found == identity, "folder.taken", other, where)
         return True

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from quorank.documents import ANYTHING, read_json
 from quorank.errors import BadInput, require
 from quorank.files import write_whole
 from quorank.tuning.heuristics.constraints import violations
@@ -58,11 +59,11 @@ def read_model(file: Path | str, heuristic: Heuristic | None = None) -> Model:
     """Read a version and verify its checksum; with `heuristic`, also its weights."""
     where = str(file)
     try:
-        content = json.loads(Path(file).read_text(encoding="utf-8"))
-    except FileNotFoundError:
+        content = read_json(Path(file), ANYTHING, code="weights.wrong-format", advice="; not a file of weights")
+    except BadInput as error:
+        if error.code != "file.missing":
+            raise
         raise BadInput("file.missing", "no such file; expected the weights of a heuristic", where) from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise BadInput("weights.wrong-format", f"not a file of weights ({error})", where) from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise BadInput("weights.wrong-format", f'not a file of weights; expected "format": "{FORMAT}"', where)
     try:

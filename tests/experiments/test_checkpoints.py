@@ -8,9 +8,7 @@ import pytest
 from quick_runs import run_quickly
 from small_runs import experiment, files_of
 
-from quorank.errors import BadInput, Interrupted
-from quorank.federation.checkpoint import read_arrays, state_arrays, state_from, write_arrays
-from quorank.federation.rounds import State
+from quorank.errors import Interrupted
 
 CARRIERS = {
     "nothing": [],
@@ -39,21 +37,3 @@ def test_a_stopped_run_goes_on_to_the_same_bits(what: str, tmp_path: Path) -> No
         run_quickly(chosen, tmp_path / "stopped", threads=1, stop=stop)
     run_quickly(chosen, tmp_path / "stopped", threads=2, resume=True)
     assert files_of(tmp_path / "stopped") == files_of(tmp_path / "whole")
-
-
-def test_a_damaged_file_of_arrays_is_refused(tmp_path: Path) -> None:
-    import numpy as np
-
-    path = tmp_path / "state"
-    state = State(3, np.arange(4.0), {"m": np.ones(2)}, {"clip": np.ones(1)}, None, np.zeros((2, 4)))
-    write_arrays(path, state_arrays(state))
-    again = state_from(read_arrays(path))
-    assert again.round == 3
-    assert again.personal is None
-    np.testing.assert_array_equal(again.history, np.zeros((2, 4)))
-    np.testing.assert_array_equal(again.memory["m"], np.ones(2))
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(BadInput, match="checksum does not fit"):
-        read_arrays(path)

@@ -59,11 +59,11 @@ def test_an_unfinished_run_says_how_to_go_on(make_run) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "says"),
     [
-        ("run.toml", b"[data", "not readable as TOML"),
-        ("run.toml", b"\xff\xfe", "not readable as TOML"),
+        ("run.toml", b"[data", "not a TOML file"),
+        ("run.toml", b"\xff\xfe", "not a text in UTF-8"),
         ("summary.json", b"{", "not readable as JSON"),
-        ("summary.json", b"[]", "expected a JSON object"),
-        ("summary.json", b"{}", "offline, online, rounds"),
+        ("summary.json", b"[]", "expected a table"),
+        ("summary.json", b"{}", "offline is missing"),
         ("history.parquet", b"PAR1", "not readable as Parquet"),
     ],
 )
@@ -80,7 +80,7 @@ def test_a_damaged_file_is_named(make_run, name: str, content: bytes, says: str)
 def test_a_summary_with_wrong_types_is_damaged(make_run, key: str, value: object) -> None:
     file = make_run() / "summary.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {key: value}))
-    with pytest.raises(BadInput, match=f"expected {key} to be"):
+    with pytest.raises(BadInput, match=f"{key}: expected"):
         load_run(file.parent)
 
 
@@ -105,7 +105,7 @@ def test_a_grid_stands_for_its_runs(make_grid, make_run) -> None:
     ("content", "says"),
     [
         ("{", "not readable as JSON"),
-        ('{"runs": "perfect-1"}', "list of directory names"),
+        ('{"runs": "perfect-1"}', "runs: expected a list"),
         ('{"runs": []}', "no runs yet"),
         ('{"runs": ["gone", "perfect-1"]}', "1 of 2 runs are missing, the first is gone"),
     ],

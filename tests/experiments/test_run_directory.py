@@ -95,7 +95,7 @@ def test_a_run_that_was_killed_starts_from_its_last_checkpoint_or_anew(
     monkeypatch.setattr(runner, "CHECKPOINT_SECONDS", -1.0)  # after every round
     with pytest.raises(Killed):
         run_quickly(chosen, folder, watch=kill(9), resume=True)
-    saved = load_checkpoint(folder, chosen, 46)
+    saved = load_checkpoint(folder, chosen, runner.Runner(chosen, threads=1).simulator.initial())
     assert saved is not None and saved[0].round == 8  # the round of the kill was not saved
     run_quickly(chosen, folder, resume=True)
     assert files_of(folder) == files_of(tmp_path / "whole")
@@ -143,7 +143,7 @@ def test_a_full_disk_leaves_no_summary_and_no_temporary_files(
             run_experiment(chosen, folder, report=report)
     left = {path.name for path in folder.iterdir()}
     assert "summary.json" not in left and name not in left
-    assert left <= {"run.toml", "clients", *OUTPUTS}  # nothing temporary
+    assert left <= {"run.toml", "clients", "manifest.json", *OUTPUTS}  # nothing temporary
     assert not storage.is_finished(folder)
     run_experiment(chosen, folder, resume=True, report=report)
     assert files_of(folder) == three_rounds
@@ -189,7 +189,7 @@ def test_a_checkpoint_of_other_bytes_is_refused_with_its_path(
 ) -> None:
     file = interrupted_run(tmp_path / "run", monkeypatch)
     file.write_bytes(content)
-    with pytest.raises(BadInput, match="damaged checkpoint") as refused:
+    with pytest.raises(BadInput, match="damaged") as refused:
         run_quickly(experiment(), tmp_path / "run", resume=True)
     assert str(refused.value).startswith(str(file)) and "\n" not in str(refused.value)
     assert not (tmp_path / "run" / "summary.json").exists()
@@ -203,7 +203,7 @@ def test_a_checkpoint_that_lacks_something_is_refused(
     with np.load(file) as saved:
         kept = {name: saved[name] for name in saved.files if name != lost}
     np.savez(file, **kept)
-    with pytest.raises(BadInput, match="damaged checkpoint"):
+    with pytest.raises(BadInput, match="damaged"):
         run_quickly(experiment(), tmp_path / "run", resume=True)
 
 

@@ -253,7 +253,7 @@ def test_a_full_disk_changes_nothing(tiny_collection, tmp_path, monkeypatch) -> 
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint_module, "write_whole", full)
+        patch.setattr(checkpoint_module, "write_arrays", full)
         with pytest.raises(OSError, match="No space left"):
             coordinator.advance()
     assert coordinator.state.round == 0

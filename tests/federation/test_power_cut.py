@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from quorank.federation.checkpoint import write_arrays
+from quorank.array_files import write_arrays
 from quorank.federation.journal import Journal
 from quorank.files import write_whole
 from quorank.network.certificates import write_private
@@ -45,7 +45,7 @@ def disk(monkeypatch):
 
 
 def checkpoint(path: Path) -> None:
-    write_arrays(path, {"theta": np.arange(5.0)})
+    write_arrays(path, {"theta": np.arange(5.0)}, durable=True)
 
 
 def secret(path: Path) -> None:

@@ -68,7 +68,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 
 def saved_round(experiment: Experiment, folder: Path) -> int:
-    saved = load_checkpoint(folder, experiment, Runner(experiment, threads=1).parameters)
+    saved = load_checkpoint(folder, experiment, Runner(experiment, threads=1).simulator.initial())
     assert saved is not None
     return saved[0].round
 

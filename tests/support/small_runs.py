@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from quorank.column_files import parquet_bytes
 from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import ExperimentFile, parse_experiment_file, set_values
@@ -37,7 +38,7 @@ def bytes_of(runner: Runner) -> tuple[bytes, bytes]:
     assert runner.state is not None and runner.progress is not None
     features = runner.collection.train.n_features
     ranker = storage.ranker_bytes(runner.experiment, features, runner.state.theta)
-    return ranker, storage.parquet_bytes(runner.progress.columns())
+    return ranker, parquet_bytes(runner.progress.columns())
 
 
 def played(chosen: Experiment, **how: Any) -> tuple[bytes, bytes]:

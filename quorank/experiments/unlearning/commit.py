@@ -13,17 +13,18 @@ below the file system is beyond that check.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from quorank.documents import Each, Items, Maybe, Number, Table, Text, Whole, check_shape, parse_json, read_json
 from quorank.errors import BadInput, require
 from quorank.experiments import run_directory as storage
 from quorank.experiments.kept_updates import read_kept
 from quorank.files import write_whole
+from quorank.manifest import MANIFEST, digest_of, read_manifest
 
 NOTE = storage.REBUILT[1]
 PENDING = "pending"
@@ -31,18 +32,31 @@ TRACES = 16
 """Updates of a leaver that are looked for, spread over the run."""
 SHORTEST = 16
 """Bytes below which an update could occur elsewhere by chance."""
+CHANGED = (storage.LEDGER, storage.RANKER, storage.REPORT, storage.SUMMARY)
+"""Files of a run that a request replaces."""
+_CLIENTS = Items(Whole(0, 2**31))
+_LEFT = Table({"clients": _CLIENTS})
+_RANKER = Table({"parameters": Items(Number())})
+_PLAN = Table(
+    {
+        "clients": _CLIENTS,
+        "leavers": _CLIENTS,
+        "out": Maybe(Text()),
+        "files": Table({storage.RANKER: Text()}, {name: Text() for name in CHANGED}, closed=True),
+    },
+    {"digests": Maybe(Each(Text(longest=64)))},
+)
+_NOTE = Table({}, {PENDING: _PLAN})
 
 
 def left_before(run: Path) -> tuple[int, ...]:
     """Return the clients that a run has unlearned already."""
-    path = run / storage.UNLEARNED
-    if not path.is_file():
+    path, digests = run / storage.UNLEARNED, read_manifest(run)
+    if not path.exists() and storage.UNLEARNED not in (digests or {}):
         return ()
     advice = "; restore it, or run the experiment again"
-    clients = storage.read_json(path, advice).get("clients")
-    if not isinstance(clients, list) or not all(isinstance(client, int) for client in clients):
-        raise storage.damaged(path, f"expected the clients who left{advice}")
-    return tuple(sorted(clients))
+    digest = digest_of(digests, run, storage.UNLEARNED)
+    return tuple(sorted(read_json(path, _LEFT, digest=digest, advice=advice)["clients"]))
 
 
 def open_target(run: Path, out: Path | None) -> None:
@@ -64,6 +78,7 @@ def note_request(
     storage.make_folder((run / NOTE).parent)
     to = None if out is None else str(out)
     plan = {"clients": sorted(clients), "leavers": list(leavers), "out": to, "files": dict(files)}
+    plan["digests"] = read_manifest(run)
     write_whole(run / NOTE, storage.json_bytes({**result, PENDING: plan}))
 
 
@@ -87,10 +102,11 @@ def finish_request(run: Path) -> dict[str, Any]:
     own = (run / NOTE).parent
     folder = own if plan["out"] is None else Path(plan["out"])
     storage.make_folder(folder)
+    (run / MANIFEST).unlink(missing_ok=True)  # written again when all files are as they shall be
     for name, text in files.items():
         write_whole(run / name, text)
     write_whole(folder / storage.RANKER, files[storage.RANKER])
-    size = len(json.loads(files[storage.RANKER])["parameters"])
+    size = len(parse_json(files[storage.RANKER], _RANKER, str(run / NOTE))["parameters"])
     traces = traces_of(run, leavers, size)
     check_erased(run, leavers, traces, files_to_erase(run, leavers))  # while copies can be told by the traces
     erased = erase(run, leavers)
@@ -103,6 +119,7 @@ def finish_request(run: Path) -> dict[str, Any]:
         (run / NOTE).unlink()
         if not any(own.iterdir()):
             own.rmdir()
+    storage.seal(run, [*files, storage.UNLEARNED], plan.get("digests"))
     return result
 
 
@@ -167,9 +184,9 @@ def check_erased(run: Path, leavers: Sequence[int], traces: Sequence[bytes], sti
 
 def _read_note(run: Path) -> dict[str, Any]:
     path, advice = run / NOTE, "; delete it, and repeat the command"
-    if not path.is_file():
+    if not path.exists():
         return {}
-    content = storage.read_json(path, advice)
-    if not isinstance(content.get(PENDING, {}), dict):
-        raise storage.damaged(path, f"not the figures of an unlearning{advice}")
+    content: dict[str, Any] = read_json(path, _NOTE, advice=advice)
+    if PENDING in content:
+        check_shape(content, Table({"after": Number()}), str(path), advice=advice)
     return content

@@ -105,7 +105,7 @@ class ClippedGaussian(Privacy):
     dropouts: float = 0.0  # the share of a cohort that leaves during a round of secure sums
 
     def __post_init__(self) -> None:
-        require_range("epsilon", self.epsilon, above=0.0)
+        require_range("epsilon", self.epsilon, above=0.0, most=1e6)
         accounting.check_delta(self.delta)
         require_range("clip", self.clip, least=1e-9, most=1e9)
         if self.noise_multiplier is not None:

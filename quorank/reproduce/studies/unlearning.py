@@ -12,7 +12,6 @@ own and the figures in a file beside them, so that nothing is done twice.
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +23,7 @@ import numpy as np
 
 from quorank import __version__
 from quorank.arrays import Doubles
+from quorank.documents import Each, Table, read_json
 from quorank.errors import require, require_range
 from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment import Experiment
@@ -159,8 +159,8 @@ class UnlearningRuns:
         setting = replace(self.study, sources=(self.source,), presets=(self.preset,))
         identity = {"setting": f"{setting}, {self.repetition}, {self.fold}", "version": __version__}
         if file.is_file():
-            known = json.loads(file.read_bytes())
-            if known.get("identity") == identity:
+            known = read_json(file, Table({}, {"figures": Each()}))
+            if known.get("identity") == identity and "figures" in known:
                 return dict(known["figures"])
         self.folder.mkdir(parents=True, exist_ok=True)
         figures: dict[str, Any] = {"9H-1M": _history(self.malicious)}

@@ -21,6 +21,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from quorank.documents import read_json
 from quorank.errors import BadInput, require, require_range
 from quorank.files import write_whole
 from quorank.silos.protocol.group import check_name
@@ -169,11 +170,11 @@ def _checksum(content: Mapping[str, Any]) -> str:
 
 def _read(path: Path, owner: str) -> tuple[int, dict[str, Account]]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path)
         sound = content["format"] == FORMAT and content["checksum"] == _checksum(content)
         accounts = {asker: _account(entry) for asker, entry in content["askers"].items()}
         charges, whose = int(content["charges"]), content["owner"]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (BadInput, ValueError, KeyError, TypeError, AttributeError, OverflowError):
         sound = False
     if not sound:
         said = "damaged, or no ledger of budgets; restore it from a backup, or begin a new one in another file"

@@ -14,7 +14,6 @@ import csv
 import hashlib
 import io
 import math
-import tomllib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from quorank.documents import parse_toml
 from quorank.errors import BadInput, require, require_range
 from quorank.files import write_whole
 from quorank.foreign import excerpt, open_bounded, reason
@@ -109,9 +109,8 @@ class Study:
 
 def read_study(path: Path) -> tuple[Study, dict[str, Any]]:
     """Read the study of a TOML file, and its table [people], which only a simulation uses."""
-    expected, malformed = "a study, a TOML file with a name and [arms]", (tomllib.TOMLDecodeError, UnicodeDecodeError)
-    with _reading(path, expected, "study.not-toml", "TOML", malformed):
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    with _reading(path, "a study, a TOML file with a name and [arms]", "study.not-toml", "TOML", (UnicodeDecodeError,)):
+        content = parse_toml(path.read_text(encoding="utf-8"), str(path), "study.not-toml")
     people = content.pop("people", {})
     require(isinstance(people, dict), "value.wrong-type", f"must be a table, got {people!r}", f"{path}: people")
     nameless = 'the study has no name; add a line such as name = "frecency-spring"'

@@ -1,0 +1,180 @@
+"""The start of the command line: signals before anything is imported, terminals without signs, machines without a cache."""
+
+from __future__ import annotations
+
+import io
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from command_line import ROOT, SMALL, Quorank, command, environment
+
+from quorank.cli.start import show_anything
+from quorank.compiled import unfit
+
+LONG = SMALL.replace("rounds = 12", "rounds = 100000")
+
+
+def started(folder: Path, *words: object, **more: str) -> subprocess.Popen[str]:
+    # as from a terminal, also where this test was started in the background, which ignores Ctrl-C
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    return subprocess.Popen(
+        command(*words), env={**environment(folder), **more}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+BLOCKED = """
+import os, signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+os.kill(os.getpid(), signal.SIGINT)
+os.execv(sys.executable, [sys.executable, "-m", "quorank.cli.main", *sys.argv[1:]])
+"""
+
+
+def test_ctrl_c_before_anything_is_imported_is_one_line(tmp_path: Path) -> None:
+    """It waits while Python starts, as below `tasks.py`, and is answered before the first large import."""
+    begun = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", BLOCKED, "data", "list"],
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "quorank: stopped\n")
+    assert time.monotonic() - begun < 30
+
+
+@pytest.mark.parametrize("module", ["typer", "click", "numpy", "numba", "quorank.experiments.runner", "pyarrow"])
+def test_ctrl_c_during_an_import_is_one_line(tmp_path: Path, module: str) -> None:
+    script = (
+        "import os, signal, sys\n"
+        "class Interrupting:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {module!r}:\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupting())\n"
+        "from quorank.cli.start import main\n"
+        "main()\n"
+    )
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    Path("long.toml").write_text(LONG)
+    done = subprocess.run(
+        [sys.executable, "-c", script, "run", "long.toml", "--out", "made"],
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (130, "quorank: stopped\n")
+
+
+def test_ctrl_c_at_any_moment_after_python_has_started(tmp_path: Path) -> None:
+    """A few tries; benchmarks/interrupted_starts.py makes many."""
+    Path("long.toml").write_text(LONG)
+    moments = random.Random(3)
+    for number in range(4):
+        process = started(tmp_path, "run", "long.toml", "--out", f"made-{number}", "--quiet")
+        time.sleep(moments.uniform(0.4, 2.0))
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=120)
+        assert process.returncode == 130, said
+        assert [line.startswith("quorank: stopped") for line in said.splitlines()] == [True], said
+
+
+@pytest.mark.parametrize(("encoding", "shown"), [("ascii", "epsilon = 2 ... x"), ("latin-1", "epsilon = 2 ... ×")])
+def test_signs_that_a_terminal_lacks_are_written_in_letters(
+    monkeypatch: pytest.MonkeyPatch, encoding: str, shown: str
+) -> None:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    monkeypatch.setattr(sys, "stdout", stream)
+    monkeypatch.setattr(sys, "stderr", None)
+    show_anything()
+    print("ε = 2 … ×", "漢 \udcff")
+    stream.flush()
+    assert stream.buffer.getvalue().decode(encoding) == f"{shown} \\u6f22 \\udcff\n"  # type: ignore[attr-defined]
+
+
+def test_a_refusal_is_one_line_on_any_terminal(tmp_path: Path) -> None:
+    process = started(tmp_path, "run", "ε…—\udcff.toml", PYTHONIOENCODING="ascii:strict")
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 2 and said == "quorank: epsilon...-\\udcff.toml: no such experiment file\n"
+
+
+NOWHERE = {"QUORANK_CACHE": "/proc/nowhere", "HOME": "/proc/nowhere", "XDG_CACHE_HOME": "/proc/nowhere"}
+
+
+def kept_in(tmp_path: Path, script: str, **places: str) -> subprocess.CompletedProcess[str]:
+    plain = {name: value for name, value in environment(tmp_path).items() if name not in ("HOME", *NOWHERE)}
+    return subprocess.run(
+        [sys.executable, "-c", script],
+        env={**plain, **places},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+COMPILE = """
+from quorank.compiled import _folder, kernel
+def double(x):
+    return 2 * x
+assert kernel(double)(21) == 42
+print(_folder(""))
+"""
+
+
+def test_without_a_home_that_can_be_written_kernels_are_kept_below_the_temporary_folder(tmp_path: Path) -> None:
+    """Once `cannot cache function`."""
+    temporary = tmp_path / "tmp"
+    temporary.mkdir(mode=0o700)
+    done = kept_in(tmp_path, COMPILE, **NOWHERE, TMPDIR=str(temporary))
+    assert done.returncode == 0, done.stderr
+    own = temporary / f"quorank-{os.getuid()}"
+    assert done.stdout.startswith(str(own)) and own.stat().st_mode & 0o777 == 0o700
+    assert len(done.stderr.splitlines()) == 1 and done.stderr.startswith("quorank: /proc/nowhere")
+
+
+def test_where_nothing_can_be_written_every_start_compiles(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "tmp").mkdir(mode=0o700)
+    (tmp_path / "tmp" / f"quorank-{os.getuid()}").write_text("a file of somebody")
+    done = kept_in(
+        tmp_path, COMPILE, **NOWHERE | {"QUORANK_CACHE": str(tmp_path / "file")}, TMPDIR=str(tmp_path / "tmp")
+    )
+    assert done.returncode == 0 and done.stdout == "None\n", done.stderr
+    assert len(done.stderr.splitlines()) == 1 and "every start compiles" in done.stderr
+
+
+def test_compiled_code_of_others_is_not_loaded(tmp_path: Path) -> None:
+    assert unfit(tmp_path / "own") == "" and (tmp_path / "own").stat().st_mode & 0o777 == 0o700
+    assert unfit(Path("/proc/nowhere")) != ""
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    assert "everybody" in unfit(tmp_path / "open") and "everybody" in unfit(tmp_path / "open" / "below")
+    (tmp_path / "open").chmod(0o1777)
+    assert unfit(tmp_path / "open" / "below") == ""
+    if os.getuid() == 0:
+        (tmp_path / "theirs").mkdir(mode=0o700)
+        os.chown(tmp_path / "theirs", 12345, 12345)
+        assert "somebody else" in unfit(tmp_path / "theirs") and "somebody else" in unfit(tmp_path / "theirs" / "below")
+        (tmp_path / "group").mkdir()
+        (tmp_path / "group").chmod(0o770)
+        os.chown(tmp_path / "group", 0, 12345)
+        assert "group" in unfit(tmp_path / "group")
+
+
+def test_a_refusal_stays_one_line(quorank: Quorank) -> None:
+    assert "no such experiment file" in quorank("run", "a\nb.toml").refused()
+
+
+def test_it_is_started_from_the_installed_command() -> None:
+    assert 'quorank = "quorank.cli.start:main"' in (ROOT / "pyproject.toml").read_text()

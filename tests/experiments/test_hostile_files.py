@@ -1,0 +1,331 @@
+"""Files of a run in every state: readers give what was written, or one sentence; a resumed run the bits of a whole one."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from damaged_files import TEXTS, damaged_archives, damaged_bytes, damaged_json
+from interrupted_runs import stop_after
+from quick_runs import run_quickly
+from refusals import refused
+from small_runs import experiment, files_of
+
+from quorank.errors import BadInput, Interrupted
+from quorank.experiments import run_directory as storage
+from quorank.experiments import runner
+from quorank.experiments.finished_run import load_run
+from quorank.experiments.kept_updates import KeptUpdates, read_kept
+from quorank.experiments.progress import load_checkpoint
+from quorank.experiments.unlearning.commit import is_pending, left_before
+from quorank.experiments.unlearning.request import Unlearning
+from quorank.federation.checkpoint import Saved
+from quorank.federation.rounds import State
+from quorank.files import remove_leftovers
+from quorank.privacy.ledger import read_ledger
+from quorank.rankers.ranker_file import read_ranker
+from quorank.reports.comparison import compare_table, group_runs
+from quorank.reports.report import comparison_page, report_page
+
+PARTS = ("federation.clients=3", "federation.rounds=5", "federation.keep_every=2", "evaluation.every=2")
+PRIVATE = ('privacy={ kind = "gaussian", epsilon = 50.0 }',)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run, an interrupted one, and a private one, to be copied."""
+    folder = tmp_path_factory.mktemp("made")
+    run_quickly(experiment(*PARTS), folder / "finished", threads=1)
+    run_quickly(experiment(*PARTS, *PRIVATE), folder / "private", threads=1)
+    with pytest.MonkeyPatch.context() as patched:
+        stop_after(patched, 3)
+        with pytest.raises(Interrupted):
+            run_quickly(experiment(*PARTS), folder / "interrupted", threads=1)
+    return folder
+
+
+@pytest.fixture
+def finished(made: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(made / "finished", tmp_path / "run")
+
+
+@pytest.fixture
+def interrupted(made: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(made / "interrupted", tmp_path / "run")
+
+
+def report(folder: Path) -> None:
+    page = report_page(load_run(folder))
+    assert page.startswith("<!")
+
+
+def compare(folder: Path) -> None:
+    groups = group_runs([load_run(folder)])
+    compare_table(groups).as_dict()
+    comparison_page(groups)
+
+
+def unlearned(folder: Path) -> None:
+    is_pending(folder, [1])
+    left_before(folder)
+
+
+READERS: dict[str, tuple[Callable[[Path], object], ...]] = {
+    "run.toml": (report, compare, storage.read_experiment),
+    "summary.json": (report, compare),
+    "ledger.json": (report, read_ledger),
+    "history.parquet": (report, compare),
+    "ranker.json": (read_ranker,),
+    "manifest.json": (report, read_ranker, lambda folder: read_kept(folder, 0, 46)),
+    "clients/1.npz": (lambda folder: read_kept(folder, 1, 46),),
+}
+
+
+def must_read(readers: tuple[Callable[[Path], object], ...], folder: Path, what: str) -> int:
+    """Call all readers; return how many refused. Anything but a sentence of one line fails."""
+    count = 0
+    for reader in readers:
+        try:
+            reader(folder)
+        except BadInput as error:
+            count += 1
+            text = str(error)
+            assert text.splitlines() == [text] and len(text) < 700 and error.where, what
+        except Exception as error:
+            pytest.fail(f"{what}: {reader} raised {type(error).__name__}: {error}")
+    return count
+
+
+@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("manifest", ["with", "without"])
+def test_a_changed_file_is_refused_or_read(finished: Path, name: str, manifest: str) -> None:
+    path, readers = finished / name, READERS[name]
+    assert must_read(readers, finished, "as written") == 0
+    if manifest == "without":
+        (finished / "manifest.json").unlink()
+    if name == "manifest.json" and manifest == "without":
+        return
+    content = (finished / name).read_bytes()
+    sealed = manifest == "with" and name != "manifest.json" and read_ledger not in readers
+    for number, changed in enumerate(damaged_bytes(content)):
+        path.write_bytes(changed)
+        count = must_read(readers, finished, f"{name} {number}")
+        checked = [reader for reader in readers if reader is not storage.read_experiment]
+        assert not sealed or count >= len(checked), f"{name} {number} is not what was written"
+    path.unlink()
+    assert must_read(readers, finished, f"{name} missing") >= (name not in ("ledger.json", "manifest.json"))
+    path.mkdir()
+    assert must_read(readers, finished, f"{name} a directory") >= 1
+    path.rmdir()
+    for other in ("ranker.json", "history.parquet", "clients/0.npz", "run.toml"):
+        alike = other.startswith("clients") and name.startswith("clients") and manifest == "without"
+        if other != name and not alike:
+            shutil.copy(finished / other, path)
+            assert must_read(readers, finished, f"{name} is {other}") >= 1
+    os.mkfifo(pipe := path.with_name("pipe"))
+    pipe.replace(path)
+    assert must_read(readers, finished, f"{name} a pipe") >= 1
+
+
+@pytest.mark.parametrize(
+    ("run", "name"), [("finished", "summary.json"), ("private", "ledger.json"), ("finished", "ranker.json")]
+)
+def test_json_of_other_types_is_refused_or_read(made: Path, tmp_path: Path, run: str, name: str) -> None:
+    """Without a manifest, which would refuse all of it at once."""
+    folder = shutil.copytree(made / run, tmp_path / "run")
+    (folder / "manifest.json").unlink()
+    path, readers = folder / name, (load_run, read_ledger) if name == "ledger.json" else READERS[name][:1]
+    for changed in damaged_json(json.loads(path.read_text())):
+        path.write_bytes(changed)
+        must_read(readers, folder, changed.decode()[:300])
+
+
+@pytest.mark.parametrize("name", ["unlearned.json", "unlearned/unlearning.json"])
+def test_notes_of_an_unlearning_are_refused_or_read(finished: Path, name: str) -> None:
+    (finished / "manifest.json").unlink()
+    (finished / "unlearned").mkdir()
+    plan = {"clients": [1], "leavers": [1], "out": None, "files": {}, "digests": None}
+    note = {"unlearned.json": {"clients": [1], "after": 0.5}}.get(name, {"after": 0.5, "pending": plan})
+    for changed in (*damaged_json(note), *damaged_bytes(json.dumps(note).encode()), *TEXTS):
+        (finished / name).write_bytes(changed)
+        must_read((unlearned,), finished, changed.decode(errors="replace")[:300])
+
+
+def parquets() -> Iterator[Any]:
+    rows = [2, 4, 5]
+    good = {"round": rows, "interactions": [24, 48, 60], "offline_ndcg@10": [0.1, 0.2, 0.3]}
+    for name in good:
+        yield {other: values for other, values in good.items() if other != name}
+        for wrong in (
+            ["a", "b", "c"],
+            [None] * 3,
+            [True] * 3,
+            [[1], [2], [3]],
+            [float("nan")] * 3,
+            [5, 4, 2],
+            [b"x"] * 3,
+        ):
+            yield {**good, name: wrong}
+    yield {name: values[:0] for name, values in good.items()}
+    yield {name: values * 100 for name, values in good.items()}
+    yield {}
+    yield good | {f"column {n}": rows for n in range(100)}
+
+
+def test_a_history_of_other_columns_is_refused_or_read(finished: Path) -> None:
+    (finished / "manifest.json").unlink()
+    for columns in parquets():
+        pq.write_table(pa.table(columns), finished / "history.parquet")
+        must_read(READERS["history.parquet"], finished, str(columns)[:200])
+    table = pa.table({"round": [2, 4], "interactions": [24, 48]})
+    pq.write_table(pa.concat_tables([table, table.select(["round", "interactions"])]), finished / "history.parquet")
+    must_read(READERS["history.parquet"], finished, "rows twice")
+
+
+def test_a_history_that_would_unpack_to_much_is_refused_before_it_is(finished: Path) -> None:
+    (finished / "manifest.json").unlink()
+    zeros = np.zeros(20_000_000)
+    table = pa.table({"round": zeros, "interactions": zeros})
+    pq.write_table(table, finished / "history.parquet", compression="zstd", use_dictionary=False)
+    before = pa.total_allocated_bytes()
+    with refused("file.damaged", str(finished / "history.parquet")):
+        load_run(finished)
+    assert pa.total_allocated_bytes() - before < 1 << 20
+
+
+def resumed(folder: Path) -> dict[str, bytes]:
+    run_quickly(experiment(*PARTS), folder, threads=1, resume=True)
+    return files_of(folder) | {path.name: path.read_bytes() for path in (folder / "clients").iterdir()}
+
+
+def expected(made: Path) -> dict[str, bytes]:
+    whole = made / "finished"
+    return files_of(whole) | {path.name: path.read_bytes() for path in (whole / "clients").iterdir()}
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+def test_a_run_goes_on_to_the_same_bits(made: Path, interrupted: Path, earlier: bool) -> None:
+    """Also from files of the version before, which had no digests."""
+    if earlier:
+        for name in ("checkpoint.npz", "clients/0.npz", "clients/1.npz", "clients/2.npz"):
+            with np.load(interrupted / name) as saved:
+                np.savez(interrupted / name, **{k: v for k, v in saved.items() if not k.startswith("kept_")})
+    assert resumed(interrupted) == expected(made)
+
+
+def test_exchanged_or_changed_kept_updates_are_not_resumed(interrupted: Path) -> None:
+    """Once silently resumed to other bits."""
+    one, two = (interrupted / "clients" / f"{client}.npz" for client in (1, 2))
+    contents = one.read_bytes(), two.read_bytes()
+    one.write_bytes(contents[1])
+    with refused("kept-updates.damaged", str(one)):
+        resumed(interrupted)
+    one.write_bytes(contents[0])
+    with np.load(two) as saved:
+        arrays = dict(saved)
+    arrays["updates"][0, 3] += 0.5
+    np.savez(two, **arrays)
+    with refused("kept-updates.damaged", str(two)):
+        resumed(interrupted)
+
+
+def test_exchanged_kept_updates_are_not_unlearned_by(finished: Path) -> None:
+    one, two = (finished / "clients" / f"{client}.npz" for client in (1, 2))
+    shutil.copy(one, two)
+    with refused("kept-updates.damaged", str(two)):
+        Unlearning(finished, (0,), interval=2, threads=1, method="stretched").figures()
+
+
+def test_no_archive_is_resumed_that_is_not_what_was_written(interrupted: Path) -> None:
+    chosen = experiment(*PARTS)
+    start: State = runner.Runner(chosen, threads=1).simulator.initial()
+    path = interrupted / "checkpoint.npz"
+    content = path.read_bytes()
+    good = load_checkpoint(interrupted, chosen, start)
+    assert good is not None
+    for changed in (*damaged_bytes(content, 64), *damaged_archives(content)):
+        path.write_bytes(changed)
+        try:
+            found = load_checkpoint(interrupted, chosen, start)
+        except BadInput as error:
+            assert len(str(error).splitlines()) == 1
+        else:  # the words of an earlier version, say, in which nothing that counts has changed
+            assert found is not None and found.state.theta.tobytes() == good.state.theta.tobytes()
+            assert found.state.round == good.state.round and found.progress.interactions == good.progress.interactions
+            for name, values in good.progress.values.items():
+                np.testing.assert_array_equal(found.progress.values[name], values)
+    path.unlink()
+    path.mkdir()
+    with refused("checkpoint.damaged", str(path)):
+        load_checkpoint(interrupted, chosen, start)
+    path.rmdir()
+    path.write_bytes(content)
+    file = interrupted / "clients" / "0.npz"
+    for changed in (*damaged_bytes(file.read_bytes(), 32), *damaged_archives(file.read_bytes())):
+        file.write_bytes(changed)
+        with pytest.raises(BadInput):
+            KeptUpdates(2).restore(interrupted, 3, 3, 46, good.kept, 5)
+
+
+def test_no_checkpoint_of_a_coordinator_is_believed_that_is_not_what_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "coordinator.state"
+    state = State(3, np.arange(4.0), {"m": np.ones(2)}, {"clip": np.ones(1)}, None, np.zeros((2, 4)))
+    Saved(state, "run", [], {(1, 2)}, {"reply.replayed": 3}).write(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    again = Saved.read(path)
+    assert again.counted == {(1, 2)} and again.refused == {"reply.replayed": 3} and again.state.personal is None
+    np.testing.assert_array_equal(again.state.history, np.zeros((2, 4)))
+    content = path.read_bytes()
+    for changed in (*damaged_bytes(content, 64), *damaged_archives(content)):
+        path.write_bytes(changed)
+        with refused("file.damaged", str(path)):
+            Saved.read(path)
+
+
+def test_private_files_are_their_owners_alone(made: Path) -> None:
+    old = os.umask(0)
+    os.umask(old)
+    for folder in (made / "interrupted", made / "finished"):
+        assert stat.S_IMODE((folder / "clients").stat().st_mode) == 0o700
+        for path in (folder / "clients").iterdir():
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE((made / "interrupted" / "checkpoint.npz").stat().st_mode) == 0o600
+    assert stat.S_IMODE((made / "finished" / "ranker.json").stat().st_mode) == 0o666 & ~old
+
+
+def test_what_a_killed_process_left_is_removed_at_the_next_start(made: Path, interrupted: Path, tmp_path: Path) -> None:
+    left = [
+        interrupted / ".checkpoint.npz.4194301.0123abcd.tmp",
+        interrupted / "clients" / ".1.npz.4194301.0123abcd.tmp",
+        interrupted / f".ranker.json.{os.getpid()}.0123abcd.tmp",  # of a process that had this one's number
+    ]
+    other = interrupted / ".mine.tmp"
+    for path in (*left, other):
+        path.write_bytes(b"half")
+    assert resumed(interrupted) | {} == expected(made)
+    assert not any(path.exists() for path in left) and other.exists()
+    for path in left:
+        path.write_bytes(b"half")
+    run_quickly(experiment(*PARTS), interrupted, threads=1, overwrite=True)
+    assert not any(path.exists() for path in left) and other.exists()
+
+
+def test_a_file_that_is_being_written_is_no_leftover(tmp_path: Path) -> None:
+    from quorank.files import atomically
+
+    def save(temporary: Path) -> None:
+        temporary.write_bytes(b"half")
+        assert remove_leftovers(tmp_path) == []
+        assert temporary.exists()
+
+    atomically(tmp_path / "file", save)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
