@@ -24,7 +24,8 @@ OLDEST, NEWEST = (1, 41), (1, 43)
 CONNECTION = "quorank"
 EXECUTOR = "quorank.network.flower_executor"
 ADMIN = "quorank.network.flower_admin"
-OF_A_NODE = ("flower-supernode", EXECUTOR, "flwr-clientapp", "quorank.network.flower_client")
+OWN_PROCESS = "quorank.network.flower_own_app"
+OF_A_NODE = ("flower-supernode", EXECUTOR, OWN_PROCESS, "quorank.network.flower_client")
 OF_A_COORDINATOR = ("flower-superlink", EXECUTOR, "flwr-serverapp", "quorank.network.flower_server", "flwr", ADMIN)
 """What a nursery loads for the processes of a node, and of a coordinator (see `nursery`)."""
 
@@ -32,15 +33,16 @@ POLL, POLL_VARIABLE = "0.2", "FLWR_SUPEREXEC_TASK_POLL_INTERVAL"
 """Seconds between two looks of a node's SuperExec for a task; a coordinator's has but one, and looks as often as Flower
 has it."""
 
+PUBLISHER, APP_NAME = "quorank", "quorank-app"
 _APP = f"""\
 [project]
-name = "quorank-app"
+name = "{APP_NAME}"
 version = "{__version__}"
 license = "Apache-2.0"
 dependencies = []
 
 [tool.flwr.app]
-publisher = "quorank"
+publisher = "{PUBLISHER}"
 
 [tool.flwr.app.components]
 serverapp = "quorank.network.flower_server:app"
@@ -127,7 +129,7 @@ class Commands:
         ]  # fmt: skip
 
     def node_executor(self, port: int) -> list[str]:
-        """Starts a ClientApp for every task; it reaches its SuperNode on the same machine, without TLS."""
+        """Starts our ClientApp for every task, and no other; it reaches its SuperNode on the same machine, without TLS."""
         command = [sys.executable, "-m", EXECUTOR, "client"]
         return [*command, *self._executor(f"127.0.0.1:{port}"), "--insecure"]
 
