@@ -3,19 +3,21 @@
     python benchmarks/unlearning.py quality    [--data SOURCE] [--users PRESET] [--rounds 10000] [--seeds 5]
     python benchmarks/unlearning.py membership [--data SOURCE] [--users PRESET] [--rounds 1000] [--trials 200]
 
-The strategies are those of Tao et al. (2025, arXiv 2505.12791): retraining, fine-tuning, FedEraser (`published`), FedRemove,
-projected gradient ascent; and ours, `stretched` and `fresh`. Both studies have ten clients, B = 5 and Δt = 10.
+The strategies are those of Tao et al. (2025, arXiv 2505.12791): retraining, fine-tuning, FedEraser (`published`),
+FedRemove, projected gradient ascent; and ours, `stretched` and `fresh`. Both studies have ten clients, B = 5 and Δt = 10.
 
 `quality`: one client leaves that was honest, one that sent −2·θ, or three that clicked what is irrelevant. Offline nDCG@10
 against retraining in %, mean over seeds and standard error; the harm that remains, as a share of what the leavers had
 done; rounds, interactions and seconds.
 
-`membership`: in every trial somebody else leaves, and each leaver has something of its own that nobody else has. Given the
-ranker after unlearning, a test orders all leavers by how well what is theirs fits the ranker: the share of leavers of
-other trials, who were never in this one, that come below the one who was is its AUC. 0.5: it cannot tell. Both signs
-count: a leaver that is found at the bottom is found. Leavers: `canary` sends three times the mean length of an update in a
-secret direction; `own` is honest, with ten queries of its own; `alike` is honest, and searches as all do. The test knows
-the direction of the canary, the preferences of the ten queries, or all updates that the leaver had sent.
+`membership`: does the ranker after unlearning still tell of the leaver? Leavers: `canary` sends three times the mean
+length of an update in a secret direction; `own` is honest, with ten queries of its own; `alike` is honest, and searches
+as all do. The test knows the direction of the canary, the preferences of the ten queries, or all updates that the leaver
+had sent: its mark. *Who*: in every trial somebody else leaves. The test orders the leavers of all trials by how well
+their marks fit the ranker; the share of those who were never in this run that come below the one who was is its AUC.
+*Whether*: the same leaver in one half of the trials, and in the other the run of the nine others alone, treated in the
+same way; a linear discriminant of the fit of the mark and of the ranker's length, fitted on other trials than it is
+judged on. 0.5: it cannot tell. Both signs count in *who*: a leaver that is found at the bottom is found.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from quorank.arrays import Doubles, Integers
 from quorank.data import DataSource
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import ExperimentFile
-from quorank.experiments.runner import Runner, collection_of, run_experiment
+from quorank.experiments.runner import Runner, run_experiment
 from quorank.experiments.unlearning.request import Method, Unlearning
 from quorank.federation import Federation, Simulator
 from quorank.federation.unlearning import (
@@ -125,11 +127,14 @@ def forgotten(
 
 
 class Trial:
-    """One run from which client 0 leaves, and the rankers without it."""
+    """One run from which client 0 leaves, and the rankers without it; or a run in which it never was."""
 
-    def __init__(self, args: argparse.Namespace, base: Simulation, kind: str, seed: int) -> None:
+    def __init__(
+        self, args: argparse.Namespace, base: Simulation, kind: str, seed: int, leaver: int, there: bool = True
+    ) -> None:
         self.rounds, self.seed = args.rounds, seed
-        random = np.random.default_rng(seed)
+        self.absent = () if there else (0,)
+        random = np.random.default_rng(leaver)
         direction = random.normal(size=base.parameters)
         self.direction = direction / np.linalg.norm(direction)
         queries = base.data.n_queries
@@ -137,19 +142,17 @@ class Trial:
         self.queries = range(first, first + OWN_QUERIES)
         who = None
         if kind == "own":
-            group = np.minimum(np.arange(CLIENTS), 1)
-            alike = np.zeros(CLIENTS, dtype=np.int64)
-            who = ClientDifferences(
-                group, np.array([first, 0]), np.array([OWN_QUERIES, queries]), alike, (base.users,)
-            )  # fmt: skip
+            group, alike = np.minimum(np.arange(CLIENTS), 1), np.zeros(CLIENTS, dtype=np.int64)
+            counts = np.array([OWN_QUERIES, queries])
+            who = ClientDifferences(group, np.array([first, 0]), counts, alike, (base.users,))
         self.simulation = replace(base, seed=seed, who=who)
         self.federation = Federation(CLIENTS, B)
         self.kept: list[KeptRound] = []
         self.sent = np.zeros(base.parameters)
-        self.before = self._run(kind == "canary")
+        self.before = self._run(kind == "canary" and there)
 
     def _run(self, canary: bool) -> Doubles:
-        simulator = Simulator(self.federation, self.simulation, rounds=self.rounds)
+        simulator = Simulator(self.federation, self.simulation, rounds=self.rounds, absent=self.absent)
         state = simulator.initial()
 
         def keep(clients: Integers, updates: Doubles) -> None:
@@ -172,9 +175,11 @@ class Trial:
         few, far = len(kept), float(INTERVAL)
         last = self.kept[-1].updates
         assert last is not None
-        reference = reference_ranker(self.before, last, np.ones(CLIENTS), np.arange(CLIENTS) == 0)
-        radius = float(np.linalg.norm(reference - start)) / 3.0
-        ascended, _ = ascend(self.simulator(few, "ascent", ()), reference, radius, few, np.array([0]))
+        ascended = self.before
+        if not self.absent:
+            reference = reference_ranker(self.before, last, np.ones(CLIENTS), np.arange(CLIENTS) == 0)
+            radius = float(np.linalg.norm(reference - start)) / 3.0
+            ascended, _ = ascend(self.simulator(few, "ascent", ()), reference, radius, few, np.array([0]))
         own: dict[str, Any] = {"stretch": far, "average": AVERAGE, "lengths": "own"}
         return {
             "not unlearned": self.before,
@@ -191,7 +196,7 @@ class Trial:
 
 
 def preferences(base: Simulation, queries: Iterable[int], theta: Doubles) -> Doubles:
-    """∇ of the mean log-likelihood of the preferences between labels of these queries, at θ: Σ σ(−(s_a − s_b))·(x_a − x_b)."""
+    """∇ at θ of the mean log-likelihood of the preferences between labels of these queries: σ(s_b − s_a)·(x_a − x_b)."""
     total, pairs = np.zeros(len(theta)), 0
     for query in queries:
         rows = base.data.rows_of(query)
@@ -204,51 +209,92 @@ def preferences(base: Simulation, queries: Iterable[int], theta: Doubles) -> Dou
     return total / max(1, pairs)
 
 
-def areas(thetas: Doubles, marks: Doubles) -> Doubles:
+def whitened(thetas: Doubles) -> Doubles:
+    """(trials, parameters) differences from the mean ranker, in units of their covariance."""
+    apart = thetas - thetas.mean(axis=0)
+    covariance = apart.T @ apart / len(apart)
+    level = float(np.trace(covariance)) / len(covariance) * np.eye(len(covariance))
+    return np.asarray(np.linalg.solve((1.0 - SHRINKAGE) * covariance + SHRINKAGE * level, apart.T).T)
+
+
+def who(thetas: Doubles, marks: Doubles) -> Doubles:
     """(trials,) of each trial's ranker the share of other leavers whose mark fits it less than that of its own leaver.
 
-    A mark (trials, parameters) fits by its inner product with the whitened difference from the mean ranker.
+    A mark (trials, parameters) fits by its inner product with the whitened ranker.
     """
-    apart, own = thetas - thetas.mean(axis=0), marks - marks.mean(axis=0)
-    covariance = apart.T @ apart / len(apart)
-    level = float(np.trace(covariance)) / len(covariance)
-    white = np.linalg.solve((1.0 - SHRINKAGE) * covariance + SHRINKAGE * level * np.eye(len(covariance)), apart.T).T
-    scores = white @ (own / np.linalg.norm(own, axis=1, keepdims=True)).T
+    own = marks - marks.mean(axis=0)
+    scores = whitened(thetas) @ (own / np.linalg.norm(own, axis=1, keepdims=True)).T
     mine = np.diag(scores)[:, None]
     below, equal = (scores < mine).sum(axis=1), (scores == mine).sum(axis=1) - 1
     return np.asarray((below + 0.5 * equal) / (len(scores) - 1))
 
 
+def whether(there: Doubles, never: Doubles, mark: Doubles) -> tuple[Doubles, Doubles]:
+    """(trials,) of each ranker with the leaver the share of those without that are less suspected, and of these likewise."""
+    thetas = np.concatenate([there, never])
+    features = np.stack([whitened(thetas) @ mark, norms_of(thetas)], axis=1)
+    features = (features - features.mean(axis=0)) / features.std(axis=0)
+    told, even = np.arange(len(thetas)) < len(there), np.arange(len(thetas)) % 2 == 0
+    scores, found = np.empty(len(thetas)), np.empty(len(thetas))
+    for fitted in (even, ~even):
+        middle = [features[fitted & side].mean(axis=0) for side in (told, ~told)]
+        spread = sum(np.cov(features[fitted & side].T) for side in (told, ~told))
+        weights = np.linalg.solve(spread + SHRINKAGE * np.eye(2), middle[0] - middle[1])
+        scores[~fitted] = features[~fitted] @ weights
+        right = scores[told & ~fitted][:, None] > scores[~told & ~fitted][None, :]
+        found[told & ~fitted], found[~told & ~fitted] = right.mean(axis=1), right.mean(axis=0)
+    return found[told], found[~told]
+
+
+def shown(*each: Doubles) -> str:
+    """The mean of the first, and an interval of 95 % from the spread of all (DeLong et al. 1988)."""
+    error = np.sqrt(sum(values.var(ddof=1) / len(values) for values in each))
+    return f"{each[0].mean():.2f} ± {1.96 * error:.2f}"
+
+
+def play(
+    args: argparse.Namespace, base: Simulation, kind: str, count: int, leaver: int | None, there: bool = True
+) -> tuple[list[Trial], dict[str, Doubles]]:
+    """Trials, each with a leaver of its own unless one is given, and by each method (trials, parameters) their rankers."""
+    trials, rankers = [], dict[str, list[Doubles]]()
+    for number in range(1, count + 1):
+        seed = number + (0 if leaver is None else 100_000 if there else 200_000)
+        trial = Trial(args, base, kind, seed, number if leaver is None else leaver, there)
+        for name, theta in trial.rankers().items():
+            rankers.setdefault(name, []).append(theta)
+        trial.kept.clear()
+        trials.append(trial)
+    return trials, {name: np.array(thetas) for name, thetas in rankers.items()}
+
+
 def membership(args: argparse.Namespace) -> None:
     """Print a table of each kind of leaver: the AUC of each test, with its interval of 95 %."""
     queries = 1000 if args.data == "synthetic:mslr" else None
-    collection = collection_of(DataSource(args.data, queries=queries))
     experiment = Experiment(DataSource(args.data, queries=queries), users=Cascade(args.users), rounds=1)
     base = Runner(experiment, 1).workload.simulation
-    print(f"{Path(args.data).name} ({collection.train.n_queries} queries), {args.users} clicks, {CLIENTS} clients, B = {B}, "
-          f"{args.rounds:,} rounds, Δt = {INTERVAL}, {args.trials} trials")  # fmt: skip
+    data = f"{Path(args.data).name} ({base.data.n_queries} queries), {args.users} clicks"
+    print(f"{data}, {CLIENTS} clients, B = {B}, {args.rounds:,} rounds, Δt = {INTERVAL}, {args.trials} trials")
     for kind in args.leavers:
-        trials, rankers = [], dict[str, list[Doubles]]()
-        for seed in range(1, args.trials + 1):
-            trial = Trial(args, base, kind, seed)
-            for name, theta in trial.rankers().items():
-                rankers.setdefault(name, []).append(theta)
-            trial.kept.clear()
-            trials.append(trial)
-        marks = {"all that it sent": np.array([trial.sent for trial in trials])}
-        if kind == "canary":
-            marks = {"its direction": np.array([trial.direction for trial in trials])}
-        if kind == "own":
-            middle = np.mean(rankers["retrain"], axis=0)
-            marks["its preferences"] = np.array([preferences(base, trial.queries, middle) for trial in trials])
-        print(f"\nleaver: {kind}\n\n| ranker | {' | '.join(f'AUC by {name}' for name in marks)} |")
-        print(f"|---|{'---:|' * len(marks)}")
-        for name, thetas in rankers.items():
-            cells = []
-            for mark in marks.values():
-                each = areas(np.array(thetas), mark)
-                cells.append(f"{each.mean():.2f} ± {1.96 * each.std(ddof=1) / np.sqrt(len(each)):.2f}")
-            print(f"| {name} | {' | '.join(cells)} |", flush=True)
+        trials, rankers = play(args, base, kind, args.trials, None)
+        middle = rankers["retrain"].mean(axis=0)
+
+        def mark(trial: Trial, kind: str = kind, middle: Doubles = middle) -> Doubles:
+            return trial.direction if kind == "canary" else preferences(base, trial.queries, middle)
+
+        columns: dict[str, dict[str, tuple[Doubles, ...]]] = {}
+        if kind != "canary":
+            sent = np.array([trial.sent for trial in trials])
+            columns["who, by all that it sent"] = {name: (who(thetas, sent),) for name, thetas in rankers.items()}
+        if kind != "alike":
+            marks = np.array([mark(trial) for trial in trials])
+            columns["who"] = {name: (who(thetas, marks),) for name, thetas in rankers.items()}
+            (one, *_), there = play(args, base, kind, args.trials, 1)
+            _, never = play(args, base, kind, args.trials, 1, there=False)
+            own = mark(one)
+            columns["whether"] = {name: whether(there[name], never[name], own) for name in rankers}
+        print(f"\nleaver: {kind}\n\n| ranker | {' | '.join(columns)} |\n|---|{'---:|' * len(columns)}")
+        for name in rankers:
+            print(f"| {name} | {' | '.join(shown(*column[name]) for column in columns.values())} |", flush=True)
 
 
 def main() -> None:

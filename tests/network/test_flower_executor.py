@@ -19,7 +19,6 @@ from flwr.supercore.constant import TaskType
 from flwr.supercore.superexec.executor import LaunchResult
 from flwr.supercore.superexec.executor.subprocess_executor import SubprocessExecutor
 from flwr.supercore.superexec.executor.types import ExecutionSpec
-
 from flwr.supernode.runtime import run_clientapp
 
 from quorank.errors import BadInput
