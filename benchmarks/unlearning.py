@@ -230,7 +230,7 @@ def who(thetas: Doubles, marks: Doubles) -> Doubles:
 
 
 def whether(there: Doubles, never: Doubles, mark: Doubles) -> tuple[Doubles, Doubles]:
-    """(trials,) of each ranker with the leaver the share of those without that are less suspected, and of these likewise."""
+    """(trials,) of each ranker with the leaver the share of those without that are less suspected; of these likewise."""
     thetas = np.concatenate([there, never])
     features = np.stack([whitened(thetas) @ mark, norms_of(thetas)], axis=1)
     features = (features - features.mean(axis=0)) / features.std(axis=0)

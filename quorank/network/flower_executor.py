@@ -3,9 +3,9 @@
 Flower's own starts a new interpreter for every task, which spends more than a second of processor time on imports before
 it carries a few hundred bytes. Here a nursery is forked before the executor begins and ends with it.
 
-The executor of a node (a device, a party, one of an experiment) runs Quorank's ClientApp and nothing else: other kinds of
-tasks and the installation of packages are refused, and `flower_own_app` refuses other apps. The coordinator's leaves to
-Flower what it does not know.
+An executor runs Quorank's own app and nothing else: that of a node (a device, a party, one of an experiment) its ClientApp,
+the coordinator's the ServerApp. Tasks of other kinds and the installation of packages are refused here, other apps by the
+process of the task (`flower_own_client`, `flower_own_server`). Nothing is left to Flower's executor.
 
 `python -m quorank.network.flower_executor APP` takes the arguments of `flower-superexec` behind the app's name.
 """
@@ -21,67 +21,54 @@ import sys
 from contextlib import suppress
 
 from flwr.supercore.cli.flower_superexec import flower_superexec
-from flwr.supercore.constant import TASK_TYPE_TO_COMMAND, TaskType
+from flwr.supercore.constant import TaskType
 from flwr.supercore.superexec import run_superexec
 from flwr.supercore.superexec.executor import LaunchResult
 from flwr.supercore.superexec.executor.subprocess_executor import SubprocessExecutor
 from flwr.supercore.superexec.executor.types import ExecutionSpec
 
 from quorank.network import nursery
-from quorank.network.flower_app import OWN_PROCESS, POLL_VARIABLE
+from quorank.network.flower_app import CLIENT_PROCESS, POLL_VARIABLE, SERVER_PROCESS
 
 with suppress(ImportError):
     importlib.import_module("httpcore")  # or every process that is split off loads it with its first request
 
-SERVER_PROCESS = "flwr-serverapp"
+KINDS = {"client": (TaskType.CLIENT_APP, CLIENT_PROCESS), "server": (TaskType.SERVER_APP, SERVER_PROCESS)}
+"""Which tasks are run, and by which process, by what the executor is started for."""
 
 
-class ForkingExecutor(SubprocessExecutor):  # type: ignore[misc]  # Flower is not typed here
-    """Hands tasks of the coordinator to the nursery; without one, and of other kinds, to Flower."""
+class OwnAppExecutor(SubprocessExecutor):  # type: ignore[misc]  # Flower is not typed here
+    """Runs tasks of one kind, split off from the nursery or, without one, in a new process; refuses all others."""
 
-    process = SERVER_PROCESS
-
-    def __init__(self, orders: socket.socket | None) -> None:
+    def __init__(self, orders: socket.socket | None, kind: TaskType, process: str) -> None:
         super().__init__()
-        self._orders = orders
+        self._orders, self._kind, self._process = orders, kind, process
+
+    def get_eligible_capacity(self, supported_task_types: set[TaskType], **_: object) -> tuple[set[TaskType], set[str]]:
+        """Ask for no other tasks."""
+        return supported_task_types & {self._kind}, set()
 
     def launch(self, spec: ExecutionSpec) -> LaunchResult:
-        known = TASK_TYPE_TO_COMMAND[spec.task_type] == self.process and not spec.runtime_dependency_install
-        if known and self.order(spec):
-            return LaunchResult.accepted()
-        return super().launch(spec)
+        if spec.task_type != self._kind or spec.runtime_dependency_install:
+            wants = "packages to be installed" if spec.runtime_dependency_install else f"{spec.task_type} to be run"
+            sentence = f"a task wants {wants}, and this machine runs its own {self._kind} alone"
+            print(f"refused task.foreign: {sentence}", file=sys.stderr, flush=True)
+            return LaunchResult.failed(sentence)
+        if not self._order(spec):
+            output = subprocess.DEVNULL if spec.suppress_output else None
+            subprocess.Popen([sys.executable, "-m", self._process, *words_of(spec)], stdout=output, stderr=output)
+        return LaunchResult.accepted()
 
-    def order(self, spec: ExecutionSpec) -> bool:
-        """Have the nursery split off the process of a task; whether there is one that can."""
+    def _order(self, spec: ExecutionSpec) -> bool:
+        """Have the nursery split off the process of a task; False where there is none that can."""
         if self._orders is None:
             return False
         try:
-            order = {"name": self.process, "words": words_of(spec), "quiet": spec.suppress_output}
+            order = {"name": self._process, "words": words_of(spec), "quiet": spec.suppress_output}
             self._orders.send(json.dumps(order).encode())
         except OSError:
             return False
         return True
-
-
-class NodeExecutor(ForkingExecutor):
-    """Runs our ClientApp, from the nursery or in a new process, and refuses all else."""
-
-    process = OWN_PROCESS
-
-    def get_eligible_capacity(self, supported_task_types: set[TaskType], **_: object) -> tuple[set[TaskType], set[str]]:
-        """Ask for no other tasks."""
-        return supported_task_types & {TaskType.CLIENT_APP}, set()
-
-    def launch(self, spec: ExecutionSpec) -> LaunchResult:
-        if spec.task_type != TaskType.CLIENT_APP or spec.runtime_dependency_install:
-            wants = "packages to be installed" if spec.runtime_dependency_install else f"{spec.task_type} to be run"
-            sentence = f"a task wants {wants}, and this node runs its own ClientApp alone"
-            print(f"refused task.foreign: {sentence}", file=sys.stderr, flush=True)
-            return LaunchResult.failed(sentence)
-        if not self.order(spec):
-            output = subprocess.DEVNULL if spec.suppress_output else None
-            subprocess.Popen([sys.executable, "-m", self.process, *words_of(spec)], stdout=output, stderr=output)
-        return LaunchResult.accepted()
 
 
 def words_of(spec: ExecutionSpec) -> list[str]:
@@ -96,32 +83,26 @@ def words_of(spec: ExecutionSpec) -> list[str]:
     return words
 
 
-EXECUTORS = {"client": NodeExecutor, "server": ForkingExecutor}
-"""By the app that is run, which is `quorank.network.flower_…`."""
-
-
 def main() -> None:
     """Split off the nursery, then be Flower's executor; where a system has no such sockets, without a nursery."""
     app = sys.argv.pop(1)
     sys.argv[0] = "flower-superexec"
     if app == "server":
         os.environ.pop(POLL_VARIABLE, None)
-    executor = EXECUTORS[app]
+    kind, process = KINDS[app]
     try:
         here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     except (AttributeError, OSError):
-        run_superexec.get_executor = lambda *given, **named: executor(None)
+        run_superexec.get_executor = lambda *given, **named: OwnAppExecutor(None, kind, process)
         flower_superexec()
         return
     if os.fork() == 0:
         here.close()
         with suppress(KeyboardInterrupt):
-            entries = nursery.load([executor.process])
-            importlib.import_module(f"quorank.network.flower_{app}")
-            nursery.serve(there, entries)
+            nursery.serve(there, nursery.load([process]))
         os._exit(0)
     there.close()
-    run_superexec.get_executor = lambda *given, **named: executor(here)
+    run_superexec.get_executor = lambda *given, **named: OwnAppExecutor(here, kind, process)
     flower_superexec()
 
 

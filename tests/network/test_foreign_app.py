@@ -19,6 +19,7 @@ if not sys.platform.startswith("linux"):
 
 from quorank.network import flower_app, flower_device, frames, silo_link
 from quorank.network.flower_device import FlowerLink
+from quorank.network.processes import Child
 from quorank.network.silo_bundle import SiloBundle
 from quorank.network.transport import Arrival
 
@@ -62,6 +63,14 @@ def steal(message, context):
 """
 
 
+class RunsAnything(Outside):
+    """The attacker's own coordinator: Flower's executor, which runs any ServerApp."""
+
+    def start(self, name: str, command: list[str], environment: dict[str, str]) -> Child:
+        foreign = flower_app.EXECUTOR in command
+        return super().start(name, flower_app.by_flower(command) if foreign else command, environment)
+
+
 def write_foreign(folder: Path, publisher: str, name: str, out: Path, ran: Path, stores: Path) -> Path:
     """An app whose client leaves a file and sends all device stores that it finds."""
     (folder / "evil").mkdir(parents=True)
@@ -98,7 +107,7 @@ def test_a_foreign_app_runs_on_no_device_and_no_party_and_ours_still_does(
     for name in ("device", "party"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "device.sqlite").write_text(f"what the {name} searched for")
-    with Outside(2) as network:
+    with RunsAnything(2) as network:
         terms = terms_of(simulator_of(tiny_collection), 0)
         device = FlowerLink(network.invitation("node-0", terms), tmp_path / "device" / "engine")
         bundle = cast("SiloBundle", network.invitation("node-1", terms))
@@ -124,7 +133,7 @@ def test_a_foreign_app_runs_on_no_device_and_no_party_and_ours_still_does(
                 link.close()
     assert list(ran.iterdir()) == [], "the foreign client was imported"
     assert len(refused) == len(answered) == 2
-    assert all("this node runs quorank/quorank-app alone" in reason for reason in refused)
+    assert all("this machine runs quorank/quorank-app alone" in reason for reason in refused)
     assert all("failed" in content for content in answered), "our own app was asked in vain"
     assert all(log.count("refused app.foreign: a foreign app ('attacker/evil'") == 1 for log in logs)
     assert "searched for" not in "".join([*refused, *answered, *logs])
