@@ -125,6 +125,19 @@ def test_the_strategies_of_the_reproducibility_study(quorank: Quorank, method: s
     assert json.loads((folder / "summary.json").read_text())["unlearned"]["method"] == method
 
 
+def test_only_two_methods_cannot_tell_of_the_leaver(quorank: Quorank) -> None:
+    """Whatever client 0 had done, the ranker without it has the same bits; the other methods give two rankers."""
+    made("honest", rounds=20)
+    made("hostile", extra='[attack]\nkind = "sign-flip"\nclients = 1', rounds=20)
+    for method in ("fresh", "retrain", "stretched", "published", *OTHER_METHODS[1:]):
+        found = []
+        for run in ("honest", "hostile"):
+            shutil.copytree(run, f"{run}-{method}")
+            assert quorank("unlearn", f"{run}-{method}", "--client", 0, "--method", method, "-q").code == 0
+            found.append(json.loads(Path(f"{run}-{method}", "ranker.json").read_text())["parameters"])
+        assert (found[0] == found[1]) is (method in ("fresh", "retrain")), method
+
+
 def test_a_person_is_told_of_traces_that_stay(quorank: Quorank) -> None:
     made(rounds=11)
     for client, method in enumerate(("fresh", "fine-tune", "pga", "retrain")):
