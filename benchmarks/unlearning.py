@@ -95,7 +95,7 @@ def quality(args: argparse.Namespace) -> None:
 def forgotten(
     args: argparse.Namespace, seed: int, count: int, attack: dict[str, Any] | None
 ) -> dict[str, tuple[float, float, float, float, float]]:
-    """nDCG@10, rounds, interactions of those who stay, of the leavers, and processor seconds, by each method, of one run."""
+    """nDCG@10, rounds, interactions of those who stay and of leavers, processor seconds, by each method, of one run."""
     data: dict[str, Any] = {"source": args.data, "fold": (seed - 1) % folds_of(args.data) + 1}
     if args.data == "synthetic:mslr":
         data["queries"] = 1000

@@ -125,6 +125,7 @@ def test_the_strategies_of_the_reproducibility_study(quorank: Quorank, method: s
     assert json.loads((folder / "summary.json").read_text())["unlearned"]["method"] == method
 
 
+@pytest.mark.usefixtures("no_pages")
 def test_only_two_methods_cannot_tell_of_the_leaver(quorank: Quorank) -> None:
     """Whatever client 0 had done, the ranker without it has the same bits; the other methods give two rankers."""
     made("honest", rounds=20)
@@ -138,6 +139,7 @@ def test_only_two_methods_cannot_tell_of_the_leaver(quorank: Quorank) -> None:
         assert (found[0] == found[1]) is (method in ("fresh", "retrain")), method
 
 
+@pytest.mark.usefixtures("no_pages")
 def test_a_person_is_told_of_traces_that_stay(quorank: Quorank) -> None:
     made(rounds=11)
     for client, method in enumerate(("fresh", "fine-tune", "pga", "retrain")):
