@@ -66,7 +66,7 @@ def figures(runner: Runner, rounds: int, hostile: bool) -> dict[str, float]:
     """Offline nDCG@10 of each ranker, in % of the retrained one's."""
     without = Simulator(runner.experiment.federation, runner.workload.simulation, 2, rounds=rounds, absent=(LEAVER,))
     start = runner.simulator.initial().theta
-    retrained, _ = retrain(without, start, rounds)
+    retrained = retrain(without, start, rounds).theta
     before, rest = history(runner, rounds, hostile)
     whole = start + rest.sum(axis=0)
     rankers = {

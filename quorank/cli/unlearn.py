@@ -29,11 +29,13 @@ def unlearn(
         ),
     ] = None,
     method: Annotated[
-        Literal["fresh", "stretched", "published"],
+        Literal["fresh", "stretched", "published", "retrain", "fine-tune", "fedremove", "pga"],
         Option(
-            help="published: as in the thesis, steps of the kept updates' length and the last ranker. stretched: such a "
-            "step counts for the whole interval, and rankers are averaged. fresh: so too, but updates keep their own "
-            "length."
+            help="published: FedEraser as in the thesis, steps of the kept updates' length and the last ranker. "
+            "stretched: such a step counts for the whole interval, and rankers are averaged. fresh: so too, but updates "
+            "keep their own length. retrain: the whole run again. The others keep traces of the leavers: fine-tune: "
+            "further rounds from the last ranker. fedremove: the others' kept updates combined once more. pga: the "
+            "leavers undo their learning, then further rounds."
         ),
     ] = "fresh",
     as_published: Annotated[bool, Option("--as-published", help="The same as --method published.")] = False,
@@ -47,7 +49,7 @@ def unlearn(
     """Forget clients: rebuild the ranker without them and erase what the run holds of them.
 
     The others interact anew for a fraction of the run's local steps, a tenth
-    unless told otherwise. The rebuilt ranker takes the place of the old one in
+    unless told otherwise (--method retrain: all of them). The rebuilt ranker takes the place of the old one in
     RUN, in its summary, report and ledger too, and the erasure is checked.
     """
     from quorank.experiments.unlearning.request import unlearn as unlearn_clients
@@ -82,7 +84,12 @@ def _show(result: dict[str, Any]) -> None:
         rows.append(("retrained", f"{result['retrained']:.4f}", told))
     share = f"of retraining's local updates: {result['local_steps']} every {result['interval']} rounds"
     rows.append(("effort", f"{result['local_updates_share']:.1%}", share))
-    rows.append(("zeros", f"{zeros['no_direction']:,}", "new updates held no preference and counted 0"))
+    if "leavers_local_updates" in result:
+        rows.append(("", f"{result['leavers_local_updates']:,}", "interactions of the leavers, to undo their learning"))
+    if result["method"] in ("fresh", "stretched", "published"):
+        rows.append(("zeros", f"{zeros['no_direction']:,}", "new updates held no preference and counted 0"))
+    if result["keeps_traces"]:
+        rows.append(("traces", "kept", f"{result['method']} starts from what was learned with client {who}"))
     if "distance" in result:
         distance = result["distance"]
         near = distance["unlearned_to_retrained"] <= distance["retrained_seeds"]

@@ -163,15 +163,20 @@ def read_kept(folder: Path, client: int, size: int, *, most: int = _NEVER) -> tu
     return rounds, updates
 
 
-def kept_rounds(folder: Path, clients: Sequence[int], wanted: Sequence[int], size: int) -> list[KeptRound]:
-    """Read the lengths of the updates that these clients kept of the wanted rounds."""
+def kept_rounds(
+    folder: Path, clients: Sequence[int], wanted: Sequence[int], size: int, *, whole: bool = False
+) -> list[KeptRound]:
+    """Read the lengths of the updates that these clients kept of the wanted rounds; with `whole` the updates too."""
     own = {}
     for client in clients:
         rounds, updates = read_kept(folder, client, size)
-        own[client] = dict(zip(rounds.tolist(), norms_of(updates).tolist(), strict=True))
+        entries = zip(norms_of(updates).tolist(), updates, strict=True)
+        own[client] = dict(zip(rounds.tolist(), entries, strict=True))
     found = []
     for round_ in wanted:
-        held = [(client, lengths[round_]) for client, lengths in sorted(own.items()) if round_ in lengths]
-        numbers = np.array([client for client, _ in held], dtype=np.int64)
-        found.append(KeptRound(round_, numbers, np.array([length for _, length in held])))
+        held = [(client, *kept[round_]) for client, kept in sorted(own.items()) if round_ in kept]
+        numbers = np.array([client for client, _, _ in held], dtype=np.int64)
+        lengths = np.array([length for _, length, _ in held])
+        rows = np.array([update for *_, update in held], dtype=np.float64).reshape(len(held), size) if whole else None
+        found.append(KeptRound(round_, numbers, lengths, rows))
     return found

@@ -128,11 +128,7 @@ class Simulator:
         shown what each client sends; `members` is a cohort to take instead of the round's own.
         """
         federation, size = self.federation, self.simulation.parameters
-        if state.theta.shape != (size,):
-            raise BadInput("ranker.wrong-size", f"this ranker has {size} parameters, got {state.theta.shape}")
-        if state.round >= (self.rounds or 1) and not self.mechanism.sums_as_sent:
-            sentence = f"privacy is planned for {self.rounds or 1} rounds, and they are done; plan a longer run"
-            raise BadInput("privacy.rounds-exceeded", sentence)
+        self._check(state)
         ahead = self._ahead if beside is None and members is None else None
         played = None if ahead is None else ahead.play(state)
         if played is not None and sent is None:
@@ -162,6 +158,24 @@ class Simulator:
             self._send(play, clients, rows, interactions, gathering)
         updates = None if rows is None else rows[:, :size]
         return gathering.close(state, beside=beside, updates=updates, weights=weights, personal=personal)
+
+    def resend(self, state: State, clients: Integers, updates: Doubles) -> CohortSum:
+        """Sum up updates (clients, parameters) that these clients had kept, as a round's releases: nobody interacts."""
+        self._check(state)
+        rows, interactions = np.zeros((len(clients), updates.shape[1] + STATISTICS)), self._interactions(clients)
+        rows[:, : updates.shape[1]] = updates
+        gathering = self.gathering()
+        self._release(state, clients, rows, interactions, gathering)
+        return gathering.close(state, updates=rows[:, : updates.shape[1]], weights=interactions.astype(np.float64))
+
+    def _check(self, state: State) -> None:
+        """Refuse a ranker of another size, and rounds that privacy is not planned for."""
+        size = self.simulation.parameters
+        if state.theta.shape != (size,):
+            raise BadInput("ranker.wrong-size", f"this ranker has {size} parameters, got {state.theta.shape}")
+        if state.round >= (self.rounds or 1) and not self.mechanism.sums_as_sent:
+            sentence = f"privacy is planned for {self.rounds or 1} rounds, and they are done; plan a longer run"
+            raise BadInput("privacy.rounds-exceeded", sentence)
 
     def _step(self, count: int) -> int:
         """How many clients of a cohort are played in one call: a share for each thread, if there is enough to share."""

@@ -1,4 +1,4 @@
-"""Unlearning by calibrated rebuilding (thesis chapter 6, after FedEraser: Liu et al. 2021).
+"""Unlearning: calibrated rebuilding (thesis chapter 6, after FedEraser: Liu et al. 2021), and the ways beside it.
 
 Every Δt rounds each client kept its update ΔM_{i,t}. When clients leave, the ranker is rebuilt from its start without
 them in T/Δt rounds of n′ local steps: a client sends its new update ΔM′ with the length of the one that it kept
@@ -14,6 +14,13 @@ hand out a mean of the θ of all rounds in which round t counts about t^γ (`ave
 
 With `lengths = "own"` eq. 6.2 is left out: a new update keeps its length, so that an update that says little counts little,
 and nothing of what the leavers did acts any more, not even through lengths. This is retraining in fewer, longer rounds.
+
+Tao, Wang, Yang and Zuccon (2025, "Unlearning for Federated Online Learning to Rank: A Reproducibility Study") compare
+five strategies. FedEraser is the rebuilding above. Retraining is one with all rounds and updates of their own length;
+fine-tuning is that from the last ranker instead of the first. FedRemove combines the updates that the others had kept
+once more (`reaggregate`). Projected gradient ascent (Halimi et al. 2022, "Federated Unlearning: How to Efficiently Erase
+a Client in FL?") lets the leavers undo their learning within a ball around the mean of the others' local rankers
+(`ascend`), which fine-tuning follows. The last three start from what was learned with the leavers.
 """
 
 from __future__ import annotations
@@ -27,9 +34,9 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from quorank.arrays import Doubles, Integers
+from quorank.arrays import Booleans, Doubles, Integers
 from quorank.errors import require
-from quorank.federation.rounds import CohortSum
+from quorank.federation.rounds import CohortSum, State
 from quorank.federation.server_optimisers import AVERAGE
 from quorank.federation.simulator import Simulator
 
@@ -44,6 +51,7 @@ class KeptRound:
     round: int  # t, from 1
     clients: Integers  # in order of their numbers
     lengths: Doubles  # ‖ΔM_{i,t}‖, one per client
+    updates: Doubles | None = None  # (clients, parameters) ΔM_{i,t}, where whole updates are sent again
 
 
 @dataclass(eq=False)
@@ -74,6 +82,7 @@ class Rebuilt:
     participants: Doubles  # (rounds,) clients of each round
     sensitivity: Doubles  # (rounds,) how far one client could move the round's sum; NaN where nothing bounds it
     noise: Doubles  # (rounds,) standard deviation of the noise on each number of that sum
+    ascent_steps: int = 0  # interactions of the leavers, where they help
 
 
 def calibrated(update: Doubles, norm: float, length: float) -> Doubles:
@@ -134,15 +143,11 @@ def rebuild(
     average: float | None = None,
     lengths: Literal["kept", "own"] = "kept",
 ) -> Rebuilt:
-    """Steps 1 to 4 of §6.1.2 from the initial ranker θ; `simulator` plays n′ interactions and knows who is absent.
+    """Steps 1 to 4 of §6.1.2 from a ranker θ; `simulator` plays n′ interactions and knows who is absent.
 
     A server that averages by itself is left to do so.
     """
-    federation, bound = simulator.federation, simulator.mechanism.bound
-    require(len(kept) > 0, "unlearning.nothing-kept", "there is no kept round to rebuild the ranker from")
-    state = replace(federation.start(theta), private=simulator.mechanism.start())
-    calibration, steps, mean = Calibration(), 0, state.theta
-    releases = np.empty((3, len(kept)))
+    bound, calibration = simulator.mechanism.bound, Calibration()
 
     def send(known: Doubles, theta: Doubles, clients: Integers, updates: Doubles) -> None:
         if lengths == "kept":
@@ -151,11 +156,57 @@ def rebuild(
             calibration.directionless += int(np.count_nonzero(~updates.any(axis=1)))
         within_bound(updates, theta, bound)
 
+    def gather(state: State) -> CohortSum:
+        entry = kept[state.round]
+        present = ~np.isin(entry.clients, simulator.absent)
+        sent = partial(send, entry.lengths[present], state.theta)
+        return simulator.gather(state, sent=sent, members=entry.clients[present])
+
+    require(len(kept) > 0, "unlearning.nothing-kept", "there is no kept round to rebuild the ranker from")
+    found = _play_rounds(simulator, theta, len(kept), gather, watch, stretch, average)
+    return replace(found, directionless=calibration.directionless, lengthless=calibration.lengthless)
+
+
+def reaggregate(
+    simulator: Simulator, theta: Doubles, kept: Sequence[KeptRound], watch: Watch | None = None, *, stretch: float = 1.0
+) -> Rebuilt:
+    """FedRemove: θ_0 + Σ_t of the remaining clients' kept updates, combined and applied as in the run. Nobody interacts."""
+
+    def gather(state: State) -> CohortSum:
+        entry = kept[state.round]
+        assert entry.updates is not None
+        present = ~np.isin(entry.clients, simulator.absent)
+        updates = np.array(entry.updates[present], dtype=np.float64)
+        within_bound(updates, state.theta, simulator.mechanism.bound)
+        return simulator.resend(state, entry.clients[present], updates)
+
+    nothing = "there are no kept updates to send again"
+    require(len(kept) > 0 and all(k.updates is not None for k in kept), "unlearning.nothing-kept", nothing)
+    return replace(_play_rounds(simulator, theta, len(kept), gather, watch, stretch), local_steps=0)
+
+
+def retrain(simulator: Simulator, theta: Doubles, rounds: int, watch: Watch | None = None) -> Rebuilt:
+    """Rounds of the run without those who are absent: retraining from the first ranker θ, fine-tuning from the last."""
+    return _play_rounds(simulator, theta, rounds, simulator.gather, watch)
+
+
+def _play_rounds(
+    simulator: Simulator,
+    theta: Doubles,
+    rounds: int,
+    gather: Callable[[State], CohortSum],
+    watch: Watch | None,
+    stretch: float = 1.0,
+    average: float | None = None,
+) -> Rebuilt:
+    """Combine and apply what is gathered in each round, from θ."""
+    federation = simulator.federation
+    state = replace(federation.start(theta), private=simulator.mechanism.start())
+    steps, mean = 0, state.theta
+    releases = np.empty((3, rounds))
     try:
-        for count, entry in enumerate(kept, 1):
-            present = ~np.isin(entry.clients, simulator.absent)
-            sent = partial(send, entry.lengths[present], state.theta)
-            gathered = simulator.gather(state, sent=sent, members=entry.clients[present])
+        for count in range(1, rounds + 1):
+            gathered = gather(state)
             state, report = federation.round(state, stretched(gathered, stretch))
             releases[:, count - 1] = report.participants, report.sensitivity, report.noise
             mean = state.theta if average is None else averaged(mean, state.theta, count, average)
@@ -165,21 +216,44 @@ def rebuild(
                 watch(count, theta)
     finally:
         simulator.close()
-    return Rebuilt(theta, len(kept), steps, calibration.directionless, calibration.lengthless, *releases)
+    return Rebuilt(theta, rounds, steps, 0, 0, *releases)
 
 
-def retrain(simulator: Simulator, theta: Doubles, rounds: int, watch: Watch | None = None) -> tuple[Doubles, int]:
-    """The whole run again without those who are absent: the ranker, and the local steps that it took."""
-    federation = simulator.federation
-    state = replace(federation.start(theta), private=simulator.mechanism.start())
-    steps = 0
+def reference_ranker(theta: Doubles, updates: Doubles, weights: Doubles, leaving: Booleans) -> Doubles:
+    """w_ref of Halimi et al. (2022): the mean of the other clients' local rankers w_j = w + Δ_j in the last round.
+
+    θ is w + Σ n_j·Δ_j/Σ n_j, the ranker after that round, so that w_ref − θ is a difference of two means of the
+    updates (clients, parameters), weighted by n (clients,): that over the others and that over all.
+    """
+    others = ~leaving
+    return np.asarray(
+        theta + weights[others] @ updates[others] / weights[others].sum() - weights @ updates / weights.sum()
+    )
+
+
+def projected(theta: Doubles, centre: Doubles, radius: float) -> Doubles:
+    """The point nearest to θ of the ball of this radius around the centre."""
+    way = theta - centre
+    length = float(norms_of(way[None])[0])
+    return theta if length <= radius else np.asarray(centre + way * (radius / length))
+
+
+def ascend(
+    simulator: Simulator, reference: Doubles, radius: float, steps: int, leavers: Integers, watch: Watch | None = None
+) -> tuple[Doubles, int]:
+    """Projected gradient ascent: θ ← P(θ − Δ) from w_ref, Δ the leavers' mean update from θ; and their interactions.
+
+    A client's update goes down its loss, so the way up is minus that.
+    """
+    state, interactions = simulator.federation.start(reference), 0
     try:
-        for count in range(1, rounds + 1):
-            gathered = simulator.gather(state)
-            state, _ = federation.round(state, gathered)
-            steps += gathered.interactions
+        for count in range(1, steps + 1):
+            gathered = simulator.gather(state, members=leavers)
+            theta = projected(state.theta - gathered.total / gathered.weight, reference, radius)
+            state = replace(state, round=count, theta=theta)
+            interactions += gathered.interactions
             if watch is not None:
-                watch(count, federation.ranker(state))
+                watch(count, theta)
     finally:
         simulator.close()
-    return federation.ranker(state), steps
+    return state.theta, interactions

@@ -10,9 +10,11 @@ import importlib.metadata
 import os
 import sys
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
+from typing import Any, NoReturn
 
 from quorank import __version__
 from quorank.errors import BadInput, require
@@ -24,23 +26,26 @@ OLDEST, NEWEST = (1, 41), (1, 43)
 CONNECTION = "quorank"
 EXECUTOR = "quorank.network.flower_executor"
 ADMIN = "quorank.network.flower_admin"
-OF_A_NODE = ("flower-supernode", EXECUTOR, "flwr-clientapp", "quorank.network.flower_client")
-OF_A_COORDINATOR = ("flower-superlink", EXECUTOR, "flwr-serverapp", "quorank.network.flower_server", "flwr", ADMIN)
+CLIENT_PROCESS, SERVER_PROCESS = "quorank.network.flower_own_client", "quorank.network.flower_own_server"
+OF_A_NODE = ("flower-supernode", EXECUTOR, CLIENT_PROCESS)
+OF_A_COORDINATOR = ("flower-superlink", EXECUTOR, SERVER_PROCESS, "flwr", ADMIN)
 """What a nursery loads for the processes of a node, and of a coordinator (see `nursery`)."""
 
 POLL, POLL_VARIABLE = "0.2", "FLWR_SUPEREXEC_TASK_POLL_INTERVAL"
 """Seconds between two looks of a node's SuperExec for a task; a coordinator's has but one, and looks as often as Flower
 has it."""
 
+PUBLISHER, APP_NAME = "quorank", "quorank-app"
+OWN_APP, FOREIGN = f"{PUBLISHER}/{APP_NAME}", "app.foreign"
 _APP = f"""\
 [project]
-name = "quorank-app"
+name = "{APP_NAME}"
 version = "{__version__}"
 license = "Apache-2.0"
 dependencies = []
 
 [tool.flwr.app]
-publisher = "quorank"
+publisher = "{PUBLISHER}"
 
 [tool.flwr.app.components]
 serverapp = "quorank.network.flower_server:app"
@@ -64,6 +69,27 @@ def check_installed() -> None:
         "engine.version",
         f"the engine flower works with {wanted}, and flwr {found} is installed; install quorank[network]",
     )
+
+
+def check_own(name: str, digest: str) -> None:
+    """Refuse an app that is not ours by its name, in the log of this machine too."""
+    if name != OWN_APP:
+        sentence = f"a foreign app ({name[:80]!r}, {digest[:8]}) was sent; this machine runs {OWN_APP} alone"
+        print(f"refused {FOREIGN}: {sentence}", file=sys.stderr, flush=True)
+        raise BadInput(FOREIGN, sentence)
+
+
+def not_installed(*_: object, **__: object) -> NoReturn:
+    """Refuse the installation of packages that an app asks for."""
+    raise BadInput(FOREIGN, "an app asked for packages to be installed; this machine installs none")
+
+
+def put_in_place(module: ModuleType, functions: Mapping[str, Callable[..., Any]]) -> None:
+    """Replace functions that a module of Flower calls to load an app; one that loads it in another way is refused."""
+    for name, ours in functions.items():
+        sentence = f"this version of Flower loads apps in a way that is not known (no {name}); install quorank[network]"
+        require(hasattr(module, name), "engine.version", sentence)
+        setattr(module, name, ours)
 
 
 def environment(home: Path, **variables: str) -> dict[str, str]:
@@ -115,7 +141,7 @@ class Commands:
         ]  # fmt: skip
 
     def server_executor(self) -> list[str]:
-        """Starts the ServerApp."""
+        """Starts our ServerApp, and no other."""
         command = [sys.executable, "-m", EXECUTOR, "server", *self._executor(self.address)]
         return [*command, "--root-certificates", str(self.certificate)]
 
@@ -127,7 +153,7 @@ class Commands:
         ]  # fmt: skip
 
     def node_executor(self, port: int) -> list[str]:
-        """Starts a ClientApp for every task; it reaches its SuperNode on the same machine, without TLS."""
+        """Starts our ClientApp for every task, and no other; it reaches its SuperNode on the same machine, without TLS."""
         command = [sys.executable, "-m", EXECUTOR, "client"]
         return [*command, *self._executor(f"127.0.0.1:{port}"), "--insecure"]
 

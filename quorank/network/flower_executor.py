@@ -1,8 +1,11 @@
 """Flower's executor, with tasks that start in a moment: a process that has Flower loaded splits off each one.
 
 Flower's own starts a new interpreter for every task, which spends more than a second of processor time on imports before
-it carries a few hundred bytes. Here a nursery is forked before the executor begins and ends with it. What it does not know,
-and what wants packages to be installed, is started as Flower starts it.
+it carries a few hundred bytes. Here a nursery is forked before the executor begins and ends with it.
+
+An executor runs Quorank's own app and nothing else: that of a node (a device, a party, one of an experiment) its ClientApp,
+the coordinator's the ServerApp. Tasks of other kinds and the installation of packages are refused here, other apps by the
+process of the task (`flower_own_client`, `flower_own_server`). Nothing is left to Flower's executor.
 
 `python -m quorank.network.flower_executor APP` takes the arguments of `flower-superexec` behind the app's name.
 """
@@ -13,51 +16,71 @@ import importlib
 import json
 import os
 import socket
+import subprocess
 import sys
-from collections.abc import Collection
 from contextlib import suppress
 
 from flwr.supercore.cli.flower_superexec import flower_superexec
-from flwr.supercore.constant import TASK_TYPE_TO_COMMAND
+from flwr.supercore.constant import TaskType
 from flwr.supercore.superexec import run_superexec
 from flwr.supercore.superexec.executor import LaunchResult
 from flwr.supercore.superexec.executor.subprocess_executor import SubprocessExecutor
 from flwr.supercore.superexec.executor.types import ExecutionSpec
 
 from quorank.network import nursery
-from quorank.network.flower_app import POLL_VARIABLE
+from quorank.network.flower_app import CLIENT_PROCESS, POLL_VARIABLE, SERVER_PROCESS
 
 with suppress(ImportError):
     importlib.import_module("httpcore")  # or every process that is split off loads it with its first request
 
-APPS = {"client": "flwr-clientapp", "server": "flwr-serverapp"}
-"""What Flower starts for a task, by the app that it runs; the app is `quorank.network.flower_…`."""
+KINDS = {"client": (TaskType.CLIENT_APP, CLIENT_PROCESS), "server": (TaskType.SERVER_APP, SERVER_PROCESS)}
+"""Which tasks are run, and by which process, by what the executor is started for."""
 
 
-class ForkingExecutor(SubprocessExecutor):  # type: ignore[misc]  # Flower is not typed here
-    """Hands tasks of known kinds to the nursery."""
+class OwnAppExecutor(SubprocessExecutor):  # type: ignore[misc]  # Flower is not typed here
+    """Runs tasks of one kind, split off from the nursery or, without one, in a new process; refuses all others."""
 
-    def __init__(self, orders: socket.socket, known: Collection[str]) -> None:
+    def __init__(self, orders: socket.socket | None, kind: TaskType, process: str) -> None:
         super().__init__()
-        self._orders, self._known = orders, known
+        self._orders, self._kind, self._process = orders, kind, process
+
+    def get_eligible_capacity(self, supported_task_types: set[TaskType], **_: object) -> tuple[set[TaskType], set[str]]:
+        """Ask for no other tasks."""
+        return supported_task_types & {self._kind}, set()
 
     def launch(self, spec: ExecutionSpec) -> LaunchResult:
-        name = TASK_TYPE_TO_COMMAND[spec.task_type]
-        if name not in self._known or spec.runtime_dependency_install:
-            return super().launch(spec)
-        words = ["--runtime-api-address", spec.runtime_api_address, "--token", spec.token]
-        if spec.insecure:
-            words.append("--insecure")
-        elif spec.root_certificates_path is not None:
-            words += ["--root-certificates", spec.root_certificates_path]
-        if spec.parent_pid is not None:
-            words += ["--parent-pid", str(spec.parent_pid)]
+        if spec.task_type != self._kind or spec.runtime_dependency_install:
+            wants = "packages to be installed" if spec.runtime_dependency_install else f"{spec.task_type} to be run"
+            sentence = f"a task wants {wants}, and this machine runs its own {self._kind} alone"
+            print(f"refused task.foreign: {sentence}", file=sys.stderr, flush=True)
+            return LaunchResult.failed(sentence)
+        if not self._order(spec):
+            output = subprocess.DEVNULL if spec.suppress_output else None
+            subprocess.Popen([sys.executable, "-m", self._process, *words_of(spec)], stdout=output, stderr=output)
+        return LaunchResult.accepted()
+
+    def _order(self, spec: ExecutionSpec) -> bool:
+        """Have the nursery split off the process of a task; False where there is none that can."""
+        if self._orders is None:
+            return False
         try:
-            order = {"name": name, "words": words, "quiet": spec.suppress_output}
+            order = {"name": self._process, "words": words_of(spec), "quiet": spec.suppress_output}
             self._orders.send(json.dumps(order).encode())
         except OSError:
-            return super().launch(spec)
-        return LaunchResult.accepted()
+            return False
+        return True
+
+
+def words_of(spec: ExecutionSpec) -> list[str]:
+    """Arguments of the process of a task."""
+    words = ["--runtime-api-address", spec.runtime_api_address, "--token", spec.token]
+    if spec.insecure:
+        words.append("--insecure")
+    elif spec.root_certificates_path is not None:
+        words += ["--root-certificates", spec.root_certificates_path]
+    if spec.parent_pid is not None:
+        words += ["--parent-pid", str(spec.parent_pid)]
+    return words
 
 
 def main() -> None:
@@ -66,20 +89,20 @@ def main() -> None:
     sys.argv[0] = "flower-superexec"
     if app == "server":
         os.environ.pop(POLL_VARIABLE, None)
+    kind, process = KINDS[app]
     try:
         here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     except (AttributeError, OSError):
+        run_superexec.get_executor = lambda *given, **named: OwnAppExecutor(None, kind, process)
         flower_superexec()
         return
     if os.fork() == 0:
         here.close()
         with suppress(KeyboardInterrupt):
-            entries = nursery.load([APPS[app]])
-            importlib.import_module(f"quorank.network.flower_{app}")
-            nursery.serve(there, entries)
+            nursery.serve(there, nursery.load([process]))
         os._exit(0)
     there.close()
-    run_superexec.get_executor = lambda *given, **named: ForkingExecutor(here, {APPS[app]})
+    run_superexec.get_executor = lambda *given, **named: OwnAppExecutor(here, kind, process)
     flower_superexec()
 
 

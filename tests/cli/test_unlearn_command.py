@@ -23,7 +23,7 @@ from quorank.experiments import runner
 from quorank.experiments.unlearning import commit
 from quorank.experiments.unlearning.commit import erase
 from quorank.federation import Simulator
-from quorank.federation.unlearning import KeptRound, fresh_seed, rebuild, scaled_steps
+from quorank.federation.unlearning import KeptRound, ascend, fresh_seed, rebuild, retrain, scaled_steps
 from quorank.files import write_whole
 from quorank.metrics.evaluator import Evaluator
 from quorank.rankers import Linear
@@ -83,6 +83,86 @@ def test_the_command_is_the_rebuilding_from_the_kept_files(quorank: Quorank, met
     expected = rebuild(simulator, np.zeros(46), entries, **ways[method]).theta
     theta = json.loads((folder / "ranker.json").read_text())["parameters"]
     np.testing.assert_allclose(theta, expected, rtol=1e-12)
+
+
+OTHER_METHODS = ("retrain", "fine-tune", "fedremove", "pga")
+
+
+@pytest.mark.parametrize("method", OTHER_METHODS)
+def test_the_strategies_of_the_reproducibility_study(quorank: Quorank, method: str) -> None:
+    """The command against the functions that are tested against their equations."""
+    folder, chosen = made(extra="keep_every = 1"), experiment("keep_every = 1")
+    start, before = np.zeros(46), np.array(json.loads((folder / "ranker.json").read_text())["parameters"])
+    with_kept = {}
+    for client in range(6):
+        with np.load(folder / "clients" / f"{client}.npz") as saved:
+            with_kept[client] = saved["updates"].astype(np.float64)
+    outcome = quorank("unlearn", folder, "--client", 1, "--client", 4, "--method", method, "--json", "-q")
+    assert outcome.code == 0, outcome.err
+    result = json.loads(outcome.out)
+    simulation = replace(runner.Runner(chosen, 1).workload.simulation, seed=fresh_seed(1, "unlearning", (1, 4)))
+    simulator = Simulator(chosen.federation, simulation, rounds=result["rounds"], absent=(1, 4))
+    if method == "retrain":
+        expected = retrain(simulator, start, 40).theta
+    elif method == "fine-tune":
+        expected = retrain(simulator, before, 4).theta
+    elif method == "fedremove":
+        expected = 10.0 * sum(np.mean([with_kept[c][t] for c in (0, 2, 3, 5)], axis=0) for t in (0, 10, 20, 30))
+    else:
+        last = np.array([rows[-1] for rows in with_kept.values()])
+        reference = before - last.mean(axis=0) + last[[0, 2, 3, 5]].mean(axis=0)
+        ascent = replace(simulation, seed=fresh_seed(1, "ascent", (1, 4)))
+        alone = Simulator(chosen.federation, ascent, rounds=4)
+        theta, steps = ascend(alone, reference, np.linalg.norm(reference) / 3.0, 4, np.array([1, 4]))
+        assert result["leavers_local_updates"] == steps == 4 * 5 * 2
+        expected = retrain(simulator, theta, 4).theta
+    theta = np.array(json.loads((folder / "ranker.json").read_text())["parameters"])
+    np.testing.assert_allclose(theta, expected, rtol=1e-9, atol=1e-12)
+    rounds, share = {"retrain": (40, 1.0), "fedremove": (4, 0.0)}.get(method, (4, 0.1))
+    assert (result["rounds"], result["local_updates_share"]) == (rounds, pytest.approx(share))
+    assert result["local_updates"] == (0 if method == "fedremove" else rounds * 5 * 4)
+    assert result["keeps_traces"] is (method != "retrain") and result["method"] == method
+    assert sorted(kept(folder)) == ["0.npz", "2.npz", "3.npz", "5.npz"]
+    assert json.loads((folder / "summary.json").read_text())["unlearned"]["method"] == method
+
+
+@pytest.mark.usefixtures("no_pages")
+def test_only_two_methods_cannot_tell_of_the_leaver(quorank: Quorank) -> None:
+    """Whatever client 0 had done, the ranker without it has the same bits; the other methods give two rankers."""
+    made("honest", rounds=20)
+    made("hostile", extra='[attack]\nkind = "sign-flip"\nclients = 1', rounds=20)
+    for method in ("fresh", "retrain", "stretched", "published", *OTHER_METHODS[1:]):
+        found = []
+        for run in ("honest", "hostile"):
+            shutil.copytree(run, f"{run}-{method}")
+            assert quorank("unlearn", f"{run}-{method}", "--client", 0, "--method", method, "-q").code == 0
+            found.append(json.loads(Path(f"{run}-{method}", "ranker.json").read_text())["parameters"])
+        assert (found[0] == found[1]) is (method in ("fresh", "retrain")), method
+
+
+@pytest.mark.usefixtures("no_pages")
+def test_a_person_is_told_of_traces_that_stay(quorank: Quorank) -> None:
+    made(rounds=11)
+    for client, method in enumerate(("fresh", "fine-tune", "pga", "retrain")):
+        outcome = quorank("unlearn", "made", "--client", client, "--method", method, "-q")
+        assert outcome.code == 0 and ("traces" in outcome.out) is (method in ("fine-tune", "pga")), outcome.err
+        assert max(len(line) for line in outcome.out.splitlines()) <= 80
+
+
+@pytest.mark.parametrize("method", ["retrain", "fine-tune", "fedremove"])
+def test_what_other_methods_release_anew_is_counted(quorank: Quorank, method: str) -> None:
+    """Also of a private run whose clients were asked to keep updates: what is sent again is noisy again."""
+    folder = made(
+        extra='keep_every = 2\n[privacy]\nkind = "gaussian"\nepsilon = 8.0\nclip = 0.3', clients=60, rounds=20
+    )
+    alone = json.loads((folder / "summary.json").read_text())["privacy"]["epsilon"]
+    result = json.loads(quorank("unlearn", folder, "--client", 7, "--method", method, "--json", "-q").out)
+    book = json.loads((folder / "ledger.json").read_text())
+    (entry,) = book["unlearning"]
+    (release,) = entry["releases"]
+    assert release["releases"] == result["rounds"] * 59 == (20 if method == "retrain" else 2) * 59
+    assert result["privacy"]["rounds"] == result["rounds"] and book["altogether"]["epsilon"] > alone + 1.0
+    assert quorank("privacy", "ledger", folder).code == 0
 
 
 def test_nothing_that_was_kept_is_needed_or_read_by_default(quorank: Quorank) -> None:
@@ -271,8 +351,15 @@ def test_the_rebuilt_ranker_goes_where_it_is_asked_to(quorank: Quorank) -> None:
         ('server = "adam"', ("--method", "stretched")),
         ('[partition]\nkind = "labels"\nshared = 0.2', ()),
         ('[privacy]\nkind = "signs"\np = 0.9', ()),
+        ('participation = { kind = "sampled", cohort = 4 }\nkeep_every = 2', ("--method", "fine-tune")),
+        ('participation = { kind = "sampled", cohort = 4 }\nkeep_every = 2', ("--method", "fedremove")),
+        ('[partition]\nkind = "quantity"', ("--method", "pga")),
+        ('[learner]\nkind = "evolution"', ("--method", "retrain")),
     ],
-    ids=["secure sum", "sampled", "evolution", "median", "mlp", "quantity", "average", "adam", "labels", "signs"],
+    ids=[
+        *("secure sum", "sampled", "evolution", "median", "mlp", "quantity", "average", "adam", "labels", "signs"),
+        *("sampled, fine-tune", "sampled, fedremove", "quantity, pga", "evolution, retrain"),
+    ],
 )
 def test_runs_of_all_kinds(quorank: Quorank, extra: str, flags: tuple[object, ...]) -> None:
     folder = made(extra=extra, rounds=11, interactions=4)
@@ -366,6 +453,8 @@ def for_refusals(tmp_path_factory: pytest.TempPathFactory) -> Path:
     drawn = 'participation = { kind = "poisson", rate = 0.5 }\nkeep_every = 1\n[privacy]\nkind = "gaussian"'
     drawn += '\nnoise_multiplier = 1.0\naccountant = "rdp"'
     run_quickly(experiment(drawn, rounds=3, clients=60), folder / "drawn")
+    sums = '[privacy]\nkind = "secure-sum"\nclip = 1.0\nmasks = false'
+    run_quickly(experiment(sums, rounds=3), folder / "sums")
     run_quickly(experiment(rounds=3), folder / "torn")
     (folder / "torn" / "clients" / "2.npz").write_bytes(b"PK nothing")
     return folder
@@ -385,6 +474,15 @@ def for_refusals(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("made", ("--client", 1, "--local-steps", 0), "expected 1 to 5"),
         ("made", ("--client", 1, "--compare", "--seeds", 0), "at least 1 retraining"),
         ("es", ("--client", 1, "--local-steps", 3), "even"),
+        ("es", ("--client", 1, "--method", "pga"), "evolution learns nothing on the client that a leaver could undo"),
+        ("sums", ("--client", 1, "--method", "pga"), "in the open, where no noise and no sum hides it"),
+        ("none", ("--client", 1, "--method", "pga"), "run it again with --set federation.keep_every=10"),
+        ("none", ("--client", 1, "--method", "fedremove"), "run it again with --set federation.keep_every=10"),
+        ("made", ("--client", 1, "--method", "fedremove", "--local-steps", 2), "nobody interacts"),
+        ("made", ("--client", 1, "--method", "fedremove", "--interval", 5), "give a multiple of 10"),
+        ("made", ("--client", 1, "--method", "retrain", "--interval", 5), "--interval 5: retraining repeats every round"),
+        ("made", ("--client", 1, "--method", "retrain", "--local-steps", 2), "retraining repeats every round"),
+        ("torn", ("--client", 1, "--method", "fedremove"), "2.npz: damaged file of kept updates"),
         ("cut", ("--client", 1), "unfinished"),
         ("nowhere", ("--client", 1), "no such directory"),
         ("own", ("--client", 1), "rankers of their own"),

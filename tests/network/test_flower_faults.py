@@ -67,7 +67,7 @@ def server_app(network: FlowerNetwork) -> int:
                 name = (entry / "comm").read_text().strip()
             except OSError:
                 continue
-            if same and name == "flwr-serverapp":
+            if same and name == "flower_own_serv":
                 return int(entry.name)
     raise AssertionError("there is no ServerApp")
 

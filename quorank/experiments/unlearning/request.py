@@ -21,7 +21,7 @@ from quorank.errors import BadInput, require
 from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.finished_run import ReportPage, load_run, spent_of
-from quorank.experiments.kept_updates import kept_rounds
+from quorank.experiments.kept_updates import kept_rounds, read_kept
 from quorank.experiments.runner import Runner
 from quorank.experiments.unlearning.commit import (
     check_erased,
@@ -34,9 +34,20 @@ from quorank.experiments.unlearning.commit import (
     traces_of,
 )
 from quorank.experiments.unlearning.records import rebuilding_entry, unlearned_summary, with_rebuilding
-from quorank.federation import Simulator, State
-from quorank.federation.unlearning import KeptRound, Rebuilt, fresh_seed, rebuild, retrain, scaled_steps
+from quorank.federation import Federation, Simulator, State
+from quorank.federation.unlearning import (
+    KeptRound,
+    Rebuilt,
+    ascend,
+    fresh_seed,
+    reaggregate,
+    rebuild,
+    reference_ranker,
+    retrain,
+    scaled_steps,
+)
 from quorank.metrics.rank_distance import mean_distance
+from quorank.privacy import NoPrivacy
 from quorank.privacy.ledger import read_ledger
 from quorank.process import available_threads
 from quorank.rankers.ranker_file import read_ranker
@@ -46,10 +57,18 @@ Along = Callable[[int, Doubles], None]
 INTERVAL, SEEDS = 10, 3
 AVERAGE = 3.0
 """γ of the mean that is handed out, unless the rebuilding is as published."""
-Method = Literal["fresh", "stretched", "published"]
-"""How far a rebuilding goes. `published`: eqs 6.1 and 6.2 to the letter. `stretched`: each round counts for the whole
-interval, and rankers are averaged. `fresh`: so too, but updates keep their own length instead of taking that of the kept
-ones, so that nothing of the leavers acts any more."""
+RADIUS = 1.0 / 3.0
+"""Of the ball of projected gradient ascent, as a share of the reference's distance to rankers that learned nothing."""
+RANDOM_RANKERS = 10
+"""Rankers that learned nothing, over which that distance is a mean."""
+Method = Literal["fresh", "stretched", "published", "retrain", "fine-tune", "fedremove", "pga"]
+"""How a ranker forgets. `published`: FedEraser, eqs 6.1 and 6.2 to the letter. `stretched`: each round counts for the
+whole interval, and rankers are averaged. `fresh`: so too, but updates keep their own length instead of taking that of the
+kept ones, so that nothing of the leavers acts any more. `retrain`: all rounds from the start. `fine-tune`: some more rounds
+from the last ranker. `fedremove`: the others' kept updates combined once more. `pga`: the leavers undo their learning,
+then as `fine-tune`."""
+KEEP_TRACES: tuple[Method, ...] = ("fine-tune", "fedremove", "pga")
+"""Methods that start from what was learned with the leavers, so that traces of them may remain."""
 
 
 def check_leavers(experiment: Experiment, run: Path, asked: Sequence[int], gone: Sequence[int]) -> None:
@@ -68,6 +87,18 @@ def check_leavers(experiment: Experiment, run: Path, asked: Sequence[int], gone:
     own = "its clients keep rankers of their own, which a run does not save; only a shared ranker can be rebuilt"
     require(not federation.personal.keeps_parameters, "unlearning.personal-rankers", own, str(run))
     federation.aggregation.check(federation.participation.size(remaining))
+
+
+def check_method(experiment: Experiment, run: Path, method: Method) -> None:
+    """Refuse a way to forget that a run's parts do not allow."""
+    if method != "pga":
+        return
+    learner, privacy = experiment.federation.learner, experiment.federation.privacy
+    sentence = f"{learner.kind} learns nothing on the client that a leaver could undo; choose another --method"
+    require(learner.learns_on_client, "unlearning.nothing-to-undo", sentence, str(run))
+    alone = "a leaver would undo its learning in the open, where no noise and no sum hides it"
+    sentence = f"{alone}, and this run has privacy {privacy.kind}; choose another --method"
+    require(privacy.kind == NoPrivacy.kind, "unlearning.leaver-in-the-open", sentence, str(run))
 
 
 def check_private(experiment: Experiment, run: Path) -> None:
@@ -99,6 +130,7 @@ class Unlearning:
         self.gone = left_before(self.run)
         check_leavers(self.experiment, self.run, self.clients, self.gone)
         check_private(self.experiment, self.run)
+        check_method(self.experiment, self.run, self.method)
         self._check_effort()
         self.runner = Runner(self.experiment, self.threads)
         self._check_copies()
@@ -107,7 +139,7 @@ class Unlearning:
     def _check_effort(self) -> None:
         """Choose Δt and n′ where they were not asked for; refuse those that the run has no kept updates for."""
         kept, b = self.experiment.keep_every, self.experiment.federation.interactions
-        if self.method == "fresh" and self.experiment.federation.everyone:
+        if self.method in ("retrain", "fine-tune") or (self.method == "fresh" and self.experiment.federation.everyone):
             kept = 1  # nothing that was kept is read
         again = f"run it again with --set federation.keep_every={INTERVAL}"
         nothing = f"its clients kept no updates; {again}"
@@ -124,6 +156,14 @@ class Unlearning:
         self.steps = b if self.local_steps is None else self.local_steps
         sentence = f"expected 1 to {b}, the local steps of a round of {self.run}"
         require(1 <= self.steps <= b, "value.out-of-range", sentence, f"--local-steps {self.steps}")
+        if self.method == "retrain":
+            sentence = "retraining repeats every round of the run as it was; leave this option out"
+            require(self.interval in (None, 1), "option.conflict", sentence, option)
+            require(self.steps == b, "option.conflict", sentence, f"--local-steps {self.steps}")
+            self.every = 1
+        if self.method == "fedremove":
+            sentence = "nobody interacts when kept updates are combined once more; leave this option out"
+            require(self.local_steps is None, "option.conflict", sentence, f"--local-steps {self.steps}")
 
     def _check_copies(self) -> None:
         """Refuse a copy of what will be erased before anything is done."""
@@ -147,32 +187,79 @@ class Unlearning:
 
     @cached_property
     def rebuilt(self) -> Rebuilt:
-        """T/Δt rounds of n′ local steps, calibrated (eq. 6.2)."""
+        """The ranker without the leavers by the method that was asked for, and what it took."""
+        self._planned += self.rounds
+        simulator = self._simulator()
+        if self.method in ("retrain", "fine-tune"):
+            start = self.start if self.method == "retrain" else self.before
+            rebuilt = retrain(simulator, start, self.rounds, self._tick)
+        elif self.method == "pga":
+            self._planned += self.rounds
+            theta, steps = self._ascended()
+            rebuilt = replace(retrain(simulator, theta, self.rounds, self._tick), ascent_steps=steps)
+        elif self.method == "fedremove":
+            rebuilt = reaggregate(simulator, self.start, self._kept(), self._tick, stretch=float(self.every))
+        else:
+            rebuilt = self._calibrated(simulator)
+        part = self.experiment.tables()["privacy"]
+        self.entry = rebuilding_entry(part, simulator.mechanism, simulator.setting, rebuilt, self.leavers)
+        return rebuilt
+
+    @property
+    def rounds(self) -> int:
+        """T/Δt, how many rounds the rebuilding takes."""
+        return len(range(1, self.experiment.rounds + 1, self.every))
+
+    def _simulator(self) -> Simulator:
+        """What plays the rounds of the rebuilding: n′ local steps of those who stay, with draws of its own."""
         experiment, runner = self.experiment, self.runner
-        kept = self._kept()
         try:
             federation = replace(experiment.federation, interactions=self.steps)
         except BadInput as error:
             raise error.at(f"--local-steps {self.steps}") from None
         each, b = runner.simulator.interactions, experiment.federation.interactions
-        simulator = Simulator(
+        return Simulator(
             federation,
             replace(runner.workload.simulation, seed=fresh_seed(experiment.seed, "unlearning", self.leavers)),
             self.threads,
-            rounds=len(kept),
+            rounds=self.rounds,
             interactions=None if each is None else scaled_steps(each, b, self.steps),
             absent=self.leavers,
         )
-        self._planned += len(kept)
+
+    def _calibrated(self, simulator: Simulator) -> Rebuilt:
+        """T/Δt rounds of n′ local steps, calibrated (eq. 6.2) unless updates keep their own length."""
+        federation = self.experiment.federation
         stretch, average = (1.0, None) if self.method == "published" else (float(self.every), AVERAGE)
-        if self.method == "fresh" and experiment.federation.learner.learns_on_client:
+        if self.method == "fresh" and federation.learner.learns_on_client:
             # n′ steps stand for n; evolution strategies send a mean, not a way
-            stretch *= b / self.steps
+            stretch *= federation.interactions / self.steps
         lengths: Literal["own", "kept"] = "own" if self.method == "fresh" else "kept"
-        rebuilt = rebuild(simulator, self.start, kept, self._tick, stretch=stretch, average=average, lengths=lengths)
-        part = experiment.tables()["privacy"]
-        self.entry = rebuilding_entry(part, simulator.mechanism, simulator.setting, rebuilt, self.leavers)
-        return rebuilt
+        kept = self._kept()
+        return rebuild(simulator, self.start, kept, self._tick, stretch=stretch, average=average, lengths=lengths)
+
+    def _ascended(self) -> tuple[Doubles, int]:
+        """The ranker after the leavers' projected gradient ascent from the mean of the others' local rankers."""
+        experiment, runner, size = self.experiment, self.runner, self.runner.parameters
+        present = [c for c in storage.clients_with_kept(self.run) if c not in self.gone]
+        own = {client: read_kept(self.run, client, size) for client in present}
+        last = max((int(rounds[-1]) for rounds, _ in own.values() if len(rounds)), default=0)
+        held = [c for c, (rounds, _) in own.items() if last in rounds]
+        nothing = f"its clients kept no updates; run it again with --set federation.keep_every={INTERVAL}"
+        require(not set(held) <= set(self.clients), "kept-updates.missing", nothing, str(self.run))
+        updates = np.array([own[c][1][own[c][0] == last][0] for c in held], dtype=np.float64)
+        each, members = runner.simulator.interactions, np.array(held, dtype=np.int64)
+        weights = np.ones(len(members)) if each is None else each[members].astype(np.float64)
+        reference = reference_ranker(self.before, updates, weights, np.isin(members, self.clients))
+        seed = fresh_seed(experiment.seed, "ascent", self.leavers)
+        features = runner.workload.simulation.data.n_features
+        blank = [experiment.ranker.initial(features, seed ^ i) for i in range(RANDOM_RANKERS)]
+        radius = RADIUS * float(np.mean([np.linalg.norm(reference - theta) for theta in blank]))
+        federation = Federation(experiment.federation.clients, self.steps, experiment.federation.learner)
+        simulation = replace(runner.workload.simulation, seed=seed)
+        simulator = Simulator(federation, simulation, self.threads, rounds=self.rounds)
+        leavers = np.array(sorted(self.clients), dtype=np.int64)
+        return ascend(simulator, reference, radius, self.rounds, leavers, self._tick)
 
     def _kept(self) -> list[KeptRound]:
         """The rounds that are done again: who is in them, and the lengths that these clients kept."""
@@ -186,7 +273,8 @@ class Unlearning:
         if not everyone:
             own = set(storage.clients_with_kept(self.run))
             remaining = [c for c in remaining if c in own]  # the others never took part in a kept round
-        return kept_rounds(self.run, remaining, wanted, runner.parameters)
+        whole = self.method == "fedremove"
+        return kept_rounds(self.run, remaining, wanted, runner.parameters, whole=whole)
 
     def retrained(self, seed: int | None = None) -> tuple[Doubles, int]:
         """Retrain without the leavers, with the same draws for everyone else or with those of another seed."""
@@ -200,7 +288,8 @@ class Unlearning:
             interactions=runner.simulator.interactions,
             absent=self.leavers,
         )
-        return retrain(simulator, self.start, experiment.rounds, self._tick)
+        found = retrain(simulator, self.start, experiment.rounds, self._tick)
+        return found.theta, found.local_steps
 
     def ndcg(self, *thetas: Doubles) -> list[float]:
         """Compute the offline nDCG@10 of rankers on the run's own test split."""
@@ -220,18 +309,22 @@ class Unlearning:
         """Return the figures of the rebuilding."""
         rebuilt, federation = self.rebuilt, self.experiment.federation
         before, after = self.ndcg(self.before, rebuilt.theta)
+        share = self.steps * rebuilt.rounds / (federation.interactions * self.experiment.rounds)
         result: dict[str, Any] = {
             "clients": list(self.clients),
             "before": before,
             "after": after,
-            "local_updates_share": self.steps * rebuilt.rounds / (federation.interactions * self.experiment.rounds),
+            "local_updates_share": share if rebuilt.local_steps else 0.0,
             "interval": self.every,
-            "local_steps": self.steps,
+            "local_steps": self.steps if rebuilt.local_steps else 0,
             "method": self.method,
+            "keeps_traces": self.method in KEEP_TRACES,
             "rounds": rebuilt.rounds,
             "local_updates": rebuilt.local_steps,
             "zero_updates": {"no_direction": rebuilt.directionless, "no_length": rebuilt.lengthless},
         }
+        if rebuilt.ascent_steps:
+            result["leavers_local_updates"] = rebuilt.ascent_steps
         if self.entry["privacy"] is not None:
             result["privacy"] = self.entry["privacy"] | {"adds_to": "what the run itself has spent"}
         return result

@@ -246,9 +246,9 @@ class WholeNoise(NamedTuple):
 def epsilon_slack(drawn: Sequence[WholeNoise], epsilon: float, delta: float) -> float:
     """Compute what discreteness adds to ε of releases with this noise, at this (ε, δ): all of it as coarse as the coarsest.
 
-    With m numbers of deviation ≥ σ, a = m/(24σ² − 1) ≥ log P/Q everywhere. b = ‖k‖²/24σ⁴ ≥ log Q/P, where by Laurent and Massart (2000, lemma 1) a Gaussian
-    vector of m numbers has ‖x‖² ≤ σ²·(m + 2√(mτ) + 2τ) but with probability e^−τ, and rounding adds at most √m/2 to ‖x‖.
-    τ is so large that e^(ε − τ) is a part of the δ that is set aside.
+    With m numbers of deviation ≥ σ, a = m/(24σ² − 1) ≥ log P/Q everywhere. b = ‖k‖²/24σ⁴ ≥ log Q/P, where by Laurent and
+    Massart (2000, lemma 1) a Gaussian vector of m numbers has ‖x‖² ≤ σ²·(m + 2√(mτ) + 2τ) but with probability e^−τ, and
+    rounding adds at most √m/2 to ‖x‖. τ is so large that e^(ε − τ) is a part of the δ that is set aside.
     """
     sigma, numbers = min(noise.sigma for noise in drawn), sum(noise.numbers for noise in drawn)
     sentence = f"noise of {sigma:g} units is too coarse to be accounted for as Gaussian; lower the cohort, or raise ε"
