@@ -132,8 +132,8 @@ class Federation:
         """Combine what the cohort sent and let the server step: the next state, and the report of the round."""
         if self.aggregation.needs_single_updates:
             assert gathered.updates is not None and gathered.weights is not None
-            updates, history = self._with_history(state, gathered.updates)
-            update = self.aggregation.combine_all(updates, gathered.weights)
+            history = self.history_after(state, gathered.updates)
+            update = self.combined(state, gathered.updates, gathered.weights)
         else:
             update, history = self.aggregation.combine(gathered.total, gathered.weight), None
         theta, memory = self.server.advance(state.theta, update, state.memory)
@@ -145,11 +145,25 @@ class Federation:
         after = State(state.round + 1, theta, memory, gathered.private, gathered.personal, history)
         return after, report
 
-    def _with_history(self, state: State, updates: Doubles) -> tuple[Doubles, Doubles | None]:
-        """h ← β·h + (1 − β)·update for every client; the rule sees h/(1 − β^t), the mean of what was sent so far."""
+    def history_after(self, state: State, updates: Doubles) -> Doubles | None:
+        """h ← β·h + (1 − β)·update for every client; None for a rule that looks at this round alone."""
         beta = self.aggregation.history
         if beta == 0.0:
-            return updates, None
+            return None
         before = state.history if state.history is not None else np.zeros_like(updates)
-        history = beta * before + (1.0 - beta) * updates
-        return history / (1.0 - beta ** (state.round + 1)), history
+        return np.asarray(beta * before + (1.0 - beta) * updates, dtype=np.float64)
+
+    def combined(self, state: State, updates: Doubles, weights: Doubles) -> Doubles:
+        """The update that a rule which sees single updates makes of a cohort's, and of what it sent before.
+
+        A rule with a history combines h/(1 − β^t), the mean of what each client sent so far. One that keeps pace takes
+        the step (R(h) − β·R(h before))/(1 − β) instead: for a linear R that is R of this round's updates.
+        """
+        rule, beta, history = self.aggregation, self.aggregation.history, self.history_after(state, updates)
+        if history is None:
+            return rule.combine_all(updates, weights)
+        if not rule.keeps_pace:
+            return rule.combine_all(history / (1.0 - beta ** (state.round + 1)), weights)
+        after = rule.combine_all(history, weights)
+        before = np.zeros_like(after) if state.history is None else rule.combine_all(state.history, weights)
+        return np.asarray((after - beta * before) / (1.0 - beta), dtype=np.float64)

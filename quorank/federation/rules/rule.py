@@ -23,6 +23,7 @@ class Aggregation(ABC):
     kind: ClassVar[str]
     needs_single_updates: ClassVar[bool] = False  # True: `combine_all` is called; no secure sum is possible
     divides_sums: ClassVar[bool] = False  # `combine` is total / weight, so it may be computed ahead
+    keeps_pace: ClassVar[bool] = False  # with a history the step is how far the combination moved, which does not lag
 
     @property
     def history(self) -> float:
