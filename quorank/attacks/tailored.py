@@ -4,7 +4,7 @@
 The paper's attacker knows all honest updates and the rule, and sends μ + γ·p with the γ that moves the rule's result
 farthest against the honest direction. This one knows the rule's memory too. A rule that remembers clients is moved by what it
 remembers, so the malicious clients take the place μ_h + γ·r·p among the remembered h, where r is the median distance of the
-honest ones to their mean μ_h, and send what brings them there. γ is tried from 0 to 10 in every round.
+honest ones to their mean μ_h, and send what brings them there. γ is tried from 0 to 5 in every round.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from quorank.arrays import Booleans, Doubles
 from quorank.federation.attack import Attack, AttackedRule
 from quorank.federation.rules.distances import distances_to
 
-GAMMAS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.45, 0.65, 0.9, 1.2, 1.6, 2.5, 5.0, 10.0)
+GAMMAS = (0.0, 0.05, 0.1, 0.2, 0.35, 0.6, 1.0, 2.0, 5.0)
 """γ that are tried, in units of r."""
 
 DECOYS = 10

@@ -16,6 +16,10 @@ from quorank.arrays import Doubles
 from quorank.errors import BadInput, require, require_range
 
 
+RuleMemory = dict[str, Doubles]
+"""What a rule carries from round to round beside the clients' histories; its arrays are saved with the run."""
+
+
 @dataclass(frozen=True)
 class Aggregation(ABC):
     """How the updates of a cohort become one. `needs_single_updates` says which of the two methods is called."""
@@ -40,6 +44,14 @@ class Aggregation(ABC):
     def combine_all(self, updates: Doubles, weights: Doubles) -> Doubles:
         """Return the aggregated update of the (n, d) updates of a cohort whose clients claim (n,) weights."""
         raise NotImplementedError(f"{self.kind} needs sums only")
+
+    def combine_remembering(self, updates: Doubles, weights: Doubles, memory: RuleMemory) -> Doubles:
+        """`combine_all` with what the rule remembers of the rounds before."""
+        return self.combine_all(updates, weights)
+
+    def remember(self, memory: RuleMemory, updates: Doubles, weights: Doubles) -> RuleMemory:
+        """Return what the rule remembers after a round in which the clients sent these (n, d) updates."""
+        return {}
 
 
 @dataclass(frozen=True)

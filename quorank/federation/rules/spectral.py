@@ -13,6 +13,10 @@ updates, as published, delays all learning by the length of the memory. Here the
 S_i ← β·S_i + u_i, and the step is R(S at t) − β·R(S at t − 1). If R were the mean, that would be the mean of this round's
 updates exactly, whatever β is; and what malicious clients add to all steps so far never is more than what the filter lets
 them add to R(S) now, and 1 − β of that per round. A client that is found out is taken out with its past.
+
+The yardstick: honest sums differ much along some directions and little along others, and where they differ little a small
+shift is suspicious. So the filter measures in units of the covariance of single rounds' updates, a running mean of that of
+the clients which the filter leaves in each round. A steady drift hardly shows in it, and is what it makes visible in S.
 """
 
 from __future__ import annotations
@@ -25,14 +29,23 @@ import numpy as np
 from quorank.arrays import Doubles, Integers
 from quorank.errors import require_range
 from quorank.federation.rules.distances import distances, distances_to
-from quorank.federation.rules.rule import RobustRule
+from quorank.federation.rules.rule import RobustRule, RuleMemory, content_rows
 from quorank.federation.rules.trimmed import coordinate_median
 
 PASSES = 5
 """Directions along which outliers are looked for, one after the other."""
 
-POWER_STEPS = 12
+POWER_STEPS = 8
 """Steps of the power method for a direction; one of large variance will do, it need not be the largest."""
+
+MOST_PARAMETERS = 1024
+"""Rankers with more are filtered without a yardstick: a covariance would not fit."""
+
+RENEWED = 0.02
+"""Share of the covariance that a round renews, after the first rounds, which count alike."""
+
+RIDGE = 3e-4
+"""Share of the total variance that is added along every direction, so that none is without."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +62,46 @@ class SpectralFilter(RobustRule):
         require_range("history", self.history, least=0.0, below=1.0)
 
     def combine_rows(self, rows: Doubles) -> Doubles:
-        """The mean of what the filter leaves."""
+        """The mean of what the filter leaves, without a yardstick."""
+        return self._filtered(rows, None)
+
+    def combine_remembering(self, updates: Doubles, weights: Doubles, memory: RuleMemory) -> Doubles:
+        """The mean of what the filter leaves, measured by the covariance that is remembered."""
+        rows = content_rows(self.kind, updates, weights)
+        self.check(len(rows))
+        return self._filtered(rows, memory.get("covariance"))
+
+    def remember(self, memory: RuleMemory, updates: Doubles, weights: Doubles) -> RuleMemory:
+        """The covariance with this round's updates; nothing is remembered where only this round is looked at."""
+        if self.history == 0.0 or updates.shape[1] > MOST_PARAMETERS:
+            return {}
+        rows = content_rows(self.kind, updates, weights)
+        before = memory.get("covariance")
+        count = float(memory["count"][0]) + 1.0 if before is not None else 1.0
+        left = rows[unsuspected(in_units_of(before, rows), self.byzantine)]
+        centred = left - left.mean(axis=0)
+        now = np.einsum("ki,kj->ij", centred, centred) / len(left)
+        share = max(1.0 / count, RENEWED)
+        covariance = now if before is None else (1.0 - share) * before + share * now
+        return {"covariance": covariance, "count": np.array([count])}
+
+    def _filtered(self, rows: Doubles, covariance: Doubles | None) -> Doubles:
         if self.byzantine == 0:
             return np.asarray(rows.mean(axis=0), dtype=np.float64)
-        pulled = pulled_in(rows, self.byzantine)
-        return np.asarray(pulled[unsuspected(pulled, self.byzantine)].mean(axis=0), dtype=np.float64)
+        left = unsuspected(in_units_of(covariance, rows), self.byzantine)
+        return np.asarray(pulled_in(rows, self.byzantine)[left].mean(axis=0), dtype=np.float64)
+
+
+def in_units_of(covariance: Doubles | None, rows: Doubles) -> Doubles:
+    """L⁻¹·(x_i − median) for covariance + ridge = L·Lᵀ: the rows in standard deviations; themselves without one."""
+    if covariance is None or not np.trace(covariance) > 0.0:
+        return rows
+    from scipy.linalg import solve_triangular
+
+    ridge = RIDGE * np.trace(covariance) * np.eye(len(covariance))
+    centred = rows - coordinate_median(rows)
+    root = np.linalg.cholesky(covariance + ridge)
+    return np.ascontiguousarray(solve_triangular(root, centred.T, lower=True, check_finite=False).T)
 
 
 def pulled_in(rows: Doubles, byzantine: int) -> Doubles:
@@ -75,7 +123,7 @@ def pulled_in(rows: Doubles, byzantine: int) -> Doubles:
 
 def unsuspected(rows: Doubles, byzantine: int) -> Integers:
     """The n − m rows that are left after `PASSES` passes, each of which takes away about m / PASSES of them."""
-    products = -0.5 * distances(rows) ** 2  # ⟨x_i, x_j⟩ but for what centring takes away
+    products = -0.5 * distances(pulled_in(rows, byzantine)) ** 2  # ⟨x_i, x_j⟩ but for what centring takes away
     left = np.arange(len(rows))
     for number in range(PASSES):
         take = (number + 1) * byzantine // PASSES - (len(rows) - len(left))
@@ -89,8 +137,7 @@ def outlyingness(products: Doubles) -> Doubles:
     """How far each row's projection on the direction of the largest variance lies from the median of all.
 
     Of rows x only the (n, n) products ⟨x_i, x_j⟩ are needed, up to what centring takes away: with C = J·products·J the
-    direction is Σ v_i·(x_i − mean) for the first eigenvector v of C, and C·v are the projections on it. Sums are in the
-    order of the rows, so that they are the same on every machine.
+    direction is Σ v_i·(x_i − mean) for the first eigenvector v of C, and C·v are the projections on it.
     """
     means = products.mean(axis=1)
     centred = products - means[:, None] - means[None, :] + means.mean()
