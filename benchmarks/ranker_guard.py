@@ -121,9 +121,8 @@ def study(args: argparse.Namespace) -> None:
                     verdicts = [not guard.decide(evidence[:count]).accepted for count in SEARCHES]
                     refused.setdefault(name, []).append(verdicts)
                     seen.setdefault(name, []).append((float(value), float(own)))
-        print(
-            f"\n| after {at} rounds | nDCG@10 handed out | refused, 10 searches | 50 | 200 | seen with guard, 10 | 50 | 200 |"
-        )
+        head = "nDCG@10 handed out | refused, 10 searches | 50 | 200 | seen with guard, 10 | 50 | 200"
+        print(f"\n| after {at} rounds | {head} |")
         print("|---|---:|---:|---:|---:|---:|---:|---:|")
         for name, verdicts in refused.items():
             said, values = np.array(verdicts), np.array(seen[name])

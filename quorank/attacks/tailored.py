@@ -2,9 +2,9 @@
 2021, "Manipulating the Byzantine", §4.1, eq. 5).
 
 The paper's attacker knows all honest updates and the rule, and sends μ + γ·p with the γ that moves the rule's result
-farthest against the honest direction. This one knows the rule's memory too. A rule that remembers clients is moved by what it
-remembers, so the malicious clients take the place μ_h + γ·r·p among the remembered h, where r is the median distance of the
-honest ones to their mean μ_h, and send what brings them there. γ is tried from 0 to 5 in every round.
+farthest against the honest direction. This one knows the rule's memory too. A rule that remembers clients is moved by
+what it remembers, so the malicious clients take the place μ_h + γ·r·p among the remembered h, where r is the median
+distance of the honest ones to their mean μ_h, and send what brings them there. γ is tried from 0 to 5 in every round.
 """
 
 from __future__ import annotations

@@ -20,7 +20,6 @@ from quorank.federation.server_optimisers import AVERAGE, Add, Memory, Server
 from quorank.learning import PDGD, Learner
 from quorank.privacy import NoPrivacy, Privacy, Setting
 
-
 COMBINED = "combined"
 """Where R(h) of the round before is remembered, for a rule that keeps pace."""
 

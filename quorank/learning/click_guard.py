@@ -7,8 +7,8 @@ positions at which the ranker that drew the list had put the two. A ranker agree
 the two scores, in standard deviations of the scores shown, so that its scale does not matter. A list's evidence is the mean
 over its pairs, weighted by ρ, of the new ranker's agreement minus that of the ranker which showed the list: between −2 and
 2, and 0 for rankers that are alike. As older lists were shown by older rankers, one that is led astray step by step is held
-against what there was before. The new one is refused if the evidence is negative beyond chance: mean + t·s/√n < −margin over n lists, with t of
-a one-sided test at `error`. Rankers that differ little are within the margin and always taken.
+against what there was before. The new one is refused if the evidence is negative beyond chance: mean + t·s/√n < −margin
+over n lists, with t of a one-sided test at `error`. Rankers that differ little are within the margin and always taken.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def list_evidence(ranker: Ranker, new: Doubles, shown: Shown, clicks: Booleans) 
 
 
 def agreement(scores: Doubles, better: Integers, worse: Integers) -> Doubles:
-    """tanh((f(preferred) − f(other)) / s) of every pair, s being the standard deviation of the scores shown; 0 for s = 0."""
+    """tanh((f(preferred) − f(other)) / s) of every pair, s being the deviation of the scores shown; 0 for s = 0."""
     spread = float(scores.std())
     margins = scores[better] - scores[worse]
     return np.asarray(np.tanh(margins / spread) if spread > 0.0 else np.zeros(len(margins)), dtype=np.float64)

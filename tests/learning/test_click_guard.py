@@ -31,7 +31,7 @@ def searches(count: int, seed: int = 1, theta: np.ndarray = TRUTH):
 
 
 def test_pairs_and_weights_are_those_of_equation_6() -> None:
-    """ρ = P(R*)/(P(R) + P(R*)) with both lists' probabilities multiplied out, for all pairs up to one past the last click."""
+    """ρ = P(R*)/(P(R) + P(R*)) with both lists' probabilities multiplied out, up to one past the last click."""
     (shown, _), *_ = searches(1, theta=0.3 * TRUTH)
     clicked = np.array([0, 1, 0, 0, 1, 0, 0, 0, 0, 0], dtype=bool)
     better, worse, rho = weighted_pairs(shown, clicked)

@@ -15,7 +15,6 @@ import numpy as np
 from quorank.arrays import Doubles
 from quorank.errors import BadInput, require, require_range
 
-
 RuleMemory = dict[str, Doubles]
 """What a rule carries from round to round beside the clients' histories; its arrays are saved with the run."""
 

@@ -66,10 +66,10 @@ class SpectralFilter(RobustRule):
         return self._filtered(rows, None)
 
     def combine_remembering(self, updates: Doubles, weights: Doubles, memory: RuleMemory) -> Doubles:
-        """The mean of what the filter leaves, measured by the covariance that is remembered."""
+        """The mean of what the filter leaves, measured by the yardstick that is remembered."""
         rows = content_rows(self.kind, updates, weights)
         self.check(len(rows))
-        return self._filtered(rows, memory.get("covariance"))
+        return self._filtered(rows, memory.get("yardstick"))
 
     def remember(self, memory: RuleMemory, updates: Doubles, weights: Doubles) -> RuleMemory:
         """The covariance with this round's updates; nothing is remembered where only this round is looked at."""
@@ -78,30 +78,29 @@ class SpectralFilter(RobustRule):
         rows = content_rows(self.kind, updates, weights)
         before = memory.get("covariance")
         count = float(memory["count"][0]) + 1.0 if before is not None else 1.0
-        left = rows[unsuspected(in_units_of(before, rows), self.byzantine)]
+        left = rows[unsuspected(measured(rows, memory.get("yardstick")), self.byzantine)]
         centred = left - left.mean(axis=0)
-        now = np.einsum("ki,kj->ij", centred, centred) / len(left)
+        now = centred.T @ centred / len(left)
         share = max(1.0 / count, RENEWED)
         covariance = now if before is None else (1.0 - share) * before + share * now
-        return {"covariance": covariance, "count": np.array([count])}
+        return {"covariance": covariance, "yardstick": yardstick(covariance), "count": np.array([count])}
 
-    def _filtered(self, rows: Doubles, covariance: Doubles | None) -> Doubles:
+    def _filtered(self, rows: Doubles, unit: Doubles | None) -> Doubles:
         if self.byzantine == 0:
             return np.asarray(rows.mean(axis=0), dtype=np.float64)
-        left = unsuspected(in_units_of(covariance, rows), self.byzantine)
+        left = unsuspected(measured(rows, unit), self.byzantine)
         return np.asarray(pulled_in(rows, self.byzantine)[left].mean(axis=0), dtype=np.float64)
 
 
-def in_units_of(covariance: Doubles | None, rows: Doubles) -> Doubles:
-    """L⁻¹·(x_i − median) for covariance + ridge = L·Lᵀ: the rows in standard deviations; themselves without one."""
-    if covariance is None or not np.trace(covariance) > 0.0:
-        return rows
-    from scipy.linalg import solve_triangular
+def yardstick(covariance: Doubles) -> Doubles:
+    """L⁻¹ for covariance + ridge = L·Lᵀ: it turns differences into standard deviations; the identity for no variance."""
+    total, one = float(np.trace(covariance)), np.eye(len(covariance))
+    return np.asarray(np.linalg.inv(np.linalg.cholesky(covariance + RIDGE * total * one)) if total > 0.0 else one)
 
-    ridge = RIDGE * np.trace(covariance) * np.eye(len(covariance))
-    centred = rows - coordinate_median(rows)
-    root = np.linalg.cholesky(covariance + ridge)
-    return np.ascontiguousarray(solve_triangular(root, centred.T, lower=True, check_finite=False).T)
+
+def measured(rows: Doubles, unit: Doubles | None) -> Doubles:
+    """The rows in units of a yardstick, as they are without one."""
+    return rows if unit is None else np.ascontiguousarray(rows @ unit.T)
 
 
 def pulled_in(rows: Doubles, byzantine: int) -> Doubles:
