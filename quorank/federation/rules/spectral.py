@@ -146,4 +146,4 @@ def outlyingness(products: Doubles) -> Doubles:
         if not length > 0.0:
             break
         vector = np.einsum("ij,j->i", centred, vector / length)
-    return np.abs(vector - np.median(vector))
+    return np.asarray(np.abs(vector - np.median(vector)), dtype=np.float64)
