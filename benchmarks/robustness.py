@@ -1,17 +1,20 @@
 """Aggregation rules under attack, personal rankers against shared ones, and unlearning against retraining.
 
-    python benchmarks/robustness.py STUDY [--data SOURCE] [--rounds N] [--seeds N] [--jobs N] [--out FILE.json]
+    python benchmarks/robustness.py STUDY [--data SOURCE] [--rounds N] [--seeds N] [--jobs N] [--out FILE.jsonl]
 
-STUDY is `rules` (every attack on every rule, ten clients, three of them malicious), `personal` (type 1 with offsets that
-clients keep; --clients and --overlap change it) or `unlearning` (ten clients of which one leaves, honest or malicious;
---runs is the folder of its runs). Rules are compared with the mean that nobody attacks, run by run with the same seed.
-Figures are means over the seeds; runs are kept in --out and --runs and not made twice. Prints Markdown.
+STUDY is `rules` (every attack on every rule; --clients of which --malicious attack; --rules, --attacks and --presets choose
+some), `personal` (type 1 with offsets that clients keep; --clients and --overlap change it) or `unlearning` (ten clients of
+which one leaves, honest or malicious; --runs is the folder of its runs). Rules are compared with the mean that nobody
+attacks, run by run with the same seed. Figures are means over the seeds, ± is their standard error; every run is
+appended to --out as soon as it is done and not made again, so the program can be stopped and started. Prints Markdown;
+--json FILE writes the losses too.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
@@ -25,7 +28,6 @@ from quorank.experiments.experiment_file import ExperimentFile
 
 Tables = dict[str, Any]
 PRESETS = ("perfect", "navigational", "informational")
-MALICIOUS = 3
 MOST_FREE, MOST_ATTACKED = (1.0, 3.0)  # per cent of nDCG@10 that a rule may lose: without attack, under the strongest
 
 RULES: dict[str, Tables] = {
@@ -41,6 +43,11 @@ RULES: dict[str, Tables] = {
     "mixing, history 0.9": {"kind": "nearest-neighbour-mixing", "history": 0.9},
     "mixing, history 0.97": {"kind": "nearest-neighbour-mixing", "history": 0.97},
     "mixing, history 0.99": {"kind": "nearest-neighbour-mixing", "history": 0.99},
+    "spectral filter": {"kind": "spectral-filter"},
+    "spectral filter, history 0.97": {"kind": "spectral-filter", "history": 0.97},
+    "spectral filter, history 0.98": {"kind": "spectral-filter", "history": 0.98},
+    "spectral filter, history 0.99": {"kind": "spectral-filter", "history": 0.99},
+    "spectral filter, history 0.995": {"kind": "spectral-filter", "history": 0.995},
 }
 ATTACKS: dict[str, Tables | None] = {
     "none": None,
@@ -55,8 +62,19 @@ ATTACKS: dict[str, Tables | None] = {
     "Fang on trimmed mean, full": {"kind": "fang", "against": "trimmed-mean", "knowledge": "full"},
     "sign flip": {"kind": "sign-flip"},
     "scaled by −5": {"kind": "scaled", "factor": -5.0},
+    "scaled by −1": {"kind": "scaled", "factor": -1.0},
+    "inner product, 0.5": {"kind": "inner-product", "factor": 0.5},
+    "inner product, 10": {"kind": "inner-product", "factor": 10.0},
+    "Min-Max": {"kind": "min-max"},
+    "Min-Max, deviation": {"kind": "min-max", "direction": "deviation"},
+    "Min-Sum": {"kind": "min-sum"},
+    "mimic": {"kind": "mimic"},
+    "tailored to the rule, update": {"kind": "tailored"},
+    "tailored, deviation": {"kind": "tailored", "against": "deviation"},
+    "tailored, memory": {"kind": "tailored", "against": "memory"},
+    "tailored, memory, decoys": {"kind": "tailored", "against": "memory", "decoys": True},
+    "tailored, update, apart": {"kind": "tailored", "apart": True},
 }
-STRONGER = "LIE, full, z = 1.5"  # ours: a z that the formula of its paper does not give for three of ten
 UNLEARNED: tuple[Literal["published", "stretched", "fresh"], ...] = ("published", "stretched", "fresh")
 PERSONAL: dict[str, Tables] = {
     "IID, by merged labels": {"partition": {"iid": True}},
@@ -71,12 +89,12 @@ PERSONAL: dict[str, Tables] = {
 }
 
 
-def rule_tables(rule: str, attack: str) -> Tables:
+def rule_tables(rule: str, attack: str, args: argparse.Namespace) -> Tables:
     """The experiment of a rule under an attack."""
-    part = RULES[rule] | ({} if rule == "mean" else {"byzantine": MALICIOUS})
+    part = RULES[rule] | ({} if rule == "mean" else {"byzantine": args.malicious})
     hostile = ATTACKS[attack]
-    tables: Tables = {"federation": {"clients": 10, "aggregation": part}}
-    return tables if hostile is None else tables | {"attack": hostile | {"clients": MALICIOUS}}
+    tables: Tables = {"federation": {"clients": args.clients, "aggregation": part}}
+    return tables if hostile is None else tables | {"attack": hostile | {"clients": args.malicious}}
 
 
 def personal_tables(name: str, args: argparse.Namespace) -> Tables:
@@ -97,13 +115,15 @@ def run_once(tables: Tables) -> tuple[float, float]:
 
 
 class Runs:
-    """The figures of runs by their settings, kept in a file."""
+    """The figures of runs by their settings, kept in a file with a line for each run."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.args, self.path = args, args.out
         self.known: dict[str, list[float]] = {}
         if self.path and self.path.is_file():
-            self.known = json.loads(self.path.read_text())
+            for line in self.path.read_text().splitlines():
+                key, figures = json.loads(line)
+                self.known[key] = figures
 
     def tables(self, tables: Mapping[str, Any], preset: str, seed: int) -> Tables:
         rounds = self.args.rounds
@@ -120,7 +140,10 @@ class Runs:
     def make(self, wanted: list[Mapping[str, Any]]) -> None:
         """Run all of these settings that are not known yet, side by side."""
         cells = [
-            self.tables(t, preset, seed) for seed in range(1, self.args.seeds + 1) for t in wanted for preset in PRESETS
+            self.tables(t, preset, seed)
+            for seed in range(1, self.args.seeds + 1)
+            for t in wanted
+            for preset in self.args.presets
         ]
         missing = {key: cell for cell in cells if (key := json.dumps(cell, sort_keys=True)) not in self.known}
         with ProcessPoolExecutor(self.args.jobs) as pool:
@@ -128,10 +151,11 @@ class Runs:
                 zip(missing, pool.map(run_once, missing.values()), strict=True), start=1
             ):
                 self.known[key] = list(figures)
+                if self.path:
+                    with self.path.open("a") as out:
+                        out.write(json.dumps([key, list(figures)]) + "\n")
                 if number % 20 == 0 or number == len(missing):
                     print(f"run {number} of {len(missing)}", file=sys.stderr, flush=True)
-                    if self.path:
-                        self.path.write_text(json.dumps(self.known))
 
     def figures(self, tables: Mapping[str, Any], preset: str) -> np.ndarray[Any, np.dtype[np.float64]]:
         """(seeds, 2) offline and online."""
@@ -141,22 +165,29 @@ class Runs:
 
 def rules(runs: Runs) -> None:
     """A table for each click model: what every rule loses under every attack."""
-    chosen = runs.args.rules or list(RULES)
-    wanted = [rule_tables(rule, attack) for attack in ATTACKS for rule in chosen]
-    runs.make([rule_tables("mean", "none"), *wanted])
-    lost: dict[tuple[str, str, str], float] = {}
-    for preset in PRESETS:
-        base = runs.figures(rule_tables("mean", "none"), preset)[:, 0]
+    args = runs.args
+    chosen, attacks = args.rules or list(RULES), args.attacks or list(ATTACKS)
+    honest = rule_tables("mean", "none", args)
+    runs.make([honest, *(rule_tables(rule, attack, args) for attack in attacks for rule in chosen)])
+    lost: dict[tuple[str, str, str], tuple[float, float]] = {}
+    for preset in args.presets:
+        base = runs.figures(honest, preset)[:, 0]
         print(f"\n| {preset}: loss of offline nDCG@10 in % | {' | '.join(chosen)} |\n|---|{'---:|' * len(chosen)}")
-        for attack in ATTACKS:
+        for attack in attacks:
             cells = []
             for rule in chosen:
-                change = 100.0 * (base - runs.figures(rule_tables(rule, attack), preset)[:, 0]) / base.mean()
-                lost[rule, attack, preset] = float(change.mean())
-                cells.append(f"{shown(change.mean())} ±{change.std(ddof=1) if len(change) > 1 else 0.0:.1f}")
+                change = 100.0 * (base - runs.figures(rule_tables(rule, attack, args), preset)[:, 0]) / base.mean()
+                error = float(change.std(ddof=1)) / math.sqrt(len(change)) if len(change) > 1 else 0.0
+                lost[rule, attack, preset] = float(change.mean()), error
+                cells.append(f"{shown(change.mean())} ±{error:.1f}")
             print(f"| {attack} | {' | '.join(cells)} |")
-        print(f"\nThe mean without attack: {base.mean():.4f}.")
-    verdicts(lost, chosen)
+        print(f"\nThe mean without attack: {base.mean():.4f}, {args.seeds} runs.")
+    verdicts(lost, chosen, attacks, args.presets)
+    if args.json:
+        rows = [
+            dict(zip(("rule", "attack", "preset", "loss", "error"), (*k, *v), strict=True)) for k, v in lost.items()
+        ]
+        args.json.write_text(json.dumps({"data": args.data, "seeds": args.seeds, "losses": rows}, indent=1))
 
 
 def shown(loss: float) -> str:
@@ -164,30 +195,32 @@ def shown(loss: float) -> str:
     return f"{round(loss, 1) + 0.0:.1f}".replace("-", "−")
 
 
-def verdicts(lost: Mapping[tuple[str, str, str], float], chosen: list[str]) -> None:
-    """Print each rule's loss without attack, and its worst attack over the click models, by the attacker's knowledge."""
-    published = [attack for attack in ATTACKS if attack not in ("none", STRONGER)]
-    own = [attack for attack in published if "full" not in attack]
-    print("\n| rule | without attack | attackers that know their own updates | that know all | with z = 1.5 | aim |")
-    print("|---|---:|---|---|---|---|")
+def verdicts(
+    lost: Mapping[tuple[str, str, str], tuple[float, float]], chosen: list[str], attacks: list[str], presets: list[str]
+) -> None:
+    """Print each rule's loss without attack, and its worst attack over the click models, by what the attacker knows."""
+    hostile = [attack for attack in attacks if attack != "none"]
+    fitted = [attack for attack in hostile if "tailored" in attack]
+    published = [attack for attack in hostile if attack not in fitted]
+    print("\n| rule | without attack | worst of the published attacks | worst of those tailored to the rule | aim |")
+    print("|---|---:|---|---|---|")
     for rule in chosen:
-        free = max(lost[rule, "none", preset] for preset in PRESETS)
+        free = max((lost[rule, "none", preset][0] for preset in presets), default=0.0) if "none" in attacks else 0.0
         worst = [
-            max((lost[rule, attack, preset], attack, preset) for attack in group for preset in PRESETS)
-            for group in (own, published, [STRONGER])
+            max((*lost[rule, attack, preset], attack, preset) for attack in group for preset in presets)
+            for group in (published, fitted)
+            if group
         ]
-        good = free <= MOST_FREE and worst[1][0] <= MOST_ATTACKED
-        cells = [
-            f"{shown(loss)} % ({preset if attack == STRONGER else f'{attack}, {preset}'})"
-            for loss, attack, preset in worst
-        ]
+        good = free <= MOST_FREE and max(loss for loss, *_ in worst) <= MOST_ATTACKED
+        cells = [f"{shown(loss)} ±{error:.1f} % ({attack}, {preset})" for loss, error, attack, preset in worst]
+        cells += ["–"] * (2 - len(cells))
         print(f"| {rule} | {shown(free)} % | {' | '.join(cells)} | {'met' if good else 'missed'} |")
 
 
 def personal(runs: Runs) -> None:
     """Offline and online nDCG@10 on type 1, and the share of the gap to the IID twin that is closed."""
     runs.make([personal_tables(name, runs.args) for name in PERSONAL])
-    for preset in PRESETS:
+    for preset in runs.args.presets:
         print(f"\n| {preset} | offline | of the gap | online | of the gap |\n|---|---:|---:|---:|---:|")
         twin = runs.figures(personal_tables("IID, by merged labels", runs.args), preset)
         plain = runs.figures(personal_tables("non-IID", runs.args), preset)
@@ -242,7 +275,7 @@ def unlearning(runs: Runs) -> None:
     """How far from retraining each way of rebuilding ends, in per cent of its nDCG@10."""
     args, head = runs.args, ""
     for malicious in (True, False):
-        for preset in PRESETS:
+        for preset in args.presets:
             found = [unlearned(args, preset, seed, malicious) for seed in range(1, args.seeds + 1)]
             ways = [name for name in found[0] if name not in ("before", "retrained")]
             if not head:
@@ -262,16 +295,21 @@ def main() -> None:
     studies = {"rules": rules, "personal": personal, "unlearning": unlearning}
     parser.add_argument("study", choices=list(studies))
     parser.add_argument("--data", default="synthetic:mq2007", help="a [data] source")
-    parser.add_argument("--clients", type=int, default=4, help="of the personal study")
+    parser.add_argument("--clients", type=int, default=None, help="100 of the rules study, 4 of the personal study")
+    parser.add_argument("--malicious", type=int, default=30, help="of the clients of the rules study")
     parser.add_argument("--overlap", type=float, default=0.0, help="of preferences, in the personal study")
     parser.add_argument("--rules", nargs="*", choices=list(RULES), help="some of the rules; by default all")
+    parser.add_argument("--attacks", nargs="*", choices=list(ATTACKS), help="some of the attacks; by default all")
+    parser.add_argument("--presets", nargs="*", choices=PRESETS, default=list(PRESETS), help="click models")
     parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--interactions", type=int, default=5, help="B")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--out", type=Path, default=None, help="file that keeps the figures of all runs")
+    parser.add_argument("--out", type=Path, default=None, help="file that keeps the figures of all runs, a line each")
+    parser.add_argument("--json", type=Path, default=None, help="file for the losses of the rules study")
     parser.add_argument("--runs", type=Path, default=Path("runs/unlearning"), help="of the unlearning study")
     args = parser.parse_args()
+    args.clients = args.clients or (100 if args.study == "rules" else 4)
     studies[args.study](Runs(args))
 
 

@@ -22,6 +22,7 @@ def state_arrays(state: State) -> Arrays:
     """All of a state under names that `state_from` reads."""
     arrays: Arrays = {f"memory:{k}": v for k, v in state.memory.items()}
     arrays |= {f"private:{k}": v for k, v in state.private.items()}
+    arrays |= {f"rule:{k}": v for k, v in state.rule.items()}
     for name in ("personal", "history"):
         value = getattr(state, name)
         if value is not None:
@@ -38,6 +39,7 @@ def state_from(arrays: Arrays) -> State:
         below(arrays, "private:"),
         arrays.get("personal"),
         arrays.get("history"),
+        below(arrays, "rule:"),
     )
 
 

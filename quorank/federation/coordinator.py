@@ -261,7 +261,7 @@ class Coordinator:
         memory = self.federation.server.start(len(theta))
         if AVERAGE in memory:
             memory[AVERAGE] = theta.copy()
-        state = replace(self.state, theta=theta, memory=memory, history=None)
+        state = replace(self.state, theta=theta, memory=memory, history=None, rule={})
         counted = {key for key in self._counted if key[0] not in forget}
         self._save(state, self.reports, counted)
         self.state, self._counted = state, counted

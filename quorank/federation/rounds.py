@@ -15,10 +15,14 @@ from quorank.federation.participation import Full, Participation
 from quorank.federation.personal import Personalisation, Shared
 from quorank.federation.rules import Aggregation
 from quorank.federation.rules.mean import Mean
+from quorank.federation.rules.rule import RuleMemory
 from quorank.federation.server_optimisers import AVERAGE, Add, Memory, Server
 from quorank.learning import PDGD, Learner
 from quorank.privacy import NoPrivacy, Privacy, Setting
 from quorank.privacy.mechanisms.mechanism import INCOMPLETE
+
+COMBINED = "combined"
+"""Where R(h) of the round before is remembered, for a rule that keeps pace."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +35,7 @@ class State:
     private: Memory = field(default_factory=dict)  # of the privacy mechanism
     personal: Doubles | None = None  # (clients, parameters) what each client keeps for itself
     history: Doubles | None = None  # (clients, parameters) an exponential mean of what each client sent
+    rule: RuleMemory = field(default_factory=dict)  # what the aggregation remembers beside it
 
 
 class CohortSum(NamedTuple):
@@ -137,24 +142,46 @@ class Federation:
         """Combine what the cohort sent and let the server step: the next state, and the report of the round."""
         if self.aggregation.needs_single_updates:
             assert gathered.updates is not None and gathered.weights is not None
-            updates, history = self._with_history(state, gathered.updates)
-            update = self.aggregation.combine_all(updates, gathered.weights)
+            history = self.history_after(state, gathered.updates)
+            update, rule = self._combined(state, gathered.updates, gathered.weights)
         else:
-            update, history = self.aggregation.combine(gathered.total, gathered.weight), None
+            update, history, rule = self.aggregation.combine(gathered.total, gathered.weight), None, {}
         theta, memory = self.server.advance(state.theta, update, state.memory)
         shown = max(gathered.interactions, 1)
         online = gathered.ndcg / shown, gathered.reciprocal / shown, gathered.clicks / shown
         released = gathered.clients, gathered.sensitivity, gathered.noise
         length = math.sqrt(update.dot(update))
         report = Report(state.round + 1, gathered.interactions, *online, length, *released)
-        after = State(state.round + 1, theta, memory, gathered.private, gathered.personal, history)
+        after = State(state.round + 1, theta, memory, gathered.private, gathered.personal, history, rule)
         return after, report
 
-    def _with_history(self, state: State, updates: Doubles) -> tuple[Doubles, Doubles | None]:
-        """h ← β·h + (1 − β)·update for every client; the rule sees h/(1 − β^t), the mean of what was sent so far."""
+    def history_after(self, state: State, updates: Doubles) -> Doubles | None:
+        """h ← β·h + (1 − β)·update for every client; None for a rule that looks at this round alone."""
         beta = self.aggregation.history
         if beta == 0.0:
-            return updates, None
+            return None
         before = state.history if state.history is not None else np.zeros_like(updates)
-        history = beta * before + (1.0 - beta) * updates
-        return history / (1.0 - beta ** (state.round + 1)), history
+        return np.asarray(beta * before + (1.0 - beta) * updates, dtype=np.float64)
+
+    def combined(self, state: State, updates: Doubles, weights: Doubles) -> Doubles:
+        """The update that a rule which sees single updates makes of a cohort's, and of what it sent before.
+
+        A rule with a history combines h/(1 − β^t), the mean of what each client sent so far. One that keeps pace takes
+        the step (R(h) − β·R(h before))/(1 − β) instead: for a linear R that is R of this round's updates.
+        """
+        rule, beta, history = self.aggregation, self.aggregation.history, self.history_after(state, updates)
+        if history is None:
+            return rule.combine_all(updates, weights)
+        if not rule.keeps_pace:
+            return rule.combine_all(history / (1.0 - beta ** (state.round + 1)), weights)
+        after = rule.combine_remembering(history, weights, state.rule)
+        before = state.rule.get(COMBINED, np.zeros_like(after))
+        return np.asarray((after - beta * before) / (1.0 - beta), dtype=np.float64)
+
+    def _combined(self, state: State, updates: Doubles, weights: Doubles) -> tuple[Doubles, RuleMemory]:
+        """`combined`, and what the rule remembers then: its own things, and R(h) where it keeps pace."""
+        update, rule, beta = self.combined(state, updates, weights), self.aggregation, self.aggregation.history
+        memory = dict(rule.remember(state.rule, updates, weights))
+        if beta > 0.0 and rule.keeps_pace:
+            memory[COMBINED] = (1.0 - beta) * update + beta * state.rule.get(COMBINED, np.zeros_like(update))
+        return update, memory

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from threading import local
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ from quorank.arrays import Doubles, Integers
 from quorank.draws import Purpose, key_of
 from quorank.errors import BadInput, require, require_range
 from quorank.federation.ahead import RoundsAhead, can_play_ahead
+from quorank.federation.attack import AttackedRule
 from quorank.federation.personal import Split
 from quorank.federation.rounds import CohortSum, Federation, State
 from quorank.federation.sums import RunningSum
@@ -259,10 +260,20 @@ class Simulator:
         malicious = clients < (0 if attack is None else attack.clients)
         if attack is not None and malicious.any():
             key = key_of(self.simulation.seed, Purpose.ATTACK)
-            rows[:, :size] = attack.poison(rows[:, :size].copy(), malicious, state.theta, key, state.round)
+            rule = self._attacked_rule(state, interactions) if attack.knows_rule else None
+            rows[:, :size] = attack.poison(rows[:, :size].copy(), malicious, state.theta, key, state.round, rule)
         if play.sent is not None:
             play.sent(clients, rows[:, :size])
         self._release(state, clients, rows, interactions, gathering)
+
+    def _attacked_rule(self, state: State, interactions: Integers) -> AttackedRule:
+        """The rule for attackers that know it, without what privacy does to updates on their way."""
+        federation, weights = self.federation, interactions.astype(np.float64)
+        if not federation.aggregation.needs_single_updates:
+            combine = federation.aggregation.combine
+            return AttackedRule(lambda rows: combine(weights @ rows, float(weights.sum())))
+        combined = partial(federation.combined, state, weights=weights)
+        return AttackedRule(combined, state.history, federation.aggregation.history)
 
     def _release(
         self, state: State, clients: Integers, rows: Doubles, interactions: Integers, gathering: RunningSum

@@ -29,6 +29,7 @@ from quorank.arrays import Doubles
 from quorank.errors import BadInput, require
 from quorank.federation import wire
 from quorank.learning import OnlineRanker, Shown
+from quorank.learning.click_guard import ClickGuard
 from quorank.network import frames
 from quorank.network.client_privacy import Entropy, check_task, refreshed, standing
 from quorank.network.declined import Declined, Refusal
@@ -40,6 +41,9 @@ from quorank.network.terms import Terms
 
 MOST_USED = MOST_WAITING = 1000
 """Interactions that are kept after they were used, and before; older ones are forgotten."""
+
+MOST_JUDGED = 200
+"""The newest interactions, by which a guard judges a ranker."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +57,11 @@ class PreparedRelease:
 
 
 class Device:
-    """One client. `seed` addresses the draws of lists; without one they come from the system's entropy."""
+    """One client. `seed` addresses the draws of lists; without one they come from the system's entropy.
+
+    With a `guard` lists are shown by a new ranker only if the owner's own clicks do not speak against it; else by the one
+    before. Tasks are answered all the same: an update says where the clicks point from the ranker of the task.
+    """
 
     def __init__(
         self,
@@ -63,8 +71,9 @@ class Device:
         seed: int | None = None,
         entropy: Entropy = os.urandom,
         clock: Callable[[], float] = time.time,
+        guard: ClickGuard | None = None,
     ) -> None:
-        self.store, self.terms = store, terms
+        self.store, self.terms, self.guard = store, terms, guard
         self._entropy, self.clock = entropy, clock
         self._seed = int.from_bytes(entropy(8), "little") if seed is None else seed
         self._online: OnlineRanker | None = None
@@ -227,9 +236,23 @@ class Device:
     def _adopt(self, task: wire.Task) -> None:
         """From now on lists are shown by the ranker of the newest task."""
         before = self.store.ranker
-        if before is None or before.run != task.run or before.round < task.round:
+        newer = before is None or before.run != task.run or before.round < task.round
+        if newer and not self._refuses(before, task):
             self.store.set_ranker(StoredRanker(task.run, task.round, task.theta))
             self._online = None
+
+    def _refuses(self, before: StoredRanker | None, task: wire.Task) -> bool:
+        """Whether the guard keeps the ranker of a task from the owner's lists."""
+        if self.guard is None or before is None or before.run != task.run:
+            return False
+        own = self.store.personal
+        offset = np.zeros(self.terms.parameters) if own is None else own
+        lists = [(one.shown, one.clicks) for one in self.store.latest_interactions(MOST_JUDGED) if one.run == task.run]
+        verdict = self.guard.judge(self.terms.ranker, task.theta + offset, lists)
+        if not verdict.accepted:
+            sentence = "the ranker of round %d is not shown: by %d lists of the owner it fits worse (evidence %.3f)"
+            logging.getLogger(__name__).warning(sentence, task.round, verdict.lists, verdict.evidence)
+        return not verdict.accepted
 
     def _release(self, prepared: PreparedRelease) -> bytes:
         """Turn an update into the release that is sent, and store it before it leaves."""

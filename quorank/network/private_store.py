@@ -130,11 +130,17 @@ class PrivateStore:
 
     def interactions(self, first: int, count: int) -> list[tuple[int, Interaction]]:
         """(id, interaction) of those not used yet, in the order in which they happened, from the `first` on."""
+        return self._interactions("WHERE release IS NULL ORDER BY id LIMIT ? OFFSET ?", count, first, places=first)
+
+    def latest_interactions(self, count: int) -> list[Interaction]:
+        """The newest interactions, used or not, the newest first."""
+        return [one for _, one in self._interactions("ORDER BY id DESC LIMIT ?", count)]
+
+    def _interactions(self, which: str, *values: int, places: int = 0) -> list[tuple[int, Interaction]]:
         rows = self.file.rows(
             "SELECT id, at, run, round, documents, features, shown, clicks, circumstances, checksum, query"
-            " FROM interactions WHERE release IS NULL ORDER BY id LIMIT ? OFFSET ?",
-            count,
-            first,
+            f" FROM interactions {which}",
+            *values,
         )
         found = []
         for place, (name, at, run, round_, documents, *blobs, check, query) in enumerate(rows):
@@ -145,7 +151,7 @@ class PrivateStore:
                     f"{self.file.path}",
                 )
             features, order, clicks, circumstances = blobs
-            shown = shown_from(features, documents, order, circumstances, first + place)
+            shown = shown_from(features, documents, order, circumstances, places + place)
             clicked = np.frombuffer(clicks, dtype=np.uint8).astype(np.bool_)
             found.append((name, Interaction(at, run, round_, shown, clicked, query)))
         return found

@@ -30,6 +30,7 @@ from quorank.errors import BadInput
 from quorank.federation import Federation, wire
 from quorank.federation.personal import LocalOffset, OutputLayer
 from quorank.learning import PDGD, Evolution
+from quorank.learning.click_guard import ClickGuard
 from quorank.learning.plackett_luce import list_probability
 from quorank.network import device as device_module
 from quorank.network.client_privacy import refreshed
@@ -496,3 +497,25 @@ def test_evolution_is_refused(tiny_collection) -> None:
     with pytest.raises(BadInput, match="devices learn with pdgd"):
         terms_of(simulator_of(tiny_collection), 0, learner=Evolution())
     assert SEED == 3
+
+
+def test_a_guard_keeps_a_poisoned_ranker_from_the_owner_s_lists(tiny_collection, tmp_path) -> None:
+    """The ranker of all turned round is not shown, its task is answered as ever; an honest one is taken again."""
+    simulator = simulator_of(tiny_collection, Federation(CLIENTS, 3, learner=PDGD(eta=0.1)))
+    state = simulator.initial()
+    for _ in range(30):
+        state, _ = simulator.federation.round(state, simulator.gather(state))
+    good, user = 3.0 * state.theta, user_of(simulator)
+    poisoned = task_of(simulator, 1, -good)
+    for guard in (None, ClickGuard(least=8)):
+        device = device_of(simulator, tmp_path / str(guard is None))
+        device.guard = guard
+        assert device.answer(task_of(simulator, 0, good)) == Declined("waiting")
+        search(device, user, 60)
+        assert isinstance(device.answer(poisoned), bytes)
+        shown_by = device.store.ranker
+        assert shown_by is not None
+        expected = -good if guard is None else good
+        assert shown_by.theta.tolist() == expected.tolist()
+        assert isinstance(device.answer(task_of(simulator, 2, 1.05 * good)), bytes)
+        assert device.store.ranker.theta.tolist() == (1.05 * good).tolist()

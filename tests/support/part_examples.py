@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from quorank.attacks import ATTACKS, ClickPoisoning, Fang, LittleIsEnough, Scaled, SignFlip
+from quorank.attacks import (
+    ATTACKS,
+    ClickPoisoning,
+    Fang,
+    InnerProduct,
+    LittleIsEnough,
+    Mimic,
+    MinMax,
+    MinSum,
+    Scaled,
+    SignFlip,
+    Tailored,
+)
 from quorank.data.partition import PARTITIONS, Clicks, Even, LabelSplit, Preferences, Quantity
 from quorank.federation import (
     AGGREGATIONS,
@@ -31,6 +43,7 @@ from quorank.federation.rules.bulyan import Bulyan
 from quorank.federation.rules.centred_clipping import CentredClipping
 from quorank.federation.rules.geometric_median import GeometricMedian
 from quorank.federation.rules.mixing import Mixing
+from quorank.federation.rules.spectral import SpectralFilter
 from quorank.learning import LEARNERS, PDGD, Evolution
 from quorank.parts import Family
 from quorank.privacy import (
@@ -106,6 +119,8 @@ EXAMPLES: dict[str, list[Any]] = {
         Mixing(),
         Mixing(byzantine=2, then="median"),
         Mixing(byzantine=3, history=0.9),
+        SpectralFilter(),
+        SpectralFilter(byzantine=3, history=0.98),
     ],
     "personalisations": [Shared(), LocalOffset(), LocalOffset(rate=0.25, decay=0.1), OutputLayer()],
     "partitions": [
@@ -133,6 +148,15 @@ EXAMPLES: dict[str, list[Any]] = {
         SignFlip(),
         SignFlip(clients=2, z=0.5),
         Scaled(clients=2, factor=-3.0),
+        InnerProduct(),
+        InnerProduct(clients=2, knowledge="partial", factor=10.0),
+        MinMax(clients=3),
+        MinMax(clients=3, knowledge="partial", direction="sign"),
+        MinSum(clients=3, direction="deviation"),
+        Mimic(clients=2),
+        Mimic(clients=2, victim="farthest"),
+        Tailored(clients=3),
+        Tailored(clients=2, against="memory", apart=True, decoys=True),
     ],
     "participations": [Full(), Sampled(), Sampled(cohort=1), Poisson(rate=0.7), Poisson(rate=1.0)],
     "servers": [
@@ -223,6 +247,8 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("aggregations", {"kind": "trimmed-mean", "byzantine": -1}),
     ("aggregations", {"kind": "median", "byzantine": 1.5}),
     ("aggregations", {"kind": "nearest-neighbour-mixing", "history": 1.0}),
+    ("aggregations", {"kind": "spectral-filter", "history": 1.0}),
+    ("aggregations", {"kind": "spectral-filter", "history": -0.1}),
     ("personalisations", {"kind": "offset", "rate": 0.0}),
     ("personalisations", {"kind": "offset", "decay": 1.0}),
     ("partitions", {"kind": "labels", "per_client": 0}),
@@ -238,6 +264,10 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("attacks", {"kind": "fang", "knowledge": "none"}),
     ("attacks", {"kind": "fang", "against": "mean"}),
     ("attacks", {"kind": "sign-flip", "z": NAN}),
+    ("attacks", {"kind": "inner-product", "factor": 0.0}),
+    ("attacks", {"kind": "min-max", "direction": "mean"}),
+    ("attacks", {"kind": "mimic", "victim": "last"}),
+    ("attacks", {"kind": "tailored", "against": "theta"}),
     ("servers", {"kind": "add", "step": 0.0}),
     ("servers", {"kind": "add", "step": NAN}),
     ("servers", {"kind": "add", "average": -1.0}),

@@ -9,6 +9,7 @@ from quorank.federation.rules.krum import Krum, MultiKrum
 from quorank.federation.rules.mean import Mean
 from quorank.federation.rules.mixing import Mixing
 from quorank.federation.rules.rule import Aggregation
+from quorank.federation.rules.spectral import SpectralFilter
 from quorank.federation.rules.trimmed import Median, TrimmedMean
 from quorank.parts import Family
 
@@ -23,10 +24,11 @@ AGGREGATIONS: Family[Aggregation] = Family(
     CentredClipping,
     GeometricMedian,
     Mixing,
+    SpectralFilter,
     base=Aggregation,
 )  # a new rule: its file, and its name here
 
 __all__ = [
     "AGGREGATIONS", "Aggregation", "Bulyan", "CentredClipping", "GeometricMedian", "Krum", "Mean", "Median", "Mixing",
-    "MultiKrum", "TrimmedMean",
+    "MultiKrum", "SpectralFilter", "TrimmedMean",
 ]  # fmt: skip

@@ -15,6 +15,9 @@ import numpy as np
 from quorank.arrays import Doubles
 from quorank.errors import BadInput, require, require_range
 
+RuleMemory = dict[str, Doubles]
+"""What a rule carries from round to round beside the clients' histories; its arrays are saved with the run."""
+
 
 @dataclass(frozen=True)
 class Aggregation(ABC):
@@ -23,6 +26,7 @@ class Aggregation(ABC):
     kind: ClassVar[str]
     needs_single_updates: ClassVar[bool] = False  # True: `combine_all` is called; no secure sum is possible
     divides_sums: ClassVar[bool] = False  # `combine` is total / weight, so it may be computed ahead
+    keeps_pace: ClassVar[bool] = False  # with a history the step is how far the combination moved, which does not lag
 
     @property
     def history(self) -> float:
@@ -39,6 +43,14 @@ class Aggregation(ABC):
     def combine_all(self, updates: Doubles, weights: Doubles) -> Doubles:
         """Return the aggregated update of the (n, d) updates of a cohort whose clients claim (n,) weights."""
         raise NotImplementedError(f"{self.kind} needs sums only")
+
+    def combine_remembering(self, updates: Doubles, weights: Doubles, memory: RuleMemory) -> Doubles:
+        """`combine_all` with what the rule remembers of the rounds before."""
+        return self.combine_all(updates, weights)
+
+    def remember(self, memory: RuleMemory, updates: Doubles, weights: Doubles) -> RuleMemory:
+        """Return what the rule remembers after a round in which the clients sent these (n, d) updates."""
+        return {}
 
 
 @dataclass(frozen=True)
