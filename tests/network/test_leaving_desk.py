@@ -430,7 +430,7 @@ def test_a_rebuilding_that_is_given_up_is_counted(tiny_collection, tmp_path, res
 
 def test_what_was_given_up_counts_in_the_budget_of_the_next(tiny_collection, tmp_path) -> None:
     limit = accounting.epsilon(Setting(6, 6, ROUNDS + 4), 0.6, 1e-5)  # for the whole run and four rounds more
-    world = private_world(tiny_collection, tmp_path, total_epsilon=limit * (1 + 1e-9))
+    world = private_world(tiny_collection, tmp_path, total_epsilon=limit * (1 + 1e-6))
     world.play(4)
     requests, answer = {c: asking(world, c) for c in (LEAVER, 4)}, world.answer
     assert world.desk.notice(NAMES[LEAVER], requests[LEAVER])

@@ -57,7 +57,7 @@ _ONE, _32, _63 = np.uint64(1), np.uint64(32), np.uint64(63)
 _TINY = 1e-280  # more than what float64 loses of a probability that nearly vanishes
 
 
-class Table(NamedTuple):
+class HatTable(NamedTuple):
     """The hat of one σ, as the kernel needs it."""
 
     sigma: float
@@ -72,14 +72,14 @@ column; below which 63 − w bits of U each of its numbers is accepted."""
 
 
 @lru_cache(maxsize=64)
-def table_for(sigma: float) -> Table:
+def table_for(sigma: float) -> HatTable:
     """Return the hat for a standard deviation, in units of a whole number."""
     sentence = f"the standard deviation of the noise must lie between {LEAST:g} and 2^46 units, got {sigma:g}"
     require(LEAST <= sigma <= LARGEST, "privacy.off-the-grid", sentence, "privacy")
     bits = max(0, math.frexp(sigma / 16.0)[1])
     columns = np.empty((BLOCKS, 4), dtype=np.int64)
     top = _build(sigma, bits, columns)
-    return Table(sigma, bits, top, columns)
+    return HatTable(sigma, bits, top, columns)
 
 
 @kernel
@@ -193,7 +193,7 @@ def discrete_gaussian(key: Key, round_: int, stream: int, sigma: float, out: Int
             start, attempt = start + 1, 0
 
 
-def _decided(table: Table, key: Key, round_: int, stream: int, j: int, attempt: int) -> int | None:
+def _decided(table: HatTable, key: Key, round_: int, stream: int, j: int, attempt: int) -> int | None:
     """The number of an attempt if it is accepted, in exact arithmetic: U·H_i < c·exp(−k²/2σ²) with all bits that it takes.
 
     Decimal numbers of p digits round each step correctly, so that the exponential errs by less than (2 + ½t²)·10^(2 − p)

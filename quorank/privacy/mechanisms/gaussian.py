@@ -345,6 +345,8 @@ class GaussianMechanism(Mechanism):
         return [(t, self._discrete(epsilon, t)) for t, epsilon in found]
 
     def loss(self, rounds: int) -> Loss:
+        if rounds == 0:
+            return Loss()
         return replace(gaussian_loss(self.setting, self.noise_multiplier, rounds), whole=self.drawn(rounds))
 
 
