@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from quorank.documents import read_json
 from quorank.errors import BadInput
 from quorank.federation.rounds import CohortSum
 from quorank.files import write_whole
@@ -71,7 +72,7 @@ class RebuildingLedger:
         if path is None or not path.is_file():
             return
         try:
-            self.entries = [_read(entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
+            self.entries = [_read(entry) for entry in read_json(path)]
         except (OSError, ValueError, TypeError, KeyError, RecursionError, BadInput) as error:
             sentence = f"damaged ({type(error).__name__}); restore it from a copy"
             raise BadInput("file.damaged", sentence, f"{path}") from None
