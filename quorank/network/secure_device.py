@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -37,13 +36,8 @@ def least_of(mechanism: IntegerSums) -> int:
 
 
 def plan_of(mechanism: IntegerSums) -> Neighbourhood:
-    """The neighbourhood that the coordinator plans for."""
+    """The neighbourhood that a round is planned for, by the coordinator and by every client."""
     return neighbourhood_of(mechanism.setting.cohort, mechanism.dropouts)
-
-
-def smallest_of(mechanism: IntegerSums) -> Neighbourhood:
-    """The smallest neighbourhood that a client accepts: the plan's threshold, and masks with all of the least that came."""
-    return replace(plan_of(mechanism), masks=min(plan_of(mechanism).masks, least_of(mechanism) - 1))
 
 
 class SecureDevice:
@@ -114,7 +108,7 @@ class SecureDevice:
             identity,
             least,
             pinned=self.pinned,
-            agreed=smallest_of(self.mechanism),
+            agreed=plan_of(self.mechanism),
             entropy=self._entropy,
         )
 

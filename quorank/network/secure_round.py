@@ -55,7 +55,7 @@ M = TypeVar("M", bound=SecureSumMessage)
 
 KEYS, SHARES, MASKED, AGREEMENT, UNMASKING, OVER = range(1, 7)
 PHASES = ("", "keys", "shares", "masked inputs", "agreement", "unmasking", "nothing more")
-VERSION = 2
+VERSION = 3
 _HEAD = struct.Struct("<4sBB")
 _SIGNED = struct.Struct(f"<I{SIGNATURE}s")
 _MALFORMED = "a message of a secure sum is malformed; it is refused"
@@ -106,11 +106,10 @@ class SecureRound:
         neighbourhood: Neighbourhood | None = None,
         deadline: float = math.inf,  # seconds of each phase
         clock: Callable[[], float] = time.monotonic,
-        entropy: Callable[[int], bytes] = os.urandom,
     ) -> None:
         require(deadline > 0.0, "value.out-of-range", f"must be above 0 seconds, got {deadline}", "deadline")
         occasion = Occasion(session, task.round)
-        server = SecureServer(occasion, len(task.theta), neighbourhood, entropy)
+        server = SecureServer(occasion, len(task.theta), neighbourhood)
         self.server, self.phase = GuardedServer(server, least, pinned), KEYS
         self.deadline, self._clock, self._since = deadline, clock, clock()
         self._tasks = {
@@ -244,7 +243,7 @@ class SecureMember:
         least: int,
         *,
         pinned: Pinned | None = None,
-        agreed: Neighbourhood | None = None,  # the smallest neighbourhood that is accepted
+        agreed: Neighbourhood | None = None,  # the neighbourhood that is agreed
         entropy: Callable[[int], bytes] = os.urandom,
     ) -> None:
         inner = SecureClient(client, occasion, agreed, entropy)

@@ -14,7 +14,7 @@ import numpy as np
 from quorank.errors import BadInput, require
 from quorank.federation import Simulator, wire
 from quorank.network import frames
-from quorank.network.secure_device import least_of, smallest_of
+from quorank.network.secure_device import least_of, plan_of
 from quorank.network.secure_driver import single
 from quorank.network.secure_round import SecureMember, invitation
 from quorank.privacy.mechanisms.integer_sums import IntegerSums
@@ -62,7 +62,7 @@ class SimulatedMembers:
                 lambda own=words: own,  # type: ignore[misc]
                 ClientIdentity.create(),
                 least_of(self.mechanism),
-                agreed=smallest_of(self.mechanism),
+                agreed=plan_of(self.mechanism),
             )
             self._members[reply.client] = occasion, member
             told = wire.Reply(

@@ -1,14 +1,14 @@
 """Client of a secure sum, without any transport: messages in, messages out.
 
 Bonawitz et al. 2017, fig. 4, on the neighbours of Bell et al. 2020. The client sends its vector plus a self mask plus
-a mask with each mask neighbour; the neighbours hold shares of the self mask's seed b_u and of the private key s_u that
+a mask with each neighbour; the neighbours hold shares of the self mask's seed b_u and of the private key s_u that
 its pair masks come from, and tell one or the other, never both: with b_u alone the pair masks stay, with s_u alone the
 self mask stays.
 
-The server is trusted to follow the protocol, though it may remember and compare all that it sees. A client refuses what
-would plainly uncover another. It cannot see everything: on a sparse graph a server that tells different neighbourhoods
-different stories about who left gets the sum of one neighbourhood instead of that of all, and one that hands on false
-public keys gets single inputs (the paper signs keys against that).
+A client computes its neighbours by itself from the roster of all who take part, and refuses others (`roster`). It
+checks every share that it is given against what the share's owner has committed itself to, so that whoever tells a false
+one later is known. What it cannot see alone, who left and whether keys are those of the clients they are said to be of, is
+checked with signatures (`identity`).
 """
 
 from __future__ import annotations
@@ -21,13 +21,16 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from quorank.arrays import Uint32s
 from quorank.errors import require
-from quorank.privacy.secure_sum.graph import Neighbourhood
+from quorank.privacy.secure_sum.graph import Neighbourhood, Ring, neighbours_for
 from quorank.privacy.secure_sum.masks import (
     KEY,
     MOST_CLIENTS,
+    SEALED,
     Occasion,
     ShareChannel,
+    commitments,
     pair_mask,
+    seed_commitment,
     self_mask,
     shared_secret,
 )
@@ -41,32 +44,36 @@ from quorank.privacy.secure_sum.messages import (
     UnmaskReply,
     UnmaskRequest,
 )
+from quorank.privacy.secure_sum.roster import Roster, roster_and_ring
 from quorank.privacy.secure_sum.shamir import split_secret
 
 
 class SecureClient:
     """One client in one round: advertise, share, mask, unmask, each once and in this order.
 
-    `least` is the smallest neighbourhood that the client agrees to; `entropy(n)` gives n random bytes.
+    `agreed` is the neighbourhood that the client takes part with, by default that of `neighbours_for`; `entropy(n)` gives
+    n random bytes.
     """
 
     def __init__(
         self,
         client: int,
         occasion: Occasion,
-        least: Neighbourhood | None = None,
+        agreed: Neighbourhood | None = None,
         entropy: Callable[[int], bytes] = os.urandom,
     ) -> None:
         sentence = f"a client is named by a number from 0 to 2^31 − 1, got {client}"
         require(0 <= client < MOST_CLIENTS, "secure-sum.client-number", sentence)
         self.client, self.occasion = client, occasion
-        self._least = least or Neighbourhood(1, 2, 1)
+        self._agreed = agreed
         self._entropy = entropy
         self._next = "advertise"
         self._channel_key = X25519PrivateKey.from_private_bytes(entropy(KEY))
         self._mask_key = X25519PrivateKey.from_private_bytes(entropy(KEY))
         self._self_seed = entropy(KEY)
         self._key_list: KeyList | None = None
+        self.roster: Roster | None = None  # of the round, once it was told
+        self.ring: Ring | None = None
         self._channels: dict[int, ShareChannel] = {}
         self._senders = {client}  # U2 as far as this client sees it: who shared with it, and itself
         self._held: dict[int, bytes] = {}  # by owner: a share of b and one of s
@@ -81,32 +88,44 @@ class SecureClient:
     def share(self, keys: KeyList) -> ShareKeys:
         """Return sealed shares of the self mask's seed and of the mask key, one pair for each holder."""
         self._check_step("share", keys)
-        holders = [holder for holder, _ in keys.holders]
-        count, threshold = len(holders), keys.threshold
-        listed = dict(keys.holders).get(self.client) == self._channel_key.public_key().public_bytes_raw()
-        self._require(listed, "secure-sum.key-list", "is not in its own key list, or with another key")
-        accepted = count < 2 * threshold <= 2 * count and threshold >= self._least.threshold
-        offered = f"was offered a threshold of {threshold} of {count} shares; it accepts more than half and at least"
-        self._require(accepted, "secure-sum.threshold", f"{offered} {self._least.threshold}")
-        partners = {partner for partner, _ in keys.masks}
-        accepted = partners <= set(holders) - {self.client} and len(partners) >= self._least.masks
-        offered = f"was offered masks with {sorted(partners)}; it accepts only holders of its shares, and at least"
-        self._require(accepted, "secure-sum.partners", f"{offered} {self._least.masks}")
-        self._next, self._key_list = "mask", keys
+        roster, ring = self._neighbours(keys)
+        count, threshold = len(keys.holders), keys.threshold
+        self._next, self._key_list, self.roster, self.ring = "mask", keys, roster, ring
         secret = self._self_seed + self._mask_key.private_bytes_raw()
         shares = split_secret(secret, threshold, count, self._entropy)
-        sealed = []
+        sealed, committed = [], []
         for (holder, public), share in zip(keys.holders, shares, strict=True):
+            committed.append((holder, commitments(self.occasion, self.client, holder, share)))
             if holder == self.client:
                 self._held[holder] = share
                 continue
-            channel = ShareChannel(self.occasion, shared_secret(self._channel_key, public, holder), self.client, holder)
+            secret = shared_secret(self._channel_key, public[:KEY], holder)
+            channel = ShareChannel(self.occasion, secret, self.client, holder, roster.digest)
             self._channels[holder] = channel
             sealed.append((holder, channel.seal(share)))
-        return ShareKeys(*self._head, tuple(sealed))
+        seed = seed_commitment(self.occasion, self.client, self._self_seed)
+        return ShareKeys(*self._head, tuple(sealed), tuple(committed), seed)
+
+    def _neighbours(self, keys: KeyList) -> tuple[Roster, Ring]:
+        """Read the roster and compute who the neighbours are; refuse a list that names others."""
+        plan = self._agreed or neighbours_for(len(Roster(keys.roster)))
+        roster, ring = roster_and_ring(keys.roster, self.occasion, plan)
+        own = [key.public_key().public_bytes_raw() for key in (self._channel_key, self._mask_key)]
+        listed = roster.holds(self.client, *own)
+        self._require(listed, "secure-sum.key-list", "is not in the roster, or with another key")
+        offered = f"was offered a threshold of {keys.threshold} of {len(keys.holders)} shares, and {plan.threshold} is"
+        self._require(keys.threshold == plan.threshold, "secure-sum.threshold", f"{offered} agreed")
+        enough = plan.threshold <= len(roster)
+        self._require(enough, "secure-sum.too-few", f"is in a roster of {len(roster)}, below the threshold")
+        same = [holder for holder, _ in keys.holders] == ring.holders(self.client)
+        offered = "was offered neighbours that do not follow from the roster"
+        self._require(same, "secure-sum.neighbours", offered)
+        true = all(roster.holds(holder, pair[:KEY], pair[KEY:]) for holder, pair in keys.holders)
+        self._require(true, "secure-sum.key-list", "was offered other keys than those in the roster")
+        return roster, ring
 
     def mask(self, delivery: ShareDelivery, vector: Uint32s) -> MaskedInput:
-        """Return y_u = x_u + PRG(b_u) + Σ ±PRG(s_uv) over the mask neighbours who sent shares."""
+        """Return y_u = x_u + PRG(b_u) + Σ ±PRG(s_uv) over the neighbours who sent shares."""
         self._check_step("mask", delivery)
         assert self._key_list is not None
         row = vector.dtype == np.uint32 and vector.ndim == 1 and len(vector) > 0
@@ -119,15 +138,16 @@ class SecureClient:
         came = f"got shares from {len(senders)} neighbours: with itself fewer than the threshold"
         self._require(len(senders) + 1 >= self._key_list.threshold, "secure-sum.too-few", came)
         self._next = "unmask"
-        for sender, sealed in delivery.sealed:
-            share = self._channels[sender].open(sealed)
-            if share is not None:  # a share that cannot be opened counts as not held
+        for sender, content in delivery.sealed:
+            share = self._channels[sender].open(content[:SEALED])
+            # a share that cannot be opened, or is not the one that its owner has committed itself to, is not held
+            if share is not None and commitments(self.occasion, sender, self.client, share) == content[SEALED:]:
                 self._held[sender] = share
         self._senders, self._channels = {self.client, *senders}, {}
         total = vector + self_mask(self.occasion, self._self_seed, self.client, len(vector))
-        for partner, public in self._key_list.masks:
-            if partner in self._senders:
-                secret = shared_secret(self._mask_key, public, partner)
+        for partner, public in self._key_list.holders:
+            if partner != self.client and partner in self._senders:
+                secret = shared_secret(self._mask_key, public[KEY:], partner)
                 total += pair_mask(self.occasion, secret, self.client, partner, len(vector))
         return MaskedInput(*self._head, total.astype("<u4").tobytes())
 
