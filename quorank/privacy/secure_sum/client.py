@@ -5,16 +5,17 @@ a mask with each neighbour; the neighbours hold shares of the self mask's seed b
 its pair masks come from, and tell one or the other, never both: with b_u alone the pair masks stay, with s_u alone the
 self mask stays.
 
-A client computes its neighbours by itself from the roster of all who take part, and refuses others (`roster`). It
-checks every share that it is given against what the share's owner has committed itself to, so that whoever tells a false
-one later is known. What it cannot see alone, who left and whether keys are those of the clients they are said to be of, is
-checked with signatures (`identity`).
+A client computes its neighbours by itself from the roster of all who take part, and refuses others (`roster`). It masks
+with all of them whom the server names as having shared, also where their shares do not arrive. It tells a share only if
+that is the one its owner has committed itself to: the server knows whoever tells another. What a client cannot see alone,
+that all are told the same and that keys are those of the clients they are said to be of, is checked with signatures
+(`identity`).
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -23,6 +24,7 @@ from quorank.arrays import Uint32s
 from quorank.errors import require
 from quorank.privacy.secure_sum.graph import Neighbourhood, Ring, neighbours_for
 from quorank.privacy.secure_sum.masks import (
+    COMMITMENT,
     KEY,
     MOST_CLIENTS,
     SEALED,
@@ -32,6 +34,7 @@ from quorank.privacy.secure_sum.masks import (
     pair_mask,
     seed_commitment,
     self_mask,
+    share_commitment,
     shared_secret,
 )
 from quorank.privacy.secure_sum.messages import (
@@ -75,8 +78,10 @@ class SecureClient:
         self.roster: Roster | None = None  # of the round, once it was told
         self.ring: Ring | None = None
         self._channels: dict[int, ShareChannel] = {}
-        self._senders = {client}  # U2 as far as this client sees it: who shared with it, and itself
+        self.sharers = b""  # U2 as it was told, as bits of the roster
+        self._owners = frozenset[int]()  # those of U2 whose shares it holds or should hold, itself among them
         self._held: dict[int, bytes] = {}  # by owner: a share of b and one of s
+        self._committed: dict[int, bytes] = {}  # by owner: its commitments to them
 
     def advertise(self) -> AdvertiseKeys:
         """Return the two public keys."""
@@ -89,17 +94,17 @@ class SecureClient:
         """Return sealed shares of the self mask's seed and of the mask key, one pair for each holder."""
         self._check_step("share", keys)
         roster, ring = self._neighbours(keys)
-        count, threshold = len(keys.holders), keys.threshold
         self._next, self._key_list, self.roster, self.ring = "mask", keys, roster, ring
+        public, holders = dict(keys.neighbours), ring.holders(self.client)
         secret = self._self_seed + self._mask_key.private_bytes_raw()
-        shares = split_secret(secret, threshold, count, self._entropy)
+        shares = split_secret(secret, keys.threshold, len(holders), self._entropy)
         sealed, committed = [], []
-        for (holder, public), share in zip(keys.holders, shares, strict=True):
+        for holder, share in zip(holders, shares, strict=True):
             committed.append((holder, commitments(self.occasion, self.client, holder, share)))
             if holder == self.client:
                 self._held[holder] = share
                 continue
-            secret = shared_secret(self._channel_key, public[:KEY], holder)
+            secret = shared_secret(self._channel_key, public[holder][:KEY], holder)
             channel = ShareChannel(self.occasion, secret, self.client, holder, roster.digest)
             self._channels[holder] = channel
             sealed.append((holder, channel.seal(share)))
@@ -113,40 +118,43 @@ class SecureClient:
         own = [key.public_key().public_bytes_raw() for key in (self._channel_key, self._mask_key)]
         listed = roster.holds(self.client, *own)
         self._require(listed, "secure-sum.key-list", "is not in the roster, or with another key")
-        offered = f"was offered a threshold of {keys.threshold} of {len(keys.holders)} shares, and {plan.threshold} is"
+        offered = f"was offered a threshold of {keys.threshold} shares, and {plan.threshold} is"
         self._require(keys.threshold == plan.threshold, "secure-sum.threshold", f"{offered} agreed")
         enough = plan.threshold <= len(roster)
         self._require(enough, "secure-sum.too-few", f"is in a roster of {len(roster)}, below the threshold")
-        same = [holder for holder, _ in keys.holders] == ring.holders(self.client)
+        same = [neighbour for neighbour, _ in keys.neighbours] == ring.masked_with(self.client)
         offered = "was offered neighbours that do not follow from the roster"
         self._require(same, "secure-sum.neighbours", offered)
-        true = all(roster.holds(holder, pair[:KEY], pair[KEY:]) for holder, pair in keys.holders)
+        true = all(roster.holds(neighbour, pair[:KEY], pair[KEY:]) for neighbour, pair in keys.neighbours)
         self._require(true, "secure-sum.key-list", "was offered other keys than those in the roster")
         return roster, ring
 
     def mask(self, delivery: ShareDelivery, vector: Uint32s) -> MaskedInput:
-        """Return y_u = x_u + PRG(b_u) + Σ ±PRG(s_uv) over the neighbours who sent shares."""
+        """Return y_u = x_u + PRG(b_u) + Σ ±PRG(s_uv) over the neighbours who have shared."""
         self._check_step("mask", delivery)
         assert self._key_list is not None
         row = vector.dtype == np.uint32 and vector.ndim == 1 and len(vector) > 0
         masked = f"masks one row of uint32 numbers, got {vector.dtype} of shape {vector.shape}"
         self._require(row, "secure-sum.shape", masked)
-        senders = [sender for sender, _ in delivery.sealed]
-        strangers = set(senders) - set(self._channels)
-        came = f"got shares from {sorted(strangers)}, who are not its neighbours"
+        assert self.ring is not None and self.roster is not None
+        shared = self.roster.unpack(delivery.sharers)
+        owners = shared.intersection(self.ring.holders(self.client))
+        strangers = {sender for sender, _ in delivery.sealed} - (owners - {self.client})
+        came = f"got shares from {sorted(strangers)}, who are not its neighbours or did not share"
         self._require(not strangers, "secure-sum.strangers", came)
-        came = f"got shares from {len(senders)} neighbours: with itself fewer than the threshold"
-        self._require(len(senders) + 1 >= self._key_list.threshold, "secure-sum.too-few", came)
+        self._require(self.client in shared, "secure-sum.strangers", "is said not to have shared")
+        came = f"has {len(owners)} holders who shared, fewer than the threshold"
+        self._require(len(owners) >= self._key_list.threshold, "secure-sum.too-few", came)
         self._next = "unmask"
         for sender, content in delivery.sealed:
             share = self._channels[sender].open(content[:SEALED])
-            # a share that cannot be opened, or is not the one that its owner has committed itself to, is not held
-            if share is not None and commitments(self.occasion, sender, self.client, share) == content[SEALED:]:
+            if share is not None:  # a share that cannot be opened counts as not held
                 self._held[sender] = share
-        self._senders, self._channels = {self.client, *senders}, {}
+                self._committed[sender] = content[SEALED:]
+        self._owners, self._channels, self.sharers = owners, {}, delivery.sharers
         total = vector + self_mask(self.occasion, self._self_seed, self.client, len(vector))
-        for partner, public in self._key_list.holders:
-            if partner != self.client and partner in self._senders:
+        for partner, public in self._key_list.neighbours:
+            if partner != self.client and partner in shared:
                 secret = shared_secret(self._mask_key, public[KEY:], partner)
                 total += pair_mask(self.occasion, secret, self.client, partner, len(vector))
         return MaskedInput(*self._head, total.astype("<u4").tobytes())
@@ -157,12 +165,24 @@ class SecureClient:
         assert self._key_list is not None
         self._check_request(set(request.survivors), set(request.dropped), self._key_list.threshold)
         self._next = "nothing more"
-        held = self._held
-        seeds = tuple((owner, held[owner][:KEY]) for owner in request.survivors if owner in held)
-        keys = tuple((owner, held[owner][KEY:]) for owner in request.dropped if owner in held)
+        seeds, keys = self._told(request.survivors, b"b"), self._told(request.dropped, b"s")
         self._held, self._self_seed = {}, b""
         del self._mask_key, self._channel_key
         return UnmaskReply(*self._head, seeds, keys)
+
+    def _told(self, owners: Sequence[int], of: bytes) -> tuple[tuple[int, bytes], ...]:
+        """The shares of one secret of these owners that are held.
+
+        A share that is not the one its owner has committed itself to is kept back: to tell it would look like a lie.
+        """
+        part, committed = (slice(KEY), slice(COMMITMENT)) if of == b"b" else (slice(KEY, None), slice(COMMITMENT, None))
+        found = []
+        for owner in owners:
+            share, expected = self._held.get(owner, b"")[part], self._committed.get(owner, b"")[committed]
+            own = owner == self.client
+            if share and (own or share_commitment(self.occasion, owner, self.client, of, share) == expected):
+                found.append((owner, share))
+        return tuple(found)
 
     @property
     def _head(self) -> tuple[int, bytes, int]:
@@ -172,7 +192,7 @@ class SecureClient:
         both = survivors & dropped
         asked = f"was asked for both shares of {sorted(both)}: that would uncover their input"
         self._require(not both, "secure-sum.both-shares", asked)
-        strangers = (survivors | dropped) - self._senders
+        strangers = (survivors | dropped) - self._owners
         asked = f"was asked for shares of {sorted(strangers)}, who sent it none"
         self._require(not strangers, "secure-sum.strangers", asked)
         asked = "was asked to unmask a sum without its own input"

@@ -1,9 +1,9 @@
 """Neighbour graph of a secure sum: who masks with whom and who holds whose shares, and how many may collude.
 
 Bell et al. 2020, "Secure single-server aggregation with (poly)logarithmic overhead": small cohorts are complete graphs,
-in large ones the clients stand on a ring in random order and each has the k nearest as neighbours. A client shares a
-mask with each neighbour, and its neighbours and itself hold its shares, of which any t give its secrets. The order comes
-from the keys of all (`roster`), so that clients can check it and the server cannot choose anybody's neighbours.
+in large ones the clients stand on a ring in random order. The k nearest of a client and itself hold its shares, of which
+any t give its secrets, and it shares a mask with each of the m nearest (in the paper m = k). The order comes from the keys
+of all (`roster`), so that clients can check it and the server cannot choose anybody's neighbours.
 
 Who may collude with a server that lies about who left, and nobody's input shows (`tolerated_colluders`):
 
@@ -12,10 +12,10 @@ Who may collude with a server that lies about who left, and nobody's input shows
   of a client's holders tells one secret, the other part the other;
 - at most least − 2 clients: the sum of a cohort without what colluders put in is that of the others;
 - on a ring, so few that whoever the server says has left, the masks still join the honest clients who stay into one
-  group. It would fall into two by two gaps of k/2 places without any of them. Clients therefore refuse a list of
+  group. It would fall into two by two gaps of m/2 places without any of them. Clients therefore refuse a list of
   survivors on which two such gaps hold no more survivors than colluders could be in them (`margin`).
 
-Complete graphs are safe for certain up to that number, rings but for a probability of 2^-64 times the number of orders
+Complete graphs are safe for certain up to that number, rings but for a probability of 2^-56 times the number of orders
 that a server tries: it may leave out keys, or let colluders draw new ones, until an order suits it. Each try costs it the
 slow hash of `roster`.
 """
@@ -33,9 +33,9 @@ from quorank.arrays import Integers
 from quorank.errors import BadInput, require
 from quorank.privacy.secure_sum.shamir import MOST_HOLDERS
 
-SECURITY_BITS = 64
-"""A ring, once drawn, is unsafe with probability at most 2^-64; after 2^24 tries of the server at most 2^-40."""
-CORRECTNESS_BITS = 20
+SECURITY_BITS = 56
+"""A ring, once drawn, is unsafe with probability at most 2^-56; after 2^16 tries of the server at most 2^-40."""
+CORRECTNESS_BITS = 16
 EVERYBODY = 128
 """Up to this many clients each is the neighbour of all others."""
 
@@ -44,9 +44,10 @@ EVERYBODY = 128
 class Neighbourhood:
     """How far a client's neighbourhood reaches; a client's shares are held by its neighbours and by itself."""
 
-    neighbours: int  # k, with whom a client shares masks and who hold its shares
+    neighbours: int  # k, who hold a client's shares
     threshold: int  # t, how many shares give the secret
-    margin: int = 0  # survivors that any two gaps of k/2 places on a ring must hold more than
+    masks: int  # m, with how many clients a client shares a mask; the holders of its shares are among them
+    margin: int = 0  # survivors that any two gaps of m/2 places on a ring must hold more than
 
     def __post_init__(self) -> None:
         code, holders = "secure-sum.neighbourhood", self.neighbours + 1
@@ -56,8 +57,10 @@ class Neighbourhood:
         # the other
         sentence = f"the threshold must be above half of the {holders} holders and at most all, got {self.threshold}"
         require(holders < 2 * self.threshold <= 2 * holders, code, sentence)
-        sentence = f"the margin of {self.neighbours} neighbours is from 0 to {self.neighbours - 1}, got {self.margin}"
-        require(0 <= self.margin < self.neighbours, code, sentence)
+        sentence = f"a client masks with its {self.neighbours} neighbours at least, got {self.masks}"
+        require(self.neighbours <= self.masks, code, sentence)
+        sentence = f"the margin of {self.masks} masks is from 0 to {self.masks - 1}, got {self.margin}"
+        require(0 <= self.margin < self.masks, code, sentence)
 
 
 @cache
@@ -68,8 +71,8 @@ def neighbours_for(n: int, dropouts: float = 0.1, colluding: float = 0.05) -> Ne
     above a bare majority): every client that may leave is one fewer that may collude.
 
     Beyond, it is the smallest ring that is safe by exact hypergeometric tails, summed over all clients: the round fails
-    with probability at most 2^-20 when ⌊dropouts·n⌋ clients, not chosen by their places, leave at any time after the
-    keys, and is unsafe with probability at most 2^-64 against a server with ⌊colluding·n⌋ clients that chooses who
+    with probability at most 2^-16 when ⌊dropouts·n⌋ clients, not chosen by their places, leave at any time after the
+    keys, and is unsafe with probability at most 2^-56 against a server with ⌊colluding·n⌋ clients that chooses who
     leaves and whose keys are left out (as many as may leave).
     """
     sentence = f"a secure sum needs at least 2 clients, got {n}: the sum of one is its update"
@@ -77,16 +80,20 @@ def neighbours_for(n: int, dropouts: float = 0.1, colluding: float = 0.05) -> Ne
     sentence = f"the shares of clients who leave ({dropouts}) and collude ({colluding}) must be below 1 together"
     require(min(dropouts, colluding) >= 0.0 and dropouts + colluding < 1.0, "value.out-of-range", sentence)
     if n <= EVERYBODY:
-        return Neighbourhood(n - 1, max(n // 2 + 1, n - max(1, math.ceil(dropouts * n))))
+        return Neighbourhood(n - 1, max(n // 2 + 1, n - max(1, math.ceil(dropouts * n))), n - 1)
     leaving, spying = math.floor(dropouts * n), math.floor(colluding * n)
-    there = n - leaving
-    for k in range(2, min(there, MOST_HOLDERS), 2):
-        margin = most_in_gaps(there, k, spying)
+    there, unsafe, failed = n - leaving, 2.0 ** -(SECURITY_BITS + 1), 2.0 ** -(CORRECTNESS_BITS + 1)
+    masks, margin = 0, 0
+    while masks < there and (margin >= masks or scattering(n, masks, margin, leaving) > failed):
+        masks += 2
+        while masks < there and separation(there, masks, margin, spying) > unsafe:
+            margin += 1
+    for k in range(2, min(there, MOST_HOLDERS) if masks < there else 0, 2):
         t = k // 2 + 1
-        while t <= k and exposure(there, k, t, spying) > 2.0 ** -(SECURITY_BITS + 1):
+        while t <= k and exposure(there, k, t, spying) > unsafe:
             t += 1
-        if margin < k and t <= k and failing(n, Neighbourhood(k, t, margin), leaving) <= 2.0**-CORRECTNESS_BITS:
-            return Neighbourhood(k, t, margin)
+        if t <= k and shortage(n, k, t, leaving) <= failed:
+            return Neighbourhood(k, t, max(k, masks), margin)
     raise BadInput(
         "secure-sum.neighbourhood",
         f"no neighbourhood of at most {MOST_HOLDERS - 1} clients is safe when {dropouts:.0%} of {n} clients leave and "
@@ -94,29 +101,24 @@ def neighbours_for(n: int, dropouts: float = 0.1, colluding: float = 0.05) -> Ne
     )
 
 
+def shortage(n: int, k: int, t: int, leaving: int) -> float:
+    """Bound P(some client keeps fewer than t of its k neighbours) from above, when `leaving` of n leave."""
+    return n * _tail(k - t + 1, n - 1, leaving, k)
+
+
 def exposure(n: int, k: int, t: int, colluding: int) -> float:
     """Bound P(some client has t colluding clients among its k neighbours) from above."""
     return n * _tail(t, n - 1, colluding, k)
 
 
-def separation(n: int, k: int, margin: int, colluding: int) -> float:
-    """Bound P(some two gaps of k/2 places on the ring hold more than `margin` colluding clients) from above."""
-    return n * (n - 1) / 2 * _tail(margin + 1, n, colluding, k)
+def scattering(n: int, m: int, margin: int, leaving: int) -> float:
+    """Bound P(some two gaps of m/2 places on the ring keep no more than `margin` clients) from above."""
+    return n * (n - 1) / 2 * _tail(m - margin, n, leaving, m)
 
 
-def most_in_gaps(n: int, k: int, colluding: int) -> int:
-    """Return the smallest safe margin: two gaps hold more colluding clients with probability at most 2^-65."""
-    margin = 0
-    while separation(n, k, margin, colluding) > 2.0 ** -(SECURITY_BITS + 1):
-        margin += 1
-    return margin
-
-
-def failing(n: int, plan: Neighbourhood, leaving: int) -> float:
-    """Bound P(some client keeps too few holders, or two gaps too few survivors) from above, when `leaving` of n leave."""
-    k = plan.neighbours
-    shortage = n * _tail(k - plan.threshold + 1, n - 1, leaving, k)
-    return shortage + n * (n - 1) / 2 * _tail(k - plan.margin, n, leaving, k)
+def separation(n: int, m: int, margin: int, colluding: int) -> float:
+    """Bound P(some two gaps of m/2 places on the ring hold more than `margin` colluding clients) from above."""
+    return n * (n - 1) / 2 * _tail(margin + 1, n, colluding, m)
 
 
 def _tail(least: int, population: int, marked: int, drawn: int) -> float:
@@ -147,7 +149,7 @@ def tolerated_colluders(n: int, plan: Neighbourhood, least: int, with_server: bo
 def _unsafe(n: int, plan: Neighbourhood, colluding: int) -> float:
     """Bound P(a ring of n is unsafe) from above."""
     found = exposure(n, plan.neighbours, plan.threshold, colluding)
-    return found + separation(n, plan.neighbours, plan.margin, colluding)
+    return found + separation(n, plan.masks, plan.margin, colluding)
 
 
 class Ring:
@@ -156,11 +158,10 @@ class Ring:
     def __init__(self, order: Sequence[int], neighbourhood: Neighbourhood) -> None:
         self.order = tuple(order)
         self.neighbourhood = neighbourhood
-        self.everybody = neighbourhood.neighbours >= len(self.order) - 1
         self.place = {client: at for at, client in enumerate(self.order)}
-        count = neighbourhood.neighbours
-        sentence = f"a ring of {len(self.order)} clients needs an even number of neighbours, got {count}"
-        require(count % 2 == 0 or self.everybody, "secure-sum.neighbourhood", sentence)
+        for count in (neighbourhood.neighbours, neighbourhood.masks):
+            sentence = f"a ring of {len(self.order)} clients needs an even number of neighbours, got {count}"
+            require(count % 2 == 0 or self._everybody(count), "secure-sum.neighbourhood", sentence)
 
     @classmethod
     def drawn(cls, clients: Iterable[int], neighbourhood: Neighbourhood, entropy: Callable[[int], bytes]) -> Ring:
@@ -172,25 +173,31 @@ class Ring:
 
     def holders(self, client: int) -> list[int]:
         """Return who holds the client's shares, in the order of their places 1, 2, …: its neighbours and itself."""
-        if self.everybody:
-            return list(self.order)
-        at, half = self.place[client], self.neighbourhood.neighbours // 2
-        return [self.order[(at + step) % len(self.order)] for step in range(-half, half + 1)]
+        return self._around(client, self.neighbourhood.neighbours)
 
-    def neighbours(self, client: int) -> list[int]:
-        """Return with whom the client shares a mask."""
-        return [other for other in self.holders(client) if other != client]
+    def masked_with(self, client: int) -> list[int]:
+        """Return with whom the client shares a mask, and itself."""
+        return self._around(client, self.neighbourhood.masks)
+
+    def _everybody(self, count: int) -> bool:
+        return count >= len(self.order) - 1
+
+    def _around(self, client: int, count: int) -> list[int]:
+        if self._everybody(count):
+            return list(self.order)
+        at, half = self.place[client], count // 2
+        return [self.order[(at + step) % len(self.order)] for step in range(-half, half + 1)]
 
     def joins(self, survivors: Collection[int]) -> bool:
         """Return whether masks join the honest ones of these clients into one group, whichever of them collude.
 
-        Two gaps of k/2 places that do not meet must hold more survivors than `margin` colluders. Of a list that names
+        Two gaps of m/2 places that do not meet must hold more survivors than `margin` colluders. Of a list that names
         clients who are not on the ring nothing is known.
         """
         if not self.place.keys() >= set(survivors):
             return False
-        n, half = len(self.order), self.neighbourhood.neighbours // 2
-        if self.everybody:
+        n, half = len(self.order), self.neighbourhood.masks // 2
+        if self._everybody(self.neighbourhood.masks):
             return True
         here = np.zeros(n, dtype=np.int64)
         here[[self.place[client] for client in survivors]] = 1

@@ -3,7 +3,7 @@
 Bonawitz et al. 2017, fig. 4, with what they add for active servers. Every client signs its two public keys with a
 long-term identity (Ed25519); a client that has pinned the identities of the others refuses keys that none of them signed,
 so a server cannot invent clients or stand between two of them. Before anything is unmasked, every client signs the one
-list of survivors that it was shown, together with the roster of the round; it refuses a list shorter than `least`, or one
+list of survivors that it was shown, together with the roster of the round and who of it shared; it refuses a list shorter than `least`, or one
 whose masks might fall apart, and unmasks only where `least` clients have signed the same. A client signs once, `least` is
 more than half of the roster, and a client tells one secret of another, never both. So whatever is unmasked is a sum over
 at least `least` clients, as long as no more collude with the server than `graph.tolerated_colluders` says.
@@ -141,7 +141,7 @@ class GuardedClient:
         if self.pinned is not None:
             found = {one.keys.client: one.keys for one in signed if one.genuine(self.pinned, self.inner.occasion)}
             pairs = {client: one.channel_key + one.mask_key for client, one in found.items()}
-            false = {client for client, pair in keys.holders if pairs.get(client) != pair}
+            false = {client for client, pair in keys.neighbours if pairs.get(client) != pair}
             offered = f"was offered keys of {sorted(false)} that are not signed by them"
             self._require(not false, "secure-sum.unsigned", offered)
         clients = Roster(keys.roster).clients
@@ -171,11 +171,13 @@ class GuardedClient:
         shown = f"was shown survivors that it does not know: {strangers}"
         self._require(not strangers, "secure-sum.strangers", shown)
         ring, roster = self.inner.ring, self.inner.roster
-        self._require(ring is not None, "secure-sum.phase", "was shown no roster")
+        self._require(self.inner.sharers, "secure-sum.phase", "was not told who has shared")
         assert ring is not None and roster is not None
-        shown = "was shown survivors whose masks might join them in more than one group, or who are not in the roster"
+        shown = "was shown survivors who have not shared"
+        self._require(roster.unpack(self.inner.sharers).issuperset(listed), "secure-sum.strangers", shown)
+        shown = "was shown survivors whose masks might join them in more than one group"
         self._require(ring.joins(listed), "secure-sum.disconnected", shown)
-        self._agreed, self._survivors = _listed_bytes(roster, listed), frozenset(listed)
+        self._agreed, self._survivors = _listed_bytes(roster, self.inner.sharers, listed), frozenset(listed)
         return self.identity.sign(_SURVIVORS, self.inner.occasion, mine, self._agreed)
 
     def unmask(self, request: UnmaskRequest, signatures: Signatures) -> UnmaskReply:
@@ -215,9 +217,9 @@ class GuardedServer:
         self._signed[message.keys.client] = message
 
     def key_lists(self) -> dict[int, tuple[KeyList, list[SignedKeys]]]:
-        """Return each client's key list, with the signed keys of the holders in it."""
+        """Return each client's key list, with the signed keys of the neighbours in it."""
         lists = self.inner.key_lists()
-        return {client: (keys, [self._signed[holder] for holder, _ in keys.holders]) for client, keys in lists.items()}
+        return {client: (keys, [self._signed[other] for other, _ in keys.neighbours]) for client, keys in lists.items()}
 
     def survivors(self) -> tuple[int, ...]:
         """Close the phase of masked inputs and return whose input is in the sum, to be signed by all of them."""
@@ -229,7 +231,7 @@ class GuardedServer:
         """Accept a survivor's signature under the list of survivors."""
         code, occasion = "secure-sum.agreement", self.inner.occasion
         assert self.inner.roster is not None
-        listed = _listed_bytes(self.inner.roster, self.inner.survivors)
+        listed = _listed_bytes(self.inner.roster, self.inner.sharers, self.inner.survivors)
         require(client in self._requests, code, f"client {client} is not in the sum; drop its signature")
         require(client not in self._signatures, code, f"client {client} has signed already; drop its signature")
         genuine = self.pinned is None or _signed_by(self.pinned, _SURVIVORS, occasion, client, listed, signature)
@@ -242,9 +244,9 @@ class GuardedServer:
         return {client: (self._requests[client], self._signatures) for client in self._signatures}
 
 
-def _listed_bytes(roster: Roster, survivors: Sequence[int]) -> bytes:
-    """What is signed of a list of survivors: it belongs to a roster."""
-    return roster.digest + pack_clients(survivors)
+def _listed_bytes(roster: Roster, sharers: bytes, survivors: Sequence[int]) -> bytes:
+    """What is signed of a list of survivors: it belongs to a roster, and to those of it who shared."""
+    return roster.digest + sharers + pack_clients(survivors)
 
 
 def pack_clients(clients: Sequence[int]) -> bytes:

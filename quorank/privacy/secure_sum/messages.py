@@ -154,7 +154,7 @@ class AdvertiseKeys(SecureSumMessage):
 
 @dataclass(frozen=True)
 class KeyList(SecureSumMessage):
-    """Server to client: who takes part, and the keys of its neighbours and its own, at the places 1, 2, … of its shares."""
+    """Server to client: who takes part, and the keys of those it shares masks with, in their order, with its own."""
 
     KIND: ClassVar[int] = 2
     WORDS: ClassVar[str] = "the key list"
@@ -162,7 +162,7 @@ class KeyList(SecureSumMessage):
 
     threshold: int  # t
     roster: bytes  # all who take part, as `roster` reads it
-    holders: Keyed  # with their channel and mask keys
+    neighbours: Keyed  # with their channel and mask keys
 
 
 @dataclass(frozen=True)
@@ -180,12 +180,13 @@ class ShareKeys(SecureSumMessage):
 
 @dataclass(frozen=True)
 class ShareDelivery(SecureSumMessage):
-    """Server to client: the shares that others sealed for it, by sender, each with the commitments to them."""
+    """Server to client: who has shared, and what they sealed for it, by sender, each with the commitments to it."""
 
     KIND: ClassVar[int] = 4
     WORDS: ClassVar[str] = "the delivery of shares"
-    LAYOUT: ClassVar[tuple[_Layout, ...]] = (_DELIVERIES,)
+    LAYOUT: ClassVar[tuple[_Layout, ...]] = (_BLOB, _DELIVERIES)
 
+    sharers: bytes  # U2, as bits of the roster
     sealed: Keyed
 
 

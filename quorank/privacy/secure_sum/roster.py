@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -63,9 +63,21 @@ class Roster:
         at = self._places.get(client)
         return at is not None and self._keys[at].tobytes() == keys_digest(channel_key, mask_key)
 
+    def pack(self, clients: Collection[int]) -> bytes:
+        """Write which of the roster's clients these are: a bit each."""
+        chosen = set(clients)
+        return np.packbits([client in chosen for client in self.clients], bitorder="little").tobytes()
+
+    def unpack(self, raw: bytes) -> frozenset[int]:
+        """Read which clients `pack` wrote."""
+        bits = np.unpackbits(np.frombuffer(raw, dtype=np.uint8), bitorder="little")
+        fits = len(raw) == -(-len(self) // 8) and not bits[len(self) :].any()
+        require(fits, "secure-sum.malformed", "a choice of the roster's clients cannot be read; have it sent again")
+        return frozenset(self.clients[at] for at in np.flatnonzero(bits).tolist())
+
     def ring(self, occasion: Occasion, neighbourhood: Neighbourhood) -> Ring:
         """Return the order of the clients: ascending where all are neighbours, else drawn from the roster."""
-        if neighbourhood.neighbours >= len(self) - 1:
+        if min(neighbourhood.neighbours, neighbourhood.masks) >= len(self) - 1:
             return Ring(self.clients, neighbourhood)
         salt = occasion.tag + _ROUND.pack(occasion.round)
         seed = hashlib.scrypt(self.digest, salt=salt, dklen=32, **_SLOW)

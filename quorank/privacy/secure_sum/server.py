@@ -65,11 +65,12 @@ class SecureServer:
         self._seed_commitments: dict[int, bytes] = {}
         self.liars: dict[int, str] = {}  # clients that sent false shares, with the code of what they did
         self.roster: Roster | None = None
+        self.sharers = b""  # U2, as bits of the roster
         self._masked: dict[int, Uint32s] = {}
         self._seeds: dict[int, dict[int, bytes]] = {}  # by owner, then by holder
         self._mask_keys: dict[int, dict[int, bytes]] = {}
         self._replied: set[int] = set()
-        self._ring = Ring((0, 1), Neighbourhood(1, 2))
+        self._ring = Ring((0, 1), Neighbourhood(1, 2, 1))
         self._holders: dict[int, list[int]] = {}
 
     @property
@@ -94,8 +95,8 @@ class SecureServer:
         self._holders = {client: self._ring.holders(client) for client in self._keys}
         pairs = {client: message.channel_key + message.mask_key for client, message in self._keys.items()}
         lists = {}
-        for client, holders in self._holders.items():
-            listed = tuple((holder, pairs[holder]) for holder in holders)
+        for client in self._keys:
+            listed = tuple((other, pairs[other]) for other in self._ring.masked_with(client))
             lists[client] = KeyList(*self._head(client), plan.threshold, raw, listed)
         return lists
 
@@ -117,11 +118,12 @@ class SecureServer:
         """Return, for each client of U2, the shares that its neighbours in U2 sealed for it."""
         self._check_holders(self._shares, "sent shares")
         self._close("shares", "masked inputs")
-        found = {}
+        assert self.roster is not None
+        found, self.sharers = {}, self.roster.pack(self._shares)
         for client in self._shares:
             senders = [other for other in self._holders[client] if other != client and other in self._shares]
             sealed = tuple((s, self._shares[s][client] + self._commitments[s][client]) for s in senders)
-            found[client] = ShareDelivery(*self._head(client), sealed)
+            found[client] = ShareDelivery(*self._head(client), self.sharers, sealed)
         return found
 
     def receive_masked(self, message: MaskedInput) -> None:
@@ -197,7 +199,7 @@ class SecureServer:
         """Add what a dropped client would have added for each survivor: it cancels what the survivor added."""
         private = X25519PrivateKey.from_private_bytes(self._rebuilt(dropped, self._mask_keys[dropped]))
         self._require_honest(dropped, private.public_key().public_bytes_raw() == self._keys[dropped].mask_key)
-        for other in self._ring.neighbours(dropped):
+        for other in self._ring.masked_with(dropped):
             if other in self._masked:
                 secret = shared_secret(private, self._keys[other].mask_key, other)
                 total += pair_mask(self.occasion, secret, dropped, other, self.length)
