@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from quorank.errors import BadInput
 from quorank.federation import Federation, wire
 from quorank.federation.coordinator import Verdict
+from quorank.federation.rounds import State
 from quorank.network import frames, secure_round
 from quorank.network.client_privacy import words_of
 from quorank.network.declined import Declined
-from quorank.network.secure_device import SecureDevice, gathered_of, least_of, plan_of, smallest_of
+from quorank.network.secure_device import SecureDevice, gathered_of
 from quorank.network.secure_round import (
     AGREEMENT,
     KEYS,
@@ -89,7 +90,7 @@ def test_the_sum_is_that_of_the_survivors_whoever_leaves(n, data) -> None:
     plan = neighbours_for(n)
     round_ = round_of(clients, least, pinned, neighbourhood=plan)
     try:
-        played(round_, members_of(vectors, least, pinned, replace(plan, masks=1)), gone)
+        played(round_, members_of(vectors, least, pinned, plan), gone)
     except RoundFailed:
         assert n - len(gone) < max(least, plan.threshold)
         assert round_.total is None
@@ -103,7 +104,7 @@ def test_the_sum_is_that_of_the_survivors_whoever_leaves(n, data) -> None:
 
 def test_a_sparse_neighbourhood() -> None:
     clients = list(range(40))
-    plan, vectors = Neighbourhood(12, 8, 6), vectors_of(clients)
+    plan, vectors = Neighbourhood(12, 8, 14, 2), vectors_of(clients)
     pinned, least = pinned_of(clients), 30
     round_ = played(
         round_of(clients, least, pinned, neighbourhood=plan),
@@ -135,13 +136,13 @@ def test_the_sum_equals_the_one_in_process(name) -> None:
     for client, words in vectors.items():
         assert np.array_equal(words, rows[client].astype(np.int64).astype(np.uint32))
     expected = mechanism.finish(rows.sum(axis=0), 5.0, 0, 5, 2, {})
-    least, pinned = least_of(mechanism), pinned_of(range(5))
+    least, pinned = mechanism.signed_by, pinned_of(range(5))
     round_ = played(
-        round_of(range(5), least, pinned, neighbourhood=plan_of(mechanism)),
-        members_of(vectors, least, pinned, smallest_of(mechanism)),
+        round_of(range(5), least, pinned, neighbourhood=mechanism.plan),
+        members_of(vectors, least, pinned, mechanism.plan),
     )
-    state = type("State", (), {"private": {}})()
-    gathered = gathered_of(mechanism, state, round_.total, round_.survivors, 20)
+    opened_sum = mechanism.judged(round_.total, len(round_.survivors), 5)
+    gathered = gathered_of(mechanism, State(2, np.zeros(LENGTH), {}), [opened_sum], 20)
     assert np.array_equal(gathered.total, expected.total)
     assert (gathered.weight, gathered.clients, gathered.sensitivity) == (
         expected.weight,
@@ -385,11 +386,11 @@ def devices_of(simulator, tmp_path, pinned=True) -> dict[int, SecureDevice]:
 
 def test_devices_in_a_secure_round_one_of_them_restarted(tiny_collection, tmp_path) -> None:
     simulator = simulator_of(tiny_collection, secure_federation())
-    mechanism, least = simulator.mechanism, least_of(simulator.mechanism)
+    mechanism, least = simulator.mechanism, simulator.mechanism.signed_by
     assert least == CLIENTS  # the noise rests on all shares where nobody is expected to leave
     devices = devices_of(simulator, tmp_path)
     pins, task = devices[0].pinned, wire.decode_task(task_of(simulator))
-    options = {"pinned": pins, "neighbourhood": plan_of(mechanism), "deadline": 1e-9}
+    options = {"pinned": pins, "neighbourhood": mechanism.plan, "deadline": 1e-9}
     round_ = SecureRound(task, SESSION, range(CLIENTS), least, **options)
     for client, device in devices.items():
         assert device.answer(round_.tasks()[client]) == Declined("waiting")
@@ -412,7 +413,8 @@ def test_devices_in_a_secure_round_one_of_them_restarted(tiny_collection, tmp_pa
     round_ = SecureRound(replace(task, round=1), SESSION, range(CLIENTS), least, **options)
     play_devices(round_, devices)
     assert round_.survivors == tuple(range(CLIENTS))
-    gathered = gathered_of(mechanism, simulator.initial(), round_.total, round_.survivors, 3 * CLIENTS)
+    opened_sum = mechanism.judged(round_.total, CLIENTS, CLIENTS)
+    gathered = gathered_of(mechanism, simulator.initial(), [opened_sum], 3 * CLIENTS)
     plain = simulator_of(tiny_collection)
     updates = [reply.release for reply in plain.replies(task, np.arange(CLIENTS))]
     clipped = sum(update * min(1.0, 0.3 / np.linalg.norm(update)) for update in updates)

@@ -140,10 +140,12 @@ def tolerated_colluders(n: int, plan: Neighbourhood, least: int, with_server: bo
         return max(0, alone)
     if plan.neighbours >= n - 1:
         return max(0, min(alone, plan.threshold - 1, 2 * max(least, plan.threshold) - n - 1))
-    safe, most = 0, min(alone, 2 * least - n - 1)
-    while safe < most and _unsafe(least, plan, safe + 1) <= 2.0**-SECURITY_BITS:
-        safe += 1
-    return max(0, safe)
+    safe, unsafe = 0, max(0, min(alone, 2 * least - n - 1)) + 1
+    while unsafe - safe > 1:
+        middle = (safe + unsafe) // 2
+        fits = _unsafe(least, plan, middle) <= 2.0**-SECURITY_BITS
+        safe, unsafe = (middle, unsafe) if fits else (safe, middle)
+    return safe
 
 
 def _unsafe(n: int, plan: Neighbourhood, colluding: int) -> float:
