@@ -283,7 +283,11 @@ def test_a_client_unmasks_only_the_list_that_enough_have_signed() -> None:
 
 def test_a_client_signs_one_list() -> None:
     clients = list(range(6))
-    client = GuardedClient(SecureClient(0, OCCASION), IDENTITIES[0], 4, pinned_of(clients))
+    fresh = GuardedClient(SecureClient(0, OCCASION), IDENTITIES[0], 4, pinned_of(clients))
+    with pytest.raises(BadInput, match="not told who has shared"):
+        fresh.agree([0, 1, 2, 3, 4])
+    _, members = until(AGREEMENT, clients, 4, pinned_of(clients))
+    client = members[0].client
     with pytest.raises(BadInput, match="no list of survivors"):
         client.unmask(UnmaskRequest(2, OCCASION.tag, 0, tuple(clients), ()), {})
     client.agree([0, 1, 2, 3, 4])
@@ -315,18 +319,17 @@ def test_a_server_that_invents_clients_or_keys_is_refused(lie) -> None:
         by_client_new = by_client
     else:
         by_client_new = by_client | {4: forged}
-    channel = forged.keys.channel_key if lie != "unsigned" else by_client[4].keys.channel_key
-    mask = forged.keys.mask_key if lie != "unsigned" else by_client[4].keys.mask_key
+    shown = forged.keys if lie != "unsigned" else by_client[4].keys
+    pair = shown.channel_key + shown.mask_key
     if lie == "invented client":
         stranger = SecureClient(70, OCCASION).advertise()
         by_client_new = by_client | {70: SignedKeys(stranger, IDENTITIES[70].sign(
             b"quorank secure sum: keys", OCCASION, 70, stranger.to_bytes()))}  # fmt: skip
-        holders = tuple((c if c != 4 else 70, k if c != 4 else stranger.channel_key) for c, k in listed.holders)
-        masks = tuple((c if c != 4 else 70, k if c != 4 else stranger.mask_key) for c, k in listed.masks)
+        strange = stranger.channel_key + stranger.mask_key
+        neighbours = tuple((c if c != 4 else 70, k if c != 4 else strange) for c, k in listed.neighbours)
     else:
-        holders = tuple((c, channel if c == 4 else k) for c, k in listed.holders)
-        masks = tuple((c, mask if c == 4 else k) for c, k in listed.masks)
-    false = replace(listed, holders=holders, masks=masks)
+        neighbours = tuple((c, pair if c == 4 else k) for c, k in listed.neighbours)
+    false = replace(listed, neighbours=neighbours)
     parts = [false.to_bytes(), claims, *(one.to_bytes() for one in by_client_new.values())]
     who = 70 if lie == "invented client" else 4
     refused(members[0], envelope(SHARES, parts), rf"keys of \[{who}\] that are not signed by them")
