@@ -105,7 +105,9 @@ class Federation:
         sentence = f"the noise is complete on sums only, and {rule.kind} makes none; choose the mean"
         require(plain or not privacy.noise_on_sums, "privacy.noise-on-sums", sentence, "privacy")
         hidden, grouped = privacy.hides_single_updates, privacy.sum_groups > 1
-        sentence = f"{rule.kind} needs to see single updates, and secure sums hide them; use the mean, or sums in groups"
+        sentence = (
+            f"{rule.kind} needs to see single updates, and secure sums hide them; use the mean, or sums in groups"
+        )
         require(plain or not hidden or grouped, "privacy.hides-updates", sentence, "privacy")
         sentence = f"{rule.kind} with history needs single clients, and groups are drawn anew; take history out"
         require(rule.history == 0.0 or not grouped, "aggregation.history-of-groups", sentence, "aggregation")

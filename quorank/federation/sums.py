@@ -164,5 +164,5 @@ class RunningSum:
         ndcg, reciprocal, clicks = sums[size:].tolist()
         shown = self.interactions, ndcg, reciprocal, clicks
         released = private.memory, private.sensitivity, private.noise
-        what = updates, weights, personal, private.dropped, private.stays
-        return CohortSum(private.total, private.weight, clients, *shown, *released, *what)
+        summed = CohortSum(private.total, private.weight, clients, *shown, *released, updates, weights, personal)
+        return summed._replace(dropped=private.dropped, stays=private.stays)

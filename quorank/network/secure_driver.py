@@ -108,7 +108,7 @@ class SecureDriver:
         nodes: Mapping[int, str] = {} if simulated else getattr(self.driver.assignment, "names", {})
         for _ in range(TRIES if simulated else 1):
             cohort = np.array(sorted(coordinator.cohort), dtype=np.int64)
-            options = {"pinned": self.pinned, "known": identities.known(coordinator.folder, nodes)}
+            known = identities.known(coordinator.folder, nodes)
             round_ = SecureRounds(
                 [
                     SecureRound(
@@ -118,7 +118,8 @@ class SecureDriver:
                         mechanism.signed_by,
                         neighbourhood=mechanism.plan,
                         clock=self.driver.clock,
-                        **options,
+                        pinned=self.pinned,
+                        known=known,
                     )
                     for members in mechanism.grouped(cohort, task.round)
                 ]

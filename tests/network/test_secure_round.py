@@ -27,6 +27,7 @@ from quorank.network.secure_round import (
     UNMASKING,
     SecureMember,
     SecureRound,
+    SecureRounds,
     envelope,
     opened,
 )
@@ -35,7 +36,7 @@ from quorank.privacy.secure_sum.client import SecureClient
 from quorank.privacy.secure_sum.graph import Neighbourhood, neighbours_for
 from quorank.privacy.secure_sum.identity import ClientIdentity, GuardedClient, SignedKeys, pack_clients
 from quorank.privacy.secure_sum.masks import Occasion
-from quorank.privacy.secure_sum.messages import AdvertiseKeys, MaskedInput, ShareKeys, UnmaskRequest
+from quorank.privacy.secure_sum.messages import AdvertiseKeys, MaskedInput, ShareKeys, UnmaskReply, UnmaskRequest
 from quorank.privacy.secure_sum.server import RoundFailed
 
 SESSION, LENGTH = b"a session", 7
@@ -150,6 +151,55 @@ def test_the_sum_equals_the_one_in_process(name) -> None:
         expected.sensitivity,
     )
     assert gathered.noise == pytest.approx(expected.noise, rel=1e-12)
+
+
+def test_a_false_share_over_the_wire_is_left_out_and_its_holder_named() -> None:
+    clients = list(range(6))
+    vectors, pinned = vectors_of(clients), pinned_of(clients)
+    members = members_of(vectors, 6, pinned)
+    round_ = played(round_of(clients, 6, pinned), members, through=UNMASKING)
+    for client, task in round_.tasks().items():
+        reply = members[client].answer(task)
+        if client == 2:
+            told = UnmaskReply.from_bytes(opened(reply)[1][0])
+            false = replace(told, seeds=tuple((owner, bytes(32)) for owner, _ in told.seeds))
+            reply = envelope(UNMASKING, [false.to_bytes()])
+        assert round_.receive(client, reply).accepted
+    round_.advance()
+    assert np.array_equal(round_.total, np.sum(list(vectors.values()), axis=0, dtype=np.uint32))
+    assert round_.liars == {2: "secure-sum.false-share"}
+
+
+def test_groups_are_summed_side_by_side_and_one_that_fails_stops_no_other() -> None:
+    groups = [[0, 3, 5], [1, 2, 4]]
+    vectors = vectors_of(range(6))
+    members = members_of(vectors, 3, None)
+
+    def rounds() -> SecureRounds:
+        return SecureRounds([round_of(group, 3, deadline=1e9) for group in groups])
+
+    both = rounds()
+    assert both.waiting == frozenset(range(6)) and not both.enough_came
+    assert not both.receive(77, b"").accepted
+    while not both.done:
+        for client, task in both.tasks().items():
+            assert both.receive(client, members[client].answer(task)).accepted
+        assert both.enough_came
+        both.advance()
+    for group, one in zip(groups, both.rounds, strict=True):
+        assert np.array_equal(one.total, np.sum([vectors[c] for c in group], axis=0, dtype=np.uint32))
+    members, one = members_of(vectors, 3, None), rounds()
+    one.set_deadline(1e-9)
+    while not one.done:
+        for client, task in one.tasks().items():
+            if client != 4 or one.phase < MASKED:
+                one.receive(client, members[client].answer(task))
+        one.advance()
+    assert one.failed == [one.rounds[1]] and one.rounds[1].total is None and one.rounds[0].total is not None
+    none = rounds()
+    none.set_deadline(1e-9)
+    with pytest.raises(RoundFailed, match="0 clients sent keys"):
+        none.advance()
 
 
 def of_a_sum(verdict: Verdict) -> bool:
@@ -456,6 +506,7 @@ def test_consent_withdrawn_in_the_middle_of_a_secure_round(tiny_collection, tmp_
     assert device.answer(envelope(SHARES, [b""])) == Declined("consent")
     assert device.answer(envelope(SHARES, [b""])) == Declined("secure")
     assert device.answer(b"nonsense") == Declined("malformed")
+    assert device.answer(b"QSEC\x02" + first[5:]) == Declined("version")  # of the version before: it says what to do
     assert device.device.store.waiting() == 3
 
 

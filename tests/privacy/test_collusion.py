@@ -113,7 +113,12 @@ def split_views(n: int, plan: Neighbourhood, least: int, colluders: set[int]) ->
     return False
 
 
-CASES = [(10, Neighbourhood(9, 6, 9), 10), (10, neighbours_for(10), 10), (7, Neighbourhood(6, 4, 6), 5), (5, Neighbourhood(4, 4, 4), 3)]  # fmt: skip
+CASES = [
+    (10, Neighbourhood(9, 6, 9), 10),
+    (10, neighbours_for(10), 10),
+    (7, Neighbourhood(6, 4, 6), 5),
+    (5, Neighbourhood(4, 4, 4), 3),
+]
 
 
 @pytest.mark.parametrize(("n", "plan", "least"), CASES)
@@ -252,7 +257,9 @@ def _breakable(n: int, t: int, least: int, c: int) -> bool:
 def test_noise_of_colluders_is_taken_off() -> None:
     from quorank.privacy import ClippedGaussian, Setting
 
-    mechanism = ClippedGaussian(epsilon=4.0, sum="secure", masks=False).mechanism(Setting(100, 100, 50, parameters=8), 1)
+    mechanism = ClippedGaussian(epsilon=4.0, sum="secure", masks=False).mechanism(
+        Setting(100, 100, 50, parameters=8), 1
+    )
     stated = mechanism.statement()
     assert mechanism.epsilon(50) == pytest.approx(stated["epsilon"])
     found = stated["collusion"]["epsilon_if"]
@@ -262,9 +269,11 @@ def test_noise_of_colluders_is_taken_off() -> None:
         assert one["epsilon"] == pytest.approx(less.epsilon(50))
     assert mechanism.epsilon(50, 100) == np.inf
     assert stated["collusion"]["with_server"] == found[-1]["colluders"] == 89
-    assert not ClippedGaussian(epsilon=4.0, sum="secure", masks=False, noise_by="coordinator").mechanism(
-        Setting(100, 100, 50, parameters=8), 1
-    ).statement()["collusion"]["epsilon_if"]
+    assert (
+        not ClippedGaussian(epsilon=4.0, sum="secure", masks=False, noise_by="coordinator")
+        .mechanism(Setting(100, 100, 50, parameters=8), 1)
+        .statement()["collusion"]["epsilon_if"]
+    )
 
 
 def test_pairs_of_gaps_are_all_that_can_cut_a_ring() -> None:

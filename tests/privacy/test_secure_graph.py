@@ -141,7 +141,9 @@ def test_the_ring_is_drawn_uniformly() -> None:
     assert sum((c - 1000) ** 2 / 1000 for c in counts) < 25.7  # chi-square, 5 degrees of freedom, p = 1e-4
 
 
-@pytest.mark.parametrize("plan", [(0, 1, 0), (255, 200, 255), (10, 5, 10), (10, 12, 10), (10, 6, 8), (10, 6, 10, 10), (10, 6, 10, -1)])
+@pytest.mark.parametrize(
+    "plan", [(0, 1, 0), (255, 200, 255), (10, 5, 10), (10, 12, 10), (10, 6, 8), (10, 6, 10, 10), (10, 6, 10, -1)]
+)
 def test_unsafe_neighbourhoods_are_refused(plan) -> None:
     with pytest.raises(BadInput):
         Neighbourhood(*plan)

@@ -77,7 +77,7 @@ class ClippedGaussian(Privacy):
     noise_by: Literal["clients", "coordinator"] = "clients"  # who draws the noise of a secure sum
     masks: bool = True  # play every message of the secure sums; without, only their sums
     dropouts: float = 0.0  # the share of a cohort that leaves during a round of secure sums
-    groups: int = 1  # in how many groups a cohort of secure sums is summed, for a rule that sees their means
+    groups: int | None = None  # in how many groups a cohort of secure sums is summed, for a rule that sees their means
 
     def __post_init__(self) -> None:
         require_range("epsilon", self.epsilon, above=0.0)
@@ -92,9 +92,9 @@ class ClippedGaussian(Privacy):
         secure, spread = self.sum == "secure", self.over_rounds != "independent"
         sentence = 'are of secure sums: set sum = "secure", or choose a sampled or poisson participation'
         require(secure or self.dropouts == 0.0, "option.conflict", sentence, "dropouts")
-        require_range("groups", self.groups, least=1)
+        require_range("groups", self.sum_groups, least=1)
         sentence = 'are of secure sums: set sum = "secure"'
-        require(secure or self.groups == 1, "option.conflict", sentence, "groups")
+        require(secure or self.sum_groups == 1, "option.conflict", sentence, "groups")
         sentence = f"cannot be followed with {'secure sums' if secure else 'over_rounds'}: leave quantile out"
         require(self.quantile is None or not (secure or spread), "option.conflict", sentence, "quantile")
         sentence = "secure sums take independent noise in every round: leave over_rounds out"
@@ -106,7 +106,7 @@ class ClippedGaussian(Privacy):
 
     @property
     def sum_groups(self) -> int:
-        return self.groups
+        return 1 if self.groups is None else self.groups
 
     @property
     def noise_on_sums(self) -> bool:
@@ -124,7 +124,7 @@ class ClippedGaussian(Privacy):
         return replace(self, masks=False)
 
     def recommended_step(self, setting: Setting) -> float:
-        return recommended_step(setting, self.multiplier(setting) * math.sqrt(self.groups), self.clip)
+        return recommended_step(setting, self.multiplier(setting) * math.sqrt(self.sum_groups), self.clip)
 
     def multiplier(self, setting: Setting) -> float:
         """Return z: as given, or the smallest that keeps the whole run within (ε, δ)."""
@@ -321,12 +321,14 @@ def _marks(rounds: int) -> list[int]:
 
 def _skellam_sums(part: ClippedGaussian, setting: Setting, seed: Seed) -> SkellamSums:
     """The mechanism of one run: a scale at which nothing wraps, and the variance that keeps the budget."""
-    check_secure(setting, part.masks, part.dropouts, part.groups)
+    check_secure(setting, part.masks, part.dropouts, part.sum_groups)
     everyone = Setting(setting.clients, setting.clients, setting.rounds)
     rough = part.noise_multiplier or accounting.noise_multiplier(everyone, part.epsilon, part.delta, "rdp")
     over = 1.0 / (1.0 - part.dropouts) if part.noise_by == "clients" else 1.0
     noise = 2.0 * rough * part.clip * math.sqrt(over)
-    scale = min(scale_for(part.clip, -(-setting.cohort // part.groups), noise), 2.0 ** math.floor(math.log2(FINE / noise)))
+    scale = min(
+        scale_for(part.clip, -(-setting.cohort // part.sum_groups), noise), 2.0 ** math.floor(math.log2(FINE / noise))
+    )
     longest = quantised_norm_bound(part.clip, scale, setting.parameters)
     if part.noise_multiplier is not None:
         variance = (part.noise_multiplier * part.clip * scale) ** 2
@@ -334,7 +336,7 @@ def _skellam_sums(part: ClippedGaussian, setting: Setting, seed: Seed) -> Skella
         variance = _variance(part.epsilon, part.delta, setting.rounds, longest, setting.parameters)
     sentence = "the noise does not fit whole numbers modulo 2^32: raise epsilon or the clip"
     require(math.sqrt(variance) <= 2.0 * rough * part.clip * scale, "privacy.too-much-noise", sentence, "privacy")
-    drawn = variance, part.noise_by, part.masks, part.dropouts, part.groups
+    drawn = variance, part.noise_by, part.masks, part.dropouts, part.sum_groups
     return SkellamSums(setting, seed, part.clip, scale, *drawn, part, longest)
 
 

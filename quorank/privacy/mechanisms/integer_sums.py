@@ -52,11 +52,11 @@ class SecureSum(Privacy):
     clip: float = 1.0  # on the L2 norm of an update, so that a sum cannot wrap
     masks: bool = True  # play every message of the protocol; without, only its sums
     dropouts: float = 0.0  # the share of a cohort that leaves during a round, half of them before sending
-    groups: int = 1  # in how many groups a cohort is summed, for a rule that sees their means
+    groups: int | None = None  # in how many groups a cohort is summed, for a rule that sees their means; by default one
 
     def __post_init__(self) -> None:
         require_range("clip", self.clip, above=0.0)
-        require_range("groups", self.groups, least=1)
+        require_range("groups", self.sum_groups, least=1)
         require_range("dropouts", self.dropouts, least=0.0, most=MOST_DROPOUTS)
 
     @property
@@ -65,7 +65,7 @@ class SecureSum(Privacy):
 
     @property
     def sum_groups(self) -> int:
-        return self.groups
+        return 1 if self.groups is None else self.groups
 
     @property
     def longest_update(self) -> float:
@@ -76,10 +76,11 @@ class SecureSum(Privacy):
 
     def mechanism(self, setting: Setting, seed: Seed) -> IntegerSums:
         """Return the mechanism of one run, with its noise drawn under a seed or secret."""
-        check_secure(setting, self.masks, self.dropouts, self.groups)
-        scale = scale_for(self.clip, -(-setting.cohort // self.groups), 0.0)
-        how = {"masks": self.masks, "dropouts": self.dropouts, "groups": self.groups}
-        return IntegerSums(setting, seed, self.clip, scale, **how)  # type: ignore[arg-type]
+        check_secure(setting, self.masks, self.dropouts, self.sum_groups)
+        scale = scale_for(self.clip, -(-setting.cohort // self.sum_groups), 0.0)
+        return IntegerSums(
+            setting, seed, self.clip, scale, masks=self.masks, dropouts=self.dropouts, groups=self.sum_groups
+        )
 
 
 def check_secure(setting: Setting, masks: bool, dropouts: float, groups: int = 1) -> None:
@@ -218,8 +219,8 @@ class IntegerSums(Mechanism):
         for at, members in enumerate(self.grouped(clients, round_) if len(clients) else []):
             leaving = self._leaving(members, round_)
             if self.groups > 1:
-                staying = members[leaving != BEFORE].tolist()
-                words = np.sum([sent[c] for c in staying], axis=0, dtype=np.uint32) if staying else words
+                vectors = [sent[c] for c in members[leaving != BEFORE].tolist()]
+                words = sum((v for v in vectors if v is not None), start=np.zeros(len(total), dtype=np.uint32))
             opened.append(self._opened({c: sent[c] for c in members.tolist()}, members, leaving, round_, at, words))
         return self.combined(opened, len(total), memory)
 

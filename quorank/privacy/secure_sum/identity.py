@@ -3,10 +3,11 @@
 Bonawitz et al. 2017, fig. 4, with what they add for active servers. Every client signs its two public keys with a
 long-term identity (Ed25519); a client that has pinned the identities of the others refuses keys that none of them signed,
 so a server cannot invent clients or stand between two of them. Before anything is unmasked, every client signs the one
-list of survivors that it was shown, together with the roster of the round and who of it shared; it refuses a list shorter than `least`, or one
-whose masks might fall apart, and unmasks only where `least` clients have signed the same. A client signs once, `least` is
-more than half of the roster, and a client tells one secret of another, never both. So whatever is unmasked is a sum over
-at least `least` clients, as long as no more collude with the server than `graph.tolerated_colluders` says.
+list of survivors that it was shown, together with the roster of the round and who of it shared. It refuses a list shorter
+than `least`, or one whose masks might fall apart, and unmasks only where `least` clients have signed the same. A client
+signs once, `least` is more than half of the roster, and a client tells one secret of another, never both. So whatever is
+unmasked is a sum over at least `least` clients, as long as no more of them collude with the server than
+`graph.tolerated_colluders` says.
 
 Pinned identities are worth as much as the way they came by: from the coordinator alone they prove nothing.
 """

@@ -2,7 +2,8 @@
 
 All numbers are little-endian. A message starts with 28 bytes: "QS", the version of this format, the kind of message,
 the round (4), the session's tag (16) and the client (4) that sends it or, from the server, for which it is. Lists
-start with their length (2 bytes, 4 for the vector and the roster). Bytes that are anything else are refused with a sentence.
+start with their length (2 bytes, 4 for the vector and the roster). Bytes that are anything else are refused with a
+sentence.
 """
 
 from __future__ import annotations

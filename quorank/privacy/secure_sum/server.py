@@ -50,12 +50,7 @@ class SecureServer:
     `neighbourhood` is what `neighbours_for` says for the clients who sent keys, unless it is given.
     """
 
-    def __init__(
-        self,
-        occasion: Occasion,
-        length: int,
-        neighbourhood: Neighbourhood | None = None,
-    ) -> None:
+    def __init__(self, occasion: Occasion, length: int, neighbourhood: Neighbourhood | None = None) -> None:
         require(length >= 1, "secure-sum.shape", f"a secure sum needs at least one number a client, got {length}")
         self.occasion, self.length, self.neighbourhood = occasion, length, neighbourhood
         self._phase = "keys"
@@ -208,7 +203,9 @@ class SecureServer:
         """Fail the round where shares that are all as their owner committed itself to give another secret."""
         if not true:
             self.liars[owner] = "secure-sum.false-dealing"
-            fault = f"has no secure sum: the shares of client {owner} do not belong together; repeat it without the client"
+            fault = (
+                f"has no secure sum: the shares of client {owner} do not belong together; repeat it without the client"
+            )
             raise RoundFailed("secure-sum.false-dealing", f"round {self.occasion.round} {fault}")
 
     def _rebuilt(self, owner: int, shares: dict[int, bytes]) -> bytes:
