@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from quorank.attacks import ATTACKS, ClickPoisoning, Fang, LittleIsEnough, Scaled, SignFlip
+from quorank.attacks import ATTACKS, ClickPoisoning, Fang, Lies, LittleIsEnough, Scaled, SignFlip
 from quorank.data.partition import PARTITIONS, Clicks, Even, LabelSplit, Preferences, Quantity
 from quorank.federation import (
     AGGREGATIONS,
@@ -133,6 +133,8 @@ EXAMPLES: dict[str, list[Any]] = {
         SignFlip(),
         SignFlip(clients=2, z=0.5),
         Scaled(clients=2, factor=-3.0),
+        Lies(),
+        Lies(clients=2, sends="words"),
     ],
     "participations": [Full(), Sampled(), Sampled(cohort=1), Poisson(rate=0.7), Poisson(rate=1.0)],
     "servers": [

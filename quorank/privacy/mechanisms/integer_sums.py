@@ -102,7 +102,7 @@ def neighbourhood_of(cohort: int, dropouts: float) -> Neighbourhood:
     from quorank.privacy.secure_sum.graph import neighbours_for
 
     margin = 4.0 * math.sqrt(dropouts * (1.0 - dropouts) / cohort)
-    return neighbours_for(cohort, max(0.1, dropouts + margin))
+    return neighbours_for(cohort, max(0.05, dropouts + margin))
 
 
 @dataclass(frozen=True, eq=False)
@@ -308,7 +308,7 @@ class IntegerSums(Mechanism):
             with_server = min(tolerated_colluders(size, self.plan, self.signed_by) for size in sizes)
         except BadInput:  # of a cohort that is played without masks
             with_server = 0
-        return {"clients": self.size, "with_server": with_server, "without_server": alone}
+        return {"clients": self.size, "with_server": with_server, "without_server": alone, "provided": PROVIDED}
 
     @property
     def plan(self) -> Neighbourhood:
@@ -332,6 +332,9 @@ class OpenedSum(NamedTuple):
     asked: int  # clients of the group
     plausible: bool  # honest clients could have sent it
 
+
+PROVIDED = "clients have pinned each other's identities, and not by the server's word"
+"""What a number of tolerated colluders rests on: clients that a server invents are colluders of its own."""
 
 OUT_OF_BOUNDS = "secure-sum.out-of-bounds"
 """The code of a sum that is not used."""
