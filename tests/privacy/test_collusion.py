@@ -268,7 +268,7 @@ def test_noise_of_colluders_is_taken_off() -> None:
         less = replace(mechanism, variance=mechanism.variance * (100 - one["colluders"]) / 100)
         assert one["epsilon"] == pytest.approx(less.epsilon(50))
     assert mechanism.epsilon(50, 100) == np.inf
-    assert stated["collusion"]["with_server"] == found[-1]["colluders"] == 89
+    assert stated["collusion"]["with_server"] == found[-1]["colluders"] == 94
     assert (
         not ClippedGaussian(epsilon=4.0, sum="secure", masks=False, noise_by="coordinator")
         .mechanism(Setting(100, 100, 50, parameters=8), 1)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 from cryptography.exceptions import InvalidTag
@@ -59,10 +59,16 @@ class Occasion:
 def shared_secret(private: X25519PrivateKey, public: bytes, whose: int) -> bytes:
     """Return the secret that two clients share: Diffie-Hellman on Curve25519."""
     try:
-        return private.exchange(X25519PublicKey.from_public_bytes(public))
+        return private.exchange(_public_key(public))
     except ValueError:
         sentence = f"client {whose} sent a public key that agrees on no secret; leave the client out"
         raise BadInput("secure-sum.public-key", sentence) from None
+
+
+@lru_cache(maxsize=4096)
+def _public_key(raw: bytes) -> X25519PublicKey:
+    """Read a public key; clients that are played in one process do so once for all."""
+    return X25519PublicKey.from_public_bytes(raw)
 
 
 def share_commitment(occasion: Occasion, owner: int, holder: int, of: bytes, share: bytes) -> bytes:

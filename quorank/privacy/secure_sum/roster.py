@@ -91,6 +91,7 @@ def roster_and_ring(raw: bytes, occasion: Occasion, neighbourhood: Neighbourhood
     return roster, roster.ring(occasion, neighbourhood)
 
 
+@lru_cache(maxsize=4096)
 def keys_digest(channel_key: bytes, mask_key: bytes) -> bytes:
     """Return what stands for a client's two public keys."""
     return hashlib.blake2b(channel_key + mask_key, digest_size=DIGEST, person=b"quorank keys").digest()
