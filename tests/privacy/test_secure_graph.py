@@ -73,6 +73,7 @@ def test_small_cohorts_are_all_neighbours_and_the_threshold_is_as_high_as_leavin
         assert neighbours_for(n) == Neighbourhood(n - 1, t, n - 1)
     assert neighbours_for(10, 0.3) == Neighbourhood(9, 7, 9)
     assert neighbours_for(10, 0.9, 0.0) == Neighbourhood(9, 6, 9)  # never half
+    assert neighbours_for(140, 0.45) == Neighbourhood(139, 77, 139)  # where no ring is safe
 
 
 def joined(ring: Ring, clients: set[int]) -> bool:

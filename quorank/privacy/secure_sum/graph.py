@@ -73,14 +73,15 @@ def neighbours_for(n: int, dropouts: float = 0.1, colluding: float = 0.05) -> Ne
     Beyond, it is the smallest ring that is safe by exact hypergeometric tails, summed over all clients: the round fails
     with probability at most 2^-16 when ⌊dropouts·n⌋ clients, not chosen by their places, leave at any time after the
     keys, and is unsafe with probability at most 2^-56 against a server with ⌊colluding·n⌋ clients that chooses who
-    leaves and whose keys are left out (as many as may leave).
+    leaves and whose keys are left out (as many as may leave). Where no ring is, all are neighbours up to 255 clients.
     """
     sentence = f"a secure sum needs at least 2 clients, got {n}: the sum of one is its update"
     require(2 <= n < 2**31, "secure-sum.too-few", sentence)
     sentence = f"the shares of clients who leave ({dropouts}) and collude ({colluding}) must be below 1 together"
     require(min(dropouts, colluding) >= 0.0 and dropouts + colluding < 1.0, "value.out-of-range", sentence)
+    everybody = n - 1, max(n // 2 + 1, n - max(1, math.ceil(dropouts * n))), n - 1
     if n <= EVERYBODY:
-        return Neighbourhood(n - 1, max(n // 2 + 1, n - max(1, math.ceil(dropouts * n))), n - 1)
+        return Neighbourhood(*everybody)
     leaving, spying = math.floor(dropouts * n), math.floor(colluding * n)
     there, unsafe, failed = n - leaving, 2.0 ** -(SECURITY_BITS + 1), 2.0 ** -(CORRECTNESS_BITS + 1)
     masks, margin = 0, 0
@@ -94,6 +95,8 @@ def neighbours_for(n: int, dropouts: float = 0.1, colluding: float = 0.05) -> Ne
             t += 1
         if t <= k and shortage(n, k, t, leaving) <= failed:
             return Neighbourhood(k, t, max(k, masks), margin)
+    if n <= MOST_HOLDERS:
+        return Neighbourhood(*everybody)
     raise BadInput(
         "secure-sum.neighbourhood",
         f"no neighbourhood of at most {MOST_HOLDERS - 1} clients is safe when {dropouts:.0%} of {n} clients leave and "
