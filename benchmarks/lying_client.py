@@ -147,7 +147,13 @@ def main() -> None:
     false_share()
     costs(args)
     known: dict[str, list[float]] = json.loads(args.out.read_text()) if args.out and args.out.is_file() else {}
-    cells = [(d, n, w, b) for d in args.data for n in (False, True) for w in {"bound": 0, **dict.fromkeys(args.defences)} for b in LIES]
+    cells = [
+        (d, n, w, b)
+        for d in args.data
+        for n in (False, True)
+        for w in {"bound": 0, **dict.fromkeys(args.defences)}
+        for b in LIES
+    ]
     jobs = {}
     for data, noise, defence, lie in cells:
         for seed in range(1, args.seeds + 1):

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
+from golden_runs import SMALL
+from quick_runs import run_quickly
 
 from quorank.attacks.lies import Lies, turned_round
+from quorank.experiments.experiment import Experiment
+from quorank.experiments.experiment_file import parse_experiment_file, set_values
 from quorank.federation import Federation, Simulator
 from quorank.federation.rules import TrimmedMean
 from quorank.learning import Simulation
@@ -67,3 +73,13 @@ def test_turned_round_is_within_both_bounds() -> None:
     assert np.abs(turned_round(total, 100.0, 500.0)).max() <= 100.0
     assert turned_round(total, np.inf, np.inf).tolist() == [-300.0, 400.0, 0.0]
     assert not turned_round(np.zeros(3), 10.0, 10.0).any()
+
+
+def test_dropped_rounds_are_counted_in_the_summary(tmp_path) -> None:
+    """Words stop every round: the summary counts them, and the ledger counts what was opened."""
+    lines = [*SMALL, "privacy=secure-sum", "attack.kind=lies", "attack.sends=words"]
+    experiment = Experiment.read(set_values(parse_experiment_file("", "lies"), lines))
+    summary = run_quickly(experiment, tmp_path / "run", threads=1)
+    assert summary["dropped_rounds"] == summary["rounds"]
+    entries = json.loads((tmp_path / "run" / "ledger.json").read_text(encoding="utf-8"))["releases"]
+    assert sum(entry["releases"] for entry in entries) == summary["rounds"] * experiment.federation.clients
