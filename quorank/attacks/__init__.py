@@ -3,6 +3,7 @@
 from quorank.attacks.clicks import ClickPoisoning
 from quorank.attacks.fang import Fang
 from quorank.attacks.inner_product import InnerProduct
+from quorank.attacks.lies import Lies
 from quorank.attacks.little_is_enough import LittleIsEnough
 from quorank.attacks.mimic import Mimic
 from quorank.attacks.min_max import MinMax, MinSum
@@ -23,10 +24,11 @@ ATTACKS: Family[Attack] = Family(
     MinSum,
     Mimic,
     Tailored,
+    Lies,
     base=Attack,
 )  # a new one: its file, and its name here
 
 __all__ = [
-    "ATTACKS", "Attack", "ClickPoisoning", "Fang", "InnerProduct", "LittleIsEnough", "Mimic", "MinMax", "MinSum", "Scaled",
-    "SignFlip", "Tailored",
+    "ATTACKS", "Attack", "ClickPoisoning", "Fang", "InnerProduct", "Lies", "LittleIsEnough", "Mimic", "MinMax", "MinSum",
+    "Scaled", "SignFlip", "Tailored",
 ]  # fmt: skip

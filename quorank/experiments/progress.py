@@ -65,6 +65,15 @@ class Progress:
         known = self.values[name][np.isfinite(self.values[name])]
         return float(known[-1]) if len(known) else float("nan")
 
+    @property
+    def dropped(self) -> int:
+        """Rounds so far whose secure sum was opened and not used: honest clients could not have sent it."""
+        unmoved, released = (
+            self.values["update_norm"][: self.done] == 0.0,
+            self.values["sensitivity"][: self.done] > 0.0,
+        )
+        return int(np.count_nonzero(unmoved & released))
+
     def online_mean(self) -> float:
         return float(self.values["online_ndcg@10"][: self.done].mean())
 

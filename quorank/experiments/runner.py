@@ -154,6 +154,7 @@ class Runner:
         """Return the figures of the run, as `summary.json` holds them."""
         assert self.progress is not None and self.state is not None
         progress, plan = self.progress, self.experiment.evaluation
+        dropped = {"dropped_rounds": progress.dropped} if progress.dropped else {}
         return {
             "offline": {"ndcg@10": progress.last("offline_ndcg@10"), "maxrr": progress.last("offline_maxrr")},
             "online": {"ndcg@10": progress.online_mean(), "discounted": progress.online_discounted()},
@@ -162,6 +163,7 @@ class Runner:
             "seconds": {"train": progress.train_seconds, "evaluate": progress.evaluate_seconds},
             "interactions_per_second": progress.interactions / max(progress.train_seconds, 1e-9),
             "privacy": self.simulator.mechanism.statement(progress.done),
+            **dropped,
             "seed": self.experiment.seed,
             "version": __version__,
             "evaluation": {

@@ -12,8 +12,9 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from quorank.arrays import Booleans, Doubles, Uint64s
+from quorank.arrays import Booleans, Doubles, Integers, Uint64s
 from quorank.errors import require
+from quorank.privacy import Mechanism
 from quorank.users import ClickModel
 
 
@@ -71,6 +72,15 @@ class Attack(ABC):
         elif malicious.any():
             sent[malicious] = self.malicious_updates(sent, malicious, theta, key, round_)
         return sent
+
+    def lie(
+        self, releases: Doubles, malicious: Booleans, clients: Integers, mechanism: Mechanism, key: Uint64s, round_: int
+    ) -> Doubles | None:
+        """Return what the malicious clients send in the place of their releases, a row each, whatever privacy made of them.
+
+        `releases` (n, d) are those of the whole cohort, `clients` (n,) its numbers; None sends the releases as they are.
+        """
+        return None
 
     def malicious_updates(
         self, honest: Doubles, malicious: Booleans, theta: Doubles, key: Uint64s, round_: int

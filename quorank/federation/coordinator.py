@@ -238,6 +238,8 @@ class Coordinator:
     def close(self, gathered: CohortSum) -> Report:
         """End the round with what was gathered, here or by an in-process cohort."""
         state, report = self.federation.round(self.state, gathered)
+        for code in gathered.dropped:
+            self.refuse(BadInput(code, "a secure sum was beyond what honest clients reach; it is not used"))
         latest = self.rules.latest
         counted = {key for key in self._counted | set(self._replies) if state.round - key[1] <= latest}
         self._save(state, [*self.reports, report], counted)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from quorank.arrays import Doubles
-from quorank.errors import require, require_range
+from quorank.errors import BadInput, require, require_range
 from quorank.federation.attack import Attack
 from quorank.federation.participation import Full, Participation
 from quorank.federation.personal import Personalisation, Shared
@@ -54,6 +54,8 @@ class CohortSum(NamedTuple):
     updates: Doubles | None = None  # (clients, parameters) one by one, for rules that must see them
     weights: Doubles | None = None  # (clients,)
     personal: Doubles | None = None  # what each client keeps for itself, for the next round
+    dropped: tuple[str, ...] = ()  # why sums were not used: the codes, one for each
+    stays: bool = False  # no sum can be used: the ranker stays as it is
 
 
 class Report(NamedTuple):
@@ -92,7 +94,7 @@ class Federation:
         require(cohort <= self.clients, "federation.cohort-too-large", sentence, "participation")
         if self.attack is not None:
             self.attack.check(cohort)
-        self.aggregation.check(cohort)
+        self.aggregation.check(cohort if self.privacy.sum_groups == 1 else self.privacy.sum_groups)
         self.learner.check(self.interactions)
         self._check_parts()
 
@@ -108,12 +110,17 @@ class Federation:
         plain = not rule.needs_single_updates
         sentence = f"the noise is complete on sums only, and {rule.kind} makes none; choose the mean"
         require(plain or not privacy.noise_on_sums, "privacy.noise-on-sums", sentence, "privacy")
-        sentence = f'{rule.kind} needs to see single updates, and secure sums hide them; use the mean, or sum = "plain"'
-        require(plain or not privacy.hides_single_updates, "privacy.hides-updates", sentence, "privacy")
         complete = self.participation.fixed_size or self.everyone
         drawn = f"{self.participation.kind} leaves that to chance; use full or sampled"
         sentence = f"{INCOMPLETE.format(privacy.kind)}, and {drawn}"
         require(complete or not privacy.needs_equal_shares, "option.conflict", sentence, "privacy")
+        hidden, grouped = privacy.hides_single_updates, privacy.sum_groups > 1
+        sentence = (
+            f"{rule.kind} needs to see single updates, and secure sums hide them; use the mean, or sums in groups"
+        )
+        require(plain or not hidden or grouped, "privacy.hides-updates", sentence, "privacy")
+        sentence = f"{rule.kind} with history needs single clients, and groups are drawn anew; take history out"
+        require(rule.history == 0.0 or not grouped, "aggregation.history-of-groups", sentence, "aggregation")
         sentence = f"{rule.kind} with history needs everyone in every round; take history out, or participation full"
         require(rule.history == 0.0 or self.everyone, "aggregation.history-of-sampled", sentence, "aggregation")
         sentence = f"{learner.kind} learns nothing on the client that it could keep; use pdgd"
@@ -140,13 +147,19 @@ class Federation:
 
     def round(self, state: State, gathered: CohortSum) -> tuple[State, Report]:
         """Combine what the cohort sent and let the server step: the next state, and the report of the round."""
-        if self.aggregation.needs_single_updates:
+        stays = gathered.stays or not self._enough(gathered)
+        if stays:
+            update, history, rule = np.zeros_like(state.theta), state.history, state.rule
+        elif self.aggregation.needs_single_updates:
             assert gathered.updates is not None and gathered.weights is not None
             history = self.history_after(state, gathered.updates)
             update, rule = self._combined(state, gathered.updates, gathered.weights)
         else:
             update, history, rule = self.aggregation.combine(gathered.total, gathered.weight), None, {}
-        theta, memory = self.server.advance(state.theta, update, state.memory)
+        if stays:
+            theta, memory = state.theta, state.memory
+        else:
+            theta, memory = self.server.advance(state.theta, update, state.memory)
         shown = max(gathered.interactions, 1)
         online = gathered.ndcg / shown, gathered.reciprocal / shown, gathered.clicks / shown
         released = gathered.clients, gathered.sensitivity, gathered.noise
@@ -154,6 +167,16 @@ class Federation:
         report = Report(state.round + 1, gathered.interactions, *online, length, *released)
         after = State(state.round + 1, theta, memory, gathered.private, gathered.personal, history, rule)
         return after, report
+
+    def _enough(self, gathered: CohortSum) -> bool:
+        """Whether the rule is defined for so few groups as are left of the cohort."""
+        if self.privacy.sum_groups == 1 or gathered.updates is None:
+            return True
+        try:
+            self.aggregation.check(len(gathered.updates))
+        except BadInput:
+            return False
+        return True
 
     def history_after(self, state: State, updates: Doubles) -> Doubles | None:
         """h ← β·h + (1 − β)·update for every client; None for a rule that looks at this round alone."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quorank.arrays import Doubles, Integers
+from quorank.arrays import Booleans, Doubles, Integers
 from quorank.draws import Purpose, key_of
 from quorank.errors import BadInput, require, require_range
 from quorank.federation.ahead import RoundsAhead, can_play_ahead
@@ -264,7 +264,7 @@ class Simulator:
             rows[:, :size] = attack.poison(rows[:, :size].copy(), malicious, state.theta, key, state.round, rule)
         if play.sent is not None:
             play.sent(clients, rows[:, :size])
-        self._release(state, clients, rows, interactions, gathering)
+        self._release(state, clients, rows, interactions, gathering, malicious if malicious.any() else None)
 
     def _attacked_rule(self, state: State, interactions: Integers) -> AttackedRule:
         """The rule for attackers that know it, without what privacy does to updates on their way."""
@@ -276,11 +276,23 @@ class Simulator:
         return AttackedRule(combined, state.history, federation.aggregation.history)
 
     def _release(
-        self, state: State, clients: Integers, rows: Doubles, interactions: Integers, gathering: RunningSum
+        self,
+        state: State,
+        clients: Integers,
+        rows: Doubles,
+        interactions: Integers,
+        gathering: RunningSum,
+        malicious: Booleans | None = None,
     ) -> None:
-        """Turn updates into releases, and hand them in."""
+        """Turn updates into releases, and hand them in; malicious clients of a whole cohort may hand in others."""
         updates = rows[:, : self.simulation.parameters]
         within = self.mechanism.release(updates, state.theta, state.round, clients, state.private)
+        if malicious is not None and self.federation.attack is not None:
+            key = key_of(self.simulation.seed, Purpose.ATTACK)
+            lies = self.federation.attack.lie(updates, malicious, clients, self.mechanism, key, state.round)
+            if lies is not None:
+                self.mechanism.resend(lies, state.round, clients[malicious])
+                updates[malicious] = lies
         gathering.add(state, clients, rows, interactions, within)
 
     def _interactions(self, clients: Integers) -> Integers:

@@ -151,12 +151,18 @@ class RunningSum:
         """
         sums, size = self.total.value(), self.parameters
         weight = float(self.interactions if self.mechanism.weighted else self.clients)
-        if beside is not None:
-            unit = self.mechanism.unit_of(state.private)
-            sums[:size] += np.rint(beside * unit) if unit != 1.0 else beside
+        unit = self.mechanism.unit_of(state.private)
+        if beside is not None and unit == 1.0:
+            sums[:size] += beside
         private = self.mechanism.finish(sums[:size], weight, self.within, self.clients, state.round, state.private)
+        if beside is not None and unit != 1.0 and not private.stays:
+            # whole numbers over a power of two: exact, and no bound on the sum of the cohort counts the canaries
+            private = private._replace(total=private.total + np.rint(beside * unit) / unit)
+        if private.groups is not None:
+            updates, weights = private.groups, private.sizes
         clients = self.clients if private.participants is None else private.participants
         ndcg, reciprocal, clicks = sums[size:].tolist()
         shown = self.interactions, ndcg, reciprocal, clicks
         released = private.memory, private.sensitivity, private.noise
-        return CohortSum(private.total, private.weight, clients, *shown, *released, updates, weights, personal)
+        summed = CohortSum(private.total, private.weight, clients, *shown, *released, updates, weights, personal)
+        return summed._replace(dropped=private.dropped, stays=private.stays)

@@ -89,7 +89,7 @@ def standing(mechanism: Mechanism) -> str:
         if mechanism.noise_by == "clients":
             return (
                 "clipped, a share of the noise added here, masked: the coordinator sees a noisy sum and no single update; "
-                f"the noise is complete if {mechanism.least} clients of the cohort send their share"
+                f"the noise is complete if {mechanism.least} clients of the sum send their share"
             )
         return (
             "clipped and masked: the coordinator sees the sum of a cohort and no single update, and adds the noise to it; "

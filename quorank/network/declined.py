@@ -16,6 +16,7 @@ REASONS = {
     "task": "the task is not what was agreed",
     "secure": "this run's updates leave in secure sums only",
     "unmasking": "the secure sum was not as agreed",
+    "version": "the secure sum is of another version and both sides need the same",
     "numbers": "the update holds a number that is not finite",
     "place": "what was said before does not fit this folder",
     "stopped": "the run cannot go on at this party",

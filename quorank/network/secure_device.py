@@ -7,12 +7,8 @@ for it, since each input is one more release for the ledger, whose noise covers 
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Sequence
-from dataclasses import replace
-
-import numpy as np
 
 from quorank.arrays import Uint32s
 from quorank.errors import BadInput, require
@@ -21,29 +17,12 @@ from quorank.network.client_privacy import Entropy, words_of
 from quorank.network.declined import Declined, Refusal
 from quorank.network.device import Device
 from quorank.network.secure_round import SecureMember, invitation
-from quorank.privacy.mechanisms.integer_sums import IntegerSums, neighbourhood_of
-from quorank.privacy.mechanisms.quantise import dequantise
-from quorank.privacy.secure_sum.graph import Neighbourhood
+from quorank.privacy.mechanisms.integer_sums import IntegerSums, OpenedSum
 from quorank.privacy.secure_sum.identity import ClientIdentity, Pinned
 from quorank.privacy.secure_sum.masks import Occasion
 from quorank.privacy.streams import SECRET_BYTES
 
 _BEGUN = "secure round"
-
-
-def least_of(mechanism: IntegerSums) -> int:
-    """The least number of clients in a sum: those on whose shares the noise rests, and more than half of the cohort."""
-    return max(mechanism.least, mechanism.setting.cohort // 2 + 1, 2)
-
-
-def plan_of(mechanism: IntegerSums) -> Neighbourhood:
-    """The neighbourhood that the coordinator plans for."""
-    return neighbourhood_of(mechanism.setting.cohort, mechanism.dropouts)
-
-
-def smallest_of(mechanism: IntegerSums) -> Neighbourhood:
-    """The smallest neighbourhood that a client accepts: the plan's threshold, and masks with all of the least that came."""
-    return replace(plan_of(mechanism), masks=min(plan_of(mechanism).masks, least_of(mechanism) - 1))
 
 
 class SecureDevice:
@@ -75,8 +54,8 @@ class SecureDevice:
     def _answer(self, content: bytes) -> bytes:
         try:
             opening = invitation(content)
-        except BadInput:
-            raise Refusal("malformed") from None
+        except BadInput as error:
+            raise Refusal("version" if error.code == "secure-sum.version" else "malformed") from None
         if opening is not None and opening[1] != self._task:
             self._begin(*opening)
         if self._member is None:
@@ -92,7 +71,7 @@ class SecureDevice:
 
     def _begin(self, occasion: Occasion, task: bytes) -> None:
         """Take part in a new round, unless this device has been in it before."""
-        store, least = self.device.store, least_of(self.mechanism)
+        store, least = self.device.store, self.mechanism.signed_by
         self._member, self._task = None, b""
         identity, refused = self.identity, None
         with store.transaction():
@@ -114,7 +93,7 @@ class SecureDevice:
             identity,
             least,
             pinned=self.pinned,
-            agreed=smallest_of(self.mechanism),
+            agreed=self.mechanism.plan,
             entropy=self._entropy,
         )
 
@@ -132,16 +111,28 @@ class SecureDevice:
 
 
 def gathered_of(
-    mechanism: IntegerSums, state: State, words: Uint32s, survivors: Sequence[int], interactions: int
+    mechanism: IntegerSums, state: State, opened: Sequence[OpenedSum | None], interactions: int
 ) -> CohortSum:
-    """What a coordinator closes its round with: the sum of a secure round over so many interactions."""
+    """What a coordinator closes its round with: the sums of a secure round's groups over so many interactions."""
     require(
         mechanism.variance == 0.0 or mechanism.noise_by == "clients",
         "option.conflict",
         'the noise of a network\'s secure sums is drawn by the clients; set noise_by = "clients"',
     )
-    present = len(survivors)
-    planned = mechanism.setting.cohort if mechanism.variance > 0.0 else max(present, 1)
-    noise = math.sqrt(mechanism.variance * present / mechanism.least) / mechanism.scale
-    total = np.asarray(dequantise(words, mechanism.scale))
-    return CohortSum(total, float(planned), present, interactions, 0.0, 0.0, 0.0, state.private, mechanism.clip, noise)
+    found = mechanism.combined(opened, len(state.theta), state.private)
+    return CohortSum(
+        found.total,
+        found.weight,
+        found.participants or 0,
+        interactions,
+        0.0,
+        0.0,
+        0.0,
+        found.memory,
+        found.sensitivity,
+        found.noise,
+        found.groups,
+        found.sizes,
+        dropped=found.dropped,
+        stays=found.stays,
+    )

@@ -12,6 +12,7 @@ which client it is, is known from its line.
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import struct
@@ -29,8 +30,8 @@ from quorank.federation.sums import RunningSum
 from quorank.files import write_whole
 from quorank.network import frames, identities
 from quorank.network.node_driver import NodeDriver, Stopped
-from quorank.network.secure_device import gathered_of, least_of, plan_of
-from quorank.network.secure_round import KEYS, PHASES, SecureRound
+from quorank.network.secure_device import gathered_of
+from quorank.network.secure_round import KEYS, PHASES, SecureRound, SecureRounds
 from quorank.network.transport import BUSY, Arrival, Failure
 from quorank.privacy.mechanisms.integer_sums import IntegerSums
 from quorank.privacy.secure_sum.server import RoundFailed
@@ -89,11 +90,11 @@ class SecureDriver:
         """Play the coordinator's next round to its end."""
         mechanism = _sums(coordinator)
         task, number = coordinator.plan(), coordinator.state.round
-        least = least_of(mechanism)
+        least = mechanism.signed_by * mechanism.groups
         require(
             len(coordinator.cohort) >= least,
             "secure-sum.too-few",
-            f"a secure sum of this run takes at least {least} clients, and the round has {len(coordinator.cohort)}; "
+            f"the secure sums of this run take at least {least} clients, and the round has {len(coordinator.cohort)}; "
             "start a new run",
         )
         if self._result is None or self._result[0] != number:
@@ -106,15 +107,22 @@ class SecureDriver:
             return _nothing(coordinator)
         nodes: Mapping[int, str] = {} if simulated else getattr(self.driver.assignment, "names", {})
         for _ in range(TRIES if simulated else 1):
-            round_ = SecureRound(
-                task,
-                os.urandom(16),
-                sorted(coordinator.cohort),
-                least_of(mechanism),
-                pinned=self.pinned,
-                known=identities.known(coordinator.folder, nodes),
-                neighbourhood=plan_of(mechanism),
-                clock=self.driver.clock,
+            cohort = np.array(sorted(coordinator.cohort), dtype=np.int64)
+            known = identities.known(coordinator.folder, nodes)
+            round_ = SecureRounds(
+                [
+                    SecureRound(
+                        task,
+                        os.urandom(16),
+                        members.tolist(),
+                        mechanism.signed_by,
+                        neighbourhood=mechanism.plan,
+                        clock=self.driver.clock,
+                        pinned=self.pinned,
+                        known=known,
+                    )
+                    for members in mechanism.grouped(cohort, task.round)
+                ]
             )
             self._facts.clear()
             try:
@@ -125,24 +133,36 @@ class SecureDriver:
                     round_.advance()
             except RoundFailed:
                 continue
+            finally:
+                self._name_liars(coordinator, round_)
+            if simulated and round_.failed:
+                continue
             return self._sum(coordinator, mechanism, round_)
         if simulated:
             raise Stopped(coordinator.state.round, coordinator.rounds, f"a secure sum failed {TRIES} times in a row")
         return _nothing(coordinator)
 
-    def _sum(self, coordinator: Coordinator, mechanism: IntegerSums, round_: SecureRound) -> CohortSum:
+    def _name_liars(self, coordinator: Coordinator, round_: SecureRounds) -> None:
+        """Count who dealt or told false shares, and say who it was."""
+        for client, code in sorted(round_.liars.items()):
+            logging.getLogger(__name__).warning("client %d lied in a secure sum: %s", client, code)
+            coordinator.refuse(BadInput(code, f"client {client} lied in a secure sum"), client)
+
+    def _sum(self, coordinator: Coordinator, mechanism: IntegerSums, round_: SecureRounds) -> CohortSum:
         """What the round is closed with; simulated users' statistics come beside the masks, devices send none."""
-        assert round_.total is not None
-        present, state = len(round_.survivors), coordinator.state
+        state, opened = coordinator.state, []
+        for one in round_.rounds:
+            here = len(one.survivors)
+            opened.append(None if one.total is None else mechanism.judged(one.total, here, len(one.asked)))
+        present = sum(one.present for one in opened if one is not None)
         facts = RunningSum(mechanism, 0)
         for client, fact in sorted(self._facts.items()):
             rows, searched = np.array([fact.statistics]), np.array([fact.interactions])
             facts.add(state, np.array([client]), rows, searched, int(fact.within))
         searched_all = facts.interactions if self._facts else present * coordinator.federation.interactions
         ndcg, reciprocal, clicks = facts.total.value().tolist()
-        noise = math.sqrt(mechanism.variance * (present / mechanism.least) / mechanism.scale**2)
-        gathered = gathered_of(mechanism, state, round_.total, round_.survivors, searched_all)
-        return gathered._replace(ndcg=ndcg, reciprocal=reciprocal, clicks=clicks, noise=noise)
+        gathered = gathered_of(mechanism, state, opened, searched_all)
+        return gathered._replace(ndcg=ndcg, reciprocal=reciprocal, clicks=clicks)
 
     def note(self, coordinator: Coordinator, client: int, content: bytes) -> None:
         """Keep what a node tells of a simulated client."""
@@ -159,7 +179,7 @@ class _Phase:
 
     secure: SecureDriver
     coordinator: Coordinator
-    round_: SecureRound
+    round_: SecureRounds
     _flights: dict[str, _PhaseFlight] = field(default_factory=dict, init=False)
     _turns: dict[int, int] = field(default_factory=dict, init=False)
     _rests: dict[int, float] = field(default_factory=dict, init=False)
@@ -169,7 +189,7 @@ class _Phase:
         """Ask those of the exchange, again where needed, until all have answered or are left out."""
         driver, coordinator, round_ = self.secure.driver, self.coordinator, self.round_
         asked, began = len(round_.waiting), driver.clock()
-        round_.deadline = math.inf
+        round_.set_deadline(math.inf)
         while not self._over(asked, driver.clock() - began):
             self._send()
             arrivals = driver.transport.pull()
@@ -183,7 +203,7 @@ class _Phase:
                 driver.tend()
             if not arrivals:
                 driver.sleep(driver.poll)
-        round_.deadline = 0.0
+        round_.set_deadline(0.0)
         for message in self._flights:
             driver.transport.forget(message)
 
@@ -196,7 +216,7 @@ class _Phase:
         if self.round_.phase != KEYS:
             return not simulated and seconds >= min(rules.deadline, self.secure.answer_seconds)
         came = asked - len(self.round_.waiting)
-        if came < self.round_.server.least:
+        if not self.round_.enough_came:
             return False
         return came >= math.ceil(rules.enough * asked) or seconds >= rules.deadline
 
@@ -297,4 +317,4 @@ def _begin(coordinator: Coordinator) -> bool:
 def _nothing(coordinator: Coordinator) -> CohortSum:
     """A round without a sum: the ranker stays as it is."""
     zero = np.zeros(coordinator.parameters)
-    return CohortSum(zero, 1.0, 0, 0, 0.0, 0.0, 0.0, coordinator.state.private, 0.0, 0.0)
+    return CohortSum(zero, 1.0, 0, 0, 0.0, 0.0, 0.0, coordinator.state.private, 0.0, 0.0, stays=True)

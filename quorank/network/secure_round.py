@@ -55,7 +55,7 @@ M = TypeVar("M", bound=SecureSumMessage)
 
 KEYS, SHARES, MASKED, AGREEMENT, UNMASKING, OVER = range(1, 7)
 PHASES = ("", "keys", "shares", "masked inputs", "agreement", "unmasking", "nothing more")
-VERSION = 2
+VERSION = 3
 _HEAD = struct.Struct("<4sBB")
 _SIGNED = struct.Struct(f"<I{SIGNATURE}s")
 _MALFORMED = "a message of a secure sum is malformed; it is refused"
@@ -106,16 +106,16 @@ class SecureRound:
         neighbourhood: Neighbourhood | None = None,
         deadline: float = math.inf,  # seconds of each phase
         clock: Callable[[], float] = time.monotonic,
-        entropy: Callable[[int], bytes] = os.urandom,
     ) -> None:
         require(deadline > 0.0, "value.out-of-range", f"must be above 0 seconds, got {deadline}", "deadline")
         occasion = Occasion(session, task.round)
-        server = SecureServer(occasion, len(task.theta), neighbourhood, entropy)
+        server = SecureServer(occasion, len(task.theta), neighbourhood)
         self.server, self.phase = GuardedServer(server, least, pinned), KEYS
         self.deadline, self._clock, self._since = deadline, clock, clock()
         self._tasks = {
             client: envelope(KEYS, [session, wire.encode_task(replace(task, clients=(client,)))]) for client in cohort
         }
+        self.asked = frozenset(self._tasks)  # the clients of this sum
         self._replied: set[int] = set()
         self._known, self.identities = dict(known or {}), dict[int, bytes]()
         self.total: Uint32s | None = None
@@ -132,6 +132,16 @@ class SecureRound:
     @property
     def waiting(self) -> frozenset[int]:
         return frozenset(self._tasks) - self._replied
+
+    @property
+    def enough_came(self) -> bool:
+        """Whether so many have replied in the open phase that there can be a sum."""
+        return len(self._replied) >= self.server.least
+
+    @property
+    def liars(self) -> dict[int, str]:
+        """Clients that dealt or told false shares, with the code of what they did."""
+        return self.server.inner.liars
 
     def tasks(self) -> dict[int, bytes]:
         """What is asked in the open phase of those who have not replied yet."""
@@ -232,6 +242,79 @@ class SecureRound:
         self._replied, self._since = set(), self._clock()
 
 
+class SecureRounds:
+    """The coordinator's side of the sums of a cohort's groups, phase by phase together.
+
+    It is asked and told as one `SecureRound` is. A group in which too few are left is out, and the others go on;
+    `advance` raises RoundFailed where none does.
+    """
+
+    def __init__(self, rounds: Sequence[SecureRound]) -> None:
+        self.rounds = list(rounds)
+        self.failed: list[SecureRound] = []
+
+    @property
+    def _going(self) -> list[SecureRound]:
+        return [one for one in self.rounds if one not in self.failed]
+
+    @property
+    def done(self) -> bool:
+        return all(one.done for one in self._going)
+
+    @property
+    def phase(self) -> int:
+        return max((one.phase for one in self._going), default=OVER)
+
+    @property
+    def waiting(self) -> frozenset[int]:
+        return frozenset[int]().union(*(one.waiting for one in self._going))
+
+    @property
+    def enough_came(self) -> bool:
+        """Whether so many have replied in the open phase that there can be a sum of each group."""
+        return all(one.enough_came for one in self._going)
+
+    @property
+    def identities(self) -> dict[int, bytes]:
+        """The identities that clients came with."""
+        return {client: key for one in self.rounds for client, key in one.identities.items()}
+
+    @property
+    def liars(self) -> dict[int, str]:
+        """Clients that dealt or told false shares, with the code of what they did."""
+        return {client: code for one in self.rounds for client, code in one.liars.items()}
+
+    def set_deadline(self, seconds: float) -> None:
+        """Set the seconds of each phase."""
+        for one in self.rounds:
+            one.deadline = seconds
+
+    def tasks(self) -> dict[int, bytes]:
+        """What is asked in the open phase of those who have not replied yet."""
+        found: dict[int, bytes] = {}
+        for one in self._going:
+            found |= one.tasks()
+        return dict(sorted(found.items()))
+
+    def receive(self, client: int, content: bytes) -> Verdict:
+        """Take in what a client, known by its line, replied to its group's round."""
+        for one in self._going:
+            if client in one.asked:
+                return one.receive(client, content)
+        return Verdict(False, client, "secure-sum.not-asked", "this client was asked nothing; drop its reply")
+
+    def advance(self) -> None:
+        """Close the phase of every group and open the next one."""
+        for one in self._going:
+            try:
+                one.advance()
+            except RoundFailed as error:
+                self.failed.append(one)
+                last = error
+        if not self._going:
+            raise last
+
+
 class SecureMember:
     """One client's side of one round. `vector` is called once, when the input is masked."""
 
@@ -244,7 +327,7 @@ class SecureMember:
         least: int,
         *,
         pinned: Pinned | None = None,
-        agreed: Neighbourhood | None = None,  # the smallest neighbourhood that is accepted
+        agreed: Neighbourhood | None = None,  # the neighbourhood that is agreed
         entropy: Callable[[int], bytes] = os.urandom,
     ) -> None:
         inner = SecureClient(client, occasion, agreed, entropy)

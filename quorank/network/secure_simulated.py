@@ -14,7 +14,6 @@ import numpy as np
 from quorank.errors import BadInput, require
 from quorank.federation import Simulator, wire
 from quorank.network import frames
-from quorank.network.secure_device import least_of, smallest_of
 from quorank.network.secure_driver import single
 from quorank.network.secure_round import SecureMember, invitation
 from quorank.privacy.mechanisms.integer_sums import IntegerSums
@@ -61,8 +60,8 @@ class SimulatedMembers:
                 occasion,
                 lambda own=words: own,  # type: ignore[misc]
                 ClientIdentity.create(),
-                least_of(self.mechanism),
-                agreed=smallest_of(self.mechanism),
+                self.mechanism.signed_by,
+                agreed=self.mechanism.plan,
             )
             self._members[reply.client] = occasion, member
             told = wire.Reply(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.federation import Federation, Sampled, wire
 from quorank.federation.coordinator import Coordinator, RoundLimits
+from quorank.federation.rules import Median
 from quorank.network import frames
 from quorank.network.answering import DeviceAnswers
 from quorank.network.declined import Declined
@@ -89,6 +91,39 @@ def test_simulated_nodes_come_to_the_in_process_bytes(privacy, sampled, bad, tin
     assert coordinator.state.theta.tobytes() == theta
     assert coordinator.reports == reports
     assert reports[0].online_ndcg > 0.0
+
+
+def test_groups_of_a_cohort_come_to_the_in_process_bytes(tiny_collection, tmp_path) -> None:
+    """Sums in groups under a rule over their means, sampled cohorts, noise of the clients: as in process."""
+    privacy = ClippedGaussian(epsilon=500.0, clip=0.05, sum="secure", noise_multiplier=0.5, groups=3)
+    federation = Federation(9, 3, privacy=privacy, aggregation=Median(), participation=Sampled(7))
+    simulator = simulator_of(tiny_collection, federation)
+    network = Memory(answering(simulator, tmp_path), NAMES)
+    coordinator = coordinator_of(simulator)
+    driver = driver_of(network, SharedNodes(NAMES), strikes=50)
+    while not coordinator.done:
+        driver.round(coordinator)
+    theta, reports = in_process(simulator_of(tiny_collection, federation))
+    assert coordinator.state.theta.tobytes() == theta
+    assert coordinator.reports == reports and reports[0].update_norm > 0.0
+
+
+def test_a_sum_beyond_the_bound_is_dropped_and_counted(tiny_collection, tmp_path) -> None:
+    simulator = simulator_of(tiny_collection, Federation(6, 3, privacy=PRIVACIES["noise"]))
+    honest = simulator.replies
+
+    def replies(task, clients):
+        found = honest(task, clients)
+        lie = np.full(len(task.theta), 2.0**30)
+        return [replace(reply, release=lie) if reply.client == 2 else reply for reply in found]
+
+    simulator.replies = replies
+    coordinator = coordinator_of(simulator)
+    before = coordinator.state.theta.tobytes()
+    report = driver_of(Memory(answering(simulator, tmp_path), NAMES), SharedNodes(NAMES)).round(coordinator)
+    assert coordinator.state.theta.tobytes() == before and report.update_norm == 0.0
+    assert coordinator.refused == {"secure-sum.out-of-bounds": 1}
+    assert report.participants == 6 and report.noise > 0.0  # it was opened, so it counts as a release
 
 
 def test_a_node_s_clients_are_played_by_others_and_a_worker_that_was_killed_begins_again(

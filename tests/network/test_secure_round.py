@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from quorank.errors import BadInput
 from quorank.federation import Federation, wire
 from quorank.federation.coordinator import Verdict
+from quorank.federation.rounds import State
 from quorank.network import frames, secure_round
 from quorank.network.client_privacy import words_of
 from quorank.network.declined import Declined
-from quorank.network.secure_device import SecureDevice, gathered_of, least_of, plan_of, smallest_of
+from quorank.network.secure_device import SecureDevice, gathered_of
 from quorank.network.secure_round import (
     AGREEMENT,
     KEYS,
@@ -26,6 +27,7 @@ from quorank.network.secure_round import (
     UNMASKING,
     SecureMember,
     SecureRound,
+    SecureRounds,
     envelope,
     opened,
 )
@@ -34,7 +36,7 @@ from quorank.privacy.secure_sum.client import SecureClient
 from quorank.privacy.secure_sum.graph import Neighbourhood, neighbours_for
 from quorank.privacy.secure_sum.identity import ClientIdentity, GuardedClient, SignedKeys, pack_clients
 from quorank.privacy.secure_sum.masks import Occasion
-from quorank.privacy.secure_sum.messages import AdvertiseKeys, MaskedInput, ShareKeys, UnmaskRequest
+from quorank.privacy.secure_sum.messages import AdvertiseKeys, MaskedInput, ShareKeys, UnmaskReply, UnmaskRequest
 from quorank.privacy.secure_sum.server import RoundFailed
 
 SESSION, LENGTH = b"a session", 7
@@ -89,7 +91,7 @@ def test_the_sum_is_that_of_the_survivors_whoever_leaves(n, data) -> None:
     plan = neighbours_for(n)
     round_ = round_of(clients, least, pinned, neighbourhood=plan)
     try:
-        played(round_, members_of(vectors, least, pinned, replace(plan, masks=1)), gone)
+        played(round_, members_of(vectors, least, pinned, plan), gone)
     except RoundFailed:
         assert n - len(gone) < max(least, plan.threshold)
         assert round_.total is None
@@ -103,7 +105,7 @@ def test_the_sum_is_that_of_the_survivors_whoever_leaves(n, data) -> None:
 
 def test_a_sparse_neighbourhood() -> None:
     clients = list(range(40))
-    plan, vectors = Neighbourhood(12, 8, 6), vectors_of(clients)
+    plan, vectors = Neighbourhood(12, 8, 14, 2), vectors_of(clients)
     pinned, least = pinned_of(clients), 30
     round_ = played(
         round_of(clients, least, pinned, neighbourhood=plan),
@@ -135,13 +137,13 @@ def test_the_sum_equals_the_one_in_process(name) -> None:
     for client, words in vectors.items():
         assert np.array_equal(words, rows[client].astype(np.int64).astype(np.uint32))
     expected = mechanism.finish(rows.sum(axis=0), 5.0, 0, 5, 2, {})
-    least, pinned = least_of(mechanism), pinned_of(range(5))
+    least, pinned = mechanism.signed_by, pinned_of(range(5))
     round_ = played(
-        round_of(range(5), least, pinned, neighbourhood=plan_of(mechanism)),
-        members_of(vectors, least, pinned, smallest_of(mechanism)),
+        round_of(range(5), least, pinned, neighbourhood=mechanism.plan),
+        members_of(vectors, least, pinned, mechanism.plan),
     )
-    state = type("State", (), {"private": {}})()
-    gathered = gathered_of(mechanism, state, round_.total, round_.survivors, 20)
+    opened_sum = mechanism.judged(round_.total, len(round_.survivors), 5)
+    gathered = gathered_of(mechanism, State(2, np.zeros(LENGTH), {}), [opened_sum], 20)
     assert np.array_equal(gathered.total, expected.total)
     assert (gathered.weight, gathered.clients, gathered.sensitivity) == (
         expected.weight,
@@ -149,6 +151,55 @@ def test_the_sum_equals_the_one_in_process(name) -> None:
         expected.sensitivity,
     )
     assert gathered.noise == pytest.approx(expected.noise, rel=1e-12)
+
+
+def test_a_false_share_over_the_wire_is_left_out_and_its_holder_named() -> None:
+    clients = list(range(6))
+    vectors, pinned = vectors_of(clients), pinned_of(clients)
+    members = members_of(vectors, 6, pinned)
+    round_ = played(round_of(clients, 6, pinned), members, through=UNMASKING)
+    for client, task in round_.tasks().items():
+        reply = members[client].answer(task)
+        if client == 2:
+            told = UnmaskReply.from_bytes(opened(reply)[1][0])
+            false = replace(told, seeds=tuple((owner, bytes(32)) for owner, _ in told.seeds))
+            reply = envelope(UNMASKING, [false.to_bytes()])
+        assert round_.receive(client, reply).accepted
+    round_.advance()
+    assert np.array_equal(round_.total, np.sum(list(vectors.values()), axis=0, dtype=np.uint32))
+    assert round_.liars == {2: "secure-sum.false-share"}
+
+
+def test_groups_are_summed_side_by_side_and_one_that_fails_stops_no_other() -> None:
+    groups = [[0, 3, 5], [1, 2, 4]]
+    vectors = vectors_of(range(6))
+    members = members_of(vectors, 3, None)
+
+    def rounds() -> SecureRounds:
+        return SecureRounds([round_of(group, 3, deadline=1e9) for group in groups])
+
+    both = rounds()
+    assert both.waiting == frozenset(range(6)) and not both.enough_came
+    assert not both.receive(77, b"").accepted
+    while not both.done:
+        for client, task in both.tasks().items():
+            assert both.receive(client, members[client].answer(task)).accepted
+        assert both.enough_came
+        both.advance()
+    for group, one in zip(groups, both.rounds, strict=True):
+        assert np.array_equal(one.total, np.sum([vectors[c] for c in group], axis=0, dtype=np.uint32))
+    members, one = members_of(vectors, 3, None), rounds()
+    one.set_deadline(1e-9)
+    while not one.done:
+        for client, task in one.tasks().items():
+            if client != 4 or one.phase < MASKED:
+                one.receive(client, members[client].answer(task))
+        one.advance()
+    assert one.failed == [one.rounds[1]] and one.rounds[1].total is None and one.rounds[0].total is not None
+    none = rounds()
+    none.set_deadline(1e-9)
+    with pytest.raises(RoundFailed, match="0 clients sent keys"):
+        none.advance()
 
 
 def of_a_sum(verdict: Verdict) -> bool:
@@ -282,7 +333,11 @@ def test_a_client_unmasks_only_the_list_that_enough_have_signed() -> None:
 
 def test_a_client_signs_one_list() -> None:
     clients = list(range(6))
-    client = GuardedClient(SecureClient(0, OCCASION), IDENTITIES[0], 4, pinned_of(clients))
+    fresh = GuardedClient(SecureClient(0, OCCASION), IDENTITIES[0], 4, pinned_of(clients))
+    with pytest.raises(BadInput, match="not told who has shared"):
+        fresh.agree([0, 1, 2, 3, 4])
+    _, members = until(AGREEMENT, clients, 4, pinned_of(clients))
+    client = members[0].client
     with pytest.raises(BadInput, match="no list of survivors"):
         client.unmask(UnmaskRequest(2, OCCASION.tag, 0, tuple(clients), ()), {})
     client.agree([0, 1, 2, 3, 4])
@@ -314,18 +369,17 @@ def test_a_server_that_invents_clients_or_keys_is_refused(lie) -> None:
         by_client_new = by_client
     else:
         by_client_new = by_client | {4: forged}
-    channel = forged.keys.channel_key if lie != "unsigned" else by_client[4].keys.channel_key
-    mask = forged.keys.mask_key if lie != "unsigned" else by_client[4].keys.mask_key
+    shown = forged.keys if lie != "unsigned" else by_client[4].keys
+    pair = shown.channel_key + shown.mask_key
     if lie == "invented client":
         stranger = SecureClient(70, OCCASION).advertise()
         by_client_new = by_client | {70: SignedKeys(stranger, IDENTITIES[70].sign(
             b"quorank secure sum: keys", OCCASION, 70, stranger.to_bytes()))}  # fmt: skip
-        holders = tuple((c if c != 4 else 70, k if c != 4 else stranger.channel_key) for c, k in listed.holders)
-        masks = tuple((c if c != 4 else 70, k if c != 4 else stranger.mask_key) for c, k in listed.masks)
+        strange = stranger.channel_key + stranger.mask_key
+        neighbours = tuple((c if c != 4 else 70, k if c != 4 else strange) for c, k in listed.neighbours)
     else:
-        holders = tuple((c, channel if c == 4 else k) for c, k in listed.holders)
-        masks = tuple((c, mask if c == 4 else k) for c, k in listed.masks)
-    false = replace(listed, holders=holders, masks=masks)
+        neighbours = tuple((c, pair if c == 4 else k) for c, k in listed.neighbours)
+    false = replace(listed, neighbours=neighbours)
     parts = [false.to_bytes(), claims, *(one.to_bytes() for one in by_client_new.values())]
     who = 70 if lie == "invented client" else 4
     refused(members[0], envelope(SHARES, parts), rf"keys of \[{who}\] that are not signed by them")
@@ -385,11 +439,11 @@ def devices_of(simulator, tmp_path, pinned=True) -> dict[int, SecureDevice]:
 
 def test_devices_in_a_secure_round_one_of_them_restarted(tiny_collection, tmp_path) -> None:
     simulator = simulator_of(tiny_collection, secure_federation())
-    mechanism, least = simulator.mechanism, least_of(simulator.mechanism)
+    mechanism, least = simulator.mechanism, simulator.mechanism.signed_by
     assert least == CLIENTS  # the noise rests on all shares where nobody is expected to leave
     devices = devices_of(simulator, tmp_path)
     pins, task = devices[0].pinned, wire.decode_task(task_of(simulator))
-    options = {"pinned": pins, "neighbourhood": plan_of(mechanism), "deadline": 1e-9}
+    options = {"pinned": pins, "neighbourhood": mechanism.plan, "deadline": 1e-9}
     round_ = SecureRound(task, SESSION, range(CLIENTS), least, **options)
     for client, device in devices.items():
         assert device.answer(round_.tasks()[client]) == Declined("waiting")
@@ -412,7 +466,8 @@ def test_devices_in_a_secure_round_one_of_them_restarted(tiny_collection, tmp_pa
     round_ = SecureRound(replace(task, round=1), SESSION, range(CLIENTS), least, **options)
     play_devices(round_, devices)
     assert round_.survivors == tuple(range(CLIENTS))
-    gathered = gathered_of(mechanism, simulator.initial(), round_.total, round_.survivors, 3 * CLIENTS)
+    opened_sum = mechanism.judged(round_.total, CLIENTS, CLIENTS)
+    gathered = gathered_of(mechanism, simulator.initial(), [opened_sum], 3 * CLIENTS)
     plain = simulator_of(tiny_collection)
     updates = [reply.release for reply in plain.replies(task, np.arange(CLIENTS))]
     clipped = sum(update * min(1.0, 0.3 / np.linalg.norm(update)) for update in updates)
@@ -451,6 +506,7 @@ def test_consent_withdrawn_in_the_middle_of_a_secure_round(tiny_collection, tmp_
     assert device.answer(envelope(SHARES, [b""])) == Declined("consent")
     assert device.answer(envelope(SHARES, [b""])) == Declined("secure")
     assert device.answer(b"nonsense") == Declined("malformed")
+    assert device.answer(b"QSEC\x02" + first[5:]) == Declined("version")  # of the version before: it says what to do
     assert device.device.store.waiting() == 3
 
 

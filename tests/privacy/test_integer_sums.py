@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,9 @@ from scipy import stats
 
 from quorank.errors import BadInput
 from quorank.federation import Federation, Krum
+from quorank.federation.rounds import CohortSum
+from quorank.federation.rules import Mixing, TrimmedMean
+from quorank.federation.server_optimisers import Add, Momentum
 from quorank.privacy import ClippedGaussian, SecureSum, Setting
 from quorank.privacy.mechanisms import integer_sums
 
@@ -187,10 +191,9 @@ def test_cohorts_of_unknown_size_or_of_one_are_refused(part) -> None:
 
 def test_many_may_leave_a_large_masked_cohort() -> None:
     """More than the usual tenth: the shares are spread for it, and the round does not fail."""
-    setting = Setting(100, 100, 5, parameters=6)
-    for round_ in range(2):
-        _, total = round_of(SecureSum(dropouts=0.3), np.ones((100, 6)), round_, setting)
-        assert 70 < total.participants < 100 and total.total.any()
+    setting = Setting(140, 140, 5, parameters=6)
+    _, total = round_of(SecureSum(dropouts=0.3), np.ones((140, 6)), 0, setting)
+    assert 100 < total.participants < 140 and total.total.any()
 
 
 @pytest.mark.parametrize("kind", ["tree", "square-root", "optimal"])
@@ -218,3 +221,130 @@ def test_noise_over_rounds_is_one_release_for_the_whole_run(kind) -> None:
 def test_noise_over_rounds_is_for_full_participation() -> None:
     with pytest.raises(BadInput, match="everyone in every round"):
         ClippedGaussian(over_rounds="tree").mechanism(Setting(100, 10, 5, "sampled"), 1)
+
+
+NOISES = {
+    "no noise": SecureSum(clip=0.5, masks=False),
+    "noise of clients": ClippedGaussian(noise_multiplier=1.0, clip=0.5, sum="secure", masks=False),
+    "noise of the coordinator": ClippedGaussian(
+        noise_multiplier=1.0, clip=0.5, sum="secure", masks=False, noise_by="coordinator"
+    ),
+}
+
+
+@pytest.mark.parametrize("part", NOISES.values(), ids=NOISES)
+def test_a_sum_that_honest_clients_cannot_reach_is_not_used(part) -> None:
+    """All clients at the clip in one direction are still used; one that sends any words is not, nor one a bit too long."""
+    same = np.zeros((40, 6))
+    same[:, 2] = 0.5
+    _, total = round_of(part, same)
+    assert not total.stays and total.total[2] == pytest.approx(20.0, abs=6 * total.noise + 1e-4)
+    mechanism = part.mechanism(SETTING, 3)
+    number, length = mechanism.reach(40, 6)
+    for lie, used in (
+        (np.full(6, 2.0**30), False),
+        (np.array([number + 3.0, 0, 0, 0, 0, 0]), False),
+        (np.array([0, 0, 0, 0, 0.0, 1.0]) * min(number, length) * 0.99, True),
+        (np.full(6, 0.9 * number), 0.9 * number * math.sqrt(6) <= length),
+    ):
+        rows = np.zeros((40, 6))
+        mechanism.release(rows, np.zeros(6), 1, np.arange(40), {})
+        others = rows[1:].sum(axis=0)
+        lies = np.rint(lie - others)[None, :]
+        mechanism.resend(lies, 1, np.array([0]))
+        rows[:1] = lies
+        total = mechanism.finish(rows.sum(axis=0), 0.0, 0, 40, 1, {})
+        assert total.stays != used, lie
+        assert total.dropped == (() if used else (integer_sums.OUT_OF_BOUNDS,))
+        assert bool(total.total.any()) == used
+        assert total.sensitivity == 0.5 and total.participants == 40  # it was opened: a release all the same
+
+
+@pytest.mark.parametrize(("clients", "size"), [(2, 1), (3, 500), (60, 46)])
+@pytest.mark.parametrize("noise", [0.2, 1.0])
+def test_honest_sums_are_used_at_every_size(clients, size, noise) -> None:
+    """All clients at the clip in the same direction, and many draws of the noise."""
+    part = ClippedGaussian(noise_multiplier=noise, clip=0.3, sum="secure", masks=False)
+    mechanism = part.mechanism(Setting(clients, clients, 400, parameters=size), 3)
+    for round_ in range(20):
+        rows = np.tile(np.random.default_rng(round_).normal(size=size), (clients, 1))
+        mechanism.release(rows, np.zeros(size), round_, np.arange(clients), {})
+        assert not mechanism.finish(rows.sum(axis=0), 0.0, 0, clients, round_, {}).stays
+
+
+def test_groups_divide_a_cohort_by_lot_and_sum_to_the_same() -> None:
+    updates = np.random.default_rng(1).normal(size=(40, 6)) / 10
+    whole = round_of(SecureSum(clip=0.5, masks=False), updates)[1]
+    for masks in (True, False):
+        mechanism, total = round_of(SecureSum(clip=0.5, masks=masks, groups=6), updates)
+        groups = mechanism.grouped(np.arange(40), 1)
+        assert sorted(len(g) for g in groups) == [6, 6, 7, 7, 7, 7]
+        assert sorted(np.concatenate(groups)) == list(range(40))
+        assert any(a.tolist() != b.tolist() for a, b in zip(groups, mechanism.grouped(np.arange(40), 2), strict=True))
+        np.testing.assert_allclose(total.total, whole.total, atol=80 / mechanism.scale)
+        for members, mean, size in zip(groups, total.groups, total.sizes, strict=True):
+            assert size == len(members)
+            np.testing.assert_allclose(mean, updates[members].mean(axis=0), atol=2 / mechanism.scale)
+            assert all(mechanism.companions(int(c), np.arange(40), 1)[members].all() for c in members)
+    assert total.weight == 40 and not total.dropped
+
+
+def test_a_liar_spoils_its_own_group_alone() -> None:
+    mechanism = SecureSum(clip=0.5, masks=True, groups=8).mechanism(SETTING, 3)
+    rows = np.full((40, 6), 0.1)
+    mechanism.release(rows, np.zeros(6), 1, np.arange(40), {})
+    lies = np.full((1, 6), 2.0**30)
+    mechanism.resend(lies, 1, np.array([17]))
+    rows[17] = lies
+    total = mechanism.finish(rows.sum(axis=0), 0.0, 0, 40, 1, {})
+    assert total.dropped == (integer_sums.OUT_OF_BOUNDS,) and total.participants == 35 and not total.stays
+    assert total.groups.shape == (7, 6) and np.allclose(total.groups, 0.1, atol=1e-3)
+    assert total.weight == 35
+
+
+def test_every_group_has_the_whole_noise() -> None:
+    """A client is in one group, so ε is that of one sum; the sum of all has √groups times the noise."""
+    one = ClippedGaussian(noise_multiplier=1.0, clip=0.5, sum="secure", masks=False)
+    mechanism, several = one.mechanism(SETTING, 3), replace(one, groups=8).mechanism(SETTING, 3)
+    assert several.statement()["epsilon"] == pytest.approx(mechanism.statement()["epsilon"], rel=1e-3)
+    assert several.least == several.size == 5 and several.least_multiplier == pytest.approx(1.0)
+    assert several.sum_multiplier == pytest.approx(math.sqrt(8))
+    found = []
+    for t in range(300):
+        rows = np.zeros((40, 6))
+        several.release(rows, np.zeros(6), t, np.arange(40), {})
+        found.append(several.finish(rows.sum(axis=0), 0.0, 0, 40, t, {}).groups * 5)
+    assert np.std(found) == pytest.approx(0.5, rel=0.05)
+    assert several.finish(np.zeros(6), 0.0, 0, 0, 0, {}).stays
+
+
+def test_groups_and_rules_that_fit_together_are_taken_and_others_refused() -> None:
+    Federation(40, aggregation=TrimmedMean(byzantine=2), privacy=SecureSum(groups=8))
+    Federation(40, privacy=SecureSum(groups=8))
+    for options, match in (
+        ({"aggregation": TrimmedMean(byzantine=4), "privacy": SecureSum(groups=8)}, "4 malicious clients"),
+        ({"aggregation": Mixing(history=0.9), "privacy": SecureSum(groups=8)}, "groups are drawn anew"),
+        ({"aggregation": TrimmedMean(), "privacy": SecureSum()}, "secure sums hide them"),
+    ):
+        with pytest.raises(BadInput, match=match):
+            Federation(40, **options)
+    with pytest.raises(BadInput, match="fewer than 2 clients each"):
+        SecureSum(groups=21).mechanism(SETTING, 1)
+    with pytest.raises(BadInput, match='set sum = "secure"'):
+        ClippedGaussian(groups=2)
+
+
+@pytest.mark.parametrize("server", [Add(), Momentum()], ids=str)
+def test_the_ranker_stays_where_no_sum_is_used(server) -> None:
+    federation = Federation(40, privacy=SecureSum(clip=0.5, masks=False), server=server)
+    state = federation.start(np.ones(6))
+    before, _ = federation.round(state, CohortSum(np.ones(6), 40.0, 40, 160, 0.0, 0.0, 0.0, {}))
+    after, report = federation.round(
+        before, CohortSum(np.zeros(6), 1.0, 40, 160, 0.0, 0.0, 0.0, {}, dropped=("x",), stays=True)
+    )
+    assert after.theta.tobytes() == before.theta.tobytes() and after.round == 2 and report.update_norm == 0.0
+    grouped = Federation(40, aggregation=TrimmedMean(byzantine=1), privacy=SecureSum(groups=8, masks=False))
+    few = CohortSum(np.ones(6), 10.0, 10, 160, 0.0, 0.0, 0.0, {}, updates=np.ones((2, 6)), weights=np.ones(2))
+    assert grouped.round(state, few)[0].theta.tobytes() == state.theta.tobytes()
+    enough = few._replace(updates=np.ones((3, 6)), weights=np.ones(3))
+    assert grouped.round(state, enough)[0].theta.tobytes() != state.theta.tobytes()

@@ -13,13 +13,17 @@ from hypothesis import strategies as st
 
 from quorank.errors import BadInput
 from quorank.privacy.secure_sum.graph import (
+    CORRECTNESS_BITS,
     EVERYBODY,
+    SECURITY_BITS,
     Neighbourhood,
     Ring,
-    disconnection,
     exposure,
     neighbours_for,
+    scattering,
+    separation,
     shortage,
+    tolerated_colluders,
 )
 
 
@@ -43,30 +47,33 @@ def test_tails_are_exact_where_they_are_tiny(n, k, t, share) -> None:
     )
 
 
-@pytest.mark.parametrize("n", [65, 100, 200, 1000, 10_000])
-@pytest.mark.parametrize(("dropouts", "colluding"), [(0.2, 0.1), (0.1, 0.1), (0.1, 0.0), (0.0, 0.3)])
+@pytest.mark.parametrize("n", [129, 200, 1000, 10_000])
+@pytest.mark.parametrize(("dropouts", "colluding"), [(0.2, 0.1), (0.1, 0.05), (0.1, 0.0), (0.0, 0.3)])
 def test_the_neighbourhood_is_safe_and_no_smaller_one_is(n, dropouts, colluding) -> None:
     plan = neighbours_for(n, dropouts, colluding)
-    k, t, m = plan.neighbours, plan.threshold, plan.masks
+    k, t, m, x = plan.neighbours, plan.threshold, plan.masks, plan.margin
     leave, spy = math.floor(dropouts * n), math.floor(colluding * n)
-    joint = disconnection(n, m, leave + spy) + float(n * tail(n - 1, spy, k, t))
-    assert joint <= 2.0**-40
-    assert float(n * tail(n - 1, leave, k, k - t + 1)) <= 2.0**-20
-    if m > 2:
-        assert disconnection(n, m - 2, leave + spy) > 2.0**-41
-    if k - 2 >= m:
+    there, pairs = n - leave, Fraction(n * (n - 1), 2)
+    unsafe = there * tail(there - 1, spy, k, t) + Fraction(there * (there - 1), 2) * tail(there, spy, m, x + 1)
+    assert unsafe <= Fraction(1, 2**SECURITY_BITS)
+    assert n * tail(n - 1, leave, k, k - t + 1) + pairs * tail(n, leave, m, m - x) <= Fraction(1, 2**CORRECTNESS_BITS)
+    if k > 2:
         smaller = [
             s
             for s in range((k - 2) // 2 + 1, k - 1)
-            if n * tail(n - 1, spy, k - 2, s) <= Fraction(1, 2**41)
-            and n * tail(n - 1, leave, k - 2, k - 2 - s + 1) <= Fraction(1, 2**20)
+            if there * tail(there - 1, spy, k - 2, s) <= Fraction(1, 2 ** (SECURITY_BITS + 1))
+            and n * tail(n - 1, leave, k - 2, k - 2 - s + 1) <= Fraction(1, 2 ** (CORRECTNESS_BITS + 1))
         ]
         assert not smaller
+    assert tolerated_colluders(n, plan, there) >= min(spy, 2 * there - n - 1)
 
 
-def test_small_cohorts_are_all_neighbours() -> None:
-    for n in (2, 3, 10, EVERYBODY):
-        assert neighbours_for(n) == Neighbourhood(n - 1, n // 2 + 1, n - 1)
+def test_small_cohorts_are_all_neighbours_and_the_threshold_is_as_high_as_leaving_permits() -> None:
+    for n, t in ((2, 2), (3, 2), (4, 3), (10, 9), (64, 57), (EVERYBODY, 115)):
+        assert neighbours_for(n) == Neighbourhood(n - 1, t, n - 1)
+    assert neighbours_for(10, 0.3) == Neighbourhood(9, 7, 9)
+    assert neighbours_for(10, 0.9, 0.0) == Neighbourhood(9, 6, 9)  # never half
+    assert neighbours_for(140, 0.45) == Neighbourhood(139, 77, 139)  # where no ring is safe
 
 
 def joined(ring: Ring, clients: set[int]) -> bool:
@@ -78,41 +85,53 @@ def joined(ring: Ring, clients: set[int]) -> bool:
         client = edge.pop()
         if client not in reached:
             reached.add(client)
-            edge += [other for other in ring.mask_neighbours(client) if other in clients]
+            edge += [other for other in ring.masked_with(client) if other in clients]
     return reached == clients
 
 
-@given(st.integers(2, 14), st.integers(1, 6), st.data())
-def test_connected_is_what_a_walk_finds(n, half, data) -> None:
+@given(st.integers(2, 12), st.integers(1, 5), st.data())
+def test_joins_looks_at_every_two_gaps_and_then_no_colluders_separate_the_others(n, half, data) -> None:
     m = min(2 * half, n - 1)
-    plan = Neighbourhood(m, (m + 1) // 2 + 1, m)
-    ring = Ring(data.draw(st.permutations(range(n))), plan)
+    margin = data.draw(st.integers(0, m - 1))
+    order = data.draw(st.permutations(range(n)))
+    ring = Ring(order, Neighbourhood(m, (m + 1) // 2 + 1, m, margin))
     clients = data.draw(st.sets(st.integers(0, n - 1)))
-    assert ring.connected(clients) == joined(ring, clients)
+    assert not ring.joins({*clients, 99})
+    if m >= n - 1:
+        assert ring.joins(clients)
+        return
+    gaps = [{(start + step) % n for step in range(half)} for start in range(n)]
+    least = min(sum(order[at] in clients for at in a | b) for a in gaps for b in gaps if not a & b)
+    assert ring.joins(clients) == (least > margin)
+    if least > margin:
+        spies = combinations(sorted(clients), margin)
+        assert all(joined(ring, clients - set(some)) for some in spies)
 
 
 @given(st.integers(2, 30), st.integers(1, 8), st.integers(1, 8), st.randoms())
-def test_neighbours_are_mutual_and_masks_are_among_them(n, a, b, random) -> None:
-    k, m = min(2 * max(a, b), n - 1), min(2 * min(a, b), n - 1)
+def test_neighbours_are_mutual_and_holders_are_among_those_masked_with(n, a, b, random) -> None:
+    k, m = min(2 * min(a, b), n - 1), min(2 * max(a, b), n - 1)
     ring = Ring.drawn(range(10, 10 + n), Neighbourhood(k, (k + 1) // 2 + 1, m), random.randbytes)
     assert sorted(ring.order) == list(range(10, 10 + n))
     for client in ring.order:
-        holders, partners = ring.holders(client), ring.mask_neighbours(client)
+        holders, partners = ring.holders(client), ring.masked_with(client)
         assert len(holders) == len(set(holders)) == k + 1
-        assert len(partners) == len(set(partners)) == m
+        assert len(partners) == len(set(partners)) == m + 1
         assert client in holders
-        assert client not in partners
-        assert set(partners) <= set(holders)
+        assert set(holders) <= set(partners)
         assert all(client in ring.holders(other) for other in holders)
-        assert all(client in ring.mask_neighbours(other) for other in partners)
+        assert all(client in ring.masked_with(other) for other in partners)
 
 
 @pytest.mark.parametrize(("n", "m", "removed"), [(8, 2, 4), (9, 4, 5), (11, 4, 6)])
-def test_disconnection_is_bounded_over_all_choices(n, m, removed) -> None:
-    ring = Ring(range(n), Neighbourhood(m, m // 2 + 1, m))
+def test_bounds_hold_over_all_choices(n, m, removed) -> None:
+    ring = Ring(range(n), Neighbourhood(m, m // 2 + 1, m, 1))
     choices = list(combinations(range(n), removed))
+    apart = sum(not ring.joins(set(range(n)) - set(gone)) for gone in choices) / len(choices)
+    assert 0 < apart <= scattering(n, m, 1, removed)
+    ring = Ring(range(n), Neighbourhood(m, m // 2 + 1, m))
     apart = sum(not joined(ring, set(range(n)) - set(gone)) for gone in choices) / len(choices)
-    assert 0 < apart <= disconnection(n, m, removed)
+    assert 0 < apart <= separation(n, m, m - 1, removed)
 
 
 def test_the_ring_is_drawn_uniformly() -> None:
@@ -123,7 +142,9 @@ def test_the_ring_is_drawn_uniformly() -> None:
     assert sum((c - 1000) ** 2 / 1000 for c in counts) < 25.7  # chi-square, 5 degrees of freedom, p = 1e-4
 
 
-@pytest.mark.parametrize("plan", [(0, 1, 0), (255, 200, 10), (10, 5, 4), (10, 12, 4), (10, 6, 11), (10, 6, 0)])
+@pytest.mark.parametrize(
+    "plan", [(0, 1, 0), (255, 200, 255), (10, 5, 10), (10, 12, 10), (10, 6, 8), (10, 6, 10, 10), (10, 6, 10, -1)]
+)
 def test_unsafe_neighbourhoods_are_refused(plan) -> None:
     with pytest.raises(BadInput):
         Neighbourhood(*plan)
@@ -131,7 +152,7 @@ def test_unsafe_neighbourhoods_are_refused(plan) -> None:
 
 def test_odd_rings_and_hopeless_cohorts_are_refused() -> None:
     with pytest.raises(BadInput, match="even number of neighbours"):
-        Ring(range(10), Neighbourhood(5, 4, 4))
+        Ring(range(10), Neighbourhood(5, 4, 6))
     with pytest.raises(BadInput, match="at least 2 clients"):
         neighbours_for(1)
     with pytest.raises(BadInput, match="below 1 together"):

@@ -26,11 +26,13 @@ TAG = bytes(range(16))
 HEAD = (7, TAG, 300)
 KEYS = ((1, b"a" * 32), (300, b"b" * 32))
 SEALED = ((5, b"x" * 80), (2**31 - 1, b"y" * 80))
+PAIRS = ((1, b"a" * 64), (300, b"b" * 64))
+DELIVERED = ((5, b"x" * 112), (2**31 - 1, b"y" * 112))
 EXAMPLES = [
     AdvertiseKeys(*HEAD, b"c" * 32, b"m" * 32),
-    KeyList(*HEAD, 2, KEYS, KEYS[:1]),
-    ShareKeys(*HEAD, SEALED),
-    ShareDelivery(*HEAD, SEALED),
+    KeyList(*HEAD, 2, b"roster", PAIRS),
+    ShareKeys(*HEAD, SEALED, KEYS, b"s" * 32),
+    ShareDelivery(*HEAD, b"\x05", DELIVERED),
     MaskedInput(*HEAD, np.arange(5, dtype="<u4").tobytes()),
     UnmaskRequest(*HEAD, (300, 4, 9), (8,)),
     UnmaskReply(*HEAD, KEYS, ()),
@@ -51,14 +53,14 @@ def test_bytes_come_back_as_the_message(message) -> None:
 
 
 def test_the_format_is_pinned() -> None:
-    head = b"QS\x01\x06" + struct.pack("<I", 7) + TAG + struct.pack("<I", 300)
+    head = b"QS\x02\x06" + struct.pack("<I", 7) + TAG + struct.pack("<I", 300)
     body = struct.pack("<HIIIHI", 3, 300, 4, 9, 1, 8)
     assert UnmaskRequest(*HEAD, (300, 4, 9), (8,)).to_bytes() == head + body
-    head = b"QS\x01\x05" + head[4:]
+    head = b"QS\x02\x05" + head[4:]
     assert EXAMPLES[4].to_bytes() == head + struct.pack("<I5I", 5, 0, 1, 2, 3, 4)
-    head = b"QS\x01\x02" + head[4:]
-    listed = struct.pack("<HI32sI32s", 2, 1, b"a" * 32, 300, b"b" * 32)
-    assert EXAMPLES[1].to_bytes() == head + b"\x02\x00" + listed + struct.pack("<HI32s", 1, 1, b"a" * 32)
+    head = b"QS\x02\x02" + head[4:]
+    listed = struct.pack("<HI64sI64s", 2, 1, b"a" * 64, 300, b"b" * 64)
+    assert EXAMPLES[1].to_bytes() == head + b"\x02\x00" + struct.pack("<I6s", 6, b"roster") + listed
 
 
 numbers = st.integers(0, 2**31 - 1)
@@ -73,9 +75,9 @@ def test_every_message_comes_back(data, round_, tag, client) -> None:
     key, unique = st.binary(min_size=32, max_size=32), st.lists(numbers, unique=True, max_size=9).map(tuple)
     bodies = {
         AdvertiseKeys: (key, key),
-        KeyList: (st.integers(0, 65535), keyed(32), keyed(32)),
-        ShareKeys: (keyed(80),),
-        ShareDelivery: (keyed(80),),
+        KeyList: (st.integers(0, 65535), st.binary(max_size=40), keyed(64)),
+        ShareKeys: (keyed(80), keyed(32), key),
+        ShareDelivery: (st.binary(max_size=9), keyed(112)),
         MaskedInput: (st.binary(max_size=40).map(lambda b: b[: len(b) // 4 * 4]),),
         UnmaskRequest: (unique, unique),
         UnmaskReply: (keyed(32), keyed(32)),
@@ -100,7 +102,7 @@ def test_a_message_of_another_make_is_refused(message) -> None:
     raw, kind = message.to_bytes(), type(message)
     for broken, code, match in (
         (b"QT" + raw[2:], "malformed", "starts with other bytes"),
-        (raw[:2] + b"\x02" + raw[3:], "version", "has version 2 and this program reads 1"),
+        (raw[:2] + b"\x01" + raw[3:], "version", "has version 1 and this program reads 2"),
         (raw[:3] + b"\x09" + raw[4:], "malformed", f"is of kind 9, expected {kind.KIND}"),
         (raw[:24] + b"\xff" * 4 + raw[28:], "malformed", "names client 4294967295"),
     ):
@@ -114,7 +116,7 @@ def test_a_client_named_twice_or_too_high_is_refused() -> None:
     with pytest.raises(BadInput, match="names a client twice"):
         UnmaskRequest.from_bytes(UnmaskRequest(*HEAD, (), (3, 3)).to_bytes())
     with pytest.raises(BadInput, match="above 2\\^31 − 1"):
-        ShareKeys.from_bytes(ShareKeys(*HEAD, ((2**31, b"x" * 80),)).to_bytes())
+        ShareKeys.from_bytes(ShareKeys(*HEAD, ((2**31, b"x" * 80),), (), bytes(32)).to_bytes())
 
 
 @given(st.sampled_from(EXAMPLES), st.data())

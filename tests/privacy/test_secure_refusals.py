@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from secure_rounds import OCCASION, refused, rows_for, started, unmasking
 
 from quorank.errors import BadInput
-from quorank.privacy.secure_sum import client as secure_client
 from quorank.privacy.secure_sum.client import SecureClient
 from quorank.privacy.secure_sum.graph import Neighbourhood
 from quorank.privacy.secure_sum.in_process import secure_sum
@@ -17,7 +18,7 @@ from quorank.privacy.secure_sum.server import RoundFailed, SecureServer
 
 def test_client_refusals() -> None:
     rows = rows_for(range(5), 2)
-    _, clients, _, requests = started(rows)
+    _, clients, _, requests = started(rows, plan=Neighbourhood(4, 3, 4))
     client, tag = clients[0], OCCASION.tag
     for survivors, dropped, code, match in (
         ((0, 1, 2, 3), (3, 4), "both-shares", r"both shares of \[3\]"),
@@ -37,7 +38,7 @@ def test_client_refusals() -> None:
         with refused("phase", "asked to unmask in round 3, but is ready for: nothing more"):
             client.unmask(request)
     with refused("phase", "asked to mask"):
-        client.mask(ShareDelivery(3, tag, 0, ()), rows[0])
+        client.mask(ShareDelivery(3, tag, 0, b"\x1f", ()), rows[0])
     with refused("phase", "asked to advertise"):
         client.advertise()
 
@@ -51,33 +52,48 @@ def test_a_client_that_did_not_mask_unmasks_nothing() -> None:
 def test_a_client_refuses_a_key_list_that_would_uncover_it() -> None:
     rows = rows_for(range(6), 2)
     for change, code, match in (
-        ({"threshold": 3}, "threshold", "threshold of 3 of 6"),
-        ({"threshold": 7}, "threshold", "threshold of 7 of 6"),
-        ({"masks": ()}, "partners", r"masks with \[\]"),
-        ({"masks": ((9, bytes(32)),)}, "partners", r"masks with \[9\]"),
-        ({"holders": ((1, bytes(32)), (2, bytes(32)))}, "key-list", "not in its own key list"),
+        (lambda keys: {"threshold": 4}, "threshold", "threshold of 4 shares, and 5 is agreed"),
+        (lambda keys: {"neighbours": keys.neighbours[:4]}, "neighbours", "do not follow from the roster"),
+        (lambda keys: {"neighbours": keys.neighbours[::-1]}, "neighbours", "do not follow from the roster"),
+        (lambda keys: {"neighbours": tuple((c, bytes(64)) for c, _ in keys.neighbours)}, "key-list", "other keys"),
+        (lambda keys: {"roster": keys.roster[20:]}, "key-list", "not in the roster"),
+        (lambda keys: {"roster": keys.roster[:40]}, "threshold", "and 2 is agreed"),
+        (lambda keys: {"roster": keys.roster[:-1]}, "malformed", "roster"),
+        (lambda keys: {"roster": keys.roster[20:40] + keys.roster[:20]}, "malformed", "roster"),
     ):
-        clients, lists = started(rows, until="keys")
+        _, clients, lists = started(rows, until="keys")
         with refused(code, match):
-            clients[0].share(secure_client.KeyList(**{**vars(lists[0]), **change}))
+            clients[0].share(replace(lists[0], **change(lists[0])))
         clients[0].share(lists[0])
-    clients, lists = started(rows, until="keys", least=Neighbourhood(5, 5, 5))
-    with refused("threshold", "at least 5"):
+    _, clients, lists = started(rows, until="keys", agreed=Neighbourhood(5, 6, 5))
+    with refused("threshold", "and 6 is agreed"):
         clients[0].share(lists[0])
-    clients, lists = started(rows, until="keys")
-    zero = tuple((c, key if c == 0 else bytes(32)) for c, key in lists[0].holders)
-    with refused("public-key", r"client \d sent a public key that agrees on no secret"):
-        clients[0].share(secure_client.KeyList(**{**vars(lists[0]), "holders": zero}))
+
+
+def test_a_client_refuses_a_key_that_agrees_on_no_secret() -> None:
+    rows = rows_for(range(6), 2)
+    server, clients, _ = started(rows, until="keys")
+    keys = [replace(message, channel_key=bytes(32)) if c == 3 else message for c, message in server._keys.items()]
+    server = SecureServer(OCCASION, 2)
+    for message in keys:
+        server.receive_keys(message)
+    with refused("public-key", "client 3 sent a public key that agrees on no secret"):
+        clients[0].share(server.key_lists()[0])
 
 
 def test_a_client_refuses_deliveries_of_strangers_or_of_too_few() -> None:
     rows = rows_for(range(5), 2)
     server, clients, _, _ = started(rows, until="shares")
     delivery = server.deliveries()[0]
-    with refused("too-few", "got shares from 1 neighbours"):
-        clients[0].mask(ShareDelivery(3, OCCASION.tag, 0, delivery.sealed[:1]), rows[0])
-    with refused("strangers", r"from \[99\], who are not its neighbours"):
-        clients[0].mask(ShareDelivery(3, OCCASION.tag, 0, (*delivery.sealed, (99, bytes(80)))), rows[0])
+    for change, code, match in (
+        ({"sharers": b"\x03", "sealed": delivery.sealed[:1]}, "too-few", "2 holders who shared, fewer"),
+        ({"sharers": b"\x1e"}, "strangers", "said not to have shared"),
+        ({"sharers": b"\x0f"}, "strangers", r"shares from \[4\], who are not its neighbours or did not share"),
+        ({"sharers": b"\x3f"}, "malformed", "a choice of the roster's clients"),
+        ({"sealed": (*delivery.sealed, (99, bytes(112)))}, "strangers", r"from \[99\], who are not its neighbours"),
+    ):
+        with refused(code, match):
+            clients[0].mask(replace(delivery, **change), rows[0])
     with refused("shape", "one row of uint32"):
         clients[0].mask(delivery, rows[0].astype(np.int64))
 
@@ -97,7 +113,7 @@ def test_server_refusals() -> None:
         server.receive_reply(reply)
     server, clients, _, _ = started(rows, until="shares")
     with refused("repeated", "came twice"):
-        server.receive_shares(ShareKeys(3, OCCASION.tag, 0, ()))
+        server.receive_shares(ShareKeys(3, OCCASION.tag, 0, (), (), bytes(32)))
     deliveries = server.deliveries()
     with refused("shape", "sent 1 numbers, expected 2"):
         server.receive_masked(clients[0].mask(deliveries[0], rows[0][:1]))

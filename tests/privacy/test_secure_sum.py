@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations_with_replacement, product
 from unittest import mock
 
@@ -9,14 +10,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from secure_rounds import OCCASION, refused, rows_for, seeded, started
+from secure_rounds import OCCASION, rows_for, seeded, started
 
 from quorank.errors import BadInput
+from quorank.privacy.secure_sum import client as secure_client
 from quorank.privacy.secure_sum.graph import Neighbourhood, Ring
 from quorank.privacy.secure_sum.in_process import secure_sum
 from quorank.privacy.secure_sum.masks import Occasion, ShareChannel, shared_secret
-from quorank.privacy.secure_sum.messages import ShareDelivery, UnmaskReply
 from quorank.privacy.secure_sum.server import RoundFailed
+from quorank.privacy.secure_sum.shamir import split_secret
 
 STAYS, BEFORE_SHARES, BEFORE_INPUT, AFTER_INPUT = range(4)
 
@@ -119,10 +121,10 @@ def test_a_ring_without_leaving_never_fails(k) -> None:
 
 
 def test_a_larger_cohort_with_the_default_neighbours() -> None:
-    matrix = np.random.default_rng(0).integers(0, 2**32, (70, 5), dtype=np.uint32)
+    matrix = np.random.default_rng(0).integers(0, 2**32, (140, 5), dtype=np.uint32)
     vectors = {3 * at: row for at, row in enumerate(matrix)}
     result = secure_sum(vectors, round_=0, session=b"s", dropped_before=[0, 3, 6], dropped_after=[9, 12])
-    assert result.neighbourhood.neighbours < 69
+    assert result.neighbourhood.neighbours < 139
     assert np.array_equal(result.total, matrix[3:].sum(axis=0, dtype=np.uint32))
 
 
@@ -132,13 +134,13 @@ def test_bytes_are_those_of_the_messages() -> None:
     head, n = 28, 10
     assert result.sent == {
         "the keys": head + 64,
-        "the shares": head + 2 + (n - 1) * (4 + 80),
+        "the shares": head + 2 + (n - 1) * (4 + 80) + 2 + n * (4 + 32) + 32,
         "the masked input": head + 4 + 4 * 136,
         "the unmask reply": head + 2 + 2 + n * 36,
     }
     assert result.received == {
-        "the key list": head + 2 + 2 + 2 + n * 36 + (n - 1) * 36,
-        "the delivery of shares": head + 2 + (n - 1) * 84,
+        "the key list": head + 2 + 4 + n * (4 + 16) + 2 + n * (4 + 64),
+        "the delivery of shares": head + 4 + 2 + 2 + (n - 1) * (4 + 80 + 32),
         "the unmask request": head + 4 + 4 * n,
     }
     assert result.bytes_sent == sum(result.sent.values())
@@ -174,12 +176,13 @@ def test_a_rebuilt_mask_key_opens_no_shares() -> None:
     sealed = server._shares[1][2]
     channel, mask = clients[1]._channel_key, clients[1]._mask_key
     public = server._keys[2].channel_key
-    right = ShareChannel(OCCASION, shared_secret(clients[2]._channel_key, server._keys[1].channel_key, 1), 2, 1)
-    assert right.open(sealed) is not None
+    secret, roster = shared_secret(clients[2]._channel_key, server._keys[1].channel_key, 1), server.roster.digest
+    assert ShareChannel(OCCASION, secret, 2, 1, roster).open(sealed) is not None
+    assert ShareChannel(OCCASION, secret, 2, 1, bytes(32)).open(sealed) is None  # those of another roster hold nothing
     for private in (mask, channel):
-        opened = ShareChannel(OCCASION, shared_secret(private, public, 2), 2, 1).open(sealed)
+        opened = ShareChannel(OCCASION, shared_secret(private, public, 2), 2, 1, roster).open(sealed)
         assert (opened is None) == (private is mask)
-    assert ShareChannel(OCCASION, shared_secret(mask, server._keys[2].mask_key, 2), 2, 1).open(sealed) is None
+    assert ShareChannel(OCCASION, shared_secret(mask, server._keys[2].mask_key, 2), 2, 1, roster).open(sealed) is None
 
 
 def test_a_damaged_share_is_not_held_and_the_round_goes_on() -> None:
@@ -189,9 +192,7 @@ def test_a_damaged_share_is_not_held_and_the_round_goes_on() -> None:
         if name != 2:
             return delivery
         (sender, sealed), *rest = delivery.sealed
-        return ShareDelivery(
-            delivery.round, delivery.tag, name, ((sender, sealed[:-1] + bytes([sealed[-1] ^ 1])), *rest)
-        )
+        return replace(delivery, sealed=((sender, bytes([sealed[0] ^ 1]) + sealed[1:]), *rest))
 
     server, clients, _, requests = started(rows, tamper=damage)
     for name, request in requests.items():
@@ -201,23 +202,79 @@ def test_a_damaged_share_is_not_held_and_the_round_goes_on() -> None:
     assert server.total().tolist() == plain(rows, rows)
 
 
-def test_a_lie_about_a_mask_key_is_noticed() -> None:
+@pytest.mark.parametrize("lie", ["a seed's share", "a mask key's share"])
+def test_a_false_share_is_left_out_and_its_holder_is_named(lie) -> None:
+    """One of five tells a false share: the sum is that of the others' shares, and the liar is known."""
     rows = rows_for(range(5), 3)
-    server, clients, _, requests = started(rows, leave=[4])
+    server, clients, _, requests = started(rows, leave=[4], plan=Neighbourhood(4, 3, 4))
     for name, request in requests.items():
         reply = clients[name].unmask(request)
-        if name == 1:
-            reply = UnmaskReply(reply.round, reply.tag, 1, reply.seeds, ((4, bytes(32)),))
-        if name != 0:  # three replies, so that the lie is needed
-            server.receive_reply(reply)
-    with refused("false-share", "client 4's mask key give another key"):
+        if name == 0:
+            of, shares = ("seeds", reply.seeds) if lie == "a seed's share" else ("keys", reply.keys)
+            reply = replace(reply, **{of: tuple((owner, bytes(32)) for owner, _ in shares)})
+        server.receive_reply(reply)
+    assert server.total().tolist() == plain(rows, range(4))
+    assert server.liars == {0: "secure-sum.false-share"}
+
+
+def test_without_enough_true_shares_there_is_no_sum() -> None:
+    rows = rows_for(range(5), 3)
+    server, clients, _, requests = started(rows, plan=Neighbourhood(4, 4, 4))
+    for name, request in requests.items():
+        reply = clients[name].unmask(request)
+        if name in (0, 1):
+            reply = replace(reply, seeds=tuple((owner, bytes(32)) for owner, _ in reply.seeds))
+        server.receive_reply(reply)
+    with pytest.raises(RoundFailed, match=r"3 shares of client . came back, and it takes 4"):
         server.total()
+    assert server.liars == dict.fromkeys((0, 1), "secure-sum.false-share")
+
+
+@pytest.mark.parametrize("left", [False, True], ids=["who stays", "who leaves"])
+def test_shares_that_do_not_belong_together_name_their_owner(left) -> None:
+    """Client 4 shares other secrets than it masks with; nobody else looks like a liar, and there is no wrong sum."""
+    rows = rows_for(range(5), 3)
+    server, clients, lists = started(rows, until="keys", plan=Neighbourhood(4, 3, 4))
+
+    def others(secret, *rest):
+        return split_secret(bytes(len(secret)), *rest)
+
+    for name, key_list in lists.items():
+        with mock.patch.object(secure_client, "split_secret", others if name == 4 else split_secret):
+            server.receive_shares(clients[name].share(key_list))
+    for name, delivery in server.deliveries().items():
+        masked = clients[name].mask(delivery, rows[name])
+        if not (left and name == 4):
+            server.receive_masked(masked)
+    for name, request in server.unmask_requests().items():
+        server.receive_reply(clients[name].unmask(request))
+    with pytest.raises(RoundFailed, match="shares of client 4 do not belong together"):
+        server.total()
+    assert server.liars == {4: "secure-sum.false-dealing"}
+
+
+def test_an_owner_that_commits_itself_to_another_share_frames_nobody() -> None:
+    """Client 0 commits itself to other bytes than it gives client 1: client 1 keeps that share back."""
+    rows = rows_for(range(5), 3)
+
+    def false(name, delivery):
+        if name != 1:
+            return delivery
+        return replace(delivery, sealed=tuple((s, c[:80] + bytes(32) if s == 0 else c) for s, c in delivery.sealed))
+
+    server, clients, _, requests = started(rows, tamper=false)
+    for name, request in requests.items():
+        reply = clients[name].unmask(request)
+        assert (0 in dict(reply.seeds)) == (name != 1)
+        server.receive_reply(reply)
+    assert server.total().tolist() == plain(rows, rows)
+    assert not server.liars
 
 
 def test_a_group_that_falls_apart_is_not_summed() -> None:
     """A ring of 8 with masks to the next two only: without 0 and 4 it is two groups of three."""
     rows = rows_for(range(8), 2)
-    plan = Neighbourhood(7, 5, 2)
+    plan = Neighbourhood(2, 2, 2)
     server, clients, _, _ = started(rows, plan=plan, until="shares")
     order = server._ring.order
     for name, delivery in server.deliveries().items():
@@ -229,9 +286,10 @@ def test_a_group_that_falls_apart_is_not_summed() -> None:
 
 def test_below_the_threshold_nothing_is_asked() -> None:
     rows = rows_for(range(5), 2)
+    plan = Neighbourhood(4, 3, 4)
     with pytest.raises(RoundFailed, match=r"round 3 .*: 2 holders .* sent masked inputs, and it takes 3"):
-        started(rows, leave=[0, 1, 2])
-    server, clients, _, requests = started(rows)
+        started(rows, leave=[0, 1, 2], plan=plan)
+    server, clients, _, requests = started(rows, plan=plan)
     for name in (0, 1):
         server.receive_reply(clients[name].unmask(requests[name]))
     with pytest.raises(RoundFailed, match=r"2 shares of client . came back, and it takes 3"):

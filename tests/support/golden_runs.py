@@ -40,6 +40,12 @@ RUNS: dict[str, tuple[str, ...]] = {
     ),
     "published": ("privacy=published", "partition.kind=preferences", "federation.server=adam"),
     "secure sums": ("privacy=secure-sum", "ranker.kind=mlp", "ranker.hidden=3", "partition.kind=preferences"),
+    "sums in groups, with a liar": (
+        "privacy.kind=secure-sum",
+        "privacy.groups=4",
+        "federation.aggregation.kind=trimmed-mean",
+        "attack.kind=lies",
+    ),
     "signs and the median": (
         "privacy.kind=signs",
         "privacy.p=0.9",

@@ -9,6 +9,7 @@ from quorank.attacks import (
     ClickPoisoning,
     Fang,
     InnerProduct,
+    Lies,
     LittleIsEnough,
     Mimic,
     MinMax,
@@ -157,6 +158,8 @@ EXAMPLES: dict[str, list[Any]] = {
         Mimic(clients=2, victim="farthest"),
         Tailored(clients=3),
         Tailored(clients=2, against="memory", apart=True, decoys=True),
+        Lies(),
+        Lies(clients=2, sends="words"),
     ],
     "participations": [Full(), Sampled(), Sampled(cohort=1), Poisson(rate=0.7), Poisson(rate=1.0)],
     "servers": [

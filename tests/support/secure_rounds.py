@@ -51,23 +51,23 @@ def started(
     *,
     leave: Iterable[int] = (),
     plan: Neighbourhood | None = None,
-    least: Neighbourhood | None = None,
+    agreed: Neighbourhood | None = None,
     entropy: Callable[[int], bytes] = os.urandom,
     occasion: Occasion = OCCASION,
     tamper: Callable[[int, Any], Any] = lambda _, delivery: delivery,
     until: str = "requests",
 ) -> Any:
     """(server, clients, masked inputs, unmask requests) of a round in which some leave before the server has their
-    input; until = "keys": (clients, key lists); until = "shares": before the deliveries. The inputs of those who
+    input; until = "keys": (server, clients, key lists); until = "shares": before the deliveries. The inputs of those who
     leave are made too: they come too late.
     """
-    server = SecureServer(occasion, len(next(iter(rows.values()))), plan, entropy)
-    clients = {name: SecureClient(name, occasion, least, entropy) for name in rows}
+    server = SecureServer(occasion, len(next(iter(rows.values()))), plan)
+    clients = {name: SecureClient(name, occasion, agreed or plan, entropy) for name in rows}
     for client in clients.values():
         server.receive_keys(client.advertise())
     lists = server.key_lists()
     if until == "keys":
-        return clients, lists
+        return server, clients, lists
     for name, key_list in lists.items():
         server.receive_shares(clients[name].share(key_list))
     if until == "shares":

@@ -103,6 +103,7 @@ class ClippedGaussian(Privacy):
     noise_by: Literal["clients", "coordinator"] = "clients"  # who draws the noise of a secure sum
     masks: bool = True  # play every message of the secure sums; without, only their sums
     dropouts: float = 0.0  # the share of a cohort that leaves during a round of secure sums
+    groups: int | None = None  # in how many groups a cohort of secure sums is summed, for a rule that sees their means
 
     def __post_init__(self) -> None:
         require_range("epsilon", self.epsilon, above=0.0, most=1e6)
@@ -117,6 +118,9 @@ class ClippedGaussian(Privacy):
         secure, spread = self.sum == "secure", self.over_rounds != "independent"
         sentence = 'are of secure sums: set sum = "secure", or choose a sampled or poisson participation'
         require(secure or self.dropouts == 0.0, "option.conflict", sentence, "dropouts")
+        require_range("groups", self.sum_groups, least=1)
+        sentence = 'are of secure sums: set sum = "secure"'
+        require(secure or self.sum_groups == 1, "option.conflict", sentence, "groups")
         sentence = f"cannot be followed with {'secure sums' if secure else 'over_rounds'}: leave quantile out"
         require(self.quantile is None or not (secure or spread), "option.conflict", sentence, "quantile")
         sentence = "secure sums take independent noise in every round: leave over_rounds out"
@@ -125,6 +129,10 @@ class ClippedGaussian(Privacy):
     @property
     def hides_single_updates(self) -> bool:
         return self.sum == "secure"
+
+    @property
+    def sum_groups(self) -> int:
+        return 1 if self.groups is None else self.groups
 
     @property
     def noise_on_sums(self) -> bool:
@@ -142,7 +150,7 @@ class ClippedGaussian(Privacy):
         return replace(self, masks=False)
 
     def recommended_step(self, setting: Setting) -> float:
-        return recommended_step(setting, self.multiplier(setting), self.clip)
+        return recommended_step(setting, self.multiplier(setting) * math.sqrt(self.sum_groups), self.clip)
 
     def multiplier(self, setting: Setting) -> float:
         """Return z: as given, or the smallest that keeps the whole run within (ε, δ)."""
@@ -457,12 +465,14 @@ def _marks(rounds: int) -> list[int]:
 
 def _skellam_sums(part: ClippedGaussian, setting: Setting, seed: Seed) -> SkellamSums:
     """The mechanism of one run: a scale at which nothing wraps, and the variance that keeps the budget."""
-    check_secure(setting, part.masks, part.dropouts)
+    check_secure(setting, part.masks, part.dropouts, part.sum_groups)
     everyone = Setting(setting.clients, setting.clients, setting.rounds)
     rough = part.noise_multiplier or accounting.noise_multiplier(everyone, part.epsilon, part.delta, "rdp")
     over = 1.0 / (1.0 - part.dropouts) if part.noise_by == "clients" else 1.0
     noise = 2.0 * rough * part.clip * math.sqrt(over)
-    scale = min(scale_for(part.clip, setting.cohort, noise), 2.0 ** math.floor(math.log2(FINE / noise)))
+    scale = min(
+        scale_for(part.clip, -(-setting.cohort // part.sum_groups), noise), 2.0 ** math.floor(math.log2(FINE / noise))
+    )
     longest = quantised_norm_bound(part.clip, scale, setting.parameters)
     if part.noise_multiplier is not None:
         variance = (part.noise_multiplier * part.clip * scale) ** 2
@@ -470,7 +480,7 @@ def _skellam_sums(part: ClippedGaussian, setting: Setting, seed: Seed) -> Skella
         variance = _variance(part.epsilon, part.delta, setting.rounds, longest, setting.parameters)
     sentence = "the noise does not fit whole numbers modulo 2^32: raise epsilon or the clip"
     require(math.sqrt(variance) <= 2.0 * rough * part.clip * scale, "privacy.too-much-noise", sentence, "privacy")
-    drawn = variance, part.noise_by, part.masks, part.dropouts
+    drawn = variance, part.noise_by, part.masks, part.dropouts, part.sum_groups
     return SkellamSums(setting, seed, part.clip, scale, *drawn, part, longest)
 
 
@@ -488,17 +498,31 @@ class SkellamSums(IntegerSums):
 
     @property
     def sum_multiplier(self) -> float:
-        """Standard deviation of the noise on the sum over the clip."""
-        return math.sqrt(self.variance) / (self.scale * self.clip)
+        """Standard deviation, over the clip, of the noise on the sum of a cohort: that of all its groups together."""
+        return self.least_multiplier * math.sqrt(self.groups)
 
     @property
     def least_multiplier(self) -> float:
-        return self.sum_multiplier
+        return math.sqrt(self.variance) / (self.scale * self.clip)
 
-    def epsilon(self, rounds: int) -> float:
-        """Return ε of the first rounds."""
-        numbers = l1_bound(self.longest, self.setting.parameters)
-        return skellam_epsilon(self.variance, self.longest, numbers, rounds, self.part.delta)
+    def epsilon(self, rounds: int, colluders: int = 0) -> float:
+        """Return ε of the first rounds, against clients of a sum who tell their shares of the noise.
+
+        Of the `least` shares on which the noise rests theirs are taken off; none is left where all of them collude.
+        """
+        numbers, honest = l1_bound(self.longest, self.setting.parameters), self.least - colluders
+        left = self.variance * (honest / self.least) if self.noise_by == "clients" else self.variance
+        if left <= 0.0:
+            return math.inf
+        return skellam_epsilon(left, self.longest, numbers, rounds, self.part.delta)
+
+    def _with_colluders(self, rounds: int) -> list[dict[str, float]]:
+        """ε against a few numbers of colluding clients, from one to as many as the masks tolerate."""
+        if self.noise_by != "clients" or rounds < 1:
+            return []
+        most = self.collusion["with_server"]
+        some = sorted({1, most // 10, most // 4, most // 2, most} & set(range(1, min(most, self.least - 1) + 1)))
+        return [{"colluders": c, "epsilon": self.epsilon(rounds, c)} for c in some]
 
     def loss(self, rounds: int) -> Loss:
         numbers = l1_bound(self.longest, self.setting.parameters)
@@ -508,13 +532,15 @@ class SkellamSums(IntegerSums):
         done = self.setting.rounds if rounds is None else rounds
         noise = f"Skellam, drawn by the {self.noise_by}"
         if self.noise_by == "clients":
-            noise += f", complete if {self.least} of {self.setting.cohort} send their share"
-        return self.part.stated(self.setting, done, self.epsilon(done), self.sum_multiplier) | {
+            noise += f", complete if {self.least} of {self.size} send their share"
+        return self.part.stated(self.setting, done, self.epsilon(done), self.least_multiplier) | {
             "model": "secure sums",
             "neighbouring": "one client's updates count as zero (its share of the noise stays)",
             "noise": noise,
             "scale": self.scale,
             "accountant": "Rényi divergence of Skellam noise, converted by dp-accounting",
+            "collusion": self.collusion | {"epsilon_if": self._with_colluders(done)},
+            **({"groups": self.groups} if self.groups > 1 else {}),
         }
 
     def spent(self) -> list[tuple[int, float]]:

@@ -4,25 +4,35 @@ A client clips its update, multiplies it by a public scale, rounds it at random 
 share of it: all whole numbers, so that masks cancel exactly. The noise is Skellam, which is closed under addition: n
 shares of variance σ²/n are exactly one draw of variance σ², so noise by the clients and by the coordinator have the
 same distribution.
+
+A sum that is opened is used only if honest clients could have sent it: each number and the length are bounded by the
+clients times the clip, with the rounding, and the tail of the noise (`sum_bounds`). Else one of them has lied, nobody
+knows who, and the sum is not used: a liar can stop a round, and move a sum as far as all of the cohort together.
+
+With `groups` a liar moves less. The cohort of a round is divided by lot into so many groups, each summed on its own with
+the whole noise, and a robust rule combines the means of the groups: a liar spoils its own group. A client is in one group,
+so ε is that of one sum; the noise on the mean of all is √groups times as large.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from fractions import Fraction
+from functools import cache, cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from quorank.arrays import Doubles, Int8s, Integers, Uint32s
+from quorank.arrays import Booleans, Doubles, Int8s, Integers, Uint32s
 from quorank.compiled import kernel
 from quorank.draws import Purpose
-from quorank.errors import require, require_range
+from quorank.errors import BadInput, require, require_range
 from quorank.privacy.mechanisms.clipping import clip_updates
 from quorank.privacy.mechanisms.discrete_noise import skellam, skellam_rows
 from quorank.privacy.mechanisms.mechanism import Mechanism, Memory, Privacy, Sum
-from quorank.privacy.mechanisms.quantise import dequantise, quantise, scale_for
+from quorank.privacy.mechanisms.quantise import TAIL, dequantise, quantise, quantised_norm_bound, scale_for
 from quorank.privacy.setting import Setting
 from quorank.privacy.streams import Key, Seed, key_for, uniform_pair
 
@@ -42,14 +52,20 @@ class SecureSum(Privacy):
     clip: float = 1.0  # on the L2 norm of an update, so that a sum cannot wrap
     masks: bool = True  # play every message of the protocol; without, only its sums
     dropouts: float = 0.0  # the share of a cohort that leaves during a round, half of them before sending
+    groups: int | None = None  # in how many groups a cohort is summed, for a rule that sees their means; by default one
 
     def __post_init__(self) -> None:
         require_range("clip", self.clip, above=0.0)
+        require_range("groups", self.sum_groups, least=1)
         require_range("dropouts", self.dropouts, least=0.0, most=MOST_DROPOUTS)
 
     @property
     def hides_single_updates(self) -> bool:
         return True
+
+    @property
+    def sum_groups(self) -> int:
+        return 1 if self.groups is None else self.groups
 
     @property
     def longest_update(self) -> float:
@@ -60,19 +76,24 @@ class SecureSum(Privacy):
 
     def mechanism(self, setting: Setting, seed: Seed) -> IntegerSums:
         """Return the mechanism of one run, with its noise drawn under a seed or secret."""
-        check_secure(setting, self.masks, self.dropouts)
-        scale = scale_for(self.clip, setting.cohort, 0.0)
-        return IntegerSums(setting, seed, self.clip, scale, masks=self.masks, dropouts=self.dropouts)
+        check_secure(setting, self.masks, self.dropouts, self.sum_groups)
+        scale = scale_for(self.clip, -(-setting.cohort // self.sum_groups), 0.0)
+        return IntegerSums(
+            setting, seed, self.clip, scale, masks=self.masks, dropouts=self.dropouts, groups=self.sum_groups
+        )
 
 
-def check_secure(setting: Setting, masks: bool, dropouts: float) -> None:
-    """Refuse a setting that secure sums cannot have: a cohort of unknown size, or of one."""
+def check_secure(setting: Setting, masks: bool, dropouts: float, groups: int = 1) -> None:
+    """Refuse a setting that secure sums cannot have: a cohort of unknown size, or of one in a sum."""
     sentence = "secure sums are planned for a known cohort, and poisson leaves its size to chance: use full or sampled"
     require(setting.participation != "poisson", "option.conflict", sentence, "privacy")
     sentence = "a secure sum needs a cohort of at least 2: the sum of one is its update"
     require(setting.cohort >= 2, "secure-sum.too-few", sentence, "privacy")
+    sentence = f"{groups} groups of a cohort of {setting.cohort} have fewer than 2 clients each; lower groups"
+    require(setting.cohort // groups >= 2, "secure-sum.too-few", sentence, "groups")
     if masks:
-        neighbourhood_of(setting.cohort, dropouts)
+        for size in {setting.cohort // groups, -(-setting.cohort // groups)}:
+            neighbourhood_of(size, dropouts)
 
 
 @cache
@@ -81,7 +102,7 @@ def neighbourhood_of(cohort: int, dropouts: float) -> Neighbourhood:
     from quorank.privacy.secure_sum.graph import neighbours_for
 
     margin = 4.0 * math.sqrt(dropouts * (1.0 - dropouts) / cohort)
-    return neighbours_for(cohort, max(0.1, dropouts + margin))
+    return neighbours_for(cohort, max(0.05, dropouts + margin))
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +117,8 @@ class IntegerSums(Mechanism):
     noise_by: Literal["clients", "coordinator"] = "clients"
     masks: bool = True
     dropouts: float = 0.0
-    # what came in, by round and client: its vector, or None where only the sums are played
+    groups: int = 1
+    # what came in, by round and client: its vector, or None where only one sum is played
     _came: dict[int, dict[int, Uint32s | None]] = field(default_factory=dict, init=False, repr=False)
 
     @property
@@ -105,14 +127,24 @@ class IntegerSums(Mechanism):
 
     @cached_property
     def _keys(self) -> dict[Purpose, Key]:
-        purposes = (Purpose.QUANTISATION, Purpose.NOISE_SHARE, Purpose.NOISE, Purpose.DROPOUT)
+        purposes = (Purpose.QUANTISATION, Purpose.NOISE_SHARE, Purpose.NOISE, Purpose.DROPOUT, Purpose.GROUP)
         return {purpose: key_for(self.seed, purpose) for purpose in purposes}
 
     @property
     def least(self) -> int:
-        """The clients on whose shares the noise rests: those who are expected to stay, and a margin below that."""
-        n, q = self.setting.cohort, self.dropouts / 2.0
+        """The clients on whose shares the noise rests: those of a sum who are expected to stay, and a margin below that."""
+        n, q = self.size, self.dropouts / 2.0
         return max(1, math.floor(n * (1.0 - q) - 6.0 * math.sqrt(n * q * (1.0 - q))))
+
+    @property
+    def size(self) -> int:
+        """The clients of one sum, planned: those of the smallest group."""
+        return self.setting.cohort // self.groups
+
+    @property
+    def signed_by(self) -> int:
+        """The least number of clients in a sum that clients agree to: enough for the noise, and more than half."""
+        return max(self.least, -(-self.setting.cohort // self.groups) // 2 + 1, 2)
 
     def numbers(self, updates: Doubles, round_: int, clients: Integers) -> tuple[int, Integers]:
         """Return how many updates were within the clip, and all as whole numbers with the clients' shares of noise."""
@@ -130,37 +162,117 @@ class IntegerSums(Mechanism):
         came = self._came.setdefault(round_, {})
         for other in [known for known in self._came if known != round_]:  # of a round that came to nothing
             del self._came[other]
-        vectors = numbers.astype(np.uint32) if self.masks else [None] * len(clients)
-        came.update(zip(clients.tolist(), vectors, strict=True))
+        kept = self.masks or self.groups > 1
+        came.update(zip(clients.tolist(), numbers.astype(np.uint32) if kept else [None] * len(clients), strict=True))
         numbers[self._leaving(clients, round_) == BEFORE] = 0
         updates[:] = numbers  # whole numbers below 2^53: exact
         return within
 
-    def finish(self, total: Doubles, weight: float, within: int, count: int, round_: int, memory: Memory) -> Sum:
-        from quorank.privacy.secure_sum.server import RoundFailed
+    def resend(self, releases: Doubles, round_: int, clients: Integers) -> None:
+        """Let these clients send other whole numbers (clients, parameters) than `release` made, as liars do."""
+        numbers = releases.astype(np.int64)
+        if self.masks or self.groups > 1:
+            self._came[round_].update(zip(clients.tolist(), numbers.astype(np.uint32), strict=True))
+        releases[self._leaving(clients, round_) == BEFORE] = 0.0
 
+    def grouped(self, clients: Integers, round_: int) -> list[Integers]:
+        """Divide the cohort of a round by lot into groups whose sizes differ by one at most."""
+        if self.groups == 1:
+            return [clients]
+        draws = np.empty(len(clients))
+        _draw_groups(self._keys[Purpose.GROUP], round_, clients, draws)
+        return [np.sort(part) for part in np.array_split(clients[np.argsort(draws, kind="stable")], self.groups)]
+
+    def companions(self, client: int, clients: Integers, round_: int) -> Booleans:
+        for members in self.grouped(clients, round_):
+            if client in members:
+                return np.isin(clients, members)
+        return np.zeros(len(clients), dtype=np.bool_)
+
+    def reach(self, present: int, parameters: int) -> tuple[float, float]:
+        return self.sum_bounds(present, parameters, 0.0 if self.noise_by == "coordinator" else self.noise_on(present))
+
+    def sum_bounds(self, present: int, parameters: int, noise: float) -> tuple[int, float]:
+        """Return the largest number and the largest L2 norm, in integer units, that `present` honest clients sum to.
+
+        Rounding takes a number of a clipped update to ⌈clip·scale⌉ at most, and its norm to `quantised_norm_bound`. The
+        noise, of standard deviation `noise` in integer units, is within z = 10.6 of them on each number, and as long as
+        √parameters + z of them, but for 2^-80: the norm of Gaussian noise passes its mean by z standard deviations with
+        probability at most exp(−z²/2), and Skellam noise of the standard deviations that `scale_for` leads to (beyond
+        1,000) differs from it there by less than a part in a hundred.
+        """
+        number = present * math.ceil(Fraction(self.clip) * Fraction(self.scale)) + math.ceil(TAIL * noise)
+        length = present * _longest(self.clip, self.scale, parameters) + noise * (math.sqrt(parameters) + TAIL)
+        return number, length
+
+    def plausible(self, words: Uint32s, present: int, noise: float) -> bool:
+        """Return whether `present` honest clients could have summed to this, modulo 2^32."""
+        number, length = self.sum_bounds(present, len(words), noise)
+        values = words.view(np.int32).astype(np.float64)
+        return bool(np.abs(values).max(initial=0.0) <= number and math.sqrt(values.dot(values)) <= length)
+
+    def finish(self, total: Doubles, weight: float, within: int, count: int, round_: int, memory: Memory) -> Sum:
         sent = self._came.pop(round_, {})
         clients = np.array(sorted(sent), dtype=np.int64)
-        leaving = self._leaving(clients, round_)
-        present = int(np.count_nonzero(leaving != BEFORE))
         words = total.astype(np.int64).astype(np.uint32)
-        # where a sum fails nothing is revealed, and the ranker stays as it is
-        failed = Sum(np.zeros(len(total)), 1.0, memory, 0.0, 0.0, 0)
+        opened = []
+        for at, members in enumerate(self.grouped(clients, round_) if len(clients) else []):
+            leaving = self._leaving(members, round_)
+            if self.groups > 1:
+                vectors = [sent[c] for c in members[leaving != BEFORE].tolist()]
+                words = sum((v for v in vectors if v is not None), start=np.zeros(len(total), dtype=np.uint32))
+            opened.append(self._opened({c: sent[c] for c in members.tolist()}, members, leaving, round_, at, words))
+        return self.combined(opened, len(total), memory)
+
+    def _opened(
+        self, sent: dict[int, Any], clients: Integers, leaving: Int8s, round_: int, group: int, words: Uint32s
+    ) -> OpenedSum | None:
+        """The sum of one group; None where too few stay: nothing is revealed then."""
+        from quorank.privacy.secure_sum.server import RoundFailed
+
+        present = int(np.count_nonzero(leaving != BEFORE))
         if present == 0 or (self.variance > 0.0 and self.noise_by == "clients" and present < self.least):
-            return failed  # the noise would lack shares that it rests on
+            return None  # the noise would lack shares that it rests on
         if self.masks:
             try:
                 words = self._masked(sent, clients, leaving, round_, words)
             except RoundFailed:
-                return failed
+                return None
         if self.variance > 0.0 and self.noise_by == "coordinator":
+            if not self.plausible(words, present, 0.0):
+                return OpenedSum(words, present, len(clients), False)
             noise = np.empty(len(words), dtype=np.int64)
-            skellam(self._keys[Purpose.NOISE], round_, 0, self.variance, noise)
-            words = words + noise.astype(np.uint32)
-        planned = self.setting.cohort if self.variance > 0.0 else max(present, 1)
-        shares = present / self.least if self.noise_by == "clients" else 1.0
-        noise_std = math.sqrt(self.variance * shares / self.scale**2)
-        return Sum(dequantise(words, self.scale), float(planned), memory, self.clip, noise_std, present)
+            skellam(self._keys[Purpose.NOISE], round_, group, self.variance, noise)
+            return OpenedSum(words + noise.astype(np.uint32), present, len(clients), True)
+        return self.judged(words, present, len(clients))
+
+    def judged(self, words: Uint32s, present: int, asked: int) -> OpenedSum:
+        """Return an opened sum of `present` of the `asked` clients, and whether honest ones could have sent it."""
+        return OpenedSum(words, present, asked, self.plausible(words, present, self.noise_on(present)))
+
+    def noise_on(self, present: int) -> float:
+        """Return the standard deviation, in integer units, of the noise that so many clients' shares add up to."""
+        return math.sqrt(self.variance * (present / self.least if self.noise_by == "clients" else 1.0))
+
+    def combined(self, opened: Sequence[OpenedSum | None], parameters: int, memory: Memory) -> Sum:
+        """Return the sum of a round from those of its groups; what failed or is not plausible is left out.
+
+        Where no group is left the ranker stays as it is. A sum that was opened is a release all the same.
+        """
+        seen = [one for one in opened if one is not None]
+        used = [one for one in seen if one.plausible]
+        dropped = (OUT_OF_BOUNDS,) * (len(seen) - len(used))
+        noise = math.sqrt(sum(self.noise_on(one.present) ** 2 for one in used or seen)) / self.scale
+        clip, present = self.clip if seen else 0.0, sum(one.present for one in used or seen)
+        if not used:
+            return Sum(np.zeros(parameters), 1.0, memory, clip, noise, present, dropped=dropped, stays=True)
+        means, sizes = None, np.array([one.asked if self.variance > 0.0 else one.present for one in used], np.float64)
+        totals = np.array([dequantise(one.words, self.scale) for one in used])
+        weight = float(self.setting.cohort if self.variance > 0.0 and len(used) == self.groups else sizes.sum())
+        if self.groups > 1:
+            means = totals / sizes[:, None]
+        total = totals[0] if len(used) == 1 else totals.sum(axis=0)
+        return Sum(total, weight, memory, clip, noise, present, means, sizes, dropped)
 
     def _masked(
         self, sent: dict[int, Any], clients: Integers, leaving: Int8s, round_: int, expected: Uint32s
@@ -186,11 +298,51 @@ class IntegerSums(Mechanism):
             _draw_leaving(self.dropouts, self._keys[Purpose.DROPOUT], round_, clients, out)
         return out
 
+    @cached_property
+    def collusion(self) -> dict[str, Any]:
+        """How many clients of one sum may collude, with the server and without, and no other client's input shows."""
+        from quorank.privacy.secure_sum.graph import tolerated_colluders
+
+        sizes, alone = {self.size, -(-self.setting.cohort // self.groups)}, max(0, self.signed_by - 2)
+        try:
+            with_server = min(tolerated_colluders(size, self.plan, self.signed_by) for size in sizes)
+        except BadInput:  # of a cohort that is played without masks
+            with_server = 0
+        return {"clients": self.size, "with_server": with_server, "without_server": alone, "provided": PROVIDED}
+
+    @property
+    def plan(self) -> Neighbourhood:
+        """The neighbourhood of a sum on a network, the same for groups whose sizes differ by one."""
+        small, large = (neighbourhood_of(n, self.dropouts) for n in (self.size, -(-self.setting.cohort // self.groups)))
+        return replace(large, threshold=max((large.neighbours + 1) // 2 + 1, min(small.threshold, large.threshold)))
+
     def statement(self, rounds: int | None = None) -> dict[str, Any] | None:
         done = self.setting.rounds if rounds is None else rounds
         warning = "the server sees sums only, but a sum without noise has no ε: what it says of a client is unbounded"
         stated = self.setting.stated(SecureSum.kind, "secure sums", done, None)
-        return stated | {"clip": self.clip, "warning": warning}
+        grouped = {"groups": self.groups} if self.groups > 1 else {}
+        return stated | {"clip": self.clip, "warning": warning, "collusion": self.collusion} | grouped
+
+
+class OpenedSum(NamedTuple):
+    """Sum of one group as its server sees it, modulo 2^32."""
+
+    words: Uint32s
+    present: int  # clients whose input is in it
+    asked: int  # clients of the group
+    plausible: bool  # honest clients could have sent it
+
+
+PROVIDED = "clients have pinned each other's identities, and not by the server's word"
+"""What a number of tolerated colluders rests on: clients that a server invents are colluders of its own."""
+
+OUT_OF_BOUNDS = "secure-sum.out-of-bounds"
+"""The code of a sum that is not used."""
+
+
+@lru_cache(maxsize=64)
+def _longest(clip: float, scale: float, parameters: int) -> float:
+    return quantised_norm_bound(clip, scale, parameters)
 
 
 BEFORE, AFTER = 1, 2
@@ -203,3 +355,9 @@ def _draw_leaving(dropouts: float, key: Key, round_: int, clients: Integers, out
         u, _ = uniform_pair(key, 0, 0, clients[i], round_)
         if u < dropouts:
             out[i] = 1 if u < dropouts / 2.0 else 2
+
+
+@kernel
+def _draw_groups(key: Key, round_: int, clients: Integers, out: Doubles) -> None:
+    for i in range(len(clients)):
+        out[i], _ = uniform_pair(key, 0, 0, clients[i], round_)

@@ -11,7 +11,9 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-from quorank.arrays import Doubles, Integers
+import numpy as np
+
+from quorank.arrays import Booleans, Doubles, Integers
 from quorank.privacy.composition import Loss
 from quorank.privacy.setting import Setting
 from quorank.privacy.streams import Seed
@@ -31,6 +33,10 @@ class Sum(NamedTuple):
     sensitivity: float = math.nan  # how far one client can move the total, in L2
     noise: float = 0.0  # standard deviation of the noise on each number of the total
     participants: int | None = None  # whose releases are in the total, where that is not the whole cohort
+    groups: Doubles | None = None  # (groups, parameters) mean release of each group, where a cohort is summed in groups
+    sizes: Doubles | None = None  # (groups,) clients of each
+    dropped: tuple[str, ...] = ()  # why sums were not used: the codes, one for each
+    stays: bool = False  # no sum can be used: the ranker stays as it is
 
 
 class Mechanism(ABC):
@@ -72,6 +78,17 @@ class Mechanism(ABC):
     @abstractmethod
     def release(self, updates: Doubles, theta: Doubles, round_: int, clients: Integers, memory: Memory) -> int:
         """Turn updates (clients, parameters) into releases, in place; return how many were within the clip."""
+
+    def resend(self, releases: Doubles, round_: int, clients: Integers) -> None:
+        """Let these clients send other releases than `release` made of their updates: what a simulated liar does."""
+
+    def companions(self, client: int, clients: Integers, round_: int) -> Booleans:
+        """Return (clients,) which clients of a cohort are in one sum with a client; itself is."""
+        return np.ones(len(clients), dtype=np.bool_)
+
+    def reach(self, present: int, parameters: int) -> tuple[float, float]:
+        """Return the largest number and the largest L2 norm with which a sum of so many releases is still used."""
+        return math.inf, math.inf
 
     def check(self, releases: Doubles, clients: Integers, memory: Memory) -> None:
         """Refuse, on the coordinator, a release (clients, parameters) that no honest client sends, by the client's number.
@@ -147,6 +164,11 @@ class Privacy(ABC):
     def hides_single_updates(self) -> bool:
         """Whether the coordinator sees sums only, of whole numbers under masks."""
         return False
+
+    @property
+    def sum_groups(self) -> int:
+        """In how many groups a cohort is summed, each on its own: a rule sees their means; 1 is the cohort as a whole."""
+        return 1
 
     @property
     def noise_on_sums(self) -> bool:

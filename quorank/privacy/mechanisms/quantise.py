@@ -23,7 +23,8 @@ from quorank.privacy.streams import Key, uniform_pair
 LARGEST = 2**31 - 1
 """The largest quantised number, of either sign, that is told from another modulo 2^32."""
 _TAIL_BITS = 80
-_TAIL = math.sqrt(2.0 * math.log(2.0) * (_TAIL_BITS + 1))  # 2·exp(−z²/2) = 2^-80
+TAIL = math.sqrt(2.0 * math.log(2.0) * (_TAIL_BITS + 1))
+"""z: 2·exp(−z²/2) = 2^-80."""
 
 
 def quantise(rows: Doubles, scale: float, key: Key, round_: int, clients: Integers) -> Uint32s:
@@ -52,7 +53,7 @@ def scale_for(clip: float, cohort: int, noise_std_on_sum: float) -> float:
     wraps with probability at most 2^-60. Without noise it never wraps.
     """
     require_range("cohort", cohort, least=1, below=LARGEST)
-    most = Fraction(clip) * cohort + Fraction(_TAIL) * Fraction(noise_std_on_sum)
+    most = Fraction(clip) * cohort + Fraction(TAIL) * Fraction(noise_std_on_sum)
     room = Fraction(LARGEST - cohort) / most
     exponent = room.numerator.bit_length() - room.denominator.bit_length()
     if Fraction(2) ** exponent > room:

@@ -1,34 +1,40 @@
 """Client of a secure sum, without any transport: messages in, messages out.
 
 Bonawitz et al. 2017, fig. 4, on the neighbours of Bell et al. 2020. The client sends its vector plus a self mask plus
-a mask with each mask neighbour; the neighbours hold shares of the self mask's seed b_u and of the private key s_u that
+a mask with each neighbour; the neighbours hold shares of the self mask's seed b_u and of the private key s_u that
 its pair masks come from, and tell one or the other, never both: with b_u alone the pair masks stay, with s_u alone the
 self mask stays.
 
-The server is trusted to follow the protocol, though it may remember and compare all that it sees. A client refuses what
-would plainly uncover another. It cannot see everything: on a sparse graph a server that tells different neighbourhoods
-different stories about who left gets the sum of one neighbourhood instead of that of all, and one that hands on false
-public keys gets single inputs (the paper signs keys against that).
+A client computes its neighbours by itself from the roster of all who take part, and refuses others (`roster`). It masks
+with all of them whom the server names as having shared, also where their shares do not arrive. It tells a share only if
+that is the one its owner has committed itself to: the server knows whoever tells another. What a client cannot see alone,
+that all are told the same and that keys are those of the clients they are said to be of, is checked with signatures
+(`identity`).
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from quorank.arrays import Uint32s
 from quorank.errors import require
-from quorank.privacy.secure_sum.graph import Neighbourhood
+from quorank.privacy.secure_sum.graph import Neighbourhood, Ring, neighbours_for
 from quorank.privacy.secure_sum.masks import (
+    COMMITMENT,
     KEY,
     MOST_CLIENTS,
+    SEALED,
     Occasion,
     ShareChannel,
+    commitments,
     pair_mask,
+    seed_commitment,
     self_mask,
+    share_commitment,
     shared_secret,
 )
 from quorank.privacy.secure_sum.messages import (
@@ -41,35 +47,41 @@ from quorank.privacy.secure_sum.messages import (
     UnmaskReply,
     UnmaskRequest,
 )
+from quorank.privacy.secure_sum.roster import Roster, roster_and_ring
 from quorank.privacy.secure_sum.shamir import split_secret
 
 
 class SecureClient:
     """One client in one round: advertise, share, mask, unmask, each once and in this order.
 
-    `least` is the smallest neighbourhood that the client agrees to; `entropy(n)` gives n random bytes.
+    `agreed` is the neighbourhood that the client takes part with, by default that of `neighbours_for`; `entropy(n)` gives
+    n random bytes.
     """
 
     def __init__(
         self,
         client: int,
         occasion: Occasion,
-        least: Neighbourhood | None = None,
+        agreed: Neighbourhood | None = None,
         entropy: Callable[[int], bytes] = os.urandom,
     ) -> None:
         sentence = f"a client is named by a number from 0 to 2^31 − 1, got {client}"
         require(0 <= client < MOST_CLIENTS, "secure-sum.client-number", sentence)
         self.client, self.occasion = client, occasion
-        self._least = least or Neighbourhood(1, 2, 1)
+        self._agreed = agreed
         self._entropy = entropy
         self._next = "advertise"
         self._channel_key = X25519PrivateKey.from_private_bytes(entropy(KEY))
         self._mask_key = X25519PrivateKey.from_private_bytes(entropy(KEY))
         self._self_seed = entropy(KEY)
         self._key_list: KeyList | None = None
+        self.roster: Roster | None = None  # of the round, once it was told
+        self.ring: Ring | None = None
         self._channels: dict[int, ShareChannel] = {}
-        self._senders = {client}  # U2 as far as this client sees it: who shared with it, and itself
+        self.sharers = b""  # U2 as it was told, as bits of the roster
+        self._owners = frozenset[int]()  # those of U2 whose shares it holds or should hold, itself among them
         self._held: dict[int, bytes] = {}  # by owner: a share of b and one of s
+        self._committed: dict[int, bytes] = {}  # by owner: its commitments to them
 
     def advertise(self) -> AdvertiseKeys:
         """Return the two public keys."""
@@ -81,53 +93,69 @@ class SecureClient:
     def share(self, keys: KeyList) -> ShareKeys:
         """Return sealed shares of the self mask's seed and of the mask key, one pair for each holder."""
         self._check_step("share", keys)
-        holders = [holder for holder, _ in keys.holders]
-        count, threshold = len(holders), keys.threshold
-        listed = dict(keys.holders).get(self.client) == self._channel_key.public_key().public_bytes_raw()
-        self._require(listed, "secure-sum.key-list", "is not in its own key list, or with another key")
-        accepted = count < 2 * threshold <= 2 * count and threshold >= self._least.threshold
-        offered = f"was offered a threshold of {threshold} of {count} shares; it accepts more than half and at least"
-        self._require(accepted, "secure-sum.threshold", f"{offered} {self._least.threshold}")
-        partners = {partner for partner, _ in keys.masks}
-        accepted = partners <= set(holders) - {self.client} and len(partners) >= self._least.masks
-        offered = f"was offered masks with {sorted(partners)}; it accepts only holders of its shares, and at least"
-        self._require(accepted, "secure-sum.partners", f"{offered} {self._least.masks}")
-        self._next, self._key_list = "mask", keys
+        roster, ring = self._neighbours(keys)
+        self._next, self._key_list, self.roster, self.ring = "mask", keys, roster, ring
+        public, holders = dict(keys.neighbours), ring.holders(self.client)
         secret = self._self_seed + self._mask_key.private_bytes_raw()
-        shares = split_secret(secret, threshold, count, self._entropy)
-        sealed = []
-        for (holder, public), share in zip(keys.holders, shares, strict=True):
+        shares = split_secret(secret, keys.threshold, len(holders), self._entropy)
+        sealed, committed = [], []
+        for holder, share in zip(holders, shares, strict=True):
+            committed.append((holder, commitments(self.occasion, self.client, holder, share)))
             if holder == self.client:
                 self._held[holder] = share
                 continue
-            channel = ShareChannel(self.occasion, shared_secret(self._channel_key, public, holder), self.client, holder)
+            secret = shared_secret(self._channel_key, public[holder][:KEY], holder)
+            channel = ShareChannel(self.occasion, secret, self.client, holder, roster.digest)
             self._channels[holder] = channel
             sealed.append((holder, channel.seal(share)))
-        return ShareKeys(*self._head, tuple(sealed))
+        seed = seed_commitment(self.occasion, self.client, self._self_seed)
+        return ShareKeys(*self._head, tuple(sealed), tuple(committed), seed)
+
+    def _neighbours(self, keys: KeyList) -> tuple[Roster, Ring]:
+        """Read the roster and compute who the neighbours are; refuse a list that names others."""
+        plan = self._agreed or neighbours_for(len(Roster(keys.roster)))
+        roster, ring = roster_and_ring(keys.roster, self.occasion, plan)
+        own = [key.public_key().public_bytes_raw() for key in (self._channel_key, self._mask_key)]
+        listed = roster.holds(self.client, *own)
+        self._require(listed, "secure-sum.key-list", "is not in the roster, or with another key")
+        offered = f"was offered a threshold of {keys.threshold} shares, and {plan.threshold} is"
+        self._require(keys.threshold == plan.threshold, "secure-sum.threshold", f"{offered} agreed")
+        enough = plan.threshold <= len(roster)
+        self._require(enough, "secure-sum.too-few", f"is in a roster of {len(roster)}, below the threshold")
+        same = [neighbour for neighbour, _ in keys.neighbours] == ring.masked_with(self.client)
+        offered = "was offered neighbours that do not follow from the roster"
+        self._require(same, "secure-sum.neighbours", offered)
+        true = all(roster.holds(neighbour, pair[:KEY], pair[KEY:]) for neighbour, pair in keys.neighbours)
+        self._require(true, "secure-sum.key-list", "was offered other keys than those in the roster")
+        return roster, ring
 
     def mask(self, delivery: ShareDelivery, vector: Uint32s) -> MaskedInput:
-        """Return y_u = x_u + PRG(b_u) + Σ ±PRG(s_uv) over the mask neighbours who sent shares."""
+        """Return y_u = x_u + PRG(b_u) + Σ ±PRG(s_uv) over the neighbours who have shared."""
         self._check_step("mask", delivery)
         assert self._key_list is not None
         row = vector.dtype == np.uint32 and vector.ndim == 1 and len(vector) > 0
         masked = f"masks one row of uint32 numbers, got {vector.dtype} of shape {vector.shape}"
         self._require(row, "secure-sum.shape", masked)
-        senders = [sender for sender, _ in delivery.sealed]
-        strangers = set(senders) - set(self._channels)
-        came = f"got shares from {sorted(strangers)}, who are not its neighbours"
+        assert self.ring is not None and self.roster is not None
+        shared = self.roster.unpack(delivery.sharers)
+        owners = shared.intersection(self.ring.holders(self.client))
+        strangers = {sender for sender, _ in delivery.sealed} - (owners - {self.client})
+        came = f"got shares from {sorted(strangers)}, who are not its neighbours or did not share"
         self._require(not strangers, "secure-sum.strangers", came)
-        came = f"got shares from {len(senders)} neighbours: with itself fewer than the threshold"
-        self._require(len(senders) + 1 >= self._key_list.threshold, "secure-sum.too-few", came)
+        self._require(self.client in shared, "secure-sum.strangers", "is said not to have shared")
+        came = f"has {len(owners)} holders who shared, fewer than the threshold"
+        self._require(len(owners) >= self._key_list.threshold, "secure-sum.too-few", came)
         self._next = "unmask"
-        for sender, sealed in delivery.sealed:
-            share = self._channels[sender].open(sealed)
+        for sender, content in delivery.sealed:
+            share = self._channels[sender].open(content[:SEALED])
             if share is not None:  # a share that cannot be opened counts as not held
                 self._held[sender] = share
-        self._senders, self._channels = {self.client, *senders}, {}
+                self._committed[sender] = content[SEALED:]
+        self._owners, self._channels, self.sharers = owners, {}, delivery.sharers
         total = vector + self_mask(self.occasion, self._self_seed, self.client, len(vector))
-        for partner, public in self._key_list.masks:
-            if partner in self._senders:
-                secret = shared_secret(self._mask_key, public, partner)
+        for partner, public in self._key_list.neighbours:
+            if partner != self.client and partner in shared:
+                secret = shared_secret(self._mask_key, public[KEY:], partner)
                 total += pair_mask(self.occasion, secret, self.client, partner, len(vector))
         return MaskedInput(*self._head, total.astype("<u4").tobytes())
 
@@ -137,12 +165,24 @@ class SecureClient:
         assert self._key_list is not None
         self._check_request(set(request.survivors), set(request.dropped), self._key_list.threshold)
         self._next = "nothing more"
-        held = self._held
-        seeds = tuple((owner, held[owner][:KEY]) for owner in request.survivors if owner in held)
-        keys = tuple((owner, held[owner][KEY:]) for owner in request.dropped if owner in held)
+        seeds, keys = self._told(request.survivors, b"b"), self._told(request.dropped, b"s")
         self._held, self._self_seed = {}, b""
         del self._mask_key, self._channel_key
         return UnmaskReply(*self._head, seeds, keys)
+
+    def _told(self, owners: Sequence[int], of: bytes) -> tuple[tuple[int, bytes], ...]:
+        """The shares of one secret of these owners that are held.
+
+        A share that is not the one its owner has committed itself to is kept back: to tell it would look like a lie.
+        """
+        part, committed = (slice(KEY), slice(COMMITMENT)) if of == b"b" else (slice(KEY, None), slice(COMMITMENT, None))
+        found = []
+        for owner in owners:
+            share, expected = self._held.get(owner, b"")[part], self._committed.get(owner, b"")[committed]
+            own = owner == self.client
+            if share and (own or share_commitment(self.occasion, owner, self.client, of, share) == expected):
+                found.append((owner, share))
+        return tuple(found)
 
     @property
     def _head(self) -> tuple[int, bytes, int]:
@@ -152,7 +192,7 @@ class SecureClient:
         both = survivors & dropped
         asked = f"was asked for both shares of {sorted(both)}: that would uncover their input"
         self._require(not both, "secure-sum.both-shares", asked)
-        strangers = (survivors | dropped) - self._senders
+        strangers = (survivors | dropped) - self._owners
         asked = f"was asked for shares of {sorted(strangers)}, who sent it none"
         self._require(not strangers, "secure-sum.strangers", asked)
         asked = "was asked to unmask a sum without its own input"

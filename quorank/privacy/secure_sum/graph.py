@@ -1,28 +1,42 @@
-"""Neighbour graph of a secure sum: who masks with whom, and who holds whose shares.
+"""Neighbour graph of a secure sum: who masks with whom and who holds whose shares, and how many may collude.
 
-Bell et al. 2020, "Secure single-server aggregation with (poly)logarithmic overhead": the clients stand on a ring in
-random order and each has the k nearest as neighbours, which is enough if three things hold (their good graphs): each
-client keeps t neighbours who stay (else its masks cannot be removed), no client has t neighbours who collude with the
-server (else its masks are known), and the clients who stay and do not collude are connected by masks (else the sum
-falls apart into sums of smaller groups). Only the first two need many neighbours. Here, unlike in the paper, masks
-therefore go to the nearest m ≤ k only, which saves a key agreement for each of the other k − m.
+Bell et al. 2020, "Secure single-server aggregation with (poly)logarithmic overhead": small cohorts are complete graphs,
+in large ones the clients stand on a ring in random order. The k nearest of a client and itself hold its shares, of which
+any t give its secrets, and it shares a mask with each of the m nearest (in the paper m = k). The order comes from the keys
+of all (`roster`), so that clients can check it and the server cannot choose anybody's neighbours.
+
+Who may collude with a server that lies about who left, and nobody's input shows (`tolerated_colluders`):
+
+- fewer than t holders of any one client's shares: t of them have both of its secrets;
+- fewer than 2·least − n clients, or fewer than 2t − n: else two lists of survivors can be signed by enough, and one part
+  of a client's holders tells one secret, the other part the other;
+- at most least − 2 clients: the sum of a cohort without what colluders put in is that of the others;
+- on a ring, so few that whoever the server says has left, the masks still join the honest clients who stay into one
+  group. It would fall into two by two gaps of m/2 places without any of them. Clients therefore refuse a list of
+  survivors on which two such gaps hold no more survivors than colluders could be in them (`margin`).
+
+Complete graphs are safe for certain up to that number, rings but for a probability of 2^-56 times the number of orders
+that a server tries: it may leave out keys, or let colluders draw new ones, until an order suits it. Each try costs it the
+slow hash of `roster`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 
+from quorank.arrays import Integers
 from quorank.errors import BadInput, require
 from quorank.privacy.secure_sum.shamir import MOST_HOLDERS
 
-SECURITY_BITS = 40
-CORRECTNESS_BITS = 20
-EVERYBODY = 64
+SECURITY_BITS = 56
+"""A ring, once drawn, is unsafe with probability at most 2^-56; after 2^16 tries of the server at most 2^-40."""
+CORRECTNESS_BITS = 16
+EVERYBODY = 128
 """Up to this many clients each is the neighbour of all others."""
 
 
@@ -32,7 +46,8 @@ class Neighbourhood:
 
     neighbours: int  # k, who hold a client's shares
     threshold: int  # t, how many shares give the secret
-    masks: int  # m, with how many of the neighbours a client shares a mask
+    masks: int  # m, with how many clients a client shares a mask; the holders of its shares are among them
+    margin: int = 0  # survivors that any two gaps of m/2 places on a ring must hold more than
 
     def __post_init__(self) -> None:
         code, holders = "secure-sum.neighbourhood", self.neighbours + 1
@@ -42,36 +57,46 @@ class Neighbourhood:
         # the other
         sentence = f"the threshold must be above half of the {holders} holders and at most all, got {self.threshold}"
         require(holders < 2 * self.threshold <= 2 * holders, code, sentence)
-        sentence = f"a client masks with at least 1 and at most its {self.neighbours} neighbours, got {self.masks}"
-        require(1 <= self.masks <= self.neighbours, code, sentence)
+        sentence = f"a client masks with its {self.neighbours} neighbours at least, got {self.masks}"
+        require(self.neighbours <= self.masks, code, sentence)
+        sentence = f"the margin of {self.masks} masks is from 0 to {self.masks - 1}, got {self.margin}"
+        require(0 <= self.margin < self.masks, code, sentence)
 
 
 @cache
 def neighbours_for(n: int, dropouts: float = 0.1, colluding: float = 0.05) -> Neighbourhood:
-    """Return the smallest neighbourhood for a cohort of n, of whom the share `dropouts` leaves and `colluding` colludes.
+    """Return the neighbourhood for a cohort of n, of whom the share `dropouts` leaves and `colluding` colludes.
 
-    It rests on exact hypergeometric tails over the random ring, summed over all clients: the round fails with
-    probability at most 2^-20 when ⌊dropouts·n⌋ clients leave at any time after the keys, and with probability at most
-    2^-40 the server and ⌊colluding·n⌋ clients who tell it everything learn more than the sum of the others. Those who
-    leave or collude do not choose their places on the ring; the server follows the protocol but remembers all. Up to
-    64 clients all are neighbours and a bare majority is enough, whoever leaves.
+    Up to 128 clients all are neighbours, and the threshold is as high as those who leave permit (one client at least,
+    above a bare majority): every client that may leave is one fewer that may collude.
+
+    Beyond, it is the smallest ring that is safe by exact hypergeometric tails, summed over all clients: the round fails
+    with probability at most 2^-16 when ⌊dropouts·n⌋ clients, not chosen by their places, leave at any time after the
+    keys, and is unsafe with probability at most 2^-56 against a server with ⌊colluding·n⌋ clients that chooses who
+    leaves and whose keys are left out (as many as may leave). Where no ring is, all are neighbours up to 255 clients.
     """
     sentence = f"a secure sum needs at least 2 clients, got {n}: the sum of one is its update"
     require(2 <= n < 2**31, "secure-sum.too-few", sentence)
     sentence = f"the shares of clients who leave ({dropouts}) and collude ({colluding}) must be below 1 together"
     require(min(dropouts, colluding) >= 0.0 and dropouts + colluding < 1.0, "value.out-of-range", sentence)
+    everybody = n - 1, max(n // 2 + 1, n - max(1, math.ceil(dropouts * n))), n - 1
     if n <= EVERYBODY:
-        return Neighbourhood(n - 1, n // 2 + 1, n - 1)
+        return Neighbourhood(*everybody)
     leaving, spying = math.floor(dropouts * n), math.floor(colluding * n)
-    masks = 2
-    while disconnection(n, masks, leaving + spying) > 2.0 ** -(SECURITY_BITS + 1):
+    there, unsafe, failed = n - leaving, 2.0 ** -(SECURITY_BITS + 1), 2.0 ** -(CORRECTNESS_BITS + 1)
+    masks, margin = 0, 0
+    while masks < there and (margin >= masks or scattering(n, masks, margin, leaving) > failed):
         masks += 2
-    for k in range(masks, min(n, MOST_HOLDERS), 2):
+        while masks < there and separation(there, masks, margin, spying) > unsafe:
+            margin += 1
+    for k in range(2, min(there, MOST_HOLDERS) if masks < there else 0, 2):
         t = k // 2 + 1
-        while t <= k and exposure(n, k, t, spying) > 2.0 ** -(SECURITY_BITS + 1):
+        while t <= k and exposure(there, k, t, spying) > unsafe:
             t += 1
-        if t <= k and shortage(n, k, t, leaving) <= 2.0**-CORRECTNESS_BITS:
-            return Neighbourhood(k, t, masks)
+        if t <= k and shortage(n, k, t, leaving) <= failed:
+            return Neighbourhood(k, t, max(k, masks), margin)
+    if n <= MOST_HOLDERS:
+        return Neighbourhood(*everybody)
     raise BadInput(
         "secure-sum.neighbourhood",
         f"no neighbourhood of at most {MOST_HOLDERS - 1} clients is safe when {dropouts:.0%} of {n} clients leave and "
@@ -81,32 +106,59 @@ def neighbours_for(n: int, dropouts: float = 0.1, colluding: float = 0.05) -> Ne
 
 def shortage(n: int, k: int, t: int, leaving: int) -> float:
     """Bound P(some client keeps fewer than t of its k neighbours) from above, when `leaving` of n leave."""
-    from scipy import stats  # half a second that other runs need not wait
-
-    return n * float(stats.hypergeom.sf(k - t, n - 1, leaving, k))
+    return n * _tail(k - t + 1, n - 1, leaving, k)
 
 
 def exposure(n: int, k: int, t: int, colluding: int) -> float:
     """Bound P(some client has t colluding clients among its k neighbours) from above."""
+    return n * _tail(t, n - 1, colluding, k)
+
+
+def scattering(n: int, m: int, margin: int, leaving: int) -> float:
+    """Bound P(some two gaps of m/2 places on the ring keep no more than `margin` clients) from above."""
+    return n * (n - 1) / 2 * _tail(m - margin, n, leaving, m)
+
+
+def separation(n: int, m: int, margin: int, colluding: int) -> float:
+    """Bound P(some two gaps of m/2 places on the ring hold more than `margin` colluding clients) from above."""
+    return n * (n - 1) / 2 * _tail(margin + 1, n, colluding, m)
+
+
+def _tail(least: int, population: int, marked: int, drawn: int) -> float:
+    """P(at least `least` marked clients among `drawn` of the population)."""
     from scipy import stats  # half a second that other runs need not wait
 
-    return n * float(stats.hypergeom.sf(t - 1, n - 1, colluding, k))
+    return float(stats.hypergeom.sf(least - 1, population, marked, drawn))
 
 
-def disconnection(n: int, m: int, removed: int) -> float:
-    """Bound P(a ring whose nearest m are joined falls apart without `removed` of its n clients) from above.
+@cache
+def tolerated_colluders(n: int, plan: Neighbourhood, least: int, with_server: bool = True) -> int:
+    """Return how many of n clients may collude, and no input of another client shows; see the head of this file.
 
-    Neighbours along the ring stay joined unless m/2 in a row between them are gone, and one such gap leaves a path:
-    it takes two. There are n(n − 1)/2 pairs of gaps, each of them m given clients.
+    `least` is the smallest number of survivors that clients sign (`identity`), and the smallest number who take part.
+    Without the server clients see the published sum alone, and the input of the one client that is not among them.
     """
-    if removed < m:
-        return 0.0
-    logs = sum(math.log((removed - i) / (n - i)) for i in range(m))
-    return n * (n - 1) / 2 * math.exp(logs)
+    alone = least - 2
+    if not with_server:
+        return max(0, alone)
+    if plan.neighbours >= n - 1:
+        return max(0, min(alone, plan.threshold - 1, 2 * max(least, plan.threshold) - n - 1))
+    safe, unsafe = 0, max(0, min(alone, 2 * least - n - 1)) + 1
+    while unsafe - safe > 1:
+        middle = (safe + unsafe) // 2
+        fits = _unsafe(least, plan, middle) <= 2.0**-SECURITY_BITS
+        safe, unsafe = (middle, unsafe) if fits else (safe, middle)
+    return safe
+
+
+def _unsafe(n: int, plan: Neighbourhood, colluding: int) -> float:
+    """Bound P(a ring of n is unsafe) from above."""
+    found = exposure(n, plan.neighbours, plan.threshold, colluding)
+    return found + separation(n, plan.masks, plan.margin, colluding)
 
 
 class Ring:
-    """The clients of a round in their random order, each with its holders and its mask neighbours."""
+    """The clients of a round in their order, each with its neighbours."""
 
     def __init__(self, order: Sequence[int], neighbourhood: Neighbourhood) -> None:
         self.order = tuple(order)
@@ -128,16 +180,9 @@ class Ring:
         """Return who holds the client's shares, in the order of their places 1, 2, …: its neighbours and itself."""
         return self._around(client, self.neighbourhood.neighbours)
 
-    def mask_neighbours(self, client: int) -> list[int]:
-        """Return with whom the client shares a mask."""
-        return [other for other in self._around(client, self.neighbourhood.masks) if other != client]
-
-    def connected(self, clients: Iterable[int]) -> bool:
-        """Return whether masks join these clients into one group: at most one gap along the ring is too wide."""
-        places = np.sort(np.array([self.place[client] for client in clients], dtype=np.int64))
-        gaps = np.diff(np.append(places, places[:1] + len(self.order)))
-        masks = self.neighbourhood.masks
-        return self._everybody(masks) or int(np.sum(gaps > masks // 2)) <= 1
+    def masked_with(self, client: int) -> list[int]:
+        """Return with whom the client shares a mask, and itself."""
+        return self._around(client, self.neighbourhood.masks)
 
     def _everybody(self, count: int) -> bool:
         return count >= len(self.order) - 1
@@ -147,3 +192,29 @@ class Ring:
             return list(self.order)
         at, half = self.place[client], count // 2
         return [self.order[(at + step) % len(self.order)] for step in range(-half, half + 1)]
+
+    def joins(self, survivors: Collection[int]) -> bool:
+        """Return whether masks join the honest ones of these clients into one group, whichever of them collude.
+
+        Two gaps of m/2 places that do not meet must hold more survivors than `margin` colluders. Of a list that names
+        clients who are not on the ring nothing is known.
+        """
+        if not self.place.keys() >= set(survivors):
+            return False
+        n, half = len(self.order), self.neighbourhood.masks // 2
+        if self._everybody(self.neighbourhood.masks):
+            return True
+        here = np.zeros(n, dtype=np.int64)
+        here[[self.place[client] for client in survivors]] = 1
+        ends = np.concatenate(([0], np.cumsum(np.concatenate((here, here[:half])))))
+        inside = ends[half : half + n] - ends[:n]  # survivors in the gap that begins at each place
+        apart = _sliding_least(inside, n - 2 * half + 1)  # the least of the gaps that begin there or later
+        return bool(np.all(inside + np.roll(apart, -half) > self.neighbourhood.margin))
+
+
+def _sliding_least(values: Integers, width: int) -> Integers:
+    """Return for each place of a circle the least of the `width` values from there on."""
+    least, reach = values, 1
+    while 2 * reach <= width:
+        least, reach = np.minimum(least, np.roll(least, -reach)), 2 * reach
+    return np.minimum(least, np.roll(least, -(width - reach)))

@@ -3,10 +3,11 @@
 Bonawitz et al. 2017, fig. 4, with what they add for active servers. Every client signs its two public keys with a
 long-term identity (Ed25519); a client that has pinned the identities of the others refuses keys that none of them signed,
 so a server cannot invent clients or stand between two of them. Before anything is unmasked, every client signs the one
-list of survivors that it was shown, refuses a list shorter than `least`, and unmasks only where `least` clients have
-signed the same list. As a client signs once and `least` is more than half of the n who may take part, no second list is
-signed by enough while fewer than 2·least − n clients collude with the server: whatever is unmasked is then a sum over at
-least `least` clients.
+list of survivors that it was shown, together with the roster of the round and who of it shared. It refuses a list shorter
+than `least`, or one whose masks might fall apart, and unmasks only where `least` clients have signed the same. A client
+signs once, `least` is more than half of the roster, and a client tells one secret of another, never both. So whatever is
+unmasked is a sum over at least `least` clients, as long as no more of them collude with the server than
+`graph.tolerated_colluders` says.
 
 Pinned identities are worth as much as the way they came by: from the coordinator alone they prove nothing.
 """
@@ -34,6 +35,7 @@ from quorank.privacy.secure_sum.messages import (
     UnmaskReply,
     UnmaskRequest,
 )
+from quorank.privacy.secure_sum.roster import Roster
 from quorank.privacy.secure_sum.server import SecureServer
 
 SIGNATURE = 64  # bytes
@@ -138,13 +140,20 @@ class GuardedClient:
     def share(self, keys: KeyList, signed: Sequence[SignedKeys]) -> ShareKeys:
         """Return what `SecureClient.share` does, if every key in the list is one that its owner signed."""
         if self.pinned is not None:
-            found = {one.keys.client: one for one in signed if one.genuine(self.pinned, self.inner.occasion)}
-            channels = {client: one.keys.channel_key for client, one in found.items()}
-            masks = {client: one.keys.mask_key for client, one in found.items()}
-            false = {client for client, key in keys.holders if channels.get(client) != key}
-            false |= {client for client, key in keys.masks if masks.get(client) != key}
+            found = {one.keys.client: one.keys for one in signed if one.genuine(self.pinned, self.inner.occasion)}
+            pairs = {client: one.channel_key + one.mask_key for client, one in found.items()}
+            false = {client for client, pair in keys.neighbours if pairs.get(client) != pair}
             offered = f"was offered keys of {sorted(false)} that are not signed by them"
             self._require(not false, "secure-sum.unsigned", offered)
+        clients = Roster(keys.roster).clients
+        if self.pinned is not None:
+            strangers = [client for client in clients if client not in self.pinned]
+            shown = f"was shown a roster with clients that it does not know: {strangers[:5]}"
+            self._require(not strangers, "secure-sum.strangers", shown)
+        # of a larger one two lists of survivors could be signed by enough
+        fits = self.least <= len(clients) < 2 * self.least
+        shown = f"was shown a roster of {len(clients)}, and it is summed with at least {self.least}, more than half"
+        self._require(fits, "secure-sum.roster", shown)
         return self.inner.share(keys)
 
     def mask(self, delivery: ShareDelivery, vector: Uint32s) -> MaskedInput:
@@ -162,7 +171,14 @@ class GuardedClient:
         strangers = [client for client in listed if self.pinned is not None and client not in self.pinned]
         shown = f"was shown survivors that it does not know: {strangers}"
         self._require(not strangers, "secure-sum.strangers", shown)
-        self._agreed, self._survivors = pack_clients(listed), frozenset(listed)
+        ring, roster = self.inner.ring, self.inner.roster
+        self._require(self.inner.sharers, "secure-sum.phase", "was not told who has shared")
+        assert ring is not None and roster is not None
+        shown = "was shown survivors who have not shared"
+        self._require(roster.unpack(self.inner.sharers).issuperset(listed), "secure-sum.strangers", shown)
+        shown = "was shown survivors whose masks might join them in more than one group"
+        self._require(ring.joins(listed), "secure-sum.disconnected", shown)
+        self._agreed, self._survivors = _listed_bytes(roster, self.inner.sharers, listed), frozenset(listed)
         return self.identity.sign(_SURVIVORS, self.inner.occasion, mine, self._agreed)
 
     def unmask(self, request: UnmaskRequest, signatures: Signatures) -> UnmaskReply:
@@ -202,9 +218,9 @@ class GuardedServer:
         self._signed[message.keys.client] = message
 
     def key_lists(self) -> dict[int, tuple[KeyList, list[SignedKeys]]]:
-        """Return each client's key list, with the signed keys of the holders in it."""
+        """Return each client's key list, with the signed keys of the neighbours in it."""
         lists = self.inner.key_lists()
-        return {client: (keys, [self._signed[holder] for holder, _ in keys.holders]) for client, keys in lists.items()}
+        return {client: (keys, [self._signed[other] for other, _ in keys.neighbours]) for client, keys in lists.items()}
 
     def survivors(self) -> tuple[int, ...]:
         """Close the phase of masked inputs and return whose input is in the sum, to be signed by all of them."""
@@ -214,7 +230,9 @@ class GuardedServer:
 
     def receive_agreement(self, client: int, signature: bytes) -> None:
         """Accept a survivor's signature under the list of survivors."""
-        code, listed, occasion = "secure-sum.agreement", pack_clients(self.inner.survivors), self.inner.occasion
+        code, occasion = "secure-sum.agreement", self.inner.occasion
+        assert self.inner.roster is not None
+        listed = _listed_bytes(self.inner.roster, self.inner.sharers, self.inner.survivors)
         require(client in self._requests, code, f"client {client} is not in the sum; drop its signature")
         require(client not in self._signatures, code, f"client {client} has signed already; drop its signature")
         genuine = self.pinned is None or _signed_by(self.pinned, _SURVIVORS, occasion, client, listed, signature)
@@ -225,6 +243,11 @@ class GuardedServer:
         """Return what each client that signed is asked for; fail if they are too few for each other."""
         self.inner.require_enough(len(self._signatures), "clients signed the list of survivors", self.least)
         return {client: (self._requests[client], self._signatures) for client in self._signatures}
+
+
+def _listed_bytes(roster: Roster, sharers: bytes, survivors: Sequence[int]) -> bytes:
+    """What is signed of a list of survivors: it belongs to a roster, and to those of it who shared."""
+    return roster.digest + sharers + pack_clients(survivors)
 
 
 def pack_clients(clients: Sequence[int]) -> bytes:

@@ -97,7 +97,7 @@ def secure_sum(
     require(not strangers, "secure-sum.strangers", f"clients {strangers[:5]} leave but have no vector")
     started = time.perf_counter()
     post = _Post()
-    server = SecureServer(occasion, len(next(iter(vectors.values()))), plan, entropy)
+    server = SecureServer(occasion, len(next(iter(vectors.values()))), plan)
     clients = {name: post.timed(SecureClient, name, occasion, plan, entropy) for name in vectors}
     for client in clients.values():
         server.receive_keys(post.send(AdvertiseKeys, client.advertise))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 from cryptography.exceptions import InvalidTag
@@ -23,6 +23,8 @@ from quorank.errors import BadInput, require
 
 KEY = 32  # bytes of a key, a seed, and of a share of either
 SEALED = 2 * KEY + 16  # bytes of two sealed shares: their own and the authentication tag
+COMMITMENT = 16  # bytes of a commitment to a share
+COMMITMENTS = 2 * COMMITMENT  # to the two shares of a holder
 MOST_CLIENTS = 2**31
 _PLACE = struct.Struct("<III")
 _SHA256 = hashes.SHA256()
@@ -57,10 +59,37 @@ class Occasion:
 def shared_secret(private: X25519PrivateKey, public: bytes, whose: int) -> bytes:
     """Return the secret that two clients share: Diffie-Hellman on Curve25519."""
     try:
-        return private.exchange(X25519PublicKey.from_public_bytes(public))
+        return private.exchange(_public_key(public))
     except ValueError:
         sentence = f"client {whose} sent a public key that agrees on no secret; leave the client out"
         raise BadInput("secure-sum.public-key", sentence) from None
+
+
+@lru_cache(maxsize=4096)
+def _public_key(raw: bytes) -> X25519PublicKey:
+    """Read a public key; clients that are played in one process do so once for all."""
+    return X25519PublicKey.from_public_bytes(raw)
+
+
+def share_commitment(occasion: Occasion, owner: int, holder: int, of: bytes, share: bytes) -> bytes:
+    """Commit a client to a holder's share of its seed (b"b") or of its mask key (b"s"): a digest under both names.
+
+    A share is uniform while fewer than a threshold are known, so its digest says nothing about it.
+    """
+    place = _PLACE.pack(occasion.round, owner, holder)
+    return hashlib.blake2b(place + of + share, digest_size=COMMITMENT, person=occasion.tag).digest()
+
+
+def commitments(occasion: Occasion, owner: int, holder: int, shares: bytes) -> bytes:
+    """Commit a client to both shares that a holder gets."""
+    first = share_commitment(occasion, owner, holder, b"b", shares[:KEY])
+    return first + share_commitment(occasion, owner, holder, b"s", shares[KEY:])
+
+
+def seed_commitment(occasion: Occasion, owner: int, seed: bytes) -> bytes:
+    """Commit a client to the seed of its self mask."""
+    place = _PLACE.pack(occasion.round, owner, owner)
+    return hashlib.blake2b(place + b"seed" + seed, digest_size=KEY, person=occasion.tag).digest()
 
 
 def stretch_seed(seed: bytes, length: int) -> Uint32s:
@@ -82,23 +111,24 @@ def pair_mask(occasion: Occasion, secret: bytes, client: int, other: int, length
 
 
 class ShareChannel:
-    """Authenticated cipher between two clients, under a key that is fresh for the pair and the round.
+    """Authenticated cipher between two clients of a roster, under a key that is fresh for the pair and the round.
 
     Each direction is used once, so the sender and the receiver make a nonce that never repeats.
     """
 
-    def __init__(self, occasion: Occasion, secret: bytes, client: int, other: int) -> None:
+    def __init__(self, occasion: Occasion, secret: bytes, client: int, other: int, roster: bytes = b"") -> None:
         low, high = min(client, other), max(client, other)
+        self._roster = roster
         self._cipher = ChaCha20Poly1305(occasion.seed(secret, b"quorank shares", low, high))
         self._round, self._client, self._other = occasion.round, client, other
 
     def seal(self, shares: bytes) -> bytes:
         """Encrypt what this client sends to the other."""
-        return self._cipher.encrypt(_PLACE.pack(self._round, self._client, self._other), shares, None)
+        return self._cipher.encrypt(_PLACE.pack(self._round, self._client, self._other), shares, self._roster)
 
     def open(self, sealed: bytes) -> bytes | None:
         """Decrypt what the other client sent to this one; None if it was not the other who sealed it."""
         try:
-            return self._cipher.decrypt(_PLACE.pack(self._round, self._other, self._client), sealed, None)
+            return self._cipher.decrypt(_PLACE.pack(self._round, self._other, self._client), sealed, self._roster)
         except InvalidTag:
             return None

@@ -2,7 +2,8 @@
 
 All numbers are little-endian. A message starts with 28 bytes: "QS", the version of this format, the kind of message,
 the round (4), the session's tag (16) and the client (4) that sends it or, from the server, for which it is. Lists
-start with their length (2 bytes, 4 for the vector). Bytes that are anything else are refused with a sentence.
+start with their length (2 bytes, 4 for the vector and the roster). Bytes that are anything else are refused with a
+sentence.
 """
 
 from __future__ import annotations
@@ -17,14 +18,17 @@ import numpy as np
 
 from quorank.arrays import Uint32s
 from quorank.errors import require
-from quorank.privacy.secure_sum.masks import KEY, MOST_CLIENTS, SEALED, Occasion
+from quorank.privacy.secure_sum.masks import COMMITMENTS, KEY, MOST_CLIENTS, SEALED, Occasion
 
-VERSION = 1
+VERSION = 2
 _HEAD = struct.Struct("<2sBBI16sI")
 _SHORT = struct.Struct("<H")
 _LONG = struct.Struct("<I")
 _WITH_KEY = struct.Struct(f"<I{KEY}s")
+_WITH_KEYS = struct.Struct(f"<I{2 * KEY}s")
 _WITH_SEALED = struct.Struct(f"<I{SEALED}s")
+_WITH_COMMITMENTS = struct.Struct(f"<I{COMMITMENTS}s")
+_DELIVERED = struct.Struct(f"<I{SEALED + COMMITMENTS}s")
 
 Keyed = tuple[tuple[int, bytes], ...]
 """Clients, each with a key, a share or sealed shares."""
@@ -87,7 +91,11 @@ class _Layout(NamedTuple):
 _KEY = _Layout(bytes, lambda reader: reader.bytes(KEY))
 _COUNT = _Layout(_SHORT.pack, lambda reader: reader.unpack(_SHORT)[0])
 _KEYS = _Layout(partial(_listed, _WITH_KEY), lambda reader: reader.keyed(_WITH_KEY))
+_KEY_PAIRS = _Layout(partial(_listed, _WITH_KEYS), lambda reader: reader.keyed(_WITH_KEYS))
 _SHARES = _Layout(partial(_listed, _WITH_SEALED), lambda reader: reader.keyed(_WITH_SEALED))
+_COMMITTED = _Layout(partial(_listed, _WITH_COMMITMENTS), lambda reader: reader.keyed(_WITH_COMMITMENTS))
+_DELIVERIES = _Layout(partial(_listed, _DELIVERED), lambda reader: reader.keyed(_DELIVERED))
+_BLOB = _Layout(lambda raw: _LONG.pack(len(raw)) + raw, lambda reader: reader.bytes(reader.unpack(_LONG)[0]))
 _CLIENTS = _Layout(_numbers, MessageReader.numbers)
 _VECTOR = _Layout(
     lambda words: _LONG.pack(len(words) // 4) + words, lambda reader: reader.bytes(4 * reader.unpack(_LONG)[0])
@@ -147,36 +155,39 @@ class AdvertiseKeys(SecureSumMessage):
 
 @dataclass(frozen=True)
 class KeyList(SecureSumMessage):
-    """Server to client: who holds its shares, at the places 1, 2, …, itself among them, and with whom it masks."""
+    """Server to client: who takes part, and the keys of those it shares masks with, in their order, with its own."""
 
     KIND: ClassVar[int] = 2
     WORDS: ClassVar[str] = "the key list"
-    LAYOUT: ClassVar[tuple[_Layout, ...]] = (_COUNT, _KEYS, _KEYS)
+    LAYOUT: ClassVar[tuple[_Layout, ...]] = (_COUNT, _BLOB, _KEY_PAIRS)
 
     threshold: int  # t
-    holders: Keyed  # with their channel keys
-    masks: Keyed  # with their mask keys
+    roster: bytes  # all who take part, as `roster` reads it
+    neighbours: Keyed  # with their channel and mask keys
 
 
 @dataclass(frozen=True)
 class ShareKeys(SecureSumMessage):
-    """Client to server: for each other holder its sealed shares, by receiver."""
+    """Client to server: for each other holder its sealed shares, by receiver, and what commits the client to them."""
 
     KIND: ClassVar[int] = 3
     WORDS: ClassVar[str] = "the shares"
-    LAYOUT: ClassVar[tuple[_Layout, ...]] = (_SHARES,)
+    LAYOUT: ClassVar[tuple[_Layout, ...]] = (_SHARES, _COMMITTED, _KEY)
 
     sealed: Keyed
+    commitments: Keyed  # to both shares of each holder, itself among them
+    seed: bytes  # commitment to the self mask's seed
 
 
 @dataclass(frozen=True)
 class ShareDelivery(SecureSumMessage):
-    """Server to client: the shares that others sealed for it, by sender."""
+    """Server to client: who has shared, and what they sealed for it, by sender, each with the commitments to it."""
 
     KIND: ClassVar[int] = 4
     WORDS: ClassVar[str] = "the delivery of shares"
-    LAYOUT: ClassVar[tuple[_Layout, ...]] = (_SHARES,)
+    LAYOUT: ClassVar[tuple[_Layout, ...]] = (_BLOB, _DELIVERIES)
 
+    sharers: bytes  # U2, as bits of the roster
     sealed: Keyed
 
 

@@ -7,8 +7,7 @@ phase is refused, so a late masked input never meets the secrets that were rebui
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -16,7 +15,15 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from quorank.arrays import Uint32s
 from quorank.errors import BadInput, require
 from quorank.privacy.secure_sum.graph import Neighbourhood, Ring, neighbours_for
-from quorank.privacy.secure_sum.masks import Occasion, pair_mask, self_mask, shared_secret
+from quorank.privacy.secure_sum.masks import (
+    COMMITMENT,
+    Occasion,
+    pair_mask,
+    seed_commitment,
+    self_mask,
+    share_commitment,
+    shared_secret,
+)
 from quorank.privacy.secure_sum.messages import (
     AdvertiseKeys,
     KeyList,
@@ -27,11 +34,12 @@ from quorank.privacy.secure_sum.messages import (
     UnmaskReply,
     UnmaskRequest,
 )
+from quorank.privacy.secure_sum.roster import Roster, roster_and_ring
 from quorank.privacy.secure_sum.shamir import join_shares
 
 
 class RoundFailed(BadInput):
-    """The end of a round without a sum, because too few clients stayed or their masks do not join them."""
+    """The end of a round without a sum: too few clients stayed, their masks do not join them, or one dealt false shares."""
 
 
 class SecureServer:
@@ -42,24 +50,22 @@ class SecureServer:
     `neighbourhood` is what `neighbours_for` says for the clients who sent keys, unless it is given.
     """
 
-    def __init__(
-        self,
-        occasion: Occasion,
-        length: int,
-        neighbourhood: Neighbourhood | None = None,
-        entropy: Callable[[int], bytes] = os.urandom,
-    ) -> None:
+    def __init__(self, occasion: Occasion, length: int, neighbourhood: Neighbourhood | None = None) -> None:
         require(length >= 1, "secure-sum.shape", f"a secure sum needs at least one number a client, got {length}")
         self.occasion, self.length, self.neighbourhood = occasion, length, neighbourhood
-        self._entropy = entropy
         self._phase = "keys"
         self._keys: dict[int, AdvertiseKeys] = {}
         self._shares: dict[int, dict[int, bytes]] = {}  # by sender, then by receiver
+        self._commitments: dict[int, dict[int, bytes]] = {}  # by owner, then by holder: to its two shares
+        self._seed_commitments: dict[int, bytes] = {}
+        self.liars: dict[int, str] = {}  # clients that sent false shares, with the code of what they did
+        self.roster: Roster | None = None
+        self.sharers = b""  # U2, as bits of the roster
         self._masked: dict[int, Uint32s] = {}
         self._seeds: dict[int, dict[int, bytes]] = {}  # by owner, then by holder
         self._mask_keys: dict[int, dict[int, bytes]] = {}
         self._replied: set[int] = set()
-        self._ring = Ring((0, 1), neighbours_for(2))
+        self._ring = Ring((0, 1), Neighbourhood(1, 2, 1))
         self._holders: dict[int, list[int]] = {}
 
     @property
@@ -73,19 +79,20 @@ class SecureServer:
         self._keys[message.client] = message
 
     def key_lists(self) -> dict[int, KeyList]:
-        """Draw the ring of all who sent keys, and return each one's list of its neighbours' keys."""
+        """Close the roster of all who sent keys, and return it for each one with the keys of its neighbours."""
         n = len(self._keys)
         self.require_enough(n, "clients sent keys", least=2)
         plan = self.neighbourhood = self.neighbourhood or neighbours_for(n)
         self.require_enough(n, "clients sent keys")
         self._close("keys", "shares")
-        self._ring = Ring.drawn(self._keys, plan, self._entropy)
+        raw = Roster.of(self._keys.values()).raw
+        self.roster, self._ring = roster_and_ring(raw, self.occasion, plan)
         self._holders = {client: self._ring.holders(client) for client in self._keys}
+        pairs = {client: message.channel_key + message.mask_key for client, message in self._keys.items()}
         lists = {}
-        for client, holders in self._holders.items():
-            channels = tuple((holder, self._keys[holder].channel_key) for holder in holders)
-            masks = tuple((other, self._keys[other].mask_key) for other in self._ring.mask_neighbours(client))
-            lists[client] = KeyList(*self._head(client), plan.threshold, channels, masks)
+        for client in self._keys:
+            listed = tuple((other, pairs[other]) for other in self._ring.masked_with(client))
+            lists[client] = KeyList(*self._head(client), plan.threshold, raw, listed)
         return lists
 
     def receive_shares(self, message: ShareKeys) -> None:
@@ -95,17 +102,23 @@ class SecureServer:
         others = set(self._holders[message.client]) - {message.client}
         sent = f"client {message.client} sent shares to {len(sealed)} clients that are not its {len(others)} neighbours"
         require(set(sealed) == others, "secure-sum.shares", f"{sent}; leave it out")
+        committed = dict(message.commitments)
+        sent = f"client {message.client} did not commit itself to the share of each holder"
+        require(set(committed) == {*others, message.client}, "secure-sum.shares", f"{sent}; leave it out")
         self._shares[message.client] = sealed
+        self._commitments[message.client] = committed
+        self._seed_commitments[message.client] = message.seed
 
     def deliveries(self) -> dict[int, ShareDelivery]:
         """Return, for each client of U2, the shares that its neighbours in U2 sealed for it."""
         self._check_holders(self._shares, "sent shares")
         self._close("shares", "masked inputs")
-        found = {}
+        assert self.roster is not None
+        found, self.sharers = {}, self.roster.pack(self._shares)
         for client in self._shares:
             senders = [other for other in self._holders[client] if other != client and other in self._shares]
-            sealed = tuple((sender, self._shares[sender][client]) for sender in senders)
-            found[client] = ShareDelivery(*self._head(client), sealed)
+            sealed = tuple((s, self._shares[s][client] + self._commitments[s][client]) for s in senders)
+            found[client] = ShareDelivery(*self._head(client), self.sharers, sealed)
         return found
 
     def receive_masked(self, message: MaskedInput) -> None:
@@ -120,8 +133,8 @@ class SecureServer:
     def unmask_requests(self) -> dict[int, UnmaskRequest]:
         """Return what each survivor is asked for; before that, fail if the sum could not be had or would fall apart."""
         self._check_holders(self._masked, "sent masked inputs")
-        if not self._ring.connected(self._masked):
-            groups = "the masks of those who stayed join them in more than one group, whose sums would be seen"
+        if not self._ring.joins(self._masked):
+            groups = "the masks of those who stayed may join them in more than one group, whose sums would be seen"
             sentence = f"round {self.occasion.round} has no secure sum: {groups}; repeat it with more neighbours"
             raise RoundFailed("secure-sum.disconnected", sentence)
         self._close("masked inputs", "unmask replies")
@@ -144,9 +157,20 @@ class SecureServer:
         require(asked, "secure-sum.shares", sentence)
         self._replied.add(holder)
         for owner, share in seeds.items():
-            self._seeds.setdefault(owner, {})[holder] = share
+            if self._true(owner, holder, b"b", share):
+                self._seeds.setdefault(owner, {})[holder] = share
         for owner, share in keys.items():
-            self._mask_keys.setdefault(owner, {})[holder] = share
+            if self._true(owner, holder, b"s", share):
+                self._mask_keys.setdefault(owner, {})[holder] = share
+
+    def _true(self, owner: int, holder: int, of: bytes, share: bytes) -> bool:
+        """Return whether the share is the one that its owner has committed itself to; else the holder is a liar."""
+        both = self._commitments[owner][holder]
+        committed = both[:COMMITMENT] if of == b"b" else both[COMMITMENT:]
+        true = share_commitment(self.occasion, owner, holder, of, share) == committed
+        if not true:
+            self.liars[holder] = "secure-sum.false-share"
+        return true
 
     def total(self) -> Uint32s:
         """Compute Σ x_u over U3 = Σ y_u − Σ PRG(b_u) − Σ ±PRG(s_uv) over survivors u and dropped v, modulo 2^32."""
@@ -158,6 +182,8 @@ class SecureServer:
         for client, masked in self._masked.items():
             total += masked
             seed = self._rebuilt(client, self._seeds[client])
+            kept = seed_commitment(self.occasion, client, seed) == self._seed_commitments[client]
+            self._require_honest(client, kept)
             total -= self_mask(self.occasion, seed, client, self.length)
         for dropped in self._shares:
             if dropped not in self._masked:
@@ -167,13 +193,20 @@ class SecureServer:
     def _add_back(self, total: Uint32s, dropped: int) -> None:
         """Add what a dropped client would have added for each survivor: it cancels what the survivor added."""
         private = X25519PrivateKey.from_private_bytes(self._rebuilt(dropped, self._mask_keys[dropped]))
-        same = private.public_key().public_bytes_raw() == self._keys[dropped].mask_key
-        sentence = f"the shares of client {dropped}'s mask key give another key: a client lied; repeat without it"
-        require(same, "secure-sum.false-share", sentence)
-        for other in self._ring.mask_neighbours(dropped):
+        self._require_honest(dropped, private.public_key().public_bytes_raw() == self._keys[dropped].mask_key)
+        for other in self._ring.masked_with(dropped):
             if other in self._masked:
                 secret = shared_secret(private, self._keys[other].mask_key, other)
                 total += pair_mask(self.occasion, secret, dropped, other, self.length)
+
+    def _require_honest(self, owner: int, true: bool) -> None:
+        """Fail the round where shares that are all as their owner committed itself to give another secret."""
+        if not true:
+            self.liars[owner] = "secure-sum.false-dealing"
+            fault = (
+                f"has no secure sum: the shares of client {owner} do not belong together; repeat it without the client"
+            )
+            raise RoundFailed("secure-sum.false-dealing", f"round {self.occasion.round} {fault}")
 
     def _rebuilt(self, owner: int, shares: dict[int, bytes]) -> bytes:
         chosen = [(at + 1, shares[holder]) for at, holder in enumerate(self._holders[owner]) if holder in shares]
