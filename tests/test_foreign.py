@@ -93,9 +93,9 @@ def test_limits_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_many_small_packed_streams_take_linear_time(tmp_path: Path) -> None:
     path = write(tmp_path / "a.gz", gzip.compress(b"", mtime=0) * 50_000 + gzip.compress(b"end"))
-    start = time.perf_counter()
+    start = time.process_time()
     assert read_bounded(path) == b"end"
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 10
 
 
 def test_what_is_no_ordinary_file_is_not_opened(tmp_path: Path) -> None:

@@ -208,8 +208,8 @@ def test_time_grows_with_the_size(tmp_path: Path, name: str) -> None:
         path = write(tmp_path / file, made(n))
         best = float("inf")
         for _ in range(3):
-            start = time.perf_counter()
+            start = time.process_time()
             refusals(lambda content, path=path: read_collection(path), iter([b""]))
-            best = min(best, time.perf_counter() - start)
+            best = min(best, time.process_time() - start)
         seconds.append(best)
     assert seconds[1] < 8 * seconds[0] + 0.05, seconds
