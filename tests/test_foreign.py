@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from archives import tarred, zipped
-from mutations import mutations, refusals
+from damaged_files import mutations, refusals
 from refusals import refused
 
 import quorank

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mutations import mutations, refusals
+from damaged_files import mutations, refusals
 from refusals import refused
 
 from quorank.silos.learning.exchange import announced_lengths

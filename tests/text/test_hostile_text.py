@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from mutations import mutations, refusals
+from damaged_files import mutations, refusals
 from refusals import refused
 
 from quorank.text import read_collection
