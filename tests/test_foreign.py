@@ -206,12 +206,11 @@ def test_damaged_archives_are_refused_or_read(tmp_path: Path) -> None:
 
 def test_json_is_bounded() -> None:
     assert parse_json('{"a": [1, 2.5, "[[[["]}') == {"a": [1, 2.5, "[[[["]}
-    assert parse_json("[" * 64 + "]" * 64)
-    assert parse_json(b'"' + b"[" * 1000 + b'\\"[' * 1000 + b'"')
+    deep = 100_000  # beyond the limit of any version of Python
     for text in (
-        "[" * 65 + "]" * 65,
+        "[" * deep + "]" * deep,
         "[" * 10**6,
-        '{"a":' * 10**5,
+        '{"a":' * deep,
         "1" * 5000,
         "NaN",
         "1e999",

@@ -133,7 +133,7 @@ def test_methods_that_cannot_be_bounded_are_refused(tmp_path: Path, method: int)
     [
         b'{"_id": ' + b"1" * 5000 + b', "text": "x"}',
         b'{"_id": "1", "text": ' + b"[" * 100_000,
-        b'{"_id": "1", "text": "x", "more": ' + b'{"a":' * 400 + b"1" + b"}" * 401,
+        b'{"_id": "1", "text": "x", "more": ' + b'{"a":' * 100_000 + b"1" + b"}" * 100_001,
         b'{"_id": NaN, "text": "x"}',
         b'{"' + b"k" * 100_000 + b'": 1}',
     ],
