@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from archives import tarred, zipped
-from mutations import mutations, refusals
+from damaged_files import mutations, refusals
 from refusals import refused
 
 import quorank
@@ -93,9 +93,9 @@ def test_limits_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_many_small_packed_streams_take_linear_time(tmp_path: Path) -> None:
     path = write(tmp_path / "a.gz", gzip.compress(b"", mtime=0) * 50_000 + gzip.compress(b"end"))
-    start = time.perf_counter()
+    start = time.process_time()
     assert read_bounded(path) == b"end"
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 10
 
 
 def test_what_is_no_ordinary_file_is_not_opened(tmp_path: Path) -> None:
@@ -206,12 +206,11 @@ def test_damaged_archives_are_refused_or_read(tmp_path: Path) -> None:
 
 def test_json_is_bounded() -> None:
     assert parse_json('{"a": [1, 2.5, "[[[["]}') == {"a": [1, 2.5, "[[[["]}
-    assert parse_json("[" * 64 + "]" * 64)
-    assert parse_json(b'"' + b"[" * 1000 + b'\\"[' * 1000 + b'"')
+    deep = 100_000  # beyond the limit of any version of Python
     for text in (
-        "[" * 65 + "]" * 65,
+        "[" * deep + "]" * deep,
         "[" * 10**6,
-        '{"a":' * 10**5,
+        '{"a":' * deep,
         "1" * 5000,
         "NaN",
         "1e999",

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from quorank.errors import BadInput, require, require_range
+from quorank.foreign import printable
 
 FOLDS = 5
 VALIDATION = ("vali", "valid", "validation")
@@ -77,7 +78,7 @@ def _entries(folder: Path) -> dict[str, Path]:
 
 
 def _listing(entries: dict[str, Path]) -> str:
-    names = sorted(entry.name for entry in entries.values() if entry.name != ".quorank")
+    names = sorted(printable(entry.name[:60]) for entry in entries.values() if entry.name != ".quorank")
     return ", ".join(names[:8]) + (", …" if len(names) > 8 else "") if names else "nothing"
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import repeat
 
 from quorank.errors import BadInput
+from quorank.foreign import excerpt
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,6 @@ def refuse_twice(where: str, what: str, ids: Iterable[str], lines: Iterable[int]
     seen: set[str] = set()
     for id_, line in zip(ids, repeat(0) if lines is None else lines, strict=False):
         if id_ in seen:
-            sentence = f"the {what} id {id_!r} stands twice; expected a different id for each {what}"
+            sentence = f"the {what} id {excerpt(id_)} stands twice; expected a different id for each {what}"
             raise BadInput("text.id-twice", sentence, f"{where}, line {line}" if line else where)
         seen.add(id_)

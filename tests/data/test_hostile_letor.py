@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from archives import zipped
-from mutations import mutations, refusals
+from damaged_files import mutations, refusals
 from refusals import refused
 
 from quorank import foreign

@@ -258,7 +258,7 @@ def test_damaged_gzip_files():
         read_letor(write(whole[:-8] + b"\0\0\0\0" + whole[-4:], "sum.txt.gz"))
     with pytest.raises(BadInput, match="is not sound gzip data"):
         read_letor(write(whole[:12] + b"\xff" * 20 + whole[32:], "inside.txt.gz"))
-    with pytest.raises(BadInput, match=r"not packed although its name ends in .gz"):
+    with pytest.raises(BadInput, match=r"not a gzip file although its name ends in .gz"):
         read_letor(write(GOOD, "plain.txt.gz"))
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from damaged_files import TEXTS, damaged_archives, damaged_bytes, damaged_json
+from mutations import TEXTS, damaged_archives, damaged_bytes, damaged_json
 from interrupted_runs import stop_after
 from quick_runs import run_quickly
 from refusals import refused

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from mutations import mutations, refusals
+from damaged_files import mutations, refusals
 from refusals import refused
 
 from quorank.errors import BadInput

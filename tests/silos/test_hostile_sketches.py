@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mutations import mutations, refusals
+from damaged_files import mutations, refusals
 from refusals import refused
 
 from quorank.silos.learning.exchange import announced_lengths
@@ -203,9 +203,9 @@ def test_documents_chosen_to_collide_cost_nothing() -> None:
     cells = Cells(np.array([0, n, 2 * n]), np.tile(documents, 2), np.ones(2 * n, np.int32), np.zeros(2, np.int32))
     seconds = []
     for _ in range(3):
-        start = time.perf_counter()
+        start = time.process_time()
         found, _ = rank_recommended(cells, np.ones(2, np.int32), np.arange(2), 5, False)
-        seconds.append(time.perf_counter() - start)
+        seconds.append(time.process_time() - start)
     assert n > 16_000 and found.tolist() == sorted(documents.tolist())[:5]
     assert min(seconds) < 0.1
 

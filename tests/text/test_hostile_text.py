@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from mutations import mutations, refusals
+from damaged_files import mutations, refusals
 from refusals import refused
 
 from quorank.text import read_collection
@@ -133,7 +133,7 @@ def test_methods_that_cannot_be_bounded_are_refused(tmp_path: Path, method: int)
     [
         b'{"_id": ' + b"1" * 5000 + b', "text": "x"}',
         b'{"_id": "1", "text": ' + b"[" * 100_000,
-        b'{"_id": "1", "text": "x", "more": ' + b'{"a":' * 400 + b"1" + b"}" * 401,
+        b'{"_id": "1", "text": "x", "more": ' + b'{"a":' * 100_000 + b"1" + b"}" * 100_001,
         b'{"_id": NaN, "text": "x"}',
         b'{"' + b"k" * 100_000 + b'": 1}',
     ],
@@ -208,8 +208,8 @@ def test_time_grows_with_the_size(tmp_path: Path, name: str) -> None:
         path = write(tmp_path / file, made(n))
         best = float("inf")
         for _ in range(3):
-            start = time.perf_counter()
+            start = time.process_time()
             refusals(lambda content, path=path: read_collection(path), iter([b""]))
-            best = min(best, time.perf_counter() - start)
+            best = min(best, time.process_time() - start)
         seconds.append(best)
     assert seconds[1] < 8 * seconds[0] + 0.05, seconds

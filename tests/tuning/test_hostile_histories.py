@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from browser_files import make_chromium, make_places
-from mutations import mutations, refusals
+from damaged_files import mutations, refusals
 from refusals import refused
 
 from quorank import foreign

@@ -46,7 +46,7 @@ _SHAPE = "lines like `2 qid:10 1:0.5 2:3`"
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _NAN = re.compile(r"[+-]?nan", re.IGNORECASE)
 _LARGEST = float(np.finfo(np.float32).max)
-PACKED = (".gz", ".bz2", ".xz")
+PACKED = {".gz": "a gzip", ".bz2": "a bzip2", ".xz": "an xz"}
 _HEAD, _CHUNK = 1 << 16, 1 << 21
 _LISTED = 5  # malformed lines behind the first
 
@@ -91,8 +91,9 @@ def read_bytes(path: Path) -> Bytes:
         text = np.frombuffer(read_bounded(path, expected=expected), np.uint8)
         text.flags.writeable = False  # like the mapped text: one compiled kernel for both
         return text
-    sentence = f"is not packed although its name ends in {path.suffix}; {expected}"
-    require(path.suffix not in PACKED, "file.damaged", sentence, f"{path}")
+    meant = PACKED.get(path.suffix)
+    sentence = f"is not {meant} file although its name ends in {path.suffix}; {expected}"
+    require(meant is None, "file.damaged", sentence, f"{path}")
     with open_plain(path, expected) as file, sound(path, "a readable file"):
         return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
 

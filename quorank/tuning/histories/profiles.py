@@ -33,8 +33,8 @@ CHROMIUM_TABLES = {"urls": ("id", "url", "title", "hidden"), "visits": ("url", "
 EPOCH = 11_644_473_600_000_000  # microseconds from 1601 to 1970, Chromium's times
 MOST_DATABASE = 1 << 31
 """Bytes of a database, which is read in memory."""
-MOST_BOOKMARKS, MOST_FOLDERS = 1 << 26, 500
-"""Bytes of a file of bookmarks, and its folders within folders."""
+MOST_BOOKMARKS = 1 << 26
+"""Bytes of a file of bookmarks."""
 TRIES, WAIT = 5, 0.2  # copies of a file that is being written to, and seconds between two
 
 _DATABASE_MAGIC = b"SQLite format 3\0"
@@ -216,7 +216,7 @@ def transition_type(transition: int) -> str | None:
 def read_bookmarks(path: Path) -> set[str]:
     """Read all addresses in a Chromium file `Bookmarks`; none where there is no such file or it cannot be read."""
     try:
-        found = parse_json(bytes(read_bounded(path, MOST_BOOKMARKS)), depth=MOST_FOLDERS)
+        found = parse_json(bytes(read_bounded(path, MOST_BOOKMARKS)))
     except (BadInput, ValueError):
         return set()
     addresses: set[str] = set()
