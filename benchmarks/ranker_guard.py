@@ -30,7 +30,7 @@ Doubles = np.ndarray[Any, np.dtype[np.float64]]
 SEARCHES = (10, 50, 200)
 AT = (30, 200)  # rounds after which rankers are handed out: early and late in learning
 LATER = (1, 10, 50)
-STRENGTHS = (0.5, 2.0, 5.0, 20.0)
+STRENGTHS = (0.2, 0.5, 1.0, 2.0)
 DRIFTS = (0.01, 0.03, 0.1)
 
 

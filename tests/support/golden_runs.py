@@ -87,6 +87,23 @@ RUNS: dict[str, tuple[str, ...]] = {
         "ranker.kind=mlp",
         "ranker.hidden=3",
     ),
+    "spectral filter": (
+        "federation.aggregation.kind=spectral-filter",
+        "federation.aggregation.byzantine=2",
+        "federation.aggregation.history=0.9",
+        "federation.participation.kind=full",
+        "attack.kind=mimic",
+        "attack.clients=2",
+    ),
+    "tailored": (
+        "federation.aggregation.kind=trimmed-mean",
+        "federation.aggregation.byzantine=2",
+        "attack.kind=tailored",
+        "attack.clients=2",
+    ),
+    "inner product": ("federation.aggregation.kind=median", "attack.kind=inner-product", "attack.clients=2"),
+    "min-max": ("federation.aggregation.kind=median", "attack.kind=min-max", "attack.clients=2"),
+    "min-sum": ("federation.aggregation.kind=median", "attack.kind=min-sum", "attack.clients=2"),
     "poisson": ("federation.participation.kind=poisson", "federation.participation.rate=0.5"),
 }
 """Each run by what differs from SMALL, as `--set` takes it."""
