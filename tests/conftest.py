@@ -19,7 +19,8 @@ SLOW = (
     "network/", "cli/", "reproduce/",  # these start processes and open connections, the others compute for seconds
     "experiments/test_determinism.py", "federation/test_simulator.py", "privacy/test_accounting.py",
     "privacy/test_canaries.py", "privacy/test_discrete_noise.py", "privacy/test_integer_sums.py",
-    "privacy/test_reconstruction.py", "privacy/test_subtraction.py", "reports/test_curves.py", "silos/test_comparison.py", "text/test_real_text.py",
+    "privacy/test_reconstruction.py", "privacy/test_subtraction.py", "reports/test_curves.py", "silos/test_comparison.py",
+    "text/test_real_text.py",
     "tuning/test_power.py", "tuning/test_tuning.py",
 )  # fmt: skip
 """Folders and files whose tests are slow; elsewhere single ones are marked so."""
