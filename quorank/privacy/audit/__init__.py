@@ -1,1 +1,1 @@
-"""Audits of a run's privacy claim: canary clients, the bound on ε from right guesses, and clicks guessed from updates."""
+"""Audits of a run's privacy claim: canaries, the bound on ε from right guesses, noise taken off, clicks guessed."""

@@ -9,9 +9,9 @@ H_i ≥ c·exp(−(iW)²/2σ²) for an integer c and Σ H_i = 2^63. A block is d
 w bits, a sign by one: k = place, or −1 − place, so that every whole number stands for one outcome. It is accepted if a
 uniform number U is below c·exp(−k²/2σ²)/H_i. Only this comparison meets a real number. It is made with the bits of U that
 are there and with float64, whose error is at most `MARGIN`·(1 + k²/2σ²) of the probability. Where they do not decide (once
-in about 2^38 draws), `_accepted` takes as many more bits of U and decimal digits of the exponential as it needs. So the
-distribution is exact, on any machine, but for the numbers beyond REACH·σ (at least 32 σ), which are never drawn: together
-their probability is below 2^-700.
+in some 2^40 draws for σ = 2^27, and as much more often as σ is wider), `_decided` takes as many more bits of U and
+decimal digits of the exponential as it needs. So the distribution is exact, on any machine, but for the numbers beyond
+REACH·σ (at least 32 σ), which are never drawn: together their probability is below 2^-700.
 
 **The price of discreteness.** P is the discrete Gaussian, Q a Gaussian number rounded to the nearest whole one. Then
 Q(k)/P(k) = (1 + θ)·∫ exp(−x²/2σ²)·cosh(kx/σ²) dx over |x| ≤ ½, with 0 ≤ θ < 3·exp(−2π²σ²), and therefore
