@@ -296,7 +296,7 @@ class Service:
             figures.budget = self.home.settings.total_epsilon or self._planned.epsilon
 
     def write_ledger(self) -> None:
-        """Write `ledger.json`: all releases and what they give away together; where counting takes long, at start and end."""
+        """Write `ledger.json`: all releases, and what they give away; where counting takes long, at start and end only."""
         done, coordinator, privacy = (
             self.coordinator.state.round,
             self.coordinator,
