@@ -296,14 +296,13 @@ class Service:
             figures.budget = self.home.settings.total_epsilon or self._planned.epsilon
 
     def write_ledger(self) -> None:
-        """Write `ledger.json`: all releases and what they give away together; where counting takes long, at the end."""
+        """Write `ledger.json`: all releases, and what they give away; where counting takes long, at start and end only."""
         done, coordinator, privacy = (
             self.coordinator.state.round,
             self.coordinator,
             self.home.experiment.federation.privacy,
         )
-        slow = self._stated > done
-        if slow and not coordinator.done and self.state != "stopped":
+        if self._stated > done and not coordinator.done:
             return
         part, reports, hidden = self.home.experiment.tables()["privacy"], coordinator.reports, self.figures.withheld
         columns = [np.array([getattr(report, name) for report in reports], dtype=np.float64) for name in RELEASED]
@@ -318,6 +317,8 @@ class Service:
             write_whole(self.home.path / LEDGER, storage.json_bytes(book))
         except OSError as error:
             self.log.write("checkpoint_failed", round=done, code=error.errno)
+        except BadInput:  # a file that cannot be replaced is no reason to end
+            self.log.write("checkpoint_failed", round=done)
 
     def measure(self) -> Figures:
         """The figures of this moment."""
