@@ -44,7 +44,7 @@ class SecureSum(Privacy):
     dropouts: float = 0.0  # the share of a cohort that leaves during a round, half of them before sending
 
     def __post_init__(self) -> None:
-        require_range("clip", self.clip, above=0.0)
+        require_range("clip", self.clip, least=1e-9, most=1e9)
         require_range("dropouts", self.dropouts, least=0.0, most=MOST_DROPOUTS)
 
     @property
