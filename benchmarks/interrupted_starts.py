@@ -82,7 +82,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--held", action="store_true")
     chosen = parser.parse_args()
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it, and so would a child
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a shell's background job ignores it, and so would a child
     moments, found = random.Random(chosen.seed), Counter[str]()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
