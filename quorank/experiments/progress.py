@@ -140,7 +140,10 @@ def load_checkpoint(folder: Path, experiment: Experiment, start: State) -> Check
         "kept_clients": ArrayShape("i8", (None,), optional=True),
         "kept_digests": ArrayShape("u1", (None, 32), optional=True),
     }
-    arrays = read_arrays(path, expected, code=code, advice=advice)
+    try:
+        arrays = read_arrays(path, expected)
+    except BadInput as error:
+        raise BadInput(code, f"damaged checkpoint ({error.sentence}){advice}", str(path)) from None
     state, counts = state_from(arrays), arrays["counts"].tolist()
     same = str(arrays["experiment"]) == _digest(experiment)
     if not same or state.theta.shape != start.theta.shape or counts[0] != rounds:
@@ -155,7 +158,7 @@ def load_checkpoint(folder: Path, experiment: Experiment, start: State) -> Check
     kept: Arrays = {name: arrays[name] for name in ("kept_clients", "kept_digests") if name in arrays}
     if len(kept) == 1 or len({len(values) for values in kept.values()}) > 1:
         fault = "digests of other clients than kept updates"
-    require(not fault, code, f"damaged ({fault}){advice}", str(path))
+    require(not fault, code, f"damaged checkpoint ({fault}){advice}", str(path))
     progress = Progress(rounds, columns, counts[1], counts[2], state.round, *arrays["seconds"].tolist())
     return Checkpoint(state, progress, kept or None)
 

@@ -86,7 +86,8 @@ def read_invitation(path: Path, of: Callable[[object], T]) -> T:
     except BadInput as error:
         if error.code == "file.too-large":
             raise BadInput("invitation.too-large", "it is too large for an invitation", f"{path}") from None
-        raise BadInput("file.unreadable", f"{error.sentence}; expected an invitation", f"{path}") from None
+        said = f"cannot be read ({error.sentence})" if error.code == "file.missing" else error.sentence
+        raise BadInput("file.unreadable", f"{said}; expected an invitation", f"{path}") from None
     try:
         found = parse_json(content, ANYTHING)
     except BadInput:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from quorank.errors import BadInput, require
-from quorank.files import atomically
+from quorank.files import write_whole
 from quorank.network.silo_store import SiloStore
 from quorank.network.silo_terms import SiloTerms
 from quorank.silos.learning.exchange import seeded_secret, seeded_sketch_noise
@@ -33,16 +33,7 @@ def kept_identity(folder: Path, name: str, entropy: Entropy = os.urandom) -> Par
     path = folder / IDENTITY
     if not path.exists():
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        private = entropy(KEY)
-
-        def fill(temporary: Path) -> None:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(private)
-                file.flush()
-                os.fsync(file.fileno())
-
-        atomically(path, fill, durable=True)
+        write_whole(path, entropy(KEY), durable=True, private=True)
     try:
         private = path.read_bytes()
     except OSError as error:

@@ -52,7 +52,7 @@ def read_ranker(path: Path) -> SavedRanker:
             raise
         missing = "no ranker here; expected ranker.json or the directory of a finished run"
         raise BadInput("ranker-file.missing", missing, str(path)) from None
-    content = parse_json(raw, ANYTHING, str(file), code="ranker-file.unreadable")
+    content = parse_json(raw, ANYTHING, str(file), code="ranker-file.unreadable", advice="; not a ranker file")
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise BadInput("ranker-file.other-format", f'not a ranker file; expected "format": "{FORMAT}"', str(file))
     code = "ranker-file.damaged"

@@ -247,8 +247,8 @@ def ranker(finished_run: tuple[Path, Outcome]) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"parameters": [float("nan")] * 46}, ["finite parameters"]),
-        ({"parameters": [float("inf")] + [0.0] * 45}, ["finite parameters"]),
+        ({"parameters": [float("nan")] * 46}, ["damaged", "NaN"]),
+        ({"parameters": [float("inf")] + [0.0] * 45}, ["damaged", "Infinity"]),
         ({"parameters": [0.0] * 45}, ["46"]),
         ({"parameters": "zero"}, ["damaged"]),
         ({"parameters": None}, ["damaged"]),

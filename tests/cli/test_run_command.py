@@ -15,7 +15,16 @@ from quorank.cli import display
 from quorank.experiments.experiment import SECTIONS, Experiment
 from quorank.experiments.experiment_file import read_experiment_file
 
-WRITTEN = {"run.toml", "history.parquet", "ranker.json", "ledger.json", "report.html", "summary.json", "clients"}
+WRITTEN = {
+    "run.toml",
+    "history.parquet",
+    "ranker.json",
+    "ledger.json",
+    "report.html",
+    "summary.json",
+    "manifest.json",
+    "clients",
+}
 SHAPE = {
     "offline": {"ndcg@10": float, "maxrr": float},
     "online": {"ndcg@10": float, "discounted": float},

@@ -379,11 +379,11 @@ def test_a_full_disk_is_waited_for(home, tmp_path, runner, expected, monkeypatch
     invited(home, tmp_path)
     real, calls = checkpoints.write_arrays, []
 
-    def full(path, arrays):
+    def full(path, arrays, **how):
         calls.append(path)
         if len(calls) in (1, 2, 4):
             raise OSError(28, "no space left on device", str(path))
-        real(path, arrays)
+        real(path, arrays, **how)
 
     monkeypatch.setattr(checkpoints, "write_arrays", full)
     monkeypatch.setattr(services, "DISK_SECONDS", 0.01)

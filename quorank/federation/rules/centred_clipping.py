@@ -35,7 +35,7 @@ class CentredClipping(RobustRule):
         super().__post_init__()
         if self.radius is not None:
             require_range("radius", self.radius, above=0.0)
-        require_range("iterations", self.iterations, least=1)
+        require_range("iterations", self.iterations, least=1, most=10_000)
 
     def combine_rows(self, rows: Doubles) -> Doubles:
         """The centre after L steps."""

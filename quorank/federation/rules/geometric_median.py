@@ -31,7 +31,7 @@ class GeometricMedian(RobustRule):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_range("smoothing", self.smoothing, above=0.0, below=1.0)
-        require_range("iterations", self.iterations, least=1)
+        require_range("iterations", self.iterations, least=1, most=10_000)
 
     def combine_rows(self, rows: Doubles) -> Doubles:
         """The point from which the updates are nearest in sum."""

@@ -55,7 +55,7 @@ class SecureSum(Privacy):
     groups: int | None = None  # in how many groups a cohort is summed, for a rule that sees their means; by default one
 
     def __post_init__(self) -> None:
-        require_range("clip", self.clip, above=0.0)
+        require_range("clip", self.clip, least=1e-9, most=1e9)
         require_range("groups", self.sum_groups, least=1)
         require_range("dropouts", self.dropouts, least=0.0, most=MOST_DROPOUTS)
 
