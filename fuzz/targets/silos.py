@@ -74,7 +74,7 @@ def signed(data: bytes) -> bytes:
 @target("sketch", seconds=10)
 def sketch(data: bytes) -> None:
     """A saved sketch that was signed with the group's key: loaded, asked, added to, shortened, and saved again."""
-    hashing = Hashing(KEY, 2, 40)
+    hashing = Hashing(KEY, 2, 20)
     found = ReverseTopK.load(as_file(signed(data), "sketch"), hashing)
     for term in ("alpha", "beta"):
         found.top(term, 5)
