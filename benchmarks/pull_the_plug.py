@@ -1,4 +1,4 @@
-"""Pull the plug: commands are killed (SIGKILL) at random moments, started again, and must end with the bits of an unbroken one.
+"""Kill test: commands are killed (SIGKILL) at random moments, started again, and must end as an unbroken one does.
 
     python benchmarks/pull_the_plug.py --kills 500
     python benchmarks/pull_the_plug.py --kills 50 --job unlearn --seed 7
@@ -59,7 +59,8 @@ every = 2
 """
 PRIVATE = '\n[privacy]\nkind = "gaussian"\nepsilon = 100.0\n'
 GRID = "\n[grid]\nseed = [1, 2]\nfederation.rounds = [3, 4]\n"
-TIMES = ("seconds", "interactions_per_second")
+TIMES = ("seconds", "interactions_per_second", "erased", "files_checked")
+"""What a command that was cut may say otherwise: times, and which files the last of several starts erased itself."""
 FILE_EVENTS = ("os.rename", "os.remove", "os.mkdir", "os.rmdir")
 LONGEST = 3
 """Kills of one journey, at most."""
@@ -123,7 +124,11 @@ def make_template(folder: Path) -> None:
     """Make what several jobs begin with, in this process: what that compiles and loads is there for all that it forks."""
     (folder / "e.toml").write_text(EXPERIMENT.format(keep=1, more=""))
     run = ["run", "e.toml", "--out", "run", "--quiet", "--json", "--threads", "1"]
-    for command in (run, ["unlearn", "run", "--client", "1", "--quiet", "--json", "--threads", "1"], [*run, "--overwrite"]):
+    for command in (
+        run,
+        ["unlearn", "run", "--client", "1", "--quiet", "--json", "--threads", "1"],
+        [*run, "--overwrite"],
+    ):
         with contextlib.chdir(folder), contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
             sys.argv = ["quorank", *command]
             command_line.main()
@@ -143,7 +148,7 @@ class Cut:
 
 
 def started(folder: Path, command: Command, cut: Cut | None = None) -> tuple[int, str, float, int]:
-    """Run a command in a forked process: (exit code, what it said, seconds, file events); the code of a killed one is −9."""
+    """Run a command in a forked process: (exit code, what it said, seconds, file events); a killed one has −9."""
     errors, counter = folder.parent / f"{folder.name}.stderr", folder.parent / f"{folder.name}.events"
     began = time.perf_counter()
     child = os.fork()
@@ -166,13 +171,17 @@ def _child(folder: Path, command: Command, errors: Path, counter: Path, cut: Cut
         os.chdir(folder)
         os.environ["QUORANK_HOME"] = str(folder / "home")
         os.environ.pop("QUORANK_CACHE", None)  # parsed data are kept beside the imported ones
-        with open(os.devnull, "w") as nothing, errors.open("w") as told:
+        with Path(os.devnull).open("w") as nothing, errors.open("w") as told:
             os.dup2(nothing.fileno(), 1)
             os.dup2(told.fileno(), 2)
         seen = [0]
 
         def watch(event: str, arguments: Any) -> None:
-            written = event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+            written = (
+                event == "open"
+                and isinstance(arguments[2], int)
+                and arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+            )
             if written or event in FILE_EVENTS:
                 seen[0] += 1
                 if cut is not None and cut.event == seen[0]:
@@ -220,7 +229,16 @@ def _without_times(content: bytes) -> bytes:
     return json.dumps({key: value for key, value in table.items() if key not in TIMES}, sort_keys=True).encode()
 
 
-def journey(job: Job, place: Path, random: Random, usual: tuple[float, int, int], expected: dict[str, bytes], outcome: Outcome, *, full: bool) -> None:
+def journey(
+    job: Job,
+    place: Path,
+    random: Random,
+    usual: tuple[float, int, int],
+    expected: dict[str, bytes],
+    outcome: Outcome,
+    *,
+    full: bool,
+) -> None:
     """Cut a command one to three times, let it end, and hold what it left against what was expected."""
     seconds, events, largest = usual
     folder = place / "work"
@@ -279,7 +297,9 @@ def _check_words(code: int, said: str, story: list[str], outcome: Outcome) -> No
         outcome.tracebacks.append(f"{last}: {'; '.join(story)}")
 
 
-def measure(kills: int, chosen: list[str], seed: int, *, full: bool = False, watch: Callable[[str], None] = print) -> dict[str, Outcome]:
+def measure(
+    kills: int, chosen: list[str], seed: int, *, full: bool = False, watch: Callable[[str], None] = print
+) -> dict[str, Outcome]:
     """Make journeys of each job until its share of the kills is reached."""
     runner.CHECKPOINT_SECONDS = 0.0  # a checkpoint after every round
     outcomes: dict[str, Outcome] = {}
@@ -307,30 +327,47 @@ def measure(kills: int, chosen: list[str], seed: int, *, full: bool = False, wat
                 journey(job, place, Random(f"{seed}/{job.name}/{number}"), usual, expected, outcome, full=full)
                 number += 1
                 if number % 10 == 0:
-                    watch(f"{job.name}: {outcome.full if full else outcome.kills} of {wanted}, {time.perf_counter() - began:.0f} s")
+                    reached, took = outcome.full if full else outcome.kills, time.perf_counter() - began
+                    watch(f"{job.name}: {reached} of {wanted}, {took:.0f} s")
     return outcomes
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=70)
-    parser.add_argument("--job", action="append", default=[], help="run, run-again, kept, private, grid, unlearn, import; all unless given")
+    parser.add_argument(
+        "--job",
+        action="append",
+        default=[],
+        help="run, run-again, kept, private, grid, unlearn, import; all unless given",
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--full-disk", action="store_true", help="disks without room in place of kills")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    outcomes = measure(options.kills, options.job, options.seed, full=options.full_disk, watch=lambda line: print(line, file=sys.stderr, flush=True))
+    outcomes = measure(
+        options.kills,
+        options.job,
+        options.seed,
+        full=options.full_disk,
+        watch=lambda line: print(line, file=sys.stderr, flush=True),
+    )
     bad = sum(len(o.other_bits) + len(o.leftovers) + len(o.refused) + len(o.tracebacks) for o in outcomes.values())
     if options.json:
         print(json.dumps({name: vars(outcome) for name, outcome in outcomes.items()}, indent=1))
         sys.exit(int(bad > 0))
-    cuts = "full disks" if options.full_disk else "kills"
-    print(f"{'job':12} {cuts:>10} {'journeys':>9} {'other bits':>11} {'leftovers':>10} {'refused':>8} {'tracebacks':>11}")
+    kinds = ("other_bits", "leftovers", "refused", "tracebacks")
+    heads = ["full disks" if options.full_disk else "kills", "journeys", *(kind.replace("_", " ") for kind in kinds)]
+    print(f"{'job':12}" + "".join(f"{head:>12}" for head in heads))
     for name, one in outcomes.items():
-        count = one.full if options.full_disk else one.kills
-        print(f"{name:12} {count:>10} {one.journeys:>9} {len(one.other_bits):>11} {len(one.leftovers):>10} {len(one.refused):>8} {len(one.tracebacks):>11}")
+        counts = [
+            one.full if options.full_disk else one.kills,
+            one.journeys,
+            *(len(getattr(one, kind)) for kind in kinds),
+        ]
+        print(f"{name:12}" + "".join(f"{count:>12}" for count in counts))
     for name, one in outcomes.items():
-        for kind in ("other_bits", "leftovers", "refused", "tracebacks"):
+        for kind in kinds:
             for story in getattr(one, kind)[:3]:
                 print(f"{name}: {kind.replace('_', ' ')}: {story}")
     sys.exit(int(bad > 0))

@@ -57,12 +57,16 @@ def main() -> int:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python3 tasks.py fuzz", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python3 tasks.py fuzz", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--each", action="store_true")
     parser.add_argument("--target", action="append", default=[])
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2)
+    parser.add_argument(
+        "--jobs", type=int, default=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2
+    )
     parser.add_argument("--input")
     parser.add_argument("--corpus", action="store_true")
     parser.add_argument("--small", action="store_true")
@@ -89,7 +93,8 @@ class Display:
             done = sum(one.inputs for one in self.tallies.values())
             found = sum(len(one.findings) for one in self.tallies.values())
             left = max(self.seconds - (now - self.began), 0.0)
-            line = f"{tally.target:24} {done:>10,} inputs, {done / (now - self.began):,.0f}/s, {found} findings, {left:,.0f} s left"
+            rate = done / (now - self.began)
+            line = f"{tally.target:24} {done:>10,} inputs, {rate:,.0f}/s, {found} findings, {left:,.0f} s left"
             print(CLEAR + line, end="" if CLEAR else "\n", file=sys.stderr, flush=True)
 
 
@@ -146,13 +151,20 @@ def _saved(found: Finding, seconds: float) -> tuple[Finding, str]:
     FINDINGS.mkdir(exist_ok=True)
     path = FINDINGS / name_of(found)
     path.write_bytes(found.data)
-    return found, f"python3 tasks.py fuzz --target {found.target} --input {path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}"
+    shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    return found, f"python3 tasks.py fuzz --target {found.target} --input {shown}"
 
 
 def _print(tallies: list[Tally], saved: list[tuple[Finding, str]], as_json: bool) -> None:
     counts = Counter(found.target for found, _ in saved)
     rows: list[dict[str, Any]] = [
-        {"target": t.target, "inputs": t.inputs, "minutes": round(t.seconds / 60, 2), "kept": t.kept, "findings": counts[t.target]}
+        {
+            "target": t.target,
+            "inputs": t.inputs,
+            "minutes": round(t.seconds / 60, 2),
+            "kept": t.kept,
+            "findings": counts[t.target],
+        }
         for t in tallies
     ]
     if as_json:

@@ -17,6 +17,7 @@ import multiprocessing
 import os
 import re
 import resource
+import shutil
 import signal
 import sys
 import tempfile
@@ -40,7 +41,9 @@ ROOM = 1 << 24
 """Bytes of the memory in which a worker shows its input."""
 LONGEST_SENTENCE = 2_000
 PATIENCE = 3
-"""Times a target's seconds, by the clock on the wall, after which a worker is killed."""
+"""Times a target's seconds of processor time after which a worker that does not answer is killed."""
+WAITING = 20
+"""Times a target's seconds, by the clock on the wall, after which one is killed that waits for something."""
 _HEAD = 16
 
 
@@ -98,7 +101,13 @@ def outcome(target: Target, data: bytes, codes: Callable[[str], None] = lambda c
     except BaseException as error:
         said = "".join(traceback.format_exception_only(error)).strip().splitlines()
         memory = "emory" in type(error).__name__
-        return Finding(target.name, "memory" if memory else type(error).__name__, _place(error), said[-1][:300] if said else "", data)
+        return Finding(
+            target.name,
+            "memory" if memory else type(error).__name__,
+            _place(error),
+            said[-1][:300] if said else "",
+            data,
+        )
     return None
 
 
@@ -133,7 +142,7 @@ class Coverage:
 
     def __init__(self) -> None:
         self.fresh = 0
-        self._seen: set[tuple[CodeType, int]] = set()
+        self._left: dict[CodeType, set[int]] = {}  # lines that were never reached
         self._calls: dict[CodeType, int] = {}
 
     def new(self) -> int:
@@ -156,21 +165,21 @@ class Coverage:
         return sys.monitoring.DISABLE  # type: ignore[attr-defined]
 
     def _call(self, frame: FrameType, event: str, argument: Any) -> Any:
-        """Follow a function until it has been called often without a new line."""
+        """Follow a function of ours while it has lines that were never reached; of others, its first hundred calls."""
         code = frame.f_code
-        calls = self._calls.get(code, 0)
-        if calls > 100:
+        left = self._left.get(code)
+        if left is None:
+            ours = any(f"{os.sep}{room}{os.sep}" in code.co_filename for room in ("quorank", "fuzz", "tests"))
+            left = self._left[code] = {line for _, _, line in code.co_lines() if line is not None}
+            self._calls[code] = -1 if ours and "site-packages" not in code.co_filename else 100
+        if not left or self._calls[code] == 0:
             return None
-        self._calls[code] = calls + 1
-        seen = self._seen
+        self._calls[code] -= self._calls[code] > 0
 
         def line(inner: FrameType, what: str, _: Any) -> Any:
-            if what == "line":
-                place = (code, inner.f_lineno)
-                if place not in seen:
-                    seen.add(place)
-                    self.fresh += 1
-                    self._calls[code] = 0
+            if inner.f_lineno in left:
+                left.discard(inner.f_lineno)
+                self.fresh += 1
             return line
 
         return line(frame, "line", None)
@@ -209,11 +218,21 @@ def limit_memory(megabytes: int) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
-def _work(target: Target, seed: int, start: int, stop: float, kept: list[bytes], fixed: list[bytes], line: Connection, shown: mmap.mmap, crash: str) -> None:
+def _work(
+    target: Target,
+    seed: int,
+    start: int,
+    stop: float,
+    kept: list[bytes],
+    fixed: list[bytes],
+    line: Connection,
+    shown: mmap.mmap,
+    crash: str,
+) -> None:
     """A worker: first the inputs that are to be run as they are, then mutated ones until it is time."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    faulthandler.enable(open(crash, "w"))  # noqa: SIM115
-    sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    faulthandler.enable(Path(crash).open("w"))  # noqa: SIM115
+    sys.stdout = sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115
     coverage, refused, reported = Coverage(), set[str](), set[tuple[str, str, str]]()
     fresh_codes: list[str] = []
 
@@ -259,14 +278,22 @@ def _work(target: Target, seed: int, start: int, stop: float, kept: list[bytes],
     os._exit(0)
 
 
-def fuzz(target: Target, seed: int, seconds: float, watch: Callable[[Tally], None] = lambda tally: None, *, large: bool = True) -> Tally:
-    """Fuzz one target for so long; the corpus comes first, each input as it is."""
+def fuzz(
+    target: Target,
+    seed: int,
+    seconds: float,
+    watch: Callable[[Tally], None] = lambda tally: None,
+    *,
+    large: bool = True,
+    enough: int = 0,
+) -> Tally:
+    """Fuzz one target for so long, or until `enough` was found; the corpus comes first, each input as it is."""
     tally, began = Tally(target.name), time.monotonic()
     fixed = list((target.seeds() | (target.made() if target.made and large else {})).values())
     kept = [data for data in fixed if len(data) <= 1 << 16]
     stop, index, signatures = began + seconds, 0, set[tuple[str, str, str]]()
     while fixed or time.monotonic() < stop:
-        index, pending, ended = _supervise(target, seed, index, stop, kept, fixed, tally, signatures, watch)
+        index, pending, ended = _supervise(target, seed, index, stop, kept, fixed, tally, signatures, watch, enough)
         fixed = pending
         if ended:
             break
@@ -275,17 +302,30 @@ def fuzz(target: Target, seed: int, seconds: float, watch: Callable[[Tally], Non
     return tally
 
 
-def _supervise(target: Target, seed: int, start: int, stop: float, kept: list[bytes], fixed: list[bytes], tally: Tally, signatures: set[tuple[str, str, str]], watch: Callable[[Tally], None]) -> tuple[int, list[bytes], bool]:
+def _supervise(
+    target: Target,
+    seed: int,
+    start: int,
+    stop: float,
+    kept: list[bytes],
+    fixed: list[bytes],
+    tally: Tally,
+    signatures: set[tuple[str, str, str]],
+    watch: Callable[[Tally], None],
+    enough: int = 0,
+) -> tuple[int, list[bytes], bool]:
     """Run one worker to its end or its death: (the next index, fixed inputs that are left, whether it ended in time)."""
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
     shown = mmap.mmap(-1, ROOM)
     with tempfile.NamedTemporaryFile(prefix="quorank-fuzz-") as crash:
-        worker = context.Process(target=_work, args=(target, seed, start, stop, list(kept), fixed, theirs, shown, crash.name))
+        worker = context.Process(
+            target=_work, args=(target, seed, start, stop, list(kept), fixed, theirs, shown, crash.name)
+        )
         worker.start()
         theirs.close()
-        seen, moved, ended = -1, time.monotonic(), False
-        counted = tally.inputs
+        seen, moved, used, ended = -1, time.monotonic(), 0.0, False
+        counted, hung = tally.inputs, False
         while True:
             try:
                 while ours.poll(0.05):
@@ -300,34 +340,55 @@ def _supervise(target: Target, seed: int, start: int, stop: float, kept: list[by
             except EOFError:
                 worker.join(10)
                 break
+            if enough and len(tally.findings) >= enough:
+                worker.kill()
+                worker.join()
+                ended = True
+                break
             now = int.from_bytes(shown[:8], "little")
             tally.inputs = counted + max(now - start, 0)
             watch(tally)
             if now != seen:
-                seen, moved = now, time.monotonic()
-            elif time.monotonic() - moved > PATIENCE * target.seconds:
+                seen, moved, used = now, time.monotonic(), processor_seconds(worker.pid)
+            elif _hangs(target, worker.pid, moved, used):
                 worker.kill()
                 worker.join()
+                hung = True
                 break
         index, size = int.from_bytes(shown[:8], "little"), int.from_bytes(shown[8:_HEAD], "little")
         data, code, place = shown[_HEAD : _HEAD + size], worker.exitcode or 0, _crashed_at(crash.name)
         remove_orphans(worker.pid)
     tally.inputs = counted + index + 1 - start
     if not ended:
-        killed = time.monotonic() - moved > PATIENCE * target.seconds
-        kind = "time" if killed else f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit {code}"
-        found = Finding(target.name, kind, place, "the process did not answer" if killed else "the process ended", data)
+        kind = "time" if hung else f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit {code}"
+        found = Finding(target.name, kind, place, "the process did not answer" if hung else "the process ended", data)
         if found.signature not in signatures:
             signatures.add(found.signature)
             tally.findings.append(found)
     return index + 1, fixed[index + 1 - start :], ended
 
 
-def remove_orphans(process: int | None) -> None:
-    """Delete the scratch folder of a worker that died; its name is in what it left open, so all of its kind are looked at."""
-    import shutil
+def processor_seconds(process: int | None) -> float:
+    """The processor time of another process: time on a busy machine is nobody's fault."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, IndexError, ValueError):
+        return 0.0
 
-    for folder in (*Path("/dev/shm").glob(f"quorank-fuzz-{process}-*"), *Path(tempfile.gettempdir()).glob(f"quorank-fuzz-{process}-*")):
+
+def _hangs(target: Target, process: int | None, since: float, used: float) -> bool:
+    """Whether a worker has computed, or waited, too long for one input."""
+    computed = processor_seconds(process) - used
+    return computed > PATIENCE * target.seconds or time.monotonic() - since > WAITING * target.seconds
+
+
+def remove_orphans(process: int | None) -> None:
+    """Delete the scratch folder of a worker that died."""
+    for folder in (
+        *Path("/dev/shm").glob(f"quorank-fuzz-{process}-*"),
+        *Path(tempfile.gettempdir()).glob(f"quorank-fuzz-{process}-*"),
+    ):
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -340,7 +401,7 @@ def _crashed_at(report: str) -> str:
     return "?"
 
 
-def tried(target: Target, data: bytes, patience: float | None = None) -> Finding | None:
+def tried(target: Target, data: bytes) -> Finding | None:
     """Run an input in a process of its own, with all limits."""
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
@@ -348,27 +409,30 @@ def tried(target: Target, data: bytes, patience: float | None = None) -> Finding
         worker = context.Process(target=_try, args=(target, data, theirs, crash.name))
         worker.start()
         theirs.close()
-        found, answered = None, False
+        began, hung = time.monotonic(), False
         try:
-            if ours.poll(patience or PATIENCE * target.seconds):
-                found, answered = ours.recv(), True
-            else:
-                worker.kill()
+            while not ours.poll(0.05):
+                if _hangs(target, worker.pid, began, 0.0):
+                    worker.kill()
+                    hung = True
+                    break
+            if not hung:
+                found: Finding | None = ours.recv()
+                worker.join()
+                return found
         except EOFError:
             pass
         worker.join()
-        if answered:
-            return found
+        remove_orphans(worker.pid)
         code = worker.exitcode or 0
-        hung = code == -signal.SIGKILL
         kind = "time" if hung else f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit {code}"
         return Finding(target.name, kind, _crashed_at(crash.name), "the process ended", data)
 
 
 def _try(target: Target, data: bytes, line: Connection, crash: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    faulthandler.enable(open(crash, "w"))  # noqa: SIM115
-    sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    faulthandler.enable(Path(crash).open("w"))  # noqa: SIM115
+    sys.stdout = sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115
     limit_memory(target.megabytes)
     line.send(outcome(target, data))
     remove_scratch()

@@ -29,14 +29,93 @@ Mutation = Callable[[Random, bytes], bytes]
 LARGEST = 1 << 16
 """Inputs grow to this many bytes."""
 NUMBERS = (
-    "0", "1", "-1", "-0", "2", "127", "128", "255", "256", "32767", "65535", "65536", "2147483647", "2147483648",
-    "-2147483648", "4294967295", "4294967296", "9007199254740993", "9223372036854775807", "9223372036854775808",
-    "18446744073709551615", "18446744073709551616", "1e-400", "1e308", "1e309", "-1e309", "0e40", "1e40", "0.1", "-0.0",
-    "nan", "inf", "-inf", "NaN", "Infinity", "1e99999999999", "3.4028236e38", "1e-46", "0x10", "1_000", "٣", "1.", ".5",
-    "+1", "--1", "1e", "e5", "9" * 400, "1" + "0" * 4400,
-)  # fmt: skip
-EDGES = (0, 1, 2, 127, 128, 255, 256, 32767, 32768, 65535, 65536, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1)
-TEXTS = ("", " ", "x", "é", "\x00", "\x1b[31m", "a\nb", "\ud800", "‮", "../x", "/", "." * 300, "x" * 5000, "💥", "NULL", "none")
+    "0",
+    "1",
+    "-1",
+    "-0",
+    "2",
+    "127",
+    "128",
+    "255",
+    "256",
+    "32767",
+    "65535",
+    "65536",
+    "2147483647",
+    "2147483648",
+    "-2147483648",
+    "4294967295",
+    "4294967296",
+    "9007199254740993",
+    "9223372036854775807",
+    "9223372036854775808",
+    "18446744073709551615",
+    "18446744073709551616",
+    "1e-400",
+    "1e308",
+    "1e309",
+    "-1e309",
+    "0e40",
+    "1e40",
+    "0.1",
+    "-0.0",
+    "nan",
+    "inf",
+    "-inf",
+    "NaN",
+    "Infinity",
+    "1e99999999999",
+    "3.4028236e38",
+    "1e-46",
+    "0x10",
+    "1_000",
+    "٣",
+    "1.",
+    ".5",
+    "+1",
+    "--1",
+    "1e",
+    "e5",
+    "9" * 400,
+    "1" + "0" * 4400,
+)
+EDGES = (
+    0,
+    1,
+    2,
+    127,
+    128,
+    255,
+    256,
+    32767,
+    32768,
+    65535,
+    65536,
+    2**31 - 1,
+    2**31,
+    2**32 - 1,
+    2**63 - 1,
+    2**63,
+    2**64 - 1,
+)
+TEXTS = (
+    "",
+    " ",
+    "x",
+    "é",
+    "\x00",
+    "\x1b[31m",
+    "a\nb",
+    "\ud800",
+    "‮",
+    "../x",
+    "/",
+    "." * 300,
+    "x" * 5000,
+    "💥",
+    "NULL",
+    "none",
+)
 
 
 def deep(opening: str, middle: str, closing_: str, depth: int) -> bytes:
@@ -78,7 +157,9 @@ def _change(random: Random, made: bytearray, words: Sequence[bytes], other: byte
         made[at : at + len(word)] = word
     elif which == 8:
         width = random.choice((1, 2, 4, 8))
-        made[at : at + width] = (random.choice(EDGES) % (1 << 8 * width)).to_bytes(width, random.choice(("little", "big")))
+        made[at : at + width] = (random.choice(EDGES) % (1 << 8 * width)).to_bytes(
+            width, random.choice(("little", "big"))
+        )
     elif which == 9:
         begin = at
         while begin < size and not 48 <= made[begin] <= 57:
@@ -163,7 +244,15 @@ def _change_json(random: Random, content: Any, node: Any, key: Any, places: list
         node.insert(key, value(random))
     elif which == 9 and isinstance(node[key], int | float) and not isinstance(node[key], bool):
         old = node[key]
-        changes = (lambda: -old, lambda: old + 1, lambda: old - 1, lambda: old * 2**31, lambda: float(old), lambda: str(old), lambda: old + 0.5)
+        changes = (
+            lambda: -old,
+            lambda: old + 1,
+            lambda: old - 1,
+            lambda: old * 2**31,
+            lambda: float(old),
+            lambda: str(old),
+            lambda: old + 0.5,
+        )
         try:
             node[key] = random.choice(changes)()
         except OverflowError:
@@ -172,17 +261,42 @@ def _change_json(random: Random, content: Any, node: Any, key: Any, places: list
 
 
 TOML_VALUES = (
-    *(number.encode() for number in NUMBERS), b'""', b'"x"', b"true", b"[]", b"{}", b"[1, 2]", b'["a", 1]', b"1979-05-27", b"07:32:00",
-    b'{ kind = "krum" }', b'{ kind = 1 }', b"{ kind = {} }", b'"none"', b'"\\u0000"', b"[[[[[]]]]]", b"{ a = { b = { c = 1 } } }",
-    b"1e300", b"-1e300", b"1e-300", b"9" * 4301, b'"gaussian"', b'{ kind = "gaussian", epsilon = 1e300 }', b"'''x\ny'''",
-)  # fmt: skip
+    *(number.encode() for number in NUMBERS),
+    b'""',
+    b'"x"',
+    b"true",
+    b"[]",
+    b"{}",
+    b"[1, 2]",
+    b'["a", 1]',
+    b"1979-05-27",
+    b"07:32:00",
+    b'{ kind = "krum" }',
+    b"{ kind = 1 }",
+    b"{ kind = {} }",
+    b'"none"',
+    b'"\\u0000"',
+    b"[[[[[]]]]]",
+    b"{ a = { b = { c = 1 } } }",
+    b"1e300",
+    b"-1e300",
+    b"1e-300",
+    b"9" * 4301,
+    b'"gaussian"',
+    b'{ kind = "gaussian", epsilon = 1e300 }',
+    b"'''x\ny'''",
+)
 
 
 def mutate_toml(random: Random, data: bytes) -> bytes:
     """Change a value, a key or a line of a TOML document; now and then nest it deeply."""
     if random.randrange(200) == 0:
         key = random.choice((b"a", b"seed", b"[grid]\nseed"))
-        return key + b" = " + random.choice((deep("[", "", "]", 30_000), deep("{a=", "1", "}", 20_000), b"a." * 30_000 + b"a = 1"))
+        return (
+            key
+            + b" = "
+            + random.choice((deep("[", "", "]", 30_000), deep("{a=", "1", "}", 20_000), b"a." * 30_000 + b"a = 1"))
+        )
     lines = data.split(b"\n")
     for _ in range(random.choice((1, 1, 2, 3))):
         at = random.randrange(len(lines))
@@ -196,7 +310,9 @@ def mutate_toml(random: Random, data: bytes) -> bytes:
         elif which == 5:
             lines.insert(at, random.choice(lines))
         elif which == 6:
-            lines.insert(at, b"[" + random.choice((b"grid", b"privacy", b"attack", b"partition", b"a.b", b"federation")) + b"]")
+            lines.insert(
+                at, b"[" + random.choice((b"grid", b"privacy", b"attack", b"partition", b"a.b", b"federation")) + b"]"
+            )
         elif which == 7 and equals:
             other = random.choice(lines).partition(b"=")[2]
             lines[at] = key + b"=" + (other or b" 1")
@@ -213,14 +329,18 @@ def mutate_zip(random: Random, data: bytes, inside: Mutation | None = None) -> b
             at = random.randrange(len(members)) if members else 0
             which = random.randrange(8)
             if not members or which == 0:
-                members.append((random.choice(("x", ".", "a/", "/x", "../x", "", "a:b", "\\", "x" * 300, "rounds.npy")), b"x"))
+                members.append(
+                    (random.choice(("x", ".", "a/", "/x", "../x", "", "a:b", "\\", "x" * 300, "rounds.npy")), b"x")
+                )
             elif which == 1:
                 del members[at]
             elif which == 2:
                 members[at] = (random.choice((*(name for name, _ in members), *TEXTS[:12], ".")), members[at][1])
             else:
                 name, content = members[at]
-                change = mutate_npy if content.startswith(b"\x93NUMPY") and random.random() < 0.8 else inside or mutate_bytes
+                change = (
+                    mutate_npy if content.startswith(b"\x93NUMPY") and random.random() < 0.8 else inside or mutate_bytes
+                )
                 members[at] = (name, attempt(change, random, content))
         buffer = io.BytesIO()
         kinds = (zipfile.ZIP_STORED, zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
@@ -236,7 +356,9 @@ def mutate_zip(random: Random, data: bytes, inside: Mutation | None = None) -> b
 def _foreign_header(random: Random, made: bytes) -> bytes:
     """Set the flags, the method or a size of a member to something else, in both of its headers."""
     changed = bytearray(made)
-    what = random.choice((("flags", 6, 8, 2), ("method", 8, 10, 2), ("size", 18, 20, 4), ("length", 22, 24, 4), ("name", 26, 28, 2)))
+    what = random.choice(
+        (("flags", 6, 8, 2), ("method", 8, 10, 2), ("size", 18, 20, 4), ("length", 22, 24, 4), ("name", 26, 28, 2))
+    )
     _, local, central, width = what
     new = random.choice((1, 8, 9, 12, 14, 93, 95, 99, 0x801, 0xFFFF, 0xFFFFFFFF)) % (1 << 8 * width)
     for mark, offset in ((b"PK\x03\x04", local), (b"PK\x01\x02", central)):
@@ -246,7 +368,25 @@ def _foreign_header(random: Random, made: bytes) -> bytes:
     return bytes(changed)
 
 
-DTYPES = ("<f8", "<f4", "<i8", "<i4", "|b1", "|u1", "<u8", "<c16", "|O", "<U3", "<U0", "|S5", "<M8[s]", ">f8", "|V8", "<f2", "<m8")
+DTYPES = (
+    "<f8",
+    "<f4",
+    "<i8",
+    "<i4",
+    "|b1",
+    "|u1",
+    "<u8",
+    "<c16",
+    "|O",
+    "<U3",
+    "<U0",
+    "|S5",
+    "<M8[s]",
+    ">f8",
+    "|V8",
+    "<f2",
+    "<m8",
+)
 
 
 def mutate_npy(random: Random, data: bytes) -> bytes:
@@ -257,7 +397,9 @@ def mutate_npy(random: Random, data: bytes) -> bytes:
     if which == 0:
         header["descr"] = random.choice((*DTYPES, [("a", "<f8")], "x", 5))
     elif which == 1:
-        header["shape"] = random.choice(((), (0,), (1,), (3,), (2, 2), (-1,), (2**40,), (2**62, 4), (1,) * 33, (len(body) // 8,)))
+        header["shape"] = random.choice(
+            ((), (0,), (1,), (3,), (2, 2), (-1,), (2**40,), (2**62, 4), (1,) * 33, (len(body) // 8,))
+        )
     elif which == 2:
         header["fortran_order"] = random.choice((True, False, 1, None))
     elif which == 3:
@@ -265,7 +407,9 @@ def mutate_npy(random: Random, data: bytes) -> bytes:
         if numbers:
             at = random.randrange(max(len(numbers) // 8, 1)) * 8
             new = random.choice((float("nan"), float("inf"), 1e308, -1.0, 0.0))
-            numbers[at : at + 8] = random.choice((struct.pack("<d", new), struct.pack("<q", random.choice((-1, 0, 2**62, -(2**63), 10**6)))))
+            numbers[at : at + 8] = random.choice(
+                (struct.pack("<d", new), struct.pack("<q", random.choice((-1, 0, 2**62, -(2**63), 10**6))))
+            )
         body = bytes(numbers)
     elif which == 4:
         body = mutate_bytes(random, body)
@@ -314,11 +458,17 @@ def mutate_tar(random: Random, data: bytes, inside: Mutation = mutate_bytes) -> 
     at = random.randrange(len(members)) if members else 0
     which = random.randrange(6)
     if which == 0 or not members:
-        members.append((tarfile.TarInfo(random.choice((".", "x", "/x", "../x", "a/../..", "x" * 200, "")) or "."), b"x"))
+        members.append(
+            (tarfile.TarInfo(random.choice((".", "x", "/x", "../x", "a/../..", "x" * 200, "")) or "."), b"x")
+        )
     elif which == 1:
-        members[at][0].name = random.choice((".", "..", "/", "a" * 300, "b/c", "é", *(entry.name for entry, _ in members)))
+        members[at][0].name = random.choice(
+            (".", "..", "/", "a" * 300, "b/c", "é", *(entry.name for entry, _ in members))
+        )
     elif which == 2:
-        members[at][0].type = random.choice((tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE, tarfile.DIRTYPE, b"S", b"?"))
+        members[at][0].type = random.choice(
+            (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE, tarfile.DIRTYPE, b"S", b"?")
+        )
         members[at][0].linkname = random.choice(("x", "/etc/passwd", "../x"))
     else:
         members[at] = (members[at][0], attempt(inside, random, members[at][1]))
@@ -336,14 +486,38 @@ def mutate_sqlite(random: Random, data: bytes) -> bytes:
     with closing(sqlite3.connect(":memory:")) as memory:
         memory.deserialize(data)
         memory.execute("PRAGMA journal_mode = MEMORY")
-        tables = [name for (name,) in memory.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")]
+        tables = [
+            name
+            for (name,) in memory.execute(
+                "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+            )
+        ]
         for _ in range(random.choice((1, 1, 2, 3))):
             if not tables:
                 break
             table = random.choice(tables)
             columns = [row[1] for row in memory.execute(f'PRAGMA table_info("{table}")')]
             column = random.choice(columns) if columns else "x"
-            new = random.choice((None, -1, 0, 1, 2**31, 2**63 - 1, -(2**63), 1.5, 1e308, float("inf"), "x", "", b"\xff\x00", "9" * 30, "a\nb", b"{}"))
+            new = random.choice(
+                (
+                    None,
+                    -1,
+                    0,
+                    1,
+                    2**31,
+                    2**63 - 1,
+                    -(2**63),
+                    1.5,
+                    1e308,
+                    float("inf"),
+                    "x",
+                    "",
+                    b"\xff\x00",
+                    "9" * 30,
+                    "a\nb",
+                    b"{}",
+                )
+            )
             which = random.randrange(8)
             try:
                 if which <= 4:
@@ -355,7 +529,8 @@ def mutate_sqlite(random: Random, data: bytes) -> bytes:
                 elif which == 6:
                     memory.execute(f'DROP TABLE "{table}"')
                     if random.random() < 0.7:
-                        memory.execute(f'CREATE {random.choice(("TABLE", "VIEW"))} "{table}" AS SELECT 1 AS "{column}", NULL AS id, \'x\' AS url')
+                        kind = random.choice(("TABLE", "VIEW"))
+                        memory.execute(f'CREATE {kind} "{table}" AS SELECT 1 AS "{column}", NULL AS id, 1 AS url')
                     tables.remove(table)
                 else:
                     memory.execute(f'INSERT INTO "{table}" ("{column}") VALUES (?)', (new,))
@@ -370,10 +545,19 @@ def mutate_parquet(random: Random, data: bytes) -> bytes:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    columns = {name: column for name, column in pq.read_table(io.BytesIO(data), use_threads=False).to_pydict().items()}
+    columns: dict[str, Any] = pq.read_table(io.BytesIO(data), use_threads=False).to_pydict()
     rows = len(next(iter(columns.values()), []))
     name = random.choice(list(columns) or ["x"])
-    fills = (["x"] * rows, [None] * rows, [True] * rows, [[1.0]] * rows, [{"a": 1}] * rows, [b"\xff"] * rows, [2**63 - 1] * rows, [float("nan")] * rows)
+    fills = (
+        ["x"] * rows,
+        [None] * rows,
+        [True] * rows,
+        [[1.0]] * rows,
+        [{"a": 1}] * rows,
+        [b"\xff"] * rows,
+        [2**63 - 1] * rows,
+        [float("nan")] * rows,
+    )
     which = random.randrange(5)
     if which == 0:
         columns.pop(name, None)

@@ -93,7 +93,9 @@ def as_folder(data: bytes, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for piece in data.split(b"=== ")[1:]:
         name, _, content = piece.partition(b"\n")
-        plain = "".join(c for c in name.decode("ascii", "replace") if c.isalnum() or c in "._-/")[:60].strip("/.") or "x"
+        plain = (
+            "".join(c for c in name.decode("ascii", "replace") if c.isalnum() or c in "._-/")[:60].strip("/.") or "x"
+        )
         path = folder / Path(*[part for part in plain.split("/") if part.strip(".")])
         if path != folder and not path.exists() and not any(parent.is_file() for parent in path.parents):
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -18,7 +18,22 @@ from quorank.data.ranking import RankingData
 from quorank.data.source import DataSource, load
 
 _LARGEST = float(np.finfo(np.float32).max)
-_WORDS = (b" qid:", b"1:", b"#docid = ", b"nan", b"0e40", b"1e-400", b"\r\n", b"\t", b"qid:1 ", b" 700:1", b":", b"inf", b"\xef\xbb\xbf", b"2147483648:1")  # fmt: skip
+_WORDS = (
+    b" qid:",
+    b"1:",
+    b"#docid = ",
+    b"nan",
+    b"0e40",
+    b"1e-400",
+    b"\r\n",
+    b"\t",
+    b"qid:1 ",
+    b" 700:1",
+    b":",
+    b"inf",
+    b"\xef\xbb\xbf",
+    b"2147483648:1",
+)
 ROW = b"0 qid:1 1:0.5 2:1e-3 # x\n"
 
 
@@ -67,7 +82,9 @@ def letor_writer(data: bytes) -> None:
     first = read_letor(as_file(data, "a.txt"))
     write_letor(first, (path := scratch() / "b.txt"))
     again = read_letor(path)
-    same = np.array_equal(np.asarray(first.features), np.asarray(again.features)) and np.array_equal(first.labels, again.labels)
+    same = np.array_equal(np.asarray(first.features), np.asarray(again.features)) and np.array_equal(
+        first.labels, again.labels
+    )
     assert same and list(first.query_ids) == list(again.query_ids), "written and read back it is another one"
 
 
@@ -136,5 +153,3 @@ def cache(data: bytes) -> None:
         _ = found.features.sum(), list(found.query_ids), found.labels.sum()
     finally:
         del os.environ["QUORANK_CACHE"]
-
-

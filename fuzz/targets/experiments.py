@@ -1,4 +1,4 @@
-"""Targets of `quorank.experiments`, `rankers` and `reports`: experiment files, grids, and everything in a run's directory."""
+"""Targets of `quorank.experiments`, `rankers` and `reports`: experiment files, grids, everything in a run's directory."""
 
 from __future__ import annotations
 
@@ -20,13 +20,50 @@ from quorank.rankers.ranker_file import read_ranker
 from quorank.reports.comparison import compare_table, group_runs
 from quorank.reports.report import comparison_page, report_page
 
-SECTIONS = (b"[data]", b"[users]", b"[learner]", b"[federation]", b"[privacy]", b"[partition]", b"[attack]", b"[evaluation]", b"[ranker]", b"[grid]")
+SECTIONS = (
+    b"[data]",
+    b"[users]",
+    b"[learner]",
+    b"[federation]",
+    b"[privacy]",
+    b"[partition]",
+    b"[attack]",
+    b"[evaluation]",
+    b"[ranker]",
+    b"[grid]",
+)
 KINDS = (
-    b"linear", b"mlp", b"cascade", b"position", b"pdgd", b"evolution", b"mean", b"krum", b"median", b"trimmed-mean", b"none", b"gaussian",
-    b"secure-sum", b"signs", b"randomised-response", b"published", b"label-split", b"quantity", b"preferences", b"even", b"sampled", b"poisson",
-    b"epsilon = 1e300", b"byzantine = -1", b"hidden = 100000000000", b"clients = 0", b"rounds = 99999999999", b"server = { kind = \"adam\" }",
-    b"participation = { kind = \"sampled\", clients = 5 }", b"kind = ",
-)  # fmt: skip
+    b"linear",
+    b"mlp",
+    b"cascade",
+    b"position",
+    b"pdgd",
+    b"evolution",
+    b"mean",
+    b"krum",
+    b"median",
+    b"trimmed-mean",
+    b"none",
+    b"gaussian",
+    b"secure-sum",
+    b"signs",
+    b"randomised-response",
+    b"published",
+    b"label-split",
+    b"quantity",
+    b"preferences",
+    b"even",
+    b"sampled",
+    b"poisson",
+    b"epsilon = 1e300",
+    b"byzantine = -1",
+    b"hidden = 100000000000",
+    b"clients = 0",
+    b"rounds = 99999999999",
+    b'server = { kind = "adam" }',
+    b'participation = { kind = "sampled", clients = 5 }',
+    b"kind = ",
+)
 WORDS = (*SECTIONS, *KINDS)
 RUN = CORPUS / "run"
 """A small finished run, and one that was stopped."""

@@ -13,7 +13,19 @@ from quorank.federation.journal import Journal
 from quorank.federation.wire import Reply, Task, decode_reply, decode_task, encode_reply, encode_task
 from quorank.network import frames
 
-_HEAD = (b'"run":', b'"round":', b'"lengths":[', b'"clients":[', b'"private":[', b"null", b"-1", b"1e99", b"[[" * 500, b"\\ud800", b"9" * 4400)
+_HEAD = (
+    b'"run":',
+    b'"round":',
+    b'"lengths":[',
+    b'"clients":[',
+    b'"private":[',
+    b"null",
+    b"-1",
+    b"1e99",
+    b"[[" * 500,
+    b"\\ud800",
+    b"9" * 4400,
+)
 
 
 def _long_task() -> dict[str, bytes]:

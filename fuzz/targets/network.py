@@ -9,8 +9,15 @@ from io import StringIO
 from pathlib import Path
 
 from fuzz.target import CORPUS, as_file, scratch, target
-from quorank.cli.coordinator_display import group_status_of, print_group_status, print_status, status_of
+from quorank.cli.coordinator_display import (
+    group_status_of,
+    print_group_status,
+    print_status,
+    readable_status,
+    status_of,
+)
 from quorank.errors import BadInput
+from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.network import identities
 from quorank.network.bundle import Bundle
 from quorank.network.certificates import Authority
@@ -24,7 +31,6 @@ from quorank.network.silo_home import SiloHome
 from quorank.network.silo_store import SiloStore
 from quorank.network.silo_terms import SiloTerms
 from quorank.network.terms import Terms
-from quorank.experiments.experiment_file import parse_experiment_file
 
 FOLDERS = CORPUS / "folders"
 """A coordinator's folder and a group's, as they were made."""
@@ -46,14 +52,14 @@ def folder_with(kind: str, name: str, data: bytes) -> Path:
 
 def _status(folder: Path) -> None:
     home = Home.open(folder)
-    with redirect_stdout(StringIO()):
-        print_status(json.loads(json.dumps(status_of(home))))
+    with redirect_stdout(StringIO()), readable_status(home):
+        print_status(status_of(home))
 
 
 def _group_status(folder: Path) -> None:
     home = SiloHome.open(folder)
-    with redirect_stdout(StringIO()):
-        print_group_status(json.loads(json.dumps(group_status_of(home))))
+    with redirect_stdout(StringIO()), readable_status(home):
+        print_group_status(group_status_of(home))
 
 
 @target("invitation", "json")
@@ -67,7 +73,9 @@ def invitation(data: bytes) -> None:
 def silo_invitation(data: bytes) -> None:
     """A party's invitation, written again and read back."""
     found = SiloBundle.read(as_file(data, "invitation.json"))
-    assert SiloBundle.read(as_file(found.text().encode(), "again.json")) == found, "an invitation is written as another one"
+    assert SiloBundle.read(as_file(found.text().encode(), "again.json")) == found, (
+        "an invitation is written as another one"
+    )
 
 
 def _table(data: bytes) -> object:
@@ -110,7 +118,16 @@ def identities_argument(data: bytes) -> None:
     read_identities(data.decode("utf-8", "surrogateescape").split("\n"), group)
 
 
-@target("authority", words=(b"-----BEGIN CERTIFICATE-----\n", b"-----END CERTIFICATE-----\n", b"-----BEGIN PRIVATE KEY-----\n", b"-----BEGIN EC PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n", b"=== "))
+@target(
+    "authority",
+    words=(
+        b"-----BEGIN CERTIFICATE-----\n",
+        b"-----END CERTIFICATE-----\n",
+        b"-----BEGIN PRIVATE KEY-----\n",
+        b"-----BEGIN EC PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n",
+        b"=== ",
+    ),
+)
 def authority(data: bytes) -> None:
     """An authority's certificate and key, `=== ` between them."""
     certificate, _, key = data.partition(b"=== ")
@@ -222,5 +239,3 @@ def party_store(data: bytes) -> None:
         store.message("server", 0, bytes(16)).to_bytes(to_party=False)
     finally:
         store.close()
-
-

@@ -57,9 +57,13 @@ def silo_body(data: bytes) -> None:
     if kind == b"h":
         assert Hello.from_bytes(raw, "north").to_bytes() == raw, "a hello is written otherwise than it was read"
     elif kind == b"q":
-        assert Ask.from_bytes(raw, "north", FIELDS).to_bytes() == raw, "a question is written otherwise than it was read"
+        assert Ask.from_bytes(raw, "north", FIELDS).to_bytes() == raw, (
+            "a question is written otherwise than it was read"
+        )
     elif kind == b"a":
-        assert Answer.from_bytes(raw, "north", 2, FIELDS[0]).to_bytes() == raw, "an answer is written otherwise than it was read"
+        assert Answer.from_bytes(raw, "north", 2, FIELDS[0]).to_bytes() == raw, (
+            "an answer is written otherwise than it was read"
+        )
     elif kind == b"r":
         Refuse.from_bytes(raw, "north")
     else:
@@ -92,7 +96,9 @@ def silo_budget(data: bytes) -> None:
     try:
         content = json.loads(data)
         named = {key: value for key, value in content.items() if key != "checksum"}
-        text = json.dumps(content | {"checksum": hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()[:32]}).encode()
+        text = json.dumps(
+            content | {"checksum": hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()[:32]}
+        ).encode()
     except (ValueError, AttributeError, RecursionError):
         text = data
     BudgetLedger("north", path=as_file(text, "budget.json")).to_table()

@@ -9,10 +9,68 @@ from fuzz.target import as_file, as_folder, scratch, target
 from quorank.text.readers import read_collection
 from quorank.text.readers.qrels import parse_judgements
 
-_JSON = (b'{"_id": "1", "title": "a", "text": "b"}\n', b'"text": ', b'"_id": ', b"null", b"[" * 3000, b"\\ud800", b"1" * 4400)
-_TAGS = (b"<DOC>", b"</DOC>", b"<DOCNO>", b"</DOCNO>", b"<TITLE>", b"</TITLE>", b"<top>", b"</top>", b"<num>", b"<title>", b"&#0;", b"&#99999999999;", b"&amp;", b"<", b">")  # fmt: skip
-_STORIES = (b"<REUTERS NEWID=\"7\">", b"</REUTERS>", b"<BODY>", b"</BODY>", b"<TEXT>", b"</TEXT>", b"<TITLE>", b"</TITLE>", b"&#3;", b"NEWID=", b"<!DOCTYPE lewis", b"<REUTERS ")  # fmt: skip
-_MAIL = (b"From a\n", b"\nFrom ", b"Subject: ", b"=?utf-8?q?=e9?=", b"=?x?b?////?=", b"Content-Type: text/html; charset=", b"utf-7", b"idna", b"Content-Transfer-Encoding: base64\n", b"multipart/mixed; boundary=x", b"\n--x\n", b"uu", b"quoted-printable", b"Message-ID: <a>\n", b"\xe9", b"Content-Disposition: attachment", b"rot13", b"hex", b"unicode_escape", b"undefined")  # fmt: skip
+_JSON = (
+    b'{"_id": "1", "title": "a", "text": "b"}\n',
+    b'"text": ',
+    b'"_id": ',
+    b"null",
+    b"[" * 3000,
+    b"\\ud800",
+    b"1" * 4400,
+)
+_TAGS = (
+    b"<DOC>",
+    b"</DOC>",
+    b"<DOCNO>",
+    b"</DOCNO>",
+    b"<TITLE>",
+    b"</TITLE>",
+    b"<top>",
+    b"</top>",
+    b"<num>",
+    b"<title>",
+    b"&#0;",
+    b"&#99999999999;",
+    b"&amp;",
+    b"<",
+    b">",
+)
+_STORIES = (
+    b'<REUTERS NEWID="7">',
+    b"</REUTERS>",
+    b"<BODY>",
+    b"</BODY>",
+    b"<TEXT>",
+    b"</TEXT>",
+    b"<TITLE>",
+    b"</TITLE>",
+    b"&#3;",
+    b"NEWID=",
+    b"<!DOCTYPE lewis",
+    b"<REUTERS ",
+)
+_MAIL = (
+    b"From a\n",
+    b"\nFrom ",
+    b"Subject: ",
+    b"=?utf-8?q?=e9?=",
+    b"=?x?b?////?=",
+    b"Content-Type: text/html; charset=",
+    b"utf-7",
+    b"idna",
+    b"Content-Transfer-Encoding: base64\n",
+    b"multipart/mixed; boundary=x",
+    b"\n--x\n",
+    b"uu",
+    b"quoted-printable",
+    b"Message-ID: <a>\n",
+    b"\xe9",
+    b"Content-Disposition: attachment",
+    b"rot13",
+    b"hex",
+    b"unicode_escape",
+    b"undefined",
+)
 
 
 def _read(name: str) -> Callable[[bytes], object]:
@@ -75,7 +133,18 @@ target("reuters", words=_STORIES, made=_large_reuters)(_read("c.sgm"))
 target("mbox", words=_MAIL, made=_large_mbox)(_read("c.mbox"))
 
 
-@target("text-folder", words=(b"=== a.txt\n", b"=== cran.qry\n", b"=== rel\n", b"=== qrels/test.tsv\n", b"=== x.qrel\n", *_TAGS, b".I 1\n.W\n"))
+@target(
+    "text-folder",
+    words=(
+        b"=== a.txt\n",
+        b"=== cran.qry\n",
+        b"=== rel\n",
+        b"=== qrels/test.tsv\n",
+        b"=== x.qrel\n",
+        *_TAGS,
+        b".I 1\n.W\n",
+    ),
+)
 def text_folder(data: bytes) -> None:
     """A folder of any layout: documents, queries and judgements in files of their own."""
     folder = scratch() / "c"

@@ -40,7 +40,11 @@ def study(data: bytes) -> None:
     read_people(people, "people")
 
 
-@target("collected", made=lambda: {"a long field": b"client,characters,rank\n" + b"x" * 140_000 + b",1,1\n"}, words=(b"client,arm,characters,rank\n", b"person-1,", b'"', b",", b"\r", b"\x00"))
+@target(
+    "collected",
+    made=lambda: {"a long field": b"client,characters,rank\n" + b"x" * 140_000 + b",1,1\n"},
+    words=(b"client,arm,characters,rank\n", b"person-1,", b'"', b",", b"\r", b"\x00"),
+)
 def collected(data: bytes) -> None:
     """Collected searches as CSV."""
     path = as_file(data, "collected.csv")
@@ -76,5 +80,3 @@ def tuning_update(data: bytes) -> None:
         assert found.shape == (1, 22)
     if len(refused) == 3:
         raise refused[0]
-
-

@@ -91,7 +91,10 @@ class PrivateStore:
     def fact(self, name: str) -> bytes | None:
         """Something that is kept under a name."""
         found = self.file.rows("SELECT value FROM facts WHERE name = ?", name)
-        return bytes(found[0][0]) if found else None
+        value = found[0][0] if found else None
+        sentence = f"the stored {name} is damaged; restore the file from a copy, or move it away and join again"
+        require(value is None or isinstance(value, bytes), "file.damaged", sentence, f"{self.file.path}")
+        return value  # type: ignore[no-any-return]
 
     def set_fact(self, name: str, value: bytes) -> None:
         self.file.database.execute(
