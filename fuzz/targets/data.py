@@ -106,7 +106,7 @@ def import_zip(data: bytes) -> None:
 @target("import-tar", "tar", seconds=10)
 def import_tar(data: bytes) -> None:
     """`data import` of a tar archive, compressed or not."""
-    _import(data, "a.tar.gz")
+    _import(data, "a.tar.gz" if data.startswith(b"\x1f\x8b") else "a.tar.bz2" if data.startswith(b"BZh") else "a.tar")
 
 
 def _folds(folder: Path) -> Path:
