@@ -31,15 +31,6 @@ class BadInput(Exception):
         return BadInput(self.code, self.sentence, f"{place}: {self.where}" if self.where else place)
 
 
-def _printable(text: str, longest: int = 900) -> str:
-    """Return a text as one line that any terminal may show: escapes for what cannot be printed, cut where it is long."""
-    if len(text) > longest:
-        text = f"{text[:longest]}…"
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else " " if c.isspace() else f"\\u{ord(c):04x}" for c in text)
-
-
 class Interrupted(Exception):
     """A run that was asked to stop, and has saved the round that it stands at."""
 
@@ -96,3 +87,12 @@ def _in_words(bound: float) -> str:
     if whole and bound >= 2**20 and math.log2(bound).is_integer():
         return f"2^{int(math.log2(bound))}"
     return (f"{bound:,}" if bound >= 1_000_000 else str(bound)) if whole else f"{bound:g}"
+
+
+def _printable(text: str, longest: int = 900) -> str:
+    """Return a text as one line that any terminal may show: escapes for what cannot be printed, cut where it is long."""
+    if len(text) > longest:
+        text = f"{text[:longest]}…"
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else " " if c.isspace() else f"\\u{ord(c):04x}" for c in text)
