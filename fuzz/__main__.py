@@ -130,7 +130,7 @@ def _campaign(chosen: list[Target], options: argparse.Namespace) -> int:
 
 def _line(found: Finding) -> str:
     """A finding as `pending.txt` names it."""
-    return f"{found.target} {found.kind} {found.where.rpartition(':')[0]}"
+    return f"{found.target} {found.kind} {found.where.rpartition(':')[0]}".strip()
 
 
 def _described(found: Finding, repeat: str) -> str:
