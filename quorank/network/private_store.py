@@ -92,9 +92,13 @@ class PrivateStore:
         """Something that is kept under a name."""
         found = self.file.rows("SELECT value FROM facts WHERE name = ?", name)
         value = found[0][0] if found else None
-        sentence = f"the stored {name} is damaged; restore the file from a copy, or move it away and join again"
-        require(value is None or isinstance(value, bytes), "file.damaged", sentence, f"{self.file.path}")
+        self._check(value is None or isinstance(value, bytes), name)
         return value  # type: ignore[no-any-return]
+
+    def _check(self, sound: bool, name: str) -> None:
+        """Refuse a file that holds something else than what was put into it."""
+        sentence = f"the stored {name} is damaged; restore the file from a copy, or move it away and join again"
+        require(sound, "file.damaged", sentence, f"{self.file.path}")
 
     def set_fact(self, name: str, value: bytes) -> None:
         self.file.database.execute(
@@ -140,7 +144,7 @@ class PrivateStore:
         )
         found = []
         for place, (name, at, run, round_, documents, *blobs, check, query) in enumerate(rows):
-            if checksum(*blobs) != check:
+            if not all(isinstance(blob, bytes) for blob in blobs) or checksum(*blobs) != check:
                 raise BadInput(
                     "interaction.damaged",
                     f"interaction {name} is damaged; restore the file from a copy, or move it away and join again",
@@ -188,6 +192,7 @@ class PrivateStore:
     def personal(self) -> Doubles | None:
         """What this client adds to the parameters of all; it never leaves."""
         found = self.fact("personal")
+        self._check(found is None or len(found) % 8 == 0, "offset")
         return None if found is None else np.frombuffer(found, dtype="<f8").astype(np.float64)
 
     def set_personal(self, offset: Doubles) -> None:
@@ -206,6 +211,7 @@ class PrivateStore:
     def kept(self, run: str) -> list[tuple[int, Floats]]:
         """(round, update) of the run's rounds that were kept."""
         rows = self.file.rows("SELECT round, content FROM kept WHERE run = ? ORDER BY round", run)
+        self._check(all(isinstance(raw, bytes) and len(raw) % 4 == 0 for _, raw in rows), "update")
         return [(round_, np.frombuffer(raw, dtype="<f4").astype(np.float32)) for round_, raw in rows]
 
     # releases

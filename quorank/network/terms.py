@@ -189,7 +189,9 @@ class Terms:
         )
 
 
-def _setting(table: Mapping[str, Any]) -> Setting:
+def _setting(table: object) -> Setting:
+    if not isinstance(table, Mapping):
+        raise TypeError
     numbers = {name: value for name, value in table.items() if name != "participation"}
     for name, value in numbers.items():
         require(_whole(value) < 2**63, "value.out-of-range", f"must be below 2^63, got {value}", f"setting.{name}")
