@@ -131,10 +131,12 @@ def make_archive(path: Path) -> None:
 def make_run(folder: Path) -> None:
     """Make what several jobs begin with, in this process: what that compiles and loads is there for all that it forks."""
     (folder / "e.toml").write_text(EXPERIMENT.format(keep=1, more=""))
+    (folder / "private.toml").write_text(EXPERIMENT.format(keep=0, more=PRIVATE))
     run = ["run", "e.toml", "--out", "run", "--quiet", "--json", "--threads", "1"]
     for command in (
+        ["run", "private.toml", "--out", "private", *run[4:]],
         run,
-        ["unlearn", "run", "--client", "1", "--quiet", "--json", "--threads", "1"],
+        ["unlearn", "run", "--client", "1", *run[4:]],
         [*run, "--overwrite"],
     ):
         with contextlib.chdir(folder), contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):

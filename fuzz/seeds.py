@@ -250,7 +250,7 @@ def experiments() -> Seeds:
     full = (
         b'seed = 1\n[data]\nsource = "synthetic:mq2007"\nqueries = 60\nnormalize = "query"\n[ranker]\nkind = "mlp"\nhidden = 8\n[users]\nkind = "cascade"\n'
         b'preset = "perfect"\n[learner]\nkind = "pdgd"\neta = 0.1\n[federation]\nclients = 20\ninteractions = 4\nrounds = 5\naggregation = { kind = "krum", byzantine = 3 }\n'
-        b'server = { kind = "adam", step = 0.1 }\nparticipation = { kind = "sampled", cohort = 10 }\n[attack]\nkind = "sign-flip"\nshare = 0.1\n[evaluation]\nevery = 1\nno_relevant = "skip"\n'
+        b'server = { kind = "adam", step = 0.1 }\nparticipation = { kind = "sampled", cohort = 10 }\n[attack]\nkind = "sign-flip"\nclients = 2\n[evaluation]\nevery = 1\nno_relevant = "skip"\n'
     )
     private = b'[federation]\nclients = 100\nrounds = 10\n[privacy]\nkind = "gaussian"\nepsilon = 8.0\ndelta = 1e-5\nclip = 0.1\n'
     for target_ in ("experiment", "run-toml"):
