@@ -93,7 +93,7 @@ class PrivateStore:
         found = self.file.rows("SELECT value FROM facts WHERE name = ?", name)
         value = found[0][0] if found else None
         self._check(value is None or isinstance(value, bytes), name)
-        return value  # type: ignore[no-any-return]
+        return value
 
     def _check(self, sound: bool, name: str) -> None:
         """Refuse a file that holds something else than what was put into it."""

@@ -147,7 +147,7 @@ class SiloStore:
         found = self.rows("SELECT value FROM facts WHERE name = ?", name)
         value = found[0][0] if found else None
         self._check(value is None or isinstance(value, bytes))
-        return value  # type: ignore[no-any-return]
+        return value
 
     def _check(self, sound: bool) -> None:
         """Refuse a file that holds something else than what was put into it."""
