@@ -9,7 +9,13 @@ from contextlib import closing
 import pytest
 from refusals import refused
 
-from quorank.cli.coordinator_display import group_status_of, print_group_status, print_status, readable_status, status_of
+from quorank.cli.coordinator_display import (
+    group_status_of,
+    print_group_status,
+    print_status,
+    readable_status,
+    status_of,
+)
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.network.bundle import check_address
