@@ -1,4 +1,4 @@
-"""Sets itself up and does one job: `python3 tasks.py demo`, `test`, `check`, `bench`, `format` or `quorank ARGS…`.
+"""Sets itself up and does one job: `python3 tasks.py demo`, `test`, `check`, `fuzz`, `bench`, `format` or `quorank ARGS…`.
 
 Needs nothing but Python 3.11 and pip: it makes a virtual environment (.venv, or the folder in QUORANK_VENV), installs
 the project into it when the project file has changed, and runs the job there.
@@ -25,7 +25,9 @@ compileall.compile_dir(sysconfig.get_path("purelib"), quiet=2, workers=0)
 """
 """On all cores, where pip would compile what it has installed on one."""
 FIRST = ["tests/learning", "tests/silos"]
-SOURCES = ["quorank", "tests", "benchmarks", "examples", "tasks.py"]
+SOURCES = ["quorank", "tests", "benchmarks", "examples", "fuzz", "tasks.py"]
+FUZZ = ["fuzz", "--minutes", "0.5", "--jobs", "1", "--small"]
+"""Thirty seconds over all targets, the corpus first, on one core beside the tests."""
 
 
 def main() -> None:
@@ -35,7 +37,7 @@ def main() -> None:
     if sys.version_info < (3, 11):  # noqa: UP036  pip has not been asked yet
         sys.exit(f"Quorank needs Python 3.11 or newer; this is {sys.version.split()[0]}")
     os.chdir(ROOT)
-    set_up("dev" if job in ("test", "check", "format", "bench") else "")
+    set_up("dev" if job in ("test", "check", "fuzz", "format", "bench") else "")
     groups = JOBS[job](rest)
     if len(groups) == len(groups[0]) == 1 and os.name != "nt":
         become(groups[0][0])
@@ -70,7 +72,7 @@ def prepared(command: list[str]) -> tuple[list[str], dict[str, str]]:
     """
     print("$", " ".join(command), file=sys.stderr, flush=True)
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    alone = {"OPENBLAS_NUM_THREADS": "1"} if command[0] == "pytest" else {}
+    alone = {"OPENBLAS_NUM_THREADS": "1"} if command[0] in ("pytest", "fuzz") else {}
     return [str(PYTHON), "-m", *command], kept | alone
 
 
@@ -94,14 +96,14 @@ def set_up(extra: str) -> None:
 
 
 def check(rest: list[str]) -> list[list[list[str]]]:
-    """The one gate: format, lint, types, tests.
+    """The one gate: format, lint, types, tests, half a minute of fuzzing.
 
     The first tests compile most of what is compiled, each their own half, while types are checked; the others find it done
     instead of doing it side by side. One of the first collects all tests, and so compiles them for the others too.
     """
     spread = ["pytest", "-n", "4", "--dist", "loadfile", "--no-loadscope-reorder"]
     first = [["pytest", f"--only={FIRST[0]}"], ["pytest", FIRST[1]]]
-    tests = [[["mypy"], *first], [[*spread, *(f"--ignore={folder}" for folder in FIRST)]]]
+    tests = [[["mypy"], *first], [[*spread, *(f"--ignore={folder}" for folder in FIRST)], FUZZ]]
     return [
         [["ruff", "format", "--check", *SOURCES]],
         [["ruff", "check", *SOURCES]],
@@ -111,7 +113,7 @@ def check(rest: list[str]) -> list[list[list[str]]]:
 
 def test(rest: list[str]) -> list[list[list[str]]]:
     """The fast tests: no process, no connection, under a minute. Folders without any are not even collected."""
-    slow = [f"--ignore=tests/{folder}" for folder in ("network", "cli", "reproduce")]
+    slow = [f"--ignore=tests/{folder}" for folder in ("network", "cli", "reproduce", "fuzz")]
     return [[["pytest", "-n", "2", "--dist", "loadfile", "-m", "fast", *slow, *rest]]]
 
 
@@ -119,6 +121,7 @@ JOBS: dict[str, Callable[[list[str]], list[list[list[str]]]]] = {
     "demo": lambda rest: [[["quorank.cli.main", "demo", *rest]]],
     "test": test,
     "check": check,
+    "fuzz": lambda rest: [[["fuzz", *rest]]],
     "bench": lambda rest: [[["quorank.cli.main", "bench", *rest]]],
     "format": lambda rest: [[["ruff", "format", *SOURCES]], [["ruff", "check", "--fix", *SOURCES]]],
     "quorank": lambda rest: [[["quorank.cli.main", *rest]]],

@@ -11,12 +11,13 @@ class BadInput(Exception):
 
     `code` is stable and names the thing and what is wrong with it: logs, metrics and tests use it. `sentence` is for the
     person who sees it: what was wrong and what to do. `where` is the file and line, the key of an experiment file, or the
-    option of a command. The command line prints both and exits with 2; nothing half-written stays on disk.
+    option of a command. The command line prints both and exits with 2; nothing half-written stays on disk. Whatever a file
+    put into them, both are one printable line of bounded length.
     """
 
     def __init__(self, code: str, sentence: str, where: str = "") -> None:
         super().__init__(code, sentence, where)
-        self.code, self.sentence, self.where = code, sentence, where
+        self.code, self.sentence, self.where = code, _printable(sentence), _printable(where)
 
     def __str__(self) -> str:
         return f"{self.where}: {self.sentence}" if self.where else self.sentence
@@ -115,3 +116,12 @@ def _in_words(bound: float) -> str:
     if whole and bound >= 2**20 and math.log2(bound).is_integer():
         return f"2^{int(math.log2(bound))}"
     return (f"{bound:,}" if bound >= 1_000_000 else str(bound)) if whole else f"{bound:g}"
+
+
+def _printable(text: str, longest: int = 900) -> str:
+    """Return a text as one line that any terminal may show: escapes for what cannot be printed, cut where it is long."""
+    if len(text) > longest:
+        text = f"{text[:longest]}…"
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else " " if c.isspace() else f"\\u{ord(c):04x}" for c in text)

@@ -135,3 +135,13 @@ def test_odd_values_in_experiment_files(spec) -> None:
 def test_odd_texts_are_no_parts(text) -> None:
     with pytest.raises(BadInput):
         LEARNERS.parse(text)
+
+
+@pytest.mark.parametrize("text", ["a\nb", "\x1b[31mred", "\ud800", "x" * 10_000, "a\u2028b\r\n"])
+def test_a_refusal_is_one_printable_line_whatever_a_file_put_into_it(text) -> None:
+    for error in (BadInput("file.damaged", text), BadInput("file.damaged", "damaged", text)):
+        for said in (error, error.at("file"), error.under("key"), error.at(text)):
+            assert str(said).isprintable()
+            assert len(str(said).splitlines()) == 1
+            assert len(str(said)) < 2_000
+            str(said).encode()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from quorank.cli.display import compact, print_rows
-from quorank.network.service_files import Home
+from quorank.errors import BadInput
+from quorank.network.service_files import STATUS, Home
 from quorank.network.service_members import InvitedMember, members
 from quorank.network.silo_home import SiloHome
 from quorank.privacy.ledger import WITHHELD
@@ -23,6 +26,16 @@ PHASES = {
     "done": "every party has the ranker",
 }
 """What happens in each phase of a group's session."""
+
+
+@contextlib.contextmanager
+def readable_status(home: Home) -> Iterator[None]:
+    """Refuse a status file that holds something else than what a coordinator writes."""
+    try:
+        yield
+    except (TypeError, ValueError, KeyError, AttributeError, IndexError, OverflowError):
+        sentence = "damaged: it holds something else than a status; delete it, a running coordinator writes it anew"
+        raise BadInput("file.damaged", sentence, f"{home.path / STATUS}") from None
 
 
 def status_of(home: Home, now: float | None = None) -> dict[str, Any]:

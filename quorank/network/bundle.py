@@ -115,7 +115,7 @@ def checked_fields(found: Mapping[str, Any], version: int) -> tuple[tuple[str, .
 def check_address(address: str) -> None:
     """host:port."""
     host, _, port = address.rpartition(":")
-    good = host and port.isdecimal() and port.isascii() and 0 < int(port) < 65536 and " " not in host
+    good = host and port.isdecimal() and port.isascii() and len(port) <= 5 and 0 < int(port) < 65536 and " " not in host
     require(
         good, "address.malformed", f"{address!r} is not an address; expected host:port, such as search.example.org:9092"
     )

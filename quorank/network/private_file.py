@@ -154,6 +154,8 @@ class PrivateFile:
             yield
         except sqlite3.ProgrammingError:
             raise
+        except UnicodeDecodeError:  # a table's text, or SQLite's own message that quotes one
+            raise self._damaged() from None
         except sqlite3.Error as error:
             code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
             if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR):

@@ -92,7 +92,14 @@ class PrivateStore:
     def fact(self, name: str) -> bytes | None:
         """Something that is kept under a name."""
         found = self.file.rows("SELECT value FROM facts WHERE name = ?", name)
-        return bytes(found[0][0]) if found else None
+        value = found[0][0] if found else None
+        self._check(value is None or isinstance(value, bytes), name)
+        return value
+
+    def _check(self, sound: bool, name: str) -> None:
+        """Refuse a file that holds something else than what was put into it."""
+        sentence = f"the stored {name} is damaged; restore the file from a copy, or move it away and join again"
+        require(sound, "file.damaged", sentence, f"{self.file.path}")
 
     def set_fact(self, name: str, value: bytes) -> None:
         self.file.database.execute(
@@ -144,7 +151,7 @@ class PrivateStore:
         )
         found = []
         for place, (name, at, run, round_, documents, *blobs, check, query) in enumerate(rows):
-            if checksum(*blobs) != check:
+            if not all(isinstance(blob, bytes) for blob in blobs) or checksum(*blobs) != check:
                 raise BadInput(
                     "interaction.damaged",
                     f"interaction {name} is damaged; restore the file from a copy, or move it away and join again",
@@ -196,6 +203,7 @@ class PrivateStore:
     def personal(self) -> Doubles | None:
         """What this client adds to the parameters of all; it never leaves."""
         found = self.fact("personal")
+        self._check(found is None or len(found) % 8 == 0, "offset")
         return None if found is None else np.frombuffer(found, dtype="<f8").astype(np.float64)
 
     def set_personal(self, offset: Doubles) -> None:
@@ -214,6 +222,7 @@ class PrivateStore:
     def kept(self, run: str) -> list[tuple[int, Floats]]:
         """(round, update) of the run's rounds that were kept."""
         rows = self.file.rows("SELECT round, content FROM kept WHERE run = ? ORDER BY round", run)
+        self._check(all(isinstance(raw, bytes) and len(raw) % 4 == 0 for _, raw in rows), "update")
         return [(round_, np.frombuffer(raw, dtype="<f4").astype(np.float32)) for round_, raw in rows]
 
     # releases

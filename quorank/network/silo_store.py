@@ -95,7 +95,7 @@ class SiloStore:
             yield
         except sqlite3.ProgrammingError:
             raise
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter: a table's text, or a message that quotes one
             code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
             if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR):
                 raise BadInput(
@@ -146,7 +146,18 @@ class SiloStore:
     def fact(self, name: str) -> bytes | None:
         """Something that is kept under a name."""
         found = self.rows("SELECT value FROM facts WHERE name = ?", name)
-        return bytes(found[0][0]) if found else None
+        value = found[0][0] if found else None
+        self._check(value is None or isinstance(value, bytes))
+        return value
+
+    def _check(self, sound: bool) -> None:
+        """Refuse a file that holds something else than what was put into it."""
+        require(
+            sound,
+            "file.damaged",
+            "the file is damaged; restore the folder from a copy, or begin the run anew",
+            f"{self.path}",
+        )
 
     def set_fact(self, name: str, value: bytes) -> None:
         self.rows(
@@ -170,6 +181,7 @@ class SiloStore:
         """(came, dealt with, sent, heard by the peer), in pieces."""
         found = self.rows("SELECT came, done, sent, heard FROM places WHERE peer = ?", peer)
         came, done, sent, heard = found[0] if found else (0, 0, 0, 0)
+        self._check(all(type(place) is int and 0 <= place < 2**62 for place in (came, done, sent, heard)))
         return came, done, sent, heard
 
     def _set_places(self, peer: str, came: int, done: int, sent: int, heard: int) -> None:
@@ -193,6 +205,7 @@ class SiloStore:
             peer,
             first,
         ):
+            self._check(type(place) is int and type(size) is int)
             room -= size + 8
             if place > first and room < 0:
                 break
@@ -203,7 +216,8 @@ class SiloStore:
             first,
             last,
         )
-        return SiloMessage(number, digest, came, first, tuple((bool(ends), bytes(part)) for ends, part in found))
+        self._check(all(isinstance(part, bytes) for _, part in found))
+        return SiloMessage(number, digest, came, first, tuple((bool(ends), part) for ends, part in found))
 
     def waiting(self, peer: str) -> int:
         """Pieces that the peer has not said it has."""

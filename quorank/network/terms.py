@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from quorank.errors import BadInput, require
+from quorank.errors import BadInput, require, require_choice
 from quorank.experiments.experiment import Experiment
 from quorank.federation.personal import PERSONALISATIONS, Personalisation, Shared, Split
 from quorank.learning import LEARNERS, PDGD
@@ -137,7 +137,7 @@ class Terms:
         try:
             values: dict[str, Any] = {name: _whole(table[name]) for name in _NUMBERS}
             values |= {name: family.read(table[name], name) for name, family in _PARTS.items()}
-            setting = Setting(**table["setting"])
+            setting = _setting(table["setting"])
             reports = _number(table["report_epsilon"]) if table["version"] == REPORTING else 0.0
             return cls(run=str(table["run"]), **values, setting=setting, report_epsilon=reports)
         except (KeyError, TypeError, ValueError):
@@ -187,6 +187,17 @@ class Terms:
             federation.setting(experiment.rounds, size, experiment.evaluation.k + 1),
             report_epsilon,
         )
+
+
+def _setting(table: object) -> Setting:
+    if not isinstance(table, Mapping):
+        raise TypeError
+    numbers = {name: value for name, value in table.items() if name != "participation"}
+    for name, value in numbers.items():
+        require(_whole(value) < 2**63, "value.out-of-range", f"must be below 2^63, got {value}", f"setting.{name}")
+    participation = table.get("participation", "full")
+    require_choice("setting.participation", participation, ("full", "sampled", "poisson"))
+    return Setting(**numbers, participation=participation)
 
 
 def _number(value: object) -> float:

@@ -1,0 +1,991 @@
+"""Seeds of the corpus, all of them generated: valid inputs of every target, and inputs that once did harm.
+
+`python -m fuzz.seeds` writes them to `fuzz/corpus/`; what stands there under another name is left alone. Names that begin
+with `valid` are inputs that a target must take.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import sqlite3
+import struct
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fuzz.target import CORPUS, scratch
+from fuzz.targets.data import ROW
+from fuzz.targets.silos import KEY
+from quorank.data.source import DataSource, load
+from quorank.errors import Interrupted
+from quorank.experiments.experiment import Experiment
+from quorank.experiments.experiment_file import parse_experiment_file
+from quorank.experiments.runner import run_experiment
+from quorank.federation.checkpoint import Saved
+from quorank.federation.journal import Journal
+from quorank.federation.rounds import Report, State
+from quorank.federation.wire import Reply, Task, encode_reply, encode_task
+from quorank.network import frames
+from quorank.network.bundle import Bundle
+from quorank.network.leaving import request_of
+from quorank.network.private_store import PrivateStore
+from quorank.network.service_files import Home, Settings
+from quorank.network.service_members import invite
+from quorank.network.silo_bundle import SiloBundle
+from quorank.network.silo_home import SiloHome, settings_of
+from quorank.network.silo_messages import Record, SiloMessage, written
+from quorank.network.silo_store import SiloStore
+from quorank.network.silo_terms import SiloTerms
+from quorank.network.terms import Terms
+from quorank.privacy.secure_sum.identity import SignedKeys
+from quorank.privacy.secure_sum.messages import (
+    AdvertiseKeys,
+    KeyList,
+    MaskedInput,
+    ShareDelivery,
+    ShareKeys,
+    UnmaskReply,
+    UnmaskRequest,
+)
+from quorank.reports.report import report_page
+from quorank.silos.protocol.budget import AnswerRelease, Budget, BudgetLedger
+from quorank.silos.protocol.messages import Answer, Ask, Catalogue, Envelope, Hello, Kind, Refuse
+from quorank.silos.sketch.hashing import Hashing
+from quorank.silos.sketch.ranking import Cells
+from quorank.silos.sketch.reverse_top_k import ReverseTopK, Shape
+from quorank.tuning.models import Model, write_model
+from quorank.tuning.studies.study import Study
+
+Seeds = Iterator[tuple[str, str, bytes]]
+"""(target, name, content)."""
+
+SMALL = """\
+seed = 3
+
+[data]
+source = "synthetic:mq2007"
+queries = 40
+
+[federation]
+clients = 4
+rounds = 3
+keep_every = 1
+"""
+PRIVATE = '\n[privacy]\nkind = "gaussian"\nepsilon = 50.0\n'
+LETOR = b"2 qid:10 1:0.5 2:3 #docid = D1\n0 qid:10 1:-1e-3 3:.25\n# a comment\n1 qid:q2 2:1 1:nan # x\n"
+
+
+def letor() -> Seeds:
+    yield "letor", "valid", LETOR
+    yield "letor", "valid-crlf", b"\xef\xbb\xbf1 qid:1 1:1\r\n\r\n0\tqid:1\t2:0.5 \r\n"
+    yield (
+        "letor",
+        "valid-numbers",
+        b"0 qid:1 1:1e40 2:-1e39 3:1e-50 4:+5 5:3.4028236e38 6:1.17549435e-38 7:123456789012345678901234567890\n",
+    )
+    yield "letor", "zero-with-an-exponent", b"0 qid:1 1:0e40\n"
+    yield "letor", "zeros-with-exponents", b"0 qid:1 1:0.0e99 2:-0e400 3:0e-400 4:00000e38 5:0.e39\n"
+    yield "letor", "bad-index", b"0 qid:1 0:1\n"
+    yield "letor", "large-index", b"0 qid:1 2147483648:1\n"
+    yield "letor", "no-label", b"qid:1 1:1\n"
+    yield "letor", "label-128", b"128 qid:1 1:1\n"
+    yield "letor-gz", "valid", gzip.compress(LETOR, mtime=0)
+    yield "letor-gz", "cut-off", gzip.compress(LETOR, mtime=0)[:-9]
+    yield "letor-gz", "a-bomb-of-5-MB", gzip.compress(b"\n" * (5 << 20), mtime=0)
+    yield "letor-writer", "valid", LETOR
+    yield (
+        "letor-writer",
+        "valid-many",
+        b"".join(b"%d qid:%d 1:%f 5:1e-20\n" % (i % 3, i // 3, i / 7) for i in range(30)),
+    )
+
+
+def archives() -> Seeds:
+    files = {f"c/{name}.txt": LETOR for name in ("train", "vali", "test")}
+
+    def packed(members: dict[str, bytes], kind: int = zipfile.ZIP_DEFLATED) -> bytes:
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w", kind) as archive:
+            for name, content in members.items():
+                archive.writestr(zipfile.ZipInfo(name), content, kind)
+        return buffer.getvalue()
+
+    yield "import-zip", "valid", packed(files)
+    yield "import-zip", "member-dot", packed(files | {".": b"x"})
+    yield "import-zip", "member-outside", packed(files | {"../x": b"x"})
+    yield "import-zip", "member-twice-file-and-folder", packed(files | {"c/train.txt/x": b"x"})
+    yield "import-zip", "no-collection", packed({"x": b"x"})
+    encrypted = bytearray(packed(files))
+    for mark, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        encrypted[encrypted.index(mark) + offset] |= 1
+    yield "import-zip", "encrypted", bytes(encrypted)
+    foreign = bytearray(packed(files))
+    for mark, offset in ((b"PK\x03\x04", 8), (b"PK\x01\x02", 10)):
+        foreign[foreign.index(mark) + offset] = 99
+    yield "import-zip", "foreign-compression", bytes(foreign)
+    for mode, name in (("w", "valid"), ("w:gz", "valid-gz")):
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode=mode) as archive:  # type: ignore[call-overload]
+            for member, content in files.items():
+                entry = tarfile.TarInfo(member)
+                entry.size = len(content)
+                archive.addfile(entry, io.BytesIO(content))
+            if name == "valid":
+                plain = buffer
+        yield "import-tar", name, _timeless(buffer.getvalue())
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        entry = tarfile.TarInfo(".")
+        entry.size = 1
+        archive.addfile(entry, io.BytesIO(b"x"))
+    yield "import-tar", "member-dot", _timeless(buffer.getvalue())
+    yield "import-tar", "cut-off", plain.getvalue()[:700]
+    corpus = b'{"_id": "d1", "title": "A title", "text": "Some text"}\n{"id": 2, "contents": "More"}\n'
+    queries = b'{"_id": "q1", "text": "some"}\n'
+    table = b"query-id\tcorpus-id\tscore\nq1\td1\t2\n"
+    beir = {"c/corpus.jsonl": corpus, "c/queries.jsonl": queries, "c/qrels/test.tsv": table}
+    yield "beir-zip", "valid", packed(beir)
+    yield "beir-zip", "valid-stored", packed(beir, zipfile.ZIP_STORED)
+    damaged = bytearray(packed(beir))
+    damaged[60] ^= 255
+    yield "beir-zip", "damaged", bytes(damaged)
+    yield "beir-zip", "cut-off", packed(beir)[:-30]
+    for name, offsets, new in (
+        ("encrypted", (6, 8), 1),
+        ("foreign-compression", (8, 10), 99),
+        ("wrong-size", (22, 24), 255),
+    ):
+        changed = bytearray(packed(beir))
+        for mark, offset in zip((b"PK\x03\x04", b"PK\x01\x02"), offsets, strict=True):
+            changed[changed.index(mark) + offset] = new
+        yield "beir-zip", name, bytes(changed)
+    directory = bytearray(packed(beir))
+    directory[directory.index(b"PK\x01\x02") + 42] ^= 200
+    yield "beir-zip", "wrong-offset", bytes(directory)
+    yield "jsonl", "valid", corpus
+    yield "jsonl", "nested", b'{"_id": "1", "text": ' + b"[" * 5000 + b"}"
+    yield "jsonl", "long-number", b'{"_id": ' + b"1" * 4301 + b', "text": "x"}'
+    yield "jsonl", "surrogate", b'{"_id": "\\ud800", "text": "x"}\n{"_id": "\\ud800", "text": "x"}'
+    yield "jsonl", "key-of-two-lines", b'{"a\\nb": 1}'
+    yield "jsonl-gz", "valid", gzip.compress(corpus, mtime=0)
+
+
+def _timeless(packed: bytes) -> bytes:
+    """A gzip file without the time at which it was made; a tar file without the zeros that fill it up."""
+    if packed.startswith(b"\x1f\x8b"):
+        return packed[:4] + bytes(4) + packed[8:]
+    return packed.rstrip(b"\0") + bytes(512 - len(packed.rstrip(b"\0")) % 512 + 1024)
+
+
+def texts() -> Seeds:
+    smart = b".I 001\n.T\na title\n.A\nsomebody\n.W\na title  and a body\n.I 2\n.W\nanother\n"
+    yield "smart", "valid", smart
+    trec = b"<DOC>\n<DOCNO> A1 </DOCNO>\n<TITLE>On &amp; off</TITLE>\n<TEXT>\nwords\n</TEXT>\n</DOC>\n<DOC><DOCNO>2</DOCNO>more words</DOC>\n"
+    yield "trec", "valid", trec
+    yield "trec", "valid-entities", b"<DOC><DOCNO>1</DOCNO>&#0;&#99999999999;&lt;&#xD800;</DOC>"
+    yield "trec", "never-closed", b"<DOC>" * 400
+    reuters = b'<!DOCTYPE lewis SYSTEM "lewis.dtd">\n<REUTERS TOPICS="YES" NEWID="7">\n<TEXT><TITLE>A TITLE</TITLE><BODY>Body&#3;</BODY></TEXT>\n</REUTERS>\n<REUTERS NEWID="8"><TEXT TYPE="UNPROC">&#2;words</TEXT></REUTERS>\n'
+    yield "reuters", "valid", reuters
+    yield "reuters", "never-closed", b"<REUTERS " * 200
+    mail = b"From a@b Mon Jan  1 00:00:00 2024\nFrom: a\nSubject: =?utf-8?q?caf=C3=A9?=\nMessage-ID: <1@x>\n\nHello\n>From here\n\nFrom c\nContent-Type: multipart/alternative; boundary=x\n\n--x\nContent-Type: text/html; charset=latin-1\n\n<p>Hi<script>no</script> there</p>\n--x\nContent-Type: text/plain\nContent-Transfer-Encoding: base64\n\naGVsbG8=\n--x--\n"
+    yield "mbox", "valid", mail
+    yield "mbox", "from-line-outside-ascii", b"From caf\xe9 Mon Jan  1 00:00:00 2024\nSubject: x\n\nx\n"
+    yield "mbox", "from-line-utf-8", "From café\nSubject: x\n\nx\n".encode()
+    for codec in (
+        b"utf-7",
+        b"idna",
+        b"punycode",
+        b"rot13",
+        b"hex",
+        b"undefined",
+        b"unicode_escape",
+        b"mbcs",
+        b"zlib",
+        b"\xe9",
+    ):
+        yield (
+            "mbox",
+            f"charset-{codec.decode('latin1').encode('ascii', 'replace').decode().replace('?', 'e')}",
+            b"From a\nContent-Type: text/plain; charset=" + codec + b"\n\n\xff\xfe+AAA\n",
+        )
+    yield (
+        "mbox",
+        "encoded-subjects",
+        b"From a\nSubject: =?x-unknown?b?////?= =?utf-8?b?a?= =?rot13?q?a?= =?us-ascii?q?=FF?=\n\nx\n",
+    )
+    yield "qrels", "valid", b"1 0 d1 2\n1 0 d2 -1\n"
+    yield "qrels", "valid-listing", b"1 d1 0 0.0\n2 d2 0 0.0\n"
+    yield "qrels", "valid-table", b"query-id\tcorpus-id\tscore\nq1\td1\t2\n"
+    yield "qrels", "huge", b"1 0 d1 1e300\n"
+    yield (
+        "text-folder",
+        "valid-cranfield",
+        b"=== cran.all.1400\n" + smart + b"=== cran.qry\n.I 1\n.W\nwhat\n=== cranqrel\n1 2 3\n1 1 -1\n",
+    )
+    yield (
+        "text-folder",
+        "valid-trec",
+        b"=== docs\n" + trec + b"=== topics\n<top>\n<num> Number: 301\n<title> words\n</top>\n=== qrels\n301 0 A1 1\n",
+    )
+    yield (
+        "text-folder",
+        "valid-beir",
+        b'=== corpus.jsonl\n{"_id": "d1", "title": "t", "text": "x"}\n=== queries.jsonl\n{"_id": "q1", "text": "x"}\n=== qrels/test.tsv\nquery-id\tcorpus-id\tscore\nq1\td1\t1\n',
+    )
+    yield "text-folder", "valid-text", b"=== a.txt\nA title\nand text\n=== sub/b.md\n# Heading\n"
+    yield "text-folder", "valid-reuters", b"=== a.sgm\n" + reuters
+
+
+def experiments() -> Seeds:
+    full = (
+        b'seed = 1\n[data]\nsource = "synthetic:mq2007"\nqueries = 60\nnormalize = "query"\n[ranker]\nkind = "mlp"\nhidden = 8\n[users]\nkind = "cascade"\n'
+        b'preset = "perfect"\n[learner]\nkind = "pdgd"\neta = 0.1\n[federation]\nclients = 20\ninteractions = 4\nrounds = 5\naggregation = { kind = "krum", byzantine = 3 }\n'
+        b'server = { kind = "adam", step = 0.1 }\nparticipation = { kind = "sampled", cohort = 10 }\n[attack]\nkind = "sign-flip"\nclients = 2\n[evaluation]\nevery = 1\nno_relevant = "skip"\n'
+    )
+    private = b'[federation]\nclients = 100\nrounds = 10\n[privacy]\nkind = "gaussian"\nepsilon = 8.0\ndelta = 1e-5\nclip = 0.1\n'
+    for target_ in ("experiment", "run-toml"):
+        yield target_, "valid", full if target_ == "experiment" else SMALL.encode()
+        yield target_, "long-integer", b"seed = " + b"1" * 4301 + b"\n"
+        yield target_, "deep-list", b"seed = " + b"[" * 2000 + b"]" * 2000
+        yield target_, "deep-table", b"a = " + b"{a=" * 1500 + b"1" + b"}" * 1500
+        yield target_, "deep-key", b"a" + b".a" * 1500 + b" = 1\n"
+        yield target_, "deep-header", b"[" + b"a." * 1500 + b"a]\n"
+    yield "experiment", "valid-empty", b""
+    yield "experiment", "valid-private", private
+    yield "experiment", "valid-partition", b'[partition]\nkind = "labels"\n[federation]\nclients = 5\nrounds = 2\n'
+    yield "experiment", "huge-epsilon", b'[privacy]\nkind = "gaussian"\nepsilon = 1e300\n'
+    yield "experiment", "infinite-epsilon", b'[privacy]\nkind = "gaussian"\nepsilon = inf\n'
+    yield "experiment", "tiny-delta", b'[privacy]\nkind = "gaussian"\ndelta = 1e-320\n'
+    yield "experiment", "table-for-a-word", b"[partition]\nkind = {}\n"
+    yield "experiment", "table-for-a-choice", b'[partition]\nkind = "quantity"\nlaw = {}\n'
+    yield "experiment", "list-for-a-kind", b'[privacy]\nkind = ["none"]\n'
+    yield "experiment", "large-mlp", b'[ranker]\nkind = "mlp"\nhidden = 9223372036854775807\n'
+    yield "experiment", "date", b"seed = 1979-05-27\n"
+    yield "experiment", "not-utf-8", b"seed = \xff\n"
+    yield "experiment", "two-lines", b'seed = "a\\nb"\n'
+    yield (
+        "grid",
+        "valid",
+        b"[federation]\nclients = 5\nrounds = 2\n[grid]\nseed = [1, 2]\nfederation.clients = [3, 4]\n",
+    )
+    yield "grid", "valid-parts", b'[grid]\nfederation.aggregation = ["mean", { kind = "krum", byzantine = 3 }]\n'
+    yield "grid", "deep", b"[grid]\nseed = " + b"[" * 2000 + b"]" * 2000
+    yield "grid", "deep-key", b"[grid]\na" + b".a" * 1500 + b" = [1]\n"
+    yield "grid", "name-of-a-folder", b'[grid]\ndata.source = ["../x", "/y", "a\\u0000b", ""]\n'
+    for name, text in (
+        ("valid", b"federation.clients=100"),
+        ("valid-table", b"federation.server.beta=0.5"),
+        ("valid-word", b"users.preset=perfect"),
+        ("long-integer", b"seed=" + b"1" * 4301),
+        ("deep", b"seed=" + b"[" * 3000),
+        ("deep-key", b"a" + b".a" * 3000 + b"=1"),
+        ("not-text", b"seed=\xff"),
+        ("two-lines", b"seed=1\nx=2"),
+        ("epsilon", b"privacy.kind=gaussian\x1fprivacy.epsilon=1e300"),
+    ):
+        yield "set", name, text
+
+
+def runs(folder: Path) -> Seeds:
+    """A finished run with unlearning notes, a stopped one, and their files one by one."""
+    finished, stopped, private = folder / "finished", folder / "stopped", folder / "private"
+    run_experiment(Experiment.read(parse_experiment_file(SMALL, "small.toml")), finished, threads=1, report=report_page)
+    run_experiment(Experiment.read(parse_experiment_file(SMALL + PRIVATE, "small.toml")), private, threads=1)
+    rounds = iter(range(9))
+    with suppress(Interrupted):
+        run_experiment(
+            Experiment.read(parse_experiment_file(SMALL, "small.toml")),
+            stopped,
+            threads=1,
+            stop=lambda: next(rounds) == 1,
+        )
+    for kind, path in (("finished", finished), ("stopped", stopped)):
+        for file in sorted(path.rglob("*")):
+            if file.is_file() and file.name != "report.html":
+                yield "run", f"{kind}/{file.relative_to(path)}", file.read_bytes()
+    summary = (finished / "summary.json").read_bytes()
+    yield "summary", "valid", summary
+    yield "summary", "valid-private", (private / "summary.json").read_bytes()
+    unlearned = {
+        "clients": [1],
+        "as_run": {"ndcg@10": 0.4, "maxrr": 0.5},
+        "before": {"ndcg@10": 0.4, "maxrr": 0.5},
+        "after": {"ndcg@10": 0.4, "maxrr": 0.5},
+        "local_updates_share": 0.1,
+        "interval": 1,
+        "local_steps": 4,
+        "method": "fresh",
+        "rounds": 3,
+        "local_updates": 12,
+    }
+    content = json.loads(summary)
+    yield "summary", "unlearned", json.dumps(content | {"unlearned": unlearned}).encode()
+    for name, changed in (
+        ("nan", content | {"rounds": float("nan")}),
+        ("infinite-seed", content | {"seed": float("inf")}),
+        ("null-figures", content | {"offline": {"ndcg@10": None}}),
+        ("privacy-empty", content | {"privacy": {}}),
+        ("evaluation-list", content | {"evaluation": []}),
+        ("unlearned-list", content | {"unlearned": []}),
+        ("version-object", content | {"version": {}}),
+        ("long-integer", content | {"rounds": 10**4200}),
+        ("texts", content | {"offline": {"ndcg@10": "x"}, "seconds": {"train": "x"}}),
+    ):
+        yield "summary", name, json.dumps(changed).encode()
+    yield "summary", "deep", b"[" * 2_000
+    yield "history", "valid", (finished / "history.parquet").read_bytes()
+    for name, columns in (
+        ("texts", {"round": ["a"], "interactions": ["b"]}),
+        ("lists", {"round": [[1]], "interactions": [[2]]}),
+        ("nulls", {"round": [None], "interactions": [None]}),
+        ("empty", {"round": pa.array([], pa.int64()), "interactions": pa.array([], pa.int64())}),
+        ("no-round", {"x": [1]}),
+        ("dates", {"round": pa.array([5], pa.date32()), "interactions": [1]}),
+        ("text-column", {"round": [1], "interactions": [1], "name": ["x"]}),
+    ):
+        buffer = io.BytesIO()
+        pq.write_table(pa.table(columns), buffer)
+        yield "history", name, buffer.getvalue()
+    twice = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["round", "round"])
+    buffer = io.BytesIO()
+    pq.write_table(twice, buffer)
+    yield "history", "column-twice", buffer.getvalue()
+    yield "history", "cut-off", (finished / "history.parquet").read_bytes()[:-9]
+    book = json.loads((private / "ledger.json").read_text())
+    yield "ledger", "valid", (finished / "ledger.json").read_bytes()
+    yield "ledger", "valid-private", json.dumps(book).encode()
+    for name, changed in (
+        ("spent-text", book | {"spent": ["x"]}),
+        ("spent-null", book | {"spent": [{"round": None, "epsilon": None}]}),
+        ("mechanism-unknown", book | {"mechanism": {"kind": "x"}}),
+        ("mechanism-empty", book | {"mechanism": {}}),
+        ("setting-huge", book | {"setting": book["setting"] | {"rounds": 10**30, "clients": 10**30}}),
+        ("setting-negative", book | {"setting": book["setting"] | {"clients": -1}}),
+        ("participation-list", book | {"setting": book["setting"] | {"participation": []}}),
+        ("releases-null", book | {"releases": [None]}),
+        (
+            "release-nan",
+            book | {"releases": [book["releases"][0] | {"noise": float("nan"), "last_round": float("nan")}]},
+        ),
+        ("sensitivity-zero", book | {"releases": [book["releases"][0] | {"sensitivity": 0, "releases": 1}]}),
+        ("unlearning-null", book | {"unlearning": None}),
+        ("epsilon-truth", book | {"privacy": book["privacy"] | {"epsilon": True}}),
+        ("infinite", book | {"spent": [{"round": float("inf"), "epsilon": 1}]}),
+    ):
+        yield "ledger", name, json.dumps(changed).encode()
+    yield "ledger", "deep", b"[" * 2_000
+    ranker = json.loads((finished / "ranker.json").read_text())
+    yield "ranker", "valid", json.dumps(ranker).encode()
+    for name, changed in (
+        ("mlp-huge", ranker | {"ranker": {"kind": "mlp", "hidden": 2**60}}),
+        ("features-huge", ranker | {"n_features": 10**30}),
+        ("features-negative", ranker | {"n_features": -1}),
+        ("parameters-table", ranker | {"parameters": {}}),
+        ("parameters-ragged", ranker | {"parameters": [1, [2]]}),
+        ("parameters-texts", ranker | {"parameters": ["1"] * 46}),
+        ("normalize-list", ranker | {"normalize": []}),
+        ("kind-list", ranker | {"ranker": {"kind": []}}),
+        ("features-infinite", ranker | {"n_features": float("inf")}),
+    ):
+        yield "ranker", name, json.dumps(changed).encode()
+    yield "ranker", "deep", b"[" * 2_000
+    yield "ranker", "long-integer", b'{"format": ' + b"1" * 4301 + b"}"
+    yield "run-toml", "valid-complete", (finished / "run.toml").read_bytes()
+    yield (
+        "run-toml",
+        "words-for-tables",
+        b"data = 1\nusers = 2\nlearner = 3\nfederation = 4\nprivacy = 5\nevaluation = []\nranker = {}\n",
+    )
+    yield "grid-json", "valid", json.dumps({"axes": {"seed": [1]}, "runs": ["run"]}).encode()
+    for name, listed in (
+        ("outside", ["../.."]),
+        ("null-byte", ["a\0b"]),
+        ("long", ["x" * 5000]),
+        ("itself", ["."]),
+        ("surrogate", ["\ud800"]),
+    ):
+        yield "grid-json", name, json.dumps({"axes": {}, "runs": listed}).encode()
+    yield "grid-json", "deep", b"[" * 2_000
+    checkpoint, kept = (stopped / "checkpoint.npz").read_bytes(), (stopped / "clients" / "0.npz").read_bytes()
+    yield "checkpoint", "valid", checkpoint
+    yield "kept-updates", "valid", kept
+    other = (stopped / "clients" / "1.npz").read_bytes()
+    yield "kept-updates", "of-another-client", other
+    for target_, content_ in (("checkpoint", checkpoint), ("kept-updates", kept)):
+        yield target_, "cut-off", content_[:-40]
+        for name, offsets, new in (
+            ("foreign-compression", (8, 10), 99),
+            ("lzma", (8, 10), 14),
+            ("encrypted", (6, 8), 1),
+        ):
+            changed_ = bytearray(content_)
+            for mark, offset in zip((b"PK\x03\x04", b"PK\x01\x02"), offsets, strict=True):
+                changed_[changed_.index(mark) + offset] = new
+            yield target_, name, bytes(changed_)
+        with np.load(io.BytesIO(content_)) as saved:
+            arrays = dict(saved)
+        for name in list(arrays)[:14:2]:
+            buffer = io.BytesIO()
+            np.savez_compressed(buffer, **{key: value for key, value in arrays.items() if key != name})
+            yield target_, f"without-{name.replace(':', '-')}", buffer.getvalue()
+        for name, wrong in (
+            ("texts", np.array(["a"])),
+            ("empty", np.zeros(0)),
+            ("square", np.zeros((2, 2))),
+            ("not-finite", np.array([np.nan, np.inf])),
+            ("truths", np.array(True)),
+            ("complex", np.array(1j)),
+        ):
+            for key in list(arrays)[:14]:
+                if (len(name) + len(key)) % 9 == 0:
+                    buffer = io.BytesIO()
+                    np.savez_compressed(buffer, **(arrays | {key: wrong}))
+                    yield target_, f"{name}-for-{key.replace(':', '-')}", buffer.getvalue()
+    yield "unlearned", "valid", b'{"clients": [1], "after": 0.4}'
+    yield "unlearned", "texts", b'{"clients": ["1"]}'
+    yield "unlearned", "deep", b"[" * 2_000
+    files = {
+        "ledger.json": (finished / "ledger.json").read_text(),
+        "ranker.json": json.dumps(ranker),
+        "summary.json": summary.decode(),
+        "report.html": "<html></html>",
+    }
+    note = {
+        "clients": [1],
+        "before": 0.4,
+        "after": 0.4,
+        "pending": {"clients": [1], "leavers": [1], "out": None, "files": files},
+    }
+    yield "unlearning-note", "valid", json.dumps(note).encode()
+    yield "unlearning-note", "valid-done", b'{"clients": [1], "before": 0.4, "after": 0.4}'
+    for name, plan in (
+        ("no-plan", {}),
+        ("no-files", note["pending"] | {"files": {}}),
+        ("outside", note["pending"] | {"files": files | {"../x": "x"}}),
+        ("leavers", note["pending"] | {"leavers": [None]}),
+    ):  # type: ignore[operator]
+        yield "unlearning-note", name, json.dumps(note | {"pending": plan}).encode()
+    yield "unlearning-note", "deep", b"[" * 2_000
+
+
+def federations(folder: Path) -> Seeds:
+    theta = np.linspace(-1.0, 1.0, 5)
+    reply = encode_reply(Reply("run", 3, 7, theta, 4, True, (0.5, 0.25, 0.0)))
+    yield "wire-task", "valid", encode_task(Task("run", 3, theta, {"clip": np.array([0.5])}, (1, 2)))
+    yield "wire-task", "valid-empty", encode_task(Task("r", 0, np.zeros(0)))
+    yield (
+        "wire-task",
+        "twice-private",
+        encode_task(Task("r", 0, theta, {"a": theta, "b": theta})).replace(b'["a","b"]', b'["a","a"]'),
+    )
+    yield "wire-reply", "valid", reply
+    yield "wire-reply", "deep", reply[:7] + struct.pack("<I", 6000) + b"[" * 6000
+    yield "frames", "valid", frames.pack([b"one", b"", b"three"])
+    yield "frames", "valid-none", frames.pack([])
+    yield "frames", "many", b"\xff\xff\xff\xff"
+    yield "frames-stream", "valid", frames.framed([b"one", b"two"]) + frames.framed([]) + frames.framed([b"x" * 50])
+    yield "frames-stream", "long", struct.pack("<Q", 2**40) + b"x"
+    report = Report(*[1 if name in ("round", "interactions", "participants") else 0.5 for name in Report._fields])
+    saved = Saved(
+        State(1, theta, {"m": theta}, {"clip": np.array([1.0])}), "run", [report], {(1, 1)}, {"reply.late": 2}
+    )
+    saved.write(folder / "checkpoint")
+    yield "coordinator-checkpoint", "valid", (folder / "checkpoint").read_bytes()[:-32]
+    Journal(folder / "journal").append([reply, reply])
+    yield "journal", "valid", (folder / "journal").read_bytes()
+    yield "journal", "cut-off", (folder / "journal").read_bytes()[:-5]
+
+
+def secure_sums() -> Seeds:
+    tag = bytes(range(16))
+    head = (7, tag, 300)
+    keys, sealed = ((1, b"a" * 32), (300, b"b" * 32)), ((5, b"x" * 80), (2**31 - 1, b"y" * 80))
+    advertised = AdvertiseKeys(*head, b"c" * 32, b"m" * 32)
+    for message in (
+        advertised,
+        KeyList(*head, 2, keys, keys[:1]),
+        ShareKeys(*head, sealed),
+        ShareDelivery(*head, sealed),
+        MaskedInput(*head, np.arange(5, dtype="<u4").tobytes()),
+        UnmaskRequest(*head, (300, 4, 9), (8,)),
+        UnmaskReply(*head, keys, ()),
+    ):
+        yield "secure-message", f"valid-{type(message).__name__}", message.to_bytes()
+    yield "secure-keys", "valid", SignedKeys(advertised, b"s" * 64).to_bytes()
+    yield "secure-envelope", "valid", b"QSEC\x02\x01" + frames.pack([b"a", b"b"])
+    yield (
+        "secure-envelope",
+        "valid-several",
+        b"QSCB" + frames.pack([struct.pack("<I", 1) + b"abc", struct.pack("<I", 2) + b"d"]),
+    )
+    yield "identity-claims", "valid", struct.pack("<I32sI32s", 1, b"a" * 32, 2, b"b" * 32)
+
+
+def silos(folder: Path) -> Seeds:
+    message = SiloMessage(3, bytes(16), 5, 6, ((True, b"abc"), (False, b"d")))
+    yield "silo-message", "valid", message.to_bytes(to_party=False)[:-16]
+    yield "silo-message", "valid-to-party", message.to_bytes(to_party=True)[:-16]
+    yield "silo-record", "valid", written(Record.MASKED, {"asks": [1, 2]}, np.zeros(3), np.ones(2))
+    envelope = Envelope(Kind.ASK, "north", "south", 9, b"body").to_bytes()
+    yield "silo-record", "envelope", b"\x01" + envelope
+    yield "silo-envelope", "valid", envelope
+    yield "silo-body", "valid-hello", b"h" + Hello(b"i" * 32, b"e" * 32, b"c" * 32, {"a": 1, "b": "x"}).to_bytes()
+    yield "silo-body", "valid-question", b"q" + Ask(0, np.array([[1, 2, 3], [4, 5, 19]], np.int32)).to_bytes()
+    cells = Cells(
+        np.array([0, 2, 2, 3]),
+        np.array([4, 7, 9], np.int32),
+        np.array([5, -6, 1], np.int32),
+        np.array([1, 0, 2], np.int32),
+    )
+    yield "silo-body", "valid-answer", b"a" + Answer(5, (cells, cells), 3).to_bytes()
+    yield "silo-body", "valid-refusal", b"r" + Refuse(5, "no budget is left").to_bytes()
+    yield (
+        "silo-body",
+        "valid-catalogue",
+        b"c" + Catalogue(1, np.array([4, 9], np.int32), np.array([100, 3], np.int32)).to_bytes(),
+    )
+    hashing, shape = Hashing(KEY, 2, 20), Shape(rows=2, columns=20, capacity=10, entries=400)
+    sketch = ReverseTopK(hashing, shape)
+    for document in range(8):
+        sketch.add(document, ["alpha", "beta", f"t{document}"], [2, 1, document + 1])
+    sketch.save(folder / "sketch")
+    whole = (folder / "sketch").read_bytes()[:-32]
+    yield "sketch", "valid", whole
+    first, _, body = whole.partition(b"\n")
+    head = json.loads(first)
+    for name, changed in (
+        ("lengths-missing", {key: value for key, value in head.items() if key != "lengths"}),
+        ("lengths-negative", head | {"lengths": head["lengths"] | {"counts": -1}}),
+        ("lengths-huge", head | {"lengths": head["lengths"] | {"entries": 2**40}}),
+        ("shape-other", head | {"shape": head["shape"] | {"columns": 21}}),
+        ("shape-larger", head | {"shape": head["shape"] | {"rows": 4, "columns": 400, "entries": 5000}}),
+        ("shape-unknown", head | {"shape": {"x": 1}}),
+        ("limit-huge", head | {"limit": 2**40}),
+        ("limit-text", head | {"limit": "x"}),
+        ("limit-negative", head | {"limit": -5}),
+        ("documents-text", head | {"documents": "x"}),
+        ("documents-negative", head | {"documents": -1}),
+        ("lengths-short", head | {"lengths": head["lengths"] | {"counts": 1}}),
+        ("shape-list", head | {"shape": []}),
+        ("lengths-of-present", head | {"lengths": head["lengths"] | {"present": 0}}),
+    ):
+        yield "sketch", name, json.dumps(changed).encode() + b"\n" + body
+    for name, place, number in (
+        ("counts-large", 0, 10**6),
+        ("counts-negative", 4, -7),
+        ("counts-most", 8, 2**31 - 1),
+        ("entries-negative", len(body) - 40, -1),
+        ("floors-negative", 4 * head["lengths"]["counts"], -(2**31)),
+    ):
+        changed_ = bytearray(body)
+        changed_[place : place + 4] = struct.pack("<i", number)
+        yield "sketch", name, first + b"\n" + bytes(changed_)
+    ledger = BudgetLedger("north", Budget(), folder / "budget.json")
+    ledger.charge("south", 5, AnswerRelease("body", 0.1))
+    yield "silo-budget", "valid", (folder / "budget.json").read_bytes()
+
+
+def networks(folder: Path) -> Seeds:
+    experiment = Experiment.read(
+        parse_experiment_file(
+            '[federation]\nclients = 4\nrounds = 5\n[privacy]\nkind = "gaussian"\nepsilon = 50.0\n', "e.toml"
+        )
+    )
+    home = Home.create(folder / "coordinator", experiment, Settings("run", 46, "search.example.org:9092"))
+    member = invite(home, "alice", folder / "alice.json")
+    status = {
+        "state": "running",
+        "started": 1.0,
+        "rounds": 2,
+        "cohort": 4,
+        "waiting": [1, 2],
+        "present": [0],
+        "left": [3],
+        "accepted": 8,
+        "refused": {"reply.late": 1},
+        "epsilon": 1.5,
+        "privacy": {"delta": 1e-5, "unit": "client"},
+        "reported": None,
+        "last_round_seconds": 1.5,
+        "sent_bytes": 10,
+        "received_bytes": 20,
+        "checkpoint_at": 5.0,
+    }
+    (folder / "coordinator" / "status.json").write_text(json.dumps(status))
+    (folder / "coordinator" / "client-0.pub").write_text(member.public)
+    for file in sorted((folder / "coordinator").iterdir()):
+        if file.name not in ("members.lock", "lock"):
+            yield "folders", f"coordinator/{file.name}", file.read_bytes()
+    bundle = Bundle.read(folder / "alice.json")
+    yield "invitation", "valid", (folder / "alice.json").read_bytes()
+    table = json.loads(bundle.text())
+    for name, changed in (
+        ("identities-long", table | {"identities": {"9" * 4400: "00"}}),
+        ("identities-numbers", table | {"identities": {"1": 5}}),
+        ("address-digits", table | {"address": "a:٣"}),
+        ("address-long", table | {"address": "a:" + "9" * 5000}),
+        ("name-lines", table | {"name": "a\nb"}),
+        ("version-list", table | {"version": []}),
+        ("format-list", table | {"format": []}),
+    ):
+        yield "invitation", name, json.dumps(changed).encode()
+    yield "invitation", "deep", b"[" * 2_000
+    terms = bundle.terms.table()
+    yield "terms", "valid", json.dumps(terms).encode()
+    for name, changed in (
+        ("epsilon-huge", terms | {"privacy": terms["privacy"] | {"epsilon": 1e300}}),
+        ("version-list", terms | {"version": []}),
+        ("setting-texts", terms | {"setting": dict.fromkeys(terms["setting"], "x")}),
+        ("setting-nulls", terms | {"setting": dict.fromkeys(terms["setting"])}),
+        ("mlp-huge", terms | {"ranker": {"kind": "mlp", "hidden": 2**60}}),
+        ("ranker-list", terms | {"ranker": []}),
+        ("setting-huge", terms | {"setting": terms["setting"] | {"clients": 10**30, "cohort": 10**30}}),
+        ("kind-table", terms | {"privacy": {"kind": {}}}),
+        ("reports-nan", terms | {"version": 2, "report_epsilon": float("nan")}),
+        ("participation-list", terms | {"setting": terms["setting"] | {"participation": []}}),
+    ):
+        yield "terms", name, json.dumps(changed).encode()
+    secure = Terms.of(
+        Experiment.read(
+            parse_experiment_file('[federation]\nclients = 4\nrounds = 5\n[privacy]\nkind = "secure-sum"\n', "e")
+        ),
+        46,
+        0,
+    )
+    yield "terms", "valid-secure", json.dumps(secure.table()).encode()
+    group = SiloTerms.read({"version": 1, "run": "run", "parties": ["north", "south"]})
+    silo_home = SiloHome.make(folder / "group", group, settings_of("run", address="silo.example.org:9092"))
+    silo_home.invite("north", folder / "north.json", {"south": bytes(range(32))})
+    told = {
+        "state": "running",
+        "phase": "training",
+        "present": [0],
+        "waited": ["south"],
+        "rounds": 3,
+        "rounds_planned": 9,
+        "seconds_left": 5.0,
+        "last_round_seconds": 0.5,
+        "traffic": {"ASK": {"envelopes": 3, "bytes": 500}},
+        "refused": {"silo-message.malformed": 1},
+        "sent_bytes": 5,
+        "received_bytes": 6,
+        "started": 1.0,
+    }
+    (folder / "group" / "status.json").write_text(json.dumps(told))
+    for file in sorted((folder / "group").iterdir()):
+        if file.name not in ("members.lock", "lock"):
+            yield "folders", f"group/{file.name}", file.read_bytes()
+    silo_bundle = SiloBundle.read(folder / "north.json")
+    yield "silo-invitation", "valid", (folder / "north.json").read_bytes()
+    yield "silo-invitation", "of-a-device", (folder / "alice.json").read_bytes()
+    yield "silo-terms", "valid", json.dumps(silo_bundle.terms.table()).encode()
+    yield "silo-terms", "short", b'{"version": 1, "run": "run", "parties": ["north", "south"]}'
+    yield (
+        "silo-experiment",
+        "valid",
+        b'seed = 1\naugment = "recommended"\ntraining = "round-robin"\n[silo]\nparties = ["north", "south"]\nlabels = "judged"\n[protocol]\n[lists]\n[features]\n',
+    )
+    yield "identities-argument", "valid", b"north=" + bytes(range(32)).hex().encode()
+    coordinator = folder / "coordinator"
+    yield "authority", "valid", (coordinator / "ca.pem").read_bytes() + b"=== " + (coordinator / "ca.key").read_bytes()
+    yield (
+        "authority",
+        "encrypted",
+        (coordinator / "ca.pem").read_bytes()
+        + b"=== -----BEGIN ENCRYPTED PRIVATE KEY-----\nMAA=\n-----END ENCRYPTED PRIVATE KEY-----\n",
+    )
+    yield "server-certificate", "valid", (coordinator / "server.pem").read_bytes()
+    settings = json.loads((coordinator / "coordinator.json").read_text())
+    yield "coordinator-settings", "valid", json.dumps(settings).encode()
+    for name, changed in (
+        ("port-text", settings | {"port": "x"}),
+        ("address-list", settings | {"address": []}),
+        ("nan", settings | {"least": float("nan")}),
+        ("run-number", settings | {"run": 5}),
+        ("features-text", settings | {"n_features": "46"}),
+        ("address-long", settings | {"address": "a:" + "9" * 5000}),
+    ):
+        yield "coordinator-settings", name, json.dumps(changed).encode()
+    yield "coordinator-settings", "deep", b"[" * 2_000
+    yield "coordinator-status", "valid", json.dumps(status).encode()
+    for name, changed in (
+        ("refused-list", status | {"refused": []}),
+        ("epsilon-text", status | {"epsilon": "x"}),
+        ("rounds-null", status | {"rounds": None}),
+        ("state-number", status | {"state": 5}),
+        ("left-number", status | {"left": 5}),
+        ("privacy-list", status | {"privacy": []}),
+        ("reported-text", status | {"reported": "x"}),
+        ("checkpoint-text", status | {"checkpoint_at": "x"}),
+    ):
+        yield "coordinator-status", name, json.dumps(changed).encode()
+    yield "coordinator-status", "deep", b"[" * 2_000
+    listed = json.loads((coordinator / "members.json").read_text())
+    yield "coordinator-members", "valid", json.dumps(listed).encode()
+    for name, changed_list in (
+        ("object", {}),
+        ("number", 5),
+        ("public-number", [listed[0] | {"public": 5}]),
+        ("client-text", [listed[0] | {"client": "x"}]),
+        ("client-list", [listed[0] | {"client": []}]),
+    ):
+        yield "coordinator-members", name, json.dumps(changed_list).encode()
+    yield "coordinator-members", "deep", b"[" * 2_000
+    yield "coordinator-experiment", "valid", (coordinator / "experiment.toml").read_bytes()
+    yield "coordinator-identities", "valid", json.dumps({"0": {"node": "client-0", "identity": "00" * 32}}).encode()
+    yield (
+        "coordinator-identities",
+        "long-number",
+        json.dumps({"9" * 4400: {"node": "client-0", "identity": "00"}}).encode(),
+    )
+    yield "coordinator-identities", "deep", b"[" * 2_000
+    yield "group-settings", "valid", (folder / "group" / "silo.json").read_bytes()
+    yield "group-settings", "deep", b"[" * 2_000
+    yield "group-terms", "valid", (folder / "group" / "terms.json").read_bytes()
+    yield "group-terms", "deep", b"[" * 2_000
+    yield "group-status", "valid", json.dumps(told).encode()
+    for name, changed in (
+        ("present-99", told | {"present": [99]}),
+        ("traffic-list", told | {"traffic": []}),
+        ("traffic-empty", told | {"traffic": {"ASK": {}}}),
+        ("phase-list", told | {"phase": []}),
+        ("bytes-text", told | {"sent_bytes": "x"}),
+        ("waited-number", told | {"waited": 5}),
+        ("refused-texts", told | {"refused": {"a": "b"}}),
+    ):
+        yield "group-status", name, json.dumps(changed).encode()
+    yield "group-status", "deep", b"[" * 2_000
+    yield "group-identities", "valid", json.dumps({"south": bytes(range(32)).hex()}).encode()
+    yield "group-identities", "list", b'["south"]'
+    yield "group-identities", "deep", b"[" * 2_000
+    request = request_of(bundle.terms, bundle.key, 5.0, bytes(16))
+    yield "leaving", "valid", request
+    yield "leaving", "unsigned", request.partition(b"\n")[0] + b"\n00"
+    yield "leaving", "list", b"[]\n00"
+    yield "left", "valid", b'{"run": "run", "client": 0, "request": "ab", "at": 5.0, "erased": null}'
+    yield "left", "deep", b"[" * 2_000
+    yield "left", "not-text", b"\xff\xfe"
+    yield from stores(folder)
+
+
+def stores(folder: Path) -> Seeds:
+    (folder / "device").mkdir()
+    device = PrivateStore(folder / "device")
+    with device.transaction():
+        device.set_consent(True, 5.0)
+        device.set_personal(np.array([0.5, 0.25]))
+        device.keep("run", 1, np.array([0.5, 1.5], np.float32))
+    device.close()
+    yield "device-store", "valid", _database(folder / "device" / "device.sqlite")
+    store = SiloStore(folder / "party", "party")
+    with store.transaction():
+        store.set_note("asks", [1, 2])
+        store.put("server", written(Record.ROWS, 5))
+    store.close()
+    yield "party-store", "valid", _database(folder / "party" / "party.sqlite")
+
+
+def _database(path: Path) -> bytes:
+    """A database without its log."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode = DELETE")
+        connection.execute("PRAGMA page_size = 512")
+        connection.execute("VACUUM")
+    return path.read_bytes()
+
+
+PLACES = """
+CREATE TABLE moz_places (id INTEGER PRIMARY KEY, url, title, hidden);
+CREATE TABLE moz_historyvisits (id INTEGER PRIMARY KEY, place_id, visit_date, visit_type);
+CREATE TABLE moz_inputhistory (place_id, input, use_count);
+CREATE TABLE moz_bookmarks (id INTEGER PRIMARY KEY, type, fk);
+"""
+URLS = """
+CREATE TABLE urls (id INTEGER PRIMARY KEY, url, title, hidden);
+CREATE TABLE visits (id INTEGER PRIMARY KEY, url, visit_time, transition);
+"""
+
+
+def _history(schema: str, rows: dict[str, list[tuple[object, ...]]]) -> bytes:
+    with closing(sqlite3.connect(":memory:")) as memory:
+        memory.execute("PRAGMA page_size = 512")
+        memory.executescript(schema)
+        for insert, values in rows.items():
+            memory.executemany(insert, values)
+        memory.commit()
+        memory.execute("VACUUM")
+        return bytes(memory.serialize())
+
+
+def tunings(folder: Path) -> Seeds:
+    pages: list[tuple[object, ...]] = [(i, f"https://site{i}.example/", f"Site {i}", 0) for i in range(1, 5)]
+    visits: list[tuple[object, ...]] = [(1 + i % 4, 1_700_000_000_000_000 + i * 10**9, 1 + i % 3) for i in range(12)]
+    place, visit = (
+        "INSERT INTO moz_places VALUES (?, ?, ?, ?)",
+        "INSERT INTO moz_historyvisits (place_id, visit_date, visit_type) VALUES (?, ?, ?)",
+    )
+    typed, marked = (
+        "INSERT INTO moz_inputhistory VALUES (?, ?, ?)",
+        "INSERT INTO moz_bookmarks (type, fk) VALUES (?, ?)",
+    )
+    base: dict[str, list[tuple[object, ...]]] = {
+        place: pages,
+        visit: visits,
+        typed: [(1, "si", 0.5)],
+        marked: [(1, 2), (2, None)],
+    }
+    yield "browser-history", "valid-firefox", _history(PLACES, base)
+    yield (
+        "browser-history",
+        "page-id-null",
+        _history(
+            PLACES.replace("id INTEGER PRIMARY KEY, url, title, hidden", "id, url, title, hidden"),
+            base | {place: [*pages, (None, "x", "x", 0)]},
+        ),
+    )
+    yield (
+        "browser-history",
+        "page-id-text",
+        _history(
+            PLACES.replace("id INTEGER PRIMARY KEY, url, title, hidden", "id, url, title, hidden"),
+            base | {place: [*pages, ("x", "x", "x", 0)]},
+        ),
+    )
+    yield (
+        "browser-history",
+        "visit-nulls",
+        _history(PLACES, base | {visit: [(None, None, None), ("x", "y", "z"), (1, 2**63 - 1, 2**62), *visits]}),
+    )
+    yield "browser-history", "input-null", _history(PLACES, base | {typed: [(1, None, None), (1, b"\xff", "x")]})
+    yield (
+        "browser-history",
+        "hidden-blob",
+        _history(PLACES, base | {place: [(1, b"\xff\x00", b"\xff", "x"), (2, 5, 1.5, None)]}),
+    )
+    yield (
+        "browser-history",
+        "view",
+        _history(
+            PLACES.replace(
+                "CREATE TABLE moz_places (id INTEGER PRIMARY KEY, url, title, hidden);",
+                "CREATE VIEW moz_places AS SELECT 1 AS id, 'x' AS url, NULL AS title, 0 AS hidden;",
+            ),
+            {visit: visits},
+        ),
+    )
+    yield "browser-history", "no-table", _history("CREATE TABLE moz_places (id);", {})
+    opened, seen = (
+        "INSERT INTO urls VALUES (?, ?, ?, ?)",
+        "INSERT INTO visits (url, visit_time, transition) VALUES (?, ?, ?)",
+    )
+    found: list[tuple[object, ...]] = [
+        (1 + i % 4, 13_344_473_600_000_000 + i * 10**9, (0, 1, 0xC0000000 - 2**32)[i % 3]) for i in range(12)
+    ]
+    yield "browser-history", "valid-chromium", _history(URLS, {opened: pages, seen: found})
+    yield (
+        "browser-history",
+        "chromium-extremes",
+        _history(URLS, {opened: pages, seen: [*found, (1, 2**63 - 1, 1), (1, -(2**63), 1)]}),
+    )
+    yield "bookmarks", "valid", b'{"roots": {"bar": {"children": [{"url": "https://x"}]}}}'
+    yield "bookmarks", "deep", b'{"roots": ' + b"[" * 2_000
+    yield (
+        "study",
+        "valid",
+        b'name = "spring"\nmetric = "rank"\neffect = 0.1\n[arms]\na = 0.5\nb = 0.5\n[people]\npages = 30\n[people.history]\n',
+    )
+    yield "study", "long-integer", b'name = "x"\nalpha = ' + b"1" * 4301
+    yield "study", "deep", b'name = "x"\nalpha = ' + b"[" * 3000
+    yield "study", "share-huge", b'name = "x"\n[arms]\na = ' + b"9" * 400 + b"\nb = 1\n"
+    yield "study", "name-number", b"name = 5\n"
+    arm = Study().assign("person-1")
+    yield "collected", "valid", f"client,arm,characters,rank\nperson-1,{arm},3,0\nperson-1,{arm},2,1\n".encode()
+    yield "collected", "valid-pilot", b"client,characters,rank\nx,3,0\n"
+    yield "collected", "long-number", b"client,characters,rank\nx," + b"1" * 4400 + b",1\n"
+    yield "collected", "null", b"client,characters,rank\nx\x00,1,1\n"
+    yield "collected", "surrogates", b"client,arm,characters,rank\n\xed\xa0\x80,a,1,1\n"
+    write_model(
+        Model("frecency", 3, {"a": 1.0, "b": 2.0}, 5, 0.5, "rprop", {"steps": [1.0, 2.0]}), folder / "weights.json"
+    )
+    yield "weights", "valid", (folder / "weights.json").read_bytes()
+    yield "weights", "deep", b"[" * 2_000
+    yield "tuning-update", "valid", bytes(6)
+    yield "tuning-update", "valid-one-bit", bytes(3)
+    yield "tuning-update", "valid-gradient", bytes(88)
+
+
+def others() -> Seeds:
+    yield (
+        "intents",
+        "valid",
+        b"fold\tqid\tdocid\tgraded\ti0\ti1\ti2\ti3\n"
+        + b"".join(b"%d\t%d\td%d\t%d\t1\t1\t0\t1\n" % (f, f, label, label) for f in range(1, 6) for label in range(3)),
+    )
+    yield "library", "valid-damaged", b"{}"
+    yield (
+        "library",
+        "gone",
+        json.dumps({"name": "c", "path": "gone", "folds": 1, "features": 3, "queries": 1, "rows": 3}).encode(),
+    )
+    for name, entry in (
+        ("path-number", {"path": 5}),
+        ("path-null-byte", {"path": "a\0b"}),
+        ("name-list", {"name": []}),
+        ("name-number", {"name": 5}),
+    ):
+        yield (
+            "library",
+            name,
+            json.dumps({"name": "c", "path": "x", "folds": 1, "features": 3, "queries": 1, "rows": 3} | entry).encode(),
+        )
+    yield "library", "deep", b"[" * 2_000
+    folder = scratch()
+    os.environ["QUORANK_CACHE"] = str(folder / "cache")
+    for name in ("train", "test"):
+        (folder / f"{name}.txt").write_bytes(ROW * 3)
+    load(DataSource(str(folder), normalize="none"))
+    file = next((folder / "cache").rglob("*.arrow"))
+    yield "cache", "valid", file.read_bytes()
+    yield "cache", "cut-off", file.read_bytes()[:-30]
+    del os.environ["QUORANK_CACHE"]
+
+
+def all_seeds() -> Seeds:
+    """Every seed."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        yield from letor()
+        yield from archives()
+        yield from texts()
+        yield from experiments()
+        yield from runs(folder)
+        yield from federations(folder)
+        yield from secure_sums()
+        yield from silos(folder)
+        yield from networks(folder)
+        yield from tunings(folder)
+        yield from others()
+
+
+def main() -> None:
+    total = 0
+    for target_, name, content in all_seeds():
+        path = CORPUS / target_ / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        total += len(content)
+    print(f"{total:,} bytes in {CORPUS}")
+
+
+if __name__ == "__main__":
+    main()

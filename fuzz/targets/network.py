@@ -1,0 +1,241 @@
+"""Targets of `quorank.network`: invitations, terms, certificates, and the files of coordinators, devices and parties."""
+
+from __future__ import annotations
+
+import json
+from contextlib import redirect_stdout
+from functools import cache
+from io import StringIO
+from pathlib import Path
+
+from fuzz.target import CORPUS, as_file, scratch, target
+from quorank.cli.coordinator_display import (
+    group_status_of,
+    print_group_status,
+    print_status,
+    readable_status,
+    status_of,
+)
+from quorank.errors import BadInput
+from quorank.experiments.experiment_file import parse_experiment_file
+from quorank.network import identities
+from quorank.network.bundle import Bundle
+from quorank.network.certificates import Authority
+from quorank.network.leaving import check_request, left
+from quorank.network.private_store import PrivateStore
+from quorank.network.service_files import Home
+from quorank.network.service_members import members
+from quorank.network.silo_bundle import SiloBundle, read_identities
+from quorank.network.silo_experiment import read_group
+from quorank.network.silo_home import SiloHome
+from quorank.network.silo_store import SiloStore
+from quorank.network.silo_terms import SiloTerms
+from quorank.network.terms import Terms
+
+FOLDERS = CORPUS / "folders"
+"""A coordinator's folder and a group's, as they were made."""
+
+
+@cache
+def _files(kind: str) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in sorted((FOLDERS / kind).iterdir())}
+
+
+def folder_with(kind: str, name: str, data: bytes) -> Path:
+    """A coordinator's folder in which one file is the input."""
+    folder = scratch() / kind
+    folder.mkdir()
+    for file, content in (_files(kind) | {name: data}).items():
+        (folder / file).write_bytes(content)
+    return folder
+
+
+def _status(folder: Path) -> None:
+    home = Home.open(folder)
+    with redirect_stdout(StringIO()), readable_status(home):
+        print_status(status_of(home))
+
+
+def _group_status(folder: Path) -> None:
+    home = SiloHome.open(folder)
+    with redirect_stdout(StringIO()), readable_status(home):
+        print_group_status(group_status_of(home))
+
+
+@target("invitation", "json")
+def invitation(data: bytes) -> None:
+    """A device's invitation, written again and read back."""
+    found = Bundle.read(as_file(data, "invitation.json"))
+    assert Bundle.read(as_file(found.text().encode(), "again.json")) == found, "an invitation is written as another one"
+
+
+@target("silo-invitation", "json")
+def silo_invitation(data: bytes) -> None:
+    """A party's invitation, written again and read back."""
+    found = SiloBundle.read(as_file(data, "invitation.json"))
+    assert SiloBundle.read(as_file(found.text().encode(), "again.json")) == found, (
+        "an invitation is written as another one"
+    )
+
+
+def _table(data: bytes) -> object:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        raise BadInput("input.not-json", "the input is not JSON") from None
+
+
+@target("terms", "json", seconds=10)
+def terms(data: bytes) -> None:
+    """A device's terms, and the privacy that they promise."""
+    found = Terms.read(_table(data))
+    _ = found.parameters, found.mechanism, found.secure, found.reports, found.split
+    assert Terms.read(json.loads(json.dumps(found.table()))) == found, "terms are written as other ones"
+
+
+@target("silo-terms", "json")
+def silo_terms(data: bytes) -> None:
+    """A group's terms."""
+    found = SiloTerms.read(_table(data))
+    found.digest()
+    assert SiloTerms.read(json.loads(json.dumps(found.table()))) == found, "terms are written as other ones"
+
+
+@target("silo-experiment", "toml")
+def silo_experiment(data: bytes) -> None:
+    """The file of a group."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        raise BadInput("input.not-text", "the input is not UTF-8") from None
+    read_group(parse_experiment_file(text, "group.toml"), "run")
+
+
+@target("identities-argument", words=(b"north=", b"=", b"00" * 32))
+def identities_argument(data: bytes) -> None:
+    """--identity NAME=HEX, as it comes from a command line."""
+    group = SiloHome.open(folder_with("group", "x", b"")).group
+    read_identities(data.decode("utf-8", "surrogateescape").split("\n"), group)
+
+
+@target(
+    "authority",
+    words=(
+        b"-----BEGIN CERTIFICATE-----\n",
+        b"-----END CERTIFICATE-----\n",
+        b"-----BEGIN PRIVATE KEY-----\n",
+        b"-----BEGIN EC PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n",
+        b"=== ",
+    ),
+)
+def authority(data: bytes) -> None:
+    """An authority's certificate and key, `=== ` between them."""
+    certificate, _, key = data.partition(b"=== ")
+    folder = scratch()
+    (folder / "ca.pem").write_bytes(certificate)
+    (folder / "ca.key").write_bytes(key)
+    Authority.read(folder).server(["localhost"])
+
+
+@target("server-certificate", words=(b"-----BEGIN CERTIFICATE-----\n",))
+def server_certificate(data: bytes) -> None:
+    """The certificate of a coordinator's server."""
+    Home.open(folder_with("coordinator", "server.pem", data)).days_left()
+
+
+@target("coordinator-settings", "json")
+def coordinator_settings(data: bytes) -> None:
+    """coordinator.json, and the status with it."""
+    _status(folder_with("coordinator", "coordinator.json", data))
+
+
+@target("coordinator-status", "json")
+def coordinator_status(data: bytes) -> None:
+    """status.json of a coordinator, as `coordinator status` shows it."""
+    _status(folder_with("coordinator", "status.json", data))
+
+
+@target("coordinator-members", "json")
+def coordinator_members(data: bytes) -> None:
+    """members.json, and the status with it."""
+    folder = folder_with("coordinator", "members.json", data)
+    for member in members(Home.open(folder)):
+        _ = member.label
+    _status(folder)
+
+
+@target("coordinator-experiment", "toml")
+def coordinator_experiment(data: bytes) -> None:
+    """experiment.toml of a coordinator: the terms of its first client."""
+    home = Home.open(folder_with("coordinator", "experiment.toml", data))
+    home.terms(0)
+
+
+@target("coordinator-identities", "json")
+def coordinator_identities(data: bytes) -> None:
+    """identities.json of a coordinator."""
+    folder = folder_with("coordinator", "identities.json", data)
+    identities.known(folder, {0: "client-0"})
+    identities.note(folder, {1: "client-1"}, {1: bytes(32)})
+
+
+@target("group-settings", "json")
+def group_settings(data: bytes) -> None:
+    """silo.json of a group's coordinator, and the status with it."""
+    _group_status(folder_with("group", "silo.json", data))
+
+
+@target("group-terms", "json")
+def group_terms(data: bytes) -> None:
+    """terms.json of a group's coordinator, and the status with it."""
+    _group_status(folder_with("group", "terms.json", data))
+
+
+@target("group-status", "json")
+def group_status(data: bytes) -> None:
+    """status.json of a group's coordinator."""
+    _group_status(folder_with("group", "status.json", data))
+
+
+@target("group-identities", "json")
+def group_identities(data: bytes) -> None:
+    """identities.json of a group's coordinator."""
+    _ = SiloHome.open(folder_with("group", "identities.json", data)).identities
+
+
+@target("leaving", words=(b'{"format":', b'"client":', b'"run":', b"\n", b"9" * 4400))
+def leaving(data: bytes) -> None:
+    """A request to leave."""
+    check_request(data, "run", {0: _files("coordinator")["client-0.pub"]})
+
+
+@target("left", "json")
+def left_note(data: bytes) -> None:
+    """What a client that has left wrote down."""
+    left(as_file(data, "left.json").parent)
+
+
+@target("device-store", "sqlite")
+def device_store(data: bytes) -> None:
+    """A device's private store: opened, and everything in it read."""
+    folder = as_file(data, "device.sqlite").parent
+    store = PrivateStore(folder)
+    try:
+        _ = store.ranker, store.personal, store.consent, store.waiting(), store.releases(), store.last_round("run")
+        store.interactions(0, 10)
+        store.kept("run")
+    finally:
+        store.close()
+
+
+@target("party-store", "sqlite")
+def party_store(data: bytes) -> None:
+    """A party's store: opened, and its facts and streams read."""
+    folder = as_file(data, "party.sqlite").parent
+    store = SiloStore(folder, "party")
+    try:
+        store.note("asks")
+        store.places("server")
+        store.message("server", 0, bytes(16)).to_bytes(to_party=False)
+    finally:
+        store.close()

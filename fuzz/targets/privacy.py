@@ -1,0 +1,68 @@
+"""Targets of `quorank.privacy`: the messages of a secure sum, and what a coordinator claims about identities."""
+
+from __future__ import annotations
+
+from fuzz.target import target
+from quorank.errors import BadInput
+from quorank.network.pins import claims_bytes, claims_from
+from quorank.network.secure_driver import several, single
+from quorank.network.secure_round import envelope, opened
+from quorank.privacy.secure_sum.identity import SignedKeys, pack_clients, unpack_clients
+from quorank.privacy.secure_sum.messages import (
+    AdvertiseKeys,
+    KeyList,
+    MaskedInput,
+    ShareDelivery,
+    ShareKeys,
+    UnmaskReply,
+    UnmaskRequest,
+)
+
+MESSAGES = (AdvertiseKeys, KeyList, ShareKeys, ShareDelivery, MaskedInput, UnmaskRequest, UnmaskReply)
+
+
+@target("secure-message", words=(b"QS\x01", b"\xff\xff\xff\x7f", b"\x00\x00\x00\x80"))
+def secure_message(data: bytes) -> None:
+    """Each kind of message of a secure sum; its bytes are the only ones that it has."""
+    refused = 0
+    for kind in MESSAGES:
+        try:
+            message = kind.from_bytes(data)
+        except BadInput as error:
+            refused, last = refused + 1, error
+            continue
+        assert message.to_bytes() == data, "a message is written otherwise than it was read"
+        if isinstance(message, MaskedInput):
+            assert len(message.vector) * 4 == len(message.words)
+    if refused == len(MESSAGES):
+        raise last
+
+
+@target("secure-keys", words=(b"QS\x01\x01",))
+def secure_keys(data: bytes) -> None:
+    """Keys under a signature."""
+    assert SignedKeys.from_bytes(data).to_bytes() == data, "signed keys are written otherwise than they were read"
+
+
+@target("secure-envelope", words=(b"QSEC\x02", b"QSCB"))
+def secure_envelope(data: bytes) -> None:
+    """What carries the messages of a secure sum over a network."""
+    try:
+        phase, parts = opened(data)
+        assert envelope(phase, parts) == data, "an envelope is written otherwise than it was read"
+    except BadInput:
+        messages = single(data)
+        if len(dict(messages)) == len(messages):
+            assert several(dict(messages)) == data, "messages are written otherwise than they were read"
+
+
+@target("identity-claims")
+def identity_claims(data: bytes) -> None:
+    """Which identity each client goes by, as a coordinator says."""
+    try:
+        unpack = unpack_clients(data)
+        assert pack_clients(unpack) == data
+    except BadInput:
+        pass
+    found = claims_from(data)
+    assert claims_from(claims_bytes(found)) == found, "claims are written otherwise than they were read"

@@ -1,0 +1,82 @@
+"""Targets of `quorank.tuning`: browsers' histories, studies, collected searches, weights and releases."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+
+from fuzz.target import as_file, target
+from quorank.errors import BadInput
+from quorank.tuning.histories import profiles
+from quorank.tuning.histories.browser import extract_searches
+from quorank.tuning.histories.people import read_people
+from quorank.tuning.histories.profiles import read_bookmarks, read_history
+from quorank.tuning.models import checksum, read_model
+from quorank.tuning.releases import GradientRelease, SignRelease
+from quorank.tuning.studies.study import Study, read_collected, read_pilot, read_study
+
+profiles.WAIT = 0.0  # nobody writes to the file meanwhile
+
+
+@target("browser-history", "sqlite")
+def browser_history(data: bytes) -> None:
+    """A browser's database: read, counted, and its searches taken out."""
+    _, found = read_history(as_file(data, "places.sqlite"))
+    json.dumps(found.counts())
+    extract_searches(found)
+
+
+@target("bookmarks", "json")
+def bookmarks(data: bytes) -> None:
+    """Chromium's file of bookmarks."""
+    read_bookmarks(as_file(data, "Bookmarks"))
+
+
+@target("study", "toml", (b"[arms]", b"[people]", b"name = ", b"metrics = ", b"history = "))
+def study(data: bytes) -> None:
+    """The file of a study, and the people of its simulation."""
+    _, people = read_study(as_file(data, "study.toml"))
+    read_people(people, "people")
+
+
+@target(
+    "collected",
+    made=lambda: {"a long field": b"client,characters,rank\n" + b"x" * 140_000 + b",1,1\n"},
+    words=(b"client,arm,characters,rank\n", b"person-1,", b'"', b",", b"\r", b"\x00"),
+)
+def collected(data: bytes) -> None:
+    """Collected searches as CSV."""
+    path = as_file(data, "collected.csv")
+    try:
+        read_collected(path, Study())
+    except BadInput:
+        read_pilot(path)
+
+
+@target("weights", "json")
+def weights(data: bytes) -> None:
+    """A file of weights, whose checksum fits."""
+    try:
+        content = json.loads(data)
+        content["checksum"] = checksum(content)
+        data = json.dumps(content).encode()
+    except (ValueError, TypeError, RecursionError):
+        pass
+    read_model(as_file(data, "weights.json"))
+
+
+@target("tuning-update")
+def tuning_update(data: bytes) -> None:
+    """The payload of an update: two bits, one bit, or a gradient."""
+    payload = np.frombuffer(data, np.uint8).reshape(1, -1)
+    refused = []
+    for release in (SignRelease(2), SignRelease(1), GradientRelease()):
+        try:
+            found = release.unpack(payload, 22)
+        except BadInput as error:
+            refused.append(error)
+            continue
+        assert found.shape == (1, 22)
+    if len(refused) == 3:
+        raise refused[0]
