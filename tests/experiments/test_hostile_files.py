@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from mutations import TEXTS, damaged_archives, damaged_bytes, damaged_json
 from interrupted_runs import stop_after
+from mutations import TEXTS, damaged_archives, damaged_bytes, damaged_json
 from quick_runs import run_quickly
 from refusals import refused
 from small_runs import experiment, files_of
