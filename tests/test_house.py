@@ -265,3 +265,18 @@ def test_files_of_ours_are_parsed_at_the_gate() -> None:
             if isinstance(node, ast.Call) and ast.unparse(node.func) in PARSERS:
                 bad.append(f"{file}:{node.lineno} calls {ast.unparse(node.func)}")
     assert bad == []
+
+
+def test_the_threat_model_names_tests_that_exist() -> None:
+    """Each line of docs/threat-model.md names its tests, or says that it is not protected."""
+    root = PACKAGE.parent
+    text = (root / "docs/threat-model.md").read_text(encoding="utf-8")
+    for name in re.findall(r"`((?:[a-z_]+/)*test_[a-z_]+\.py(?:::test_[a-z0-9_]+)?)`", text):
+        file, _, test = name.partition("::")
+        path = root / "tests" / file
+        assert path.is_file(), name
+        assert not test or f"def {test}(" in path.read_text(encoding="utf-8"), name
+    rows = [line for line in text.splitlines() if line.startswith("|") and line.count("|") == 4]
+    claims = [row for row in rows if not re.match(r"\| (who|they try|it tries|somebody hands over|---)", row)]
+    trusted = text.split("## Whoever sees")[0]
+    assert [row for row in claims if "test_" not in row and "not protected" not in row and row not in trusted] == []

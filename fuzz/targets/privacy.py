@@ -21,7 +21,7 @@ from quorank.privacy.secure_sum.messages import (
 MESSAGES = (AdvertiseKeys, KeyList, ShareKeys, ShareDelivery, MaskedInput, UnmaskRequest, UnmaskReply)
 
 
-@target("secure-message", words=(b"QS\x01", b"\xff\xff\xff\x7f", b"\x00\x00\x00\x80"))
+@target("secure-message", words=(b"QS\x02", b"\xff\xff\xff\x7f", b"\x00\x00\x00\x80"))
 def secure_message(data: bytes) -> None:
     """Each kind of message of a secure sum; its bytes are the only ones that it has."""
     refused = 0
@@ -38,13 +38,13 @@ def secure_message(data: bytes) -> None:
         raise last
 
 
-@target("secure-keys", words=(b"QS\x01\x01",))
+@target("secure-keys", words=(b"QS\x02\x01",))
 def secure_keys(data: bytes) -> None:
     """Keys under a signature."""
     assert SignedKeys.from_bytes(data).to_bytes() == data, "signed keys are written otherwise than they were read"
 
 
-@target("secure-envelope", words=(b"QSEC\x02", b"QSCB"))
+@target("secure-envelope", words=(b"QSEC\x03", b"QSCB"))
 def secure_envelope(data: bytes) -> None:
     """What carries the messages of a secure sum over a network."""
     try:

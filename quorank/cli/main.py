@@ -88,9 +88,6 @@ app = application(*VERBS)
 
 def main() -> None:
     """Run the command line; every refusal is one sentence."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # a terminal without ε or … gets a question mark
     asked = sys.argv[1:2]
     try:
         # to read the options of all verbs takes longer than many a verb

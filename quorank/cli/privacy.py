@@ -110,7 +110,7 @@ def ledger(
     --delta, it is what they give away together about a client that was in each
     of them.
     """
-    from quorank.privacy.ledger import compose_runs, read_ledger
+    from quorank.privacy.ledger import FLOATING_NOISE, compose_runs, has_floating_noise, read_ledger
 
     places = [run.resolve() for run in runs]
     sentence = "named twice; a run's releases count once"
@@ -122,6 +122,9 @@ def ledger(
     alone = len(runs) == 1 and delta is None
     if alone:
         print_figures(contents[0] | {"recounted_epsilon": counted[0][0]}, json, _show_ledger)
+    for run, content in zip(runs, contents, strict=True):
+        if has_floating_noise(content):
+            say(f"quorank: warning: {run}: {FLOATING_NOISE}")
     for fault in faults:
         say(f"quorank: {fault}")
     if faults:

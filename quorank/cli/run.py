@@ -108,13 +108,15 @@ class _RunOptions:
 
 def _run_one(experiment: Experiment, folder: Path, options: _RunOptions) -> None:
     from quorank.experiments.kept_updates import WARNING
-    from quorank.experiments.run_directory import CLIENTS, is_finished
+    from quorank.experiments.run_directory import CLIENTS, is_finished, tidy
     from quorank.experiments.runner import run_experiment
     from quorank.network.asynchronous_run import asynchronously, without_keeping
     from quorank.reports.report import report_page
 
     sentence = "--cluster plays the runs of a grid; give the file a [grid], or leave --cluster out"
     require(options.cluster is None, "option.conflict", sentence)
+    if options.resume:
+        tidy(folder)
     done = options.resume and is_finished(folder)
     require(not done, "run.finished", "this run is finished; nothing to resume", str(folder))
     share, engine = _share(folder, options), None

@@ -64,6 +64,8 @@ def config_bytes(experiment: Experiment) -> bytes:
 def tidy(folder: Path) -> None:
     """Remove what processes that were killed while they wrote to this run left behind."""
     remove_leftovers(folder, folder / CLIENTS, folder / Path(REBUILT[0]).parent)
+    if is_finished(folder):
+        (folder / CHECKPOINT).unlink(missing_ok=True)  # of a run that was killed behind its last file
 
 
 def seal(folder: Path, changed: Iterable[str], known: Mapping[str, str] | None) -> None:

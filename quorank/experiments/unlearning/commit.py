@@ -114,12 +114,12 @@ def finish_request(run: Path) -> dict[str, Any]:
     result |= {"erased": erased, "files_checked": read, "ranker": str(folder / storage.RANKER)}
     left = {"clients": leavers, "after": result["after"]}
     write_whole(run / storage.UNLEARNED, storage.json_bytes(left))
-    write_whole(folder / Path(NOTE).name, storage.json_bytes(result))
+    storage.seal(run, [*files, storage.UNLEARNED], plan.get("digests"))
+    write_whole(folder / Path(NOTE).name, storage.json_bytes(result))  # the request is done when the note says so
     if folder.resolve() != own.resolve():
         (run / NOTE).unlink()
         if not any(own.iterdir()):
             own.rmdir()
-    storage.seal(run, [*files, storage.UNLEARNED], plan.get("digests"))
     return result
 
 

@@ -46,6 +46,7 @@ from quorank.federation.unlearning import (
     retrain,
     scaled_steps,
 )
+from quorank.files import remove_leftovers
 from quorank.metrics.rank_distance import mean_distance
 from quorank.privacy import NoPrivacy
 from quorank.privacy.ledger import read_ledger
@@ -397,6 +398,9 @@ def unlearn(
     `report` writes the page about the run as it is afterwards. A request that was cut short is finished when it is
     repeated.
     """
+    storage.tidy(run)
+    if out is not None:
+        remove_leftovers(out)
     if is_pending(run, clients):
         return finish_request(run)
     request = Unlearning(run, tuple(clients), interval, local_steps, threads or available_threads(), watch, method)
