@@ -298,7 +298,9 @@ def journey(
         command = job.again[later]
     outcome.journeys += 1
     found = results(folder)
-    differing = [name for name in expected if found.get(name) != expected[name]]
+    # a cache that a full disk left unwritten is made by the next reader
+    wanted = [name for name in expected if not (full and "/.quorank/" in name and name not in found)]
+    differing = [name for name in wanted if found.get(name) != expected[name]]
     if differing:
         outcome.other_bits.append(f"{', '.join(differing[:3])}: {'; '.join(story)}")
     strange = [name for name in found if name not in expected]

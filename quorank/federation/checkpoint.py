@@ -55,6 +55,7 @@ def state_shapes() -> dict[str, ArrayShape]:
         "round": ArrayShape("i8", ()),
         "memory:*": ArrayShape(""),
         "private:*": ArrayShape(""),
+        "rule:*": ArrayShape("f8", finite=True),
         "personal": ArrayShape("f8", (None, None), optional=True),
         "history": ArrayShape("f8", (None, None), optional=True),
     }
@@ -63,7 +64,8 @@ def state_shapes() -> dict[str, ArrayShape]:
 def state_fault(state: State, start: State, clients: int) -> str:
     """Return what of a saved state cannot be of the run that begins with `start`; nothing where all can.
 
-    What the first rounds add (a rule's history) is not in `start`; its shape is a row for each client.
+    What the first rounds add is not in `start`: a rule's history has a row for each client, and what a rule remembers is of
+    the size of the parameters in each dimension, or one number.
     """
     for what, have, want in (("memory", state.memory, start.memory), ("private", state.private, start.private)):
         if {*have} != {*want}:
@@ -76,6 +78,8 @@ def state_fault(state: State, start: State, clients: int) -> str:
     for rows in (state.personal, state.history):
         if rows is not None and rows.shape != (clients, len(start.theta)):
             return "rows of other clients"
+    if any(set(array.shape) - {1, len(start.theta)} for array in state.rule.values()):
+        return "what a rule remembers of another shape"
     return ""
 
 

@@ -36,7 +36,7 @@ POLL, POLL_VARIABLE = "0.2", "FLWR_SUPEREXEC_TASK_POLL_INTERVAL"
 has it."""
 
 PUBLISHER, APP_NAME = "quorank", "quorank-app"
-OWN_APP, FOREIGN = f"{PUBLISHER}/{APP_NAME}", "app.foreign"
+OWN_APP = f"{PUBLISHER}/{APP_NAME}"
 _APP = f"""\
 [project]
 name = "{APP_NAME}"
@@ -75,13 +75,13 @@ def check_own(name: str, digest: str) -> None:
     """Refuse an app that is not ours by its name, in the log of this machine too."""
     if name != OWN_APP:
         sentence = f"a foreign app ({name[:80]!r}, {digest[:8]}) was sent; this machine runs {OWN_APP} alone"
-        print(f"refused {FOREIGN}: {sentence}", file=sys.stderr, flush=True)
-        raise BadInput(FOREIGN, sentence)
+        print(f"refused app.foreign: {sentence}", file=sys.stderr, flush=True)
+        raise BadInput("app.foreign", sentence)
 
 
 def not_installed(*_: object, **__: object) -> NoReturn:
     """Refuse the installation of packages that an app asks for."""
-    raise BadInput(FOREIGN, "an app asked for packages to be installed; this machine installs none")
+    raise BadInput("app.foreign", "an app asked for packages to be installed; this machine installs none")
 
 
 def put_in_place(module: ModuleType, functions: Mapping[str, Callable[..., Any]]) -> None:

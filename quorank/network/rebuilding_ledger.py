@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from quorank.documents import read_json
+from quorank.documents import Flag, Items, Maybe, Number, Table, Whole, read_json, shape_of
 from quorank.errors import BadInput
 from quorank.federation.rounds import CohortSum
 from quorank.files import write_whole
@@ -60,6 +60,19 @@ class CountedRebuilding:
         return {"without": list(self.without), "finished": self.finished, **kept}
 
 
+_REBUILDINGS = Items(
+    Table(
+        {
+            "number": Whole(1),
+            "without": Items(Whole(0)),
+            "setting": shape_of(Setting),
+            "releases": Items(Items(Maybe(Number()))),
+            "finished": Flag(),
+        }
+    )
+)
+
+
 @dataclass(eq=False)
 class RebuildingLedger:
     """The rebuildings of one coordinator, in a file of its folder; without a folder they are kept in memory."""
@@ -72,7 +85,7 @@ class RebuildingLedger:
         if path is None or not path.is_file():
             return
         try:
-            self.entries = [_read(entry) for entry in read_json(path)]
+            self.entries = [_read(entry) for entry in read_json(path, _REBUILDINGS)]
         except (OSError, ValueError, TypeError, KeyError, RecursionError, BadInput) as error:
             sentence = f"damaged ({type(error).__name__}); restore it from a copy"
             raise BadInput("file.damaged", sentence, f"{path}") from None

@@ -112,12 +112,12 @@ def test_simulate_then_analyse(quorank: Quorank, fewer: None) -> None:
         (("plan", "missing.toml"), "missing.toml: no such file"),
         (("plan", "--alpha", "2"), "alpha"),
         (("plan", "--effect", "-1"), "effect"),
-        (("plan", "--pilot", "missing.csv"), "missing.csv: no such file"),
+        (("plan", "--pilot", "missing.csv"), "missing.csv: does not exist"),
         (("assign", "study.toml"), "no clients were given"),
         (("assign", "study.toml", "--ids", "missing.txt"), "missing.txt: cannot be read"),
         (("simulate", "--repetitions", "0"), "repetitions"),
         (("simulate", "--clients", "3"), "clients"),
-        (("analyse", "study.toml", "missing.csv"), "missing.csv: no such file"),
+        (("analyse", "study.toml", "missing.csv"), "missing.csv: does not exist"),
     ],
 )
 def test_bad_input_is_one_sentence(quorank: Quorank, arguments: tuple[str, ...], words: str) -> None:

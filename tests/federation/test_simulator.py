@@ -35,11 +35,13 @@ def play(simulator, state, rounds) -> list[State]:
 def same(a, b) -> bool:
     memory = all(a.memory[name].tobytes() == b.memory[name].tobytes() for name in a.memory)
     memory &= all(a.private[name].tobytes() == b.private[name].tobytes() for name in a.private)
+    memory &= all(a.rule[name].tobytes() == b.rule[name].tobytes() for name in a.rule)
     return (
         a.round == b.round
         and a.theta.tobytes() == b.theta.tobytes()
         and a.memory.keys() == b.memory.keys()
         and a.private.keys() == b.private.keys()
+        and a.rule.keys() == b.rule.keys()
         and memory
         and (a.personal is None or a.personal.tobytes() == b.personal.tobytes())
     )
@@ -55,7 +57,7 @@ def assert_contract(federation, simulation) -> None:
         other = Simulator(federation, simulation, threads, chunk, rounds=3)
         assert same(play(other, other.initial(), 3)[-1], states[-1]), f"threads = {threads}, chunk = {chunk}"
     half = states[2]
-    saved = pickle.dumps((half.round, half.theta, half.memory, half.private, half.personal, half.history))
+    saved = pickle.dumps((half.round, half.theta, half.memory, half.private, half.personal, half.history, half.rule))
     resumed = play(Simulator(federation, simulation, rounds=3), State(*pickle.loads(saved)), 1)
     assert same(resumed[-1], states[-1])
 

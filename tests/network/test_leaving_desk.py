@@ -465,9 +465,6 @@ def test_rebuildings_of_a_version_that_did_not_count_them_are_counted(tiny_colle
 @pytest.mark.parametrize("text", ["[1", "[1]", '[{"number": 1}]', "{}", "[" * 5000])
 def test_damaged_rebuildings_are_refused(text, tmp_path) -> None:
     (tmp_path / REBUILDINGS).write_text(text)
-    if text == "{}":
-        assert RebuildingLedger(tmp_path).entries == []
-        return
     with refused("file.damaged"):
         RebuildingLedger(tmp_path)
 

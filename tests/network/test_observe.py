@@ -155,7 +155,8 @@ def test_codes_of_errors_are_literals_that_the_log_takes() -> None:
     assert "reply.norm" in literals and {plain_code(code) for code in literals} == literals
     here = codes_of([*(package / "network").glob("*.py"), package / "federation" / "coordinator.py"])
     others = {ast.unparse(code) for code in here if not isinstance(code, ast.Constant)}
-    assert others == {"error.code", "verdict.code"}, "nothing of a message is part of a code"
+    ours = {"code"}  # of `CohortSum.dropped` and `SecureRounds.liars`, which hold codes of secure sums
+    assert others == {"error.code", "verdict.code"} | ours, "nothing of a message is part of a code"
 
 
 # metrics

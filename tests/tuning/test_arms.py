@@ -90,7 +90,7 @@ def test_a_file(tmp_path: Path) -> None:
         ('name = "x"\neffect = -0.5', "effect"),
         ('name = "x"\nefect = 0.5', "did you mean 'effect'"),
         ('name = "x"\npeople = 4', "people: must be a table"),
-        ("name = ", "not TOML"),
+        ("name = ", "not a TOML file"),
     ],
 )
 def test_bad_files_are_one_sentence(tmp_path: Path, text: str, words: str) -> None:
