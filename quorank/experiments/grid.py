@@ -86,6 +86,8 @@ class Grid:
         write_whole(folder / storage.GRID_FILE, self.toml())
         write_whole(folder / storage.GRID_INDEX, storage.json_bytes({"axes": self.axes, "runs": names}))
         targets = [(cell, folder / cell.name) for cell in self.cells]
+        for _, target in targets:
+            storage.tidy(target)
         return [(cell, target) for cell, target in targets if not (resume and storage.is_finished(target))]
 
 
