@@ -31,7 +31,6 @@ from fuzz.engine import Finding, Tally, fuzz, minimised, name_of, source_line, t
 from fuzz.target import TARGETS, Target
 
 FINDINGS = Path(__file__).parent / "findings"
-PENDING = Path(__file__).parent / "pending.txt"
 CLEAR = "\r\x1b[K" if sys.stderr.isatty() else ""
 
 
@@ -103,12 +102,12 @@ def _campaign(chosen: list[Target], options: argparse.Namespace) -> int:
     jobs = max(1, min(options.jobs, len(chosen)))
     seconds = 0.0 if options.corpus else 60.0 * options.minutes * (1.0 if options.each else jobs / len(chosen))
     display = Display(seconds * len(chosen) / jobs)
-    known, saved, lock = _pending(), [], Lock()
+    saved: list[tuple[Finding, str]] = []
+    lock = Lock()
 
     def one(target: Target) -> Tally:
         tally = fuzz(target, options.seed, seconds, display.show, large=not options.small)
-        fresh = [found for found in tally.findings if _line(found) not in known]
-        for found in fresh:
+        for found in tally.findings:
             entry = _saved(found, options.minimise)
             with lock:
                 saved.append(entry)
@@ -122,25 +121,14 @@ def _campaign(chosen: list[Target], options: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             print("\nstopped", file=sys.stderr)
             os._exit(130)
-    saved += [_saved(found, 0.0) for found in refused if _line(found) not in known]
+    saved += [_saved(found, 0.0) for found in refused]
     print(CLEAR, end="", file=sys.stderr)
     _print(tallies, saved, options.json)
     return int(bool(saved))
 
 
-def _line(found: Finding) -> str:
-    """A finding as `pending.txt` names it."""
-    return f"{found.target} {found.kind} {found.where.rpartition(':')[0]}".strip()
-
-
 def _described(found: Finding, repeat: str) -> str:
     return f"{found.target}: {found.kind} at {found.where}: {found.message}\n    {source_line(found)}\n    {repeat}"
-
-
-def _pending() -> set[str]:
-    """Findings that are known and not mended yet: `target kind file`, a line each."""
-    lines = PENDING.read_text().splitlines() if PENDING.is_file() else []
-    return {line.partition("#")[0].strip() for line in lines if line.partition("#")[0].strip()}
 
 
 def _saved(found: Finding, seconds: float) -> tuple[Finding, str]:
