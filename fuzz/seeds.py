@@ -478,6 +478,7 @@ def runs(folder: Path) -> Seeds:
         ("no-files", note["pending"] | {"files": {}}),
         ("outside", note["pending"] | {"files": files | {"../x": "x"}}),
         ("leavers", note["pending"] | {"leavers": [None]}),
+        ("name-with-nul", note["pending"] | {"out": "\0"}),
     ):  # type: ignore[operator]
         yield "unlearning-note", name, json.dumps(note | {"pending": plan}).encode()
     yield "unlearning-note", "deep", b"[" * 2_000
@@ -658,6 +659,7 @@ def networks(folder: Path) -> Seeds:
         ("mlp-huge", terms | {"ranker": {"kind": "mlp", "hidden": 2**60}}),
         ("ranker-list", terms | {"ranker": []}),
         ("setting-huge", terms | {"setting": terms["setting"] | {"clients": 10**30, "cohort": 10**30}}),
+        ("setting-negative", terms | {"setting": terms["setting"] | {"parameters": -21}}),
         ("kind-table", terms | {"privacy": {"kind": {}}}),
         ("reports-nan", terms | {"version": 2, "report_epsilon": float("nan")}),
         ("participation-list", terms | {"setting": terms["setting"] | {"participation": []}}),

@@ -84,8 +84,9 @@ def make_folder(folder: Path) -> None:
     """Make a folder and its parents."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInput("folder.unwritable", f"cannot be created ({error.strerror})", str(folder)) from None
+    except (OSError, ValueError) as error:  # a name with a NUL is a ValueError
+        why = getattr(error, "strerror", None) or error
+        raise BadInput("folder.unwritable", f"cannot be created ({why})", str(folder)) from None
 
 
 def clear(folder: Path) -> None:
