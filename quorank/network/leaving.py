@@ -41,6 +41,7 @@ class Leaving:
 
 def request_of(terms: Terms, key: str, at: float, nonce: bytes) -> bytes:
     """Ask to be forgotten, signed by the node's private key (PEM)."""
+    from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -48,7 +49,7 @@ def request_of(terms: Terms, key: str, at: float, nonce: bytes) -> bytes:
     line = json.dumps(fields, sort_keys=True).encode()
     try:
         private = serialization.load_ssh_private_key(key.encode(), None)
-    except ValueError:
+    except (ValueError, UnsupportedAlgorithm):
         raise BadInput("invitation.key", "the invitation's key cannot be read; ask for a new invitation") from None
     require(
         isinstance(private, ec.EllipticCurvePrivateKey),

@@ -214,9 +214,9 @@ class Home:
 
         try:
             found = x509.load_pem_x509_certificate((self.path / SERVER_CERTIFICATE).read_bytes())
-        except (OSError, ValueError):
+            return (found.not_valid_after_utc.timestamp() - time.time()) / 86400.0
+        except Exception:  # the library has errors of its own for what is no certificate
             return 0.0
-        return (found.not_valid_after_utc.timestamp() - time.time()) / 86400.0
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
