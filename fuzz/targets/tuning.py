@@ -61,7 +61,7 @@ def weights(data: bytes) -> None:
         content = json.loads(data)
         content["checksum"] = checksum(content)
         data = json.dumps(content).encode()
-    except (ValueError, TypeError, RecursionError):
+    except (ValueError, TypeError, AttributeError, RecursionError):
         pass
     read_model(as_file(data, "weights.json"))
 
