@@ -112,7 +112,7 @@ def check(rest: list[str]) -> list[list[list[str]]]:
 
 
 def test(rest: list[str]) -> list[list[list[str]]]:
-    """The fast tests: no process, no connection, under a minute. Folders without any are not even collected."""
+    """The fast tests: no process, no connection, about a minute. Folders without any are not even collected."""
     slow = [f"--ignore=tests/{folder}" for folder in ("network", "cli", "reproduce", "fuzz")]
     return [[["pytest", "-n", "2", "--dist", "loadfile", "-m", "fast", *slow, *rest]]]
 

@@ -100,10 +100,7 @@ def read_arrays(
     advice: str = "",
 ) -> Arrays:
     """Read an archive that holds what is expected, and nothing else; anything else is refused with a sentence."""
-    try:
-        content = read_whole(path, most, digest, code)
-    except BadInput as error:
-        raise BadInput(error.code, f"{error.sentence}{advice}", error.where) from None
+    content = read_whole(path, most, digest, code, advice)
     return parse_arrays(content, expected, str(path), sealed=sealed, code=code, advice=advice)
 
 

@@ -216,10 +216,7 @@ def read_json(
     advice: str = "",
 ) -> Any:
     """Read a JSON file of this shape: a table of anything, unless told; `code` and `advice` are for a damaged one."""
-    try:
-        content = read_whole(path, most, digest, code)
-    except BadInput as error:
-        raise BadInput(error.code, f"{error.sentence}{advice}", error.where) from None
+    content = read_whole(path, most, digest, code, advice)
     return parse_json(content, shape, str(path), code=code, advice=advice)
 
 

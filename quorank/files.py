@@ -143,32 +143,34 @@ def make_private_folder(folder: Path) -> None:
         raise BadInput("folder.unwritable", f"cannot be created ({error.strerror})", str(folder)) from None
 
 
-def read_whole(path: Path, most: int, digest: str | None = None, code: str = "file.damaged") -> bytes:
+def read_whole(path: Path, most: int, digest: str | None = None, code: str = "file.damaged", advice: str = "") -> bytes:
     """Read a file of at most `most` bytes, and of this SHA-256 where one is known; what is no such file is refused.
 
-    Nothing but an ordinary file is opened, and no more than `most` bytes of it are ever in memory.
+    Nothing but an ordinary file is opened, and no more than `most` bytes of it are ever in memory. `advice` ends every
+    refusal.
     """
     where = str(path)
     try:
         held = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
     except FileNotFoundError:
-        raise BadInput("file.missing", "no such file", where) from None
+        raise BadInput("file.missing", f"no such file{advice}", where) from None
     except (OSError, ValueError) as error:
-        raise BadInput(code, f"cannot be read ({_reason(error)})", where) from None
+        raise BadInput(code, f"cannot be read ({_reason(error)}){advice}", where) from None
     try:
         found = os.fstat(held)
         if not stat.S_ISREG(found.st_mode):
-            raise BadInput(code, "this is no ordinary file", where)
+            raise BadInput(code, f"this is no ordinary file{advice}", where)
         with os.fdopen(held, "rb", closefd=False) as file:
             content = file.read(min(found.st_size, most) + 1)
     except OSError as error:
-        raise BadInput(code, f"cannot be read ({_reason(error)})", where) from None
+        raise BadInput(code, f"cannot be read ({_reason(error)}){advice}", where) from None
     finally:
         os.close(held)
     if len(content) > most:
-        raise BadInput("file.too-large", f"larger than {most:,} bytes, which no such file is", where)
+        raise BadInput("file.too-large", f"larger than {most:,} bytes, which no such file is{advice}", where)
     if digest is not None and hashlib.sha256(content).hexdigest() != digest:
-        raise BadInput(code, "damaged or exchanged: it is not what was written here last; restore it", where)
+        sentence = f"damaged or exchanged: it is not what was written here last; restore it{advice}"
+        raise BadInput(code, sentence, where)
     return content
 
 

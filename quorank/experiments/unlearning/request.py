@@ -48,7 +48,6 @@ from quorank.federation.unlearning import (
 )
 from quorank.files import remove_leftovers
 from quorank.metrics.rank_distance import mean_distance
-from quorank.privacy import NoPrivacy
 from quorank.privacy.ledger import read_ledger
 from quorank.process import available_threads
 from quorank.rankers.ranker_file import read_ranker
@@ -99,7 +98,7 @@ def check_method(experiment: Experiment, run: Path, method: Method) -> None:
     require(learner.learns_on_client, "unlearning.nothing-to-undo", sentence, str(run))
     alone = "a leaver would undo its learning in the open, where no noise and no sum hides it"
     sentence = f"{alone}, and this run has privacy {privacy.kind}; choose another --method"
-    require(privacy.kind == NoPrivacy.kind, "unlearning.leaver-in-the-open", sentence, str(run))
+    require(not privacy.protects, "unlearning.leaver-in-the-open", sentence, str(run))
 
 
 def check_private(experiment: Experiment, run: Path) -> None:
