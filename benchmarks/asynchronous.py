@@ -19,14 +19,14 @@ import numpy as np
 
 from quorank.arrays import Doubles
 from quorank.data import Collection, DataSource, load
+from quorank.experiments.simulated_clients import Keeper, SimulatedClients
 from quorank.federation import Add, Federation, Simulator
 from quorank.federation.asynchronous import Asynchronous
 from quorank.federation.coordinator import Coordinator, RoundLimits
+from quorank.federation.transport import Memory
+from quorank.flower.driver import Driver, SharedNodes
 from quorank.learning import Simulation
 from quorank.metrics.evaluator import Evaluator
-from quorank.network.driver import Driver, SharedNodes
-from quorank.network.simulated import Keeper, SimulatedClients
-from quorank.network.transport import Memory
 from quorank.rankers import Linear
 from quorank.users import Cascade
 

@@ -27,29 +27,22 @@ import pyarrow.parquet as pq
 from fuzz.target import CORPUS, scratch
 from fuzz.targets.data import ROW
 from fuzz.targets.silos import KEY
+from quorank import frames
 from quorank.data.source import DataSource, load
+from quorank.device.private_store import PrivateStore
 from quorank.errors import Interrupted
+from quorank.experiments.client_terms import terms_of
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.runner import run_experiment
 from quorank.federation.checkpoint import Saved
+from quorank.federation.invitation import Bundle
 from quorank.federation.journal import Journal
+from quorank.federation.leaving import request_of
 from quorank.federation.rounds import Report, State
+from quorank.federation.secure_round import KEYS
+from quorank.federation.secure_round import envelope as envelope_of
 from quorank.federation.wire import Reply, Task, encode_reply, encode_task
-from quorank.network import frames
-from quorank.network.bundle import Bundle
-from quorank.network.leaving import request_of
-from quorank.network.private_store import PrivateStore
-from quorank.network.secure_round import KEYS
-from quorank.network.secure_round import envelope as envelope_of
-from quorank.network.service_files import Home, Settings
-from quorank.network.service_members import invite
-from quorank.network.silo_bundle import SiloBundle
-from quorank.network.silo_home import SiloHome, settings_of
-from quorank.network.silo_messages import Record, SiloMessage, written
-from quorank.network.silo_store import SiloStore
-from quorank.network.silo_terms import SiloTerms
-from quorank.network.terms import Terms
 from quorank.privacy.secure_sum.identity import SignedKeys
 from quorank.privacy.secure_sum.masks import COMMITMENTS, SEALED
 from quorank.privacy.secure_sum.masks import KEY as KEY_BYTES
@@ -63,8 +56,15 @@ from quorank.privacy.secure_sum.messages import (
     UnmaskRequest,
 )
 from quorank.reports.report import report_page
+from quorank.service.home import Home, Settings
+from quorank.service.members import invite
+from quorank.service.silo_home import SiloHome, settings_of
 from quorank.silos.protocol.budget import AnswerRelease, Budget, BudgetLedger
+from quorank.silos.protocol.invitation import SiloBundle
 from quorank.silos.protocol.messages import Answer, Ask, Catalogue, Envelope, Hello, Kind, Refuse
+from quorank.silos.protocol.records import Record, SiloMessage, written
+from quorank.silos.protocol.stream_store import SiloStore
+from quorank.silos.protocol.terms import SiloTerms
 from quorank.silos.sketch.hashing import Hashing
 from quorank.silos.sketch.ranking import Cells
 from quorank.silos.sketch.reverse_top_k import ReverseTopK, Shape
@@ -665,7 +665,7 @@ def networks(folder: Path) -> Seeds:
         ("participation-list", terms | {"setting": terms["setting"] | {"participation": []}}),
     ):
         yield "terms", name, json.dumps(changed).encode()
-    secure = Terms.of(
+    secure = terms_of(
         Experiment.read(
             parse_experiment_file('[federation]\nclients = 4\nrounds = 5\n[privacy]\nkind = "secure-sum"\n', "e")
         ),

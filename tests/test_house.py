@@ -13,7 +13,7 @@ import quorank
 PACKAGE = Path(quorank.__file__).parent
 ROOMS = [
     "data", "text", "rankers", "users", "metrics", "learning", "privacy", "federation", "attacks", "silos", "tuning",
-    "experiments", "reports", "reproduce", "network", "cli",
+    "experiments", "reports", "reproduce", "flower", "service", "device", "party", "network", "cli",
 ]  # fmt: skip
 CODE = re.compile(r"[a-z0-9-]+\.[a-z0-9-]+")
 FILES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
@@ -247,10 +247,10 @@ PARSERS = ("json.load", "json.loads", "json_.loads", "np.load", "numpy.load", "p
            "tomllib.load", "tomllib.loads", "zipfile.ZipFile", "pickle.load", "pickle.loads")  # fmt: skip
 NOT_OF_OURS = {
     # messages and heads of formats with their own checks
-    "federation/wire.py", "silos/protocol/messages.py", "silos/sketch/reverse_top_k.py", "network/silo_messages.py",
-    "network/leaving.py",
+    "federation/wire.py", "silos/protocol/messages.py", "silos/sketch/reverse_top_k.py", "silos/protocol/records.py",
+    "federation/leaving.py",
     # what a process of ours was told by another one of ours a moment ago
-    "experiments/cluster.py", "network/nursery.py", "network/flower_admin.py", "network/flower_plain.py",
+    "experiments/cluster.py", "flower/nursery.py", "flower/admin.py", "flower/plain.py",
     "network/flower_load.py", "network/flower_bench.py", "network/load.py", "cli/bench_network.py",
 }  # fmt: skip
 

@@ -9,6 +9,7 @@ from io import StringIO
 from pathlib import Path
 
 from fuzz.target import CORPUS, as_file, scratch, target
+from quorank.certificates import Authority
 from quorank.cli.coordinator_display import (
     group_status_of,
     print_group_status,
@@ -16,21 +17,21 @@ from quorank.cli.coordinator_display import (
     readable_status,
     status_of,
 )
+from quorank.device.leaving import left
+from quorank.device.private_store import PrivateStore
 from quorank.errors import BadInput
 from quorank.experiments.experiment_file import parse_experiment_file
-from quorank.network import identities
-from quorank.network.bundle import Bundle
-from quorank.network.certificates import Authority
-from quorank.network.leaving import check_request, left
-from quorank.network.private_store import PrivateStore
-from quorank.network.service_files import Home
-from quorank.network.service_members import members
-from quorank.network.silo_bundle import SiloBundle, read_identities
-from quorank.network.silo_experiment import read_group
-from quorank.network.silo_home import SiloHome
-from quorank.network.silo_store import SiloStore
-from quorank.network.silo_terms import SiloTerms
-from quorank.network.terms import Terms
+from quorank.federation import identities
+from quorank.federation.invitation import Bundle
+from quorank.federation.leaving import check_request
+from quorank.federation.terms import Terms
+from quorank.service.home import Home
+from quorank.service.members import members
+from quorank.service.silo_experiment import read_group
+from quorank.service.silo_home import SiloHome
+from quorank.silos.protocol.invitation import SiloBundle, read_identities
+from quorank.silos.protocol.stream_store import SiloStore
+from quorank.silos.protocol.terms import SiloTerms
 
 FOLDERS = CORPUS / "folders"
 """A coordinator's folder and a group's, as they were made."""

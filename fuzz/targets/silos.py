@@ -7,10 +7,10 @@ import json
 
 from fuzz.target import as_file, scratch, target
 from quorank.errors import BadInput
-from quorank.network.silo_messages import SiloMessage, doubles, kind_of, read, table_of, tag_of, whole_numbers
 from quorank.silos.protocol.budget import BudgetLedger
 from quorank.silos.protocol.group import Field
 from quorank.silos.protocol.messages import Answer, Ask, Catalogue, Envelope, Hello, Refuse
+from quorank.silos.protocol.records import SiloMessage, doubles, kind_of, read, table_of, tag_of, whole_numbers
 from quorank.silos.sketch.hashing import Hashing
 from quorank.silos.sketch.reverse_top_k import ReverseTopK
 

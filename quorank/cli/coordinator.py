@@ -15,7 +15,7 @@ from quorank.cli.options import Detach, FilesOut, InsidePort, InvitationOut, Jso
 from quorank.errors import BadInput, require
 
 if TYPE_CHECKING:
-    from quorank.network.service_files import Home
+    from quorank.service.home import Home
 
 app = typer.Typer(help="Coordinate real devices: start, invite, revoke, status, stop.", no_args_is_help=True)
 
@@ -80,8 +80,8 @@ def start(
     Without --detach it is in the foreground, as systemd wants it, and logs to
     stderr.
     """
-    from quorank.network.flower_app import check_installed
-    from quorank.network.service_files import SETTINGS, Home
+    from quorank.flower.app import check_installed
+    from quorank.service.home import SETTINGS, Home
 
     check_installed()
     given = {
@@ -99,14 +99,14 @@ def start(
         once = {"experiment": experiment, "features": features, "run": run, "report-epsilon": report_epsilon}
         coordinators.change(home, chosen, once, "devices")
     if detach:
-        from quorank.network.detaching import detach as start_detached
+        from quorank.service.detaching import detach as start_detached
 
         more = ["--exit-when-done"] if exit_when_done else []
         start_detached(home, "quorank.network.service_run", metrics_port, *more)
         _show(home, json)
         return
-    from quorank.network.observe import EventLog
     from quorank.network.service_run import run as run_service
+    from quorank.service.observe import EventLog
 
     done = run_service(home, EventLog(sys.stderr), metrics_port, stay=not exit_when_done)
     if json:
@@ -118,7 +118,7 @@ def start(
 @app.command()
 def status(folder: Folder, json: Json = False) -> None:
     """Rounds, cohort, who is waited for, ε spent, refused updates."""
-    from quorank.network.service_files import Home
+    from quorank.service.home import Home
 
     _show(Home.open(folder), json)
 
@@ -126,7 +126,7 @@ def status(folder: Folder, json: Json = False) -> None:
 @app.command()
 def stop(folder: Folder) -> None:
     """Stop a coordinator; what it has accepted is kept, and `start` goes on."""
-    from quorank.network.service_files import Home
+    from quorank.service.home import Home
 
     told = coordinators.stop(Home.open(folder), folder)
     say(f"stopped after round {told.get('rounds', 0)}")
@@ -144,8 +144,8 @@ def invite(
     Whoever has the file can speak in the device's name: hand it over by a
     way that others cannot read, and delete it here.
     """
-    from quorank.network import service_members
-    from quorank.network.service_files import Home
+    from quorank.service import members as service_members
+    from quorank.service.home import Home
 
     file = out or Path(f"{name}.json")
     member = service_members.invite(Home.open(folder), name, file)
@@ -156,8 +156,8 @@ def invite(
 @app.command()
 def revoke(folder: Folder, name: Annotated[str, Argument(help="The device's name.")]) -> None:
     """Refuse a device from now on; a new invitation gives the name its number back."""
-    from quorank.network import service_members
-    from quorank.network.service_files import Home
+    from quorank.service import members as service_members
+    from quorank.service.home import Home
 
     member = service_members.revoke(Home.open(folder), name)
     say(f"{name} (client {member.client}) is refused from now on")
@@ -166,8 +166,8 @@ def revoke(folder: Folder, name: Annotated[str, Argument(help="The device's name
 @app.command()
 def files(folder: Folder, out: FilesOut = None) -> None:
     """Write an nginx configuration and systemd units for this folder."""
-    from quorank.network import units
-    from quorank.network.service_files import Home
+    from quorank.service import units
+    from quorank.service.home import Home
 
     home = Home.open(folder)
     for path in units.write(home, out or home.path / "files"):
@@ -177,7 +177,7 @@ def files(folder: Folder, out: FilesOut = None) -> None:
 def _make(folder: Path, file: Path | None, features: int | None, run: str | None, chosen: dict[str, Any]) -> Home:
     from quorank.experiments.experiment import Experiment
     from quorank.experiments.experiment_file import read_experiment_file, shipped_file
-    from quorank.network.service_files import Home, Settings, check_experiment, features_of
+    from quorank.service.home import Home, Settings, check_experiment, features_of
 
     if file is None:
         sentence = "there is no coordinator here yet; say what it runs with --experiment FILE.toml"
@@ -190,8 +190,8 @@ def _make(folder: Path, file: Path | None, features: int | None, run: str | None
 
 def _show(home: Home, json: bool) -> None:
     from quorank.cli.coordinator_display import print_status, readable_status, status_of
-    from quorank.network.identities import known
-    from quorank.network.service_members import members
+    from quorank.federation.identities import known
+    from quorank.service.members import members
 
     with readable_status(home):
         table = status_of(home)

@@ -10,10 +10,10 @@ from typing import Any
 
 from quorank.cli.display import compact, print_rows
 from quorank.errors import BadInput
-from quorank.network.service_files import STATUS, Home
-from quorank.network.service_members import InvitedMember, members
-from quorank.network.silo_home import SiloHome
 from quorank.privacy.ledger import WITHHELD
+from quorank.service.home import STATUS, Home
+from quorank.service.members import InvitedMember, members
+from quorank.service.silo_home import SiloHome
 
 PHASES = {
     "not begun": "the coordinator has not run yet",
@@ -40,8 +40,8 @@ def readable_status(home: Home) -> Iterator[None]:
 
 def status_of(home: Home, now: float | None = None) -> dict[str, Any]:
     """Return the status as a table of plain values; the names of devices are in `members` only."""
-    from quorank.network.private_figures import meaning
-    from quorank.network.service import NO_NDCG
+    from quorank.federation.private_figures import meaning
+    from quorank.service.service import NO_NDCG
 
     at, told = time.time() if now is None else now, home.last_status()
     first, running, last = _process(home, told, at)
@@ -145,7 +145,7 @@ def _state(member: InvitedMember | None, present: bool) -> str:
 
 def print_status(table: dict[str, Any]) -> None:
     """Print the status for people."""
-    from quorank.network.private_figures import shown
+    from quorank.federation.private_figures import shown
 
     took = _took(table["last_round_seconds"])
     rows = [_standing(table, "devices"), ("rounds", str(table["rounds"]), f"of {table['rounds_planned']}{took}")]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from quorank.errors import BadInput, require
 
 if TYPE_CHECKING:
-    from quorank.network.service_files import Home
+    from quorank.service.home import Home
 
 STOP_SECONDS = 60.0
 

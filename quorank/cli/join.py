@@ -22,10 +22,10 @@ from quorank.documents import ANYTHING, parse_json
 from quorank.errors import BadInput, require
 
 if TYPE_CHECKING:
-    from quorank.network.bundle import Bundle
-    from quorank.network.private_store import PrivateStore
-    from quorank.network.rehearsal import JoinRehearsal
-    from quorank.network.terms import Terms
+    from quorank.device.private_store import PrivateStore
+    from quorank.device.rehearsal import JoinRehearsal
+    from quorank.federation.invitation import Bundle
+    from quorank.federation.terms import Terms
 
 
 def join(
@@ -61,7 +61,7 @@ def join(
     sentence = "--client is of --simulate: the invitation says who a device is"
     require(client is None or simulate is not None, "option.conflict", sentence)
     if coordinator is not None:
-        from quorank.network.bundle import check_address
+        from quorank.federation.invitation import check_address
 
         check_address(coordinator)
     if leave:
@@ -78,7 +78,7 @@ def join(
         return
     rehearsal = None
     if simulate is not None and client is not None:
-        from quorank.network.rehearsal import JoinRehearsal
+        from quorank.device.rehearsal import JoinRehearsal
 
         rehearsal = JoinRehearsal(simulate, client)
     invitation = _invitation(data, bundle, coordinator)
@@ -113,7 +113,7 @@ def _stoppable() -> Iterator[None]:
 
 def _check_present(data: Path) -> None:
     """A client that has left does not come back by accident."""
-    from quorank.network.leaving import LEFT, left
+    from quorank.device.leaving import LEFT, left
 
     sentence = f"this client has left its run ({LEFT}); choose another folder, with a new invitation"
     require(left(data) is None, "device.left", sentence, f"{data}")
@@ -121,7 +121,7 @@ def _check_present(data: Path) -> None:
 
 def _invitation(data: Path, bundle: Path | None, coordinator: str | None) -> Bundle | None:
     """The one that was given, or that was kept; None where there is none."""
-    from quorank.network.bundle import FILE, Bundle
+    from quorank.federation.invitation import FILE, Bundle
 
     path = bundle if bundle is not None else data / FILE
     if bundle is None and not path.is_file():
@@ -134,8 +134,8 @@ def _invitation(data: Path, bundle: Path | None, coordinator: str | None) -> Bun
 
 def _begin(data: Path, terms: Terms, invitation: Bundle | None) -> None:
     """Make the private file, or see that it belongs to the same terms; keep an invitation that is new."""
-    from quorank.network.bundle import FILE
-    from quorank.network.private_store import PrivateStore
+    from quorank.device.private_store import PrivateStore
+    from quorank.federation.invitation import FILE
 
     table = json_.dumps(terms.table(), sort_keys=True).encode()
     with PrivateStore(data) as store:
@@ -149,7 +149,7 @@ def _begin(data: Path, terms: Terms, invitation: Bundle | None) -> None:
 
 def _set_consent(data: Path, consent: str) -> None:
     """At any time, also while another process plays the device."""
-    from quorank.network.private_store import PrivateStore
+    from quorank.device.private_store import PrivateStore
 
     with PrivateStore(data, owner=False) as store, store.transaction():
         store.set_consent(consent == "on", time.time())
@@ -157,7 +157,7 @@ def _set_consent(data: Path, consent: str) -> None:
 
 def _show_identity(data: Path) -> None:
     """What the coordinator must show for this client too (`quorank coordinator status --json`), where there is one."""
-    from quorank.network.private_store import PrivateStore
+    from quorank.device.private_store import PrivateStore
 
     with PrivateStore(data, owner=False) as store:
         secret = store.fact("identity")
@@ -168,10 +168,10 @@ def _show_identity(data: Path) -> None:
 
 
 def _take_part(data: Path, rehearsal: JoinRehearsal | None, invitation: Bundle | None, *, quiet: bool) -> None:
-    from quorank.network import link as links
-    from quorank.network.declined import Declined
-    from quorank.network.device import Device
-    from quorank.network.private_store import PrivateStore
+    from quorank.device import link as links
+    from quorank.device.device import Device
+    from quorank.device.private_store import PrivateStore
+    from quorank.federation.declined import Declined
     from quorank.process import interruptible
 
     sentence = "there is no invitation here; give one with --bundle, or rehearse with --simulate and --client"
@@ -203,10 +203,10 @@ def _take_part(data: Path, rehearsal: JoinRehearsal | None, invitation: Bundle |
 
 
 def _leave(data: Path, coordinator: str | None, json: bool) -> None:
-    from quorank.network import leaving
-    from quorank.network import link as links
-    from quorank.network.private_file import FILE as STORE
-    from quorank.network.private_store import PrivateStore
+    from quorank.device import leaving
+    from quorank.device import link as links
+    from quorank.device.private_store import PrivateStore
+    from quorank.private_file import FILE as STORE
 
     note = leaving.left(data)
     require((data / STORE).is_file() or note is not None, "device.missing", "there is no device here", f"{data}")
@@ -234,7 +234,7 @@ def _leave(data: Path, coordinator: str | None, json: bool) -> None:
 
 def known_terms(store: PrivateStore) -> Terms:
     """Return the terms that this device agreed to."""
-    from quorank.network.terms import Terms
+    from quorank.federation.terms import Terms
 
     found = store.fact("terms")
     if found is None:
@@ -245,7 +245,7 @@ def known_terms(store: PrivateStore) -> Terms:
 
 def show_status(data: Path, json: bool) -> None:
     """Print consent, searches, and what was sent so far."""
-    from quorank.network.private_store import PrivateStore
+    from quorank.device.private_store import PrivateStore
 
     with PrivateStore(data, owner=False) as store:
         terms, releases, ranker = known_terms(store), store.releases(), store.ranker
@@ -281,7 +281,7 @@ def _print_status(figures: dict[str, Any]) -> None:
 
 def show_log(data: Path, json: bool) -> None:
     """Print all that ever left the device, and when consent was given or withdrawn."""
-    from quorank.network.private_store import PrivateStore
+    from quorank.device.private_store import PrivateStore
 
     with PrivateStore(data, owner=False) as store:
         releases = [

@@ -107,10 +107,10 @@ class _RunOptions:
 
 
 def _run_one(experiment: Experiment, folder: Path, options: _RunOptions) -> None:
+    from quorank.experiments.asynchronous_run import asynchronously, without_keeping
     from quorank.experiments.kept_updates import WARNING
     from quorank.experiments.run_directory import CLIENTS, is_finished, tidy
     from quorank.experiments.runner import run_experiment
-    from quorank.network.asynchronous_run import asynchronously, without_keeping
     from quorank.reports.report import report_page
 
     sentence = "--cluster plays the runs of a grid; give the file a [grid], or leave --cluster out"
@@ -125,7 +125,7 @@ def _run_one(experiment: Experiment, folder: Path, options: _RunOptions) -> None
     if experiment.keep_every and experiment.federation.privacy.protects:
         say(f"quorank: warning: {WARNING.format(folder / CLIENTS)}")
     if options.engine == "flower":
-        from quorank.network.loopback import flower
+        from quorank.flower.engine import flower
 
         engine = flower(experiment, options.nodes)
         if share is not None:
@@ -156,7 +156,7 @@ def _run_one(experiment: Experiment, folder: Path, options: _RunOptions) -> None
 
 def _share(folder: Path, options: _RunOptions) -> float | None:
     """Return the share of replies that ends an asynchronous round, asked for now or when the run was started; else None."""
-    from quorank.network.asynchronous_run import FILE, share_of
+    from quorank.experiments.asynchronous_run import FILE, share_of
 
     if options.overwrite and not options.resume:
         (folder / FILE).unlink(missing_ok=True)

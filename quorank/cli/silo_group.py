@@ -14,7 +14,7 @@ from quorank.cli.options import Detach, FilesOut, InsidePort, InvitationOut, Jso
 from quorank.errors import BadInput, require
 
 if TYPE_CHECKING:
-    from quorank.network.silo_home import SiloHome
+    from quorank.service.silo_home import SiloHome
 
 Folder = Annotated[Path, Argument(metavar="DIR", help="The group's folder.")]
 
@@ -52,10 +52,10 @@ def start(
     sees no term, document or key. It goes on where it stood, also after it was
     killed. Without --detach it stays in the foreground and logs to stderr.
     """
+    from quorank.flower.app import check_installed
     from quorank.network import silo_run
-    from quorank.network.flower_app import check_installed
-    from quorank.network.observe import EventLog
-    from quorank.network.silo_home import SETTINGS, SiloHome
+    from quorank.service.observe import EventLog
+    from quorank.service.silo_home import SETTINGS, SiloHome
 
     check_installed()
     given = {"host": host, "port": port, "address": address, "inside": inside_port, "proxy": proxy, "pause": pause}
@@ -70,7 +70,7 @@ def start(
     if home.group.seed is not None:
         say("a rehearsal: keys and noise follow from the seed, so nothing is secret")
     if detach:
-        from quorank.network.detaching import detach as start_detached
+        from quorank.service.detaching import detach as start_detached
 
         start_detached(home, "quorank.network.silo_run", metrics_port)
         _show(home, json)
@@ -99,8 +99,8 @@ def invite(
     Whoever has the file can take the party's place at the coordinator: hand
     it over by a way that others cannot read, and delete it here.
     """
-    from quorank.network.silo_bundle import read_identities
-    from quorank.network.silo_home import SiloHome
+    from quorank.service.silo_home import SiloHome
+    from quorank.silos.protocol.invitation import read_identities
 
     home = SiloHome.open(folder)
     file = out or Path(f"{name}.json")
@@ -113,7 +113,7 @@ def invite(
 
 def revoke(folder: Folder, name: Annotated[str, Argument(help="The party.")]) -> None:
     """Refuse a party's node from now on; the session waits until it is invited again."""
-    from quorank.network.silo_home import SiloHome
+    from quorank.service.silo_home import SiloHome
 
     SiloHome.open(folder).revoke(name)
     say(f"{name} is refused from now on")
@@ -121,14 +121,14 @@ def revoke(folder: Folder, name: Annotated[str, Argument(help="The party.")]) ->
 
 def status(folder: Folder, json: Json = False) -> None:
     """Phase, parties, who is waited for, envelopes and bytes, turns, time left."""
-    from quorank.network.silo_home import SiloHome
+    from quorank.service.silo_home import SiloHome
 
     _show(SiloHome.open(folder), json)
 
 
 def stop(folder: Folder) -> None:
     """Stop a group's coordinator; what it has accepted is kept, and `start` goes on."""
-    from quorank.network.silo_home import SiloHome
+    from quorank.service.silo_home import SiloHome
 
     told = coordinators.stop(SiloHome.open(folder), folder)
     say(f"stopped in the phase: {told.get('phase', 'not begun')}")
@@ -136,8 +136,8 @@ def stop(folder: Folder) -> None:
 
 def files(folder: Folder, out: FilesOut = None) -> None:
     """Write an nginx configuration and systemd units for this folder and for a party."""
-    from quorank.network import units
-    from quorank.network.silo_home import SiloHome
+    from quorank.service import units
+    from quorank.service.silo_home import SiloHome
 
     home = SiloHome.open(folder)
     for path in units.write(home, out or home.path / "files", units.SILO_FILES):
@@ -146,8 +146,8 @@ def files(folder: Folder, out: FilesOut = None) -> None:
 
 def _make(folder: Path, file: Path | None, parties: str | None, run: str | None, chosen: dict[str, Any]) -> SiloHome:
     from quorank.experiments.experiment_file import read_experiment_file, shipped_file
-    from quorank.network.silo_experiment import group_of, read_group
-    from quorank.network.silo_home import SiloHome, settings_of
+    from quorank.service.silo_experiment import group_of, read_group
+    from quorank.service.silo_home import SiloHome, settings_of
 
     sentence = "there is no group here yet; say who takes part with --experiment FILE.toml or --parties NAME,NAME"
     require((file is None) != (parties is None), "group.missing", sentence, f"{folder}")

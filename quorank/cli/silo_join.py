@@ -17,9 +17,9 @@ from quorank.cli.options import Consent, InvitationFile, Json, Quiet, at_most_on
 from quorank.errors import require
 
 if TYPE_CHECKING:
-    from quorank.network.declined import Declined
-    from quorank.network.silo_folder import PartyFolder
-    from quorank.network.silo_party import SiloParty
+    from quorank.federation.declined import Declined
+    from quorank.party.folder import PartyFolder
+    from quorank.party.party import SiloParty
 
 LINE_SECONDS = 60.0
 """A line is repeated after so long without a new one, so that one sees that it goes on."""
@@ -75,8 +75,8 @@ def join(
 
 
 def _folder(data: Path, bundle: Path | None, pins: list[str]) -> PartyFolder:
-    from quorank.network.silo_bundle import SiloBundle, read_identities
-    from quorank.network.silo_folder import PartyFolder
+    from quorank.party.folder import PartyFolder
+    from quorank.silos.protocol.invitation import SiloBundle, read_identities
 
     folder = PartyFolder.open(data) if bundle is None else PartyFolder.accept(data, SiloBundle.read(bundle))
     folder.note_pins(read_identities(pins, folder.invitation.terms))
@@ -84,7 +84,7 @@ def _folder(data: Path, bundle: Path | None, pins: list[str]) -> PartyFolder:
 
 
 def _note_source(folder: PartyFolder, collection: Path | None, generated: int | None, documents: int) -> None:
-    from quorank.network.silo_folder import FolderSource
+    from quorank.party.folder import FolderSource
 
     found, sentence = collection is None or collection.exists(), "there is nothing here; expected a collection"
     require(found, "file.missing", sentence, f"--collection {collection}")
@@ -94,10 +94,10 @@ def _note_source(folder: PartyFolder, collection: Path | None, generated: int | 
 
 def _take_part(folder: PartyFolder, coordinator: str | None, *, quiet: bool) -> None:
     from quorank.files import write_whole
-    from quorank.network.silo_folder import RANKER
     from quorank.network.silo_link import connect, take_part
-    from quorank.network.silo_service import ranker_bytes
+    from quorank.party.folder import RANKER
     from quorank.process import interruptible
+    from quorank.service.silo_service import ranker_bytes
 
     invitation, tell = folder.invitation, _Progress(quiet)
     if coordinator is not None:
@@ -136,8 +136,8 @@ def _take_part(folder: PartyFolder, coordinator: str | None, *, quiet: bool) -> 
 def _party(folder: PartyFolder, tell: Callable[[str], None]) -> SiloParty:
     """The party of a folder, with its documents read."""
     from quorank.compiled import is_cold
-    from quorank.network.silo_folder import SESSION
-    from quorank.network.silo_party import SiloParty
+    from quorank.party.folder import SESSION
+    from quorank.party.party import SiloParty
 
     invitation = folder.invitation
     if is_cold():
@@ -192,7 +192,7 @@ def show_identity(folder: PartyFolder, json: bool) -> None:
 
 def show_status(folder: PartyFolder, json: bool) -> None:
     """Print where the party stands in its run."""
-    from quorank.network.silo_folder import RANKER
+    from quorank.party.folder import RANKER
 
     state, terms = folder.state, folder.invitation.terms
     figures: dict[str, Any] = {

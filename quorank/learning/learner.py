@@ -26,6 +26,7 @@ class Learner(ABC):
     learns_on_client: ClassVar[bool] = True  # the client moves parameters of its own, and its update is how far
     needs_gradient: ClassVar[bool] = True  # it follows ∇f, so a ranker must have one at its start
     sends_metric: ClassVar[bool] = False  # all that leaves a client is a measured `metric` and a seed
+    learns_late: ClassVar[bool] = False  # it can learn on a device, also from lists that an older ranker has shown
     estimates_gradient: ClassVar[bool] = False  # updates are gradient estimates, which the server's optimiser scales
 
     @property

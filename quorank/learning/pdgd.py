@@ -28,6 +28,7 @@ class PDGD(Learner):
     """θ ← θ + η ∇f after each interaction (algorithm 1), or once with the sum over a batch (the batched baseline)."""
 
     kind: ClassVar[str] = "pdgd"
+    learns_late: ClassVar[bool] = True
 
     eta: float = 0.1  # η, algorithm 1
     step: Literal["interaction", "batch"] = "interaction"

@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Any
 
 from quorank.errors import require
-from quorank.network import flower_app
-from quorank.network.driver import Driver, SharedNodes
-from quorank.network.flower_network import FlowerNetwork
+from quorank.flower import app as flower_app
+from quorank.flower.driver import Driver, SharedNodes
+from quorank.flower.network import FlowerNetwork
+from quorank.flower.worker import serve
 from quorank.network.light_devices import Devices, DeviceTraffic
 from quorank.network.load import coordinator_of
-from quorank.network.worker import serve
 
 LONGEST = 120.0
 """Seconds after which a measurement is given up."""
@@ -213,7 +213,7 @@ def _write_plain(folder: Path) -> None:
     file = folder / "pyproject.toml"
     text = file.read_text()
     for part in ("server", "client"):
-        text = text.replace(f"quorank.network.flower_{part}:app", f"quorank.network.flower_plain:{part}")
+        text = text.replace(f"quorank.network.flower_{part}:app", f"quorank.flower.plain:{part}")
     file.write_text(text.replace("quorank-app", "quorank-plain"))
 
 

@@ -26,13 +26,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from queue import Empty, Queue
 
+from quorank import frames
+from quorank.certificates import write_private
+from quorank.device.link import Handed
 from quorank.errors import BadInput, require
-from quorank.network import flower_app, frames, notices, worker
-from quorank.network.bundle import Bundle
-from quorank.network.certificates import write_private
-from quorank.network.link import Handed
-from quorank.network.private_file import wipe
-from quorank.network.processes import Processes, free_ports
+from quorank.federation import notices
+from quorank.federation.invitation import Bundle
+from quorank.flower import app as flower_app
+from quorank.flower import worker
+from quorank.flower.processes import Processes, free_ports
+from quorank.private_file import wipe
 
 ENGINE = "engine"
 """The folder inside the device's that the engine lives in."""

@@ -21,17 +21,17 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from quorank import frames
+from quorank.certificates import CERTIFICATE
 from quorank.draws import Purpose, uniforms
 from quorank.errors import require_range
 from quorank.federation import wire
+from quorank.federation.transport import Arrival
 from quorank.files import write_whole
-from quorank.network import frames
-from quorank.network.certificates import CERTIFICATE
-from quorank.network.flower_network import FlowerNetwork
+from quorank.flower.network import FlowerNetwork
+from quorank.flower.worker import ANSWER_WORD
 from quorank.network.light_devices import Devices, DeviceTraffic
 from quorank.network.load import Clock, TimedTransport, coordinator_of, peak, per_device, play, resident, warm
-from quorank.network.transport import Arrival
-from quorank.network.worker import ANSWER_WORD
 
 LOOK_SECONDS = 3.0
 """A SuperNode looks for a message so often."""

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from quorank import frames
 from quorank.arrays import Doubles
 from quorank.draws import Purpose, key_of, normals, uniform_pair
 from quorank.errors import require, require_range
 from quorank.federation import wire
-from quorank.network import frames
 
 INTERACTIONS = 4
 

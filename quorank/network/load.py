@@ -26,9 +26,9 @@ from quorank.federation import Federation, wire
 from quorank.federation.coordinator import JOURNAL, Coordinator, RoundLimits, Verdict
 from quorank.federation.replies import Key
 from quorank.federation.rounds import Report
-from quorank.network.driver import Driver, Own
+from quorank.federation.transport import Arrival, Failure, Memory, Transport
+from quorank.flower.driver import Driver, Own
 from quorank.network.light_devices import INTERACTIONS, Devices, DeviceTraffic
-from quorank.network.transport import Arrival, Failure, Memory, Transport
 from quorank.privacy import Plain
 
 

@@ -15,17 +15,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from quorank.certificates import CERTIFICATE
 from quorank.documents import Each, Items, read_json
 from quorank.errors import BadInput
 from quorank.files import write_whole
-from quorank.network import flower_app, service_members
-from quorank.network.certificates import CERTIFICATE
-from quorank.network.flower_network import FlowerNetwork
-from quorank.network.flower_transport import FlowerTransport
-from quorank.network.observe import EventLog
-from quorank.network.processes import Processes
-from quorank.network.service_files import SECRET, SERVER_CERTIFICATE, SERVER_KEY, Home
-from quorank.network.service_members import InvitedMember
+from quorank.flower import app as flower_app
+from quorank.flower.network import FlowerNetwork
+from quorank.flower.processes import Processes
+from quorank.flower.transport import FlowerTransport
+from quorank.service import members as service_members
+from quorank.service.home import SECRET, SERVER_CERTIFICATE, SERVER_KEY, Home
+from quorank.service.members import InvitedMember
+from quorank.service.observe import EventLog
 
 ENGINE = "engine"
 """The folder inside the coordinator's where Flower keeps its state and its logs."""
@@ -119,7 +120,7 @@ class ServiceNetwork(FlowerNetwork):
         home, settings = self.home.path, self.home.settings
         places = (home / SERVER_CERTIFICATE, home / SERVER_KEY, home / CERTIFICATE)
         words = (settings.host, settings.port, settings.inside, *places)
-        self.start("proxy", [sys.executable, "-m", "quorank.network.proxy", *map(str, words)], variables)
+        self.start("proxy", [sys.executable, "-m", "quorank.service.proxy", *map(str, words)], variables)
 
     def tend(self) -> None:
         super().tend()

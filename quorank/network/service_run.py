@@ -13,14 +13,14 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from quorank.errors import BadInput, Interrupted
-from quorank.network.flower_network import NetworkDown
-from quorank.network.log_files import turn_over
-from quorank.network.metrics import monitor
-from quorank.network.observe import EventLog
-from quorank.network.service import Service, Tend
-from quorank.network.service_files import LOG, Home
-from quorank.network.transport import Transport
+from quorank.federation.transport import Transport
+from quorank.flower.network import NetworkDown
 from quorank.process import interruptible
+from quorank.service.home import LOG, Home
+from quorank.service.log_files import turn_over
+from quorank.service.metrics import monitor
+from quorank.service.observe import EventLog
+from quorank.service.service import Service, Tend
 
 Line = tuple[Transport, Tend, Callable[[], bool]]
 """A network that is up: what carries messages, what keeps it alive, whether it is there."""

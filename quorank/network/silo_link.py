@@ -14,11 +14,11 @@ from queue import Empty
 from typing import Protocol, cast
 
 from quorank.errors import require
-from quorank.network import flower_app
-from quorank.network.bundle import Bundle
-from quorank.network.declined import Declined
+from quorank.federation.declined import Declined
+from quorank.federation.invitation import Bundle
+from quorank.flower import app as flower_app
 from quorank.network.flower_device import ENGINE, FlowerLink
-from quorank.network.silo_bundle import SiloBundle
+from quorank.silos.protocol.invitation import SiloBundle
 
 LOOK_SECONDS = 0.25
 QUIET_SECONDS = 180.0

@@ -13,13 +13,13 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from quorank.errors import BadInput, Interrupted
-from quorank.network.flower_network import NetworkDown
-from quorank.network.metrics import monitor
-from quorank.network.observe import EventLog
-from quorank.network.silo_home import SiloHome
-from quorank.network.silo_service import SiloService
-from quorank.network.transport import Transport
+from quorank.federation.transport import Transport
+from quorank.flower.network import NetworkDown
 from quorank.process import interruptible
+from quorank.service.metrics import monitor
+from quorank.service.observe import EventLog
+from quorank.service.silo_home import SiloHome
+from quorank.service.silo_service import SiloService
 
 Line = tuple[Transport, Callable[[], None], Callable[[], bool]]
 """A network that is up: what carries messages, what keeps it alive, whether it is there."""

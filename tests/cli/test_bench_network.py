@@ -39,7 +39,7 @@ def test_what_cannot_be_measured_is_a_sentence(capsys, monkeypatch) -> None:
         raise importlib.metadata.PackageNotFoundError
 
     monkeypatch.setattr(command, "LOADS", {})
-    monkeypatch.setattr("quorank.network.flower_app.importlib.metadata.version", missing)
+    monkeypatch.setattr("quorank.flower.app.importlib.metadata.version", missing)
     command.bench_network(json=True)
     printed = capsys.readouterr()
     figures = json.loads(printed.out)

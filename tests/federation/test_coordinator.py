@@ -22,9 +22,9 @@ from quorank.federation.coordinator import CHECKPOINT, JOURNAL, Coordinator, Rou
 from quorank.federation.rules.krum import Krum
 from quorank.federation.rules.trimmed import Median
 from quorank.learning import Evolution, Simulation
-from quorank.network.rebuilding_run import without
 from quorank.privacy import ClippedGaussian, PublishedLaplace, RandomisedResponse, Signs
 from quorank.rankers import Linear
+from quorank.service.rebuilding_run import without
 from quorank.users import Cascade
 
 CLIENTS, ROUNDS = 12, 4

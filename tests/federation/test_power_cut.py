@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from quorank.array_files import write_arrays
+from quorank.certificates import write_private
 from quorank.federation.journal import Journal
 from quorank.files import write_whole
-from quorank.network.certificates import write_private
 
 pytestmark = pytest.mark.slow
 

@@ -12,12 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorank.errors import BadInput
+from quorank.experiments import asynchronous_run
+from quorank.experiments.simulated_clients import SimulatedClients
 from quorank.federation import Federation, Sampled
 from quorank.federation.asynchronous import Asynchronous
-from quorank.network import asynchronous_run, loopback
-from quorank.network.driver import Driver, SharedNodes
-from quorank.network.simulated import SimulatedClients
-from quorank.network.transport import Memory
+from quorank.federation.transport import Memory
+from quorank.flower import engine as loopback
+from quorank.flower.driver import Driver, SharedNodes
 
 LATE = ("--engine", "flower", "--asynchronous", "0.25")
 NAMES = ("node-0", "node-1", "node-2", "node-3")

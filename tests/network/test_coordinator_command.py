@@ -24,11 +24,12 @@ from quorank.errors import BadInput
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import read_experiment_file
 from quorank.experiments.runner import Runner
-from quorank.network import flower_app, service_run
-from quorank.network.processes import free_ports
-from quorank.network.service import coordinator_of
-from quorank.network.service_files import Home
-from quorank.network.service_members import members
+from quorank.flower import app as flower_app
+from quorank.flower.processes import free_ports
+from quorank.network import service_run
+from quorank.service.home import Home
+from quorank.service.members import members
+from quorank.service.service import coordinator_of
 
 SMALL = """\
 [data]
@@ -159,7 +160,7 @@ def test_stop_ends_the_process_that_runs(started, here) -> None:
     call("start", "home", "--experiment", "small.toml")
     assert "does not run" in refused("stop", "home")
     program = (
-        "import signal; from pathlib import Path; from quorank.network.service_files import Home\n"
+        "import signal; from pathlib import Path; from quorank.service.home import Home\n"
         "with Home.open(Path('home')).running():\n    print('up', flush=True); signal.sigwait([signal.SIGTERM])"
     )
     words = [sys.executable, "-c", "import signal; signal.pthread_sigmask(0, [15])\n" + program]

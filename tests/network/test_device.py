@@ -26,17 +26,17 @@ from devices import (
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from quorank.device import device as device_module
+from quorank.device.device import Device
+from quorank.device.private_store import REPLIES, PrivateStore
 from quorank.errors import BadInput
 from quorank.federation import Federation, wire
+from quorank.federation.client_privacy import refreshed
+from quorank.federation.declined import REASONS, Declined
 from quorank.federation.personal import LocalOffset, OutputLayer
 from quorank.learning import PDGD, Evolution
 from quorank.learning.click_guard import ClickGuard
 from quorank.learning.plackett_luce import list_probability
-from quorank.network import device as device_module
-from quorank.network.client_privacy import refreshed
-from quorank.network.declined import REASONS, Declined
-from quorank.network.device import Device
-from quorank.network.private_store import REPLIES, PrivateStore
 from quorank.privacy import ClippedGaussian, NoPrivacy, PublishedLaplace, SecureSum, Signs
 from quorank.privacy.mechanisms.clipping import grid_unit
 from quorank.rankers import MLP, Linear

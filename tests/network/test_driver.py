@@ -9,20 +9,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from quorank import frames
 from quorank.data import DataSource, load
 from quorank.errors import BadInput, Interrupted
+from quorank.experiments.simulated_clients import Keeper, SimulatedClients
 from quorank.federation import Federation, Sampled, Simulator, wire
 from quorank.federation import server_optimisers as servers
 from quorank.federation.asynchronous import Asynchronous
 from quorank.federation.coordinator import Coordinator, RoundLimits
+from quorank.federation.node_driver import Stopped
 from quorank.federation.rules.krum import Krum
+from quorank.federation.transport import BUSY, FAILED, Arrival, Failure, Memory
+from quorank.flower.driver import Driver, Own, SharedNodes, drive
 from quorank.learning import Evolution, Simulation
 from quorank.metrics.evaluator import Evaluator
-from quorank.network import frames
-from quorank.network.driver import Driver, Own, SharedNodes, drive
-from quorank.network.node_driver import Stopped
-from quorank.network.simulated import Keeper, SimulatedClients
-from quorank.network.transport import BUSY, FAILED, Arrival, Failure, Memory
 from quorank.privacy import ClippedGaussian, RandomisedResponse
 from quorank.rankers import Linear
 from quorank.users import Cascade

@@ -15,11 +15,11 @@ from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file, set_values
 from quorank.experiments.progress import load_checkpoint
 from quorank.experiments.runner import Runner, run_experiment
-from quorank.network.driver import Driver, SharedNodes
-from quorank.network.loopback import flower
-from quorank.network.node_driver import Stopped
-from quorank.network.simulated import SimulatedClients
-from quorank.network.transport import FAILED, Failure, Memory
+from quorank.experiments.simulated_clients import SimulatedClients
+from quorank.federation.node_driver import Stopped
+from quorank.federation.transport import FAILED, Failure, Memory
+from quorank.flower.driver import Driver, SharedNodes
+from quorank.flower.engine import flower
 from quorank.reports.report import report_page
 
 NAMES = ("node-0", "node-1", "node-2")

@@ -19,18 +19,22 @@ from devices import device_of, simulator_of, task_of, terms_of, user_of
 from flower_runs import TOKEN, running
 from outside import Outside
 
+from quorank import frames
+from quorank.certificates import node_keys
+from quorank.device.device import Device
+from quorank.device.link import take_part
+from quorank.device.private_store import PrivateStore
+from quorank.device.rehearsal import JoinRehearsal
 from quorank.errors import BadInput
+from quorank.federation import notices
 from quorank.federation.coordinator import Coordinator, RoundLimits
-from quorank.network import flower_app, flower_device, frames, notices, worker
-from quorank.network.bundle import Bundle
-from quorank.network.certificates import node_keys
-from quorank.network.device import Device
-from quorank.network.driver import Driver, Own
+from quorank.federation.invitation import Bundle
+from quorank.federation.leaving import receipt_of
+from quorank.flower import app as flower_app
+from quorank.flower import worker
+from quorank.flower.driver import Driver, Own
+from quorank.network import flower_device
 from quorank.network.flower_device import ENGINE, EXECUTOR, NODE, FlowerLink, connect
-from quorank.network.leaving import receipt_of
-from quorank.network.link import take_part
-from quorank.network.private_store import PrivateStore
-from quorank.network.rehearsal import JoinRehearsal
 
 KEYS = node_keys()
 IDLE = "import time; time.sleep(600)"

@@ -23,18 +23,16 @@ from flwr.supercore.superexec.executor.types import ExecutionSpec
 from flwr.supernode.runtime import run_clientapp
 
 from quorank.files import write_whole
-from quorank.network import (
-    flower_app,
-    flower_client,
-    flower_executor,
-    flower_own_client,
-    flower_own_server,
-    flower_server,
-    nursery,
-)
-from quorank.network.flower_own_server import RUNTIME
+from quorank.flower import app as flower_app
+from quorank.flower import client as flower_client
+from quorank.flower import executor as flower_executor
+from quorank.flower import nursery
+from quorank.flower import own_client as flower_own_client
+from quorank.flower import own_server as flower_own_server
+from quorank.flower import server as flower_server
+from quorank.flower.own_server import RUNTIME
 
-CLIENT, SERVER = "quorank.network.flower_own_client", "quorank.network.flower_own_server"
+CLIENT, SERVER = "quorank.flower.own_client", "quorank.flower.own_server"
 NODE, COORDINATOR = (TaskType.CLIENT_APP, CLIENT), (TaskType.SERVER_APP, SERVER)
 
 

@@ -11,21 +11,21 @@ from pathlib import Path
 import pytest
 from flower_runs import experiment_of, write_collection
 
+from quorank.certificates import Authority, node_keys, write_private
 from quorank.experiments import run_directory as storage
 from quorank.experiments.runner import Runner
 from quorank.federation.asynchronous import Asynchronous
 from quorank.federation.coordinator import Coordinator, RoundLimits
-from quorank.network.certificates import Authority, node_keys, write_private
-from quorank.network.driver import Driver, SharedNodes, drive
-from quorank.network.loopback import worker_command
-from quorank.network.processes import free_ports
+from quorank.flower.driver import Driver, SharedNodes, drive
+from quorank.flower.engine import worker_command
+from quorank.flower.processes import free_ports
 
 pytest.importorskip("flwr", reason="needs quorank[network]")
 if not Path("/proc/self/stat").exists():
     pytest.skip("finds processes by /proc", allow_module_level=True)
 
-from quorank.network.flower_app import Commands, environment
-from quorank.network.flower_network import FlowerNetwork
+from quorank.flower.app import Commands, environment
+from quorank.flower.network import FlowerNetwork
 
 ROUNDS = 3
 

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from flower_runs import DOCUMENT, FIRST_QUERY, ROUNDS, TOKEN, experiment_of, file_of, running, write_collection
 
+from quorank import frames
 from quorank.experiments.runner import collection_of, run_experiment
 from quorank.federation import wire
-from quorank.network import frames
 
 pytest.importorskip("flwr", reason="needs quorank[network]")
 if not Path("/proc/self/environ").exists():

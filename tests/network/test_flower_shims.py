@@ -14,8 +14,10 @@ pytest.importorskip("flwr", reason="needs quorank[network]")
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
-from quorank.network import flower_client, flower_server, frames
-from quorank.network.worker import SENT, SOCKET, serve
+from quorank import frames
+from quorank.flower import client as flower_client
+from quorank.flower import server as flower_server
+from quorank.flower.worker import SENT, SOCKET, serve
 
 
 @pytest.fixture(autouse=True)

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from quorank.network import frames
-from quorank.network.flower_transport import FlowerTransport
-from quorank.network.transport import BUSY, FAILED, LOST, Arrival, Failure
+from quorank import frames
+from quorank.federation.transport import BUSY, FAILED, LOST, Arrival, Failure
+from quorank.flower.transport import FlowerTransport
 
 
 @pytest.fixture

@@ -17,11 +17,13 @@ pytest.importorskip("flwr", reason="needs quorank[network]")
 if not sys.platform.startswith("linux"):
     pytest.skip("forks", allow_module_level=True)
 
-from quorank.network import flower_app, flower_device, frames, silo_link
+from quorank import frames
+from quorank.federation.transport import Arrival
+from quorank.flower import app as flower_app
+from quorank.flower.processes import Child
+from quorank.network import flower_device, silo_link
 from quorank.network.flower_device import FlowerLink
-from quorank.network.processes import Child
-from quorank.network.silo_bundle import SiloBundle
-from quorank.network.transport import Arrival
+from quorank.silos.protocol.invitation import SiloBundle
 
 SERVER = """
 import json, time
@@ -81,8 +83,8 @@ def write_foreign(folder: Path, publisher: str, name: str, out: Path, ran: Path,
     project = folder / "pyproject.toml"
     text = project.read_text().replace('name = "quorank-app"', f'name = "{name}"')
     text = text.replace('publisher = "quorank"', f'publisher = "{publisher}"')
-    text = text.replace("quorank.network.flower_server:app", "evil.server:app")
-    project.write_text(text.replace("quorank.network.flower_client:app", "evil.client:app"))
+    text = text.replace("quorank.flower.server:app", "evil.server:app")
+    project.write_text(text.replace("quorank.flower.client:app", "evil.client:app"))
     return folder
 
 

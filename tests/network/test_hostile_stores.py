@@ -16,16 +16,17 @@ from quorank.cli.coordinator_display import (
     readable_status,
     status_of,
 )
+from quorank.device.private_store import PrivateStore
+from quorank.experiments.client_terms import terms_of
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file
-from quorank.network.bundle import check_address
-from quorank.network.private_store import PrivateStore
-from quorank.network.service_files import Home, Settings
-from quorank.network.silo_home import SiloHome, settings_of
-from quorank.network.silo_messages import Record, written
-from quorank.network.silo_store import SiloStore
-from quorank.network.silo_terms import SiloTerms
-from quorank.network.terms import Terms
+from quorank.federation.invitation import check_address
+from quorank.federation.terms import Terms
+from quorank.service.home import Home, Settings
+from quorank.service.silo_home import SiloHome, settings_of
+from quorank.silos.protocol.records import Record, written
+from quorank.silos.protocol.stream_store import SiloStore
+from quorank.silos.protocol.terms import SiloTerms
 
 
 @pytest.mark.parametrize("value", [5, -1, 2**40, 1.5, "text"])
@@ -67,7 +68,7 @@ def test_places_of_another_type_are_refused(change, tmp_path) -> None:
 
 def terms() -> dict:
     experiment = Experiment.read(parse_experiment_file("[federation]\nclients = 4\nrounds = 5\n", "e.toml"))
-    return Terms.of(experiment, 46, 0).table()
+    return terms_of(experiment, 46, 0).table()
 
 
 @pytest.mark.parametrize(

@@ -18,20 +18,20 @@ import typer
 from flower_runs import TOKEN, running
 from typer.testing import CliRunner
 
+from quorank.certificates import node_keys
 from quorank.cli.join import join
+from quorank.device import link as links
+from quorank.device.leaving import LEFT
+from quorank.device.link import Direct
+from quorank.device.private_store import PrivateStore
+from quorank.device.rehearsal import FOLDER, JoinRehearsal
 from quorank.errors import BadInput
+from quorank.experiments.client_terms import terms_of
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import read_experiment_file
 from quorank.experiments.runner import Runner
 from quorank.federation.coordinator import Coordinator
-from quorank.network import link as links
-from quorank.network.bundle import FILE, Bundle
-from quorank.network.certificates import node_keys
-from quorank.network.leaving import LEFT
-from quorank.network.link import Direct
-from quorank.network.private_store import PrivateStore
-from quorank.network.rehearsal import FOLDER, JoinRehearsal
-from quorank.network.terms import Terms
+from quorank.federation.invitation import FILE, Bundle
 
 SMALL = """\
 [data]
@@ -132,7 +132,7 @@ def test_a_rehearsal_comes_to_the_run_s_bits_in_several_sittings(here, monkeypat
 
 def bundle_of(here, client=1) -> Bundle:
     found = experiment(folder=here)
-    terms = Terms.of(found, 46, client, "spring")
+    terms = terms_of(found, 46, client, "spring")
     return Bundle("desk", "localhost:9092", "PEM", KEYS.private.decode(), terms)
 
 
@@ -181,7 +181,7 @@ def test_an_invitation_is_accepted_once_and_a_client_leaves(here, monkeypatch) -
 
 @pytest.mark.parametrize("halfway", [False, True])
 def test_a_leaving_that_was_cut_short_is_finished(halfway, here, monkeypatch) -> None:
-    from quorank.network import leaving
+    from quorank.device import leaving
 
     bundle_of(here).write(here / "desk.json")
     engine_of(here, monkeypatch)
@@ -252,7 +252,7 @@ main()
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_ends_cleanly_when_it_is_asked_to(number, here) -> None:
     """The engine's folder with the key and its processes are gone, and the exit code says that it was stopped."""
-    bundle = Bundle("desk", "localhost:9092", "PEM", KEYS.private.decode(), Terms.of(experiment(folder=here), 46, 0))
+    bundle = Bundle("desk", "localhost:9092", "PEM", KEYS.private.decode(), terms_of(experiment(folder=here), 46, 0))
     bundle.write(here / "desk.json")
     token = secrets.token_hex(8)
     words = [sys.executable, "-c", ENGINE, "--data", "desk", "--bundle", "desk.json", "--consent", "on"]

@@ -15,27 +15,28 @@ import pytest
 from devices import CLIENTS, SEED, device_of, simulator_of, terms_of, user_of
 from refusals import refused
 
+from quorank import frames
+from quorank.certificates import node_keys
+from quorank.device.answering import DeviceAnswers
+from quorank.device.leaving import leave, left
 from quorank.errors import BadInput, Interrupted
-from quorank.federation import Federation, Sampled, Simulator, State, wire
+from quorank.federation import Federation, Sampled, Simulator, State, notices, wire
 from quorank.federation import server_optimisers as servers
 from quorank.federation.coordinator import JOURNAL, Coordinator, RoundLimits
-from quorank.network import frames, notices
-from quorank.network.answering import DeviceAnswers
-from quorank.network.bundle import Bundle
-from quorank.network.certificates import node_keys
-from quorank.network.declined import Declined
-from quorank.network.driver import Driver, Own, SharedNodes
+from quorank.federation.declined import Declined
+from quorank.federation.invitation import Bundle
+from quorank.federation.leaving import request_of
+from quorank.federation.rebuilding import name_of
+from quorank.federation.transport import BUSY, Failure, Memory
+from quorank.flower.driver import Driver, Own, SharedNodes
+from quorank.learning.late_learning import LateRanker
 from quorank.network.flower_device import FlowerLink
-from quorank.network.late_learning import LateRanker
-from quorank.network.leaving import leave, left, request_of
-from quorank.network.leaving_desk import FILE, FOLDER, RECEIPT_SECONDS, LeavingDesk
-from quorank.network.observe import EventLog
-from quorank.network.rebuilding import name_of
-from quorank.network.rebuilding_ledger import FILE as REBUILDINGS
-from quorank.network.rebuilding_ledger import RebuildingLedger
-from quorank.network.transport import BUSY, Failure, Memory
 from quorank.privacy import ClippedGaussian, SecureSum, Setting, Signs, accounting
 from quorank.privacy.composition import compose, total_loss
+from quorank.service.leaving_desk import FILE, FOLDER, RECEIPT_SECONDS, LeavingDesk
+from quorank.service.observe import EventLog
+from quorank.service.rebuilding_ledger import FILE as REBUILDINGS
+from quorank.service.rebuilding_ledger import RebuildingLedger
 
 KEYS = {client: node_keys() for client in range(CLIENTS)}
 NAMES = {client: f"node-{client}" for client in range(CLIENTS)}

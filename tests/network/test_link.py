@@ -9,17 +9,18 @@ import numpy as np
 import pytest
 from devices import CLIENTS, ROUNDS, coordinator_of, device_of, simulator_of, task_of, user_of
 
+from quorank.certificates import node_keys
+from quorank.device.leaving import leave, left
+from quorank.device.link import Direct, Handed, take_part
+from quorank.device.private_store import PrivateStore
 from quorank.errors import BadInput
 from quorank.federation import Federation
 from quorank.federation.coordinator import RoundLimits
-from quorank.network.bundle import Bundle
-from quorank.network.certificates import node_keys
-from quorank.network.declined import Declined
-from quorank.network.driver import Driver, Own
-from quorank.network.leaving import check_request, leave, left, receipt_of, request_of
-from quorank.network.link import Direct, Handed, take_part
-from quorank.network.private_store import PrivateStore
-from quorank.network.transport import BUSY, Failure, Memory
+from quorank.federation.declined import Declined
+from quorank.federation.invitation import Bundle
+from quorank.federation.leaving import check_request, receipt_of, request_of
+from quorank.federation.transport import BUSY, Failure, Memory
+from quorank.flower.driver import Driver, Own
 from quorank.privacy import ClippedGaussian
 
 KEYS = node_keys()

@@ -9,9 +9,9 @@ import sys
 import numpy as np
 import pytest
 
+from quorank import frames
 from quorank.errors import BadInput
 from quorank.federation import wire
-from quorank.network import frames
 from quorank.network.light_devices import Devices, DeviceTraffic
 from quorank.network.load import coordinator_load, coordinator_of, driver_load, peak, resident
 

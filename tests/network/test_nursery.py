@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from quorank.network.processes import Processes
+from quorank.flower.processes import Processes
 
 if not sys.platform.startswith("linux"):
     pytest.skip("forks", allow_module_level=True)

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 import quorank
 from quorank.federation import wire
 from quorank.federation.coordinator import RoundLimits
-from quorank.network.metrics import CONTENT_TYPE, STALE_SECONDS, Health, exposition, monitor
-from quorank.network.observe import EVENTS, OTHER, EventLog, Figures, add_refusals, plain, plain_code
+from quorank.service.metrics import CONTENT_TYPE, STALE_SECONDS, Health, exposition, monitor
+from quorank.service.observe import EVENTS, OTHER, EventLog, Figures, add_refusals, plain, plain_code
 
 SECRET = "/anna/how to leave my job"
 

@@ -18,12 +18,12 @@ from cryptography.hazmat.primitives.serialization import load_ssh_private_key, l
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quorank import frames
+from quorank.certificates import Authority, node_keys, write_private
 from quorank.errors import BadInput
-from quorank.network import frames
-from quorank.network.certificates import Authority, node_keys, write_private
-from quorank.network.processes import Processes, free_ports
-from quorank.network.transport import Memory
-from quorank.network.worker import ask, serve
+from quorank.federation.transport import Memory
+from quorank.flower.processes import Processes, free_ports
+from quorank.flower.worker import ask, serve
 
 
 @given(st.lists(st.binary(max_size=50), max_size=8))

@@ -10,17 +10,19 @@ from devices import SEED, device_of, simulator_of, user_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from quorank import frames
+from quorank.device.answering import DeviceAnswers
+from quorank.device.pins import Pins
+from quorank.device.private_store import PrivateStore
 from quorank.errors import BadInput
-from quorank.federation import Federation
+from quorank.experiments.client_terms import terms_of
+from quorank.federation import Federation, identities
+from quorank.federation.claims import IDENTITY, claims_bytes, claims_from
 from quorank.federation.coordinator import Coordinator, RoundLimits
-from quorank.network import frames, identities
-from quorank.network.answering import DeviceAnswers
-from quorank.network.declined import Declined
-from quorank.network.driver import Driver, Own
-from quorank.network.pins import IDENTITY, Pins, claims_bytes, claims_from
-from quorank.network.private_store import PrivateStore
-from quorank.network.secure_round import SHARES, envelope, opened
-from quorank.network.transport import BUSY, Failure, Memory
+from quorank.federation.declined import Declined
+from quorank.federation.secure_round import SHARES, envelope, opened
+from quorank.federation.transport import BUSY, Failure, Memory
+from quorank.flower.driver import Driver, Own
 from quorank.privacy import SecureSum
 from quorank.privacy.secure_sum.identity import ClientIdentity
 
@@ -217,9 +219,8 @@ def test_both_sides_show_it(tmp_path, monkeypatch) -> None:
     from quorank.cli.join import join
     from quorank.experiments.experiment import Experiment
     from quorank.experiments.experiment_file import parse_experiment_file
-    from quorank.network.service_files import Home, Settings
-    from quorank.network.service_members import invite
-    from quorank.network.terms import Terms
+    from quorank.service.home import Home, Settings
+    from quorank.service.members import invite
 
     text = '[federation]\nclients = 5\nrounds = 2\n[privacy]\nkind = "secure-sum"\nclip = 0.1\n'
     experiment = Experiment.read(parse_experiment_file(text, "secure.toml"))
@@ -227,7 +228,7 @@ def test_both_sides_show_it(tmp_path, monkeypatch) -> None:
     labels = {client: invite(home, name, tmp_path / name).label for client, name in enumerate(("anna", "ben"))}
     identity = ClientIdentity(bytes(range(32)))
     with PrivateStore(tmp_path / "device") as store, store.transaction():
-        store.set_fact("terms", json.dumps(Terms.of(experiment, 46, 0).table(), sort_keys=True).encode())
+        store.set_fact("terms", json.dumps(terms_of(experiment, 46, 0).table(), sort_keys=True).encode())
         store.set_fact("identity", identity.secret)
     identities.note(home.path, labels, {0: identity.public})
     told = CliRunner().invoke(app, ["status", str(home.path), "--json"])

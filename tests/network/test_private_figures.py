@@ -17,31 +17,33 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from quorank import frames
 from quorank.cli.coordinator import app as coordinator_app
 from quorank.cli.coordinator_display import print_status, status_of
 from quorank.cli.join import show_log, show_status
+from quorank.device.device import Device
+from quorank.device.private_store import PrivateStore
+from quorank.device.simulated_user import SimulatedUser
 from quorank.errors import BadInput
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.runner import Runner
-from quorank.federation import Federation, wire
+from quorank.federation import Federation, notices, wire
+from quorank.federation.invitation import Bundle
+from quorank.federation.private_figures import DECAY, LEAST_DEVICES, device_figure, list_figure, report_of, reported
 from quorank.federation.rounds import Report
-from quorank.network import flower_app, frames, notices, service_run
-from quorank.network.bundle import Bundle
-from quorank.network.device import Device
-from quorank.network.metrics import exposition
-from quorank.network.observe import EventLog, Figures
-from quorank.network.private_figures import DECAY, LEAST_DEVICES, device_figure, list_figure, report_of, reported
-from quorank.network.private_store import PrivateStore
-from quorank.network.service import NO_NDCG
-from quorank.network.service_files import Home, Settings
-from quorank.network.service_members import invite, members
+from quorank.federation.terms import Terms
+from quorank.federation.transport import Memory
+from quorank.flower import app as flower_app
+from quorank.network import service_run
 from quorank.network.service_run import run
-from quorank.network.simulated_user import SimulatedUser
-from quorank.network.terms import Terms
-from quorank.network.transport import Memory
 from quorank.privacy import ClippedGaussian, SecureSum
 from quorank.privacy.mechanisms.figure_response import FigureResponse
+from quorank.service.home import Home, Settings
+from quorank.service.members import invite, members
+from quorank.service.metrics import exposition
+from quorank.service.observe import EventLog, Figures
+from quorank.service.service import NO_NDCG
 
 CLIENTS, ROUNDS = 5, 3
 

@@ -14,11 +14,11 @@ from devices import device_of, killed, random_theta, search, shoot, simulator_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from quorank.device.private_rows import Interaction, shown_from
+from quorank.device.private_store import PrivateStore, StoredRanker, StoredRelease
 from quorank.errors import BadInput
 from quorank.learning import OnlineRanker
-from quorank.network.private_file import FILE, LOCK
-from quorank.network.private_rows import Interaction, shown_from
-from quorank.network.private_store import PrivateStore, StoredRanker, StoredRelease
+from quorank.private_file import FILE, LOCK
 from quorank.rankers import MLP, Linear
 
 
@@ -117,7 +117,7 @@ def test_one_process_plays_a_device(tmp_path) -> None:
     with PrivateStore(tmp_path) as store:
         with pytest.raises(BadInput, match="another process plays this device"):
             PrivateStore(tmp_path)
-        code = "import sys; from quorank.network.private_store import PrivateStore; PrivateStore(sys.argv[1])"
+        code = "import sys; from quorank.device.private_store import PrivateStore; PrivateStore(sys.argv[1])"
         done = subprocess.run(
             [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=120, check=False
         )

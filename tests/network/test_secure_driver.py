@@ -10,23 +10,23 @@ import pytest
 from devices import CLIENTS, SEED, coordinator_of, device_of, simulator_of, user_of
 from quick_runs import run_quickly
 
+from quorank import frames
+from quorank.device.answering import DeviceAnswers
+from quorank.device.private_store import PrivateStore
 from quorank.errors import BadInput, Interrupted
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file
+from quorank.experiments.simulated_clients import Keeper, SimulatedClients
 from quorank.federation import Federation, Sampled, wire
 from quorank.federation.coordinator import Coordinator, RoundLimits
+from quorank.federation.declined import Declined
+from quorank.federation.node_driver import Stopped
 from quorank.federation.rules import Median
-from quorank.network import frames
-from quorank.network.answering import DeviceAnswers
-from quorank.network.declined import Declined
-from quorank.network.driver import Driver, Own, SharedNodes
-from quorank.network.loopback import flower
-from quorank.network.node_driver import Stopped
-from quorank.network.private_store import PrivateStore
-from quorank.network.secure_driver import BEGUN, several, single
-from quorank.network.secure_round import AGREEMENT, KEYS, MASKED, SHARES, UNMASKING, opened
-from quorank.network.simulated import Keeper, SimulatedClients
-from quorank.network.transport import BUSY, FAILED, Failure, Memory
+from quorank.federation.secure_driver import BEGUN, several, single
+from quorank.federation.secure_round import AGREEMENT, KEYS, MASKED, SHARES, UNMASKING, opened
+from quorank.federation.transport import BUSY, FAILED, Failure, Memory
+from quorank.flower.driver import Driver, Own, SharedNodes
+from quorank.flower.engine import flower
 from quorank.privacy import ClippedGaussian, SecureSum
 
 NAMES = ("node-0", "node-1", "node-2")

@@ -11,15 +11,16 @@ from devices import CLIENTS, device_of, search, simulator_of, task_of, user_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from quorank import frames
+from quorank.device.secure_device import SecureDevice
 from quorank.errors import BadInput
-from quorank.federation import Federation, wire
+from quorank.federation import Federation, secure_round, wire
+from quorank.federation.client_privacy import words_of
 from quorank.federation.coordinator import Verdict
+from quorank.federation.declined import Declined
 from quorank.federation.rounds import State
-from quorank.network import frames, secure_round
-from quorank.network.client_privacy import words_of
-from quorank.network.declined import Declined
-from quorank.network.secure_device import SecureDevice, gathered_of
-from quorank.network.secure_round import (
+from quorank.federation.secure_driver import gathered_of
+from quorank.federation.secure_round import (
     AGREEMENT,
     KEYS,
     MASKED,

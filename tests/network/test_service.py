@@ -27,28 +27,31 @@ from cryptography.hazmat.primitives import serialization
 from devices import killed, shoot
 from refusals import refused
 
+from quorank import frames
 from quorank.cli.coordinator_display import print_status, status_of
 from quorank.errors import BadInput
 from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.runner import Runner
-from quorank.federation import wire
+from quorank.federation import notices, wire
 from quorank.federation.coordinator import CHECKPOINT
-from quorank.network import frames, notices, service_files, service_members, units
-from quorank.network import service as services
-from quorank.network.bundle import Bundle
-from quorank.network.metrics import exposition
-from quorank.network.observe import EventLog
-from quorank.network.proxy import CALLS, PATHS, Proxy
-from quorank.network.service import Service, coordinator_of
-from quorank.network.service_files import Home, Settings
-from quorank.network.service_gate import Gate
-from quorank.network.service_members import InvitedMember, invite, members, revoke
+from quorank.federation.invitation import Bundle
+from quorank.federation.transport import Arrival, Failure, Memory
 from quorank.network.service_run import run
-from quorank.network.transport import Arrival, Failure, Memory
 from quorank.privacy import Setting, accounting
 from quorank.privacy.ledger import loss_of, read_ledger, recount
+from quorank.service import home as service_files
+from quorank.service import members as service_members
+from quorank.service import service as services
+from quorank.service import units
+from quorank.service.gate import Gate
+from quorank.service.home import Home, Settings
+from quorank.service.members import InvitedMember, invite, members, revoke
+from quorank.service.metrics import exposition
+from quorank.service.observe import EventLog
+from quorank.service.proxy import CALLS, PATHS, Proxy
+from quorank.service.service import Service, coordinator_of
 
 ROUNDS, CLIENTS = 3, 3
 FILE = f"""\
@@ -436,7 +439,7 @@ PRIVATE = '[privacy]\nkind = "gaussian"\nnoise_multiplier = 0.25\n'
 
 def one_leaves(home: Home, tmp_path: Path, round_: int = 1) -> tuple[list[bytes], bytes, str]:
     """A run in which carl asks to leave in a round: what he heard, his request, and the log."""
-    from quorank.network.leaving import request_of
+    from quorank.federation.leaving import request_of
 
     invited(home, tmp_path)
     private = Runner(home.experiment, threads=1)
@@ -465,7 +468,7 @@ def one_leaves(home: Home, tmp_path: Path, round_: int = 1) -> tuple[list[bytes]
 
 
 def test_a_client_leaves(tmp_path) -> None:
-    from quorank.network.leaving import receipt_of
+    from quorank.federation.leaving import receipt_of
 
     home = Home.create(tmp_path / "home", experiment(PRIVATE), settings())
     heard, request, _ = one_leaves(home, tmp_path, 0)
@@ -572,7 +575,8 @@ def test_epsilon_is_never_understated(tmp_path, monkeypatch) -> None:
 
 
 def test_the_engine_learns_of_new_and_of_revoked_members(home, tmp_path, monkeypatch) -> None:
-    from quorank.network import flower_app, service_network
+    from quorank.flower import app as flower_app
+    from quorank.network import service_network
 
     monkeypatch.setattr(flower_app, "check_installed", lambda: None)
     monkeypatch.setattr(service_network, "RETRY_SECONDS", 0.0)

@@ -25,30 +25,34 @@ from flower_runs import TOKEN, running
 from joint_ranker import joint_ranker
 from typer.testing import CliRunner
 
+from quorank import frames
 from quorank.cli.silo import app
 from quorank.errors import BadInput
 from quorank.experiments.experiment_file import parse_experiment_file, read_experiment_file, shipped_file
-from quorank.network import flower_app, frames, notices, silo_run, silo_service
-from quorank.network.declined import Declined
-from quorank.network.observe import EventLog
-from quorank.network.processes import Processes, free_ports
-from quorank.network.service_members import members
-from quorank.network.silo_bundle import SiloBundle
-from quorank.network.silo_experiment import read_group
-from quorank.network.silo_folder import FolderSource, PartyFolder
-from quorank.network.silo_gate import SiloGate
-from quorank.network.silo_home import SiloHome, settings_of
+from quorank.federation import notices
+from quorank.federation.declined import Declined
+from quorank.federation.transport import BUSY, Failure, Memory
+from quorank.flower import app as flower_app
+from quorank.flower.processes import Processes, free_ports
+from quorank.flower.worker import ANSWER_WORD, SENT, ask
+from quorank.network import silo_run
 from quorank.network.silo_link import take_part
-from quorank.network.silo_party import SiloParty
-from quorank.network.silo_server import SiloServer
-from quorank.network.silo_service import SiloService, ranker_bytes
-from quorank.network.transport import BUSY, Failure, Memory
-from quorank.network.worker import ANSWER_WORD, SENT, ask
+from quorank.party.folder import FolderSource, PartyFolder
+from quorank.party.party import SiloParty
 from quorank.rankers.ranker_file import read_ranker
+from quorank.service import silo_service
+from quorank.service.members import members
+from quorank.service.observe import EventLog
+from quorank.service.silo_experiment import read_group
+from quorank.service.silo_gate import SiloGate
+from quorank.service.silo_home import SiloHome, settings_of
+from quorank.service.silo_server import SiloServer
+from quorank.service.silo_service import SiloService, ranker_bytes
 from quorank.silos.learning.augmentation import Augment
 from quorank.silos.learning.comparison import SiloSetting
 from quorank.silos.learning.exchange import SiloProtocol
 from quorank.silos.learning.training import Averaging, RoundRobin
+from quorank.silos.protocol.invitation import SiloBundle
 
 NAMES = ("north", "south", "west")
 SMALL = """\
@@ -339,7 +343,7 @@ def test_stop_ends_the_process_that_runs(started, here) -> None:
     assert "does not run" in refused("stop", "home")
     program = (
         "import signal; signal.pthread_sigmask(0, [15])\n"
-        "from pathlib import Path; from quorank.network.silo_home import SiloHome\n"
+        "from pathlib import Path; from quorank.service.silo_home import SiloHome\n"
         "with SiloHome.open(Path('home')).running():\n    print('up', flush=True); signal.sigwait([signal.SIGTERM])"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as child:

@@ -27,22 +27,25 @@ from silo_sessions import (
 )
 
 from quorank.errors import BadInput
-from quorank.network import silo_member, silo_messages, silo_party, silo_store
-from quorank.network.declined import Declined
-from quorank.network.silo_course import TrainingCourse
-from quorank.network.silo_messages import Record, SiloMessage, written
-from quorank.network.silo_party import SiloParty
-from quorank.network.silo_secrets import Secrets
-from quorank.network.silo_server import SiloServer
-from quorank.network.silo_store import SiloStore
-from quorank.network.silo_terms import SiloTerms
-from quorank.network.transport import Arrival
+from quorank.federation.declined import Declined
+from quorank.federation.transport import Arrival
+from quorank.party import member as silo_member
+from quorank.party import party as silo_party
+from quorank.party.party import SiloParty
+from quorank.party.secrets import Secrets
+from quorank.service.silo_course import TrainingCourse
+from quorank.service.silo_server import SiloServer
 from quorank.silos.learning.comparison import SiloSetting, collect_answers, prepare_parties, sum_statistics
 from quorank.silos.learning.exchange import SiloProtocol
 from quorank.silos.learning.instances import ReferenceRank
 from quorank.silos.learning.training import Averaging, ClickTraining, RoundRobin
+from quorank.silos.protocol import records as silo_messages
+from quorank.silos.protocol import stream_store as silo_store
 from quorank.silos.protocol.budget import AnswerRelease, BudgetLedger
 from quorank.silos.protocol.messages import Envelope, Kind
+from quorank.silos.protocol.records import Record, SiloMessage, written
+from quorank.silos.protocol.stream_store import SiloStore
+from quorank.silos.protocol.terms import SiloTerms
 
 
 @pytest.fixture(autouse=True)

@@ -15,19 +15,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from quorank import frames
 from quorank.cli.coordinator_display import status_of
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.runner import Runner
-from quorank.federation import wire
-from quorank.network import frames, notices, service_run, staying
-from quorank.network.bundle import Bundle
-from quorank.network.leaving import receipt_of, request_of
-from quorank.network.observe import EventLog
-from quorank.network.service_files import Home, Settings
-from quorank.network.service_members import invite, members
+from quorank.federation import notices, wire
+from quorank.federation.invitation import Bundle
+from quorank.federation.leaving import receipt_of, request_of
+from quorank.federation.transport import Memory
+from quorank.network import service_run
 from quorank.network.service_run import run
-from quorank.network.transport import Memory
+from quorank.service import staying
+from quorank.service.home import Home, Settings
+from quorank.service.members import invite, members
+from quorank.service.observe import EventLog
 
 FILE = """\
 [data]

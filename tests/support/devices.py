@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from quorank.device.device import Device
+from quorank.device.private_store import PrivateStore
+from quorank.device.simulated_user import SimulatedUser
 from quorank.federation import Federation, Simulator, wire
 from quorank.federation.coordinator import Coordinator, RoundLimits
+from quorank.federation.terms import Terms
 from quorank.learning import Simulation
-from quorank.network.device import Device
-from quorank.network.private_store import PrivateStore
-from quorank.network.simulated_user import SimulatedUser
-from quorank.network.terms import Terms
 from quorank.rankers import Linear
 from quorank.users import Cascade
 

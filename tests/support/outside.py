@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from quorank.network import flower_app
-from quorank.network.bundle import Bundle
-from quorank.network.flower_network import FlowerNetwork
-from quorank.network.terms import Terms
+from quorank.federation.invitation import Bundle
+from quorank.federation.terms import Terms
+from quorank.flower import app as flower_app
+from quorank.flower.network import FlowerNetwork
 
 
 class Outside(FlowerNetwork):

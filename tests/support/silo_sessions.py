@@ -10,12 +10,11 @@ from pathlib import Path
 import numpy as np
 from joint_ranker import joint_ranker
 
-from quorank.network.declined import Declined
-from quorank.network.silo_driver import SiloDriver
-from quorank.network.silo_party import SiloParty
-from quorank.network.silo_server import SiloServer
-from quorank.network.silo_terms import SiloTerms
-from quorank.network.transport import BUSY, Failure, Memory
+from quorank.federation.declined import Declined
+from quorank.federation.transport import BUSY, Failure, Memory
+from quorank.party.party import SiloParty
+from quorank.service.silo_driver import SiloDriver
+from quorank.service.silo_server import SiloServer
 from quorank.silos.generated import Generator
 from quorank.silos.learning.augmentation import Augment
 from quorank.silos.learning.comparison import SiloSetting
@@ -24,6 +23,7 @@ from quorank.silos.learning.holdings import Holding, generated_holdings
 from quorank.silos.learning.instances import Lists
 from quorank.silos.learning.training import Averaging, RoundRobin
 from quorank.silos.protocol.budget import BudgetLedger
+from quorank.silos.protocol.terms import SiloTerms
 from quorank.silos.sketch.reverse_top_k import Shape
 from quorank.text import Index, IndexedDocuments
 

@@ -1,0 +1,316 @@
+"""A device: one real client. It shows lists, learns from its own user's clicks, and answers tasks with releases alone.
+
+The update comes from the same code as the simulator's (`OnlineRanker`, `late_learning`), from the B oldest interactions
+that no release has used. A task is answered once. If it comes again, after a restart or because the reply was lost, the
+stored bytes are sent again and never a second, different release: two releases of one round would be averaged against the
+noise, while the ledger counts one, and their difference would show what changed between them.
+
+Nothing leaves but a release, its number of interactions, whether it was within the clip, and, where that was agreed, one
+figure about the lists under noise of its own (`private_figures`); else statistics of the user are zeros. A refusal
+(`Declined`) is one of a fixed list, so no path, query or document can be in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from threading import RLock
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from quorank import frames
+from quorank.arrays import Doubles
+from quorank.device.private_rows import Interaction
+from quorank.device.private_store import PrivateStore, StoredRanker, StoredRelease
+from quorank.errors import BadInput, require
+from quorank.federation import wire
+from quorank.federation.client_privacy import Entropy, check_task, refreshed, standing
+from quorank.federation.declined import Declined, Refusal
+from quorank.federation.private_figures import report_of
+from quorank.federation.terms import Terms
+from quorank.learning import OnlineRanker, Shown
+from quorank.learning.click_guard import ClickGuard
+from quorank.learning.late_learning import LateRanker
+
+MOST_USED = MOST_WAITING = 1000
+"""Interactions that are kept after they were used, and before; older ones are forgotten."""
+
+MOST_JUDGED = 200
+"""The newest interactions, by which a guard judges a ranker."""
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedRelease:
+    """An update that may leave once it is stored, and what it is made of."""
+
+    task: wire.Task
+    digest: bytes
+    update: Doubles  # before privacy
+    used: list[tuple[int, Interaction]]  # with their numbers in the store
+
+
+class Device:
+    """One client. `seed` addresses the draws of lists; without one they come from the system's entropy.
+
+    With a `guard` lists are shown by a new ranker only if the owner's own clicks do not speak against it; else by the one
+    before. Tasks are answered all the same: an update says where the clicks point from the ranker of the task.
+    """
+
+    def __init__(
+        self,
+        store: PrivateStore,
+        terms: Terms,
+        *,
+        seed: int | None = None,
+        entropy: Entropy = os.urandom,
+        clock: Callable[[], float] = time.time,
+        guard: ClickGuard | None = None,
+    ) -> None:
+        self.store, self.terms, self.guard = store, terms, guard
+        self._entropy, self.clock = entropy, clock
+        self._seed = int.from_bytes(entropy(8), "little") if seed is None else seed
+        self._online: OnlineRanker | None = None
+        self._mutex = RLock()
+
+    # what an application calls
+
+    def rank(self, features: npt.ArrayLike) -> Shown:
+        """Draw the list to show for the candidates' features (documents, n_features)."""
+        with self._mutex:
+            return self._current().rank(features)
+
+    def record(self, shown: Shown, clicks: npt.ArrayLike, query: str | None = None) -> None:
+        """Take in what was clicked on a list that `rank` drew. The query's text is kept only where it is given."""
+        with self._mutex:
+            ranker = self.store.ranker
+            require(ranker is not None, "device.no-ranker", "no ranker has come yet")
+            assert ranker is not None
+            online = self._current()
+            online.learn(shown, clicks)  # refuses clicks that do not fit
+            clicked = np.asarray(clicks).astype(np.bool_)
+            interaction = Interaction(self.clock(), ranker.run, ranker.round, shown, clicked, query)
+            try:
+                with self.store.transaction():
+                    self.store.add_interaction(interaction, self.terms.n_features)
+                    waiting = self.store.waiting()
+                    if waiting > MOST_WAITING:
+                        self.store.forget(self.terms.interactions)  # a whole update's worth: the others stay together
+            except BaseException:
+                self._online = None  # it has learned what was not stored
+                raise
+            if waiting % self.terms.interactions == 0:
+                self._online = None  # the next list belongs to the next update
+
+    @property
+    def turn(self) -> tuple[int, int]:
+        """(round, interaction) of the list that `rank` draws next: where its random draws stand."""
+        with self._mutex:
+            online = self._current()
+            return online.round, online.interactions
+
+    def ready(self) -> bool:
+        """Whether a task would be answered: B new interactions, and the owner's consent."""
+        return self.store.consent and self.store.waiting() >= self.terms.interactions
+
+    def _current(self) -> OnlineRanker:
+        """The ranker that shows the next list: the newest of all, the client's own part, and what it learned since."""
+        if self._online is None:
+            ranker = self.store.ranker
+            require(
+                ranker is not None,
+                "device.no-ranker",
+                "no ranker has come yet; show a list of your own, and do not record it",
+            )
+            assert ranker is not None
+            done = self.store.waiting() // self.terms.interactions * self.terms.interactions
+            self._online, _ = self._learned(ranker.theta, ranker.round, done, self.terms.interactions)
+        return self._online
+
+    def _learned(
+        self, theta: Doubles, round_: int, first: int, count: int
+    ) -> tuple[OnlineRanker, list[tuple[int, Interaction]]]:
+        """Start from θ and the client's own part and learn from waiting interactions; also says from which."""
+        terms, own = self.terms, self.store.personal
+        start = theta if own is None else theta + own
+        online = LateRanker(
+            start,
+            terms.n_features,
+            terms.ranker,
+            terms.learner,
+            self._seed,
+            terms.client,
+            round_,
+            terms.k,
+            terms.mechanism.bound,
+        )
+        used = self.store.interactions(first, count)
+        for _, interaction in used:
+            online.learn(interaction.shown, interaction.clicks)
+        online.interactions = len(used)
+        return online, used
+
+    # what the coordinator asks
+
+    def answer(self, task: bytes) -> bytes | Declined:
+        """The reply to a task (`wire`), or why there is none. It never raises; the cause stays in this machine's log."""
+        return self.guarded(lambda: self._answer(task))
+
+    def respond(self, task: bytes) -> bytes | None:
+        """`answer` for a worker of the network: a bundle of one reply, or None where there is nothing to give."""
+        found = self.answer(task)
+        return None if isinstance(found, Declined) else frames.pack([found])
+
+    def guarded(self, work: Callable[[], bytes]) -> bytes | Declined:
+        """Do the work of an answer; whatever goes wrong becomes one of the fixed reasons."""
+        try:
+            with self._mutex:
+                return work()
+        except Refusal as refusal:
+            return refusal.declined
+        except OSError:
+            self._online = None  # what was learned meanwhile is not stored
+            logging.getLogger(__name__).exception("the private file cannot be written")
+            return Declined("storage")
+        except Exception:  # its text could hold a path, a query or a document
+            self._online = None
+            logging.getLogger(__name__).exception("a task could not be answered")
+            return Declined("fault")
+
+    def _answer(self, content: bytes) -> bytes:
+        refused, reply = None, b""
+        with self.store.transaction():
+            try:
+                if self.terms.secure:
+                    raise Refusal("secure")
+                known, prepared = self.prepare(content)
+                reply = known if prepared is None else self._release(prepared)
+            except Refusal as refusal:
+                refused = refusal  # the ranker that came is kept all the same
+        if refused is not None:
+            raise refused
+        return reply
+
+    def prepare(self, content: bytes) -> tuple[bytes, PreparedRelease | None]:
+        """Inside a transaction: (the stored reply, None) to a task that was answered, else (b"", the update to send)."""
+        store, terms = self.store, self.terms
+        if not store.consent:
+            raise Refusal("consent")
+        task = self._read(content)
+        digest, round_ = digest_of(task), task.round + 1
+        known = store.release(terms.run, round_)
+        if known is not None:
+            if known.task != digest or known.reply is None:
+                raise Refusal("repeated")
+            return known.reply, None
+        if store.last_round(terms.run) > round_:
+            raise Refusal("old")
+        self._adopt(task)
+        if store.waiting() < terms.interactions:
+            raise Refusal("waiting")
+        online, used = self._learned(task.theta, task.round, 0, terms.interactions)
+        update, own = online.parameters - task.theta, store.personal
+        if own is not None:
+            update -= own
+        if not np.isfinite(update).all():
+            raise Refusal("numbers")
+        return b"", PreparedRelease(task, digest, update, used)
+
+    def _read(self, content: bytes) -> wire.Task:
+        terms = self.terms
+        try:
+            task = wire.decode_task(content)
+        except BadInput:
+            raise Refusal("malformed") from None
+        if task.run != terms.run:
+            raise Refusal("run")
+        check_task(terms, task)
+        return task
+
+    def _adopt(self, task: wire.Task) -> None:
+        """From now on lists are shown by the ranker of the newest task."""
+        before = self.store.ranker
+        newer = before is None or before.run != task.run or before.round < task.round
+        if newer and not self._refuses(before, task):
+            self.store.set_ranker(StoredRanker(task.run, task.round, task.theta))
+            self._online = None
+
+    def _refuses(self, before: StoredRanker | None, task: wire.Task) -> bool:
+        """Whether the guard keeps the ranker of a task from the owner's lists."""
+        if self.guard is None or before is None or before.run != task.run:
+            return False
+        own = self.store.personal
+        offset = np.zeros(self.terms.parameters) if own is None else own
+        lists = [(one.shown, one.clicks) for one in self.store.latest_interactions(MOST_JUDGED) if one.run == task.run]
+        verdict = self.guard.judge(self.terms.ranker, task.theta + offset, lists)
+        if not verdict.accepted:
+            sentence = "the ranker of round %d is not shown: by %d lists of the owner it fits worse (evidence %.3f)"
+            logging.getLogger(__name__).warning(sentence, task.round, verdict.lists, verdict.evidence)
+        return not verdict.accepted
+
+    def _release(self, prepared: PreparedRelease) -> bytes:
+        """Turn an update into the release that is sent, and store it before it leaves."""
+        task, terms = prepared.task, self.terms
+        row = self.sent_part(prepared).reshape(1, -1).copy()
+        client = np.array([terms.client], dtype=np.int64)
+        mechanism = refreshed(terms.mechanism, self._entropy)
+        within = mechanism.release(row, task.theta, task.round, client, task.private)
+        if not np.isfinite(row).all():
+            raise Refusal("numbers")
+        clicks = [interaction.clicks for _, interaction in prepared.used]
+        told, report = report_of(terms, clicks, self._entropy, task.round)
+        reply = wire.encode_reply(
+            wire.Reply(task.run, task.round, terms.client, row[0], terms.interactions, bool(within), told)
+        )
+        self.note(prepared, reply, len(reply), report)
+        return reply
+
+    def sent_part(self, prepared: PreparedRelease) -> Doubles:
+        """What of an update is for all, before privacy."""
+        split = self.terms.split
+        return prepared.update if split is None else prepared.update * split.send
+
+    def note(
+        self, prepared: PreparedRelease, reply: bytes | None, size: int, more: Mapping[str, Any] | None = None
+    ) -> None:
+        """Inside a transaction: what will be sent, that its interactions are used, and what the client keeps of it."""
+        store, terms, task = self.store, self.terms, prepared.task
+        entry = StoredRelease(
+            task.run,
+            task.round + 1,
+            self.clock(),
+            terms.interactions,
+            size,
+            self.privacy | dict(more or {}),
+            reply,
+            prepared.digest,
+        )
+        store.add_release(entry, [name for name, _ in prepared.used])
+        self._online = None
+        if terms.keep_every > 0 and task.round % terms.keep_every == 0:
+            with np.errstate(over="ignore"):
+                store.keep(task.run, task.round + 1, self.sent_part(prepared).astype(np.float32))
+        if terms.split is not None:
+            own = store.personal
+            before = np.zeros(terms.parameters) if own is None else own
+            store.set_personal((1.0 - terms.split.decay) * before + terms.split.keep * prepared.update)
+        store.trim(MOST_USED)
+
+    @cached_property
+    def privacy(self) -> dict[str, Any]:
+        """What the log says of each release: the whole run's statement, and against whom it holds."""
+        statement = self.terms.mechanism.statement() or {"kind": self.terms.privacy.kind, "epsilon": None}
+        return statement | {"standing": standing(self.terms.mechanism)}
+
+
+def digest_of(task: wire.Task) -> bytes:
+    """Tells two tasks of a round apart by what they ask, however they were addressed."""
+    names = sorted(task.private)
+    content = wire.encode_task(wire.Task(task.run, task.round, task.theta, {n: task.private[n] for n in names}))
+    return hashlib.blake2b(content, digest_size=16).digest()

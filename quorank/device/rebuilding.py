@@ -1,0 +1,132 @@
+"""A device's part in rebuilding the ranker after another client has left: it learns again from lists that it still holds.
+
+A rebuilding is a run of its own (`name_of`) from the first ranker, in fewer and longer rounds (`federation.unlearning`,
+method `fresh`; thesis chapter 6 without eq. 6.2). Each of its rounds stands for Δt of the run: a device learns from the
+next Δt batches of B interactions that its releases have used and that it keeps, beginning again after the last, and sends
+1/Δt of the way, which the coordinator stretches. So nobody has to search again, nothing that is held is left out, and a
+release is no longer than in the run. Like every task it is answered once, with consent, and stands in the log. A device
+that has released nothing says so, and is left out.
+
+Each answer is one more release of interactions that were released before. Where the device draws noise itself, and in
+secure sums, that noise was planned for one release, so such a device declines, and the ranker starts anew instead.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from quorank.arrays import Booleans, Doubles
+from quorank.device.device import Device, digest_of
+from quorank.device.private_rows import checksum, shown_from
+from quorank.device.private_store import StoredRelease
+from quorank.errors import require
+from quorank.federation import notices, wire
+from quorank.federation.client_privacy import check_task
+from quorank.federation.declined import Declined, Refusal
+from quorank.federation.rebuilding import can_replay, interval_of
+from quorank.learning import Shown
+from quorank.learning.late_learning import LateRanker
+
+
+class Rebuilder:
+    """Answers the tasks of rebuildings for a device."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+
+    def answer(self, content: bytes) -> bytes | Declined:
+        """The reply to a task, or why there is none; it never raises."""
+        return self.device.guarded(lambda: self._answer(content))
+
+    def _answer(self, content: bytes) -> bytes:
+        device, store, terms = self.device, self.device.store, self.device.terms
+        with store.transaction():
+            if not store.consent:
+                raise Refusal("consent")
+            if not can_replay(terms.mechanism):
+                raise Refusal("task")
+            task = self._read(content)
+            digest, round_ = digest_of(task), task.round + 1
+            known = store.release(task.run, round_)
+            if known is not None:
+                if known.task != digest or known.reply is None:
+                    raise Refusal("repeated")
+                return known.reply
+            if store.last_round(task.run) > round_:
+                raise Refusal("old")
+            if self._batches() == 0:
+                return notices.NOTHING
+            row = self._update(task).reshape(1, -1)
+            names = np.array([terms.client], dtype=np.int64)
+            within = terms.mechanism.release(row, task.theta, task.round, names, task.private)
+            if not np.isfinite(row).all():
+                raise Refusal("numbers")
+            reply = wire.encode_reply(
+                wire.Reply(task.run, task.round, terms.client, row[0], terms.interactions, bool(within))
+            )
+            entry = StoredRelease(
+                task.run,
+                round_,
+                device.clock(),
+                terms.interactions,
+                len(reply),
+                device.privacy | {"rebuilding": True},
+                reply,
+                digest,
+            )
+            store.add_release(entry, [])
+        return reply
+
+    def _read(self, content: bytes) -> wire.Task:
+        task = wire.decode_task(content)
+        check_task(self.device.terms, task)
+        return task
+
+    def _update(self, task: wire.Task) -> Doubles:
+        """What the batches of this round teach from the task's ranker on, per batch, as far as it is for all."""
+        terms, own = self.device.terms, self.device.store.personal
+        interval, held = interval_of(task.run, terms.run) or 1, self._batches()
+        count = min(interval, held)
+        start = task.theta if own is None else task.theta + own
+        online = LateRanker(
+            start,
+            terms.n_features,
+            terms.ranker,
+            terms.learner,
+            0,  # no list is drawn
+            terms.client,
+            task.round,
+            terms.k,
+            terms.mechanism.bound,
+        )
+        for batch in range(task.round * interval, task.round * interval + count):
+            for shown, clicks in self._interactions(batch % held * terms.interactions, terms.interactions):
+                online.learn(shown, clicks)
+        update = (online.parameters - start) / count
+        return update if terms.split is None else update * terms.split.send
+
+    def _batches(self) -> int:
+        store, terms = self.device.store, self.device.terms
+        query = "SELECT count(*) FROM interactions WHERE release IS NOT NULL AND run = ?"
+        return int(store.file.rows(query, terms.run)[0][0]) // terms.interactions
+
+    def _interactions(self, first: int, count: int) -> list[tuple[Shown, Booleans]]:
+        """Lists and clicks that releases have used, in the order in which they happened."""
+        rows = self.device.store.file.rows(
+            "SELECT documents, features, shown, clicks, circumstances, checksum FROM interactions"
+            " WHERE release IS NOT NULL AND run = ? ORDER BY id LIMIT ? OFFSET ?",
+            self.device.terms.run,
+            count,
+            first,
+        )
+        found = []
+        for place, (documents, *blobs, check) in enumerate(rows):
+            require(
+                checksum(*blobs) == check,
+                "interaction.damaged",
+                "an interaction is damaged; restore the file from a copy",
+            )
+            features, order, clicks, circumstances = blobs
+            shown = shown_from(features, documents, order, circumstances, place)
+            found.append((shown, np.frombuffer(clicks, dtype=np.uint8).astype(np.bool_)))
+        return found

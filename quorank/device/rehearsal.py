@@ -1,0 +1,81 @@
+"""A rehearsal: one real device, with its private file and all, among the simulated clients of an experiment.
+
+The device's user is simulated too, and the coordinator is in this process, so the run comes to the bits of `quorank run`
+where no device draws noise of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from quorank.device.link import Direct
+from quorank.device.simulated_user import SimulatedUser
+from quorank.errors import require
+from quorank.experiments.client_terms import terms_of
+from quorank.experiments.experiment import Experiment
+from quorank.experiments.experiment_file import read_experiment_file, shipped_file
+from quorank.experiments.runner import collection_of
+from quorank.experiments.workload import Workload
+from quorank.federation import Simulator, wire
+from quorank.federation.coordinator import Coordinator, RoundLimits
+from quorank.federation.terms import Terms
+
+FOLDER = "rehearsal"
+
+
+class JoinRehearsal:
+    """One client of an experiment, to be played by a device."""
+
+    def __init__(self, file: Path, client: int) -> None:
+        found = shipped_file(file) or file
+        require(found.is_file(), "file.missing", "there is no such experiment file", f"{file}")
+        self.experiment, self.client = Experiment.read(read_experiment_file(found)), client
+
+    @cached_property
+    def simulator(self) -> Simulator:
+        experiment = self.experiment
+        workload = Workload(experiment, collection_of(experiment.data))
+        each = None if workload.shares is None else workload.shares.interactions
+        return Simulator(
+            experiment.federation, workload.simulation, 1, None, rounds=experiment.rounds, interactions=each
+        )
+
+    @cached_property
+    def terms(self) -> Terms:
+        simulator = self.simulator
+        each = simulator.interactions
+        own = None if each is None or self.client >= len(each) else int(each[self.client])
+        terms = terms_of(self.experiment, simulator.simulation.data.n_features, self.client, FOLDER, own)
+        return replace(terms, setting=simulator.setting)
+
+    @property
+    def user(self) -> SimulatedUser:
+        return SimulatedUser(self.simulator.simulation, self.client)
+
+    def link(self, folder: Path) -> Direct:
+        """A line to a coordinator in this process, which goes on where it stood in this folder."""
+        simulator = self.simulator
+        require(
+            not self.terms.secure,
+            "secure-sum.rehearsal",
+            "a secure sum needs devices only, and a rehearsal has one among simulated clients; use another privacy",
+        )
+        (folder / FOLDER).mkdir(mode=0o700, exist_ok=True)
+        coordinator = Coordinator(
+            self.experiment.federation,
+            simulator.mechanism,
+            simulator.initial(),
+            self.experiment.rounds,
+            FOLDER,
+            self.experiment.seed,
+            RoundLimits(heaviest=simulator.setting.interactions),
+            folder / FOLDER,
+        )
+        return Direct(coordinator, self.client, self._others)
+
+    def _others(self, task: wire.Task, clients: list[int]) -> list[wire.Reply]:
+        return self.simulator.replies(task, np.array(clients)) if clients else []

@@ -1,0 +1,170 @@
+"""What a device agrees to when it joins: the run, its place in it, and the parts that decide what will be sent.
+
+The terms say what the coordinator may ask: how many interactions an update is made of, for how many rounds, under which
+privacy, and whether a figure about the lists that were shown is reported, and at which ε. A device holds every task
+against them. They hold no seed: noise that protects someone is not drawn from one that others know.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from quorank.errors import BadInput, require, require_choice
+from quorank.federation.personal import PERSONALISATIONS, Personalisation, Shared, Split
+from quorank.learning import LEARNERS, PDGD
+from quorank.parts import Family, to_table
+from quorank.privacy import PRIVACIES, Mechanism, NoPrivacy, Privacy, Setting
+from quorank.privacy.mechanisms.figure_response import FigureResponse
+from quorank.privacy.mechanisms.integer_sums import IntegerSums
+from quorank.rankers import RANKERS, Linear, Ranker
+
+VERSION, REPORTING = 1, 2
+"""Of terms, and of terms with reports: whoever does not know these must not take part as if there were none."""
+DELTA = 1e-5
+"""At which reports are stated together, where the run's privacy names no δ."""
+_NUMBERS = ("client", "n_features", "rounds", "interactions", "k", "keep_every")
+_PARTS: dict[str, Family[Any]] = {
+    "ranker": RANKERS,
+    "learner": LEARNERS,
+    "privacy": PRIVACIES,
+    "personal": PERSONALISATIONS,
+}
+
+
+@dataclass(frozen=True)
+class Terms:
+    """A device's place in a run."""
+
+    run: str
+    client: int
+    n_features: int
+    rounds: int
+    interactions: int = 4  # B, of one update
+    k: int = 10  # documents shown
+    keep_every: int = 0  # Δt: rounds between the updates kept for unlearning; 0 keeps none
+    ranker: Ranker = field(default_factory=Linear)
+    learner: PDGD = field(default_factory=PDGD)
+    privacy: Privacy = field(default_factory=NoPrivacy)
+    personal: Personalisation = field(default_factory=Shared)
+    setting: Setting = field(default_factory=lambda: Setting(1, 1, 1))
+    report_epsilon: float = 0.0  # ε of the figure that is reported with each release; 0: none is
+
+    def __post_init__(self) -> None:
+        require(
+            0 < len(self.run) <= 200,
+            "run.name",
+            f"a run is named by 1 to 200 letters, got {len(self.run)} of them; rename it",
+        )
+        require(
+            self.learner.learns_late,
+            "option.conflict",
+            f"devices learn with pdgd, and this run uses {self.learner.kind}",
+        )
+        for name in _NUMBERS:
+            value, least = getattr(self, name), 0 if name in ("client", "keep_every") else 1
+            require(least <= value < 2**31, "value.out-of-range", f"must be at least {least}, got {value}", name)
+        if self.report_epsilon != 0.0:
+            FigureResponse(self.report_epsilon)
+            masked = self.privacy.hides_single_updates
+            require(
+                not masked,
+                "option.conflict",
+                "a secure sum carries updates and nothing else; leave --report-epsilon out, or choose another privacy",
+                "reports",
+            )
+
+    @cached_property
+    def mechanism(self) -> Mechanism:
+        """The privacy of the run, calibrated; a device gives it a secret of its own for each release."""
+        return self.privacy.mechanism(self.setting, 0)
+
+    @property
+    def secure(self) -> bool:
+        """Whether updates leave under masks only."""
+        return isinstance(self.mechanism, IntegerSums)
+
+    @cached_property
+    def figure(self) -> FigureResponse | None:
+        """How the device reports on its lists; None where it does not."""
+        return FigureResponse(self.report_epsilon) if self.report_epsilon > 0.0 else None
+
+    @cached_property
+    def reports(self) -> dict[str, Any] | None:
+        """What the reports of all rounds give away, beside the updates."""
+        if self.figure is None:
+            return None
+        return self.figure.statement(self.rounds, getattr(self.privacy, "delta", DELTA))
+
+    @cached_property
+    def split(self) -> Split | None:
+        return self.personal.split(self.ranker, self.n_features)
+
+    @property
+    def parameters(self) -> int:
+        return self.ranker.size(self.n_features)
+
+    def table(self) -> dict[str, Any]:
+        """For an invitation and for the private file."""
+        numbers = {name: getattr(self, name) for name in _NUMBERS}
+        parts = {name: to_table(getattr(self, name)) for name in _PARTS}
+        reports = {} if self.figure is None else {"report_epsilon": self.report_epsilon}
+        return {
+            "version": REPORTING if reports else VERSION,
+            "run": self.run,
+            **numbers,
+            **parts,
+            "setting": dataclasses.asdict(self.setting),
+            **reports,
+        }
+
+    @classmethod
+    def read(cls, table: object) -> Terms:
+        """From such a table; every mistake is a sentence."""
+        require(isinstance(table, Mapping), "terms.malformed", "expected a table; ask for a new invitation", "terms")
+        assert isinstance(table, Mapping)
+        require(
+            table.get("version") in (VERSION, REPORTING),
+            "terms.version",
+            f"of version {table.get('version')}, and this Quorank reads {VERSION} and {REPORTING}; install the same "
+            "version as the coordinator",
+            "terms",
+        )
+        try:
+            values: dict[str, Any] = {name: _whole(table[name]) for name in _NUMBERS}
+            values |= {name: family.read(table[name], name) for name, family in _PARTS.items()}
+            setting = _setting(table["setting"])
+            reports = _number(table["report_epsilon"]) if table["version"] == REPORTING else 0.0
+            return cls(run=str(table["run"]), **values, setting=setting, report_epsilon=reports)
+        except (KeyError, TypeError, ValueError):
+            raise BadInput(
+                "terms.malformed", "something is missing or of the wrong kind; ask for a new invitation", "terms"
+            ) from None
+        except BadInput as error:
+            raise error.at("terms") from None
+
+
+def _setting(table: object) -> Setting:
+    if not isinstance(table, Mapping):
+        raise TypeError
+    numbers = {name: value for name, value in table.items() if name != "participation"}
+    for name, value in numbers.items():
+        require(_whole(value) < 2**63, "value.out-of-range", f"must be below 2^63, got {value}", f"setting.{name}")
+    participation = table.get("participation", "full")
+    require_choice("setting.participation", participation, ("full", "sampled", "poisson"))
+    return Setting(**numbers, participation=participation)
+
+
+def _number(value: object) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise TypeError
+    return float(value)
+
+
+def _whole(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError
+    return value

@@ -1,0 +1,59 @@
+"""An experiment on a network of real nodes on this machine, in place of the in-process engine: to the same bytes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from quorank.errors import Interrupted, require_range
+from quorank.experiments import run_directory as storage
+from quorank.experiments.experiment import Experiment
+from quorank.experiments.runner import Engine, Play, Runner
+from quorank.experiments.simulated_clients import check
+from quorank.federation.coordinator import Coordinator
+from quorank.federation.node_driver import Stopped
+from quorank.federation.rounds import Report
+from quorank.flower import app as flower_app
+from quorank.flower.driver import Driver, SharedNodes
+from quorank.flower.network import FlowerNetwork, NetworkDown
+
+MOST_NODES = 100
+PATIENCE = 120.0
+"""Seconds until a node that runs but does not answer has its clients played by another."""
+
+
+def worker_command(folder: Path) -> Callable[[Path], list[str]]:
+    """The process that plays the clients of the run in this folder."""
+    words = [sys.executable, "-m", "quorank.flower.worker", str(folder / storage.CONFIG), str(folder)]
+    return lambda path: [*words, str(path)]
+
+
+def flower(experiment: Experiment, nodes: int) -> Engine:
+    """Flower with so many nodes; what it cannot do is refused here, before anything starts."""
+    require_range("--nodes", nodes, least=1, most=MOST_NODES)
+    check(experiment)
+    flower_app.check_installed()
+
+    @contextmanager
+    def bring_up(runner: Runner, folder: Path, stop: Callable[[], bool]) -> Iterator[Play]:
+        done = 0 if runner.state is None else runner.state.round
+
+        def give_up() -> None:
+            if stop():
+                raise Interrupted(done, experiment.rounds)
+
+        with FlowerNetwork(nodes, worker_command(folder.resolve()), give_up) as network:
+            driver = Driver(network.transport, SharedNodes(network.names), patience=PATIENCE, stop=stop)
+            driver.tend = network.tend
+
+            def play(coordinator: Coordinator) -> Report:
+                try:
+                    return driver.round(coordinator)
+                except NetworkDown as error:
+                    raise Stopped(coordinator.state.round, coordinator.rounds, str(error)) from None
+
+            yield play
+
+    return bring_up

@@ -1,0 +1,248 @@
+"""A party's private folder: its invitation, where its documents are, whom it knows, and whether it takes part.
+
+What the protocol itself must keep is in `session/` (`silo_party`). The documents, queries and judgements stay where they
+are; the folder remembers where, so that a later start needs nothing but the folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from quorank.certificates import write_private
+from quorank.documents import ANYTHING, read_json
+from quorank.errors import BadInput, require
+from quorank.party.lessons import tells
+from quorank.party.secrets import kept_identity
+from quorank.silos.generated import Generator
+from quorank.silos.learning.holdings import Holding, generated_holdings, make_holding
+from quorank.silos.protocol.invitation import FILE, SiloBundle, read_identities
+from quorank.silos.protocol.keys import PartyIdentity
+from quorank.text import read_collection
+
+SOURCE, PINS, CONSENT, STATE, LOCK = "source.json", "pins.json", "consent.json", "state.json", "lock"
+SESSION, RANKER = "session", "ranker.json"
+REHEARSAL_SEED = 1
+
+
+@dataclass(frozen=True)
+class FolderSource:
+    """Where a party's documents come from: a collection on disk, or the generator in a rehearsal."""
+
+    collection: str | None = None  # an absolute path
+    generated: int | None = None  # which party of the generator
+    documents: int = Generator.documents  # that it generates
+
+    def __post_init__(self) -> None:
+        require(
+            (self.collection is None) != (self.generated is None),
+            "option.conflict",
+            "give the party's documents with --collection PATH, or rehearse with --generated NUMBER",
+        )
+
+    def holding(self, name: str, parties: int, seed: int | None) -> Holding:
+        """All that the party has."""
+        if self.collection is not None:
+            found = read_collection(self.collection).without_empty()
+            return make_holding(name, found, range(len(found.documents)), range(len(found.queries)))
+        assert self.generated is not None
+        require(
+            0 <= self.generated < parties,
+            "value.out-of-range",
+            f"the group has {parties} parties, so it is from 0 to {parties - 1}",
+            f"--generated {self.generated}",
+        )
+        generator = Generator(parties=parties, documents=self.documents)
+        made = generated_holdings(generator, REHEARSAL_SEED if seed is None else seed)
+        return replace(made[self.generated], name=name)
+
+
+@dataclass(frozen=True)
+class PartyFolder:
+    """One party's folder."""
+
+    path: Path
+
+    @classmethod
+    def accept(cls, path: Path, bundle: SiloBundle) -> PartyFolder:
+        """Keep an invitation; a folder that belongs to another party or other terms is refused."""
+        target = path.absolute()
+        require(target.parent.is_dir(), "folder.missing", f"the directory {target.parent} does not exist", f"{path}")
+        made = cls(target)
+        if (target / FILE).is_file():
+            before = SiloBundle.read(target / FILE)
+            require(
+                before.name == bundle.name and before.terms == bundle.terms,
+                "folder.other-run",
+                f"this folder belongs to {before.name} in the run {before.terms.run}; choose another folder",
+                f"{path}",
+            )
+        else:
+            free = not target.exists() or (target.is_dir() and not any(target.iterdir()))
+            require(
+                free,
+                "folder.not-empty",
+                "this is no party's folder, and it is not empty; choose another one",
+                f"{path}",
+            )
+            target.mkdir(mode=0o700, exist_ok=True)
+        target.chmod(0o700)
+        bundle.write(target / FILE)
+        return made
+
+    @classmethod
+    def open(cls, path: Path) -> PartyFolder:
+        """A folder that holds an invitation."""
+        require(
+            (path / FILE).is_file(),
+            "invitation.missing",
+            "there is no invitation here; give one with --bundle FILE",
+            f"{path}",
+        )
+        return cls(path.absolute())
+
+    @cached_property
+    def invitation(self) -> SiloBundle:
+        return SiloBundle.read(self.path / FILE)
+
+    @property
+    def source(self) -> FolderSource:
+        found = self._read(SOURCE, {})
+        try:
+            return FolderSource(**found)
+        except TypeError:
+            raise self._damaged(SOURCE) from None
+
+    def note_source(self, source: FolderSource) -> None:
+        """Remember where the documents are; what was sketched was sketched from them, so they stay the same ones."""
+        before = self._read(SOURCE, None)
+        table = {"collection": source.collection, "generated": source.generated, "documents": source.documents}
+        moved = before is not None and source.collection is not None and before.get("collection") is not None
+        require(
+            before is None or before == table or moved,
+            "folder.other-documents",
+            "this party's documents are others; leave out --collection and --generated, or choose another folder",
+            f"{self.path}",
+        )
+        self._write(SOURCE, table)
+
+    def holding(self) -> Holding:
+        """The party's documents, queries and judgements."""
+        terms = self.invitation.terms
+        return self.source.holding(self.invitation.name, len(terms.parties), terms.seed)
+
+    @property
+    def pins(self) -> dict[str, bytes]:
+        """The public identities that this party holds others to: the invitation's and those it was given itself."""
+        own = [f"{name}={key}" for name, key in self._read(PINS, {}).items()]
+        return dict(self.invitation.identities) | read_identities(own, self.invitation.terms)
+
+    def note_pins(self, given: Mapping[str, bytes]) -> None:
+        """Hold parties to these identities; another one than before is refused."""
+        known, own = self.pins, self.invitation.name
+        require(own not in given, "identity.own", "that is this party itself; pin the others", f"--pin {own}")
+        for name, key in given.items():
+            require(
+                known.get(name, key) == key,
+                "identity.conflict",
+                f"another identity is pinned already; ask {name} by voice which is right",
+                f"--pin {name}",
+            )
+        if given:
+            self._write(PINS, self._read(PINS, {}) | {name: key.hex() for name, key in given.items()})
+
+    @property
+    def consents(self) -> list[tuple[float, bool]]:
+        """When consent was given or withdrawn."""
+        return [(float(at), bool(on)) for at, on in self._read(CONSENT, [])]
+
+    def consent(self) -> bool:
+        """Whether it is given now; where that cannot be read, it is not."""
+        try:
+            found = self.consents
+        except (BadInput, OSError, ValueError, TypeError):
+            return False
+        return bool(found) and found[-1][1]
+
+    def set_consent(self, on: bool) -> None:
+        """At any time, also while another process plays the party."""
+        found = self.consents
+        if not found or found[-1][1] != on:
+            self._write(CONSENT, [*found, (time.time(), on)])
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """How the party stood when its process last wrote it down; empty before its first start."""
+        found: dict[str, Any] = self._read(STATE, {})
+        return found
+
+    def note_state(self, **known: object) -> None:
+        """Write down how the party stands, for `--status` and `--identity`; a full disk is no reason to end."""
+        with contextlib.suppress(OSError):
+            self._write(STATE, {"at": time.time(), **known})
+
+    def identity(self) -> PartyIdentity:
+        """The party's lasting key, made when it is first asked for."""
+        session = self.path / SESSION
+        session.mkdir(mode=0o700, exist_ok=True)
+        return kept_identity(session, self.invitation.name, os.urandom)
+
+    def sent_log(self) -> list[dict[str, Any]]:
+        """All that was ever sent, as `SiloParty.sent_log` tells it; also while another process plays the party."""
+        file = self.path / SESSION / "party.sqlite"
+        if not file.is_file():
+            return []
+        try:
+            with contextlib.closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True, timeout=10.0)) as found:
+                rows = found.execute("SELECT at, kind, receiver, bytes FROM log ORDER BY id").fetchall()
+        except sqlite3.Error as error:
+            raise BadInput(
+                "file.unreadable", f"cannot be read ({error}); try again, or restore it from a copy", f"{file}"
+            ) from None
+        return [
+            {"at": at, "kind": kind.lower(), "receiver": receiver, "bytes": size, "tells": tells(kind)}
+            for at, kind, receiver, size in rows
+        ]
+
+    @contextlib.contextmanager
+    def playing(self) -> Iterator[None]:
+        """Held by the one process that plays the party."""
+        descriptor = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise BadInput(
+                    "folder.busy", "another process plays this party already; end that one first", f"{self.path}"
+                ) from None
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _read(self, name: str, absent: Any) -> Any:
+        try:
+            found = read_json(self.path / name, ANYTHING)
+        except BadInput as error:
+            if error.code == "file.missing":
+                return absent
+            raise self._damaged(name) from None
+        if absent is not None and type(found) is not type(absent):
+            raise self._damaged(name)
+        return found
+
+    def _damaged(self, name: str) -> BadInput:
+        return BadInput(
+            "file.damaged", "damaged; restore it from a copy, or delete it and give it again", f"{self.path / name}"
+        )
+
+    def _write(self, name: str, content: object) -> None:
+        write_private(self.path / name, json.dumps(content, indent=1).encode())

@@ -1,0 +1,228 @@
+"""A party of a group on a network: it answers its coordinator's messages, and keeps everything that must survive.
+
+`answer` takes what came, works (`silo_member`), and gives back what there is to say. Work that takes longer than `WAIT`
+seconds, such as sketching many documents, goes on in a thread; until it is done the answer is `Declined("waiting")`, and
+whoever drives the network asks again. It never raises, and what it declines with is one of a fixed list (`declined`): no
+path, query, document or term is in anything that leaves but sealed or as the protocol says.
+
+The folder is the party's own (mode 0700): its identity, the ledger of budgets, its sketches, and one SQLite file with its
+place in the protocol, what it heard and what it sent. Restored from a copy it is refused by the coordinator, which knows
+what was said since.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from threading import RLock, Thread
+from typing import Any
+
+import numpy as np
+
+from quorank.arrays import Doubles
+from quorank.errors import BadInput, require
+from quorank.federation.declined import Declined, Refusal
+from quorank.party.lessons import tells
+from quorank.party.member import FINISHED, SERVER, SiloMember
+from quorank.party.secrets import kept_identity
+from quorank.silos.learning.holdings import FIELDS, Holding
+from quorank.silos.protocol.keys import Entropy
+from quorank.silos.protocol.records import SiloMessage
+from quorank.silos.protocol.stream_store import SiloStore
+from quorank.silos.protocol.terms import SiloTerms
+
+WAIT = 2.0
+"""Seconds that an answer waits for the work that it calls for."""
+CLOSE = 5.0
+"""Seconds that closing waits for it."""
+
+
+class SiloParty:
+    """One party of a run. `pins` are the public identities that others are known by."""
+
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        terms: SiloTerms,
+        holding: Holding,
+        *,
+        pins: Mapping[str, bytes] | None = None,
+        consent: Callable[[], bool] = lambda: True,
+        entropy: Entropy = os.urandom,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.folder, self.name, self.terms, self.holding = Path(folder), name, terms, holding
+        self._number, self._digest = terms.number(name), terms.digest()[:16]
+        self._pins, self._consent, self._entropy, self._clock = pins, consent, entropy, clock
+        self._mutex, self._closing = RLock(), False
+        self._worker: Thread | None = None
+        self._member: SiloMember | None = None
+        self._failure: BaseException | None = None
+        self.stopped: str | None = None  # why the run cannot go on at this party, for its owner
+        self._store = SiloStore(self.folder, "party")
+        try:
+            self._check(name, terms, holding)
+            self.identity = kept_identity(self.folder, name, entropy)
+            self._progress = f"{name}: " + ("the ranker is there" if self._is_finished else "it begins")
+        except BaseException:
+            self._store.close()
+            raise
+
+    def _check(self, name: str, terms: SiloTerms, holding: Holding) -> None:
+        """A folder is of one run, one party and one set of documents: with others it would say what it said otherwise."""
+        facts = {
+            "terms": (terms.digest(), "a run with other terms"),
+            "name": (name.encode(), "another party"),
+            "holding": (digest_of(holding), "other documents, queries or judgements"),
+        }
+        for what, (value, words) in facts.items():
+            kept = self._store.fact(what)
+            require(
+                kept is None or kept == value,
+                "folder.other-run",
+                f"this folder was begun with {words}; choose another folder, or go back to those",
+                f"{self.folder}",
+            )
+        with self._store.transaction():
+            for what, (value, _) in facts.items():
+                self._store.set_fact(what, value)
+
+    # ------------------------------------------------------------ what the owner looks at
+
+    @property
+    def _is_finished(self) -> bool:
+        return bool(self._store.note("place", 0) == FINISHED)
+
+    @property
+    def fingerprint(self) -> str | None:
+        """Twelve digits, the same at all parties unless someone stands in between; None before keys are agreed."""
+        found: str | None = self._store.note("fingerprint")
+        return found
+
+    @property
+    def progress(self) -> str:
+        """Where this party stands, in a sentence."""
+        return self._progress if self.stopped is None else f"{self.name}: it cannot go on: {self.stopped}"
+
+    @property
+    def ranker(self) -> Doubles | None:
+        """The weights that all parties end with, once they are there."""
+        kept = self._store.fact("ranker")
+        return None if kept is None else np.frombuffer(kept, dtype="<f8").astype(np.float64)
+
+    @property
+    def figures(self) -> dict[str, float] | None:
+        """ERR, nDCG@10 and nDCG of the ranker on this party's own test lists, which nobody else learns."""
+        found: dict[str, float] | None = self._store.note("figures")
+        return found
+
+    def sent_log(self) -> list[dict[str, Any]]:
+        """Everything that was given to the network: when, what, for whom, how large, and what it tells."""
+        return [
+            {"at": at, "kind": kind.lower(), "receiver": receiver, "bytes": size, "tells": tells(kind)}
+            for at, kind, receiver, size in self._store.rows("SELECT at, kind, receiver, bytes FROM log ORDER BY id")
+        ]
+
+    def close(self) -> None:
+        """End; a step of work that is under way has a few seconds, and is done again after a restart."""
+        self._closing = True
+        if self._worker is not None:
+            self._worker.join(CLOSE)
+        if self._is_finished:
+            self._store.compact()
+        self._store.close()
+
+    # ------------------------------------------------------------ what the coordinator asks
+
+    def answer(self, content: bytes) -> bytes | Declined:
+        """The answer to a message, or why there is none. It never raises; the cause stays in this machine's log."""
+        try:
+            with self._mutex:
+                return self._answer(content)
+        except Refusal as refusal:
+            return refusal.declined
+        except OSError:
+            logging.getLogger(__name__).exception("the private folder cannot be written")
+            return Declined("storage")
+        except Exception:  # its text could hold a path, a query or a document
+            logging.getLogger(__name__).exception("a message could not be answered")
+            return Declined("fault")
+
+    def _answer(self, content: bytes) -> bytes:
+        if not self._consent():
+            raise Refusal("consent")
+        try:
+            message = SiloMessage.from_bytes(content, to_party=True)
+        except BadInput:
+            raise Refusal("malformed") from None
+        if message.digest != self._digest:
+            raise Refusal("run")
+        if message.number != self._number:
+            raise Refusal("client")
+        self._rest()
+        try:
+            with self._store.transaction():
+                self._store.take(SERVER, message)
+        except BadInput:
+            raise Refusal("place") from None
+        if not self._is_finished:
+            self._worker = Thread(target=self._work, name=f"quorank-{self.name}", daemon=True)
+            self._worker.start()
+            self._rest()
+        reply = self._store.message(SERVER, self._number, self._digest)
+        return reply.to_bytes(to_party=False)
+
+    def _rest(self) -> None:
+        """Wait for the worker a little; pass on what went wrong there."""
+        if self._worker is not None:
+            self._worker.join(WAIT)
+            if self._worker.is_alive():
+                raise Refusal("waiting")
+        self._worker = None
+        failure, self._failure = self._failure, None
+        if isinstance(failure, BadInput):
+            raise Refusal("stopped")
+        if failure is not None:
+            raise failure
+
+    def _work(self) -> None:
+        """Do all that there is to do now; what fails is thrown away with its half-made state and tried again later."""
+        try:
+            if self._member is None:
+                self._member = SiloMember(
+                    self._store,
+                    self.folder,
+                    self.name,
+                    self.terms,
+                    self.holding,
+                    self.identity,
+                    pins=self._pins,
+                    entropy=self._entropy,
+                    clock=self._clock,
+                )
+            while not self._closing and not self._is_finished:
+                self._progress = self._member.progress()
+                if not self._member.step():
+                    break
+            self._progress, self.stopped = self._member.progress(), None
+        except BaseException as error:
+            self._member, self._failure = None, error
+            self.stopped = str(error) if isinstance(error, BadInput) else self.stopped
+
+
+def digest_of(holding: Holding) -> bytes:
+    """32 bytes that stand for a party's documents, queries and judgements."""
+    digest = hashlib.sha256(b"quorank silo holding")
+    for name in FIELDS:
+        index = getattr(holding.documents, name)
+        for array in (index.offsets, index.terms, index.counts, index.lengths):
+            digest.update(len(array).to_bytes(8, "little") + np.ascontiguousarray(array).tobytes())
+        digest.update("\0".join(index.vocabulary).encode())
+    for query, grades in zip(holding.queries, holding.grades, strict=True):
+        digest.update("\0".join(query).encode() + b"\n" + repr(sorted(grades.items())).encode())
+    return digest.digest()

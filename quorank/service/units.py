@@ -1,0 +1,93 @@
+"""Files for the machine that a coordinator runs on: a reverse proxy for nginx, and units for systemd.
+
+The templates lie in `files/`; here the folder's paths and ports are put in. MemoryDenyWriteExecute is not among the
+units' restrictions, because compiled kernels are written to memory and then run.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import sysconfig
+from collections.abc import Sequence
+from pathlib import Path
+
+from quorank.errors import require
+from quorank.files import write_whole
+from quorank.service.home import SERVER_CERTIFICATE, SERVER_KEY, Home
+from quorank.service.proxy import CALLS
+
+TEMPLATES = Path(__file__).parent / "files"
+FILES = ("nginx.conf", "quorank-coordinator.service", "quorank-join.service")
+SILO_FILES = ("nginx.conf", "quorank-silo.service", "quorank-party.service")
+"""For a coordinator of devices, and for one that parties meet at."""
+
+STATE_ROOT = Path("/var/lib")
+"""Where systemd keeps the state of services (StateDirectory=)."""
+
+_MARK = re.compile(r"@([A-Z]+)@")
+_PLAIN = re.compile(r"[A-Za-z0-9._/+:\[\]-]+")
+
+
+def render(home: Home, name: str) -> str:
+    """One of the files, for this folder."""
+    known = dict.fromkeys((*FILES, *SILO_FILES))
+    require(name in known, "template.unknown", f"there are {', '.join(known)}", f"{name}")
+    settings, folder = home.settings, home.path
+    host = settings.host if ":" not in settings.host else f"[{settings.host}]"
+    values = {
+        "LISTEN": f"{host}:{settings.port}",
+        "NAME": settings.address.rpartition(":")[0].strip("[]"),
+        "CERTIFICATE": str(folder / SERVER_CERTIFICATE),
+        "KEY": str(folder / SERVER_KEY),
+        "AUTHORITY": str(folder / "ca.pem"),
+        "INSIDE": str(settings.inside),
+        "FOLDER": str(folder),
+    }
+    command = executable()
+    for key, value in [*values.items(), *(("command", word) for word in command)]:
+        require(
+            _PLAIN.fullmatch(value),
+            "value.not-plain",
+            "blanks, quotes and the like do not go into configuration files; choose a folder without them",
+            f"{key.lower()} {value!r}",
+        )
+    values |= {"CALLS": "|".join(CALLS), "STATE": _state(folder), "QUORANK": " ".join(command)}
+    values["HARDENING"] = _hardening([folder, Path(command[0])])
+    template = (TEMPLATES / name).read_text(encoding="utf-8")
+    return _MARK.sub(lambda found: values[found[1]], template)
+
+
+def write(home: Home, out: Path, names: Sequence[str] = FILES) -> list[Path]:
+    """All of these files, into a folder."""
+    texts = {name: render(home, name) for name in names}
+    require(out.is_dir() or not out.exists(), "folder.is-file", "this is a file; expected a directory", f"{out}")
+    require(
+        out.absolute().parent.is_dir(),
+        "folder.missing",
+        f"the directory {out.absolute().parent} does not exist",
+        f"{out}",
+    )
+    out.mkdir(exist_ok=True)
+    return [write_whole(out / name, text) for name, text in texts.items()]
+
+
+def executable() -> list[str]:
+    """The command of this installation."""
+    script = Path(sysconfig.get_path("scripts")) / "quorank"
+    return [str(script)] if script.exists() else [sys.executable, "-m", "quorank.cli.main"]
+
+
+def _hardening(needed: list[Path]) -> str:
+    """What both units do without; homes are hidden, or only protected where the installation lies in one."""
+    text = (TEMPLATES / "hardening.conf").read_text(encoding="utf-8").strip()
+    homes = (Path("/home"), Path("~root").expanduser())
+    inside = any(path.is_relative_to(home) for path in needed for home in homes)
+    return text.replace("ProtectHome=yes", "ProtectHome=read-only") if inside else text
+
+
+def _state(folder: Path) -> str:
+    """How the unit may write to the coordinator's folder and to nothing else."""
+    if folder.is_relative_to(STATE_ROOT) and folder != STATE_ROOT:
+        return f"StateDirectory={folder.relative_to(STATE_ROOT)}\nStateDirectoryMode=0700"
+    return f"ReadWritePaths={folder}"
