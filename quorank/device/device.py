@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ import numpy.typing as npt
 
 from quorank import frames
 from quorank.arrays import Doubles
+from quorank.compiled import plainly
 from quorank.device.private_rows import Interaction
 from quorank.device.private_store import PrivateStore, StoredRanker, StoredRelease
 from quorank.errors import BadInput, require
@@ -41,6 +43,9 @@ from quorank.learning.late_learning import LateRanker
 
 MOST_USED = MOST_WAITING = 1000
 """Interactions that are kept after they were used, and before; older ones are forgotten."""
+
+MOST_PLAIN = 2000
+"""Parameters of a ranker up to which a device learns in plain Python: loading what compiles would cost it more."""
 
 MOST_JUDGED = 200
 """The newest interactions, by which a guard judges a ranker."""
@@ -60,7 +65,8 @@ class Device:
     """One client. `seed` addresses the draws of lists; without one they come from the system's entropy.
 
     With a `guard` lists are shown by a new ranker only if the owner's own clicks do not speak against it; else by the one
-    before. Tasks are answered all the same: an update says where the clicks point from the ranker of the task.
+    before. Tasks are answered all the same: an update says where the clicks point from the ranker of the task. `plain`:
+    whether kernels run uncompiled, with the same bits; by default where rankers are small and Numba is not loaded.
     """
 
     def __init__(
@@ -72,8 +78,10 @@ class Device:
         entropy: Entropy = os.urandom,
         clock: Callable[[], float] = time.time,
         guard: ClickGuard | None = None,
+        plain: bool | None = None,
     ) -> None:
         self.store, self.terms, self.guard = store, terms, guard
+        self.plain = "numba" not in sys.modules and terms.parameters <= MOST_PLAIN if plain is None else plain
         self._entropy, self.clock = entropy, clock
         self._seed = int.from_bytes(entropy(8), "little") if seed is None else seed
         self._online: OnlineRanker | None = None
@@ -83,12 +91,12 @@ class Device:
 
     def rank(self, features: npt.ArrayLike) -> Shown:
         """Draw the list to show for the candidates' features (documents, n_features)."""
-        with self._mutex:
+        with self._mutex, plainly(self.plain):
             return self._current().rank(features)
 
     def record(self, shown: Shown, clicks: npt.ArrayLike, query: str | None = None) -> None:
         """Take in what was clicked on a list that `rank` drew. The query's text is kept only where it is given."""
-        with self._mutex:
+        with self._mutex, plainly(self.plain):
             ranker = self.store.ranker
             require(ranker is not None, "device.no-ranker", "no ranker has come yet")
             assert ranker is not None
@@ -111,7 +119,7 @@ class Device:
     @property
     def turn(self) -> tuple[int, int]:
         """(round, interaction) of the list that `rank` draws next: where its random draws stand."""
-        with self._mutex:
+        with self._mutex, plainly(self.plain):
             online = self._current()
             return online.round, online.interactions
 
@@ -170,7 +178,7 @@ class Device:
     def guarded(self, work: Callable[[], bytes]) -> bytes | Declined:
         """Do the work of an answer; whatever goes wrong becomes one of the fixed reasons."""
         try:
-            with self._mutex:
+            with self._mutex, plainly(self.plain):
                 return work()
         except Refusal as refusal:
             return refusal.declined
