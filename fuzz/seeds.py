@@ -36,7 +36,7 @@ from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.runner import run_experiment
 from quorank.federation.checkpoint import Saved
-from quorank.federation.invitation import Bundle
+from quorank.federation.bundle import Bundle
 from quorank.federation.journal import Journal
 from quorank.federation.leaving import request_of
 from quorank.federation.rounds import Report, State

@@ -22,7 +22,7 @@ from quorank.device.private_store import PrivateStore
 from quorank.errors import BadInput
 from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.federation import identities
-from quorank.federation.invitation import Bundle
+from quorank.federation.bundle import Bundle
 from quorank.federation.leaving import check_request
 from quorank.federation.terms import Terms
 from quorank.service.home import Home

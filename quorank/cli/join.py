@@ -24,7 +24,7 @@ from quorank.errors import BadInput, require
 if TYPE_CHECKING:
     from quorank.device.private_store import PrivateStore
     from quorank.device.rehearsal import JoinRehearsal
-    from quorank.federation.invitation import Bundle
+    from quorank.federation.bundle import Bundle
     from quorank.federation.terms import Terms
 
 
@@ -61,7 +61,7 @@ def join(
     sentence = "--client is of --simulate: the invitation says who a device is"
     require(client is None or simulate is not None, "option.conflict", sentence)
     if coordinator is not None:
-        from quorank.federation.invitation import check_address
+        from quorank.federation.bundle import check_address
 
         check_address(coordinator)
     if leave:
@@ -121,7 +121,7 @@ def _check_present(data: Path) -> None:
 
 def _invitation(data: Path, bundle: Path | None, coordinator: str | None) -> Bundle | None:
     """The one that was given, or that was kept; None where there is none."""
-    from quorank.federation.invitation import FILE, Bundle
+    from quorank.federation.bundle import FILE, Bundle
 
     path = bundle if bundle is not None else data / FILE
     if bundle is None and not path.is_file():
@@ -135,7 +135,7 @@ def _invitation(data: Path, bundle: Path | None, coordinator: str | None) -> Bun
 def _begin(data: Path, terms: Terms, invitation: Bundle | None) -> None:
     """Make the private file, or see that it belongs to the same terms; keep an invitation that is new."""
     from quorank.device.private_store import PrivateStore
-    from quorank.federation.invitation import FILE
+    from quorank.federation.bundle import FILE
 
     table = json_.dumps(terms.table(), sort_keys=True).encode()
     with PrivateStore(data) as store:

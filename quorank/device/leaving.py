@@ -16,7 +16,7 @@ from typing import Any
 from quorank.device.private_store import Erased, PrivateStore
 from quorank.documents import read_json
 from quorank.errors import BadInput
-from quorank.federation.invitation import FILE
+from quorank.federation.bundle import FILE
 from quorank.federation.leaving import digest_of_request, receipt_of, request_of
 from quorank.federation.terms import Terms
 from quorank.files import write_whole

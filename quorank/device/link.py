@@ -17,9 +17,9 @@ from quorank.device.answering import DeviceAnswers
 from quorank.device.device import Device
 from quorank.errors import BadInput
 from quorank.federation import wire
+from quorank.federation.bundle import Bundle
 from quorank.federation.coordinator import Coordinator, Verdict
 from quorank.federation.declined import Declined
-from quorank.federation.invitation import Bundle
 from quorank.federation.leaving import Leaving, check_request, receipt_of
 
 ENGINE = "quorank.network.flower_device"

@@ -31,7 +31,7 @@ from quorank.certificates import write_private
 from quorank.device.link import Handed
 from quorank.errors import BadInput, require
 from quorank.federation import notices
-from quorank.federation.invitation import Bundle
+from quorank.federation.bundle import Bundle
 from quorank.flower import app as flower_app
 from quorank.flower import worker
 from quorank.flower.processes import Processes, free_ports

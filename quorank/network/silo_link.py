@@ -14,8 +14,8 @@ from queue import Empty
 from typing import Protocol, cast
 
 from quorank.errors import require
+from quorank.federation.bundle import Bundle
 from quorank.federation.declined import Declined
-from quorank.federation.invitation import Bundle
 from quorank.flower import app as flower_app
 from quorank.network.flower_device import ENGINE, FlowerLink
 from quorank.silos.protocol.invitation import SiloBundle

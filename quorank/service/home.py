@@ -28,7 +28,7 @@ from quorank.experiments.client_terms import terms_of
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import read_experiment_file, write_toml
 from quorank.federation.asynchronous import check_asynchronous
-from quorank.federation.invitation import check_address
+from quorank.federation.bundle import check_address
 from quorank.federation.terms import Terms
 from quorank.files import write_whole
 from quorank.privacy.mechanisms.integer_sums import IntegerSums

@@ -21,14 +21,14 @@ from typing import Protocol
 from quorank.certificates import node_keys, write_private
 from quorank.documents import Items, read_json, shape_of
 from quorank.errors import BadInput, require
-from quorank.federation.invitation import Bundle
+from quorank.federation.bundle import Bundle
 from quorank.service.home import Home
 
 FILE, LOCK = "members.json", "members.lock"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
-class Invitation(Protocol):
+class WrittenInvitation(Protocol):
     """What a member is given."""
 
     def write(self, path: Path) -> None:
@@ -129,7 +129,7 @@ def enlist(
     name: str,
     out: Path,
     number: Callable[[list[InvitedMember]], int],
-    invitation: Callable[[int, str], Invitation],
+    invitation: Callable[[int, str], WrittenInvitation],
 ) -> InvitedMember:
     """Add a member with a new key: `number` gives its place among those known, `invitation` what is written for it."""
     require(not out.exists(), "file.exists", "it is there already; choose another name with --out", f"{out}")

@@ -28,7 +28,7 @@ from quorank.device.rehearsal import JoinRehearsal
 from quorank.errors import BadInput
 from quorank.federation import notices
 from quorank.federation.coordinator import Coordinator, RoundLimits
-from quorank.federation.invitation import Bundle
+from quorank.federation.bundle import Bundle
 from quorank.federation.leaving import receipt_of
 from quorank.flower import app as flower_app
 from quorank.flower import worker

@@ -31,7 +31,7 @@ from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import read_experiment_file
 from quorank.experiments.runner import Runner
 from quorank.federation.coordinator import Coordinator
-from quorank.federation.invitation import FILE, Bundle
+from quorank.federation.bundle import FILE, Bundle
 
 SMALL = """\
 [data]

@@ -17,7 +17,7 @@ from quorank.errors import BadInput
 from quorank.federation import Federation
 from quorank.federation.coordinator import RoundLimits
 from quorank.federation.declined import Declined
-from quorank.federation.invitation import Bundle
+from quorank.federation.bundle import Bundle
 from quorank.federation.leaving import check_request, receipt_of, request_of
 from quorank.federation.transport import BUSY, Failure, Memory
 from quorank.flower.driver import Driver, Own

@@ -29,7 +29,7 @@ from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.runner import Runner
 from quorank.federation import Federation, notices, wire
-from quorank.federation.invitation import Bundle
+from quorank.federation.bundle import Bundle
 from quorank.federation.private_figures import DECAY, LEAST_DEVICES, device_figure, list_figure, report_of, reported
 from quorank.federation.rounds import Report
 from quorank.federation.terms import Terms

@@ -21,7 +21,7 @@ from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.runner import Runner
 from quorank.federation import notices, wire
-from quorank.federation.invitation import Bundle
+from quorank.federation.bundle import Bundle
 from quorank.federation.leaving import receipt_of, request_of
 from quorank.federation.transport import Memory
 from quorank.network import service_run

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from quorank.errors import require
-from quorank.federation.invitation import check_address, checked_fields, read_invitation
+from quorank.federation.bundle import check_address, checked_fields, read_invitation
 from quorank.silos.protocol.terms import SiloTerms
 
 FILE = "invitation.json"

@@ -1,0 +1,1 @@
+"""PostgreSQL as a service's store, for several workers and hosts."""
