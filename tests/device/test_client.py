@@ -14,6 +14,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -235,10 +236,12 @@ def test_another_authority_or_host_is_not_believed(tiny_collection, tmp_path) ->
             with Client.open(tmp_path / name, path) as client:
                 client.consent(True)
                 assert client.sync().code == "service.certificate"
-    with made.running(tmp_path, ("elsewhere.example",)) as service:
-        with Client.open(tmp_path / "host", service.invitation(tmp_path / "host.json")) as client:
-            client.consent(True)
-            assert client.sync().code == "service.certificate"
+    with (
+        made.running(tmp_path, ("elsewhere.example",)) as service,
+        Client.open(tmp_path / "host", service.invitation(tmp_path / "host.json")) as client,
+    ):
+        client.consent(True)
+        assert client.sync().code == "service.certificate"
     assert not service.heard
 
 
@@ -300,13 +303,15 @@ def test_wake_ups_are_merged_and_failures_back_off(service, tmp_path) -> None:
     client.close()
     with Client.open(tmp_path / "device") as again:  # another process remembers
         assert again.sync().outcome == "early"
-        service.said["GET", "/v1/task"] = Said(503, b'{"code": "service.busy", "sentence": "later"}', {"Retry-After": "77"})
+        service.said["GET", "/v1/task"] = Said(
+            503, b'{"code": "service.busy", "sentence": "later"}', {"Retry-After": "77"}
+        )
         assert 77 <= again.sync(force=True).next <= 97
         service.said["GET", "/v1/task"] = Said(500, b"oops", {"Quorank-Next": "x"})
         pauses = [again.sync(force=True) for _ in range(9)]
         assert {report.code for report in pauses} == {"service.unreadable"}
         assert pauses[0].next < 80 and 3600 <= pauses[-1].next <= 4500
-        assert all(one.next * 1.5 <= two.next * 2.6 for one, two in zip(pauses, pauses[1:], strict=False))
+        assert all(one.next * 1.5 <= two.next * 2.6 for one, two in pairwise(pauses))
         del service.said["GET", "/v1/task"]
         assert again.sync(force=True).next <= 750
     with Client.open(tmp_path / "device", clock=lambda: time.time() - DAY) as back:  # the clock was put back
@@ -331,7 +336,8 @@ def test_threads_and_asyncio_sync_once_and_a_second_process_is_told(service, tmp
         outcomes = sorted(one.result().outcome for one in futures)
     assert outcomes == ["busy", "busy", "busy", "sent"]
     assert asyncio.run(asyncio.to_thread(client.sync)).outcome == "early"
-    program = "import sys; from quorank.device import Client\ntry: Client.open(sys.argv[1])\nexcept Exception as e: print(e.code)"
+    program = "import sys; from quorank.device import Client\n"
+    program += "try: Client.open(sys.argv[1])\nexcept Exception as e: print(e.code)"
     words = [sys.executable, "-c", program, str(tmp_path / "device")]
     assert subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip() == "folder.busy"
 

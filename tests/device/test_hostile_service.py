@@ -1,26 +1,22 @@
-"""A hostile service: whatever it says, a device runs no code, writes only into its folder, and sends only what was agreed."""
+"""A hostile service: whatever it says, a device runs no code, writes into its folder only, and sends what was agreed."""
 
 from __future__ import annotations
 
 import gzip
 import json
-import os
-import socket
 import sys
 import time
 import zlib
-from pathlib import Path
 
 import numpy as np
 import pytest
-from devices import SEED, random_theta, simulator_of, terms_of, user_of
-from small_service import CODE, Said, SmallService
+from devices import SEED, simulator_of, terms_of, user_of
+from small_service import Said, SmallService
 
 from quorank.device import Client
-from quorank.device.private_store import PrivateStore
 from quorank.federation import Federation, service_line, wire
 from quorank.federation.rebuilding import name_of
-from quorank.privacy import ClippedGaussian, SecureSum
+from quorank.privacy import ClippedGaussian
 
 pytestmark = pytest.mark.slow
 
@@ -115,7 +111,10 @@ BOMB = gzip.compress(bytes(1 << 26))
 ANSWERS = {
     "not http": (raw(b"\x00\xff" * 4000), "service.unreachable"),
     "cut short": (raw(b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nabc"), "service.unreachable"),
-    "a head of a megabyte": (raw(b"HTTP/1.1 200 OK\r\n" + b"X: " + b"y" * (1 << 20) + b"\r\n\r\n"), "service.unreachable"),
+    "a head of a megabyte": (
+        raw(b"HTTP/1.1 200 OK\r\n" + b"X: " + b"y" * (1 << 20) + b"\r\n\r\n"),
+        "service.unreachable",
+    ),
     "many heads": (raw(b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 5000 + b"\r\n"), "service.unreachable"),
     "a body of a terabyte": (raw(b"HTTP/1.1 200 OK\r\nContent-Length: 1099511627776\r\n\r\n"), "service.too-long"),
     "a negative length": (raw(b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\nabc"), "service.unreachable"),
@@ -133,7 +132,10 @@ ANSWERS = {
     "a kind of its own": (Said(200, b"x", {"Quorank-Kind": "code"}), "service.unreadable"),
     "nothing at 304": (Said(304), "service.unreadable"),
     "unsigned": (Said(200, b"x", {"Quorank-Kind": "round"}), "task.signature"),
-    "a false signature": (Said(200, b"x", {"Quorank-Kind": "round", "Quorank-Signature": "A" * 86 + "=="}), "task.signature"),
+    "a false signature": (
+        Said(200, b"x", {"Quorank-Kind": "round", "Quorank-Signature": "A" * 86 + "=="}),
+        "task.signature",
+    ),
 }
 
 
@@ -185,7 +187,10 @@ def test_tasks_that_were_not_agreed(service, client, simulator) -> None:
     assert not replies(service)
     service.published = ("round", task_of(simulator, 1))
     assert client.sync(force=True).outcome == "sent"
-    for content, code in ((task_of(simulator), "device.old"), (task_of(simulator, 1, theta=np.ones(size)), "device.repeated")):
+    for content, code in (
+        (task_of(simulator), "device.old"),
+        (task_of(simulator, 1, theta=np.ones(size)), "device.repeated"),
+    ):
         service.published = ("round", content)
         assert client.sync(force=True).code == code
     assert len(replies(service)) == 1
@@ -213,11 +218,6 @@ def test_messages_that_are_none(service, client, simulator) -> None:
     assert {asked.target.partition("?")[0] for asked in service.heard} == {"/v1/enrol", "/v1/task", "/v1/mail"}
 
 
-def enrolment(service, **changes):
-    table = service.terms.table() | changes
-    return Said(200, json.dumps({"member": 0, "terms": table, "name": "desk"}).encode())
-
-
 def test_other_terms_at_enrolment(service, client, simulator) -> None:
     weaker = terms_of(simulator, 0, interactions=1)
     for table in (
@@ -231,7 +231,16 @@ def test_other_terms_at_enrolment(service, client, simulator) -> None:
         service.said["POST", "/v1/enrol"] = Said(200, json.dumps({"member": 0, "terms": table}).encode())
         report = client.sync(force=True)
         assert (report.outcome, report.code) == ("failed", "terms.changed"), table
-    for content in (b"", b"[]", b"{", b'{"member": -1}', b'{"member": true}', b'{"member": 0}', b"[" * 100_000, b"9" * 5000):
+    for content in (
+        b"",
+        b"[]",
+        b"{",
+        b'{"member": -1}',
+        b'{"member": true}',
+        b'{"member": 0}',
+        b"[" * 100_000,
+        b"9" * 5000,
+    ):
         service.said["POST", "/v1/enrol"] = Said(200, content)
         assert client.sync(force=True).code in ("service.unreadable", "terms.malformed")
     assert {asked.target for asked in service.heard} == {"/v1/enrol"}
@@ -243,14 +252,15 @@ def test_terms_never_import_a_plug_in(service, tmp_path, monkeypatch, simulator)
     site = tmp_path / "site"
     (site / "evil-1.dist-info").mkdir(parents=True)
     (site / "evil-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: evil\nVersion: 1\n")
-    points = "[quorank.parts]\n" + "".join(f"{word}.evil = evil_part:Evil\n" for word in ("privacy", "ranker", "learner", "personal"))
+    words = ("privacy", "ranker", "learner", "personal")
+    points = "[quorank.parts]\n" + "".join(f"{word}.evil = evil_part:Evil\n" for word in words)
     (site / "evil-1.dist-info" / "entry_points.txt").write_text(points)
     (site / "evil_part.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Evil: pass\n")
     monkeypatch.syspath_prepend(str(site))
     from importlib.metadata import entry_points
 
     assert "privacy.evil" in {entry.name for entry in entry_points(group="quorank.parts")}
-    for word in ("privacy", "ranker", "learner", "personal"):
+    for word in words:
         terms = service.terms.table() | {word: {"kind": "evil"}}
         path = service.invitation(tmp_path / f"{word}.json", terms=terms)
         with pytest.raises(Exception) as refusal:
@@ -271,7 +281,15 @@ def test_nothing_is_run_or_written_elsewhere(service, client, simulator, tmp_pat
     def look(event: str, args: tuple[object, ...]) -> None:
         if not watched:
             return
-        if event in ("os.system", "os.exec", "os.posix_spawn", "subprocess.Popen", "exec", "compile", "pickle.find_class"):
+        if event in (
+            "os.system",
+            "os.exec",
+            "os.posix_spawn",
+            "subprocess.Popen",
+            "exec",
+            "compile",
+            "pickle.find_class",
+        ):
             events.append((event, args[:1]))
         if event == "open" and isinstance(args[0], str | bytes) and isinstance(args[2], int) and args[2] & 3:
             events.append((event, args[0]))
