@@ -78,7 +78,7 @@ class ServiceTask(NamedTuple):
 
 def longest_task(terms: Terms) -> int:
     """Bytes that a task of this run takes at most."""
-    private = sum(values.size for values in terms.mechanism.start().values())
+    private = sum(values.size for values in terms.client_mechanism.start().values())
     return int(_HEAD + 8 * (terms.parameters + private))
 
 

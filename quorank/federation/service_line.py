@@ -135,13 +135,15 @@ class ServiceLine:
         fresh = self._connection is None
         try:
             try:
-                answer = self._exchange(method, target, body, self._headers(method, target, body, more, signed), longest, end)
+                answer = self._exchange(
+                    method, target, body, self._headers(method, target, body, more, signed), longest, end
+                )
             except (http.client.RemoteDisconnected, ConnectionError):
                 self.close()
                 if fresh:
                     raise
-                again = self._headers(method, target, body, more, signed)  # it had hung up in between, or has just now
-                answer = self._exchange(method, target, body, again, longest, end)
+                headers = self._headers(method, target, body, more, signed)  # it had hung up in between, or has just now
+                answer = self._exchange(method, target, body, headers, longest, end)
         except ssl.SSLCertVerificationError as error:
             self.close()
             sentence = f"the certificate of {self.url} is not of the agreed authority ({error.verify_message})"
