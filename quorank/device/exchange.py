@@ -19,6 +19,7 @@ from typing import NamedTuple
 from quorank.device import leaving
 from quorank.device.answering import DeviceAnswers
 from quorank.device.private_store import Erased, PrivateStore
+from quorank.documents import Items, Text, parse_json
 from quorank.errors import require
 from quorank.federation import notices, wire
 from quorank.federation.declined import Declined
@@ -151,10 +152,9 @@ class Exchange:
     def _kept(self) -> tuple[str, str, bytes] | None:
         """(tag, kind, content) of the last task."""
         head, _, content = (self.store.fact(TASK) or b"").partition(b"\n")
-        try:
-            etag, kind = json.loads(head)
-        except ValueError:
+        if not head:
             return None
+        etag, kind = parse_json(head, Items(Text(), 2), f"{self.store.folder}: task")
         return etag, kind, content
 
     def _reply(self, task: ServiceTask, answer: bytes) -> SyncReport:

@@ -240,7 +240,7 @@ class ServiceLine:
         return found
 
 
-class Proxy(NamedTuple):
+class ThroughProxy(NamedTuple):
     """Through whom a service is reached."""
 
     host: str
@@ -248,7 +248,7 @@ class Proxy(NamedTuple):
     headers: dict[str, str]
 
 
-def proxy_for(host: str) -> Proxy | None:
+def proxy_for(host: str) -> ThroughProxy | None:
     """The proxy of HTTPS_PROXY, or of the system, unless NO_PROXY names the host."""
     from urllib.request import getproxies, proxy_bypass
 
@@ -266,7 +266,7 @@ def proxy_for(host: str) -> Proxy | None:
     if parts.username:
         pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
         headers["Proxy-Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
-    return Proxy(parts.hostname or "", port, headers)
+    return ThroughProxy(parts.hostname or "", port, headers)
 
 
 def trust(certificate: str) -> ssl.SSLContext:
