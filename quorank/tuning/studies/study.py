@@ -56,6 +56,8 @@ class Study:
         for metric in (*self.metrics, self.metric):
             unknown = f"unknown metric {metric!r}{suggest(metric, METRICS)}; known: {', '.join(METRICS)}"
             require(metric in METRICS, "study.unknown-metric", unknown)
+        for arm, share in self.arms.items():
+            require_range(f"arms.{arm}", share, above=0, below=1)
         total = math.fsum(self.arms.values())
         for holds, code, sentence in (
             (self.name, "no-name", "a study needs a name"),
@@ -68,8 +70,6 @@ class Study:
             (len(set(self.metrics)) == len(self.metrics), "metric-repeated", "a metric is named twice"),
         ):  # fmt: skip
             require(holds, f"study.{code}", sentence)
-        for arm, share in self.arms.items():
-            require_range(f"arms.{arm}", share, above=0, below=1)
         require_range("effect", self.effect, above=0)
         require_range("alpha", self.alpha, above=0, below=1)
         require_range("power", self.power, above=0, below=1)
