@@ -74,8 +74,20 @@ class Letter(NamedTuple):
     answer: bytes | None = None
 
 
+class Finished(NamedTuple):
+    """The end of a round's replies, and of all before it."""
+
+    run: str
+    round: int
+    taken: int | None = None  # the last one that the holder has taken in: with a later one the round is not over
+
+
 class HolderLost(Exception):
     """Another process holds the coordinator."""
+
+
+class RepliesCame(Exception):
+    """Replies were committed to a round after its holder had last looked; it has to take them in before its end."""
 
 
 _PUBLICATION = "kind, run, round, content, signature, next, number, room, most, rest, asked, opened"
@@ -169,7 +181,7 @@ class SqlStore:
             known = self.database.execute("SELECT number FROM members WHERE name = ?", name)
             sentence = "is invited already; revoke it and invite it under a new name if its invitation was lost"
             require(not known, "invitation.repeated", sentence, name)
-            number = self._next() if number is None else number
+            number = self.next_number() if number is None else number
             taken = self.database.execute("SELECT 1 FROM members WHERE number = ?", number)
             require(not taken, "invitation.repeated", f"the number {number} is another member's", name)
             self._add(number, name, kind, hashlib.sha256(code).digest())
@@ -182,7 +194,8 @@ class SqlStore:
         new = "INSERT INTO members (number, name, kind, code, invited) VALUES (?, ?, ?, ?, ?)"
         self.database.execute(new, number, name, kind, code, self.now())
 
-    def _next(self) -> int:
+    def next_number(self) -> int:
+        """The number that the next new member gets."""
         return int(self.database.execute("SELECT coalesce(max(number), -1) + 1 FROM members")[0][0])
 
     def open_enrolment(self, token: str, quota: int, ends: float) -> None:
@@ -197,6 +210,26 @@ class SqlStore:
                 quota,
                 ends,
             )
+            self._changed()
+
+    def close_enrolment(self) -> int:
+        """End all open enrolment now; how many tokens were open. Who has enrolled stays."""
+        with self.database.transaction():
+            now = self.now()
+            ((ended,),) = self.database.execute("UPDATE tokens SET ends = ? WHERE ends > ?", now, now)
+            self._changed()
+        return int(ended)
+
+    def is_open(self) -> bool:
+        """Whether whoever has a token can enrol now."""
+        found = self.database.execute("SELECT count(*) FROM tokens WHERE ends > ? AND used < quota", self.now())
+        return int(found[0][0]) > 0
+
+    def invited_with(self, code: bytes) -> int | None:
+        """The number of the member whose invitation has this code."""
+        digest = hashlib.sha256(code).digest()
+        found = self.database.execute("SELECT number FROM members WHERE code = ?", digest)
+        return int(found[0][0]) if found else None
 
     def enrol(self, key: bytes, code: bytes = b"", token: str = "") -> Member:
         """The member that enrols with this key; the same again gives the same member. BadInput where it may not."""
@@ -239,7 +272,7 @@ class SqlStore:
         quota, used, ends = found[0]
         require(self.now() < ends, "enrolment.ended", "this enrolment has ended; ask the operator for a new token")
         require(used < quota, "enrolment.full", "all places of this enrolment are taken; ask the operator")
-        number = self._next()
+        number = self.next_number()
         self.database.execute("UPDATE tokens SET used = used + 1 WHERE digest = ?", digest)
         name = f"device-{number}"
         if self.database.execute("SELECT 1 FROM members WHERE name = ?", name):
@@ -306,7 +339,7 @@ class SqlStore:
         epoch: int,
         publication: Publication,
         documents: Mapping[str, bytes | None] | None = None,
-        finished: tuple[str, int] | None = None,
+        finished: Finished | None = None,
     ) -> Publication:
         """In one transaction: the next task, the holder's documents (None: removed), the end of a round's replies."""
         with self.holding(epoch):
@@ -328,14 +361,16 @@ class SqlStore:
         assert found is not None
         return found
 
-    def keep(self, epoch: int, documents: Mapping[str, bytes | None], finished: tuple[str, int] | None = None) -> None:
+    def keep(self, epoch: int, documents: Mapping[str, bytes | None], finished: Finished | None = None) -> None:
         """The holder's documents (None: removed), and the end of a round's replies, in one transaction."""
         with self.holding(epoch):
             self._write(documents, finished)
 
-    def _write(self, documents: Mapping[str, bytes | None], finished: tuple[str, int] | None) -> None:
+    def _write(self, documents: Mapping[str, bytes | None], finished: Finished | None) -> None:
         if finished is not None:
-            self.database.execute("DELETE FROM replies WHERE run = ? AND round <= ?", *finished)
+            if finished.taken is not None and self.replies(*finished, most=1):
+                raise RepliesCame
+            self.database.execute("DELETE FROM replies WHERE run = ? AND round <= ?", finished.run, finished.round)
         for name, content in documents.items():
             if content is None:
                 self.database.execute("DELETE FROM documents WHERE name = ?", name)
@@ -386,11 +421,13 @@ class SqlStore:
         rows = self.database.execute("SELECT id, member FROM letters WHERE answer IS NULL ORDER BY id")
         return [(int(id_), int(member)) for id_, member in rows]
 
-    def forget(self, epoch: int, letters: Sequence[int]) -> None:
-        """Messages that are not wanted any more, with their answers."""
+    def forget(self, epoch: int, letters: Sequence[int] | None) -> None:
+        """Messages that are not wanted any more, with their answers; None: all."""
         with self.holding(epoch):
+            if letters is None:
+                self.database.execute("DELETE FROM letters")
             gone = "DELETE FROM letters WHERE id IN (SELECT given.id FROM {given})"
-            self.database.each(gone, _ID, [(id_,) for id_ in letters])
+            self.database.each(gone, _ID, [(id_,) for id_ in letters or ()])
             self._changed()
 
     def leavers(self) -> list[tuple[int, bytes, bytes | None]]:
@@ -413,6 +450,20 @@ class SqlStore:
             new = "INSERT INTO events (at, code, content) VALUES (?, ?, ?)"
             self.database.execute(new, self.now(), code, json.dumps(facts))
             self.database.execute("DELETE FROM events WHERE id <= (SELECT max(id) FROM events) - ?", EVENTS)
+
+    def tally(self, counts: Mapping[str, int]) -> None:
+        """Add to the counts of what workers have seen, such as refusals by code."""
+        with self.database.transaction():
+            self.database.each(
+                "INSERT INTO tallies SELECT name, count FROM {given} WHERE true"
+                " ON CONFLICT (name) DO UPDATE SET count = tallies.count + excluded.count",
+                {"name": "text", "count": "bigint"},
+                list(counts.items()),
+            )
+
+    def tallies(self) -> dict[str, int]:
+        """Those counts."""
+        return {name: int(count) for name, count in self.database.execute("SELECT name, count FROM tallies")}
 
     def events(self, most: int = 200) -> list[dict[str, Any]]:
         """The newest events, newest first."""

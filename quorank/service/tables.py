@@ -23,6 +23,7 @@ TABLES = {
     "letters": "id {serial}, member BIGINT NOT NULL, turn BIGINT UNIQUE, content {blob} NOT NULL, answer {blob}",
     "leaving": "member BIGINT PRIMARY KEY, at DOUBLE PRECISION NOT NULL, request {blob} NOT NULL, receipt {blob}",
     "events": "id {serial}, at DOUBLE PRECISION NOT NULL, code TEXT NOT NULL, content TEXT NOT NULL",
+    "tallies": "name TEXT PRIMARY KEY, count BIGINT NOT NULL",
     "nonces": "slot BIGINT NOT NULL, member BIGINT NOT NULL, nonce {blob} NOT NULL, PRIMARY KEY (slot, member, nonce)",
 }
 """Columns by table; `{blob}` and `{serial}` are what each database calls bytes and a number of its own for each row.
