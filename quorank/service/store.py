@@ -368,7 +368,7 @@ class SqlStore:
 
     def _write(self, documents: Mapping[str, bytes | None], finished: Finished | None) -> None:
         if finished is not None:
-            if finished.taken is not None and self.replies(*finished, most=1):
+            if finished.taken is not None and self.replies(finished.run, finished.round, finished.taken, 1):
                 raise RepliesCame
             self.database.execute("DELETE FROM replies WHERE run = ? AND round <= ?", finished.run, finished.round)
         for name, content in documents.items():
