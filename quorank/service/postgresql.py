@@ -179,6 +179,8 @@ class PostgreSQL:
     def unlock(self) -> None:
         """Let go of it."""
         if self._holder is not None:
+            with contextlib.suppress(psycopg.Error):  # it is free at once, and not only when the server sees the end
+                self._holder.execute("SELECT pg_advisory_unlock_all()")
             self._holder.close()
             self._holder = None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import resource
 import secrets
@@ -17,7 +16,7 @@ from pathlib import Path
 import pytest
 from postgresql_server import administer, empty_database, start_server, stop_server
 from refusals import refused
-from store_worker import add_members, content_of, started
+from store_worker import StoreWorker, add_members, content_of, lock, reply
 
 from quorank.errors import BadInput
 from quorank.service import postgresql
@@ -52,16 +51,14 @@ def test_a_worker_that_is_killed_has_committed_whole_groups(place: tuple[Path, s
     epoch = enrol(store, 2000)
     for number in range(2):
         store.publish(epoch, replace(ROUND, round=number + 1), None, Finished("run", number))
-        worker = started("reply", *place, 0, 2000, 50, 9)
-        assert worker.stdout is not None
-        for _ in range(6 + 7 * number):
-            worker.stdout.readline()
+        worker = StoreWorker(reply, *place, 0, 2000, 50, 9)
+        lines = [worker.next() for _ in range(6 + 7 * number)]
         time.sleep(0.003 * number)
-        worker.kill()
-        lines = [json.loads(line) for line in worker.communicate()[0].splitlines() if line.endswith("}")]
+        worker.process.kill()
+        lines += worker.rest()
         found = [one.member for one in store.replies("run", number + 1)]
         assert len(found) == len(set(found)) and len(found) % 50 == 0
-        assert {one[1] for line in lines for one in line.get("accepted", [])} <= set(found)
+        assert {one[1] for what, ones in lines if what == "accepted" for one in ones} <= set(found)
         assert codes(store, number) <= {""}
     store.close()
 
@@ -172,15 +169,14 @@ def test_a_store_that_another_process_writes_to_is_waited_for_and_then_refused(
     monkeypatch.setattr(postgresql, "PATIENCE", 1)
     store = open_store(*place) if place[1] else SqlStore(SQLite(place[0] / "service.sqlite", patience=1.0))
     enrol(store, 10)
-    worker = started("lock", *place)
-    assert worker.stdout is not None and worker.stdout.readline()
+    worker = StoreWorker(lock, *place)
+    assert worker.next()
     began = time.monotonic()
     with pytest.raises(OSError):
         store.take(replies(0, 10))
     assert 0.9 < time.monotonic() - began < 5.0
     assert store.publication() is not None and store.replies("run", 1) == [], "who only reads does not wait"
     worker.kill()
-    worker.wait()
     until = time.monotonic() + 10.0
     while time.monotonic() < until:
         with suppress(OSError):
@@ -234,7 +230,7 @@ def test_postgresql_is_restarted_in_the_middle(tmp_path: Path) -> None:
     place = tmp_path, empty_database()
     store = open_store(*place)
     epoch = enrol(store, 60)
-    workers = [started("reply", *place, 30 * number, 30, 4, 6) for number in range(2)]
+    workers = [StoreWorker(reply, *place, 30 * number, 30, 4, 6) for number in range(2)]
     counted: list[tuple[int, int]] = []
     for round_ in range(1, 8):
         until = time.monotonic() + 60.0
@@ -259,14 +255,12 @@ def test_postgresql_is_restarted_in_the_middle(tmp_path: Path) -> None:
                 with pytest.raises(OSError):
                     store.take(replies(0, 1))
                 start_server()
-    accepted: list[tuple[int, int]] = []
-    for worker in workers:
-        lines = [json.loads(line) for line in worker.communicate()[0].splitlines()]
-        accepted += [(round_, member) for line in lines for round_, member in line.get("accepted", [])]
-        assert worker.returncode == 0
+    told = [line for worker in workers for line in worker.rest()]
+    assert [worker.process.exitcode for worker in workers] == [0, 0]
+    accepted = {one for what, ones in told if what == "accepted" for one in ones}
     assert (tmp_path / "restarted").exists()
     assert sorted(counted) == [(round_, member) for round_ in range(1, 7) for member in range(60)]
-    assert sorted(set(accepted)) == sorted(counted)
+    assert sorted(accepted) == sorted(counted)
     other = open_store(*place)
     assert other.hold() == epoch + 1, "the server that gave the lock is gone"
     other.close()
