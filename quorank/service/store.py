@@ -311,7 +311,7 @@ class SqlStore:
             known = self.database.execute("SELECT number FROM members WHERE name = ?", name)
             sentence = "is invited already; revoke it and invite it under a new name if its invitation was lost"
             require(not known, "invitation.repeated", sentence, name)
-            number = self._next() if number is None else number
+            number = self.next_number() if number is None else number
             self.database.execute(
                 "INSERT INTO members (number, name, kind, code, invited) VALUES (?, ?, ?, ?, ?)",
                 number,
@@ -325,7 +325,8 @@ class SqlStore:
         assert found is not None
         return found
 
-    def _next(self) -> int:
+    def next_number(self) -> int:
+        """The number that the next new member gets."""
         return int(self.database.execute("SELECT coalesce(max(number), -1) + 1 FROM members")[0][0])
 
     def open_enrolment(self, token: str, quota: int, ends: float) -> None:
@@ -340,6 +341,25 @@ class SqlStore:
                 quota,
                 ends,
             )
+            self._changed()
+
+    def close_enrolment(self) -> int:
+        """End all open enrolment now; how many tokens were open. Who has enrolled stays."""
+        with self.database.transaction():
+            ended = self._count("UPDATE tokens SET ends = ? WHERE ends > ?", self.now(), self.now())
+            self._changed()
+        return ended
+
+    def is_open(self) -> bool:
+        """Whether whoever has a token can enrol now."""
+        found = self.database.execute("SELECT count(*) FROM tokens WHERE ends > ? AND used < quota", self.now())
+        return int(found[0][0]) > 0
+
+    def invited_with(self, code: bytes) -> int | None:
+        """The number of the member whose invitation has this code."""
+        digest = hashlib.sha256(code).digest()
+        found = self.database.execute("SELECT number FROM members WHERE code = ?", digest)
+        return int(found[0][0]) if found else None
 
     def enrol(self, key: bytes, code: bytes = b"", token: str = "") -> Member:
         """The member that enrols with this key; the same again gives the same member. BadInput where it may not."""
@@ -371,7 +391,7 @@ class SqlStore:
         quota, used, ends = found[0]
         require(self.now() < ends, "enrolment.ended", "this enrolment has ended; ask the operator for a new token")
         require(used < quota, "enrolment.full", "all places of this enrolment are taken; ask the operator")
-        number = self._next()
+        number = self.next_number()
         self.database.execute("UPDATE tokens SET used = used + 1 WHERE digest = ?", digest)
         self.database.execute(
             "INSERT INTO members (number, name, kind, invited) VALUES (?, ?, 'device', ?)",
@@ -529,6 +549,21 @@ class SqlStore:
             new = "INSERT INTO events (at, code, content) VALUES (?, ?, ?)"
             self.database.execute(new, self.now(), code, json.dumps(facts))
             self.database.execute("DELETE FROM events WHERE id <= (SELECT max(id) FROM events) - ?", EVENTS)
+
+    def tally(self, counts: Mapping[str, int]) -> None:
+        """Add to the counts of what workers have seen, such as refusals by code."""
+        with self.database.transaction():
+            for name, count in counts.items():
+                self.database.execute(
+                    "INSERT INTO tallies VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET count = tallies.count + ?",
+                    name,
+                    count,
+                    count,
+                )
+
+    def tallies(self) -> dict[str, int]:
+        """Those counts."""
+        return {name: int(count) for name, count in self.database.execute("SELECT name, count FROM tallies")}
 
     def events(self, most: int = 200) -> list[dict[str, Any]]:
         """The newest events, newest first."""

@@ -25,6 +25,7 @@ TABLES = (
     "CREATE INDEX IF NOT EXISTS open_letters ON letters (member, id)",
     "CREATE TABLE IF NOT EXISTS leaving (member BIGINT PRIMARY KEY, request {blob} NOT NULL, at DOUBLE PRECISION NOT NULL,"
     " receipt {blob})",
+    "CREATE TABLE IF NOT EXISTS tallies (name TEXT PRIMARY KEY, count BIGINT NOT NULL)",
     "CREATE TABLE IF NOT EXISTS events (id {serial}, at DOUBLE PRECISION NOT NULL, code TEXT NOT NULL,"
     " content TEXT NOT NULL)",
 )
