@@ -57,7 +57,8 @@ async def serve(home: Home, descriptor: int) -> None:
         """Granian in this process, on a socket that is open already."""
 
         def _init_shared_socket(self) -> None:
-            self._ssp, self._shd = None, _granian.SocketHolder(descriptor, False, BACKLOG)
+            holder: Any = _granian.SocketHolder
+            self._ssp, self._shd = None, holder(descriptor, False, BACKLOG)
 
     files = home.tls
     intake = intake_of(home)
