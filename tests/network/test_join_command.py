@@ -30,8 +30,8 @@ from quorank.experiments.client_terms import terms_of
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import read_experiment_file
 from quorank.experiments.runner import Runner
-from quorank.federation.coordinator import Coordinator
 from quorank.federation.bundle import FILE, Bundle
+from quorank.federation.coordinator import Coordinator
 
 SMALL = """\
 [data]
