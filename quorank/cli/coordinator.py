@@ -189,7 +189,7 @@ def _make(folder: Path, file: Path | None, features: int | None, run: str | None
 
 
 def _show(home: Home, json: bool) -> None:
-    from quorank.cli.coordinator_display import print_status, readable_status, status_of
+    from quorank.cli.flower_status import print_status, readable_status, status_of
     from quorank.federation.identities import known
     from quorank.service.members import members
 
