@@ -422,10 +422,11 @@ class SqlStore:
         return [int(number) for (number,) in self.database.execute(query)]
 
     def counts(self, since: float) -> dict[str, int]:
-        """How many are invited, enrolled, revoked, have left, and were seen since a time."""
-        names = ("invited", "enrolled", "revoked", "left", "seen")
+        """How many were ever invited, have enrolled, were revoked (and had enrolled), have left, were seen since a time."""
+        names = ("invited", "enrolled", "revoked", "revoked_enrolled", "left", "seen")
         query = (
-            "SELECT count(*), count(enrolled), count(revoked), count(gone),"
+            "SELECT count(*), count(enrolled), count(revoked),"
+            " coalesce(sum(CASE WHEN revoked IS NOT NULL AND enrolled IS NOT NULL THEN 1 ELSE 0 END), 0), count(gone),"
             " coalesce(sum(CASE WHEN seen >= ? THEN 1 ELSE 0 END), 0) FROM members"
         )
         return dict(zip(names, map(int, self.database.execute(query, since)[0]), strict=True))
