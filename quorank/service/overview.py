@@ -86,11 +86,10 @@ class Overview:
 
     def _counts(self, store: SqlStore, told: MemberCounts) -> MemberCounts:
         known = store.counts(store.now() - SEEN_SECONDS)
-        admitted = known["enrolled"] - known["revoked_enrolled"] - known["left"]
         return replace(
             told,
-            invited=known["invited"] - known["enrolled"] - (known["revoked"] - known["revoked_enrolled"]),
-            enrolled=admitted,
+            invited=known["pending"],
+            enrolled=known["admitted"],
             seen=known["seen"],
             left=known["left"],
             revoked=known["revoked"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from threading import Condition, Thread
 
 from quorank.errors import BadInput
@@ -59,10 +60,8 @@ class Writer:
             outcomes = self._commit([call for call, _ in group])
             with self._changed:
                 self._bytes -= sum(len(call.content) for call, _ in group)
-            try:
+            with suppress(RuntimeError):  # the loop has ended: nobody waits for the answers
                 group[0][1].get_loop().call_soon_threadsafe(_resolve, [future for _, future in group], outcomes)
-            except RuntimeError:  # the loop has ended: nobody waits for the answers
-                pass
 
     def _commit(self, calls: list[Call]) -> list[Outcome]:
         try:
