@@ -225,7 +225,10 @@ class SmallService:
         server.daemon_threads = True
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.certificates += 1
-        pair, files = self.authority.server(hosts), [tmp_path / f"server{self.certificates}.{end}" for end in ("key", "pem")]
+        pair, files = (
+            self.authority.server(hosts),
+            [tmp_path / f"server{self.certificates}.{end}" for end in ("key", "pem")],
+        )
         for file, content in zip(files, pair, strict=True):
             file.write_bytes(content)
         context.load_cert_chain(files[1], files[0])
