@@ -301,10 +301,12 @@ class SqlStore:
         return [int(number) for (number,) in self.database.execute(query)]
 
     def counts(self, since: float) -> dict[str, int]:
-        """How many are invited, enrolled, revoked, have left, and were seen since a time."""
-        names = ("invited", "enrolled", "revoked", "left", "seen")
+        """How many were ever invited, enrolled, revoked, have left; may enrol still, may take part, were seen since a time."""
+        names = ("invited", "enrolled", "revoked", "left", "pending", "admitted", "seen")
         query = (
             "SELECT count(*), count(enrolled), count(revoked), count(gone),"
+            " coalesce(sum(CASE WHEN key IS NULL AND revoked IS NULL THEN 1 ELSE 0 END), 0),"
+            " coalesce(sum(CASE WHEN key IS NOT NULL AND revoked IS NULL AND gone IS NULL THEN 1 ELSE 0 END), 0),"
             " coalesce(sum(CASE WHEN seen >= ? THEN 1 ELSE 0 END), 0) FROM members"
         )
         return dict(zip(names, map(int, self.database.execute(query, since)[0]), strict=True))
