@@ -289,6 +289,7 @@ def _context(status: Status) -> dict[str, Any]:
         "status": status,
         "words": _WORDS[status.kind],
         "quality": quality_words(status.quality, status.quality_note),
+        "refused": sorted(status.refused.items(), key=lambda one: (-one[1], one[0])),
         "charts": charts(status),
         "share": _share(status.rounds, status.rounds_planned),
         "spent": _share(status.epsilon_spent, status.epsilon_planned),
@@ -363,7 +364,7 @@ class _StatusPanel(Panel):
         if not len(curve.x) or len(self.curves) > 1:
             return super().end_text(curve)
         value = float(curve.runs[0, -1])
-        return f"{value:.3f}" if abs(value) < 1.0 else f"{value:,.3g}" if abs(value) < 1e4 else count(value)
+        return f"{value:.3f}" if abs(value) < 1.0 else f"{value:.3g}" if abs(value) < 100.0 else count(value)
 
 
 def charts(status: Status) -> list[tuple[str, Markup, str]]:
@@ -393,7 +394,7 @@ def charts(status: Status) -> list[tuple[str, Markup, str]]:
         last = max(status.rounds_planned or x[-1], x[-1])
         planned = [status.epsilon_planned] * 2
         limit = Curve.of_means("planned", [0, last], planned, colour=6, dashes="dashed", level=True)
-        top = 1.08 * max(*planned, *y)
+        top = 1.08 * max(*planned, *y, 1e-9)
         add("ε spent", _epsilon_note(status), Curve.of_means("spent", [0, *x], [0.0, *y]), limit, y_range=(0.0, top))
     for name, title, below in (
         ("seconds", f"Seconds a {words['round']}", "from its opening to its end"),
@@ -403,6 +404,12 @@ def charts(status: Status) -> list[tuple[str, Markup, str]]:
         if x:
             add(title, below, Curve.of_means("", x, y), y_range=(0.0, 1.08 * max(*y, 1e-9)))
     return found
+
+
+_UNDER = {"simulation": "of the test queries", "tuning": "mean over the updates that made the version"} | dict.fromkeys(
+    ("devices", "parties"), ""
+)
+"""What stands below a curve of quality that has no band."""
 
 
 def _epsilon_note(status: Status) -> str:
@@ -485,7 +492,7 @@ _EVENT_WORDS: Mapping[str, str] = {
     "rebuilding_given_up": "a rebuilding was given up",
     "rebuilding_refused": "a rebuilding to ε = {epsilon} was refused: the budget is {budget}",
     "budget_exceeded": "ε = {epsilon} is beyond the plan of {budget}",
-    "version_published": "version {round} of the weights: {replies} updates, loss {loss}",
+    "version_published": "version {round}: {replies} updates, loss {loss}",
     "version_rolled_back": "version {round} was rolled back to {to}",
     "phase_begun": "the session's next phase",
     "checkpoint_failed": "the checkpoint of round {round} could not be written",

@@ -281,7 +281,7 @@ def _plain(value: Any) -> Any:
 
 _BOUNDS = {"members": LISTED, "history": KEPT_ROUNDS, "events": KEPT_EVENTS, "problems": 100, "weights": 1000}
 _SCALARS: dict[Any, DocumentShape] = {
-    int: Whole(0, 2**63), float: Number(-1e300, 1e300), str: Text(longest=_LONGEST), bool: Flag(),
+    int: Whole(0, 2**53), float: Number(-1e15, 1e15), str: Text(longest=_LONGEST), bool: Flag(),
 }  # fmt: skip
 
 
@@ -316,7 +316,9 @@ class _PlainValue(DocumentShape):
     """A number, a text, or nothing."""
 
     def check(self, value: object) -> None:
-        if value is not None and not isinstance(value, int | float):
+        if isinstance(value, int | float):
+            Number(-1e16, 1e16).check(float(value))
+        elif value is not None:
             Text(longest=_LONGEST).check(value)
 
 

@@ -23,7 +23,13 @@ from quorank.privacy.composition import Loss, compose
 from quorank.privacy.mechanisms.figure_response import FigureResponse
 from quorank.service.observe import EventLog
 from quorank.service.status import MemberCounts, MemberStatus, Problem, RoundFigures, Status, Versions, with_round
-from quorank.service.status_sources import coordinator_status, round_figures, tuning_status, version_figures
+from quorank.service.status_sources import (
+    coordinator_status,
+    round_figures,
+    session_status,
+    tuning_status,
+    version_figures,
+)
 from quorank.tuning.coordinator import TuningCoordinator
 from quorank.tuning.heuristics.frecency import FRECENCY
 from quorank.tuning.simulation import Tuning, simulate_tuning
@@ -144,3 +150,32 @@ def played_tuning(iterations: int = 24) -> Status:
         arms={"treatment": 503, "control": 497}, refused={"reply.other-round": history.receipt.late},
     )  # fmt: skip
     return tuning_status(base, tuning, state, points, older, open_seconds=40.0)
+
+
+def played_session(folder: Path, turns: int = 6) -> Status:
+    """A group's session in the middle of its training: the third party is asked and does not answer."""
+    from silo_sessions import NAMES, Group, terms_of
+
+    group, log, now = Group(folder, terms_of()), EventLog(None, clock=lambda: START), 0.0
+    phase, members = "", tuple(MemberStatus(number, name, "present") for number, name in enumerate(NAMES))
+    base = Status(
+        "parties", "running", "rehearsal", START, address="silo.example.org:9092", versions=Versions("0.1.0"),
+        counts=MemberCounts(len(NAMES), 0, len(NAMES), len(NAMES) - 1), members=members,
+    )  # fmt: skip
+    try:
+        while group.server.turns[0] < turns:
+            for name in NAMES:
+                group.message(name)
+                now += 0.4
+            if group.server.phase != phase:
+                phase = group.server.phase
+                log.clock = lambda now=now: START + now
+                log.write("phase_begun", phase=len(log.newest), round=group.server.turns[0])
+            done = group.server.turns[0]
+            if done and (not base.history or base.history[-1].round < done):
+                base = session_status(base, group.server, NAMES[:2], 1.2)
+        return session_status(
+            replace(base, at=START + now, uptime_seconds=now, events=log.newest), group.server, NAMES[:2]
+        )
+    finally:
+        group.close()
