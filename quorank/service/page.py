@@ -289,7 +289,7 @@ def _context(status: Status) -> dict[str, Any]:
         "status": status,
         "words": _WORDS[status.kind],
         "quality": quality_words(status.quality, status.quality_note),
-        "refused": sorted(status.refused.items(), key=lambda one: (-one[1], one[0])),
+        "refused": sorted(((code, n) for code, n in status.refused.items() if n), key=lambda one: (-one[1], one[0])),
         "charts": charts(status),
         "share": _share(status.rounds, status.rounds_planned),
         "spent": _share(status.epsilon_spent, status.epsilon_planned),
@@ -385,10 +385,8 @@ def charts(status: Status) -> list[tuple[str, Markup, str]]:
     if x:
         spread = [2.0 * (point.error or 0.0) for point in known] if any(p.error is not None for p in known) else None
         measure = "Quality" if status.quality is None else status.quality.measure
-        band = (
-            "band: two standard errors of the reports' noise" if spread else "without noise: nobody's privacy is in it"
-        )
-        add(measure, band, Curve.of_means("", x, y, spread))
+        below = "band: two standard errors of the reports' noise" if spread else _UNDER[status.kind]
+        add(measure, below, Curve.of_means("", x, y, spread))
     x, y, _ = points("epsilon")
     if x and status.epsilon_planned is not None:
         last = max(status.rounds_planned or x[-1], x[-1])
@@ -494,7 +492,7 @@ _EVENT_WORDS: Mapping[str, str] = {
     "budget_exceeded": "ε = {epsilon} is beyond the plan of {budget}",
     "version_published": "version {round}: {replies} updates, loss {loss}",
     "version_rolled_back": "version {round} was rolled back to {to}",
-    "phase_begun": "the session's next phase",
+    "phase_begun": "phase {phase} begins",
     "checkpoint_failed": "the checkpoint of round {round} could not be written",
     "disk_full": "the disk is full; nothing that was accepted is lost",
     "disk_back": "the disk takes files again",
@@ -515,6 +513,8 @@ _EVENT_WORDS: Mapping[str, str] = {
 def _in_words(name: str, value: float | str) -> str:
     if isinstance(value, str):
         return value
+    if name == "phase":
+        return next((word for number, word in enumerate(PHASES) if number == value), f"{value}")
     return duration(value) if name == "seconds" else f"{value:,.4g}" if isinstance(value, float) else f"{value:,}"
 
 
