@@ -15,7 +15,6 @@ from quorank.device.answering import DeviceAnswers
 from quorank.device.pins import Pins
 from quorank.device.private_store import PrivateStore
 from quorank.errors import BadInput
-from quorank.experiments.client_terms import terms_of
 from quorank.federation import Federation, identities
 from quorank.federation.claims import IDENTITY, claims_bytes, claims_from
 from quorank.federation.coordinator import Coordinator, RoundLimits
@@ -24,7 +23,6 @@ from quorank.federation.secure_round import SHARES, envelope, opened
 from quorank.federation.transport import BUSY, Failure, Memory
 from quorank.flower.driver import Driver, Own
 from quorank.privacy import SecureSum
-from quorank.privacy.secure_sum.identity import ClientIdentity
 
 CLIENTS, MEMBERS = 4, 8
 
@@ -208,34 +206,3 @@ def test_a_damaged_list_is_one_sentence(network) -> None:
     (network.coordinator.folder / identities.FILE).write_text('{"0": 3}')
     with pytest.raises(BadInput, match=r"identities\.json: damaged"):
         network.driver.round(network.coordinator)
-
-
-def test_both_sides_show_it(tmp_path, monkeypatch) -> None:
-    """So that two people can compare it by voice."""
-    import typer
-    from typer.testing import CliRunner
-
-    from quorank.cli.coordinator import app
-    from quorank.cli.join import join
-    from quorank.experiments.experiment import Experiment
-    from quorank.experiments.experiment_file import parse_experiment_file
-    from quorank.service.home import Home, Settings
-    from quorank.service.members import invite
-
-    text = '[federation]\nclients = 5\nrounds = 2\n[privacy]\nkind = "secure-sum"\nclip = 0.1\n'
-    experiment = Experiment.read(parse_experiment_file(text, "secure.toml"))
-    home = Home.create(tmp_path / "home", experiment, Settings("run", 46, "localhost:9092"))
-    labels = {client: invite(home, name, tmp_path / name).label for client, name in enumerate(("anna", "ben"))}
-    identity = ClientIdentity(bytes(range(32)))
-    with PrivateStore(tmp_path / "device") as store, store.transaction():
-        store.set_fact("terms", json.dumps(terms_of(experiment, 46, 0).table(), sort_keys=True).encode())
-        store.set_fact("identity", identity.secret)
-    identities.note(home.path, labels, {0: identity.public})
-    told = CliRunner().invoke(app, ["status", str(home.path), "--json"])
-    members = json.loads(told.stdout)["members"]
-    assert [member["identity"] for member in members] == [identity.public.hex(), None]
-    device = typer.Typer()
-    device.command()(join)
-    shown = CliRunner().invoke(device, ["--data", str(tmp_path / "device"), "--status"])
-    assert f"identity in secure sums: {identity.public.hex()}" in shown.stdout
-    assert identity.secret.hex() not in shown.stdout + told.stdout

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import threading
-from pathlib import Path
-
 import numpy as np
 import pytest
-from devices import CLIENTS, ROUNDS, coordinator_of, device_of, simulator_of, task_of, user_of
+from devices import CLIENTS, ROUNDS, coordinator_of, device_of, simulator_of, terms_of, user_of
+from refusals import refused
 
-from quorank.certificates import node_keys
-from quorank.device.leaving import leave, left
-from quorank.device.link import Direct, Handed, take_part
-from quorank.device.private_store import PrivateStore
+from quorank import frames
+from quorank.device import Client
+from quorank.device.link import Direct, take_part
 from quorank.errors import BadInput
 from quorank.federation import Federation
-from quorank.federation.bundle import Bundle
 from quorank.federation.coordinator import RoundLimits
 from quorank.federation.declined import Declined
+from quorank.federation.invitation import Invitation
 from quorank.federation.leaving import check_request, receipt_of, request_of
+from quorank.federation.member_key import MemberKey
+from quorank.federation.terms import Terms
 from quorank.federation.transport import BUSY, Failure, Memory
 from quorank.flower.driver import Driver, Own
 from quorank.privacy import ClippedGaussian
-
-KEYS = node_keys()
 
 
 def in_process(simulator) -> bytes:
@@ -60,7 +57,6 @@ def test_a_device_that_gives_nothing_is_asked_a_few_times(tiny_collection, tmp_p
     assert take_part(device_of(simulator, tmp_path, 2), link, None, seen.append) == 0
     assert seen == [Declined("waiting")] * 3
     assert coordinator.state.round == 0
-    link.close()
 
 
 def test_a_round_that_can_do_without_it_goes_on(tiny_collection, tmp_path) -> None:
@@ -84,8 +80,8 @@ def test_devices_over_a_bad_network_with_restarts(tiny_collection, tmp_path) -> 
         device = devices[client]
         if device.answer(content) == Declined("waiting"):
             user_of(simulator, client)(device)  # its user searches once between two tasks
-        reply = device.respond(content)
-        return Failure(BUSY) if reply is None else reply
+        reply = device.answer(content)
+        return Failure(BUSY) if isinstance(reply, Declined) else frames.pack([reply])
 
     names = {c: str(c) for c in range(CLIENTS)}
     network = Memory(answer, list(names.values()), loss=0.15, duplicates=0.2, delay=2, seed=1)
@@ -105,79 +101,23 @@ def test_devices_over_a_bad_network_with_restarts(tiny_collection, tmp_path) -> 
         assert used == [(3 * ROUNDS,)]
 
 
-def test_a_line_that_is_handed_its_tasks(tiny_collection, tmp_path) -> None:
-    simulator = simulator_of(tiny_collection)
-    device, link, found = device_of(simulator, tmp_path), Handed(), []
-
-    def engine() -> None:
-        found.append(link.respond(task_of(simulator)))
-        found.append(link.respond(b"nonsense"))
-        link.close()
-
-    thread = threading.Thread(target=engine)
-    thread.start()
-    assert take_part(device, link, user_of(simulator)) == 1
-    thread.join(20)
-    assert found == [device.store.release("run", 1).reply, None]
-    with pytest.raises(BadInput, match="carries no requests to leave"):
-        link.leave(b"")
-    assert Handed(lambda request: request).leave(b"x") == b"x"
-
-
-def bundle_of(simulator, client=2) -> Bundle:
-    from devices import terms_of
-
-    return Bundle("desk", "localhost:9092", "PEM", KEYS.private.decode(), terms_of(simulator, client))
-
-
-def test_leaving_is_confirmed_then_everything_is_erased(tiny_collection, tmp_path) -> None:
-    simulator = simulator_of(tiny_collection)
-    coordinator, bundle = coordinator_of(simulator), bundle_of(simulator)
-    link = Direct(coordinator, 2, others_of(simulator), {2: KEYS.public})
-    device = device_of(simulator, tmp_path, 2)
-    take_part(device, link, user_of(simulator, 2))
-    asked = []
-
-    def unreachable(request: bytes) -> bytes:
-        asked.append(request)
-        return b"later"
-
-    with pytest.raises(BadInput, match="did not confirm"):
-        leave(device.store, bundle.terms, bundle.key, unreachable, lambda n: bytes(n))
-    assert device.answer(task_of(simulator)) == Declined("consent")  # it has withdrawn all the same
-    assert len(device.store.releases()) == ROUNDS  # and lost nothing
-    device.store.close()
-    store = PrivateStore(tmp_path)
-
-    def ask(request: bytes) -> bytes:
-        asked.append(request)
-        return link.leave(request)
-
-    erased = leave(store, bundle.terms, bundle.key, ask, lambda n: b"\x01" * n)
-    assert asked[0] == asked[1]  # the same request, however often it was sent
-    assert [(one.run, one.client) for one in link.leavers] == [("run", 2)]
-    assert [path.name for path in tmp_path.iterdir()] == ["left.json"]
-    note = left(tmp_path)
-    assert note["erased"]["files"] == list(erased.files)
-    assert note["request"] == link.leavers[0].digest
-    assert erased.traces > 3
-
-
 def test_nobody_has_another_client_forgotten(tiny_collection) -> None:
-    terms = bundle_of(simulator_of(tiny_collection)).terms
-    request = request_of(terms, KEYS.private.decode(), 5.0, b"nonce")
-    keys = {1: node_keys().public, 2: KEYS.public}
+    terms, key, other = terms_of(simulator_of(tiny_collection), 2), MemberKey.create(), MemberKey.create()
+    request = request_of(terms, key, 5.0, b"nonce")
+    keys = {1: other.public, 2: key.public}
     assert check_request(request, "run", keys).client == 2
     for false, words in (
         (request.replace(b'"client": 2', b'"client": 1'), "not signed by the client"),
         (request.replace(b'"client": 2', b'"client": 3'), "not known"),
         (request.replace(b'"at": 5.0', b'"at": 6.0'), "not signed"),
-        (request_of(terms, node_keys().private.decode(), 5.0, b""), "not signed"),
+        (request_of(terms, other, 5.0, b""), "not signed"),
         (request[:-2], "not signed"),
         (request.partition(b"\n")[0], "not signed"),
         (b"", "malformed"),
         (b"[]\n", "malformed"),
         (b"{" * 4000, "malformed"),
+        (b"[" * 4000, "malformed"),
+        (request.replace(b"5.0", b"1" + b"0" * 400), "not signed"),
         (request + b" " * 5000, "malformed"),
     ):
         with pytest.raises(BadInput, match=words):
@@ -185,35 +125,37 @@ def test_nobody_has_another_client_forgotten(tiny_collection) -> None:
     with pytest.raises(BadInput, match="another run"):
         check_request(request, "other", keys)
     assert receipt_of(request) != receipt_of(request + b" ")
-    with pytest.raises(BadInput, match="key cannot be read"):
-        request_of(terms, "no key", 0.0, b"")
 
 
 def test_invitations_come_back_and_are_refused_when_damaged(tiny_collection, tmp_path) -> None:
-    bundle = bundle_of(simulator_of(tiny_collection, Federation(CLIENTS, 3, privacy=ClippedGaussian(epsilon=50.0))))
-    path = Path(tmp_path, "invitation.json")
-    bundle.write(path)
+    terms = terms_of(simulator_of(tiny_collection, Federation(CLIENTS, 3, privacy=ClippedGaussian(epsilon=50.0))), 2)
+    key = MemberKey.create().public
+    invitation = Invitation(
+        "desk", "https://host:9092", key, terms.table(), bytes(32), certificate="PEM", identities={"1": key}
+    )
+    path = tmp_path / "invitation.json"
+    invitation.write(path)
     assert path.stat().st_mode & 0o777 == 0o600
-    again = Bundle.read(path)
-    assert again == bundle
-    assert again.terms.setting == bundle.terms.setting
+    again = Invitation.read(path)
+    assert again == invitation and Terms.read(again.terms) == terms
     text = path.read_text()
-    for content, words in (
-        ("", "not JSON"),
-        ("[]", "not an invitation"),
-        ("{}", "not an invitation"),
-        (text.replace('"version": 1,\n "name"', '"version": 2,\n "name"'), "version 2"),
-        (text.replace("localhost:9092", "localhost"), "not an address"),
-        (text.replace('"key"', '"kay"'), "something is missing"),
-        (text.replace('"rounds": 4', '"rounds": 0'), "rounds: must be at least 1"),
-        (text.replace('"rounds": 4', '"rounds": "4"'), "missing or of the wrong kind"),
-        (text.replace('"pdgd"', '"pdgt"'), "unknown learner"),
-        (text.replace('"identities": {}', '"identities": {"x": "y"}'), "identities are damaged"),
+    for content, code in (
+        ("", "invitation.not-json"),
+        ("[]", "invitation.not-one"),
+        ("{}", "invitation.not-one"),
+        (text.replace('"version": 2,\n "kind"', '"version": 1,\n "kind"'), "invitation.version"),
+        (text.replace('"version": 2,\n "kind"', '"version": 3,\n "kind"'), "invitation.version"),
+        (text.replace("https://host:9092", "http://host:9092"), "address.malformed"),
+        (text.replace("https://host:9092", "file:///etc/passwd"), "address.malformed"),
+        (text.replace('"service"', '"servile"'), "invitation.damaged"),
+        (text.replace('"code"', '"cod"'), "invitation.damaged"),
+        (text.replace(key.hex(), "x"), "invitation.damaged"),
+        (text.replace('"rounds": 4', '"rounds": 0'), "value.out-of-range"),
+        (text.replace('"rounds": 4', '"rounds": "4"'), "terms.malformed"),
+        (text.replace('"pdgd"', '"pdgt"'), "part.unknown-kind"),
     ):
         path.write_text(content)
-        with pytest.raises(BadInput, match=words) as refusal:
-            Bundle.read(path)
-        assert str(path) in str(refusal.value)
-        assert "PRIVATE" not in str(refusal.value)
-    with pytest.raises(BadInput, match="cannot be read"):
-        Bundle.read(tmp_path / "absent")
+        with refused(code):
+            Client.open(tmp_path / "device", path)
+    with refused("file.unreadable"):
+        Invitation.read(tmp_path / "absent")

@@ -1,28 +1,24 @@
-"""`quorank join`: rehearsals, invitations, consent, the log, and leaving."""
+"""`quorank join`: rehearsals, invitations, consent, the log, the socket, signals, and leaving."""
 
 from __future__ import annotations
 
 import json
-import os
-import secrets
 import signal
 import subprocess
 import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pytest
 import typer
-from flower_runs import TOKEN, running
+from small_service import Said, SmallService
 from typer.testing import CliRunner
 
-from quorank.certificates import node_keys
-from quorank.cli.join import join
+from quorank.cli.join import UNREACHED, join
+from quorank.device import Client, local_socket
 from quorank.device import link as links
-from quorank.device.leaving import LEFT
-from quorank.device.link import Direct
+from quorank.device.leaving import LEFT, LOG
 from quorank.device.private_store import PrivateStore
 from quorank.device.rehearsal import FOLDER, JoinRehearsal
 from quorank.errors import BadInput
@@ -30,8 +26,9 @@ from quorank.experiments.client_terms import terms_of
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import read_experiment_file
 from quorank.experiments.runner import Runner
-from quorank.federation.bundle import FILE, Bundle
 from quorank.federation.coordinator import Coordinator
+
+pytestmark = pytest.mark.slow
 
 SMALL = """\
 [data]
@@ -42,7 +39,6 @@ interactions = 3
 rounds = 6
 keep_every = 2
 """
-KEYS = node_keys()
 app = typer.Typer()
 app.command()(join)
 
@@ -57,11 +53,11 @@ class Outcome:
         return json.loads(self.out)
 
 
-def call(*arguments: object) -> Outcome:
+def call(*arguments: object, code: int = 0) -> Outcome:
     result = CliRunner().invoke(app, [str(a) for a in arguments])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
-    assert result.exit_code == 0, result.output
+    assert result.exit_code == code, result.output
     return Outcome(result.stdout, result.stderr)
 
 
@@ -130,62 +126,52 @@ def test_a_rehearsal_comes_to_the_run_s_bits_in_several_sittings(here, monkeypat
     assert coordinator.state.theta.tobytes() == state.theta.tobytes()
 
 
-def bundle_of(here, client=1) -> Bundle:
-    found = experiment(folder=here)
-    terms = terms_of(found, 46, client, "spring")
-    return Bundle("desk", "localhost:9092", "PEM", KEYS.private.decode(), terms)
-
-
-def engine_of(here, monkeypatch, enough=True) -> list[Direct]:
-    """In place of a network: a coordinator in this process, of the run that the invitation is for."""
-    lines: list[Direct] = []
+@pytest.fixture
+def service(here):
+    """The run of the experiment's client 1, with the others simulated."""
     rehearsal = JoinRehearsal(here / "small.toml", 1)
     simulator = rehearsal.simulator
-    (here / "coordinator").mkdir(exist_ok=True)
+    coordinator = Coordinator(simulator.federation, simulator.mechanism, simulator.initial(), 6, "spring", 1)
 
-    def connect(bundle, folder):
-        coordinator = Coordinator(
-            simulator.federation, simulator.mechanism, simulator.initial(), 6, "spring", 1,
-            folder=here / "coordinator",
-        )  # fmt: skip
+    def others(task, waiting):
+        return simulator.replies(task, np.array(waiting)) if waiting else []
 
-        def others(task, clients):
-            return simulator.replies(task, np.array(clients)) if clients else []
-
-        lines.append(Direct(coordinator, 1, others, {1: KEYS.public}))
-        return lines[-1]
-
-    monkeypatch.setattr(links, "connect", connect)
-    return lines
+    terms = terms_of(experiment(folder=here), 46, 1, "spring")
+    with SmallService(terms, coordinator, others).running(here) as made:
+        made.invitation(here / "desk.json")
+        yield made
 
 
-def test_an_invitation_is_accepted_once_and_a_client_leaves(here, monkeypatch) -> None:
-    bundle_of(here).write(here / "desk.json")
-    lines = engine_of(here, monkeypatch)
-    simulated = ("--simulate", "small.toml", "--client", 1)
-    call("--data", "device", "--bundle", "desk.json", "--consent", "on", *simulated, "--quiet")
-    assert (here / "device" / FILE).stat().st_mode & 0o777 == 0o600
-    assert lines[0].coordinator.done
+SIMULATED = ("--simulate", "small.toml", "--client", 1)
+
+
+def test_an_invitation_is_accepted_once_and_a_client_leaves(here, service) -> None:
+    service.next = 0
+    call("--data", "device", "--bundle", "desk.json", "--consent", "on", *SIMULATED, "--quiet")
+    assert service.coordinator.done
     figures = call("--data", "device", "--status", "--json").json
     assert (figures["run"], figures["client"], figures["releases"]) == ("spring", 1, 6)
+    assert figures["state"] == "enrolled" and figures["identity"] == service.members[1].hex()
+    assert service.members[1].hex() in call("--data", "device", "--status").out
     off = call("--data", "device", "--consent", "off", "--json").json
     assert off["consent"] is False
+    log = (here / "device" / LOG).read_text()
+    assert "sent" in log and str(here) not in log
+    service.gone.add(1)
     gone = call("--data", "device", "--leave", "--json").json
-    assert set(gone["files"]) == {"device.sqlite", "device.lock", FILE}
-    assert lines[-1].leavers[0].client == 1
+    assert set(gone["files"]) == {"device.sqlite", "device.lock", LOG}
     assert [path.name for path in (here / "device").iterdir()] == [LEFT]
-    for more in (["--status"], ["--log"], [], ["--bundle", "desk.json"], ["--consent", "on"]):
+    for more in (["--status"], ["--log"], [], ["--bundle", "desk.json"], ["--consent", "on"], ["--once"]):
         assert "has left its run" in refused("--data", "device", *more)
     assert "left already" in refused("--data", "device", "--leave")
 
 
 @pytest.mark.parametrize("halfway", [False, True])
-def test_a_leaving_that_was_cut_short_is_finished(halfway, here, monkeypatch) -> None:
+def test_a_leaving_that_was_cut_short_is_finished(halfway, here, service, monkeypatch) -> None:
     from quorank.device import leaving
 
-    bundle_of(here).write(here / "desk.json")
-    engine_of(here, monkeypatch)
-    call("--data", "device", "--bundle", "desk.json", "--consent", "on", "--quiet")
+    call("--data", "device", "--bundle", "desk.json", "--consent", "on", "--once", "--quiet")
+    service.gone.add(1)
 
     def dies(*_):
         raise KeyboardInterrupt
@@ -202,14 +188,82 @@ def test_a_leaving_that_was_cut_short_is_finished(halfway, here, monkeypatch) ->
     assert [path.name for path in (here / "device").iterdir()] == [LEFT]
 
 
-def test_refusals(here, monkeypatch) -> None:
+def test_once_for_timers(here, service) -> None:
+    found = call("--data", "device", "--bundle", "desk.json", "--once", "--json").json
+    assert found["outcome"] == "consent" and not service.heard
+    found = call("--data", "device", "--consent", "on", "--once", "--json").json
+    assert (found["outcome"], found["code"]) == ("nothing", "device.waiting")
+    assert call("--data", "device", "--once", "--json").json["outcome"] == "early"
+    with Client.open(here / "device") as client:
+        client.sync(force=True)
+        service.said["GET", "/v1/task"] = Said(500)
+        client.store.file.database.execute("DELETE FROM facts WHERE name = 'line'")
+    assert call("--data", "device", "--once", "--json", code=UNREACHED).json["code"] == "service.unreadable"
+    service.said["GET", "/v1/task"] = Said(
+        403, b'{"code": "request.revoked", "sentence": "the operator has revoked this"}'
+    )
+    with Client.open(here / "device") as client:
+        client.store.file.database.execute("DELETE FROM facts WHERE name = 'line'")
+    assert "revoked" in refused("--data", "device", "--once")
+    with Client.open(here / "device") as client:
+        client.store.file.database.execute("DELETE FROM facts WHERE name = 'line'")
+    assert "revoked" in refused("--data", "device")  # a service that is refused for good ends
+
+
+def wait_for(condition, seconds: float = 30.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+JOIN = [sys.executable, "-m", "quorank.cli.main", "join", "--data", "device"]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_as_a_service_it_shares_the_device_and_ends_when_asked(number, code, here, service) -> None:
+    words = [*JOIN, "--bundle", "desk.json"]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as child:
+        try:
+            wait_for(lambda: local_socket.call(here / "device", "status") is not None)
+            assert not service.heard
+            assert call("--data", "device", "--consent", "on", "--json").json["consent"] is True
+            wait_for(lambda: len(service.heard) >= 2)  # it was woken, and has enrolled
+            assert call("--data", "device", "--once", "--json").json["outcome"] in ("early", "busy")
+            assert "another process plays" in refused("--data", "device")
+            rows = np.random.default_rng(0).normal(size=(8, 46)).tolist()
+            for _ in range(3):
+                shown = local_socket.call(here / "device", "rank", features=rows)
+                local_socket.call(here / "device", "record", list=shown["list"], clicks=[True] + [False] * 7)
+            assert local_socket.call(here / "device", "sync", force=True)["sync"]["outcome"] == "sent"
+            child.send_signal(number)
+            assert child.wait(30) == code
+            assert child.stderr is not None and "Traceback" not in child.stderr.read()
+        finally:
+            child.kill()
+    assert not (here / "device" / "device.sock").exists()
+    assert call("--data", "device", "--status", "--json").json["releases"] == 1
+
+
+def test_leaving_while_another_process_plays_the_device(here, service) -> None:
+    with subprocess.Popen([*JOIN, "--bundle", "desk.json", "--consent", "on"], stderr=subprocess.DEVNULL) as child:
+        try:
+            wait_for(lambda: len(service.heard) >= 2)
+            service.gone.add(1)
+            assert "overwritten and deleted" in call("--data", "device", "--leave").out
+            assert child.wait(30) == 0
+        finally:
+            child.kill()
+    assert [path.name for path in (here / "device").iterdir()] == [LEFT]
+
+
+def test_refusals(here, service) -> None:
     assert "no device here" in refused("--data", "device", "--status")
     assert "no device here" in refused("--data", "device", "--log")
     assert "no device here" in refused("--data", "device", "--leave")
     assert "no device here" in refused("--data", "device", "--consent", "on")
     assert "no invitation here" in refused("--data", "device")
-    assert "no invitation here" in refused("--data", "device", "--coordinator", "host:9092")
-    assert "not an address" in refused("--data", "device", "--coordinator", "host")
+    assert "no invitation here" in refused("--data", "device", "--once")
     assert "needs --client" in refused("--data", "device", "--simulate", "small.toml")
     assert "is of --simulate" in refused("--data", "device", "--client", 3)
     assert "choose one" in refused("--data", "device", "--log", "--status")
@@ -218,11 +272,10 @@ def test_refusals(here, monkeypatch) -> None:
     assert "no such experiment" in refused("--data", "device", "--simulate", "absent.toml", "--client", 1)
     assert "cannot be read" in refused("--data", "device", "--bundle", "absent.json")
     assert not (here / "device").exists()
-    bundle_of(here).write(here / "desk.json")
-    monkeypatch.setattr(links, "ENGINE", "quorank.network.absent")
-    assert "no engine is installed" in refused("--data", "device", "--bundle", "desk.json")
-    bundle_of(here, 2).write(here / "other.json")
-    assert "under other terms" in refused("--data", "device", "--bundle", "other.json")
+    call("--data", "device", "--bundle", "desk.json", "--once", "--quiet")
+    service.terms = terms_of(experiment(folder=here), 46, 2, "spring")
+    service.invitation(here / "other.json", code=bytes(32))
+    assert "another invitation" in refused("--data", "device", "--bundle", "other.json")
     with PrivateStore(here / "device"):
         assert "another process plays" in refused("--data", "device", "--bundle", "desk.json")
         assert call("--data", "device", "--consent", "on", "--json").json["consent"] is True
@@ -233,43 +286,3 @@ def test_refusals(here, monkeypatch) -> None:
         SMALL.replace("interactions = 3", "interactions = 4") + '[learner]\nkind = "evolution"\n'
     )
     assert "devices learn with pdgd" in refused("--data", "third", "--simulate", "small.toml", "--client", 1)
-
-
-ENGINE = """
-import sys
-from quorank.cli.main import main
-from quorank.network import flower_app, flower_device
-idle = [sys.executable, "-S", "-c", "import time; time.sleep(600)"]
-flower_app.Commands.supernode = flower_app.Commands.node_executor = lambda *_: idle
-flower_app.check_installed = lambda: None
-flower_device.reachable = lambda address: True
-sys.argv = ["quorank", "join", *sys.argv[1:]]
-main()
-"""
-
-
-@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds processes by /proc")
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_ends_cleanly_when_it_is_asked_to(number, here) -> None:
-    """The engine's folder with the key and its processes are gone, and the exit code says that it was stopped."""
-    bundle = Bundle("desk", "localhost:9092", "PEM", KEYS.private.decode(), terms_of(experiment(folder=here), 46, 0))
-    bundle.write(here / "desk.json")
-    token = secrets.token_hex(8)
-    words = [sys.executable, "-c", ENGINE, "--data", "desk", "--bundle", "desk.json", "--consent", "on"]
-    with subprocess.Popen(words, env={**os.environ, TOKEN: token}, stderr=subprocess.PIPE, text=True) as child:
-        try:
-            end = time.monotonic() + 30.0
-            while not (here / "desk" / "engine" / "executor.log").exists():
-                assert time.monotonic() < end and child.poll() is None
-                time.sleep(0.05)
-            assert (here / "desk" / "engine" / "node.key").exists()
-            child.send_signal(number)
-            assert child.wait(30) == 130
-            assert child.stderr is not None and "Traceback" not in child.stderr.read()
-        finally:
-            child.kill()
-    assert not (here / "desk" / "engine").exists()
-    end = time.monotonic() + 5.0
-    while running(token):
-        assert time.monotonic() < end, running(token)
-        time.sleep(0.05)
