@@ -190,15 +190,8 @@ def _make(folder: Path, file: Path | None, features: int | None, run: str | None
 
 def _show(home: Home, json: bool) -> None:
     from quorank.cli.coordinator_display import print_status, readable_status, status_of
-    from quorank.federation.identities import known
-    from quorank.service.members import members
 
     with readable_status(home):
         table = status_of(home)
-    nodes = {member.client: member.label for member in members(home) if member.admitted}
-    keys = known(home.path, nodes)  # what clients sign their secure sums with, to be compared by voice
-    for member in table["members"]:
-        key = keys.get(member["client"])
-        member["identity"] = None if key is None else key.hex()
     with readable_status(home):
         print_figures(table, json, print_status)

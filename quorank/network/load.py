@@ -23,7 +23,8 @@ import numpy as np
 
 from quorank.errors import require_range
 from quorank.federation import Federation, wire
-from quorank.federation.coordinator import JOURNAL, Coordinator, RoundLimits, Verdict
+from quorank.federation.coordinator import Coordinator, RoundLimits, Verdict
+from quorank.federation.keeping import JOURNAL, KeptInFolder
 from quorank.federation.replies import Key
 from quorank.federation.rounds import Report
 from quorank.federation.transport import Arrival, Failure, Memory, Transport
@@ -73,8 +74,8 @@ class TimedCoordinator(Coordinator):
             super()._count(reply)
 
     def advance(self) -> Report:
-        if self.folder is not None:
-            self.journal_bytes = max(self.journal_bytes, (self.folder / JOURNAL).stat().st_size)
+        if isinstance(self.keeping, KeptInFolder):
+            self.journal_bytes = max(self.journal_bytes, (self.keeping.folder / JOURNAL).stat().st_size)
         with self.watch.on("advance"):
             return super().advance()
 
@@ -107,7 +108,14 @@ def coordinator_of(traffic: DeviceTraffic, folder: Path, **options: Any) -> Time
     state = federation.start(np.zeros(traffic.parameters))
     rules = RoundLimits(enough=traffic.enough)
     return TimedCoordinator(
-        federation, Plain(), state, traffic.rounds, seed=traffic.seed, rules=rules, folder=folder, **options
+        federation,
+        Plain(),
+        state,
+        traffic.rounds,
+        seed=traffic.seed,
+        rules=rules,
+        keeping=KeptInFolder(folder),
+        **options,
     )
 
 

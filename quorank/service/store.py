@@ -105,8 +105,20 @@ class Letter(NamedTuple):
     answer: bytes | None = None
 
 
+class Finished(NamedTuple):
+    """The end of a round's replies, and of all before it."""
+
+    run: str
+    round: int
+    taken: int | None = None  # the last one that the holder has taken in: with a later one the round is not over
+
+
 class HolderLost(Exception):
     """Another process holds the coordinator."""
+
+
+class RepliesCame(Exception):
+    """Replies were committed to a round after its holder had last looked; it has to take them in before its end."""
 
 
 class Database(Protocol):
@@ -437,13 +449,12 @@ class SqlStore:
         epoch: int,
         publication: Publication,
         documents: Mapping[str, bytes | None] | None = None,
-        finished: tuple[str, int] | None = None,
+        finished: Finished | None = None,
     ) -> Publication:
         """In one transaction: the next task, the holder's documents (None: removed), the end of a round's replies."""
         with self.holding(epoch):
             self._write(documents or {})
-            if finished is not None:
-                self.database.execute("DELETE FROM replies WHERE run = ? AND round <= ?", *finished)
+            self._finish(finished)
             number = 1 + int(self.database.execute("SELECT coalesce(max(number), 0) FROM publication")[0][0])
             self.database.execute("DELETE FROM publication")
             one = publication
@@ -457,12 +468,18 @@ class SqlStore:
         assert found is not None
         return found
 
-    def keep(self, epoch: int, documents: Mapping[str, bytes | None], finished: tuple[str, int] | None = None) -> None:
+    def keep(self, epoch: int, documents: Mapping[str, bytes | None], finished: Finished | None = None) -> None:
         """The holder's documents (None: removed), and the end of a round's replies, in one transaction."""
         with self.holding(epoch):
             self._write(documents)
-            if finished is not None:
-                self.database.execute("DELETE FROM replies WHERE run = ? AND round <= ?", *finished)
+            self._finish(finished)
+
+    def _finish(self, finished: Finished | None) -> None:
+        if finished is None:
+            return
+        if finished.taken is not None and self.replies(finished.run, finished.round, finished.taken, 1):
+            raise RepliesCame
+        self.database.execute("DELETE FROM replies WHERE run = ? AND round <= ?", finished.run, finished.round)
 
     def _write(self, documents: Mapping[str, bytes | None]) -> None:
         for name, content in documents.items():
@@ -502,10 +519,12 @@ class SqlStore:
                 self.database.execute("UPDATE letters SET told = ? WHERE id = ?", epoch, id_)
         return [Letter(id_, member, b"", bytes(answer)) for id_, member, answer in rows]
 
-    def forget(self, epoch: int, letters: Sequence[int]) -> None:
-        """Messages that are not wanted any more, with their answers."""
+    def forget(self, epoch: int, letters: Sequence[int] | None) -> None:
+        """Messages that are not wanted any more, with their answers; None: all."""
         with self.holding(epoch):
-            for id_ in letters:
+            if letters is None:
+                self.database.execute("DELETE FROM letters")
+            for id_ in letters or ():
                 self.database.execute("DELETE FROM letters WHERE id = ?", id_)
             self._changed()
 

@@ -35,8 +35,8 @@ from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.runner import Runner
 from quorank.federation import notices, wire
-from quorank.federation.coordinator import CHECKPOINT
 from quorank.federation.bundle import Bundle
+from quorank.federation.coordinator import CHECKPOINT
 from quorank.federation.transport import Arrival, Failure, Memory
 from quorank.network.service_run import run
 from quorank.privacy import Setting, accounting
