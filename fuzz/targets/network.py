@@ -10,13 +10,7 @@ from pathlib import Path
 
 from fuzz.target import CORPUS, as_file, scratch, target
 from quorank.certificates import Authority
-from quorank.cli.coordinator_display import (
-    group_status_of,
-    print_group_status,
-    print_status,
-    readable_status,
-    status_of,
-)
+from quorank.cli.flower_status import group_status_of, print_group_status, print_status, readable_status, status_of
 from quorank.device.leaving import left
 from quorank.device.private_store import PrivateStore
 from quorank.errors import BadInput

@@ -164,7 +164,7 @@ def _make(folder: Path, file: Path | None, parties: str | None, run: str | None,
 
 
 def _show(home: SiloHome, json: bool) -> None:
-    from quorank.cli.coordinator_display import group_status_of, print_group_status, readable_status
+    from quorank.cli.flower_status import group_status_of, print_group_status, readable_status
 
     with readable_status(home):
         print_figures(group_status_of(home), json, print_group_status)

@@ -16,7 +16,7 @@ from quorank.errors import BadInput, Interrupted
 from quorank.federation.transport import Transport
 from quorank.flower.network import NetworkDown
 from quorank.process import interruptible
-from quorank.service.metrics import monitor
+from quorank.service.flower_figures import monitor
 from quorank.service.observe import EventLog
 from quorank.service.silo_home import SiloHome
 from quorank.service.silo_service import SiloService

@@ -21,9 +21,10 @@ from quorank.federation import notices
 from quorank.federation.node_driver import POLL
 from quorank.federation.transport import Transport
 from quorank.files import write_whole
+from quorank.service.flower_figures import Figures
 from quorank.service.home import RANKER, STATUS
 from quorank.service.members import InvitedMember, members
-from quorank.service.observe import EventLog, Figures, add_refusals
+from quorank.service.observe import EventLog, add_refusals
 from quorank.service.silo_driver import SiloDriver
 from quorank.service.silo_gate import SiloGate
 from quorank.service.silo_home import SERVER, SiloHome
