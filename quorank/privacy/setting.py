@@ -128,7 +128,8 @@ class Setting:
         """Return the words for the first `rounds` rounds (all by default), as statements and reports print them."""
         done = self.rounds if rounds is None else rounds
         whole = f"whole run of {done} round{'s' if done != 1 else ''}"
-        return f"{whole}, of which a client is in {self.participations(done)}" if self.takes_whoever_comes else whole
+        times = f", of which a client is in at most {self.participations(done)}"
+        return whole + times if self.takes_whoever_comes else whole
 
     def stated(
         self, kind: str, model: str, done: int, epsilon: float | None, delta: float = 0.0, by: str = "", pairs: str = ""
