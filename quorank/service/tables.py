@@ -27,5 +27,13 @@ TABLES = (
     " receipt {blob})",
     "CREATE TABLE IF NOT EXISTS events (id {serial}, at DOUBLE PRECISION NOT NULL, code TEXT NOT NULL,"
     " content TEXT NOT NULL)",
+    # a group's session: facts, and both streams with each party (`silos.protocol.stream_store`)
+    "CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value {blob} NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS places (peer TEXT PRIMARY KEY, came BIGINT NOT NULL, done BIGINT NOT NULL,"
+    " sent BIGINT NOT NULL, heard BIGINT NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS sending (peer TEXT NOT NULL, place BIGINT NOT NULL, ends BIGINT NOT NULL, tag TEXT NOT NULL,"
+    " content {blob} NOT NULL, PRIMARY KEY (peer, place))",
+    "CREATE TABLE IF NOT EXISTS coming (peer TEXT NOT NULL, place BIGINT NOT NULL, ends BIGINT NOT NULL,"
+    " content {blob} NOT NULL, PRIMARY KEY (peer, place))",
 )
 """The tables; `{blob}` and `{serial}` are what each database calls bytes and a number of its own for each row."""
