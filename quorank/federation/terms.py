@@ -123,7 +123,7 @@ class Terms:
 
     @classmethod
     def read(cls, table: object) -> Terms:
-        """From such a table; every mistake is a sentence."""
+        """From such a table; every mistake is a sentence. It names parts of this package only: others' code never runs."""
         require(isinstance(table, Mapping), "terms.malformed", "expected a table; ask for a new invitation", "terms")
         assert isinstance(table, Mapping)
         require(
@@ -135,7 +135,7 @@ class Terms:
         )
         try:
             values: dict[str, Any] = {name: _whole(table[name]) for name in _NUMBERS}
-            values |= {name: family.read(table[name], name) for name, family in _PARTS.items()}
+            values |= {name: family.read(table[name], name, foreign=True) for name, family in _PARTS.items()}
             setting = _setting(table["setting"])
             reports = _number(table["report_epsilon"]) if table["version"] == REPORTING else 0.0
             return cls(run=str(table["run"]), **values, setting=setting, report_epsilon=reports)
