@@ -161,7 +161,7 @@ def read_setting(table: object, where: str = "setting") -> SiloSetting:
     values: dict[str, Any] = {}
     for name, family in (("labels", LABELS), ("training", TRAININGS)):
         if name in fields:
-            values[name] = family.read(fields.pop(name), f"{where}.{name}")
+            values[name] = family.read(fields.pop(name), f"{where}.{name}", foreign=True)
     for name, part in (("lists", Lists), ("augment", Augment), ("features", Features)):
         if name in fields:
             place = f"{where}.{name}"
