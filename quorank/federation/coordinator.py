@@ -24,7 +24,7 @@ from quorank.federation import wire
 from quorank.federation.asynchronous import Asynchronous, check_asynchronous
 from quorank.federation.checkpoint import Saved
 from quorank.federation.journal import Journal
-from quorank.federation.replies import Key, OpenRound, Replies
+from quorank.federation.replies import Key, OpenRound, Replies, ReplyLimits
 from quorank.federation.rounds import CohortSum, Federation, Report, State
 from quorank.federation.server_optimisers import AVERAGE
 from quorank.federation.unlearning import stretched
@@ -195,10 +195,17 @@ class Coordinator:
     def _check(self, reply: wire.Reply, beside: Container[Key] = ()) -> None:
         """Refuse a reply that must not count; `replies` has what is checked."""
         require(self._open, "reply.no-open-round", "there is no open round; ask for a task first")
+        self._replies.check(self.state, reply, self._judged_by(), beside)
+
+    @property
+    def limits(self) -> ReplyLimits:
+        """What the numbers of a reply to the open round are judged by, for whoever takes replies in."""
+        return self._replies.limits(self.state, self._judged_by())
+
+    def _judged_by(self) -> OpenRound:
         limits, latest = self.rules, self.rules.latest
         heaviest, count = limits.heaviest or self.federation.interactions, len(self._cohort) * (1 + latest)
-        judged_by = OpenRound(self.run, latest, self._asked, self._counted, heaviest, limits.longest, count)
-        self._replies.check(self.state, reply, judged_by, beside)
+        return OpenRound(self.run, latest, self._asked, self._counted, heaviest, limits.longest, count)
 
     def _asked(self, round_: int) -> frozenset[int]:
         """The clients that were asked in a round."""

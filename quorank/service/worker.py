@@ -1,0 +1,109 @@
+"""One intake worker: Granian with the application of `intake`, on a listening socket that its parent opened.
+
+All workers accept from the same socket: what waits in its queue is taken by another one when a worker ends, so workers can
+be killed and replaced without a refused connection. `python -m quorank.service.worker DIR DESCRIPTOR`
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from quorank.service.home import Home
+from quorank.service.intake import Intake
+from quorank.service.writer import Writer
+
+BACKLOG = 4096
+"""Connections that may wait to be accepted."""
+CONNECTIONS = 20_000
+"""Connections that a worker holds at most, as far as it may open files."""
+HEADER_SECONDS = 10
+"""Headers are here within so long, or the connection is closed; so is one on which nothing more is asked."""
+HEADER_BYTES = 16_384
+
+
+def intake_of(home: Home) -> Intake:
+    """The application on a folder's store."""
+    from quorank.service.health import Health
+
+    store = home.store()
+    writer = Writer(home.store())
+    return Intake(home, store, writer, home.store(), health=Health(home, writer).table, operator=_operator(home))
+
+
+def _operator(home: Home) -> Any:
+    """The operator's page, where what it needs is installed."""
+    try:
+        from quorank.service.page import operator_app
+    except ImportError:
+        return None
+    return operator_app(home)
+
+
+async def serve(home: Home, descriptor: int) -> None:
+    """Answer until SIGTERM; requests that are under way are answered before it ends."""
+    from granian import _granian
+    from granian.constants import HTTPModes, Interfaces
+    from granian.http import HTTP1Settings
+    from granian.log import LogLevels
+    from granian.server.embed import Server
+
+    class SharedSocketServer(Server):
+        """Granian in this process, on a socket that is open already."""
+
+        def _init_shared_socket(self) -> None:
+            self._ssp, self._shd = None, _granian.SocketHolder(descriptor, False, BACKLOG)
+
+    files = home.tls
+    intake = intake_of(home)
+    server = SharedSocketServer(
+        intake,
+        interface=Interfaces.ASGINL,
+        http=HTTPModes.http1,
+        websockets=False,
+        backlog=BACKLOG,
+        backpressure=_connections(),
+        http1_settings=HTTP1Settings(
+            header_read_timeout=1000 * HEADER_SECONDS, keep_alive=True, max_buffer_size=HEADER_BYTES
+        ),
+        log_level=LogLevels.critical,
+        ssl_cert=None if files is None else files[0],
+        ssl_key=None if files is None else files[1],
+    )
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, server.stop)
+    try:
+        await server.serve()
+    finally:
+        await asyncio.get_running_loop().run_in_executor(None, intake.writer.stop)
+        intake.close()
+
+
+def _connections() -> int:
+    """How many connections this process may hold: as many files as it may open, but for some of its own."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    most = CONNECTIONS if hard == resource.RLIM_INFINITY else max(64, hard - 200)
+    return min(CONNECTIONS, most)
+
+
+def main() -> None:
+    """Serve a folder on an inherited socket."""
+    folder, descriptor = Path(sys.argv[1]), int(sys.argv[2])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    os.set_inheritable(descriptor, False)
+    try:
+        import uvloop
+
+        run: Any = uvloop.run
+    except ImportError:
+        run = asyncio.run
+    run(serve(Home.open(folder), descriptor))
+
+
+if __name__ == "__main__":
+    main()
