@@ -152,6 +152,8 @@ def ranker_bytes(experiment: Experiment, n_features: int, theta: Doubles) -> byt
 
 def text_ranker_bytes(theta: Doubles) -> bytes:
     """Encode `ranker.json` of a linear ranker on the text features, as parties train one together."""
+    from quorank.experiments.experiment import Experiment
+
     return ranker_bytes(Experiment(), len(theta), theta)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from quorank.errors import require
 from quorank.federation.declined import Declined
@@ -44,21 +44,25 @@ def take_part(
     stop: Callable[[], bool],
     consent: Callable[[], bool] = lambda: True,
     seen: Callable[[str], None] = lambda fault: None,
+    enrol: Callable[[Any], None] = lambda line: None,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> bool:
     """Answer until the session is over or `stop` says so; whether it is over.
 
-    `seen` is told of every look, with a sentence while the service cannot be reached. A refusal that will not pass, such
-    as that of a revoked party, is raised.
+    `enrol` is called with the line before anything else is. `seen` is told of every look, with a sentence while the
+    service cannot be reached. A refusal that will not pass, such as that of a revoked party, is raised.
     """
     pace, heard, looked = Pace(most=60.0), clock(), clock()
-    wait = 0.0
+    wait, enrolled = 0.0, False
     while not _ends(wait, stop, clock, sleep):
         fault = ""
         try:
             if not consent():
                 wait = LOOK_SECONDS
+            elif not enrolled:
+                enrol(line)
+                enrolled, wait = True, 0.0
             elif (wait := exchange(party, line, pace)) < 0.0:
                 return True
             elif party.ranker is not None or clock() - looked > TASK_SECONDS:

@@ -12,18 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from refusals import refused
-from silo_sessions import (
-    HOLDINGS,
-    NAMES,
-    SEED,
-    Group,
-    Killed,
-    Mailboxes,
-    expected,
-    play,
-    step_through,
-    terms_of,
-)
+from silo_sessions import HOLDINGS, NAMES, SEED, Group, Killed, Mailboxes, expected, play, step_through, terms_of
 
 from quorank.errors import BadInput
 from quorank.federation.declined import Declined

@@ -193,7 +193,9 @@ def _drop(gone: SiloStore) -> None:
 class MailboxLine:
     """A party's line to a service's store in this process: what it says may be lost, or the confirmation of it."""
 
-    def __init__(self, store: SqlStore, member: int, draw: random.Random, loss: float = 0.0, twice: float = 0.0) -> None:
+    def __init__(
+        self, store: SqlStore, member: int, draw: random.Random, loss: float = 0.0, twice: float = 0.0
+    ) -> None:
         self.store, self.member, self._draw, self._loss, self._twice = store, member, draw, loss, twice
 
     def _lose(self) -> None:

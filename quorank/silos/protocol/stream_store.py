@@ -164,7 +164,9 @@ class SiloStreams:
             delivered = [
                 tag
                 for (tag,) in self.rows(
-                    "SELECT tag FROM sending WHERE peer = ? AND place < ? AND ends = 1 ORDER BY place", peer, message.have
+                    "SELECT tag FROM sending WHERE peer = ? AND place < ? AND ends = 1 ORDER BY place",
+                    peer,
+                    message.have,
                 )
             ]
             self.rows("DELETE FROM sending WHERE peer = ? AND place < ?", peer, message.have)
