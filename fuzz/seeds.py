@@ -35,8 +35,8 @@ from quorank.experiments.client_terms import terms_of
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.runner import run_experiment
-from quorank.federation.checkpoint import Saved
 from quorank.federation.bundle import Bundle
+from quorank.federation.checkpoint import Saved
 from quorank.federation.journal import Journal
 from quorank.federation.leaving import request_of
 from quorank.federation.rounds import Report, State
@@ -752,13 +752,6 @@ def networks(folder: Path) -> Seeds:
         yield "coordinator-members", name, json.dumps(changed_list).encode()
     yield "coordinator-members", "deep", b"[" * 2_000
     yield "coordinator-experiment", "valid", (coordinator / "experiment.toml").read_bytes()
-    yield "coordinator-identities", "valid", json.dumps({"0": {"node": "client-0", "identity": "00" * 32}}).encode()
-    yield (
-        "coordinator-identities",
-        "long-number",
-        json.dumps({"9" * 4400: {"node": "client-0", "identity": "00"}}).encode(),
-    )
-    yield "coordinator-identities", "deep", b"[" * 2_000
     yield "group-settings", "valid", (folder / "group" / "silo.json").read_bytes()
     yield "group-settings", "deep", b"[" * 2_000
     yield "group-terms", "valid", (folder / "group" / "terms.json").read_bytes()

@@ -52,29 +52,3 @@ def stop(home: Home, folder: Path) -> dict[str, Any]:
         require(time.monotonic() <= end, "coordinator.not-ended", late, f"{folder}")
         time.sleep(0.1)
     return home.last_status()
-
-
-def detach(home: Home, *words: str) -> None:
-    """Run the folder's service in the background, and return when it answers; what it prints goes into its log."""
-    import subprocess
-    import sys
-
-    from quorank.service.home import LOG
-
-    descriptor = os.open(home.path / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    try:
-        command = [sys.executable, "-m", "quorank.service.supervisor", str(home.path), *words]
-        child = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=descriptor, stderr=descriptor, start_new_session=True
-        )
-    finally:
-        os.close(descriptor)
-    end = time.monotonic() + STOP_SECONDS
-    while home.process() != child.pid:
-        require(
-            child.poll() is None and time.monotonic() < end,
-            "coordinator.not-started",
-            "it did not start; see its log",
-            f"{home.path / LOG}",
-        )
-        time.sleep(0.1)

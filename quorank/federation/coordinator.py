@@ -15,7 +15,6 @@ import math
 import time
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import NamedTuple
 
 from quorank.arrays import Doubles
@@ -23,15 +22,13 @@ from quorank.errors import BadInput, require, require_range
 from quorank.federation import wire
 from quorank.federation.asynchronous import Asynchronous, check_asynchronous
 from quorank.federation.checkpoint import Saved
-from quorank.federation.journal import Journal
+from quorank.federation.keeping import Keeping
 from quorank.federation.replies import Key, OpenRound, Replies, ReplyLimits
 from quorank.federation.rounds import CohortSum, Federation, Report, State
 from quorank.federation.server_optimisers import AVERAGE
 from quorank.federation.unlearning import stretched
 from quorank.privacy import Mechanism
 from quorank.privacy.mechanisms.figure_response import FigureResponse
-
-CHECKPOINT, JOURNAL = "coordinator.state", "coordinator.journal"
 
 GROUP_BYTES = 1 << 24
 """So much of what came together is written to the journal at a time."""
@@ -47,8 +44,10 @@ class RoundLimits:
     longest: float = 1e6  # L2 norm of a release, where privacy sets no bound of its own
     heaviest: int | None = None  # interactions that a client may claim; by default what the federation plans
     asynchronous: Asynchronous | None = None
+    fewest: int = 1  # replies without which a round with a cohort never ends: what noise in shares counts on
 
     def __post_init__(self) -> None:
+        require_range("fewest", self.fewest, least=1)
         require_range("enough", self.enough, above=0.0, most=1.0)
         require_range("least", self.least, above=0.0, most=1.0)
         require(self.deadline > 0.0, "value.out-of-range", f"must be above 0 seconds, got {self.deadline}", "deadline")
@@ -80,7 +79,7 @@ class Coordinator:
     run: str = "run"
     seed: int = 0
     rules: RoundLimits = field(default_factory=RoundLimits)
-    folder: Path | None = None  # where checkpoint and journal lie; None keeps nothing
+    keeping: Keeping | None = None  # where checkpoint and accepted replies are; None keeps nothing
     clock: Callable[[], float] = time.monotonic
     reports: list[Report] = field(default_factory=list)
     refused: dict[str, int] = field(default_factory=dict)  # how often, by code
@@ -89,6 +88,7 @@ class Coordinator:
     _since: float = field(default=0.0, init=False)
     _cohort: frozenset[int] = field(default_factory=frozenset, init=False)
     _answered: set[int] = field(default_factory=set, init=False)  # of the cohort, in this round
+    _excused: frozenset[int] = field(default_factory=frozenset, init=False)  # of the cohort, who is not waited for
     _replies: Replies = field(init=False)
     _counted: set[Key] = field(default_factory=set, init=False)  # in rounds that are over, if late ones count
 
@@ -96,8 +96,8 @@ class Coordinator:
         if self.rules.asynchronous is not None:
             check_asynchronous(self.federation, self.mechanism)
         self._replies = self._empty()
-        if self.folder is not None:
-            self._restore(self.folder)
+        if self.keeping is not None:
+            self._restore(self.keeping)
 
     @property
     def parameters(self) -> int:
@@ -119,23 +119,30 @@ class Coordinator:
 
     @property
     def waiting(self) -> frozenset[int]:
-        """Who was asked in this round and has not answered."""
-        return self._cohort - self._answered
+        """Who was asked in this round, has not answered and can."""
+        return self._cohort - self._answered - self._excused
 
     @property
     def ranker(self) -> Doubles:
         """The parameters that are handed out to searchers."""
         return self.federation.ranker(self.state)
 
-    def plan(self) -> wire.Task:
-        """Open the round, or say again what it is: the task for each client of the cohort."""
+    def plan(self, ago: float = 0.0) -> wire.Task:
+        """Open the round, or say again what it is: the task for each client of the cohort.
+
+        `ago` are the seconds since another coordinator opened it, where this one takes over.
+        """
         require(not self.done, "run.done", f"the run's {self.rounds} rounds are done")
         if not self._open:
-            self._cohort = self._members(self.state.round)
-            self._open, self._since = True, self.clock()
+            self._cohort, self._excused = self.members(self.state.round), frozenset()
+            self._open, self._since = True, self.clock() - ago
         return wire.Task(self.run, self.state.round, self.state.theta, self.state.private)
 
-    def _members(self, round_: int) -> frozenset[int]:
+    def excuse(self, clients: Iterable[int]) -> None:
+        """These and no others of the open round's cohort are not waited for: they cannot come. If one does, it counts."""
+        self._excused = self._cohort.intersection(clients)
+
+    def members(self, round_: int) -> frozenset[int]:
         """The cohort of a round."""
         federation = self.federation
         members = federation.participation.members(federation.clients, round_, self.seed)
@@ -176,8 +183,8 @@ class Coordinator:
 
     def _accept(self, group: dict[Key, wire.Reply]) -> None:
         """Replies count once all of them are on disk."""
-        if self.folder is not None:
-            Journal(self.folder / JOURNAL).append([wire.encode_reply(reply) for reply in group.values()])
+        if self.keeping is not None and group:
+            self.keeping.append(list(group.values()))
         for reply in group.values():
             self._count(reply)
 
@@ -209,18 +216,19 @@ class Coordinator:
 
     def _asked(self, round_: int) -> frozenset[int]:
         """The clients that were asked in a round."""
-        return self._cohort if round_ == self.state.round else self._members(round_)
+        return self._cohort if round_ == self.state.round else self.members(round_)
 
     def complete(self) -> bool:
         """Whether the round can end: enough replies, or the deadline and the least."""
         if not self._open:
             return False
-        rules, came, asked = self.rules, len(self._replies), len(self._cohort)
-        enough = math.ceil(rules.enough * asked)
+        rules, came, asked = self.rules, len(self._replies), len(self._cohort) - len(self._excused - self._answered)
+        fewest = min(rules.fewest, len(self._cohort)) if rules.fewest == 1 else rules.fewest
+        enough = max(fewest, math.ceil(rules.enough * asked))
         if rules.asynchronous is not None:
             enough = asked = rules.asynchronous.replies
         late = self.clock() - self._since >= rules.deadline
-        return came >= enough or (late and came >= max(1, math.ceil(rules.least * asked)))
+        return came >= enough or (late and came >= max(rules.fewest, math.ceil(rules.least * asked)))
 
     def advance(self) -> Report:
         """End the round: the next ranker and what the round looked like. On a full disk nothing has changed."""
@@ -276,27 +284,24 @@ class Coordinator:
         self.state, self._counted = state, counted
 
     def _save(self, state: State, reports: list[Report], counted: set[Key]) -> None:
-        """Replace the checkpoint; only then the journal of the round before may go."""
-        if self.folder is not None:
-            Saved(state, self.run, reports, counted, self.refused).write(self.folder / CHECKPOINT)
-            Journal(self.folder / JOURNAL).clear()
+        if self.keeping is not None:
+            self.keeping.save(Saved(state, self.run, reports, counted, self.refused))
 
-    def _restore(self, folder: Path) -> None:
-        """Go on where the checkpoint and the journal of its open round stand."""
-        path = folder / CHECKPOINT
-        if path.is_file():
-            saved = Saved.read(path)
+    def _restore(self, keeping: Keeping) -> None:
+        """Go on where the checkpoint and the accepted replies of its open round stand."""
+        saved = keeping.load()
+        if saved is not None:
             same = saved.run == self.run and saved.state.theta.shape == self.state.theta.shape
-            require(same, "checkpoint.other-run", "the checkpoint is of another run; choose another folder", f"{path}")
+            sentence = "the checkpoint is of another run; choose another folder"
+            require(same, "checkpoint.other-run", sentence, keeping.where)
             self.mechanism.check_memory(saved.state.private)
             self.state, self.reports, self.refused = saved.state, saved.reports, saved.refused
             self._counted = saved.counted
-        self._replay(folder)
+        self._replay(keeping)
 
-    def _replay(self, folder: Path) -> None:
-        """Take in again what was accepted; a journal of a round that is over was only not deleted yet."""
-        journal = Journal(folder / JOURNAL)
-        for record in () if self.done else journal.read():
+    def _replay(self, keeping: Keeping) -> None:
+        """Take in again what was accepted; replies of a round that is over were only not deleted yet."""
+        for record in () if self.done else keeping.accepted():
             self.plan()
             reply = wire.decode_reply(record)
             try:
@@ -305,4 +310,4 @@ class Coordinator:
                 continue
             self._count(reply)
         if self._open and not self._replies:
-            journal.clear()
+            keeping.clear()

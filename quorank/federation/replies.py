@@ -18,7 +18,7 @@ from quorank.federation import wire
 from quorank.federation.rounds import CohortSum, State
 from quorank.federation.sums import LARGEST, ROOM, RunningSum
 from quorank.privacy import Mechanism
-from quorank.privacy.mechanisms.clipping import Reach
+from quorank.privacy.mechanisms.clipping import ReleaseBound
 from quorank.privacy.mechanisms.figure_response import FigureResponse
 
 Key = tuple[int, int]
@@ -76,7 +76,7 @@ class ReplyLimits:
 
     def _check_clip(self, reply: wire.Reply, clip: float) -> None:
         try:
-            Reach(clip, self.unit, self.whole).check(reply.release[None, :], np.array([reply.client]))
+            ReleaseBound(clip, self.unit, self.whole).check(reply.release[None, :], np.array([reply.client]))
         except BadInput as error:
             if error.code == "update.not-whole":
                 sentence = "the release is not in whole numbers: install the same version on both sides"
@@ -119,10 +119,10 @@ class Replies:
     def limits(self, state: State, open_round: OpenRound) -> ReplyLimits:
         """What the numbers of a reply to the open round are judged by."""
         size, mechanism = self._gathering.parameters, self._gathering.mechanism
-        reach, unit = mechanism.reach(state.private, size), mechanism.unit_of(state.private)
+        bound, unit = mechanism.bound_of(state.private, size), mechanism.unit_of(state.private)
         return ReplyLimits(
             open_round.run, state.round, size, open_round.heaviest, open_round.longest, open_round.most, unit,
-            mechanism.weighted, None if reach is None else reach.clip, reach is not None and reach.whole,
+            mechanism.weighted, None if bound is None else bound.clip, bound is not None and bound.whole,
             None if self._figure is None else self._figure.steps,
         )  # fmt: skip
 

@@ -91,7 +91,7 @@ class Health:
     def _silence(self, store: SqlStore) -> list[HealthProblem]:
         quiet = 60.0 * self.home.settings.quiet
         counts = store.counts(store.now() - quiet)
-        if counts["seen"] or not counts["enrolled"] - counts["revoked"] - counts["left"]:
+        if counts["seen"] or not counts["admitted"]:
             return []
         return [HealthProblem("nobody.seen", f"no member has asked for anything for {quiet / 60.0:g} minutes")]
 

@@ -13,18 +13,19 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import contextlib
 import hashlib
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from quorank.documents import parse_json, shape_of
 from quorank.errors import BadInput, require
 from quorank.federation import requests, wire
 from quorank.federation.invitation import CODE
-from quorank.federation.leaving import receipt_of
+from quorank.federation.leaving import check_request
 from quorank.federation.member_key import PUBLIC, enrolment_content, is_signed
 from quorank.federation.replies import ReplyLimits
 from quorank.federation.terms import Terms
@@ -85,6 +86,14 @@ class Asked(NamedTuple):
     receive: Receive
 
 
+class OperatorApp(Protocol):
+    """What answers the operator: the page and the metrics."""
+
+    stopping: bool  # open streams end
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
+
+
 _JSON = (b"content-type", b"application/json")
 _BYTES = (b"content-type", b"application/octet-stream")
 _NEVER = (b"cache-control", b"no-store")
@@ -134,7 +143,7 @@ class Intake:
         writer: Writer,
         enrolments: SqlStore,
         traffic: Traffic | None = None,
-        operator: Callable[[Scope, Receive, Send], Awaitable[None]] | None = None,
+        operator: OperatorApp | None = None,
         health: Callable[[], Mapping[str, Any]] | None = None,
     ) -> None:
         self.home, self.store, self.writer, self.operator, self.health = home, store, writer, operator, health
@@ -223,6 +232,11 @@ class Intake:
     def _write_tallies(self) -> None:
         counts, self.refusals, self._tallied = self.refusals, {}, time.monotonic()
         self._enroller.submit(_quietly, self._enrolments.tally, {f"refused {code}": n for code, n in counts.items()})
+
+    def stop(self) -> None:
+        """The server is about to end: streams that stay open are ended."""
+        if self.operator is not None:
+            self.operator.stopping = True
 
     def close(self) -> None:
         """Write down what is left to count, and end the threads."""
@@ -404,9 +418,9 @@ class Intake:
         return as_json(200, {"accepted": True}, self._next())
 
     async def _leave(self, asked: Asked) -> Answer:
-        head, _ = await self._signed(asked)
+        head, member = await self._signed(asked)
         body = await self._body(asked, LEAVING_BYTES, head)
-        require(body, "leaving.malformed", "a request to leave is malformed; it is refused")
+        check_request(body, self._terms["run"], {head.member: member.key})
         await self._commit(head, "leave", 0, body)
         return as_json(202, {"state": "heard"}, self._next())
 
@@ -418,10 +432,10 @@ class Intake:
         found = await self._read(self.store.leaving, head.member)
         if found is None:
             raise BadInput("leaving.unknown", "this member has not asked to leave")
-        request, receipt = found
+        receipt = found[1]
         if receipt is None:
             return as_json(200, {"state": "heard"}, self._next())
-        return as_json(200, {"state": "done", "receipt": (receipt or receipt_of(request)).decode("ascii", "replace")})
+        return as_json(200, {"state": "done", "receipt": receipt.decode("ascii", "replace")})
 
     async def _enrol(self, asked: Asked) -> Answer:
         self.traffic.enrol(asked.address)
@@ -456,7 +470,7 @@ OPERATOR = frozenset({"/", "/events", "/metrics"})
 
 def _parameters(terms: Mapping[str, Any]) -> int:
     """Numbers of a release, where the terms are a device's; of others no reply is expected."""
-    return Terms.read(terms | {"client": 0}).parameters if "n_features" in terms else 1
+    return Terms.read({**terms, "client": 0}).parameters if "n_features" in terms else 1
 
 
 def _headers(found: Any) -> dict[str, str]:
@@ -523,7 +537,5 @@ def _enrolment(body: bytes) -> tuple[bytes, str, bytes, bytes]:
 
 def _quietly(call: Callable[..., object], *values: object, **named: object) -> None:
     """What is only told of must not keep anything from its work: a full disk, say."""
-    try:
+    with contextlib.suppress(OSError, BadInput):
         call(*values, **named)
-    except (OSError, BadInput):
-        pass

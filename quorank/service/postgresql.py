@@ -28,19 +28,19 @@ except ImportError:
     raise BadInput("database.no-driver", sentence, "--database") from None
 
 PATIENCE = 10
-"""Seconds to wait for a connection, and for another's transaction."""
+"""Seconds to wait for another's transaction; one that stands still three times as long is ended by the database."""
 _LOCK = 0x51524E53
 _CLOCK_SECONDS = 60.0  # so long the difference to the database's clock is believed
-_SESSION = f"""
-SET lock_timeout = '{PATIENCE}s';
-SET idle_in_transaction_session_timeout = '{3 * PATIENCE}s';
+_SESSION = """
+SET lock_timeout = '{patience}s';
+SET idle_in_transaction_session_timeout = '{idle}s';
 SET tcp_keepalives_idle = 10;
 SET tcp_keepalives_interval = 5;
 SET tcp_keepalives_count = 3;
 SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') IN ('off', 'local');
 """
 _DEFAULTS: dict[str, Any] = {
-    "connect_timeout": PATIENCE, "application_name": "quorank", "keepalives_idle": 10, "keepalives_interval": 5,
+    "application_name": "quorank", "connect_timeout": 10, "keepalives_idle": 10, "keepalives_interval": 5,
     "keepalives_count": 3, "tcp_user_timeout": 25_000,
 }  # fmt: skip
 
@@ -65,7 +65,7 @@ class PostgreSQL:
             given = psycopg.conninfo.conninfo_to_dict(self._url)
             made: psycopg.Connection[Any] = psycopg.connect(autocommit=True, **{**_DEFAULTS, **given})
             try:
-                made.execute(_SESSION)
+                made.execute(_SESSION.format(patience=PATIENCE, idle=3 * PATIENCE))
             except BaseException:
                 made.close()
                 raise

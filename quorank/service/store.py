@@ -314,10 +314,12 @@ class SqlStore:
         return [int(number) for (number,) in self.database.execute(query)]
 
     def counts(self, since: float) -> dict[str, int]:
-        """How many are invited, enrolled, revoked, have left, and were seen since a time."""
-        names = ("invited", "enrolled", "revoked", "left", "seen")
+        """How many were ever invited, enrolled, revoked, have left; may enrol still, may take part, were seen since a time."""
+        names = ("invited", "enrolled", "revoked", "left", "pending", "admitted", "seen")
         query = (
             "SELECT count(*), count(enrolled), count(revoked), count(gone),"
+            " coalesce(sum(CASE WHEN key IS NULL AND revoked IS NULL THEN 1 ELSE 0 END), 0),"
+            " coalesce(sum(CASE WHEN key IS NOT NULL AND revoked IS NULL AND gone IS NULL THEN 1 ELSE 0 END), 0),"
             " coalesce(sum(CASE WHEN seen >= ? THEN 1 ELSE 0 END), 0) FROM members"
         )
         return dict(zip(names, map(int, self.database.execute(query, since)[0]), strict=True))
@@ -381,7 +383,7 @@ class SqlStore:
 
     def _write(self, documents: Mapping[str, bytes | None], finished: Finished | None) -> None:
         if finished is not None:
-            if finished.taken is not None and self.replies(*finished, most=1):
+            if finished.taken is not None and self.replies(finished.run, finished.round, finished.taken, 1):
                 raise RepliesCame
             self.database.execute("DELETE FROM replies WHERE run = ? AND round <= ?", finished.run, finished.round)
         for name, content in documents.items():

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from quorank.service.health import Health
 from quorank.service.home import Home
 from quorank.service.intake import Intake
 from quorank.service.writer import Writer
@@ -29,20 +30,32 @@ HEADER_BYTES = 16_384
 
 def intake_of(home: Home) -> Intake:
     """The application on a folder's store."""
-    from quorank.service.health import Health
-
-    store = home.store()
     writer = Writer(home.store())
-    return Intake(home, store, writer, home.store(), health=Health(home, writer).table, operator=_operator(home))
+    health = Health(home, writer)
+    return Intake(home, home.store(), writer, home.store(), health=health.table, operator=OperatorPages(home, health))
 
 
-def _operator(home: Home) -> Any:
-    """The operator's page, where what it needs is installed."""
-    try:
-        from quorank.service.page import operator_app
-    except ImportError:
-        return None
-    return operator_app(home)
+class OperatorPages:
+    """The operator's page and metrics; what they need is loaded when they are first asked for."""
+
+    def __init__(self, home: Home, health: Health) -> None:
+        self.home, self.health, self.stopping = home, health, False
+        self._app: Any = None
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer for `/`, `/events` and `/metrics`."""
+        if self._app is None:
+            self._app = await asyncio.get_running_loop().run_in_executor(None, self._made)
+        await self._app(scope, receive, send)
+
+    def _made(self) -> Any:
+        from starlette.applications import Starlette
+
+        from quorank.service.overview import Overview
+        from quorank.service.page import page_routes
+
+        read = Overview(self.home, self.health).read
+        return Starlette(routes=page_routes(read, self.home.token, lambda: self.stopping))
 
 
 async def serve(home: Home, descriptor: int) -> None:
@@ -57,7 +70,8 @@ async def serve(home: Home, descriptor: int) -> None:
         """Granian in this process, on a socket that is open already."""
 
         def _init_shared_socket(self) -> None:
-            self._ssp, self._shd = None, _granian.SocketHolder(descriptor, False, BACKLOG)
+            holder: Any = _granian.SocketHolder
+            self._ssp, self._shd = None, holder(descriptor, False, BACKLOG)
 
     files = home.tls
     intake = intake_of(home)
@@ -75,7 +89,12 @@ async def serve(home: Home, descriptor: int) -> None:
         ssl_cert=None if files is None else files[0],
         ssl_key=None if files is None else files[1],
     )
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, server.stop)
+
+    def stop() -> None:
+        intake.stop()
+        server.stop()  # type: ignore[no-untyped-call]
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop)
     try:
         await server.serve()
     finally:

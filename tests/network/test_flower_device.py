@@ -27,8 +27,8 @@ from quorank.device.private_store import PrivateStore
 from quorank.device.rehearsal import JoinRehearsal
 from quorank.errors import BadInput
 from quorank.federation import notices
-from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.federation.bundle import Bundle
+from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.federation.leaving import receipt_of
 from quorank.flower import app as flower_app
 from quorank.flower import worker

@@ -30,8 +30,9 @@ from quorank.experiments.client_terms import terms_of
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import read_experiment_file
 from quorank.experiments.runner import Runner
-from quorank.federation.coordinator import Coordinator
 from quorank.federation.bundle import FILE, Bundle
+from quorank.federation.coordinator import Coordinator
+from quorank.federation.keeping import KeptInFolder
 
 SMALL = """\
 [data]
@@ -146,7 +147,7 @@ def engine_of(here, monkeypatch, enough=True) -> list[Direct]:
     def connect(bundle, folder):
         coordinator = Coordinator(
             simulator.federation, simulator.mechanism, simulator.initial(), 6, "spring", 1,
-            folder=here / "coordinator",
+            keeping=KeptInFolder(here / "coordinator"),
         )  # fmt: skip
 
         def others(task, clients):

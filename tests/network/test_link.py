@@ -15,9 +15,9 @@ from quorank.device.link import Direct, Handed, take_part
 from quorank.device.private_store import PrivateStore
 from quorank.errors import BadInput
 from quorank.federation import Federation
+from quorank.federation.bundle import Bundle
 from quorank.federation.coordinator import RoundLimits
 from quorank.federation.declined import Declined
-from quorank.federation.bundle import Bundle
 from quorank.federation.leaving import check_request, receipt_of, request_of
 from quorank.federation.transport import BUSY, Failure, Memory
 from quorank.flower.driver import Driver, Own

@@ -145,7 +145,7 @@ def check_releases(releases: Doubles, clip: float, clients: Integers) -> None:
 
 
 @dataclass(frozen=True)
-class Reach:
+class ReleaseBound:
     """Bounds of an honest client's release: its norm, and whether it is in whole numbers of 1/unit."""
 
     clip: float  # C, of the update

@@ -43,7 +43,7 @@ from quorank.errors import BadInput, require, require_range
 from quorank.privacy import accounting
 from quorank.privacy.accounting import Accountant
 from quorank.privacy.composition import Loss, gaussian_loss
-from quorank.privacy.mechanisms.clipping import Reach, clip_to_grid, grid_unit
+from quorank.privacy.mechanisms.clipping import ReleaseBound, clip_to_grid, grid_unit
 from quorank.privacy.mechanisms.correlated import Factor
 from quorank.privacy.mechanisms.discrete_gaussian import LARGEST as WIDEST
 from quorank.privacy.mechanisms.discrete_gaussian import (
@@ -280,8 +280,8 @@ class GaussianMechanism(Mechanism):
     def release(self, updates: Doubles, theta: Doubles, round_: int, clients: Integers, memory: Memory) -> int:
         return clip_to_grid(updates, self.clip(memory), self.unit_of(memory), clients)
 
-    def reach(self, memory: Memory, parameters: int) -> Reach:
-        return Reach(self.clip(memory), self.unit_of(memory), whole=True)
+    def bound_of(self, memory: Memory, parameters: int) -> ReleaseBound:
+        return ReleaseBound(self.clip(memory), self.unit_of(memory), whole=True)
 
     def finish(self, total: Doubles, weight: float, within: int, count: int, round_: int, memory: Memory) -> Sum:
         clip, unit = self.clip(memory), self.unit_of(memory)

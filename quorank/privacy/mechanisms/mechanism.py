@@ -15,7 +15,7 @@ import numpy as np
 
 from quorank.arrays import Booleans, Doubles, Integers
 from quorank.privacy.composition import Loss
-from quorank.privacy.mechanisms.clipping import Reach
+from quorank.privacy.mechanisms.clipping import ReleaseBound
 from quorank.privacy.setting import Setting
 from quorank.privacy.streams import Seed
 
@@ -94,13 +94,13 @@ class Mechanism(ABC):
     def check(self, releases: Doubles, clients: Integers, memory: Memory) -> None:
         """Refuse, on the coordinator, a release (clients, parameters) that no honest client sends, by the client's number.
 
-        By default what `reach` says; what is not finite is refused by the sum.
+        By default what `bound_of` says; what is not finite is refused by the sum.
         """
-        reach = self.reach(memory, releases.shape[1])
-        if reach is not None:
-            reach.check(releases, clients)
+        bound = self.bound_of(memory, releases.shape[1])
+        if bound is not None:
+            bound.check(releases, clients)
 
-    def reach(self, memory: Memory, parameters: int) -> Reach | None:
+    def bound_of(self, memory: Memory, parameters: int) -> ReleaseBound | None:
         """Return the bounds of an honest client's release in the round that the memory is of; None where there are none."""
         return None
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("flwr", reason="needs quorank[network]")
+pytest.importorskip("flwr", reason="needs quorank[flower]")
 
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity

@@ -153,7 +153,7 @@ def test_the_package_must_be_there_and_of_a_known_version(monkeypatch) -> None:
         raise importlib.metadata.PackageNotFoundError
 
     monkeypatch.setattr(importlib.metadata, "version", absent)
-    with pytest.raises(BadInput, match=r"not installed; install quorank\[network\]"):
+    with pytest.raises(BadInput, match=r"not installed; install quorank\[flower\]"):
         flower(experiment_of(), 2)
     for version in ("1.40.2", "1.43.0", "2.0"):
         monkeypatch.setattr(importlib.metadata, "version", lambda _, v=version: v)

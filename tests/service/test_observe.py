@@ -1,13 +1,12 @@
-"""The log holds names of events and numbers, whatever is put in; the metrics are what Prometheus reads."""
+"""The log holds names of events and numbers, whatever is put in; it rotates, and its newest events are read back."""
 
 from __future__ import annotations
 
 import ast
-import http.client
 import io
 import json
 import math
-import re
+import multiprocessing
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -20,8 +19,9 @@ from hypothesis import strategies as st
 import quorank
 from quorank.federation import wire
 from quorank.federation.coordinator import RoundLimits
-from quorank.service.metrics import CONTENT_TYPE, STALE_SECONDS, Health, exposition, monitor
-from quorank.service.observe import EVENTS, OTHER, EventLog, Figures, add_refusals, plain, plain_code
+from quorank.service.observe import EVENTS, OTHER, EventLog, LogFile, add_refusals, newest_events, plain, plain_code
+from quorank.service.page import event_words
+from quorank.service.status import KEPT_EVENTS, Event
 
 SECRET = "/anna/how to leave my job"
 
@@ -153,122 +153,96 @@ def test_codes_of_errors_are_literals_that_the_log_takes() -> None:
     package = Path(quorank.__file__).parent
     literals = {code.value for code in codes_of(package.rglob("*.py")) if isinstance(code, ast.Constant)}
     assert "reply.norm" in literals and {plain_code(code) for code in literals} == literals
-    here = codes_of([*(package / "network").glob("*.py"), package / "federation" / "coordinator.py"])
+    rooms = [file for room in ("flower", "service", "device", "party") for file in (package / room).rglob("*.py")]
+    here = codes_of([*rooms, package / "federation" / "coordinator.py"])
     others = {ast.unparse(code) for code in here if not isinstance(code, ast.Constant)}
     ours = {"code"}  # of `CohortSum.dropped` and `SecureRounds.liars`, which hold codes of secure sums
-    assert others == {"error.code", "verdict.code"} | ours, "nothing of a message is part of a code"
+    assert others <= {"error.code", "verdict.code"} | ours, "nothing of a message is part of a code"
 
 
-# metrics
-
-SAMPLE = re.compile(r'([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{([a-z_]+)="([a-z.-]*)"\})? (\S+)')
+# ---------------------------------------------------------------- newest events
 
 
-def parsed(text: str) -> dict[tuple[str, str], float]:
-    """A strict reader of the text format: (name, label) → value."""
-    assert text.endswith("\n") and "\n\n" not in text
-    kinds: dict[str, str] = {}
-    values: dict[tuple[str, str], float] = {}
-    helped, current = set(), ""
-    for line in text.splitlines():
-        if line.startswith("# HELP "):
-            _, _, current, meaning = line.split(" ", 3)
-            assert meaning.endswith(".") and current not in helped
-            helped.add(current)
-        elif line.startswith("# TYPE "):
-            _, _, name, kind = line.split(" ")
-            assert name == current and name not in kinds and kind in ("counter", "gauge", "summary")
-            assert (kind == "counter") == name.endswith("_total")
-            kinds[name] = kind
-        else:
-            match = SAMPLE.fullmatch(line)
-            assert match, line
-            name, _, label, value = match.groups()
-            family = re.sub(r"_(sum|count)$", "", name) if kinds[current] == "summary" else name
-            assert family == current
-            assert (name, label or "") not in values
-            values[name, label or ""] = float(value)
-    assert set(kinds) == helped
-    return values
+def test_the_newest_events_are_kept_and_read_back_from_the_file(tmp_path) -> None:
+    now = iter(range(10_000))
+    log = EventLog(LogFile(tmp_path / "service.log"), clock=lambda: float(next(now)))
+    for number in range(KEPT_EVENTS + 50):
+        log.write("round_closed", round=number, seconds=0.5)
+    log.write("reply_refused", round=7, reason="reply.norm")
+    assert len(log.newest) == KEPT_EVENTS
+    assert log.newest[0] == Event(250.0, "reply_refused", {"round": 7, "reason": "reply.norm"})
+    assert newest_events(tmp_path / "service.log") == log.newest
+    assert newest_events(tmp_path / "service.log", 3) == log.newest[:3]
+    assert newest_events(tmp_path / "missing.log") == ()
 
 
-counts = st.integers(0, 2**40)
-seconds = st.floats(0.0, 1e9)
-clients = st.lists(st.integers(0, 10**6), max_size=5)
-FIGURES = st.builds(
-    Figures, counts, counts, counts, clients, clients, clients, counts, counts,
-    st.dictionaries(st.sampled_from(["reply.norm", "secure-sum.phase", OTHER]), counts), seconds, counts,
-    st.none() | seconds, counts, counts, st.none() | seconds, st.none() | seconds, counts, st.booleans(), seconds, seconds,
-)  # fmt: skip
+def test_lines_of_others_are_left_out(tmp_path) -> None:
+    good = b'{"time": 1.5, "event": "ready", "round": 2}\n'
+    lines = [
+        b"Traceback (most recent call last):\n", b"{not json}\n", b"[1]\n", b'{"time": "now", "event": "ready"}\n',
+        b'{"time": 1, "event": "else"}\n', b'{"time": 1, "event": ["ready"]}\n', b"\xff\xfe{\n", b"{" * 5000 + b"\n",
+        b'{"time": 1, "event": "reply_refused", "reason": "' + SECRET.encode() + b'", "path": "x", "client": "x"}\n',
+    ]  # fmt: skip
+    (tmp_path / "log").write_bytes(good + b"".join(lines) + b'{"time": 1, "event": "rea')
+    refusal, ready = newest_events(tmp_path / "log")
+    assert ready == Event(1.5, "ready", {"round": 2})
+    assert refusal == Event(1.0, "reply_refused", {"client": None, "reason": OTHER})
 
 
-def test_what_is_withheld_is_in_no_metric() -> None:
-    figures = Figures(5, 2, 10, [3, 4], accepted=None, sent_bytes=None, received_bytes=None, withheld=True)
-    figures.epsilon, figures.delta, figures.rebuilding_rounds = 2.5, 1e-5, 7
-    found = parsed(exposition(figures, 0.0))
-    names = {name.removeprefix("quorank_") for name, _ in found}
-    assert not names & {"waiting_clients", "replies_accepted_total", "sent_bytes_total", "received_bytes_total"}
-    assert found["quorank_cohort_clients", ""] == 10, "as planned"
-    assert (found["quorank_epsilon_spent", ""], found["quorank_epsilon_delta", ""]) == (2.5, 1e-5)
-    assert found["quorank_rebuilding_rounds_total", ""] == 7
+def test_every_event_is_said_in_words() -> None:
+    for name, fields in EVENTS.items():
+        values = {field: "reply.norm" if field == "reason" else 7 for field in fields}
+        words = event_words(Event(0.0, name, values))
+        assert words != name and "?" not in words and "_" not in words, name
+        assert event_words(Event(0.0, name)), "also where numbers were withheld"
 
 
-@given(FIGURES, seconds)
-def test_the_metrics_are_the_figures(figures, now) -> None:
-    found = parsed(exposition(figures, now))
-    expected: dict[tuple[str, str], float] = {
-        ("rounds_total", ""): figures.rounds,
-        ("rounds_planned", ""): figures.rounds_planned,
-        ("replies_accepted_total", ""): figures.accepted,
-        ("cohort_clients", ""): figures.cohort,
-        ("waiting_clients", ""): len(figures.waiting),
-        ("present_clients", ""): len(figures.present),
-        ("invited_clients", ""): figures.invited,
-        ("left_clients", ""): len(figures.left),
-        ("round_seconds_sum", ""): figures.round_seconds,
-        ("round_seconds_count", ""): figures.rounds_timed,
-        ("sent_bytes_total", ""): figures.sent_bytes,
-        ("received_bytes_total", ""): figures.received_bytes,
-        ("rebuilding_rounds_total", ""): 0,
-        ("checkpoints_failed_total", ""): figures.checkpoints_failed,
-        ("engine_connected", ""): figures.connected,
-        ("uptime_seconds", ""): max(0.0, now - figures.started),
-    }
-    expected |= {("replies_refused_total", code): n for code, n in figures.refused.items()}
-    if not figures.refused:
-        expected["replies_refused_total", ""] = 0
-    if figures.last_round_seconds is not None:
-        expected["last_round_seconds", ""] = figures.last_round_seconds
-    if figures.epsilon is not None:
-        expected["epsilon_spent", ""] = figures.epsilon
-    if figures.checkpoint_at is not None:
-        expected["checkpoint_age_seconds", ""] = max(0.0, now - figures.checkpoint_at)
-    assert found == {(f"quorank_{name}", label): value for (name, label), value in expected.items()}
+# ---------------------------------------------------------------- rotation
 
 
-def test_health_and_metrics_over_http() -> None:
-    figures, now = Figures(9, rounds=4, connected=True, beat=100.0, refused={"reply.norm": 2}), [101.0]
+def test_a_log_begins_anew_at_its_size(tmp_path) -> None:
+    path = tmp_path / "service.log"
+    log = LogFile(path, longest=1000, kept=2)
+    for number in range(200):
+        log.write(f"{number:04d} {'x' * 44}\n")
+    names = sorted(file.name for file in tmp_path.iterdir())
+    assert names == ["service.log", "service.log.1", "service.log.2"]
+    assert all(file.stat().st_size <= 1100 and file.stat().st_mode & 0o777 == 0o600 for file in tmp_path.iterdir())
+    kept = [int(line.split()[0]) for name in reversed(names) for line in (tmp_path / name).read_text().splitlines()]
+    assert kept == list(range(kept[0], 200))
+    log.close()
 
-    def get(port: int, path: str, method: str = "GET") -> tuple[int, str, str]:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-        connection.request(method, path)
-        answer = connection.getresponse()
-        return answer.status, answer.headers["Content-Type"], answer.read().decode()
 
-    with monitor(0, lambda: figures, lambda: now[0]) as port:
-        assert port is not None
-        status, kind, text = get(port, "/metrics")
-        assert (status, kind) == (200, CONTENT_TYPE)
-        assert parsed(text)["quorank_replies_refused_total", "reply.norm"] == 2
-        assert get(port, "/health")[::2] == (200, '{"status": "ok", "rounds": 4}\n')
-        now[0] = 101.0 + STALE_SECONDS
-        assert get(port, "/health")[::2] == (503, '{"status": "stalled", "rounds": 4}\n')
-        now[0], figures.connected = 101.0, False
-        assert json.loads(get(port, "/health")[2])["status"] == "engine away"
-        assert get(port, "/" + SECRET.replace(" ", "%20"))[::2] == (404, "there are /metrics and /health\n")
-        assert get(port, "/metrics", "POST")[0] == 501
-    with pytest.raises(OSError):
-        get(port, "/health")
-    with monitor(None, lambda: figures) as port:
-        assert port is None
-    assert Health.of(Figures(connected=True, beat=5.0), 6.0).well
+def test_two_logs_on_one_file_lose_no_line(tmp_path) -> None:
+    """Each notices when the other has moved the file aside."""
+    path = tmp_path / "service.log"
+    logs = [LogFile(path, longest=500, kept=100) for _ in range(2)]
+    for number in range(300):
+        logs[number % 2].write(f"{number} {'x' * 20}\n")
+    numbers = sorted(int(line.split()[0]) for file in tmp_path.iterdir() for line in file.read_text().splitlines())
+    assert numbers == list(range(300)) and len(list(tmp_path.iterdir())) > 5
+
+
+def _fill(path: Path, name: int) -> None:
+    log = LogFile(path, longest=2000, kept=1000)
+    for number in range(500):
+        log.write(f"{name}-{number}\n")
+
+
+@pytest.mark.slow
+def test_several_processes_write_one_log(tmp_path) -> None:
+    context = multiprocessing.get_context("fork")
+    workers = [context.Process(target=_fill, args=(tmp_path / "log", name)) for name in range(3)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+        assert worker.exitcode == 0
+    lines = [line for file in tmp_path.iterdir() for line in file.read_text().splitlines()]
+    assert sorted(lines) == sorted(f"{name}-{number}" for name in range(3) for number in range(500))
+
+
+def test_a_folder_that_is_gone_ends_nothing(tmp_path) -> None:
+    log = EventLog(LogFile(tmp_path / "none" / "service.log"))
+    log.write("ready", round=1)
+    assert log.newest[0].event == "ready"

@@ -18,7 +18,7 @@ from quorank import frames
 from quorank.experiments.runner import collection_of, run_experiment
 from quorank.federation import wire
 
-pytest.importorskip("flwr", reason="needs quorank[network]")
+pytest.importorskip("flwr", reason="needs quorank[flower]")
 if not Path("/proc/self/environ").exists():
     pytest.skip("finds processes by /proc", allow_module_level=True)
 
@@ -42,10 +42,6 @@ def started(folder: Path, collection: Path, token: str, *words: str) -> subproce
     file.write_text(file_of(collection))
     (folder / "sent").mkdir()
     return begun(folder, token, str(file), "--out", str(folder / "run"), *words)
-
-
-def again(folder: Path, token: str, *words: str) -> subprocess.Popen[str]:
-    return begun(folder, token, "--resume", str(folder / "run"), *words)
 
 
 def begun(folder: Path, token: str, *words: str) -> subprocess.Popen[str]:
@@ -87,11 +83,11 @@ def seen_in(messages: bytes, secrets: set[bytes]) -> list[bytes]:
     return [secret for secret in secrets if secret in messages]
 
 
-def test_four_nodes_come_to_the_same_bytes_send_nothing_private_and_leave_no_process(
+def test_two_nodes_come_to_the_same_bytes_send_nothing_private_and_leave_no_process(
     collection, expected, tmp_path
 ) -> None:
     token = uuid.uuid4().hex
-    process = started(tmp_path, collection, token, "--engine", "flower", "--nodes", "4", "--json")
+    process = started(tmp_path, collection, token, "--engine", "flower", "--nodes", "2", "--json")
     out, error = process.communicate(timeout=280)
     assert process.returncode == 0, error
     assert '"rounds": 5' in out
@@ -100,7 +96,7 @@ def test_four_nodes_come_to_the_same_bytes_send_nothing_private_and_leave_no_pro
     assert running(token) == []
 
     sent = [file.read_bytes() for file in (tmp_path / "sent").iterdir()]
-    assert len(sent) >= 4 * ROUNDS
+    assert len(sent) >= 2 * ROUNDS
     answered = set()
     for content in sent:
         word, bundle = frames.unpack(content)
@@ -125,10 +121,10 @@ def until(ready, process: subprocess.Popen[str], seconds: float = 240.0) -> None
         time.sleep(0.05)
 
 
-def test_interrupted_and_killed_in_the_middle_it_goes_on_to_the_same_bytes_and_leaves_no_process(
+def test_killed_in_the_middle_it_goes_on_to_the_same_bytes_and_leaves_no_process(
     collection, expected, tmp_path
 ) -> None:
-    """SIGKILL in one round, `--resume` on real nodes, Ctrl-C in a later one; then in process, as any engine may go on."""
+    """SIGKILL in one round; then in process, as any engine may go on."""
     token, sent = uuid.uuid4().hex, tmp_path / "sent"
     words = ("--engine", "flower", "--nodes", "1", "-q")
     process = started(tmp_path, collection, token, *words)
@@ -138,16 +134,6 @@ def test_interrupted_and_killed_in_the_middle_it_goes_on_to_the_same_bytes_and_l
     process.communicate(timeout=60)
     gone(token)
     assert not (tmp_path / "run" / "ranker.json").exists()
-
-    before = sum(1 for _ in sent.iterdir())
-    process = again(tmp_path, token, *words)
-    until(lambda: sum(1 for _ in sent.iterdir()) > before + 1, process)
-    process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert f"go on with: quorank run --resume {tmp_path / 'run'} --engine flower" in error
-    gone(token)
-    assert (tmp_path / "run" / "checkpoint.npz").is_file()
 
     run_experiment(experiment_of(collection), tmp_path / "run", resume=True, threads=1)
     assert results(tmp_path / "run") == results(expected)
