@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 from quorank.cli import coordinators
+from quorank.cli.coordinator import SUPERVISOR, check_installed, page_address, start_here
 from quorank.cli.display import print_figures, say
 from quorank.cli.options import Detach, FilesOut, InvitationOut, Json, RunName
 from quorank.errors import BadInput, require
@@ -54,10 +55,11 @@ def start(
     sees no term, document or key. It goes on where it stood, also after it was
     killed. Without --detach it stays in the foreground and logs to stderr.
     """
+    from quorank.service.detaching import detach as start_detached
     from quorank.service.home import SETTINGS
     from quorank.service.silo_home import SiloHome
-    from quorank.service.supervisor import supervise
 
+    check_installed()
     given = {
         "host": host, "port": port, "address": address, "workers": workers, "database": database,
         "behind_proxy": behind_proxy, "pause": pause,
@@ -67,16 +69,20 @@ def start(
         home = _make(folder, experiment, parties, run, chosen)
     else:
         home = SiloHome.open(folder)
+        number = home.process()
+        running = f"its service runs already (process {number}); stop it with: quorank silo stop {folder}"
+        require(number is None, "coordinator.running", running, f"{folder}")
         once = {"experiment": experiment, "parties": parties, "run": run}
         coordinators.change(home, chosen, once, "parties")
     if home.group.seed is not None:
         say("a rehearsal: keys and noise follow from the seed, so nothing is secret")
+    if not json:
+        say(f"the operator's page: {page_address(home)}")
     if detach:
-        coordinators.detach(home, "--exit-when-done")
-        _show(home, json)
-        return
-    supervise(home, stay=False)
-    if json:
+        start_detached(home, SUPERVISOR, "--exit-when-done")
+    else:
+        start_here(home, ["--exit-when-done"])
+    if detach or json:
         _show(home, json)
     elif _is_done(home):
         print(f"the session is done; the ranker is {home.path / 'ranker.json'}")
@@ -118,7 +124,7 @@ def revoke(folder: Folder, name: Annotated[str, Argument(help="The party.")]) ->
     from quorank.service.silo_home import SiloHome
 
     with closing(SiloHome.open(folder).store()) as store:
-        store.revoke(name)
+        store.note("member_revoked", client=store.revoke(name).number)
     say(f"{name} is refused from now on")
 
 
@@ -131,11 +137,12 @@ def status(folder: Folder, json: Json = False) -> None:
 
 def stop(folder: Folder) -> None:
     """Stop a group's service; what it has accepted is kept, and `start` goes on."""
+    from quorank.service.overview import Overview
     from quorank.service.silo_home import SiloHome
 
     home = SiloHome.open(folder)
     coordinators.stop(home, folder)
-    say(f"stopped in the phase: {_status(home).get('phase', 'not begun')}")
+    say(f"stopped in the phase: {Overview(home).read().phase or 'not begun'}")
 
 
 def ranker(folder: Folder, out: Annotated[Path | None, Option(help="Where to write it.")] = None) -> None:
@@ -185,14 +192,8 @@ def _is_done(home: SiloHome) -> bool:
     return found is not None and found.kind == "over"
 
 
-def _status(home: SiloHome) -> dict[str, Any]:
-    """What the holder wrote down last; empty before its first start."""
-    from quorank.documents import parse_json
-
-    with closing(home.store()) as store:
-        found = store.document("status.json")
-    return {} if found is None else dict(parse_json(found))
-
-
 def _show(home: SiloHome, json: bool) -> None:
-    print_figures(_status(home), json, lambda table: print(table))
+    from quorank.cli.coordinator_display import show_status
+    from quorank.service.overview import Overview
+
+    show_status(Overview(home).read(), json)

@@ -6,24 +6,28 @@
 
 from __future__ import annotations
 
-import json
-import os
+import contextlib
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+from quorank import __version__
 from quorank.errors import BadInput
 from quorank.experiments.run_directory import text_ranker_bytes
 from quorank.federation.member_key import task_content
 from quorank.files import write_whole
 from quorank.process import interruptible
 from quorank.service.home import RANKER
+from quorank.service.observe import EventLog
+from quorank.service.overview import DOCUMENT, REFUSED
 from quorank.service.silo_home import SiloHome
+from quorank.service.silo_phases import PHASES
 from quorank.service.silo_post import SiloPost
+from quorank.service.status import RoundFigures, State, Status, Versions, with_round
+from quorank.service.status_sources import session_status
 from quorank.service.store import HolderLost, Kind, Publication, SqlStore
-from quorank.service.supervisor import log
 
 LOOK_SECONDS = 0.02
 """Between two looks at the mailboxes while answers come; up to ten times as long while none does."""
@@ -32,9 +36,6 @@ NEXT_SECONDS = 0.05
 OVER_SECONDS = 60.0
 STATUS_SECONDS = 1.0
 DISK_SECONDS = 5.0
-PRESENT_SECONDS = 60.0
-"""A party that has asked within so long is there."""
-STATUS = "status.json"
 
 
 class SiloService:
@@ -45,16 +46,19 @@ class SiloService:
         home: SiloHome,
         store: SqlStore,
         epoch: int,
+        log: EventLog,
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.home, self.store, self.epoch, self._sleep, self._clock = home, store, epoch, sleep, clock
+        self.home, self.store, self.epoch, self.log = home, store, epoch, log
+        self._sleep, self._clock, self._began = sleep, clock, clock()
         self.post = SiloPost(store, epoch, home.group, home.settings.pause)
         self.server = self.post.server
         self._phase, self._turns = self.server.phase, self.server.turns[0]
         self._known: dict[str, int] = {}  # refusals by code that were told of
-        self._timed = [0.0, 0]  # seconds and turns of this process
         self._turned: float | None = None  # when turns were last made
+        self._failed = 0  # times that the disk was full
+        self._history: tuple[RoundFigures, ...] = ()
         self._written = float("-inf")
 
     def run(self, stop: Callable[[], bool]) -> bool:
@@ -69,9 +73,9 @@ class SiloService:
                 if not busy:
                     self._sleep(pause)
             except OSError as error:  # a full disk: nothing was accepted
-                log("checkpoint_failed", round=self._turns, code=error.errno)
-                if not stop():
-                    self._sleep(DISK_SECONDS)
+                self._failed += 1
+                self.log.write("checkpoint_failed", round=self._turns, code=error.errno)
+                self._sleep(DISK_SECONDS)
         if self.server.done:
             self._publish("over")
             self.hand_out()
@@ -93,63 +97,49 @@ class SiloService:
             try:
                 write_whole(self.home.path / RANKER, text_ranker_bytes(theta))
             except OSError as error:
-                log("checkpoint_failed", round=self._turns, code=error.errno)
+                self.log.write("checkpoint_failed", round=self._turns, code=error.errno)
+
+    def note(self, event: str, **facts: object) -> None:
+        """An event, for the log and for the page."""
+        self.log.write(event, **facts)
+        self.store.note(event, **facts)
 
     def _tell(self) -> None:
-        """Log the turns that were made, the phase and what was refused since the last look; write the status."""
-        now, (done, planned) = self._clock(), self.server.turns
-        if done > self._turns:
-            if self._turned is not None:  # the first turn of a process is not timed: nobody knows when it began
-                self._timed = [self._timed[0] + now - self._turned, self._timed[1] + done - self._turns]
+        """Tell of the turns that were made, of the phase and of what was refused since the last look."""
+        now, (done, _) = self._clock(), self.server.turns
+        if done > self._turns:  # the first turns of a process are not timed: nobody knows when they began
+            seconds = None if self._turned is None else (now - self._turned) / (done - self._turns)
+            self._history = with_round(self._history, RoundFigures(done, seconds, rounds=done - self._turns))
             self._turned, self._turns = now, done
-            log("round_closed", round=done, rounds=planned)
+            self.log.write("round_closed", round=done, seconds=seconds)
         if self.server.phase != self._phase:
             self._phase = self.server.phase
-            self.store.note("phase_begun", phase=self._phase)
+            self.note("phase_begun", phase=PHASES.index(self._phase), round=done)
         for code, count in self.server.refused.items():
             if count > self._known.get(code, 0):
-                self.store.tally({f"refused {code}": count - self._known.get(code, 0)})
+                self.store.tally({f"{REFUSED}{code}": count - self._known.get(code, 0)})
                 self._known[code] = count
-                log("reply_refused", round=done, reason=code)
+                self.note("reply_refused", round=done, reason=code)
         if now - self._written > STATUS_SECONDS:
             self._written = now
             self.write_status("running")
 
-    def seconds_left(self) -> float | None:
-        """Seconds that the turns to come will take, if they take as long as those of this process; None before any."""
-        seconds, turns = self._timed
-        done, planned = self.server.turns
-        return seconds / turns * (planned - done) if turns else None
-
-    def write_status(self, state: str) -> None:
+    def write_status(self, state: State) -> None:
         """Write down how it stands, for page and status; a full disk is no reason to end."""
-        try:
-            self.store.keep(self.epoch, {STATUS: json.dumps(self.status(state), allow_nan=False).encode()})
-        except OSError:
-            return
+        with contextlib.suppress(OSError):
+            self.store.keep(self.epoch, {DOCUMENT: self.status(state).text().encode()})
 
-    def status(self, state: str) -> dict[str, Any]:
-        """How the session stands."""
-        now, parties, (done, planned) = self.store.now(), self.home.group.parties, self.server.turns
-        seen = {member.name: member.seen for member in self.store.members()}
-        return {
-            "at": now,
-            "state": state,
-            "process": os.getpid(),
-            "phase": self.server.phase,
-            "rounds": done,
-            "rounds_planned": planned,
-            "present": [name for name in parties if now - (seen.get(name) or 0.0) < PRESENT_SECONDS],
-            "waited": [] if self.server.done else [name for name in parties if self.server.waits(name)],
-            "traffic": self.server.traffic(),
-            "refused": dict(self.server.refused),
-            "sent_bytes": self.post.sent,
-            "received_bytes": self.post.came,
-            "seconds_left": self.seconds_left(),
-        }
+    def status(self, state: State) -> Status:
+        """How the session stands; members and refusals are added from the store by whoever shows it."""
+        base = Status(
+            "parties", state, self.home.group.run, self.store.now(), uptime_seconds=self._clock() - self._began,
+            versions=Versions(__version__), sent_bytes=self.post.sent, received_bytes=self.post.came,
+            checkpoints_failed=self._failed, history=self._history,
+        )  # fmt: skip
+        return replace(session_status(base, self.server, ()), refused={})
 
 
-def hold(home: SiloHome, stop: Callable[[], bool], *, stay: bool = False) -> bool:
+def hold(home: SiloHome, stop: Callable[[], bool], log: EventLog, *, stay: bool = False) -> bool:
     """Become the holder of a folder's session, and carry it on; whether it is done."""
     store = home.store()
     try:
@@ -157,10 +147,11 @@ def hold(home: SiloHome, stop: Callable[[], bool], *, stay: bool = False) -> boo
             if stop():
                 return False
             time.sleep(0.5)
-        log("starting", clients=len(home.group.parties))
-        service = SiloService(home, store, epoch)
+        service = SiloService(home, store, epoch, log)
+        turns, planned = service.server.turns
+        service.note("holder_taken", epoch=epoch, round=turns)
         done = service.run(stop)
-        log("finished" if done else "stopped", round=service.server.turns[0], rounds=service.server.turns[1])
+        service.note("finished" if done else "stopped", round=service.server.turns[0], rounds=planned)
         while done and stay and not stop():
             time.sleep(STATUS_SECONDS)
             service.write_status("done")
@@ -174,7 +165,7 @@ def main() -> None:
     home = SiloHome.open(Path(sys.argv[1]))
     with interruptible() as asked:
         try:
-            done = hold(home, asked, stay="--exit-when-done" not in sys.argv[2:])
+            done = hold(home, asked, EventLog(sys.stderr), stay="--exit-when-done" not in sys.argv[2:])
         except HolderLost:
             sys.exit("another process holds the session")
         except BadInput as error:

@@ -102,7 +102,12 @@ def test_the_first_start_makes_the_folder_and_later_ones_open_it(started, here) 
     home = started[-1]
     assert (home.group.run, home.group.parties) == ("small", NAMES)
     settings = home.settings
-    assert (settings.kind, settings.address, settings.host, settings.pause) == ("silo", "s.example.org:443", "0.0.0.0", 5.0)
+    assert (settings.kind, settings.address, settings.host, settings.pause) == (
+        "silo",
+        "s.example.org:443",
+        "0.0.0.0",
+        5.0,
+    )
     assert mode(home.path) == 0o700
     for name in ("ca.key", "server.key", "service.key", "operator.token", "coordinator.json", "terms.json"):
         assert mode(home.path / name) == 0o600, name
@@ -111,9 +116,11 @@ def test_the_first_start_makes_the_folder_and_later_ones_open_it(started, here) 
     assert (changed.pause, changed.workers, changed.address) == (2.0, 3, "s.example.org:443")
     assert SiloHome.open(here / "home").settings == changed
     assert "fixed when the folder was made" in refused("start", "home", "--parties", "a,b")
-    with SiloHome.open(here / "home").running(), pytest.raises(BadInput, match=f"process {os.getpid()}.*quorank silo stop"):
-        with SiloHome.open(here / "home").running():
-            pass
+    with (
+        SiloHome.open(here / "home").running(),
+        pytest.raises(BadInput, match=f"process {os.getpid()}.*quorank silo stop"),SiloHome.open(here / "home").running()
+    ):
+        pass
     call("start", "second", "--parties", "a, b", "--run", "x", "--port", 7001)
     assert started[-1].group.parties == ("a", "b") and started[-1].group.run == "x"
     assert started[-1].group.seed is None, "in earnest unless a file gives a seed"
@@ -166,7 +173,9 @@ def test_invitations_name_the_party_the_terms_and_who_is_pinned(started, here) -
     known = {name: KEYS[name] for name in ("north", "south")}
     assert Invitation.read(here / "west.json").identities == known, "identities are kept for later invitations"
     call("revoke", "home", "south")
-    assert "another identity before" in refused("invite", "home", "south", "--out", "x.json", "--pin", f"south={'ab' * 32}")
+    assert "another identity before" in refused(
+        "invite", "home", "south", "--out", "x.json", "--pin", f"south={'ab' * 32}"
+    )
     assert "64 hexadecimal digits" in refused("invite", "home", "south", "--pin", "south=abcd")
     assert "expected NAME=HEX" in refused("invite", "home", "south", "--pin", f"east={'ab' * 32}")
     call("invite", "home", "south", "--out", "s2.json")

@@ -96,5 +96,3 @@ def write_collection(folder: Path, own: str) -> Path:
     lines += [f"{own}-query-{q}\t{own}-document-{d}\t1" for q in range(8) for d in range(40) if d % 4 == q % 4]
     (folder / "qrels" / "test.tsv").write_text("\n".join(lines) + "\n")
     return folder
-
-
