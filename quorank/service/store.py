@@ -290,6 +290,19 @@ class SqlStore:
             self._changed()
         return _member(self.database.execute(f"{_MEMBER} WHERE name = ?", name)[0])
 
+    def renew(self, name: str, code: bytes) -> Member:
+        """Invite a member again that was revoked: a new code in the place of the old one and of its key."""
+        new = (
+            "UPDATE members SET code = ?, key = NULL, enrolled = NULL, revoked = NULL, invited = ?"
+            " WHERE name = ? AND revoked IS NOT NULL AND gone IS NULL RETURNING number"
+        )
+        with self.database.transaction():
+            found = self.database.execute(new, hashlib.sha256(code).digest(), self.now(), name)
+            sentence = "is invited already; revoke it first where its invitation was lost"
+            require(found, "invitation.repeated", sentence, name)
+            self._changed()
+        return _member(self.database.execute(f"{_MEMBER} WHERE name = ?", name)[0])
+
     def members(self, after: int = -1, most: int = 1000) -> list[Member]:
         """Members with numbers above `after`, in order: a page of them."""
         query = f"{_MEMBER} WHERE number > ? ORDER BY number LIMIT ?"

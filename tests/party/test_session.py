@@ -4,33 +4,18 @@ from __future__ import annotations
 
 import itertools
 import random
-import time
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refusals import refused
 from scipy import stats
-from silo_sessions import (
-    HOLDINGS,
-    NAMES,
-    SEED,
-    Group,
-    Killed,
-    driver_of,
-    expected,
-    network,
-    play,
-    step_through,
-    terms_of,
-)
+from silo_sessions import HOLDINGS, NAMES, SEED, Group, Killed, Mailboxes, expected, play, step_through, terms_of
 
 from quorank.errors import BadInput
 from quorank.federation.declined import Declined
-from quorank.federation.transport import Arrival
-from quorank.party import member as silo_member
-from quorank.party import party as silo_party
 from quorank.party.party import SiloParty
 from quorank.party.secrets import Secrets
 from quorank.service.silo_course import TrainingCourse
@@ -103,21 +88,20 @@ def test_with_one_weight_nothing_is_validated(group_of, weights) -> None:
 def test_loss_delay_repetition_and_order_change_no_bit(group_of, seed) -> None:
     terms = terms_of("published", ["round-robin", "averaging"][seed % 2])
     group, calm = group_of(terms), group_of(terms, "calm")
-    assert play(group, loss=0.25, duplicates=0.4, delay=4, seed=seed)
+    assert play(group, loss=0.25, twice=0.4, seed=seed)
     assert play(calm)
     assert group.rankers() == calm.rankers() == {expected(terms).tobytes()}
     assert group.ledgers() == calm.ledgers()
     assert group.server.traffic() == calm.server.traffic()
 
 
-def test_a_node_that_leaves_and_comes_back_is_waited_for(group_of) -> None:
+def test_a_party_that_leaves_and_comes_back_is_waited_for(group_of) -> None:
     group = group_of(terms_of("none"))
-    transport = network(group)
-    transport.leave("node-south")
-    assert not driver_of(group, transport, most=30).run(group.server)
+    away = group.parties.pop("south")
+    assert not play(group, most=30)
     assert group.server.phase == "agreement"
-    transport.come("node-south")
-    assert driver_of(group, transport).run(group.server)
+    group.parties["south"] = away
+    assert play(group)
     assert group.rankers() == {expected(group.terms).tobytes()}
 
 
@@ -175,7 +159,7 @@ def test_killed_at_every_commit_and_every_charge(group_of, monkeypatch, perturba
             content = group.server.due(name)
             if content is not None:
                 left["on"] = True
-                found = group.answer(f"node-{name}", content)
+                found = group.answer(name, content)
                 if isinstance(found, bytes):
                     group.receive(name, found)
                 left["on"] = False
@@ -413,7 +397,7 @@ def step_through_some(group: Group, messages: int) -> None:
 )
 def test_records_at_the_wrong_time_are_refused(record) -> None:
     terms = terms_of()
-    server = SiloServer(None, terms)
+    server = SiloServer(SiloStore(None, "coordinator"), terms)
     message = SiloMessage(0, terms.digest()[:16], 0, 0, tuple(silo_messages.cut(record)))
     before = [server.due(name) for name in NAMES]
     with pytest.raises(BadInput):
@@ -491,10 +475,8 @@ def test_a_folder_is_of_one_run_one_party_and_one_set_of_documents(group_of, tmp
         with pytest.raises(BadInput, match=words):
             SiloParty(group.folder / "north", name, terms, holding)
     group.start("north")
-    group.server.close()
-    with pytest.raises(BadInput, match="other terms"):
-        SiloServer(group.folder / "server", terms_of("strict"))
-    group.server = SiloServer(group.folder / "server", group.terms)
+    with refused("folder.other-run"):
+        SiloServer(group.streams, terms_of("strict"))
 
 
 def test_changed_bytes_are_refused_and_change_nothing(group_of) -> None:
@@ -520,51 +502,26 @@ def test_changed_bytes_are_refused_and_change_nothing(group_of) -> None:
     assert sum(group.server.refused.values()) > 20
 
 
-def test_an_arrival_is_only_ever_its_own_nodes_party(group_of) -> None:
+def test_an_answer_is_only_ever_its_own_members(group_of) -> None:
+    """A member answers letters of its own mailbox, and what it says is taken in its own name."""
     group = group_of(terms_of("none"))
-    content = group.server.due("north")
-    assert content is not None
-    answer = group.parties["north"].answer(content)
+    boxes = Mailboxes(group, group.folder)
+    boxes.post.turn()
+    north, south = (boxes.lines[name].mail() for name in ("north", "south"))
+    assert north.content is not None and south.content is not None
+    answer = group.parties["north"].answer(north.content)
     assert isinstance(answer, bytes)
-    transport = network(group)
-    driver, before = driver_of(group, transport), group.server.traffic()
-    for node in ("node-south", "node-nobody"):
-        driver._hand_in(group.server, Arrival("1", node, answer))
-        assert group.server.traffic() == before
-    assert sum(group.server.refused.values()) == 1  # what no party's node sent was not even read
-    driver._hand_in(group.server, Arrival("1", "node-north", answer))
-    assert group.server.traffic()["hello"]["envelopes"] == 2
+    with refused("mail.unknown"):
+        boxes.lines["south"].answer(north.id, answer)
+    boxes.lines["south"].answer(south.id, answer)
+    boxes.post.turn()
+    assert boxes.post.server.refused == {"silo-message.other-party": 1} and boxes.post.server.traffic() == {}
+    boxes.lines["north"].answer(north.id, answer)
+    boxes.post.turn()
+    assert boxes.post.server.traffic()["hello"]["envelopes"] == 2
 
 
 # ---------------------------------------------------------------- parts of it
-
-
-def test_long_work_is_waited_for_outside_of_answers(group_of, monkeypatch) -> None:
-    built = silo_member.build_sketches
-
-    def slow(*arguments):
-        time.sleep(0.1)
-        return built(*arguments)
-
-    monkeypatch.setattr(silo_member, "build_sketches", slow)
-    monkeypatch.setattr(silo_party, "WAIT", 0.02)
-    group = group_of(terms_of("none"))
-    declined, longest = 0, 0.0
-    while not group.server.done:
-        for name in NAMES:
-            content = group.server.due(name)
-            if content is None:
-                continue
-            began = time.monotonic()
-            found = group.parties[name].answer(content)
-            longest = max(longest, time.monotonic() - began)
-            if found == Declined("waiting"):
-                declined += 1
-                time.sleep(0.01)
-            elif isinstance(found, bytes):
-                group.server.receive(name, found)
-    assert declined > 3
-    assert group.rankers() == {expected(group.terms).tobytes()}
 
 
 @settings(max_examples=30, deadline=None)
