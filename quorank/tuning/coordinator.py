@@ -221,7 +221,13 @@ class TuningCoordinator:
         watched = state.watched if np.array_equal(published, state.published) else Evidence()
         empty = Estimate.empty(len(trial))
         return replace(
-            state, weights=trial, memory=memory, estimate=empty, published=published, watched=watched, shortened=shortened
+            state,
+            weights=trial,
+            memory=memory,
+            estimate=empty,
+            published=published,
+            watched=watched,
+            shortened=shortened,
         )
 
     def model(self, state: TuningState, estimate: Estimate) -> Model:
@@ -256,7 +262,7 @@ class TuningState:
     senders: dict[int, set[tuple[int, int]]]  # (pseudonym, number) of each version that still counts
     published: Doubles  # what clients order their lists by
     reference: Doubles  # what the tuning began with, and is rolled back to
-    watched: Evidence = Evidence()  # of the published weights against the reference
+    watched: Evidence = field(default_factory=Evidence)  # of the published weights against the reference
     trials: tuple[Evidence, ...] = NO_TRIALS  # of the weights on trial against the reference and the published ones
     shortened: int = 0  # how often the step on trial was halved
 

@@ -9,8 +9,8 @@ the order of these pages is the same for every weight above 0.
 them, for the searches that they make anyway, whether the chosen item would have stood first: under the reference (the
 weights that the tuning began with), under the published weights, and under the trial. The differences are paired, so
 few searches tell small losses from none. A trial is published once it is at most `bound` below the reference and at most
-`bound` below the published weights, standard errors included; else the step is halved. Published weights are watched on: should they turn out to be below the bound,
-clients get the reference back.
+`bound` below the published weights, standard errors included; else the step is halved. Published weights are watched on:
+should they turn out to be below the bound, clients get the reference back.
 """
 
 from __future__ import annotations

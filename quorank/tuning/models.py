@@ -83,7 +83,8 @@ def read_model(file: Path | str, heuristic: Heuristic | None = None) -> Model:
             None if content["loss"] is None else float(content["loss"]),
             str(content["optimiser"]),
             {str(name): [float(v) for v in values] for name, values in content["memory"].items()},
-            *(None if content.get(name) is None else _named(content[name]) for name in _JUDGED[:2]),
+            None if content.get("trial") is None else _named(content["trial"]),
+            None if content.get("reference") is None else _named(content["reference"]),
             _whole(content.get("shortened", 0)),
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:

@@ -9,11 +9,10 @@ redirects, frames and reloads;
 with t_ref the last visit, and the score decays daily by the same λ. Both decays together are e^(−λ(now − t_v)), so one
 half-life is all there is: here a score is as of now. The browser stores t_ref + ln(score)/λ, which orders pages as the
 score does. The weights (`places.frecency.pages.*`) are 100, 50 and 20. A fourth, 200 for visits with many keystrokes or
-a long time on the page, needs what no history records, and is left out. A bookmarked page without a visit has the high weight,
-as if bookmarked today.
+a long time on the page, needs what no history records, and is left out. A bookmarked page without a visit has the high
+weight, as if bookmarked today.
 
-Where the old formula has 22 constants, of which 13 are staircases or hardly ever used, this one has four. Bounds and
-steps are ours.
+Where the old formula has 22 constants, this one has four. Bounds and steps are ours.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -52,7 +52,7 @@ class History:
         starts = np.searchsorted(self.page[order], np.arange(len(self.urls) + 1)).astype(np.int64)
         return starts, self.time[order], self.type[order]
 
-    def counts(self) -> dict[str, object]:
+    def counts(self) -> dict[str, Any]:
         """Return the figures that may be printed: none says which pages are in the history."""
         times, types = self.time, np.bincount(self.type, minlength=len(TYPES)).tolist()
         return {

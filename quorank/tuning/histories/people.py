@@ -21,7 +21,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import numpy as np
 
@@ -73,6 +73,8 @@ LEAST = 20
 class Scenario:
     """Heuristic with a generator of what its people see, and the margins that suit its loss."""
 
+    follows_weights: ClassVar[bool] = True  # whether its people choose by weights that are known
+
     heuristic: Heuristic
     show: ShowItems
     margin: float  # Δ that suits the size of its scores
@@ -116,20 +118,27 @@ class RecordedScenario(Scenario):
 
     items: Any = None
 
+    follows_weights: ClassVar[bool] = False
+
     def searches(self, seed: int, count: int, first: int, truth: Doubles, sigma: float = SIGMA) -> Any:
         held_out, all_ = first >= HELD_OUT, count_searches(self.items)
         u = uniforms(seed, Purpose.QUERY, count, interaction=first & 0xFFFFFFFF, client=first >> 32)
         return pick_searches(self.items, 2 * (u * (all_ // 2)).astype(np.int64) + held_out)
 
 
-def recorded_scenario(scenario: Scenario, histories: Sequence[History]) -> RecordedScenario:
-    """Return the scenario with the searches that are found in these histories."""
+def recorded_items(scenario: Scenario, histories: Sequence[History]) -> Any:
+    """Return the searches that are found in these histories, as the heuristic of the scenario sees them."""
     name = scenario.heuristic.name
     known = ", ".join(name for name, one in SCENARIOS.items() if one.recorded)
     unable = f"the heuristic {name} cannot score pages of a history; these can: {known}"
     require(scenario.recorded is not None, "heuristic.no-visits", unable)
     assert scenario.recorded is not None
-    items = join_searches([scenario.recorded(history) for history in histories])
+    return join_searches([scenario.recorded(history) for history in histories])
+
+
+def recorded_scenario(scenario: Scenario, histories: Sequence[History]) -> RecordedScenario:
+    """Return the scenario with the searches that are found in these histories."""
+    items = recorded_items(scenario, histories)
     found = count_searches(items)
     few = f"there are {found} searches in these visits (typed again, with others that match); expected at least {LEAST}"
     require(found >= LEAST, "visits.too-few-searches", few)
@@ -142,7 +151,7 @@ def find_scenario(name: str) -> Scenario:
         found = load_object(name)
         wrong = f"a simulation needs a Scenario (a heuristic and what its people see), got {type(found).__name__}"
         require(isinstance(found, Scenario), "heuristic.no-scenario", wrong, name)
-        return cast(Scenario, found)
+        return cast("Scenario", found)
     if name not in SCENARIOS:
         known = f"{suggest(name, SCENARIOS)}; known: {', '.join(SCENARIOS)}"
         raise BadInput("heuristic.unknown", f"unknown heuristic {name!r}{known}")
@@ -155,7 +164,7 @@ def find_heuristic(name: str) -> Heuristic:
     found = found.heuristic if isinstance(found, Scenario) else found
     wrong = f"expected a Heuristic or a Scenario, got {type(found).__name__}"
     require(isinstance(found, Heuristic), "heuristic.wrong-type", wrong, name)
-    return cast(Heuristic, found)
+    return cast("Heuristic", found)
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 """Visits in a CSV file, of one person or of many, and a generator of such visits.
 
 A line is a visit: `time,url,type`, and where they are known `person`, `title` and `bookmarked`. Time is in seconds since
-1970 or an ISO date (`2026-03-01T12:00:00`, in UTC where it names no zone), type one of `TYPES` (a link where the column is missing
-or empty), bookmarked 1 or 0 for the page. A page may also be a number: where addresses are not to be written down,
-suggestions are matched by title.
+1970 or an ISO date (`2026-03-01T12:00:00`, in UTC where it names no zone); type is one of `TYPES`, a link where it is
+missing or empty; bookmarked is 1 or 0, of the page. A page may also be a number: where addresses are not to be written
+down, suggestions are matched by title.
 
 The generator makes people who browse sites from day to day: they type what they come back to and follow links from there,
 so most pages of a history were only ever reached by links. It knows no choices by a score: like real visits, these
@@ -200,7 +200,9 @@ class _Draws:
 
     def next(self) -> float:
         if not self.left:
-            drawn = uniforms(self.seed, Purpose.HISTORY, 256, round_=_VISITS, client=self.person, interaction=self.block)
+            drawn = uniforms(
+                self.seed, Purpose.HISTORY, 256, round_=_VISITS, client=self.person, interaction=self.block
+            )
             self.left, self.block = drawn[::-1].tolist(), self.block + 1
         return self.left.pop()
 
