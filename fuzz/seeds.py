@@ -23,6 +23,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from quorank.silos.protocol.invitation import SiloBundle
 
 from fuzz.target import CORPUS, scratch
 from fuzz.targets.data import ROW
@@ -60,7 +61,6 @@ from quorank.service.home import Home, Settings
 from quorank.service.members import invite
 from quorank.service.silo_home import SiloHome, settings_of
 from quorank.silos.protocol.budget import AnswerRelease, Budget, BudgetLedger
-from quorank.silos.protocol.invitation import SiloBundle
 from quorank.silos.protocol.messages import Answer, Ask, Catalogue, Envelope, Hello, Kind, Refuse
 from quorank.silos.protocol.records import Record, SiloMessage, written
 from quorank.silos.protocol.stream_store import SiloStore

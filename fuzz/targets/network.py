@@ -8,6 +8,8 @@ from functools import cache
 from io import StringIO
 from pathlib import Path
 
+from quorank.silos.protocol.invitation import SiloBundle, read_identities
+
 from fuzz.target import CORPUS, as_file, scratch, target
 from quorank.certificates import Authority
 from quorank.cli.flower_status import group_status_of, print_group_status, print_status, readable_status, status_of
@@ -22,7 +24,6 @@ from quorank.service.home import Home
 from quorank.service.members import members
 from quorank.service.silo_experiment import read_group
 from quorank.service.silo_home import SiloHome
-from quorank.silos.protocol.invitation import SiloBundle, read_identities
 from quorank.silos.protocol.stream_store import SiloStore
 from quorank.silos.protocol.terms import SiloTerms
 

@@ -27,7 +27,6 @@ from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import read_experiment_file
 from quorank.experiments.runner import Runner
 from quorank.federation.coordinator import Coordinator
-from quorank.federation.keeping import KeptInFolder
 
 pytestmark = pytest.mark.slow
 
