@@ -31,7 +31,7 @@ def bench(
     if fleet:
         from quorank.cli.bench_fleet import bench_fleet
 
-        bench_fleet(json, quick, devices, workers, database)
+        bench_fleet(_program("fleet"), json, quick, devices, workers, database)
         return
     speed, reference = _program("speed"), _program("reference")
     seconds = 1.0 if quick else 4.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from quorank.cli.display import print_figures, print_text, say, table_of
@@ -19,14 +20,17 @@ FLOWER = {
 
 
 def bench_fleet(
-    json: bool = False, quick: bool = False, devices: int = 10_000, workers: int = 1, database: str = ""
+    program: ModuleType,
+    json: bool = False,
+    quick: bool = False,
+    devices: int = 10_000,
+    workers: int = 1,
+    database: str = "",
 ) -> None:
     """Measure a service and its devices on this machine, over loopback with TLS and a new connection for every request."""
-    from quorank.service.fleet_load import FleetTraffic, measure
-
-    traffic = FleetTraffic(devices=min(devices, 1000) if quick else devices, workers=workers, database=database)
+    traffic = program.FleetTraffic(devices=min(devices, 1000) if quick else devices, workers=workers, database=database)
     say(f"measuring {traffic.devices:,} devices in {traffic.rounds} rounds …")
-    figures = {"fleet": measure(traffic), "flower": FLOWER}
+    figures = {"fleet": program.measure(traffic), "flower": FLOWER}
     print_figures(figures, json, lambda found: print_text(fleet_table(found)))
 
 

@@ -135,7 +135,9 @@ class ServiceLine:
         fresh = self._connection is None
         try:
             try:
-                answer = self._exchange(method, target, body, self._headers(method, target, body, more, signed), longest, end)
+                answer = self._exchange(
+                    method, target, body, self._headers(method, target, body, more, signed), longest, end
+                )
             except (http.client.RemoteDisconnected, ConnectionError):
                 self.close()
                 if fresh:

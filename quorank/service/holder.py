@@ -108,9 +108,7 @@ class Holder:
         wait = next_seconds(len(self.admitted()), deadline, self.soonest)
         wait = self.soonest if kind == "secure" else wait  # its exchanges follow each other
         signature = self._signed(kind, content)
-        return Publication(
-            kind, coordinator.run, state.round, content, signature, wait, 0, room, most, rest, asked
-        )
+        return Publication(kind, coordinator.run, state.round, content, signature, wait, 0, room, most, rest, asked)
 
     def _signed(self, kind: str, content: bytes) -> bytes:
         return self.key.sign(task_content(kind, content))

@@ -1,6 +1,6 @@
 """Load of a fleet on a real service of this machine: what a device and a round cost, and whether a reply is lost.
 
-The service runs as an operator starts it, in processes of its own, with TLS. The devices are light: each has a key of its
+`quorank bench --fleet` prints the figures. The service runs as an operator starts it, in processes of its own, with TLS. The devices are light: each has a key of its
 own, opens a new connection for every request, asks for the task and sends a release of the right form; some send theirs
 twice. What they were told was accepted is held against what the service counted. The load generator is a process of its
 own as well, so that neither's memory and processor time is the other's.
@@ -119,7 +119,7 @@ def measure(traffic: FleetTraffic) -> dict[str, Any]:
         _enrol(home, traffic)
         before, began = usage(service.pid), time.monotonic()
         orders = asdict(traffic) | {"invitation": str(Path(folder) / "invitation.json")}
-        command = [sys.executable, "-m", "quorank.service.fleet_load", json.dumps(orders)]
+        command = [sys.executable, __file__, json.dumps(orders)]
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=ROUND_SECONDS * traffic.rounds, check=False
         )
