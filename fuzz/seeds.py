@@ -23,6 +23,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from quorank.silos.protocol.invitation import SiloBundle
 
 from fuzz.target import CORPUS, scratch
 from fuzz.targets.data import ROW
@@ -35,8 +36,8 @@ from quorank.experiments.client_terms import terms_of
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.runner import run_experiment
-from quorank.federation.checkpoint import Saved
 from quorank.federation.bundle import Bundle
+from quorank.federation.checkpoint import Saved
 from quorank.federation.journal import Journal
 from quorank.federation.leaving import request_of
 from quorank.federation.rounds import Report, State
@@ -60,7 +61,6 @@ from quorank.service.home import Home, Settings
 from quorank.service.members import invite
 from quorank.service.silo_home import SiloHome, settings_of
 from quorank.silos.protocol.budget import AnswerRelease, Budget, BudgetLedger
-from quorank.silos.protocol.invitation import SiloBundle
 from quorank.silos.protocol.messages import Answer, Ask, Catalogue, Envelope, Hello, Kind, Refuse
 from quorank.silos.protocol.records import Record, SiloMessage, written
 from quorank.silos.protocol.stream_store import SiloStore
@@ -752,13 +752,6 @@ def networks(folder: Path) -> Seeds:
         yield "coordinator-members", name, json.dumps(changed_list).encode()
     yield "coordinator-members", "deep", b"[" * 2_000
     yield "coordinator-experiment", "valid", (coordinator / "experiment.toml").read_bytes()
-    yield "coordinator-identities", "valid", json.dumps({"0": {"node": "client-0", "identity": "00" * 32}}).encode()
-    yield (
-        "coordinator-identities",
-        "long-number",
-        json.dumps({"9" * 4400: {"node": "client-0", "identity": "00"}}).encode(),
-    )
-    yield "coordinator-identities", "deep", b"[" * 2_000
     yield "group-settings", "valid", (folder / "group" / "silo.json").read_bytes()
     yield "group-settings", "deep", b"[" * 2_000
     yield "group-terms", "valid", (folder / "group" / "terms.json").read_bytes()
@@ -918,6 +911,8 @@ def tunings(folder: Path) -> Seeds:
     yield "study", "deep", b'name = "x"\nalpha = ' + b"[" * 3000
     yield "study", "share-huge", b'name = "x"\n[arms]\na = ' + b"9" * 400 + b"\nb = 1\n"
     yield "study", "name-number", b"name = 5\n"
+    yield "study", "shares-infinite", b'name="x"\n[arms]\na=-inf\nb=inf\n'
+    yield "study", "shares-overflow", b'name="x"\n[arms]\na=1e308\nb=1e308\n'
     arm = Study().assign("person-1")
     yield "collected", "valid", f"client,arm,characters,rank\nperson-1,{arm},3,0\nperson-1,{arm},2,1\n".encode()
     yield "collected", "valid-pilot", b"client,characters,rank\nx,3,0\n"

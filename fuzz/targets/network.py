@@ -8,20 +8,15 @@ from functools import cache
 from io import StringIO
 from pathlib import Path
 
+from quorank.silos.protocol.invitation import SiloBundle, read_identities
+
 from fuzz.target import CORPUS, as_file, scratch, target
 from quorank.certificates import Authority
-from quorank.cli.coordinator_display import (
-    group_status_of,
-    print_group_status,
-    print_status,
-    readable_status,
-    status_of,
-)
+from quorank.cli.flower_status import group_status_of, print_group_status, print_status, readable_status, status_of
 from quorank.device.leaving import left
 from quorank.device.private_store import PrivateStore
 from quorank.errors import BadInput
 from quorank.experiments.experiment_file import parse_experiment_file
-from quorank.federation import identities
 from quorank.federation.bundle import Bundle
 from quorank.federation.leaving import check_request
 from quorank.federation.terms import Terms
@@ -29,7 +24,6 @@ from quorank.service.home import Home
 from quorank.service.members import members
 from quorank.service.silo_experiment import read_group
 from quorank.service.silo_home import SiloHome
-from quorank.silos.protocol.invitation import SiloBundle, read_identities
 from quorank.silos.protocol.stream_store import SiloStore
 from quorank.silos.protocol.terms import SiloTerms
 
@@ -170,14 +164,6 @@ def coordinator_experiment(data: bytes) -> None:
     """experiment.toml of a coordinator: the terms of its first client."""
     home = Home.open(folder_with("coordinator", "experiment.toml", data))
     home.terms(0)
-
-
-@target("coordinator-identities", "json")
-def coordinator_identities(data: bytes) -> None:
-    """identities.json of a coordinator."""
-    folder = folder_with("coordinator", "identities.json", data)
-    identities.known(folder, {0: "client-0"})
-    identities.note(folder, {1: "client-1"}, {1: bytes(32)})
 
 
 @target("group-settings", "json")

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from quorank.federation.participation import PARTICIPATIONS, Full, Participation, Poisson, Sampled
+    from quorank.federation.participation import PARTICIPATIONS, Arrivals, Full, Participation, Poisson, Sampled
     from quorank.federation.personal import PERSONALISATIONS, LocalOffset, OutputLayer, Personalisation, Shared
     from quorank.federation.rounds import CohortSum, Federation, Report, State
     from quorank.federation.rules import AGGREGATIONS, Aggregation
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from quorank.federation.simulator import Simulator
 
 __all__ = [
-    "AGGREGATIONS", "PARTICIPATIONS", "PERSONALISATIONS", "SERVERS", "Adam", "Add", "Aggregation", "CohortSum",
+    "AGGREGATIONS", "PARTICIPATIONS", "PERSONALISATIONS", "SERVERS", "Adam", "Add", "Aggregation", "Arrivals", "CohortSum",
     "Federation", "Full", "Krum", "LocalOffset", "Mean", "Median", "Momentum", "MultiKrum", "OutputLayer", "Participation",
     "Personalisation", "Poisson", "Report", "Rprop", "Sampled", "Server", "Shared", "Simulator", "State", "TrimmedMean",
 ]  # fmt: skip
 
 _HOMES = {
-    "quorank.federation.participation": ("PARTICIPATIONS", "Full", "Participation", "Poisson", "Sampled"),
+    "quorank.federation.participation": ("PARTICIPATIONS", "Arrivals", "Full", "Participation", "Poisson", "Sampled"),
     "quorank.federation.personal": ("PERSONALISATIONS", "LocalOffset", "OutputLayer", "Personalisation", "Shared"),
     "quorank.federation.rounds": ("CohortSum", "Federation", "Report", "State"),
     "quorank.federation.rules": ("AGGREGATIONS", "Aggregation"),

@@ -142,7 +142,9 @@ class ServiceLine:
                 self.close()
                 if fresh:
                     raise
-                headers = self._headers(method, target, body, more, signed)  # it had hung up in between, or has just now
+                headers = self._headers(
+                    method, target, body, more, signed
+                )  # it had hung up in between, or has just now
                 answer = self._exchange(method, target, body, headers, longest, end)
         except ssl.SSLCertVerificationError as error:
             self.close()

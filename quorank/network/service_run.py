@@ -16,10 +16,9 @@ from quorank.errors import BadInput, Interrupted
 from quorank.federation.transport import Transport
 from quorank.flower.network import NetworkDown
 from quorank.process import interruptible
+from quorank.service.flower_figures import monitor
 from quorank.service.home import LOG, Home
-from quorank.service.log_files import turn_over
-from quorank.service.metrics import monitor
-from quorank.service.observe import EventLog
+from quorank.service.observe import EventLog, turn_over
 from quorank.service.service import Service, Tend
 
 Line = tuple[Transport, Tend, Callable[[], bool]]

@@ -33,11 +33,12 @@ from quorank.flower.driver import Driver, Own
 from quorank.privacy import Setting
 from quorank.privacy.composition import Composed, Loss, compose, total_loss
 from quorank.privacy.ledger import combined_privacy, counts_on_secret_cohorts, ledger
+from quorank.service.flower_figures import Figures
 from quorank.service.gate import Gate
 from quorank.service.home import LEDGER, RANKER, STATUS, Home
 from quorank.service.leaving_desk import LeavingDesk
 from quorank.service.members import InvitedMember, members
-from quorank.service.observe import EventLog, Figures, add_refusals
+from quorank.service.observe import EventLog, add_refusals
 from quorank.service.rebuilding_ledger import RebuildingLedger
 from quorank.service.staying import Staying, say_goodbye
 

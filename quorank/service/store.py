@@ -13,57 +13,26 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from quorank.documents import Each, parse_json
 from quorank.errors import require
-from quorank.federation.requests import NONCE_SECONDS
+from quorank.service.calls import NONCE_SLOT, Group, oldest_slot
+from quorank.service.calls import Call as Call
+from quorank.service.calls import Database as Database
+from quorank.service.calls import Kind as Kind
+from quorank.service.calls import Outcome as Outcome
+from quorank.service.calls import Publication as Publication
+from quorank.service.calls import What as What
+from quorank.service.tables import FORMAT
 
-FORMAT = 1
 EVENTS = 1000
 """So many of the newest events are kept."""
-
-Kind = Literal["round", "secure", "rebuilding", "tuning", "over"]
-What = Literal["look", "reply", "mail", "leave"]
-
-
-class Call(NamedTuple):
-    """One signed request whose signature and body were checked, to be committed."""
-
-    member: int
-    nonce: bytes
-    what: What = "look"
-    number: int = 0  # of the publication that a reply answers, or of the message that an answer is for
-    content: bytes = b""
-
-
-class Outcome(NamedTuple):
-    """What became of a call: a code where it was refused, else none."""
-
-    code: str = ""
-    sentence: str = ""
-    again: bool = False  # the same was committed before
-
-
-@dataclass(frozen=True)
-class Publication:
-    """The task of the moment: the same bytes for all."""
-
-    kind: Kind
-    run: str
-    round: int
-    content: bytes
-    signature: bytes
-    next: float  # seconds until it is worth asking again
-    number: int = 0  # counts publications; given by the store
-    room: int = 0  # replies that the round takes; 0: one of each member that is asked
-    most: int = 0  # times that a member may reply in the run; 0: as often as it is asked
-    rest: int = 0  # rounds that a member sits out after a reply
-    asked: bytes = b""  # numbers of the members that are asked, as little-endian u32 in order; none: everybody
-    opened: float = 0.0  # when, by the store's clock
+MOST_BYTES = 1 << 24
+"""Bytes of replies or answers that are read at once, beyond the first."""
 
 
 @dataclass(frozen=True)
@@ -105,37 +74,28 @@ class Letter(NamedTuple):
     answer: bytes | None = None
 
 
+class Finished(NamedTuple):
+    """The end of a round's replies, and of all before it."""
+
+    run: str
+    round: int
+    taken: int | None = None  # the last one that the holder has taken in: with a later one the round is not over
+
+
 class HolderLost(Exception):
     """Another process holds the coordinator."""
 
 
-class Database(Protocol):
-    """How a database is spoken to. Statements have `?` for their values."""
-
-    def execute(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-        """Rows of a statement; of one that changes rows and returns none, one row with how many it changed."""
-
-    def transaction(self) -> AbstractContextManager[None]:
-        """All or nothing, and on disk when it ends; nobody else writes meanwhile."""
-
-    def create(self) -> None:
-        """Make the tables (`tables`) where they are not there."""
-
-    def try_lock(self) -> bool:
-        """Take the lock of the holder, until this process ends or `unlock`; False where another has it."""
-
-    def unlock(self) -> None:
-        """Let go of it."""
-
-    def now(self) -> float:
-        """Seconds since 1970, by the one clock that all workers and hosts of the store share."""
-
-    def close(self) -> None:
-        """Hang up."""
+class RepliesCame(Exception):
+    """Replies were committed to a round after its holder had last looked; it has to take them in before its end."""
 
 
-_PUBLICATION = "number, kind, run, round, content, signature, next, room, most, rest, asked, opened"
-_MEMBER = "number, name, kind, key, invited, enrolled, revoked, gone, seen, taken, last"
+_PUBLICATION = "kind, run, round, content, signature, next, number, room, most, rest, asked, opened"
+_MEMBER = (
+    "SELECT number, name, kind, key, invited, enrolled, revoked, gone, seen, coalesce(taken, 0), coalesce(last, -1)"
+    " FROM members LEFT JOIN turns ON member = number AND run = (SELECT run FROM publication WHERE id = 1)"
+)
+_ID = {"id": "bigint"}
 
 
 class SqlStore:
@@ -143,12 +103,16 @@ class SqlStore:
 
     def __init__(self, database: Database) -> None:
         self.database, self._pruned = database, 0.0
-        database.create()
-        with database.transaction():
-            database.execute("INSERT INTO service VALUES (1, ?, 0, 0) ON CONFLICT DO NOTHING", FORMAT)
-        ((found,),) = database.execute("SELECT format FROM service WHERE id = 1")
-        sentence = f"the store is of format {found}, and this Quorank reads {FORMAT}; install the newer one"
-        require(found == FORMAT, "store.version", sentence)
+        self._open: Publication | None = None  # the one of the last group
+        self._heard = (0, 0)  # an epoch, and the last turn whose answer was handed out in it
+        try:
+            database.create()
+            ((found,),) = database.execute("SELECT format FROM service WHERE id = 1")
+            sentence = f"the store is of format {found}, and this Quorank reads {FORMAT}; install the newer one"
+            require(found == FORMAT, "store.version", sentence)
+        except BaseException:
+            database.close()
+            raise
 
     def close(self) -> None:
         """Hang up."""
@@ -171,109 +135,15 @@ class SqlStore:
         """Commit calls that came together, in their order; what is accepted is on disk when this returns."""
         now = self.now()
         with self.database.transaction():
-            open_ = self.publication()
-            room = self._room(open_)
-            outcomes = []
-            for call in calls:
-                outcome = self._take(call, now, open_, room)
-                if call.what == "reply" and not outcome.code and not outcome.again:
-                    room -= 1
-                outcomes.append(outcome)
-            if now - self._pruned > NONCE_SECONDS / 10.0:
-                self.database.execute("DELETE FROM nonces WHERE at < ?", now - NONCE_SECONDS)
+            query = "SELECT filled, turns, (SELECT number FROM publication WHERE id = 1) FROM service WHERE id = 1"
+            ((filled, turns, number),) = self.database.execute(query)
+            if number is None or self._open is None or self._open.number != number:  # its content may be long
+                self._open = self.publication()
+            outcomes = Group(self.database, self._open, now, filled, turns).take(calls)
+            if now - self._pruned > NONCE_SLOT:
+                self.database.execute("DELETE FROM nonces WHERE slot < ?", oldest_slot(now))
                 self._pruned = now
         return outcomes
-
-    def _room(self, open_: Publication | None) -> float:
-        """How many replies the open round still takes."""
-        if open_ is None or open_.room == 0:
-            return float("inf")
-        query = "SELECT count(*) FROM replies WHERE run = ? AND round = ?"
-        return open_.room - int(self.database.execute(query, open_.run, open_.round)[0][0])
-
-    def _take(self, call: Call, now: float, open_: Publication | None, room: float) -> Outcome:
-        row = self.database.execute(f"SELECT {_MEMBER} FROM members WHERE number = ?", call.member)
-        member = Member(*row[0]) if row else None
-        if member is None or member.key is None:
-            return Outcome("request.unknown-member", "no such member has enrolled")
-        if member.revoked is not None:
-            return Outcome("request.revoked", "the operator has revoked this member")
-        if member.left is not None and call.what != "leave":
-            return Outcome("request.left", "this member has left")
-        new = "INSERT INTO nonces VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
-        if self._count(new, call.member, call.nonce, now) == 0:
-            return Outcome("request.replayed", "this request was made before")
-        if member.seen is None or now - member.seen > 30.0:
-            self.database.execute("UPDATE members SET seen = ? WHERE number = ?", now, call.member)
-        if call.what == "reply":
-            return self._reply(call, member, open_, room)
-        if call.what == "mail":
-            return self._answer(call)
-        if call.what == "leave":
-            return self._leave(call, now)
-        return Outcome()
-
-    def _count(self, statement: str, *values: Any) -> int:
-        """How many rows a statement changed."""
-        return int(self.database.execute(statement, *values)[0][0])
-
-    def _reply(self, call: Call, member: Member, open_: Publication | None, room: float) -> Outcome:
-        if open_ is None or open_.kind in ("secure", "over"):
-            return Outcome("reply.no-open-round", "no round is open that takes replies")
-        if call.number != open_.number:
-            return Outcome("reply.other-round", "the round of this reply is over")
-        if open_.asked and not _is_in(call.member, open_.asked):
-            return Outcome("reply.unasked", "this member was not asked in this round")
-        known = self.database.execute(
-            "SELECT content FROM replies WHERE run = ? AND round = ? AND member = ?",
-            open_.run,
-            open_.round,
-            call.member,
-        )
-        if known:
-            same = bytes(known[0][0]) == call.content
-            return (
-                Outcome(again=True) if same else Outcome("reply.repeated", "this round was answered before, otherwise")
-            )
-        if open_.most and member.taken >= open_.most:
-            return Outcome("reply.too-often", f"a member takes part {open_.most} times at most")
-        if open_.rest and member.last >= 0 and open_.round - member.last <= open_.rest:
-            return Outcome("reply.resting", f"a member sits out {open_.rest} rounds after a reply")
-        if room <= 0:
-            return Outcome("reply.round-full", "the round has all the replies that it takes")
-        self.database.execute(
-            "INSERT INTO replies (run, round, member, content) VALUES (?, ?, ?, ?)",
-            open_.run,
-            open_.round,
-            call.member,
-            call.content,
-        )
-        if open_.most or open_.rest:
-            turn = "UPDATE members SET taken = taken + 1, last = ? WHERE number = ?"
-            self.database.execute(turn, open_.round, call.member)
-        return Outcome()
-
-    def _answer(self, call: Call) -> Outcome:
-        found = self.database.execute("SELECT member, answer FROM letters WHERE id = ?", call.number)
-        if not found or found[0][0] != call.member:
-            return Outcome("mail.unknown", "there is no such message for this member")
-        if found[0][1] is not None:
-            same = bytes(found[0][1]) == call.content
-            return (
-                Outcome(again=True) if same else Outcome("mail.repeated", "this message was answered before, otherwise")
-            )
-        self.database.execute("UPDATE letters SET answer = ? WHERE id = ?", call.content, call.number)
-        return Outcome()
-
-    def _leave(self, call: Call, now: float) -> Outcome:
-        if not call.content:
-            return Outcome()  # it only asks how far its leaving is
-        new = "INSERT INTO leaving (member, request, at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
-        if self._count(new, call.member, call.content, now) == 0:
-            ((kept,),) = self.database.execute("SELECT request FROM leaving WHERE member = ?", call.member)
-            if bytes(kept) != call.content:
-                return Outcome("leaving.repeated", "this member has asked to leave before, with another request")
-        return Outcome()
 
     # ------------------------------------------------------------ what workers look at
 
@@ -282,14 +152,14 @@ class SqlStore:
         found = self.database.execute(f"SELECT {_PUBLICATION} FROM publication WHERE id = 1")
         if not found:
             return None
-        number, kind, run, round_, content, signature, next_, room, most, rest, asked, opened = found[0]
+        kind, run, round_, content, signature, next_, number, room, most, rest, asked, opened = found[0]
         return Publication(
             kind, run, round_, bytes(content), bytes(signature), next_, number, room, most, rest, bytes(asked), opened
         )
 
     def member(self, number: int) -> Member | None:
         """One member."""
-        found = self.database.execute(f"SELECT {_MEMBER} FROM members WHERE number = ?", number)
+        found = self.database.execute(f"{_MEMBER} WHERE number = ?", number)
         return _member(found[0]) if found else None
 
     def letter(self, member: int) -> Letter | None:
@@ -311,21 +181,21 @@ class SqlStore:
             known = self.database.execute("SELECT number FROM members WHERE name = ?", name)
             sentence = "is invited already; revoke it and invite it under a new name if its invitation was lost"
             require(not known, "invitation.repeated", sentence, name)
-            number = self._next() if number is None else number
-            self.database.execute(
-                "INSERT INTO members (number, name, kind, code, invited) VALUES (?, ?, ?, ?, ?)",
-                number,
-                name,
-                kind,
-                hashlib.sha256(code).digest(),
-                self.now(),
-            )
+            number = self.next_number() if number is None else number
+            taken = self.database.execute("SELECT 1 FROM members WHERE number = ?", number)
+            require(not taken, "invitation.repeated", f"the number {number} is another member's", name)
+            self._add(number, name, kind, hashlib.sha256(code).digest())
             self._changed()
         found = self.member(number)
         assert found is not None
         return found
 
-    def _next(self) -> int:
+    def _add(self, number: int, name: str, kind: str, code: bytes | None) -> None:
+        new = "INSERT INTO members (number, name, kind, code, invited) VALUES (?, ?, ?, ?, ?)"
+        self.database.execute(new, number, name, kind, code, self.now())
+
+    def next_number(self) -> int:
+        """The number that the next new member gets."""
         return int(self.database.execute("SELECT coalesce(max(number), -1) + 1 FROM members")[0][0])
 
     def open_enrolment(self, token: str, quota: int, ends: float) -> None:
@@ -340,22 +210,53 @@ class SqlStore:
                 quota,
                 ends,
             )
+            self._changed()
+
+    def close_enrolment(self) -> int:
+        """End all open enrolment now; how many tokens were open. Who has enrolled stays."""
+        with self.database.transaction():
+            now = self.now()
+            ((ended,),) = self.database.execute("UPDATE tokens SET ends = ? WHERE ends > ?", now, now)
+            self._changed()
+        return int(ended)
+
+    def is_open(self) -> bool:
+        """Whether whoever has a token can enrol now."""
+        found = self.database.execute("SELECT count(*) FROM tokens WHERE ends > ? AND used < quota", self.now())
+        return int(found[0][0]) > 0
+
+    def invited_with(self, code: bytes) -> int | None:
+        """The number of the member whose invitation has this code."""
+        digest = hashlib.sha256(code).digest()
+        found = self.database.execute("SELECT number FROM members WHERE code = ?", digest)
+        return int(found[0][0]) if found else None
 
     def enrol(self, key: bytes, code: bytes = b"", token: str = "") -> Member:
         """The member that enrols with this key; the same again gives the same member. BadInput where it may not."""
         with self.database.transaction():
-            known = self.database.execute(f"SELECT {_MEMBER}, code FROM members WHERE key = ?", key)
+            known = self.database.execute("SELECT number, code, revoked, gone FROM members WHERE key = ?", key)
             digest = hashlib.sha256(code or token.encode()).digest()
-            if known and (not code or bytes(known[0][-1] or b"") == digest):
-                return _member(known[0][:-1])
-            require(not known, "enrolment.other-member", "this key is another member's already")
-            number = self._with_code(digest) if code else self._with_token(digest)
-            changed = "UPDATE members SET key = ?, enrolled = ? WHERE number = ?"
-            self.database.execute(changed, key, self.now(), number)
-            self._changed()
+            if known:
+                number = int(known[0][0])
+                self._check_again(digest, *known[0][1:], by_code=bool(code))
+            else:
+                number = self._with_code(digest) if code else self._with_token(digest)
+                changed = "UPDATE members SET key = ?, enrolled = ? WHERE number = ?"
+                self.database.execute(changed, key, self.now(), number)
+                self._changed()
         found = self.member(number)
         assert found is not None
         return found
+
+    def _check_again(self, digest: bytes, code: Any, revoked: Any, gone: Any, *, by_code: bool) -> None:
+        """A key that is enrolled may only ask again what it asked first."""
+        require(revoked is None, "request.revoked", "the operator has revoked this member")
+        require(gone is None, "request.left", "this member has left")
+        if by_code:
+            same = code is not None and bytes(code) == digest
+        else:
+            same = code is None and bool(self.database.execute("SELECT 1 FROM tokens WHERE digest = ?", digest))
+        require(same, "enrolment.other-member", "this key is another member's already")
 
     def _with_code(self, digest: bytes) -> int:
         found = self.database.execute("SELECT number, key, revoked FROM members WHERE code = ?", digest)
@@ -371,29 +272,40 @@ class SqlStore:
         quota, used, ends = found[0]
         require(self.now() < ends, "enrolment.ended", "this enrolment has ended; ask the operator for a new token")
         require(used < quota, "enrolment.full", "all places of this enrolment are taken; ask the operator")
-        number = self._next()
+        number = self.next_number()
         self.database.execute("UPDATE tokens SET used = used + 1 WHERE digest = ?", digest)
-        self.database.execute(
-            "INSERT INTO members (number, name, kind, invited) VALUES (?, ?, 'device', ?)",
-            number,
-            f"device-{number}",
-            self.now(),
-        )
+        name = f"device-{number}"
+        if self.database.execute("SELECT 1 FROM members WHERE name = ?", name):
+            name = f"device-{number}-{digest.hex()[:8]}"  # an operator has invited one of the usual name
+        self._add(number, name, "device", None)
         return number
 
     def revoke(self, name: str) -> Member:
         """From now on nothing of this member is accepted."""
         with self.database.transaction():
-            found = self.database.execute(f"SELECT {_MEMBER} FROM members WHERE name = ?", name)
+            found = self.database.execute("SELECT revoked FROM members WHERE name = ?", name)
             require(found, "invitation.unknown", "is not invited; status shows who is", name)
-            require(_member(found[0]).revoked is None, "invitation.unknown", "was revoked already", name)
+            require(found[0][0] is None, "invitation.unknown", "was revoked already", name)
             self.database.execute("UPDATE members SET revoked = ? WHERE name = ?", self.now(), name)
             self._changed()
-        return _member(self.database.execute(f"SELECT {_MEMBER} FROM members WHERE name = ?", name)[0])
+        return _member(self.database.execute(f"{_MEMBER} WHERE name = ?", name)[0])
+
+    def renew(self, name: str, code: bytes) -> Member:
+        """Invite a member again that was revoked: a new code in the place of the old one and of its key."""
+        new = (
+            "UPDATE members SET code = ?, key = NULL, enrolled = NULL, revoked = NULL, invited = ?"
+            " WHERE name = ? AND revoked IS NOT NULL AND gone IS NULL RETURNING number"
+        )
+        with self.database.transaction():
+            found = self.database.execute(new, hashlib.sha256(code).digest(), self.now(), name)
+            sentence = "is invited already; revoke it first where its invitation was lost"
+            require(found, "invitation.repeated", sentence, name)
+            self._changed()
+        return _member(self.database.execute(f"{_MEMBER} WHERE name = ?", name)[0])
 
     def members(self, after: int = -1, most: int = 1000) -> list[Member]:
         """Members with numbers above `after`, in order: a page of them."""
-        query = f"SELECT {_MEMBER} FROM members WHERE number > ? ORDER BY number LIMIT ?"
+        query = f"{_MEMBER} WHERE number > ? ORDER BY number LIMIT ?"
         return [_member(row) for row in self.database.execute(query, after, most)]
 
     def admitted(self) -> list[int]:
@@ -402,10 +314,12 @@ class SqlStore:
         return [int(number) for (number,) in self.database.execute(query)]
 
     def counts(self, since: float) -> dict[str, int]:
-        """How many are invited, enrolled, revoked, have left, and were seen since a time."""
-        names = ("invited", "enrolled", "revoked", "left", "seen")
+        """How many were ever invited, enrolled, revoked, have left; may enrol still, may take part, were seen since a time."""
+        names = ("invited", "enrolled", "revoked", "left", "pending", "admitted", "seen")
         query = (
             "SELECT count(*), count(enrolled), count(revoked), count(gone),"
+            " coalesce(sum(CASE WHEN key IS NULL AND revoked IS NULL THEN 1 ELSE 0 END), 0),"
+            " coalesce(sum(CASE WHEN key IS NOT NULL AND revoked IS NULL AND gone IS NULL THEN 1 ELSE 0 END), 0),"
             " coalesce(sum(CASE WHEN seen >= ? THEN 1 ELSE 0 END), 0) FROM members"
         )
         return dict(zip(names, map(int, self.database.execute(query, since)[0]), strict=True))
@@ -428,43 +342,50 @@ class SqlStore:
     def holding(self, epoch: int) -> Iterator[None]:
         """A transaction of the holder; HolderLost where another has taken over."""
         with self.database.transaction():
-            if int(self.database.execute("SELECT epoch FROM service WHERE id = 1")[0][0]) != epoch:
-                raise HolderLost
+            self._check_epoch(epoch)
             yield
+
+    def _check_epoch(self, epoch: int) -> None:
+        if int(self.database.execute("SELECT epoch FROM service WHERE id = 1")[0][0]) != epoch:
+            raise HolderLost
 
     def publish(
         self,
         epoch: int,
         publication: Publication,
         documents: Mapping[str, bytes | None] | None = None,
-        finished: tuple[str, int] | None = None,
+        finished: Finished | None = None,
     ) -> Publication:
         """In one transaction: the next task, the holder's documents (None: removed), the end of a round's replies."""
         with self.holding(epoch):
-            self._write(documents or {})
-            if finished is not None:
-                self.database.execute("DELETE FROM replies WHERE run = ? AND round <= ?", *finished)
+            self._write(documents or {}, finished)
             number = 1 + int(self.database.execute("SELECT coalesce(max(number), 0) FROM publication")[0][0])
-            self.database.execute("DELETE FROM publication")
             one = publication
+            self.database.execute("DELETE FROM publication")
             self.database.execute(
                 f"INSERT INTO publication (id, {_PUBLICATION}) VALUES (1{', ?' * 12})",
-                number, one.kind, one.run, one.round, one.content, one.signature, one.next, one.room, one.most,
-                one.rest, one.asked, self.now(),
+                one.kind, one.run, one.round, one.content, one.signature, one.next, number, one.room, one.most, one.rest,
+                one.asked, self.now(),
             )  # fmt: skip
+            filled = (
+                "UPDATE service SET filled = (SELECT count(*) FROM replies WHERE run = ? AND round = ?) WHERE id = 1"
+            )
+            self.database.execute(filled, one.run, one.round)
             self._changed()
         found = self.publication()
         assert found is not None
         return found
 
-    def keep(self, epoch: int, documents: Mapping[str, bytes | None], finished: tuple[str, int] | None = None) -> None:
+    def keep(self, epoch: int, documents: Mapping[str, bytes | None], finished: Finished | None = None) -> None:
         """The holder's documents (None: removed), and the end of a round's replies, in one transaction."""
         with self.holding(epoch):
-            self._write(documents)
-            if finished is not None:
-                self.database.execute("DELETE FROM replies WHERE run = ? AND round <= ?", *finished)
+            self._write(documents, finished)
 
-    def _write(self, documents: Mapping[str, bytes | None]) -> None:
+    def _write(self, documents: Mapping[str, bytes | None], finished: Finished | None) -> None:
+        if finished is not None:
+            if finished.taken is not None and self.replies(finished.run, finished.round, finished.taken, 1):
+                raise RepliesCame
+            self.database.execute("DELETE FROM replies WHERE run = ? AND round <= ?", finished.run, finished.round)
         for name, content in documents.items():
             if content is None:
                 self.database.execute("DELETE FROM documents WHERE name = ?", name)
@@ -481,32 +402,47 @@ class SqlStore:
         return bytes(found[0][0]) if found else None
 
     def replies(self, run: str, round_: int, after: int = 0, most: int = 2000) -> list[StoredReply]:
-        """Committed replies to a round, in the order of their commits, after the reply with this id."""
-        query = "SELECT id, member, content FROM replies WHERE run = ? AND round = ? AND id > ? ORDER BY id LIMIT ?"
-        return [StoredReply(i, m, bytes(c)) for i, m, c in self.database.execute(query, run, round_, after, most)]
+        """Committed replies to a round, in the order of their commits, after the one with this id: at most so many.
+
+        Long ones are fewer, so that they are some 16 MB together.
+        """
+        where = "run = ? AND round = ? AND id > ?"
+        query = f"SELECT id, length(content) FROM replies WHERE {where} ORDER BY id LIMIT ?"
+        last = _last(self.database.execute(query, run, round_, after, most))
+        query = f"SELECT id, member, content FROM replies WHERE {where} AND id <= ? ORDER BY id"
+        return [StoredReply(i, m, bytes(c)) for i, m, c in self.database.execute(query, run, round_, after, last)]
 
     def send(self, epoch: int, letters: Sequence[tuple[int, bytes]]) -> list[int]:
         """Messages to members; their numbers."""
         with self.holding(epoch):
-            new = "INSERT INTO letters (member, content) VALUES (?, ?) RETURNING id"
-            found = [int(self.database.execute(new, *one)[0][0]) for one in letters]
+            new = "INSERT INTO letters (member, content) SELECT member, content FROM {given} RETURNING id"
+            found = self.database.each(new, {"member": "bigint", "content": "bytea"}, letters)
             self._changed()
-        return found
+        return [int(id_) for (id_,) in found]
 
     def answers(self, epoch: int, most: int = 2000) -> list[Letter]:
-        """Answers that came since the last call; each is handed out once an epoch."""
-        with self.holding(epoch):
-            query = "SELECT id, member, answer FROM letters WHERE answer IS NOT NULL AND told < ? ORDER BY id LIMIT ?"
-            rows = self.database.execute(query, epoch, most)
-            for id_, _, _ in rows:
-                self.database.execute("UPDATE letters SET told = ? WHERE id = ?", epoch, id_)
-        return [Letter(id_, member, b"", bytes(answer)) for id_, member, answer in rows]
+        """Answers since the last call, in the order of their commits; a new epoch gets all that are kept."""
+        self._check_epoch(epoch)
+        turn = self._heard[1] if self._heard[0] == epoch else 0
+        query = "SELECT turn, length(answer) FROM letters WHERE turn > ? ORDER BY turn LIMIT ?"
+        last = _last(self.database.execute(query, turn, most))
+        query = "SELECT id, member, answer FROM letters WHERE turn > ? AND turn <= ? ORDER BY turn"
+        found = [Letter(i, m, b"", bytes(answer)) for i, m, answer in self.database.execute(query, turn, last)]
+        self._heard = (epoch, max(turn, last))
+        return found
 
-    def forget(self, epoch: int, letters: Sequence[int]) -> None:
-        """Messages that are not wanted any more, with their answers."""
+    def unanswered(self) -> list[tuple[int, int]]:
+        """(id, member) of all messages without an answer, for a holder that takes over."""
+        rows = self.database.execute("SELECT id, member FROM letters WHERE answer IS NULL ORDER BY id")
+        return [(int(id_), int(member)) for id_, member in rows]
+
+    def forget(self, epoch: int, letters: Sequence[int] | None) -> None:
+        """Messages that are not wanted any more, with their answers; None: all."""
         with self.holding(epoch):
-            for id_ in letters:
-                self.database.execute("DELETE FROM letters WHERE id = ?", id_)
+            if letters is None:
+                self.database.execute("DELETE FROM letters")
+            gone = "DELETE FROM letters WHERE id IN (SELECT given.id FROM {given})"
+            self.database.each(gone, _ID, [(id_,) for id_ in letters or ()])
             self._changed()
 
     def leavers(self) -> list[tuple[int, bytes, bytes | None]]:
@@ -530,6 +466,20 @@ class SqlStore:
             self.database.execute(new, self.now(), code, json.dumps(facts))
             self.database.execute("DELETE FROM events WHERE id <= (SELECT max(id) FROM events) - ?", EVENTS)
 
+    def tally(self, counts: Mapping[str, int]) -> None:
+        """Add to the counts of what workers have seen, such as refusals by code."""
+        with self.database.transaction():
+            self.database.each(
+                "INSERT INTO tallies SELECT name, count FROM {given} WHERE true"
+                " ON CONFLICT (name) DO UPDATE SET count = tallies.count + excluded.count",
+                {"name": "text", "count": "bigint"},
+                list(counts.items()),
+            )
+
+    def tallies(self) -> dict[str, int]:
+        """Those counts."""
+        return {name: int(count) for name, count in self.database.execute("SELECT name, count FROM tallies")}
+
     def events(self, most: int = 200) -> list[dict[str, Any]]:
         """The newest events, newest first."""
         rows = self.database.execute("SELECT at, code, content FROM events ORDER BY id DESC LIMIT ?", most)
@@ -541,16 +491,15 @@ def _member(row: Sequence[Any]) -> Member:
     return Member(number, name, kind, None if key is None else bytes(key), *rest)
 
 
-def _is_in(member: int, asked: bytes) -> bool:
-    """Whether a number is in a sorted list of little-endian u32."""
-    low, high = 0, len(asked) // 4
-    while low < high:
-        middle = (low + high) // 2
-        found = int.from_bytes(asked[4 * middle : 4 * middle + 4], "little")
-        if found == member:
-            return True
-        low, high = (middle + 1, high) if found < member else (low, middle)
-    return False
+def _last(rows: Sequence[tuple[int, int]]) -> int:
+    """Of (place, bytes) in order, the last place that fits into what is read at once."""
+    total = last = 0
+    for place, length in rows:
+        total += length
+        if last and total > MOST_BYTES:
+            break
+        last = place
+    return last
 
 
 def open_store(folder: Path, database: str = "") -> SqlStore:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 
 import pytest
@@ -15,10 +14,11 @@ from quorank.device.answering import DeviceAnswers
 from quorank.device.pins import Pins
 from quorank.device.private_store import PrivateStore
 from quorank.errors import BadInput
-from quorank.federation import Federation, identities
+from quorank.federation import Federation
 from quorank.federation.claims import IDENTITY, claims_bytes, claims_from
 from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.federation.declined import Declined
+from quorank.federation.keeping import KeptInFolder
 from quorank.federation.secure_round import SHARES, envelope, opened
 from quorank.federation.transport import BUSY, Failure, Memory
 from quorank.flower.driver import Driver, Own
@@ -115,7 +115,7 @@ class Network:
             4,
             seed=SEED,
             rules=RoundLimits(least=0.5, deadline=60.0),
-            folder=folder / "coordinator",
+            keeping=KeptInFolder(folder / "coordinator"),
         )
         self.names = {c: f"node-{c}" for c in range(MEMBERS)}
         self.memory = Memory(self.answer, list(self.names.values()))
@@ -149,32 +149,28 @@ def public(answering: DeviceAnswers) -> bytes:
     return answering._secure.identity.public
 
 
-def test_identities_are_learned_kept_and_pinned(network) -> None:
+def test_identities_are_pinned(network) -> None:
     for _ in range(2):
         assert network.driver.round(network.coordinator).participants == MEMBERS
     everyone = {client: public(device) for client, device in network.devices.items()}
-    assert identities.known(network.coordinator.folder, network.names) == everyone
     for device in network.devices.values():
         assert dict(device.pinned) == everyone
-    table = json.loads((network.coordinator.folder / identities.FILE).read_text())
-    assert table["2"] == {"node": "node-2", "identity": everyone[2].hex()}
-    moved = network.names | {2: "a new node"}
-    assert identities.known(network.coordinator.folder, moved).keys() == set(range(MEMBERS)) - {2}
 
 
-def test_the_coordinator_takes_no_other_identity_over_the_same_line(network) -> None:
+def test_the_coordinator_takes_no_other_identity_than_the_enrolled_one(network) -> None:
+    enrolled = {client: public(device) for client, device in network.devices.items()}
+    network.driver.secure.known = lambda: enrolled
     network.driver.round(network.coordinator)
     network.devices[2] = network.device(2, network.folder / "another")
     assert network.driver.round(network.coordinator).participants == MEMBERS - 1
     assert set(network.coordinator.refused) == {"secure-sum.identity"}
 
 
-def test_devices_refuse_a_coordinator_that_puts_its_own_in_a_client_s_place(network, monkeypatch) -> None:
+def test_devices_refuse_a_coordinator_that_puts_its_own_in_a_client_s_place(network) -> None:
     """Its round has no sum, so it learns nothing; with the true client the next one has."""
     network.driver.round(network.coordinator)
     before, true = network.coordinator.state.theta.copy(), network.devices[2]
     network.devices[2] = network.device(2, network.folder / "another")  # it holds this one's keys
-    monkeypatch.setattr(identities, "known", lambda *_: {})
     report = network.driver.round(network.coordinator)
     assert report.participants == 0 and (network.coordinator.state.theta == before).all()
     network.devices[2] = true
@@ -200,9 +196,3 @@ def test_devices_refuse_false_claims(lie, network) -> None:
     network.alter = alter
     assert network.driver.round(network.coordinator).participants == 0
     assert (network.coordinator.state.theta == before).all()
-
-
-def test_a_damaged_list_is_one_sentence(network) -> None:
-    (network.coordinator.folder / identities.FILE).write_text('{"0": 3}')
-    with pytest.raises(BadInput, match=r"identities\.json: damaged"):
-        network.driver.round(network.coordinator)

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from quorank import frames
 from quorank.cli.coordinator import app as coordinator_app
-from quorank.cli.coordinator_display import print_status, status_of
+from quorank.cli.flower_status import print_status, status_of
 from quorank.cli.join import show_log, show_status
 from quorank.device.device import Device
 from quorank.device.private_store import PrivateStore
@@ -39,10 +39,10 @@ from quorank.network import service_run
 from quorank.network.service_run import run
 from quorank.privacy import ClippedGaussian, SecureSum
 from quorank.privacy.mechanisms.figure_response import FigureResponse
+from quorank.service.flower_figures import Figures, exposition
 from quorank.service.home import Home, Settings
 from quorank.service.members import invite, members
-from quorank.service.metrics import exposition
-from quorank.service.observe import EventLog, Figures
+from quorank.service.observe import EventLog
 from quorank.service.service import NO_NDCG
 
 CLIENTS, ROUNDS = 5, 3

@@ -22,9 +22,9 @@ from quorank.device.leaving import leave, left
 from quorank.errors import BadInput, Interrupted
 from quorank.federation import Federation, Sampled, Simulator, State, notices, wire
 from quorank.federation import server_optimisers as servers
+from quorank.federation.bundle import Bundle
 from quorank.federation.coordinator import JOURNAL, Coordinator, RoundLimits
 from quorank.federation.declined import Declined
-from quorank.federation.bundle import Bundle
 from quorank.federation.leaving import request_of
 from quorank.federation.rebuilding import name_of
 from quorank.federation.transport import BUSY, Failure, Memory

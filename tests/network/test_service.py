@@ -28,15 +28,15 @@ from devices import killed, shoot
 from refusals import refused
 
 from quorank import frames
-from quorank.cli.coordinator_display import print_status, status_of
+from quorank.cli.flower_status import print_status, status_of
 from quorank.errors import BadInput
 from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.runner import Runner
 from quorank.federation import notices, wire
-from quorank.federation.coordinator import CHECKPOINT
 from quorank.federation.bundle import Bundle
+from quorank.federation.coordinator import CHECKPOINT
 from quorank.federation.transport import Arrival, Failure, Memory
 from quorank.network.service_run import run
 from quorank.privacy import Setting, accounting
@@ -45,10 +45,10 @@ from quorank.service import home as service_files
 from quorank.service import members as service_members
 from quorank.service import service as services
 from quorank.service import units
+from quorank.service.flower_figures import exposition
 from quorank.service.gate import Gate
 from quorank.service.home import Home, Settings
 from quorank.service.members import InvitedMember, invite, members, revoke
-from quorank.service.metrics import exposition
 from quorank.service.observe import EventLog
 from quorank.service.proxy import CALLS, PATHS, Proxy
 from quorank.service.service import Service, coordinator_of

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from quorank import frames
-from quorank.cli.coordinator_display import status_of
+from quorank.cli.flower_status import status_of
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.runner import Runner
@@ -170,7 +170,7 @@ def test_who_is_still_there_is_told_again(home, monkeypatch) -> None:
 PROGRAM = """
 import sys
 from pathlib import Path
-from quorank.network.log_files import turn_over
+from quorank.service.observe import turn_over
 for number in range(40):
     print(f"{number:03d}" + 96 * "x", file=sys.stderr, flush=True)
     turn_over(Path(sys.argv[1]), longest=1000, kept=2)

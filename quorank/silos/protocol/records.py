@@ -32,6 +32,8 @@ PIECE = 1 << 20
 """The most bytes of a piece."""
 ROOM = 8 * PIECE + 64
 """The most bytes of pieces in one message."""
+MOST_MESSAGE = ROOM + PIECE
+"""The most bytes of a message."""
 MOST_RECORD = MOST_BYTES + (1 << 16)
 """The most bytes of a record: an envelope, and a little around it."""
 
@@ -76,7 +78,7 @@ class SiloMessage:
     @classmethod
     def from_bytes(cls, raw: bytes, *, to_party: bool) -> SiloMessage:
         """A message from its bytes; anything else is refused with a sentence that quotes nothing of it."""
-        require(_HEAD.size + _CHECKSUM <= len(raw) <= ROOM + PIECE, "silo-message.malformed", _MALFORMED)
+        require(_HEAD.size + _CHECKSUM <= len(raw) <= MOST_MESSAGE, "silo-message.malformed", _MALFORMED)
         raw, checksum = raw[:-_CHECKSUM], raw[-_CHECKSUM:]
         require(checksum == _checksum(raw), "silo-message.malformed", _MALFORMED)
         magic, number, digest, have, start = _HEAD.unpack_from(raw)
