@@ -14,7 +14,7 @@ from devices import SEED, simulator_of, terms_of, user_of
 from small_service import Said, SmallService
 
 from quorank.device import Client
-from quorank.federation import Federation, service_line, wire
+from quorank.federation import Federation, line, wire
 from quorank.federation.rebuilding import name_of
 from quorank.privacy import ClippedGaussian
 
@@ -31,10 +31,8 @@ def simulator(tiny_collection):
 
 @pytest.fixture
 def service(simulator, tmp_path, monkeypatch):
-    monkeypatch.setattr(service_line, "SECONDS", 1.0)
-    monkeypatch.setattr(service_line.ServiceLine.__init__, "__kwdefaults__", {
-        **service_line.ServiceLine.__init__.__kwdefaults__, "seconds": 1.0,
-    })  # fmt: skip
+    quick = {**line.ServiceLine.__init__.__kwdefaults__, "seconds": 1.0}
+    monkeypatch.setattr(line.ServiceLine.__init__, "__kwdefaults__", quick)
     with SmallService(terms_of(simulator, 0)).running(tmp_path / "..") as made:
         made.simulator = simulator
         yield made
@@ -109,32 +107,29 @@ def endless(handler):
 
 BOMB = gzip.compress(bytes(1 << 26))
 ANSWERS = {
-    "not http": (raw(b"\x00\xff" * 4000), "service.unreachable"),
-    "cut short": (raw(b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nabc"), "service.unreachable"),
-    "a head of a megabyte": (
-        raw(b"HTTP/1.1 200 OK\r\n" + b"X: " + b"y" * (1 << 20) + b"\r\n\r\n"),
-        "service.unreachable",
-    ),
-    "many heads": (raw(b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 5000 + b"\r\n"), "service.unreachable"),
-    "a body of a terabyte": (raw(b"HTTP/1.1 200 OK\r\nContent-Length: 1099511627776\r\n\r\n"), "service.too-long"),
-    "a negative length": (raw(b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\nabc"), "service.unreachable"),
-    "endless": (endless, "service.too-long"),
-    "slow": (drip, "service.unreachable"),
-    "slow heads": (drip_head, "service.unreachable"),
-    "silent": (silent, "service.unreachable"),
-    "redirected": (Said(302, b"", {"Location": "https://127.0.0.1:1/v1/task"}), "service.redirect"),
+    "not http": (raw(b"\x00\xff" * 4000), "service.away"),
+    "cut short": (raw(b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nabc"), "service.away"),
+    "a head of a megabyte": (raw(b"HTTP/1.1 200 OK\r\n" + b"X: " + b"y" * (1 << 20) + b"\r\n\r\n"), "service.away"),
+    "many heads": (raw(b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 5000 + b"\r\n"), "service.away"),
+    "a body of a terabyte": (raw(b"HTTP/1.1 200 OK\r\nContent-Length: 1099511627776\r\n\r\n"), "service.unreadable"),
+    "a negative length": (raw(b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\nabc"), "service.away"),
+    "endless": (endless, "service.unreadable"),
+    "slow": (drip, "service.away"),
+    "slow heads": (drip_head, "service.away"),
+    "silent": (silent, "service.away"),
+    "redirected": (Said(302, b"", {"Location": "https://127.0.0.1:1/v1/task"}), "service.unreadable"),
     "moved": (Said(308, b"", {"Location": "file:///etc/passwd"}), "service.unreadable"),
-    "a bomb": (Said(200, BOMB, {"Content-Encoding": "gzip"}), "service.encoding"),
-    "deflated": (Said(200, zlib.compress(b"x"), {"Content-Encoding": "deflate"}), "service.encoding"),
+    "a bomb": (Said(200, BOMB, {"Content-Encoding": "gzip"}), "service.unreadable"),
+    "deflated": (Said(200, zlib.compress(b"x"), {"Content-Encoding": "deflate"}), "service.unreadable"),
     "a bomb that is not called one": (Said(200, BOMB), "service.unreadable"),
     "a status of no meaning": (Said(299, b"x"), "service.unreadable"),
     "a code with a path": (Said(400, b'{"code": "../../x", "sentence": "\\u001b[2J"}'), "service.unreadable"),
     "a kind of its own": (Said(200, b"x", {"Quorank-Kind": "code"}), "service.unreadable"),
     "nothing at 304": (Said(304), "service.unreadable"),
-    "unsigned": (Said(200, b"x", {"Quorank-Kind": "round"}), "task.signature"),
+    "unsigned": (Said(200, b"x", {"Quorank-Kind": "round"}), "task.unsigned"),
     "a false signature": (
         Said(200, b"x", {"Quorank-Kind": "round", "Quorank-Signature": "A" * 86 + "=="}),
-        "task.signature",
+        "task.unsigned",
     ),
 }
 
@@ -199,9 +194,9 @@ def test_tasks_that_were_not_agreed(service, client, simulator) -> None:
 def test_a_task_that_is_signed_for_another_kind_or_by_another_key(service, client, simulator) -> None:
     good = service.signed("round", task_of(simulator))
     service.said["GET", "/v1/task"] = good._replace(headers={**good.headers, "Quorank-Kind": "rebuilding"})
-    assert client.sync(force=True).code == "task.signature"
+    assert client.sync(force=True).code == "task.unsigned"
     service.said["GET", "/v1/task"] = SmallService(service.terms).signed("round", task_of(simulator))
-    assert client.sync(force=True).code == "task.signature"
+    assert client.sync(force=True).code == "task.unsigned"
     assert not replies(service)
 
 

@@ -118,7 +118,8 @@ def test_the_first_start_makes_the_folder_and_later_ones_open_it(started, here) 
     assert "fixed when the folder was made" in refused("start", "home", "--parties", "a,b")
     with (
         SiloHome.open(here / "home").running(),
-        pytest.raises(BadInput, match=f"process {os.getpid()}.*quorank silo stop"),SiloHome.open(here / "home").running()
+        pytest.raises(BadInput, match=f"process {os.getpid()}.*quorank silo stop"),
+        SiloHome.open(here / "home").running(),
     ):
         pass
     call("start", "second", "--parties", "a, b", "--run", "x", "--port", 7001)
