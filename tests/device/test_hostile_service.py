@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import sys
+import threading
 import time
 import zlib
 
@@ -274,10 +275,10 @@ def test_terms_never_import_a_plug_in(service, tmp_path, monkeypatch, simulator)
 def test_nothing_is_run_or_written_elsewhere(service, client, simulator, tmp_path) -> None:
     """The interpreter itself tells of every file that is opened for writing, every process and every import, meanwhile."""
     events: list[tuple[str, object]] = []
-    watched = True
+    watched = threading.get_ident()
 
     def look(event: str, args: tuple[object, ...]) -> None:
-        if not watched:
+        if watched != threading.get_ident():
             return
         if event in (
             "os.system",
@@ -308,7 +309,7 @@ def test_nothing_is_run_or_written_elsewhere(service, client, simulator, tmp_pat
                 service.published = (kind, task_of(simulator, 2, run=run))
                 client.sync(force=True)
     finally:
-        watched = False
+        watched = 0
     port = int(service.url.rpartition(":")[2])
     found = [one for one in events if one != ("socket.connect", ("127.0.0.1", port))]
     assert not [one for one in found if one[0] != "open" or not str(one[1]).startswith(str(tmp_path / "device"))]
