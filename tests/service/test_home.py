@@ -1,4 +1,4 @@
-"""A service's folder: made whole or not at all, its certificates, who runs in it, invitations, and files for the machine."""
+"""A service's folder: made whole or not at all, certificates, who runs in it, invitations, files for the machine."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_certificates_follow_the_address_and_are_renewed(home: Home, monkeypatch
     assert home.renew() and found() != second
     found().verify_directly_issued_by(x509.load_pem_x509_certificate(home.authority))
     monkeypatch.setattr(Home, "days_left", lambda self: 10.0)
-    assert [one.code for one in Health(home).problems()] == ["certificate.expires"]
+    assert [(one.code, one.fatal) for one in Health(home).problems()] == [("certificate.expires", False)]
     monkeypatch.setattr(Home, "days_left", lambda self: -1.0)
     assert Health(home).table()["ok"] is False
 
@@ -172,12 +172,15 @@ def test_health_tells_before_anybody_complains(home: Home, tmp_path: Path, monke
     epoch = store.hold()
     assert epoch is not None
     store.keep(epoch, {"status.json": json.dumps({"at": store.now() - 1000.0}).encode()})
-    assert codes() == ["holder.gone", "identity.copied"]
+    assert codes() == ["identity.copied", "holder.gone"]
+    assert "client 0" in Health(home).problems()[0].sentence and "client" not in json.dumps(Health(home).table())
     usage = shutil.disk_usage(home.path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=1000))
     found = Health(home).table()
     assert found["ok"] is False and found["problems"][0]["code"] == "disk.full"
     store.close()
+    for name in ("service.sqlite-wal", "service.sqlite-shm"):
+        (home.path / name).unlink(missing_ok=True)
     (home.path / "service.sqlite").write_bytes(b"no database" * 1000)
     assert "store.unreachable" in codes()
 
