@@ -314,7 +314,7 @@ class SqlStore:
         return [number for (number,) in self.database.execute(query)]
 
     def counts(self, since: float) -> dict[str, int]:
-        """How many were ever invited, enrolled, revoked, have left; may enrol still, may take part, were seen since a time."""
+        """How many were ever invited, enrolled, revoked, have left, may enrol, may take part, were seen since a time."""
         names = ("invited", "enrolled", "revoked", "left", "pending", "admitted", "seen")
         query = (
             "SELECT count(*), count(enrolled), count(revoked), count(gone),"
