@@ -454,9 +454,10 @@ class SqlStore:
             self.database.each(gone, _ID, [(id_,) for id_ in letters or ()])
             self._changed()
 
-    def leavers(self) -> list[tuple[int, bytes, bytes | None]]:
-        """(member, request, receipt) of all who have asked to leave, in order."""
-        rows = self.database.execute("SELECT member, request, receipt FROM leaving ORDER BY at, member")
+    def leavers(self, *, waiting: bool = False) -> list[tuple[int, bytes, bytes | None]]:
+        """(member, request, receipt) of all who have asked to leave, in order; of those alone who are not out yet."""
+        chosen = " WHERE receipt IS NULL" if waiting else ""
+        rows = self.database.execute(f"SELECT member, request, receipt FROM leaving{chosen} ORDER BY at, member")
         return [(m, bytes(request), None if receipt is None else bytes(receipt)) for m, request, receipt in rows]
 
     def let_go(self, epoch: int, member: int, receipt: bytes) -> None:
