@@ -24,9 +24,7 @@ from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.runner import run_experiment
 from quorank.service import page
 from quorank.service.status import Status
-from quorank.service.watching import RunWatch, watched_run
-
-pytestmark = pytest.mark.slow
+from quorank.cli.run_page import RunWatch, watched_run
 
 FILE = """
 [data]
