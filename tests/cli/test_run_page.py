@@ -18,15 +18,13 @@ from pathlib import Path
 import pytest
 from refusals import refused
 
+from quorank.cli.run_page import RunWatch, watched_run
 from quorank.errors import Interrupted
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.runner import run_experiment
 from quorank.service import page
 from quorank.service.status import Status
-from quorank.service.watching import RunWatch, watched_run
-
-pytestmark = pytest.mark.slow
 
 FILE = """
 [data]
