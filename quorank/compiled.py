@@ -78,7 +78,7 @@ class Kernel:
             if "dispatcher" not in self.__dict__:
                 from quorank.compiling import compiled_by_numba
 
-                self.__dict__["dispatcher"] = compiled_by_numba(self.py_func)
+                self.__dict__["dispatcher"] = compiled_by_numba(self.py_func, cache_folder)
         return self.__dict__["dispatcher"]
 
     @property

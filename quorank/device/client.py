@@ -132,7 +132,7 @@ class Client:
     # what an application calls
 
     def rank(self, features: npt.ArrayLike) -> Shown:
-        """Draw the list to show for the candidates' features (documents, n_features); `.order` are their rows, best first."""
+        """Draw the list to show for features (documents, n_features); its `order` are their rows, best first."""
         self._check_open()
         return self.device.rank(features)
 

@@ -19,6 +19,7 @@ from typing import NamedTuple
 from quorank.device import leaving
 from quorank.device.answering import DeviceAnswers
 from quorank.device.private_store import Erased, PrivateStore
+from quorank.documents import Items, Text, parse_json
 from quorank.errors import require
 from quorank.federation import notices, wire
 from quorank.federation.declined import Declined
@@ -78,7 +79,7 @@ class ServiceTask(NamedTuple):
 
 def longest_task(terms: Terms) -> int:
     """Bytes that a task of this run takes at most."""
-    private = sum(values.size for values in terms.mechanism.start().values())
+    private = sum(values.size for values in terms.client_mechanism.start().values())
     return int(_HEAD + 8 * (terms.parameters + private))
 
 
@@ -151,10 +152,9 @@ class Exchange:
     def _kept(self) -> tuple[str, str, bytes] | None:
         """(tag, kind, content) of the last task."""
         head, _, content = (self.store.fact(TASK) or b"").partition(b"\n")
-        try:
-            etag, kind = json.loads(head)
-        except ValueError:
+        if not head:
             return None
+        etag, kind = parse_json(head, Items(Text(), 2), f"{self.store.folder}: task")
         return etag, kind, content
 
     def _reply(self, task: ServiceTask, answer: bytes) -> SyncReport:

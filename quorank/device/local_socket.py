@@ -24,6 +24,7 @@ from quorank.device.client import Client
 from quorank.device.status import log_of
 from quorank.documents import Flag, Items, Maybe, Number, Table, Text, check_shape, parse_json
 from quorank.errors import BadInput, require
+from quorank.federation.requests import refusal
 from quorank.learning import Shown
 
 SOCKET = "device.sock"
@@ -225,7 +226,7 @@ def call(folder: Path, name: str, seconds: float = 120.0, **values: Any) -> dict
         with connection.makefile("rb") as lines:
             found: dict[str, Any] = parse_json(lines.readline(), code="socket.malformed")
     if found.get("ok") is not True:
-        raise BadInput(str(found.get("code")), str(found.get("sentence")))
+        raise refusal(str(found.get("code")), str(found.get("sentence")))
     return found
 
 

@@ -142,8 +142,10 @@ class ServiceLine:
                 self.close()
                 if fresh:
                     raise
-                again = self._headers(method, target, body, more, signed)  # it had hung up in between, or has just now
-                answer = self._exchange(method, target, body, again, longest, end)
+                headers = self._headers(
+                    method, target, body, more, signed
+                )  # it had hung up in between, or has just now
+                answer = self._exchange(method, target, body, headers, longest, end)
         except ssl.SSLCertVerificationError as error:
             self.close()
             sentence = f"the certificate of {self.url} is not of the agreed authority ({error.verify_message})"
@@ -240,7 +242,7 @@ class ServiceLine:
         return found
 
 
-class Proxy(NamedTuple):
+class ThroughProxy(NamedTuple):
     """Through whom a service is reached."""
 
     host: str
@@ -248,7 +250,7 @@ class Proxy(NamedTuple):
     headers: dict[str, str]
 
 
-def proxy_for(host: str) -> Proxy | None:
+def proxy_for(host: str) -> ThroughProxy | None:
     """The proxy of HTTPS_PROXY, or of the system, unless NO_PROXY names the host."""
     from urllib.request import getproxies, proxy_bypass
 
@@ -266,7 +268,7 @@ def proxy_for(host: str) -> Proxy | None:
     if parts.username:
         pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
         headers["Proxy-Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
-    return Proxy(parts.hostname or "", port, headers)
+    return ThroughProxy(parts.hostname or "", port, headers)
 
 
 def trust(certificate: str) -> ssl.SSLContext:

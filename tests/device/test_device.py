@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import struct
 from concurrent.futures import ThreadPoolExecutor
@@ -29,6 +30,7 @@ from hypothesis import strategies as st
 from quorank.device import device as device_module
 from quorank.device.device import Device
 from quorank.device.private_store import REPLIES, PrivateStore
+from quorank.device.status import log_of
 from quorank.errors import BadInput
 from quorank.federation import Federation, wire
 from quorank.federation.client_privacy import refreshed
@@ -438,7 +440,9 @@ def test_the_log_says_what_was_sent_and_against_whom_it_is_protected(tiny_collec
     assert [entry.reply is None for entry in log] == [True] * 3 + [False] * REPLIES
     assert device.answer(task_of(simulator, REPLIES + 2)) == replies[-1]
     assert device.answer(task_of(simulator, 0)) == Declined("repeated")
-    privacy = log[0].privacy
+    with device.store.transaction():
+        device.store.set_fact("terms", json.dumps(device.terms.table()).encode())
+    privacy = log_of(device.store)["releases"][0]["privacy"]
     assert privacy["kind"] == "gaussian"
     assert privacy["delta"] == part.delta
     assert privacy["epsilon"] > 0

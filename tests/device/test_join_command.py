@@ -235,7 +235,7 @@ def test_as_a_service_it_shares_the_device_and_ends_when_asked(number, code, her
             for _ in range(3):
                 shown = local_socket.call(here / "device", "rank", features=rows)
                 local_socket.call(here / "device", "record", list=shown["list"], clicks=[True] + [False] * 7)
-            assert local_socket.call(here / "device", "sync", force=True)["sync"]["outcome"] == "sent"
+            wait_for(lambda: local_socket.call(here / "device", "sync", force=True)["sync"]["outcome"] == "sent")
             child.send_signal(number)
             assert child.wait(30) == code
             assert child.stderr is not None and "Traceback" not in child.stderr.read()

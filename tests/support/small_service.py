@@ -55,6 +55,7 @@ class SmallService:
         self.terms, self.coordinator, self.others = terms, coordinator, others
         self.key, self.authority = MemberKey.create(), Authority.create("Test")
         self.members: dict[int, bytes] = {}
+        self.codes: dict[bytes, Terms] = {}  # of several devices: under which terms a code enrols
         self.heard: list[Heard] = []
         self.said: dict[tuple[str, str], Any] = {}
         self.nonces: set[tuple[int, bytes]] = set()
@@ -122,10 +123,10 @@ class SmallService:
         key = bytes.fromhex(table["key"])
         signed = is_signed(key, enrolment_content(self.key.public, secret, key), base64.b64decode(table["proof"]))
         require(signed, "request.signature", "the proof is not signed by the key")
-        number = self.terms.client
-        require(self.members.get(number, key) == key, "invitation.used", "this invitation was used before")
-        self.members[number] = key
-        return _json(200, member=number, terms=self.terms.table(), name="desk")
+        terms = self.codes.get(secret, self.terms)
+        require(self.members.get(terms.client, key) == key, "invitation.used", "this invitation was used before")
+        self.members[terms.client] = key
+        return _json(200, member=terms.client, terms=terms.table(), name="desk")
 
     def _get_task(self, member: int, asked: Heard) -> Said:
         found = self.task()

@@ -198,6 +198,12 @@ class ClippedGaussian(Privacy):
         require(ratio >= HOPELESS, "privacy.too-much-noise", sentence, "privacy")
         return mechanism
 
+    def client_mechanism(self, setting: Setting, seed: Seed) -> Mechanism:
+        """Clipping alone, where the noise of the sum is the coordinator's."""
+        if self.sum == "plain" and self.over_rounds == "independent":
+            return GaussianMechanism(self, setting, seed, self.noise_multiplier or 1.0)
+        return self.mechanism(setting, seed)
+
     def _plain_mechanism(self, setting: Setting, seed: Seed) -> GaussianMechanism:
         if self.over_rounds != "independent":
             mechanism: GaussianMechanism = _correlated_mechanism(self, setting, seed)

@@ -219,6 +219,10 @@ class Privacy(ABC):
     def mechanism(self, setting: Setting, seed: Seed) -> Mechanism:
         """Return the mechanism of one run, its noise drawn under `seed`."""
 
+    def client_mechanism(self, setting: Setting, seed: Seed) -> Mechanism:
+        """Return what clients do of the mechanism; it need not know how much noise others draw, which takes seconds."""
+        return self.mechanism(setting, seed)
+
 
 @dataclass(frozen=True)
 class NoPrivacy(Privacy):
