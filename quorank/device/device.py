@@ -32,7 +32,7 @@ from quorank.device.private_rows import Interaction
 from quorank.device.private_store import PrivateStore, StoredRanker, StoredRelease
 from quorank.errors import BadInput, require
 from quorank.federation import wire
-from quorank.federation.client_privacy import Entropy, check_task, refreshed, standing
+from quorank.federation.client_privacy import Entropy, check_task, check_turn, refreshed, standing
 from quorank.federation.declined import Declined, Refusal
 from quorank.federation.private_figures import report_of
 from quorank.federation.terms import Terms
@@ -235,6 +235,7 @@ class Device:
         if store.last_round(terms.run) > round_:
             raise Refusal("old")
         self._adopt(task)
+        check_turn(terms.turns, store.answers(terms.run), store.last_round(terms.run), round_)
         if store.waiting() < terms.interactions:
             raise Refusal("waiting")
         online, used = self._learned(task.theta, task.round, 0, terms.interactions)

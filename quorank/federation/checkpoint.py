@@ -10,6 +10,7 @@ import numpy as np
 
 from quorank.array_files import LARGEST, Arrays, ArrayShape, archive_bytes, parse_arrays, write_arrays
 from quorank.errors import BadInput
+from quorank.federation.participation import TurnsTaken
 from quorank.federation.rounds import Report, State
 from quorank.files import read_whole
 
@@ -27,6 +28,8 @@ def state_arrays(state: State) -> Arrays:
         value = getattr(state, name)
         if value is not None:
             arrays[name] = value
+    if state.taken is not None:
+        arrays |= {"taken:times": state.taken.times, "taken:last": state.taken.last}
     return arrays | {"theta": state.theta, "round": np.array(state.round, dtype=np.int64)}
 
 
@@ -40,6 +43,7 @@ def state_from(arrays: Arrays) -> State:
         arrays.get("personal"),
         arrays.get("history"),
         below(arrays, "rule:"),
+        TurnsTaken(arrays["taken:times"], arrays["taken:last"]) if "taken:times" in arrays else None,
     )
 
 
@@ -58,6 +62,8 @@ def state_shapes() -> dict[str, ArrayShape]:
         "rule:*": ArrayShape("f8", finite=True),
         "personal": ArrayShape("f8", (None, None), optional=True),
         "history": ArrayShape("f8", (None, None), optional=True),
+        "taken:times": ArrayShape("i4", (None,), optional=True),
+        "taken:last": ArrayShape("i4", (None,), optional=True),
     }
 
 
@@ -75,12 +81,24 @@ def state_fault(state: State, start: State, clients: int) -> str:
                 return f"{what} {name} of another shape"
     if (state.personal is None) != (start.personal is None):
         return "personal parameters of other parts"
+    fault = "" if state.taken is None else taken_fault(state.taken, state.round)
+    if fault or (state.taken is None) != (start.taken is None) or (state.taken and len(state.taken.times) != clients):
+        return fault or "turns of other clients"
     for rows in (state.personal, state.history):
         if rows is not None and rows.shape != (clients, len(start.theta)):
             return "rows of other clients"
     if any(set(array.shape) - {1, len(start.theta)} for array in state.rule.values()):
         return "what a rule remembers of another shape"
     return ""
+
+
+def taken_fault(taken: TurnsTaken, rounds: int) -> str:
+    """Return what of a saved memory of turns cannot be after so many rounds; nothing where all can."""
+    times, last = taken.times, taken.last
+    if times.shape != last.shape:
+        return "turns of other clients"
+    possible = (times >= 0) & (times <= last + 1) & (last >= -1) & (last < rounds) & ((times == 0) == (last == -1))
+    return "" if bool(possible.all()) else "turns that were not taken"
 
 
 class Saved(NamedTuple):

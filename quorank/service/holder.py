@@ -97,11 +97,20 @@ class Holder:
     def publication(self, coordinator: Coordinator, state: State, kind: Kind) -> Publication:
         """The task of the round that begins with this state."""
         content = wire.encode_task(wire.Task(coordinator.run, state.round, state.theta, state.private))
-        cohort, clients = coordinator.members(state.round), coordinator.federation.clients
-        asked = b"" if len(cohort) == clients else listed(cohort)
-        wait = next_seconds(len(self.admitted()), coordinator.rules.deadline, self.soonest)
+        participation, clients = coordinator.federation.participation, coordinator.federation.clients
+        deadline, room, most, rest = coordinator.rules.deadline, 0, 0, 0
+        if coordinator.enrolled is not None:  # whoever comes
+            asked, room, turns = b"", participation.size(clients), participation.turns
+            most, rest, deadline = turns.most, turns.rest, min(deadline, participation.seconds)
+        else:
+            cohort = coordinator.members(state.round, state.taken)
+            asked = b"" if len(cohort) == clients else listed(cohort)
+        wait = next_seconds(len(self.admitted()), deadline, self.soonest)
         wait = self.soonest if kind == "secure" else wait  # its exchanges follow each other
-        return Publication(kind, coordinator.run, state.round, content, self._signed(kind, content), wait, asked=asked)
+        signature = self._signed(kind, content)
+        return Publication(
+            kind, coordinator.run, state.round, content, signature, wait, 0, room, most, rest, asked
+        )
 
     def _signed(self, kind: str, content: bytes) -> bytes:
         return self.key.sign(task_content(kind, content))

@@ -394,7 +394,7 @@ def check_rounds(experiment: Experiment, settings: Settings) -> None:
 
     privacy, participation = experiment.federation.privacy, experiment.federation.participation
     told = "a mean of reports tells how many devices were in a round, and this ε counts on nobody knowing; use sampled"
-    counts = privacy.relies_on_secret_cohorts and not (participation.fixed_size or experiment.federation.everyone)
+    counts = experiment.federation.counts_on_secret_cohorts and not participation.fixed_size
     require(settings.report_epsilon == 0.0 or not counts, "option.conflict", f"{told}, or no reports", "report_epsilon")
     sentence = f"{INCOMPLETE.format(privacy.kind)}; let rounds wait for all of them with --enough 1 --least 1"
     require(settings.least == 1.0 or not privacy.needs_equal_shares, "option.conflict", sentence, "least")

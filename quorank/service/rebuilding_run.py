@@ -9,7 +9,7 @@ used (`rebuilding_ledger`).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, cast
@@ -18,11 +18,12 @@ import numpy as np
 
 from quorank.arrays import Doubles, Integers
 from quorank.federation.coordinator import Coordinator
-from quorank.federation.participation import Participation
+from quorank.federation.participation import Participation, TurnsTaken
 from quorank.federation.rounds import CohortSum, Federation, Report
 from quorank.federation.server_optimisers import Add
 from quorank.federation.unlearning import fresh_seed, stretched
 from quorank.privacy import Setting
+from quorank.privacy.setting import Turns
 from quorank.privacy.streams import Seed
 
 GAMMA = 3.0
@@ -46,10 +47,36 @@ class Without:
     def size(self, clients: int) -> int:
         return self.inner.size(clients)
 
-    def members(self, clients: int, round_: int, seed: int) -> Integers:
-        found = self.inner.members(clients, round_, seed)
+    def fewest(self, clients: int) -> int:
+        return self.inner.fewest(clients)
+
+    @property
+    def takes_whoever_comes(self) -> bool:
+        return self.inner.takes_whoever_comes
+
+    @property
+    def turns(self) -> Turns:
+        return self.inner.turns
+
+    @property
+    def seconds(self) -> float:
+        return self.inner.seconds
+
+    def members(self, clients: int, round_: int, seed: int, taken: TurnsTaken | None = None) -> Integers:
+        found = self.inner.members(clients, round_, seed, taken)
         everyone = np.arange(clients) if found is None else found
         return everyone[~np.isin(everyone, self.absent)]
+
+
+@dataclass(frozen=True)
+class Remaining:
+    """Who may answer a rebuilding: the enrolled but those who have left."""
+
+    inner: Container[int]
+    absent: tuple[int, ...]
+
+    def __contains__(self, client: object) -> bool:
+        return client in self.inner and client not in self.absent
 
 
 def without(federation: Federation, absent: tuple[int, ...]) -> Federation:
@@ -84,6 +111,8 @@ def _fresh(coordinator: Coordinator, seed: int) -> Seed:
 def rebuilding_setting(federation: Federation, rounds: int, parameters: int, gone: int) -> Setting:
     """What the privacy of a rebuilding is planned for: the run's federation without so many clients."""
     setting, remaining = federation.setting(rounds, parameters), federation.clients - gone
+    if setting.takes_whoever_comes:
+        return setting  # its noise is planned for K, however many are enrolled
     return replace(setting, clients=remaining, cohort=min(setting.cohort, remaining))
 
 
@@ -117,5 +146,6 @@ def rebuilding_of(
         replace(coordinator.rules, asynchronous=None),
         folder,
         coordinator.clock,
+        enrolled=None if coordinator.enrolled is None else Remaining(coordinator.enrolled, gone),
         stretch=stretch,
     )

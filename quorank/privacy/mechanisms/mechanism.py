@@ -131,13 +131,16 @@ class Mechanism(ABC):
 
 
 class AddingUp(Mechanism):
-    """Base of mechanisms whose ε adds up: every round costs as much as the first."""
+    """Base of mechanisms whose ε adds up: every round that a client takes part in costs as much as the first."""
 
     setting: Setting
 
     def spent(self) -> list[tuple[int, float]]:
-        each = (self.statement(1) or {}).get("epsilon")
-        return [] if each is None else [(t, each * t) for t in (1, self.setting.rounds)]
+        each, setting = (self.statement(1) or {}).get("epsilon"), self.setting
+        if each is None:
+            return []
+        last = setting.turns.busiest(setting.rounds)[-1] + 1  # the round after which nothing more can be spent
+        return [(t, each * setting.participations(t)) for t in sorted({1, last, setting.rounds})]
 
 
 @dataclass(frozen=True)
