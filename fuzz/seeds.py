@@ -23,7 +23,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from quorank.silos.protocol.invitation import SiloBundle
 
 from fuzz.target import CORPUS, scratch
 from fuzz.targets.data import ROW
@@ -675,30 +674,14 @@ def networks(folder: Path) -> Seeds:
     yield "terms", "valid-secure", json.dumps(secure.table()).encode()
     group = SiloTerms.read({"version": 1, "run": "run", "parties": ["north", "south"]})
     silo_home = SiloHome.make(folder / "group", group, settings_of("run", address="silo.example.org:9092"))
-    silo_home.invite("north", folder / "north.json", {"south": bytes(range(32))})
-    told = {
-        "state": "running",
-        "phase": "training",
-        "present": [0],
-        "waited": ["south"],
-        "rounds": 3,
-        "rounds_planned": 9,
-        "seconds_left": 5.0,
-        "last_round_seconds": 0.5,
-        "traffic": {"ASK": {"envelopes": 3, "bytes": 500}},
-        "refused": {"silo-message.malformed": 1},
-        "sent_bytes": 5,
-        "received_bytes": 6,
-        "started": 1.0,
-    }
-    (folder / "group" / "status.json").write_text(json.dumps(told))
+    with closing(silo_home.store()) as store:
+        silo_home.invite(store, "north", folder / "north.json", {"south": bytes(range(32))})
     for file in sorted((folder / "group").iterdir()):
-        if file.name not in ("members.lock", "lock"):
+        if not file.name.startswith("service.sqlite"):
             yield "folders", f"group/{file.name}", file.read_bytes()
-    silo_bundle = SiloBundle.read(folder / "north.json")
     yield "silo-invitation", "valid", (folder / "north.json").read_bytes()
     yield "silo-invitation", "of-a-device", (folder / "alice.json").read_bytes()
-    yield "silo-terms", "valid", json.dumps(silo_bundle.terms.table()).encode()
+    yield "silo-terms", "valid", json.dumps(group.table()).encode()
     yield "silo-terms", "short", b'{"version": 1, "run": "run", "parties": ["north", "south"]}'
     yield (
         "silo-experiment",
@@ -752,22 +735,10 @@ def networks(folder: Path) -> Seeds:
         yield "coordinator-members", name, json.dumps(changed_list).encode()
     yield "coordinator-members", "deep", b"[" * 2_000
     yield "coordinator-experiment", "valid", (coordinator / "experiment.toml").read_bytes()
-    yield "group-settings", "valid", (folder / "group" / "silo.json").read_bytes()
+    yield "group-settings", "valid", (folder / "group" / "coordinator.json").read_bytes()
     yield "group-settings", "deep", b"[" * 2_000
     yield "group-terms", "valid", (folder / "group" / "terms.json").read_bytes()
     yield "group-terms", "deep", b"[" * 2_000
-    yield "group-status", "valid", json.dumps(told).encode()
-    for name, changed in (
-        ("present-99", told | {"present": [99]}),
-        ("traffic-list", told | {"traffic": []}),
-        ("traffic-empty", told | {"traffic": {"ASK": {}}}),
-        ("phase-list", told | {"phase": []}),
-        ("bytes-text", told | {"sent_bytes": "x"}),
-        ("waited-number", told | {"waited": 5}),
-        ("refused-texts", told | {"refused": {"a": "b"}}),
-    ):
-        yield "group-status", name, json.dumps(changed).encode()
-    yield "group-status", "deep", b"[" * 2_000
     yield "group-identities", "valid", json.dumps({"south": bytes(range(32)).hex()}).encode()
     yield "group-identities", "list", b'["south"]'
     yield "group-identities", "deep", b"[" * 2_000

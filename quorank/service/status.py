@@ -242,6 +242,7 @@ def problems_of(
     writing_fails: bool = False,
     certificate_days: float | None = None,
     unseen_seconds: float | None = None,
+    quiet_seconds: float = UNSEEN_SECONDS,
     enrolled: int = 0,
     copied: Collection[int] = (),
     declines: Mapping[str, int] | None = None,
@@ -261,7 +262,7 @@ def problems_of(
     elif certificate_days is not None and certificate_days < RENEW_DAYS:
         told = f"the certificate ends in {certificate_days:.0f} days: restart for a new one, or replace the given one"
         found.append(Problem("certificate.expires", told))
-    if enrolled and unseen_seconds is not None and unseen_seconds > UNSEEN_SECONDS:
+    if enrolled and unseen_seconds is not None and unseen_seconds > quiet_seconds:
         told = f"nobody was seen for {unseen_seconds / 60.0:.0f} minutes, of {enrolled:,} enrolled"
         found.append(Problem("nobody.seen", told))
     if copied:

@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from silo_groups import KEYS, NAMES, SMALL, call, group, refused
+from silo_groups import KEYS, NAMES, SMALL, call, group, refused, workplace
 
 from quorank.errors import BadInput
 from quorank.experiments.experiment_file import read_experiment_file, shipped_file
@@ -24,6 +24,11 @@ from quorank.silos.learning.training import Averaging, RoundRobin
 
 def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch) -> Path:
+    return workplace(tmp_path, monkeypatch)
 
 
 @pytest.fixture

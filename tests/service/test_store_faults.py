@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from postgresql_server import administer, empty_database, start_server, stop_server
+from postgresql_server import administer, cutting_line, empty_database, start_server, stop_server
 from refusals import refused
 from store_worker import StoreWorker, add_members, content_of, lock, reply
 
@@ -264,6 +264,39 @@ def test_postgresql_is_restarted_in_the_middle(tmp_path: Path) -> None:
     other = open_store(*place)
     assert other.hold() == epoch + 1, "the server that gave the lock is gone"
     other.close()
+    store.close()
+
+
+def test_a_confirmation_that_is_lost_after_the_commit_counts_nothing_twice(tmp_path: Path) -> None:
+    """The line to PostgreSQL is cut between its COMMIT and the word of it, for a worker and for the holder."""
+    url = empty_database()
+    with cutting_line(url) as (there, line):
+        store = open_store(tmp_path, there)
+        epoch = enrol(store, 3)
+        calls = replies(0, 3)
+        line.armed = True
+        with pytest.raises(OSError):
+            store.take(calls)
+        assert line.cut == 1 and len(store.replies("run", 1)) == 3, "it is committed, and nobody was told"
+        outcomes = store.take([*calls, *replies(0, 3)])  # the same request again, and what a member does: a new one
+        assert [one.code for one in outcomes[:3]] == ["request.replayed"] * 3
+        assert [(one.code, one.again) for one in outcomes[3:]] == [("", True)] * 3
+        last = store.replies("run", 1)[-1].id
+        line.armed = True
+        with pytest.raises(OSError):
+            store.publish(epoch, replace(ROUND, round=2), {"checkpoint": b"2"}, Finished("run", 1, last))
+        store.publish(epoch, replace(ROUND, round=2), {"checkpoint": b"2"}, Finished("run", 1, last))
+        assert line.cut == 2 and store.replies("run", 1) == [] and store.document("checkpoint") == b"2"
+        assert store.member(0) is not None
+        store.close()
+
+
+def test_a_transaction_does_not_begin_inside_another(place: tuple[Path, str]) -> None:
+    store = open_store(*place)
+    with pytest.raises(Exception, match="transaction"), store.database.transaction():
+        store.note("x")
+    assert store.events() == []
+    store.note("y")
     store.close()
 
 

@@ -64,6 +64,14 @@ def refused(*arguments: object) -> str:
     return str(refusal.value)
 
 
+def workplace(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in a folder with an experiment file, at 80 columns."""
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.chdir(folder)
+    (folder / "small.toml").write_text(SMALL)
+    return folder
+
+
 def made(folder: Path, text: str = SMALL, port: int = 9092) -> SiloHome:
     """A group's folder."""
     settings = settings_of("spring", address=f"127.0.0.1:{port}", port=port, pause=0.2)

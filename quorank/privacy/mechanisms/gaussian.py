@@ -152,6 +152,11 @@ class ClippedGaussian(Privacy):
     def longest_update(self) -> float:
         return self.clip
 
+    def with_noise_of(self, mechanism: Mechanism) -> ClippedGaussian:
+        if not isinstance(mechanism, GaussianMechanism):
+            return self
+        return replace(self, noise_multiplier=mechanism.noise_multiplier)
+
     def without_masks(self) -> ClippedGaussian:
         return replace(self, masks=False)
 

@@ -26,6 +26,7 @@ import numpy.typing as npt
 from quorank import frames
 from quorank.arrays import Doubles
 from quorank.errors import BadInput, require
+from quorank.foreign import parse_json
 from quorank.silos.protocol.messages import MOST_BYTES, Envelope
 
 PIECE = 1 << 20
@@ -135,8 +136,8 @@ def read(record: bytes, arrays: int = 0) -> tuple[Any, list[bytes]]:
     parts = frames.unpack(record[1:])
     require(len(parts) == 1 + arrays and len(parts[0]) <= PIECE, "silo-message.malformed", _MALFORMED)
     try:
-        return json.loads(parts[0]), parts[1:]
-    except (ValueError, RecursionError):
+        return parse_json(parts[0]), parts[1:]
+    except ValueError:
         raise BadInput("silo-message.malformed", _MALFORMED) from None
 
 
