@@ -444,7 +444,7 @@ class Intake:
     async def _enrol(self, asked: Asked) -> Answer:
         self.traffic.enrol(asked.address)
         body = await self._body(asked, ENROLMENT_BYTES)
-        code, token, key, proof = _enrolment(body)
+        code, token, key, proof = read_enrolment(body)
         good = is_signed(key, enrolment_content(self._service, code or token.encode(), key), proof)
         require(good, "enrolment.proof", "the proof is not a signature by this key, for this service and code")
         loop = asyncio.get_running_loop()
@@ -522,7 +522,7 @@ def _check_reply(body: bytes, member: int, open_: Publication, limits: ReplyLimi
     limits.check(reply)
 
 
-def _enrolment(body: bytes) -> tuple[bytes, str, bytes, bytes]:
+def read_enrolment(body: bytes) -> tuple[bytes, str, bytes, bytes]:
     """Code or token, key and proof of an enrolment."""
     malformed = BadInput("request.malformed", "an enrolment has protocol, code or token, key and proof")
     try:
