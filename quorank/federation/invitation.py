@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
+from quorank.addresses import check_url as check_url
 from quorank.documents import ANYTHING, parse_json
 from quorank.errors import BadInput, require
 from quorank.federation.member_key import PUBLIC
@@ -131,20 +131,3 @@ def _bytes(word: object) -> bytes:
     if not isinstance(word, str) or not _HEX.fullmatch(word) or len(word) > 2000:
         raise BadInput("invitation.damaged", _NOT_READ)
     return bytes.fromhex(word)
-
-
-def check_url(url: str) -> None:
-    """`https://host[:port]`, or http for a service on this machine."""
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError:
-        parts, port = urlsplit(""), None
-    here = parts.hostname in ("localhost", "127.0.0.1", "::1")
-    good = parts.scheme == "https" or (parts.scheme == "http" and here)
-    plain = parts.hostname and not parts.username and parts.path in ("", "/") and not parts.query and not parts.fragment
-    require(
-        good and plain and (port is None or port > 0) and url.isprintable() and " " not in url,
-        "address.malformed",
-        f"{url[:100]!r} is not an address; expected https://host:port, such as https://search.example.org:9092",
-    )

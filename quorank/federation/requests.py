@@ -58,6 +58,7 @@ STATUS = {
     "request.replayed": 409,
     "invitation.used": 409,
     "request.too-long": 413,
+    "request.encoding": 415,
     "request.protocol": 426,
     "enrolment.too-many": 429,
     "request.too-many": 429,

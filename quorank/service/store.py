@@ -290,6 +290,19 @@ class SqlStore:
             self._changed()
         return _member(self.database.execute(f"{_MEMBER} WHERE name = ?", name)[0])
 
+    def renew(self, name: str, code: bytes) -> Member:
+        """Invite a member again that was revoked: a new code in the place of the old one and of its key."""
+        new = (
+            "UPDATE members SET code = ?, key = NULL, enrolled = NULL, revoked = NULL, invited = ?"
+            " WHERE name = ? AND revoked IS NOT NULL AND gone IS NULL RETURNING number"
+        )
+        with self.database.transaction():
+            found = self.database.execute(new, hashlib.sha256(code).digest(), self.now(), name)
+            sentence = "is invited already; revoke it first where its invitation was lost"
+            require(found, "invitation.repeated", sentence, name)
+            self._changed()
+        return _member(self.database.execute(f"{_MEMBER} WHERE name = ?", name)[0])
+
     def members(self, after: int = -1, most: int = 1000) -> list[Member]:
         """Members with numbers above `after`, in order: a page of them."""
         query = f"{_MEMBER} WHERE number > ? ORDER BY number LIMIT ?"
@@ -301,10 +314,12 @@ class SqlStore:
         return [number for (number,) in self.database.execute(query)]
 
     def counts(self, since: float) -> dict[str, int]:
-        """How many are invited, enrolled, revoked, have left, and were seen since a time."""
-        names = ("invited", "enrolled", "revoked", "left", "seen")
+        """How many were ever invited, enrolled, revoked, have left, may enrol, may take part, were seen since a time."""
+        names = ("invited", "enrolled", "revoked", "left", "pending", "admitted", "seen")
         query = (
             "SELECT count(*), count(enrolled), count(revoked), count(gone),"
+            " coalesce(sum(CASE WHEN key IS NULL AND revoked IS NULL THEN 1 ELSE 0 END), 0),"
+            " coalesce(sum(CASE WHEN key IS NOT NULL AND revoked IS NULL AND gone IS NULL THEN 1 ELSE 0 END), 0),"
             " coalesce(sum(CASE WHEN seen >= ? THEN 1 ELSE 0 END), 0) FROM members"
         )
         return dict(zip(names, map(int, self.database.execute(query, since)[0]), strict=True))
@@ -439,9 +454,10 @@ class SqlStore:
             self.database.each(gone, _ID, [(id_,) for id_ in letters or ()])
             self._changed()
 
-    def leavers(self) -> list[tuple[int, bytes, bytes | None]]:
-        """(member, request, receipt) of all who have asked to leave, in order."""
-        rows = self.database.execute("SELECT member, request, receipt FROM leaving ORDER BY at, member")
+    def leavers(self, *, waiting: bool = False) -> list[tuple[int, bytes, bytes | None]]:
+        """(member, request, receipt) of all who have asked to leave, in order; of those alone who are not out yet."""
+        chosen = " WHERE receipt IS NULL" if waiting else ""
+        rows = self.database.execute(f"SELECT member, request, receipt FROM leaving{chosen} ORDER BY at, member")
         return [(m, bytes(request), None if receipt is None else bytes(receipt)) for m, request, receipt in rows]
 
     def let_go(self, epoch: int, member: int, receipt: bytes) -> None:

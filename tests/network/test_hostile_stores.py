@@ -9,13 +9,7 @@ from contextlib import closing
 import pytest
 from refusals import refused
 
-from quorank.cli.coordinator_display import (
-    group_status_of,
-    print_group_status,
-    print_status,
-    readable_status,
-    status_of,
-)
+from quorank.cli.flower_status import group_status_of, print_group_status, print_status, readable_status, status_of
 from quorank.device.private_store import PrivateStore
 from quorank.experiments.client_terms import terms_of
 from quorank.experiments.experiment import Experiment
