@@ -118,6 +118,47 @@ def test_silent_and_slow_connections_of_one_address_stop_nobody(service: RealSer
             one.close()
 
 
+def test_an_address_with_too_many_connections_loses_its_oldest() -> None:
+    from quorank.service.connections import ConnectionGuard
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port, now = listener.getsockname()[1], [0.0]
+        guard = ConnectionGuard(port, per_address=100, clock=lambda: now[0])
+        accepted, held = [], []
+
+        def connect(source: str, count: int) -> list[socket.socket]:
+            made = []
+            for _ in range(count):
+                made.append(socket.create_connection(("127.0.0.1", port), timeout=5, source_address=(source, 0)))
+                accepted.append(listener.accept()[0])
+            held.extend(made)
+            return made
+
+        try:
+            other, old = connect("127.0.0.2", 50), connect("127.0.0.1", 60)
+            assert guard.look() == 0
+            connect("127.0.0.1", 30)
+            now[0] = 1.0
+            assert guard.look() == 0
+            new = connect("127.0.0.1", 40)
+            now[0] = 2.0
+            assert guard.look() == 30
+            for one in (*old, *new, *other):
+                one.setblocking(False)
+            ended = [one for one in old if is_ended(one)]
+            assert len(ended) == 30 and not any(map(is_ended, [*new, *other]))
+        finally:
+            for one in (*held, *accepted):
+                one.close()
+
+
+def is_ended(one: socket.socket) -> bool:
+    try:
+        return one.recv(1) == b""
+    except BlockingIOError:
+        return False
+
+
 def hammer(service: RealService, callers: list[Caller], round_: int, done: dict[int, int], failed: list[str]) -> None:
     """Devices reply, and again where the answer was lost."""
     for caller in callers:
