@@ -54,6 +54,7 @@ class Purpose(IntEnum):
     CHOICE = 21  # which suggestion a person chooses
     TRAFFIC = 22  # when people search
     STUDY = 23  # who is in which arm, and repetitions of a simulated study
+    ARRIVAL = 24  # when clients come by themselves, and how often
     GROUP = 40  # which of a cohort's secure sums a client is in
 
 

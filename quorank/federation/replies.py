@@ -1,7 +1,7 @@
 """Replies of an open round: how each is judged, who sent those that were accepted, and their running sum.
 
 Sums are exact in any order (`sums`), so a reply is added when it is accepted and need not be kept: what a round holds
-in memory does not grow with its cohort, but for the clients' numbers. Rules that must see single updates keep them.
+in memory does not grow with its cohort, but for one bit a client. Rules that must see single updates keep them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quorank.arrays import Doubles
+from quorank.arrays import Doubles, Integers
 from quorank.errors import BadInput, require
 from quorank.federation import wire
 from quorank.federation.rounds import CohortSum, State
@@ -35,6 +35,33 @@ class OpenRound(NamedTuple):
     heaviest: int  # interactions that a client may claim
     longest: float  # L2 norm of a release
     most: int  # replies that the round may have
+    turn: Callable[[int], None] = lambda client: None  # refuses a client whose turn it is not
+
+
+class ClientSet:
+    """Set of clients' numbers, in one bit for each up to the largest."""
+
+    def __init__(self) -> None:
+        self._bits, self._count = bytearray(), 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __contains__(self, client: int) -> bool:
+        at, bit = divmod(client, 8)
+        return 0 <= at < len(self._bits) and bool(self._bits[at] >> bit & 1)
+
+    def add(self, client: int) -> None:
+        at, bit = divmod(client, 8)
+        if at >= len(self._bits):
+            self._bits.extend(bytes(max(at + 1, 2 * len(self._bits)) - len(self._bits)))
+        self._count += not self._bits[at] >> bit & 1
+        self._bits[at] |= 1 << bit
+
+    def numbers(self) -> Integers:
+        """Return the numbers in ascending order."""
+        bits = np.unpackbits(np.frombuffer(bytes(self._bits), dtype=np.uint8), bitorder="little")
+        return np.flatnonzero(bits).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -93,16 +120,23 @@ class Replies:
     ) -> None:
         self._gathering = RunningSum(mechanism, parameters)
         self._single, self._figure = single, figure
-        self._kept: dict[Key, tuple[Doubles, int] | None] = {}  # (row, interactions), where they are looked at
+        self._senders: dict[int, ClientSet] = {}  # by round
+        self._kept: dict[Key, tuple[Doubles, int]] = {}  # (row, interactions), where they are looked at
 
     def __contains__(self, key: Key) -> bool:
-        return key in self._kept
+        client, round_ = key
+        return round_ in self._senders and client in self._senders[round_]
 
     def __iter__(self) -> Iterator[Key]:
-        return iter(self._kept)
+        for round_ in sorted(self._senders):
+            yield from ((client, round_) for client in self.senders(round_).tolist())
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return sum(map(len, self._senders.values()))
+
+    def senders(self, round_: int) -> Integers:
+        """Return the clients whose replies of a round were accepted, in ascending order."""
+        return self._senders.get(round_, ClientSet()).numbers()
 
     def check(self, state: State, reply: wire.Reply, open_round: OpenRound, beside: Container[Key] = ()) -> None:
         """Refuse a reply that does not belong to the round, counts already (here or `beside`), or holds false numbers."""
@@ -114,6 +148,7 @@ class Replies:
         require(reply.client in open_round.asked(reply.round), "reply.not-in-cohort", sentence)
         fresh = key not in self and key not in open_round.counted and key not in beside
         require(fresh, "reply.replayed", "this client has replied to this task already; one reply counts")
+        open_round.turn(reply.client)
         self.limits(state, open_round).check(reply)
 
     def limits(self, state: State, open_round: OpenRound) -> ReplyLimits:
@@ -134,14 +169,15 @@ class Replies:
         row[0, size:] = reply.statistics
         clients, interactions = np.array([reply.client]), np.array([reply.interactions])
         self._gathering.add(state, clients, row, interactions, int(reply.within))
-        kept = (row[0, :size], reply.interactions) if self._single else None
-        self._kept[reply.client, reply.round] = kept
+        self._senders.setdefault(reply.round, ClientSet()).add(reply.client)
+        if self._single:
+            self._kept[reply.client, reply.round] = row[0, :size], reply.interactions
 
     def gathered(self, state: State) -> CohortSum:
         """The sum; where rules look at single updates, those in the order of their clients."""
         if not self._single:
             return self._gathering.close(state)
-        found = [kept for _, kept in sorted(self._kept.items()) if kept is not None]
+        found = [kept for _, kept in sorted(self._kept.items(), key=lambda item: item[0])]
         updates = np.array([row for row, _ in found]).reshape(len(found), self._gathering.parameters)
         weights = np.array([interactions for _, interactions in found], dtype=np.float64)
         return self._gathering.close(state, updates=updates, weights=weights)

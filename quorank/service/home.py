@@ -44,6 +44,8 @@ LOCK, STATUS, LOG, RANKER, LEDGER = "lock", "status.json", "coordinator.log", "r
 SECRET_BYTES = 32
 RENEW_DAYS = 30
 """A certificate of the service's own authority with fewer days left is replaced."""
+HOLDERS = {"coordinator": "quorank.service.holder", "silo": "quorank.service.silo_service"}
+"""The module that holds what a folder runs, by the kind of its settings."""
 OLDER = (
     "is of an older Quorank whose devices spoke Flower; its ranker.json can still be used, but devices enrol anew: "
     "start a service in another folder and invite them to it"
@@ -73,9 +75,11 @@ class Settings:
     report_epsilon: float = 0.0  # ε of the figure that devices report with each release; 0: none
     enrolments: int = 60  # a minute and address; 0: any number
     quiet: float = 60.0  # minutes without any member after which the operator is told
+    kind: str = "coordinator"  # what the folder runs: a coordinator of devices, or a silo
 
     def __post_init__(self) -> None:
         check_url(self.url)
+        require(self.kind in HOLDERS, "value.not-a-choice", f"expected {' or '.join(HOLDERS)}", "kind")
         require(0 < self.port < 65536, "value.out-of-range", f"a port is from 1 to 65535, got {self.port}")
         require(1 <= self.workers <= 64, "value.out-of-range", f"from 1 to 64, got {self.workers}", "--workers")
         require(self.n_features >= 1, "value.out-of-range", f"a ranker needs at least 1 feature, got {self.n_features}")
@@ -160,6 +164,11 @@ class Home:
         )
         home.settings  # noqa: B018  refused now if it is damaged
         return home
+
+    @property
+    def holder(self) -> str:
+        """The module whose process holds what this folder runs."""
+        return HOLDERS[self.settings.kind]
 
     @cached_property
     def settings(self) -> Settings:
@@ -320,7 +329,7 @@ class Home:
                     "coordinator.running",
                     f"its coordinator runs already"
                     f"{'' if number is None else f' (process {number})'}; stop it with: "
-                    f"quorank coordinator stop {self.path}",
+                    f"quorank {self.settings.kind} stop {self.path}",
                     f"{self.path}",
                 ) from None
             os.ftruncate(descriptor, 0)
@@ -385,7 +394,7 @@ def check_rounds(experiment: Experiment, settings: Settings) -> None:
 
     privacy, participation = experiment.federation.privacy, experiment.federation.participation
     told = "a mean of reports tells how many devices were in a round, and this ε counts on nobody knowing; use sampled"
-    counts = privacy.relies_on_secret_cohorts and not (participation.fixed_size or experiment.federation.everyone)
+    counts = experiment.federation.counts_on_secret_cohorts and not participation.fixed_size
     require(settings.report_epsilon == 0.0 or not counts, "option.conflict", f"{told}, or no reports", "report_epsilon")
     sentence = f"{INCOMPLETE.format(privacy.kind)}; let rounds wait for all of them with --enough 1 --least 1"
     require(settings.least == 1.0 or not privacy.needs_equal_shares, "option.conflict", sentence, "least")

@@ -120,7 +120,7 @@ class View:
         if open_ is not None:
             self.etag = b'"%d-%s"' % (open_.number, hashlib.sha256(open_.content).hexdigest()[:24].encode())
             about = (
-                (requests.NEXT.encode(), b"%d" % max(1, round(open_.next))),
+                (requests.NEXT.encode(), _seconds(open_.next)),
                 (b"etag", self.etag),
                 (b"cache-control", b"no-cache"),
             )
@@ -353,7 +353,7 @@ class Intake:
 
     def _next(self) -> tuple[bytes, bytes]:
         open_ = self._view.open
-        return requests.NEXT.encode(), b"%d" % max(1, round(self._pause if open_ is None else open_.next))
+        return requests.NEXT.encode(), _seconds(self._pause if open_ is None else open_.next)
 
     # ------------------------------------------------------------ the calls
 
@@ -486,6 +486,11 @@ def _headers(found: Any) -> dict[str, str]:
         require(not again, "request.malformed", "a header of the request comes twice")
         headers[word] = value.decode("latin-1")
     return headers
+
+
+def _seconds(wait: float) -> bytes:
+    """Whole seconds; of less than one, which parties at work are given, hundredths."""
+    return b"%d" % round(wait) if wait >= 1.0 else b"%.2f" % wait
 
 
 def _no_body(asked: Asked) -> None:

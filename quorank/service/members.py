@@ -49,13 +49,14 @@ def enlist(
     terms: Mapping[str, Any],
     number: int | None = None,
     identities: Mapping[str, bytes] | None = None,
+    again: bool = False,
 ) -> Member:
-    """Add a member and write its invitation; where either cannot be, neither is."""
+    """Add a member, or one that was revoked `again`, and write its invitation; where either cannot be, neither is."""
     _check_free(out)
     code = secrets.token_bytes(CODE)
     _written(home, name, terms, kind, identities or {}, code=code).write(out)
     try:
-        return store.invite(name, kind, code, number)
+        return store.renew(name, code) if again else store.invite(name, kind, code, number)
     except BaseException:
         out.unlink(missing_ok=True)
         raise

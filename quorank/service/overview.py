@@ -78,7 +78,12 @@ class Overview:
         settings = self.home.settings
         planned = self.home.terms_table.get("rounds")
         return Status(
-            "devices", "new", settings.run, store.now(), rounds_planned=planned, versions=Versions(__version__)
+            "parties" if settings.kind == "silo" else "devices",
+            "new",
+            settings.run,
+            store.now(),
+            rounds_planned=planned,
+            versions=Versions(__version__),
         )
 
     def _counts(self, store: SqlStore, told: MemberCounts) -> MemberCounts:

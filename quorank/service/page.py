@@ -473,6 +473,7 @@ _EVENT_WORDS: Mapping[str, str] = {
     "starting": "starting at round {round}",
     "ready": "ready for members",
     "round_closed": "round {round}: {replies} replies in {seconds}",
+    "round_short": "round {round} ended without all: {replies} of {cohort} replied, {seen} members asked",
     "reply_refused": "a reply to round {round} was refused: {reason}",
     "request_refused": "a request was refused: {reason}",
     "declined": "client {client} declined: {reason}",

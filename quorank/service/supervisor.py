@@ -23,7 +23,7 @@ from pathlib import Path
 from quorank.errors import BadInput
 from quorank.service.home import Home
 
-WORKER, HOLDER = "quorank.service.worker", "quorank.service.holder"
+WORKER = "quorank.service.worker"
 SUPERVISOR = "supervisor.json"
 BACKLOG = 4096
 LOOK_SECONDS = 0.2
@@ -104,7 +104,7 @@ class Supervisor:
         self.workers = [
             Child(f"worker-{number}", [WORKER, folder], descriptor) for number in range(home.settings.workers)
         ]
-        self.holder = Child("holder", [HOLDER, folder, *([] if stay else ["--exit-when-done"])])
+        self.holder = Child("holder", [home.holder, folder, *([] if stay else ["--exit-when-done"])])
         self._stamp, self._looked = self._certificate(), time.monotonic()
         self._renewed, self._written = self._looked, b""
 

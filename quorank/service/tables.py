@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 FORMAT = 1
 
 TABLES = {
@@ -25,12 +27,20 @@ TABLES = {
     "events": "id {serial}, at DOUBLE PRECISION NOT NULL, code TEXT NOT NULL, content TEXT NOT NULL",
     "tallies": "name TEXT PRIMARY KEY, count BIGINT NOT NULL",
     "nonces": "slot BIGINT NOT NULL, member BIGINT NOT NULL, nonce {blob} NOT NULL, PRIMARY KEY (slot, member, nonce)",
+    "facts": "name TEXT PRIMARY KEY, value {blob} NOT NULL",
+    "places": "peer TEXT PRIMARY KEY, came BIGINT NOT NULL, done BIGINT NOT NULL, sent BIGINT NOT NULL,"
+    " heard BIGINT NOT NULL",
+    "sending": "peer TEXT NOT NULL, place BIGINT NOT NULL, ends BIGINT NOT NULL, tag TEXT NOT NULL,"
+    " content {blob} NOT NULL, PRIMARY KEY (peer, place)",
+    "coming": "peer TEXT NOT NULL, place BIGINT NOT NULL, ends BIGINT NOT NULL, content {blob} NOT NULL,"
+    " PRIMARY KEY (peer, place)",
 }
 """Columns by table; `{blob}` and `{serial}` are what each database calls bytes and a number of its own for each row.
 
 `service` is one row: the holder's epoch, the version of what workers look at, the replies that the open round has, and
 the answers that were ever given, which number them in `letters.turn`. `turns` counts the replies of a member in a run.
-`nonces` is cut into slots of time, so that what has expired is deleted as a whole.
+`nonces` is cut into slots of time, so that what has expired is deleted as a whole. `facts`, `places`, `sending` and
+`coming` are a group's session (`silos.protocol.stream_store`).
 """
 
 INDEXES = (
@@ -38,6 +48,15 @@ INDEXES = (
     "CREATE INDEX IF NOT EXISTS admitted_members ON members (number)"
     " WHERE key IS NOT NULL AND revoked IS NULL AND gone IS NULL",
 )
+
+
+_KINDS = {"{blob}": "bytea", "{serial}": "bigint"}
+
+
+def columns_of(table: str) -> dict[str, str]:
+    """The columns of a table with PostgreSQL's names of their types."""
+    found = re.findall(r"(\w+) (\{\w+\}|TEXT|BIGINT|INTEGER|DOUBLE PRECISION)", TABLES[table])
+    return {name: _KINDS.get(kind, kind.lower()) for name, kind in found}
 
 
 def schema(blob: str, serial: str, compact: str) -> list[str]:

@@ -17,6 +17,7 @@ from quorank.federation import Federation, Sampled, Simulator, wire
 from quorank.federation import server_optimisers as servers
 from quorank.federation.asynchronous import Asynchronous
 from quorank.federation.coordinator import Coordinator, RoundLimits
+from quorank.federation.keeping import KeptInFolder
 from quorank.federation.node_driver import Stopped
 from quorank.federation.rules.krum import Krum
 from quorank.federation.transport import BUSY, FAILED, Arrival, Failure, Memory
@@ -94,7 +95,7 @@ def in_process(simulator) -> bytes:
 def test_the_ranker_is_the_simulator_s(name, faults, tiny_collection, tmp_path) -> None:
     simulator, ticks = simulator_of(FEDERATIONS[name], tiny_collection), Ticks()
     transport = Memory(answering(simulator, tmp_path), NAMES, **faults)
-    coordinator = coordinator_of(simulator, ticks, folder=tmp_path)
+    coordinator = coordinator_of(simulator, ticks, keeping=KeptInFolder(tmp_path))
     watched = []
     reports = drive(coordinator, driver_of(transport, ticks), watched.append)
     assert coordinator.state.theta.tobytes() == in_process(simulator)
@@ -222,11 +223,11 @@ def test_a_coordinator_killed_in_a_round_goes_on_to_the_same_bits(killed_after, 
         if looks == killed_after:
             raise Killed
 
-    coordinator = coordinator_of(simulator, ticks, folder=tmp_path)
+    coordinator = coordinator_of(simulator, ticks, keeping=KeptInFolder(tmp_path))
     with pytest.raises(Killed):
         drive(coordinator, driver_of(transport, ticks, tend=kill))
     accepted = set(coordinator._replies)
-    again = coordinator_of(simulator, ticks, folder=tmp_path)  # a new process, that finds the folder
+    again = coordinator_of(simulator, ticks, keeping=KeptInFolder(tmp_path))  # a new process, that finds the folder
     assert set(again._replies) == accepted
     drive(again, driver_of(transport, ticks))
     assert again.state.theta.tobytes() == in_process(simulator)

@@ -19,10 +19,10 @@ from browser import BROWSER, Chromium
 from PIL import Image
 from played_federations import played_devices, played_session, played_tuning
 
+from quorank.cli.run_page import served
 from quorank.service import page
 from quorank.service.page import page_routes
 from quorank.service.status import Quality, Status, Versions
-from quorank.service.watching import served
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(BROWSER is None, reason="needs a browser: apt install chromium")]
 

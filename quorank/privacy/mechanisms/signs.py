@@ -72,7 +72,7 @@ class SignMechanism(AddingUp):
     def statement(self, rounds: int | None = None) -> dict[str, Any]:
         setting, p = self.setting, self.part.p
         done = setting.rounds if rounds is None else rounds
-        sent = setting.parameters * done
+        sent = setting.parameters * setting.participations(done)
         whole = setting.horizon(done)
         stated = {"kind": self.part.kind, "model": "local", "unit": "client", "rounds": done, "bits_sent": sent, "p": p}
         if p == 1.0:
