@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from quorank.service.connections import ConnectionGuard, stop_accepting
-from quorank.service.health import Health
+from quorank.service.health import ServiceHealth
 from quorank.service.home import Home
 from quorank.service.intake import Intake
 from quorank.service.writer import Writer
@@ -36,14 +36,14 @@ START_SECONDS = 0.05
 def intake_of(home: Home) -> Intake:
     """The application on a folder's store."""
     writer = Writer(home.store())
-    health = Health(home, writer)
+    health = ServiceHealth(home, writer)
     return Intake(home, home.store(), writer, home.store(), health=health.table, operator=OperatorPages(home, health))
 
 
 class OperatorPages:
     """The operator's page and metrics; what they need is loaded when they are first asked for."""
 
-    def __init__(self, home: Home, health: Health) -> None:
+    def __init__(self, home: Home, health: ServiceHealth) -> None:
         self.home, self.health, self.stopping = home, health, False
         self._app: Any = None
 
