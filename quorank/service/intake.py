@@ -284,13 +284,13 @@ class Intake:
 
     def _limits(self, open_: Publication) -> ReplyLimits | None:
         """What replies to a publication are judged by: what the holder wrote, else what the terms alone say."""
-        if open_.kind not in ("round", "rebuilding"):
-            return None
         written = self.store.document(LIMITS)
         if written is not None:
             told = ReplyLimits(**parse_json(written, shape_of(ReplyLimits)))
             if (told.run, told.round) == (open_.run, open_.round):
                 return told
+        if open_.kind not in ("round", "rebuilding"):
+            return None
         terms, task = Terms.read(self._terms | {"client": 0}), wire.decode_task(open_.content)
         unit = task.private.get("unit")
         asked = len(open_.asked) // 4 or open_.room or terms.setting.cohort
@@ -424,7 +424,7 @@ class Intake:
     async def _leave(self, asked: Asked) -> HttpAnswer:
         head, member = await self._signed(asked)
         body = await self._body(asked, LEAVING_BYTES, head)
-        check_request(body, self._terms["run"], {head.member: member.key})
+        check_request(body, self.home.settings.run, {head.member: member.key})
         await self._commit(head, "leave", 0, body)
         return as_json(202, {"state": "heard"}, self._next())
 
@@ -458,7 +458,7 @@ class Intake:
             raise
         require(member.revoked is None, "request.revoked", "the operator has revoked this member")
         self._looked = -1e9  # its first request may come at once
-        own = {"client": member.number} if member.kind == "device" else {}
+        own = {"client": member.number} if "client" in self._terms else {}
         return as_json(200, {"member": member.number, "name": member.name, "terms": self._terms | own})
 
     async def _healthz(self, asked: Asked) -> HttpAnswer:
