@@ -304,6 +304,47 @@ def files(folder: Folder, out: FilesOut = None) -> None:
         print(path)
 
 
+@app.command()
+def backup(folder: Folder, file: Annotated[Path, Argument(help="Where to write it.")], json: Json = False) -> None:
+    """Write a service's folder and store into one file, also while it runs.
+
+    The file holds all secrets of the service: keep it as the folder is kept.
+    """
+    from quorank.service.backup import backup as back_up
+    from quorank.service.home import Home
+
+    home = Home.open(folder)
+    found = back_up(home.path, home.settings.database, file)
+    figures = {"file": str(file), "members": found.members, "files": found.files, "bytes": found.bytes}
+    print_figures(figures, json, lambda _: say(f"{file} holds {found.members} members and {found.files} files"))
+
+
+@app.command()
+def restore(
+    file: Annotated[Path, Argument(help="A backup.")],
+    folder: Folder,
+    database: Annotated[
+        str | None, Option(help="postgresql://user@host/name, empty.", show_default="SQLite in DIR")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Make a service's folder and store from a backup; `start` goes on from its moment.
+
+    Devices that have gone further since answer no round a second time. Never
+    run the old service beside it: stop that first.
+    """
+    from dataclasses import replace
+
+    from quorank.service.backup import restore as bring_back
+    from quorank.service.home import Home
+
+    found = bring_back(file, folder, database or "")
+    home = Home.open(folder)
+    home.write_settings(replace(home.settings, database=database or ""))
+    figures = {"folder": str(folder), "members": found.members, "files": found.files}
+    print_figures(figures, json, lambda _: say(f"{folder} has {found.members} members; start it to go on"))
+
+
 @contextmanager
 def _opened(folder: Path) -> Iterator[tuple[Home, SqlStore]]:
     from quorank.service.home import Home
