@@ -40,8 +40,7 @@ def run(
         int | None, Option(min=1, help="Threads of a run; by default all cores. The result is the same.")
     ] = None,
     engine: Annotated[
-        str,
-        Option(help="What plays the rounds: this process, flower on real nodes, or https, a service. Same result."),
+        str, Option(help="What plays the rounds: this process, flower on real nodes, or https, a service. Same result.")
     ] = "process",
     nodes: Annotated[int, Option(min=1, help="Nodes of --engine flower, on this machine.")] = 4,
     workers: Annotated[int, Option(min=1, help="Intake processes of --engine https.")] = 2,

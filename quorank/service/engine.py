@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-
 from quorank.errors import Interrupted, require, require_range
 from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment import Experiment
@@ -48,9 +47,7 @@ class PlayedHome(Home):
     @classmethod
     def of(cls, folder: Path, port: int, workers: int, database: str) -> PlayedHome:
         """The folder in the run's, made where it is not there; it listens on this port of the loopback interface."""
-        settings = Settings(
-            "run", 1, f"127.0.0.1:{port}", port=port, workers=workers, database=database, enrolments=0
-        )
+        settings = Settings("run", 1, f"127.0.0.1:{port}", port=port, workers=workers, database=database, enrolments=0)
         path = folder / FOLDER
         if (path / SETTINGS).is_file():
             home = cls(path.absolute())
@@ -59,11 +56,7 @@ class PlayedHome(Home):
             home.write_settings(settings)
             return cls(home.path)
         shutil.rmtree(path, ignore_errors=True)  # of a start that was cut short
-        files = {
-            SEED: _secret(),
-            EXPERIMENT: (folder / storage.CONFIG).read_bytes(),
-            TERMS: b'{"run": "run"}',
-        }
+        files = {SEED: _secret(), EXPERIMENT: (folder / storage.CONFIG).read_bytes(), TERMS: b'{"run": "run"}'}
         return cls._made(path, settings, files, "run's")
 
 
@@ -115,9 +108,7 @@ class PlayedService:
         except BaseException:
             self.store.close()
             raise
-        self.holder = Holder(
-            self.store, epoch, home.key, stop=stop, tend=self.tend, soonest=1.0, simulated=True
-        )
+        self.holder = Holder(self.store, epoch, home.key, stop=stop, tend=self.tend, soonest=1.0, simulated=True)
         descriptor = listener.fileno()
         words = [WORKER, str(home.path)]
         self.children = [Child(f"worker-{number}", words, descriptor) for number in range(home.settings.workers)]
@@ -152,7 +143,9 @@ class PlayedService:
                 self._deaths[child.name] = self._deaths.get(child.name, 0) + 1
                 child.bury(now)
                 if self._deaths[child.name] >= DEATHS:
-                    raise Stopped(self.done, self.rounds, f"{child.name} of the service ended {DEATHS} times in a round")
+                    raise Stopped(
+                        self.done, self.rounds, f"{child.name} of the service ended {DEATHS} times in a round"
+                    )
             if child.is_due(now):
                 child.start()
 

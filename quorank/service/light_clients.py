@@ -26,7 +26,7 @@ from quorank.experiments import run_directory as storage
 from quorank.experiments.simulated_clients import SimulatedClients
 from quorank.federation import wire
 from quorank.federation.member_key import MemberKey
-from quorank.federation.requests import KIND, MAIL
+from quorank.federation.requests import ASKED, KIND, MAIL
 from quorank.federation.service_line import ServiceAnswer, ServiceLine
 from quorank.service.home import Home
 
@@ -131,8 +131,8 @@ class LightClients:
         """Who is asked: by the experiment's draws, or where they depend on who came before by what the service says."""
         participation, clients = self.federation.participation, self.federation.clients
         if participation.takes_whoever_comes:
-            asked = self._pool.map(lambda member: self.call(member, "GET", "/v1/task").status, range(clients))
-            return (member for member, status in enumerate(asked) if status == 200)
+            said = self._pool.map(lambda member: self.call(member, "GET", "/v1/task"), range(clients))
+            return (member for member, answer in enumerate(said) if answer.headers.get(ASKED) != "0")
         drawn = participation.members(clients, task.round, self.clients.simulator.simulation.seed)
         return iter(range(clients) if drawn is None else drawn.tolist())
 
