@@ -25,7 +25,7 @@ from quorank.federation import notices, wire
 from quorank.federation.declined import Declined
 from quorank.federation.leaving import receipt_of
 from quorank.federation.member_key import is_signed, task_content
-from quorank.federation.requests import KIND, MAIL, SIGNED
+from quorank.federation.requests import ASKED, KIND, MAIL, SIGNED
 from quorank.federation.service_line import ServiceLine, ServiceRefusal
 from quorank.federation.terms import Terms
 
@@ -71,6 +71,7 @@ class ServiceTask(NamedTuple):
     kind: str
     content: bytes
     next: float
+    asked: bool = True  # whether the round asks this member
 
     @property
     def digest(self) -> bytes:
@@ -106,10 +107,13 @@ class Exchange:
         task = self._task()
         if isinstance(task, float):
             return SyncReport("nothing", task, "task.none", "there is no task yet")
-        if task.kind in ("over", "secure"):
+        unasked = not task.asked and task.kind == "round"
+        if task.kind in ("over", "secure") or unasked:
             declined = self.device.see(task.content)
             if declined is not None:
                 return _declined(declined, task.next)
+            if unasked:
+                return SyncReport("nothing", task.next, "task.unasked", "this round asks others")
             if task.kind == "over":
                 return SyncReport("over", task.next, "run.over", "all rounds of the run are done")
             return self._messages(task.next)
@@ -126,13 +130,13 @@ class Exchange:
         kept = self._kept()
         known = {"if-none-match": kept[0]} if kept is not None else {}
         answer = self.line.call("GET", "/v1/task", longest=longest_task(self.device.terms), headers=known)
-        next_ = HOUR if answer.next is None else answer.next
+        next_, asked = HOUR if answer.next is None else answer.next, answer.headers.get(ASKED) != "0"
         if answer.status == 204:
             return next_
         if answer.status == 304:
             require(kept is not None, "service.unreadable", "the service's answer cannot be read")
             assert kept is not None
-            return ServiceTask(kept[1], kept[2], next_)
+            return ServiceTask(kept[1], kept[2], next_, asked)
         kind, content = answer.headers.get(KIND, ""), answer.content
         try:
             signature = base64.b64decode(answer.headers.get(SIGNED, ""), validate=True)
@@ -147,7 +151,7 @@ class Exchange:
             head = json.dumps([etag, kind]).encode()
             with self.store.transaction():
                 self.store.set_fact(TASK, head + b"\n" + content)
-        return ServiceTask(kind, content, next_)
+        return ServiceTask(kind, content, next_, asked)
 
     def _kept(self) -> tuple[str, str, bytes] | None:
         """(tag, kind, content) of the last task."""

@@ -358,6 +358,7 @@ class Intake:
     # ------------------------------------------------------------ the calls
 
     async def _task(self, asked: Asked) -> HttpAnswer:
+        member = None
         if requests.SIGNED not in asked.headers and (await self.view()).public:
             _no_body(asked)
         else:
@@ -365,12 +366,14 @@ class Intake:
             _no_body(asked)
             requests.check_body(head, b"")
             await self._commit(head, "look")
+            member = head.member
         view = self._view
         if view.open is None:
             return HttpAnswer(204, b"", (self._next(), _NEVER))
-        if asked.headers.get("if-none-match", "").encode("latin-1") == view.etag:
-            return view.same
-        return view.task
+        answer = view.same if asked.headers.get("if-none-match", "").encode("latin-1") == view.etag else view.task
+        if member is not None and not view.open.asks(member):
+            answer = answer._replace(headers=(*answer.headers, (requests.ASKED.encode(), b"0")))
+        return answer
 
     async def _reply(self, asked: Asked) -> HttpAnswer:
         head, _ = await self._signed(asked)

@@ -15,6 +15,7 @@ from chance import assert_follows, assert_mean
 from devices import answered, device_of, search, simulator_of, task_of, terms_of, user_of
 from hypothesis import given
 from hypothesis import strategies as st
+from quorank.network.service_run import run
 from typer.testing import CliRunner
 
 from quorank import frames
@@ -36,7 +37,6 @@ from quorank.federation.terms import Terms
 from quorank.federation.transport import Memory
 from quorank.flower import app as flower_app
 from quorank.network import service_run
-from quorank.network.service_run import run
 from quorank.privacy import ClippedGaussian, SecureSum
 from quorank.privacy.mechanisms.figure_response import FigureResponse
 from quorank.service.flower_figures import Figures, exposition
