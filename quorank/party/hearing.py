@@ -1,4 +1,4 @@
-"""A party's questions to the others, the answers to them, and the instances made of those.
+"""A party's memory on disk: its questions to the others, the answers to them, and the instances made of those.
 
 The envelopes between two parties are numbered as in one process (`silos.protocol.exchange`), where party after party asks:
 first the catalogues, then what the party earlier in the group asks, then what the later one asks. These numbers address the
@@ -13,18 +13,16 @@ import numpy as np
 
 from quorank import frames
 from quorank.arrays import Integers
-from quorank.errors import require
+from quorank.errors import BadInput, require
 from quorank.party.lessons import Lessons
-from quorank.party.secrets import Secrets
 from quorank.silos.learning.augmentation import TopDocuments, augmented_instances
-from quorank.silos.learning.exchange import announced_lengths, make_obfuscation, read_top_documents
+from quorank.silos.learning.exchange import announced_lengths, read_top_documents
 from quorank.silos.learning.holdings import FIELDS, Holding
 from quorank.silos.learning.instances import QuerySplit
 from quorank.silos.learning.shared_statistics import read_total, vector_length
 from quorank.silos.protocol.asker import Asker, Question
-from quorank.silos.protocol.messages import Catalogue
+from quorank.silos.protocol.messages import Catalogue, Refuse
 from quorank.silos.protocol.records import read, table_of, whole_numbers
-from quorank.silos.protocol.session import Session
 from quorank.silos.protocol.stream_store import SiloStore
 from quorank.silos.protocol.terms import SiloTerms
 from quorank.silos.sketch.hashing import Hashing
@@ -36,12 +34,10 @@ class Hearing:
     """One party's questions and the answers to them."""
 
     def __init__(
-        self, store: SiloStore, terms: SiloTerms, number: int, holding: Holding, session: Session, secrets: Secrets
+        self, store: SiloStore, terms: SiloTerms, number: int, holding: Holding, asker: Asker, draws: int
     ) -> None:
         self.store, self.terms, self.number, self.holding = store, terms, number, holding
-        self.group, self._draws = session.group, secrets.draws
-        hidden = make_obfuscation(holding, terms.protocol, secrets.obfuscation_key)
-        self._asking = Asker(self.group, hidden, session.hashing)
+        self.group, self._asking, self._draws = asker.group, asker, draws
         self._questions: dict[int, Question] = {}
 
     # ------------------------------------------------------------ asking
@@ -71,8 +67,8 @@ class Hearing:
         """Of the asker's question number `count` (from 1) to this owner."""
         return len(FIELDS) + count + (self._asks()[owner] if asker > owner else 0)
 
-    def next_asked(self, asker: str) -> int:
-        """Another party asks: the number of its question."""
+    def question_number(self, asker: str, number: int) -> int:
+        """Another party asks, in its envelope `number`: the number of its question."""
         count = self.store.note(f"asked {asker}", 0) + 1
         place = self.terms.number(asker)
         require(count <= self._asks()[place], "silo-message.too-many", f"{asker} asks more than it said it would")
@@ -140,6 +136,10 @@ class Hearing:
             parts += [best.documents.astype("<i8").tobytes(), best.counts.astype("<f8").tobytes()]
         self.store.set_fact(f"answer {sender} {count}", frames.pack(parts))
         self.store.set_note(f"heard {sender}", count)
+
+    def take_refusal(self, sender: str, refuse: Refuse) -> None:
+        """A party that will not answer ends the run here."""
+        raise BadInput("silo-message.refused", f"{sender} gives no answer: {refuse.reason}")
 
     # ------------------------------------------------------------ what follows
 

@@ -1,5 +1,7 @@
 """A party's reaction to each record of its coordinator, and what it sends by itself.
 
+What it asks, answers and agrees on is a `Party` of the protocol, as in one process; here it gets a memory that survives.
+
 Everything that a party says follows from what it keeps: its secrets, drawn once, the records that came, and its
 documents. Records come in order, and each is dealt with in one transaction together with what it calls for. So a party
 that was killed goes on where it was, in the same agreement and with the same keys, and the others do not notice.
@@ -24,15 +26,15 @@ from quorank.party.lessons import Lessons
 from quorank.party.lines import Lines
 from quorank.party.secrets import Secrets
 from quorank.privacy.secure_sum.masks import Occasion, pair_mask
-from quorank.silos.learning.exchange import build_sketches
+from quorank.silos.learning.exchange import build_sketches, make_obfuscation
 from quorank.silos.learning.holdings import FIELDS, Holding
 from quorank.silos.learning.shared_statistics import COLUMNS, ROWS, party_vector
-from quorank.silos.protocol.budget import Budget, BudgetLedger
+from quorank.silos.protocol.budget import Budget
 from quorank.silos.protocol.keys import Entropy, PartyIdentity, derive
-from quorank.silos.protocol.messages import Envelope, Kind, Refuse
-from quorank.silos.protocol.owner import Owner, ServedTopK
+from quorank.silos.protocol.messages import Envelope, Kind
+from quorank.silos.protocol.owner import ServedTopK
+from quorank.silos.protocol.party import Party
 from quorank.silos.protocol.records import Record, enclosed, kind_of, tag_of, written
-from quorank.silos.protocol.session import Session
 from quorank.silos.protocol.stream_store import SiloStore
 from quorank.silos.protocol.terms import SiloTerms
 from quorank.silos.sketch.hashing import Hashing
@@ -64,15 +66,24 @@ class SiloMember:
         self.number, self.group, self._clock = terms.number(name), terms.group(), clock
         self.secrets = Secrets(store, terms, name, entropy)
         self.place: int = store.note("place", NEW)
-        self.session = Session(
-            identity, self.group, pins, hashing_key=self.secrets.hashing_key, entropy=self.secrets.session()
+        self.party = Party(
+            identity,
+            self.group,
+            pins=pins,
+            hashing_key=self.secrets.hashing_key,
+            obfuscation=make_obfuscation(holding, terms.protocol, self.secrets.obfuscation_key),
+            perturbation=terms.protocol.noise(),
+            budget=Budget(terms.protocol.questions),
+            ledger=folder / LEDGER,
+            noise=self.secrets.of_answers(),
+            entropy=self.secrets.session(),
         )
+        self.session, self.owner, self.ledger = self.party.session, self.party.owner, self.party.ledger
+        self.hearing = Hearing(store, terms, self.number, holding, self.party.asker, self.secrets.draws)
+        self.party.memory = self.hearing
         for raw in frames.unpack(store.fact("agreement") or frames.pack([])):
             self.session.receive(Envelope.from_bytes(raw))
         self._lines = Lines(store, self.session)
-        streams, by_question = self.secrets.of_answers()
-        self.ledger = BudgetLedger(name, Budget(terms.protocol.questions), folder / LEDGER)
-        self.owner = Owner(self.group, terms.protocol.noise(), self.ledger, streams, by_question)
         self._served: set[str] = set()
 
     # ------------------------------------------------------------ one step after the other
@@ -134,11 +145,6 @@ class SiloMember:
     # ------------------------------------------------------------ statistics, sketches, questions
 
     @cached_property
-    def hearing(self) -> Hearing:
-        """What this party asks, and what it has heard; after the agreement."""
-        return Hearing(self.store, self.terms, self.number, self.holding, self.session, self.secrets)
-
-    @cached_property
     def lessons(self) -> Lessons:
         """What it learns from; when it has heard everything."""
         return self.hearing.lessons(self._statistics_hashing())
@@ -175,7 +181,7 @@ class SiloMember:
                 served.structure.save(path)
             else:
                 served = ServedTopK(structure, noise)
-            self.owner.serve(name, served, "1", hashing.fingerprint())
+            self.party.serve(name, served)
             self._served.add(name)
 
     def _begin_charging(self, work: str) -> None:
@@ -257,17 +263,9 @@ class SiloMember:
             for each in out:
                 self._send(enclosed(each.to_bytes()), each.receiver)
             return
-        text = self._lines.open(envelope)
-        if kind is Kind.ASK:
-            self._seal(sender, *self.owner.answer(sender, self.hearing.next_asked(sender), text))
-        elif kind is Kind.ANSWER:
-            self.hearing.take_answer(sender, text)
-        elif kind is Kind.CATALOGUE:
-            self.hearing.take_catalogue(sender, text)
-        else:
-            raise BadInput(
-                "silo-message.refused", f"{sender} gives no answer: {Refuse.from_bytes(text, sender).reason}"
-            )
+        reply = self.party.react(envelope, self._lines.open(envelope))
+        if reply is not None:
+            self._seal(sender, *reply)
 
     def _end(self, record: bytes) -> None:
         theta = self.lessons.ranker(record)
