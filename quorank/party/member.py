@@ -21,10 +21,10 @@ import numpy as np
 
 from quorank import frames
 from quorank.errors import BadInput, require
-from quorank.party.hearing import Hearing
-from quorank.party.lessons import Lessons
+from quorank.party.answers import ReceivedAnswers
 from quorank.party.lines import Lines
 from quorank.party.secrets import Secrets
+from quorank.party.training import PartyTraining
 from quorank.privacy.secure_sum.masks import Occasion, pair_mask
 from quorank.silos.learning.exchange import build_sketches, make_obfuscation
 from quorank.silos.learning.holdings import FIELDS, Holding
@@ -79,8 +79,8 @@ class SiloMember:
             entropy=self.secrets.session(),
         )
         self.session, self.owner, self.ledger = self.party.session, self.party.owner, self.party.ledger
-        self.hearing = Hearing(store, terms, self.number, holding, self.party.asker, self.secrets.draws)
-        self.party.memory = self.hearing
+        self.received = ReceivedAnswers(store, terms, self.number, holding, self.party.asker, self.secrets.draws)
+        self.party.memory = self.received
         for raw in frames.unpack(store.fact("agreement") or frames.pack([])):
             self.session.receive(Envelope.from_bytes(raw))
         self._lines = Lines(store, self.session)
@@ -99,10 +99,10 @@ class SiloMember:
             self._count()
         elif self.place == COUNTED and len(self._served) < len(FIELDS):
             self._serve()
-        elif self.place == COUNTED and self.hearing.is_told:
+        elif self.place == COUNTED and self.received.is_told:
             self._describe_and_ask()
-        elif self.place == ASKED and self.hearing.is_complete:
-            rows = self.lessons.rows()
+        elif self.place == ASKED and self.received.is_complete:
+            rows = self.training.rows()
             with self.store.transaction():
                 self._send(rows, SERVER)
                 self._move(LEARNING)
@@ -119,7 +119,7 @@ class SiloMember:
             NEW: "it begins",
             GREETED: "it waits until the keys are agreed",
             COUNTED: "it builds its sketches and waits for the sum of the statistics",
-            ASKED: f"it asks and answers; {self.hearing.state()}" if self.session.is_agreed else "",
+            ASKED: f"it asks and answers; {self.received.state()}" if self.session.is_agreed else "",
             LEARNING: "the ranker is being trained",
             FINISHED: "the ranker is there",
         }
@@ -145,9 +145,9 @@ class SiloMember:
     # ------------------------------------------------------------ statistics, sketches, questions
 
     @cached_property
-    def lessons(self) -> Lessons:
+    def training(self) -> PartyTraining:
         """What it learns from; when it has heard everything."""
-        return self.hearing.lessons(self._statistics_hashing())
+        return self.received.training(self._statistics_hashing())
 
     def _statistics_hashing(self) -> Hashing:
         return Hashing(self.secrets.statistics_key(self.session.keys.hashing_key), ROWS, COLUMNS)
@@ -160,7 +160,7 @@ class SiloMember:
         for other in self.group.others(self.name):
             mask_key = derive(keys.pairs[other], "statistics masks")
             total = total + pair_mask(occasion, mask_key, self.number, self.terms.number(other), len(total))
-        record = written(Record.MASKED, {"asks": len(self.hearing.batches)}, total.astype("<u4"))
+        record = written(Record.MASKED, {"asks": len(self.received.batches)}, total.astype("<u4"))
         with self.store.transaction():
             self.store.set_note("fingerprint", keys.fingerprint)
             self._send(record, SERVER)
@@ -204,8 +204,8 @@ class SiloMember:
                 text = self.owner.catalogue(name, held.tolist(), lengths[held].tolist(), others)
                 for other in others:
                     self._seal(other, Kind.CATALOGUE, text)
-            for batch in range(len(self.hearing.batches)):
-                text = self.hearing.question(batch).to_bytes()
+            for batch in range(len(self.received.batches)):
+                text = self.received.question(batch).to_bytes()
                 for other in others:
                     self._seal(other, Kind.ASK, text)
             self._move(ASKED)
@@ -223,10 +223,10 @@ class SiloMember:
             if kind is Record.ENVELOPE:
                 self._take(envelope, record[1:])
             elif kind is Record.SUM:
-                self.hearing.take_sum(record)
+                self.received.take_sum(record)
             elif kind is Record.LEARN:
                 require(self.place == LEARNING, "silo-message.phase", "the coordinator asks to learn before its time")
-                learned, last = self.lessons.learn(record, self.store.note("learned", [0, -1]))
+                learned, last = self.training.learn(record, self.store.note("learned", [0, -1]))
                 self.store.set_note("learned", last)
                 self._send(learned, SERVER)
             elif kind is Record.JUDGE:
@@ -235,7 +235,7 @@ class SiloMember:
                     judged, "silo-message.phase", "the coordinator asks to judge rankers at another time than agreed"
                 )
                 self.store.set_note("judged", True)
-                self._send(self.lessons.judge(record), SERVER)
+                self._send(self.training.judge(record), SERVER)
             elif kind is Record.RANKER:
                 require(
                     self.place == LEARNING, "silo-message.phase", "the coordinator hands out a ranker before its time"
@@ -247,11 +247,8 @@ class SiloMember:
 
     def _take(self, envelope: Envelope, raw: bytes) -> None:
         sender, kind = envelope.sender, envelope.kind
-        require(
-            envelope.receiver == self.name,
-            "silo-message.receiver",
-            f"an envelope for {envelope.receiver} came to {self.name}",
-        )
+        sentence = f"an envelope for {envelope.receiver} came to {self.name}"
+        require(envelope.receiver == self.name, "silo-message.receiver", sentence)
         require(
             sender in self.group.others(self.name), "silo-message.sender", f"{sender} is no other party of this group"
         )
@@ -268,12 +265,12 @@ class SiloMember:
             self._seal(sender, *reply)
 
     def _end(self, record: bytes) -> None:
-        theta = self.lessons.ranker(record)
+        theta = self.training.ranker(record)
         self.store.set_fact("ranker", theta.astype("<f8").tobytes())
-        self.store.set_note("figures", self.lessons.figures(theta))
+        self.store.set_note("figures", self.training.figures(theta))
         self._send(written(Record.KEPT), SERVER)
         self._move(FINISHED)
-        self.hearing.forget()
+        self.received.forget()
         for name in ("agreement", "charging"):
             self.store.drop_fact(name)
         Lines.forget(self.store)

@@ -19,8 +19,8 @@ from quorank.errors import BadInput
 from quorank.federation.declined import Declined
 from quorank.party.party import SiloParty
 from quorank.party.secrets import Secrets
-from quorank.service.silo_course import TrainingCourse
 from quorank.service.silo_server import SiloServer
+from quorank.service.silo_training import TrainingCourse
 from quorank.service.store import HolderLost, open_store
 from quorank.silos.learning.comparison import SiloSetting, collect_answers, prepare_parties, sum_statistics
 from quorank.silos.learning.exchange import SiloProtocol
@@ -294,11 +294,11 @@ def test_masks_cancel_in_the_sum_and_hide_each_table(group_of) -> None:
 def test_nothing_that_crosses_holds_a_term_a_document_or_a_feature(group_of) -> None:
     crossed: list[bytes] = []
     group = group_of(terms_of("published"), watch=lambda way, content: crossed.append(content))
-    lessons = {}
+    training = {}
     step_through(
         group,
-        lambda name: lessons.update(
-            {n: p._member.lessons for n, p in group.parties.items() if p._member and p._member.place == 4}
+        lambda name: training.update(
+            {n: p._member.training for n, p in group.parties.items() if p._member and p._member.place == 4}
         ),
     )
     everything = b"\n".join(crossed)
@@ -309,8 +309,8 @@ def test_nothing_that_crosses_holds_a_term_a_document_or_a_feature(group_of) -> 
     assert len(terms) > 600 and min(map(len, terms)) >= 8
     assert occurring({b"north", b"elsewhere"}, everything) == {b"north"}
     assert not occurring(terms, everything)
-    assert set(lessons) == set(NAMES)
-    for own in lessons.values():
+    assert set(training) == set(NAMES)
+    for own in training.values():
         for part in (own.own, own.found):
             for row in part.data.features[::12]:
                 for width in ("<f4", "<f8"):
