@@ -882,6 +882,8 @@ def tunings(folder: Path) -> Seeds:
     yield "study", "deep", b'name = "x"\nalpha = ' + b"[" * 3000
     yield "study", "share-huge", b'name = "x"\n[arms]\na = ' + b"9" * 400 + b"\nb = 1\n"
     yield "study", "name-number", b"name = 5\n"
+    yield "study", "shares-infinite", b'name="x"\n[arms]\na=-inf\nb=inf\n'
+    yield "study", "shares-overflow", b'name="x"\n[arms]\na=1e308\nb=1e308\n'
     arm = Study().assign("person-1")
     yield "collected", "valid", f"client,arm,characters,rank\nperson-1,{arm},3,0\nperson-1,{arm},2,1\n".encode()
     yield "collected", "valid-pilot", b"client,characters,rank\nx,3,0\n"

@@ -78,7 +78,7 @@ class Kernel:
             if "dispatcher" not in self.__dict__:
                 from quorank.compiling import compiled_by_numba
 
-                self.__dict__["dispatcher"] = compiled_by_numba(self.py_func)
+                self.__dict__["dispatcher"] = compiled_by_numba(self.py_func, cache_folder)
         return self.__dict__["dispatcher"]
 
     @property
@@ -104,17 +104,21 @@ class VectorCode:
     def _numba_type_(self) -> Any:
         from quorank.compiling import type_of
 
-        return type_of(getattr(importlib.import_module(self.home), self.__name__))
+        return type_of(getattr(importlib.import_module(self.home), self.plain.__name__))
 
 
 def kernel(function: F) -> F:
     """Compile on first call, without the interpreter lock and without reassociating sums."""
-    return cast(F, Kernel(function))
+    return cast("F", Kernel(function))
 
 
 def vector_code(home: str) -> Callable[[F], F]:
     """Let kernels use, compiled, what another module has under this function's name: an intrinsic, or an overload."""
-    return lambda function: cast(F, VectorCode(function, home))
+
+    def of(function: F) -> F:
+        return cast("F", VectorCode(function, home))
+
+    return of
 
 
 def _found(module: str, name: str) -> Any:

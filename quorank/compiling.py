@@ -15,8 +15,6 @@ from numba import config, njit
 from numba.core.caching import FunctionCache
 from numba.core.registry import cpu_target
 
-from quorank.compiled import cache_folder
-
 if sys.platform != "win32":
     from fcntl import LOCK_EX, LOCK_NB, lockf
 
@@ -45,8 +43,8 @@ _trust_blas()
 _trust_blas()
 
 
-def compiled_by_numba(function: Callable[..., Any]) -> Any:
-    """Return Numba's dispatcher of a kernel.
+def compiled_by_numba(function: Callable[..., Any], folder_of: Callable[[str], Path | None]) -> Any:
+    """Return Numba's dispatcher of a kernel; `folder_of` says where it is kept, given Numba's own setting.
 
     No fastmath: a kernel gives the same bits on every machine that rounds as IEEE 754 says. Kernels that a kernel calls
     are merged into it: an array counts as seven arguments, so that calls would cost more than many of their bodies.
@@ -55,7 +53,7 @@ def compiled_by_numba(function: Callable[..., Any]) -> Any:
     """
     compiled: Any = njit(nogil=True, error_model="numpy", forceinline=True, no_cfunc_wrapper=True)(function)
     before = config.CACHE_DIR
-    folder = cache_folder(before)
+    folder = folder_of(before)
     if folder is not None:
         config.CACHE_DIR = str(folder)
         try:

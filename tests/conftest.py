@@ -27,7 +27,7 @@ SLOW = (
 
 WAITING = (
     "test_silo_deployment.py", "test_flower_run.py", "test_coordinator_command.py",
-    "test_flower_device.py", "test_resume_command.py", "test_cluster.py",
+    "test_resume_command.py", "test_cluster.py",
 )  # fmt: skip
 """Files whose tests mostly wait, for engines and processes; the longest first."""
 

@@ -8,6 +8,8 @@ from functools import cache
 from io import StringIO
 from pathlib import Path
 
+from quorank.silos.protocol.invitation import read_identities
+
 from fuzz.target import CORPUS, as_file, scratch, target
 from quorank.certificates import Authority
 from quorank.cli.flower_status import print_status, readable_status, status_of

@@ -182,7 +182,7 @@ def _page(folder: Path, options: _RunOptions) -> Iterator[Callable[[Runner], Non
         yield lambda _: None
         return
     try:
-        from quorank.service.watching import watched_run
+        from quorank.cli.run_page import watched_run
     except ImportError as error:
         sentence = f"--watch needs {error.name}; install it with: pip install 'quorank[service]'"
         raise BadInput("option.not-installed", sentence, "--watch") from None

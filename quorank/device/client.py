@@ -43,7 +43,14 @@ INVITATION, IDENTITY, TERMS, LINE = "invitation", "identity", "terms", "line"
 SHORTEST_PAUSE, LONGEST_PAUSE = 15.0, HOUR
 """Seconds after a service that was not reached: they double from time to time."""
 
-_FOR_GOOD = ("request.revoked", "request.left", "invitation.unknown", "invitation.used", "terms.changed", "request.protocol")
+FINAL = (
+    "request.revoked",
+    "request.left",
+    "invitation.unknown",
+    "invitation.used",
+    "terms.changed",
+    "request.protocol",
+)
 _LOCAL = ("file.", "folder.", "interaction.", "private-data.")
 _LINE = Table({"at": Number(), "wait": Number(), "failures": Number(), "offset": Number()})
 
@@ -108,7 +115,9 @@ class Client:
         self.store.close()
 
     def _plan(self, terms: Terms) -> None:
-        start = terms.ranker.initial(terms.n_features, 0) if self._start is None else np.asarray(self._start, np.float64)
+        start = (
+            terms.ranker.initial(terms.n_features, 0) if self._start is None else np.asarray(self._start, np.float64)
+        )
         self.device = Device(
             self.store, terms, seed=self._seed, entropy=self._entropy, clock=self._clock, guard=self._guard, start=start
         )
@@ -123,12 +132,12 @@ class Client:
     # what an application calls
 
     def rank(self, features: npt.ArrayLike) -> Shown:
-        """Draw the list to show for the candidates' features (documents, n_features): `.order` are their rows, best first."""
+        """Draw the list to show for features (documents, n_features); its `order` are their rows, best first."""
         self._check_open()
         return self.device.rank(features)
 
     def record(self, shown: Shown, clicks: npt.ArrayLike, query: str | None = None) -> None:
-        """Take in what was clicked on a list, one truth for each shown document; the query's text only where it is given."""
+        """Take in what was clicked on a list, true or false for each shown document; the query only where it is given."""
         self._check_open()
         self.device.record(shown, clicks, query)
 
@@ -176,6 +185,11 @@ class Client:
                 return SyncReport("left", 0.0, erased=erased)
         return self.sync(force=True)
 
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed, or has left."""
+        return self._closed
+
     def _check_open(self) -> None:
         require(not self._closed, "device.closed", "this device was closed, or has left", f"{self.folder}")
 
@@ -205,7 +219,7 @@ class Client:
         except BadInput as error:
             if error.code.startswith(_LOCAL):
                 raise
-            wait = LONGEST_PAUSE if error.code in _FOR_GOOD else 0.0
+            wait = LONGEST_PAUSE if error.code in FINAL else 0.0
             report = SyncReport("failed", wait, error.code, error.sentence)
         self._offset = line.offset
         if report.outcome == "left":
@@ -221,10 +235,12 @@ class Client:
         self._plan(terms)
 
     def _refused(self, error: ServiceRefusal) -> SyncReport:
-        if error.code == "request.unknown-member":  # a service that was restored from before this device came: enrol anew
+        if (
+            error.code == "request.unknown-member"
+        ):  # a service that was restored from before this device came: enrol anew
             with self.store.transaction():
                 self.store.file.database.execute("DELETE FROM facts WHERE name = ?", (MEMBER,))
-        wait = LONGEST_PAUSE if error.code in _FOR_GOOD else error.wait or 0.0
+        wait = LONGEST_PAUSE if error.code in FINAL else error.wait or 0.0
         return SyncReport("failed", wait, error.code, error.sentence)
 
     # when to ask again
@@ -266,7 +282,7 @@ class Client:
         except BadInput:
             return 0.0, 0, 0.0
         passed = self._clock() - state["at"]
-        left = state["wait"] - passed if 0.0 <= passed else 0.0
+        left = state["wait"] - passed if passed >= 0.0 else 0.0
         return time.monotonic() + min(max(left, 0.0), LONGEST_WAIT), int(state["failures"]), float(state["offset"])
 
 

@@ -161,7 +161,7 @@ class Device:
             terms.client,
             round_,
             terms.k,
-            terms.mechanism.bound,
+            terms.client_mechanism.bound,
         )
         used = self.store.interactions(first, count)
         for _, interaction in used:
@@ -286,7 +286,7 @@ class Device:
         task, terms = prepared.task, self.terms
         row = self.sent_part(prepared).reshape(1, -1).copy()
         client = np.array([terms.client], dtype=np.int64)
-        mechanism = refreshed(terms.mechanism, self._entropy)
+        mechanism = refreshed(terms.client_mechanism, self._entropy)
         within = mechanism.release(row, task.theta, task.round, client, task.private)
         if not np.isfinite(row).all():
             raise Refusal("numbers")
@@ -331,9 +331,8 @@ class Device:
 
     @cached_property
     def privacy(self) -> dict[str, Any]:
-        """What the log says of each release: the whole run's statement, and against whom it holds."""
-        statement = self.terms.mechanism.statement() or {"kind": self.terms.privacy.kind, "epsilon": None}
-        return statement | {"standing": standing(self.terms.mechanism)}
+        """What is kept with each release: against whom it is protected. The run's statement follows from the terms."""
+        return {"kind": self.terms.privacy.kind, "standing": standing(self.terms.client_mechanism)}
 
 
 def digest_of(task: wire.Task) -> bytes:

@@ -19,6 +19,7 @@ from typing import NamedTuple
 from quorank.device import leaving
 from quorank.device.answering import DeviceAnswers
 from quorank.device.private_store import Erased, PrivateStore
+from quorank.documents import Items, Text, parse_json
 from quorank.errors import require
 from quorank.federation import notices, wire
 from quorank.federation.declined import Declined
@@ -46,10 +47,10 @@ _HEAD = 1 << 16  # bytes of a task or message beside its numbers
 class SyncReport:
     """What one `sync` did, and when it is worth calling again.
 
-    `outcome`: sent (a release was confirmed), nothing (there is no task, or no answer to it yet: `code` says why), over (all
-    rounds are done), early (it was called before its time), busy (another thread is at it), consent (it is off: nobody was
-    asked anything), leaving (the service has the request), left (all is erased), refused (the service did not take what was
-    sent), failed (the service was not reached, or not understood).
+    `outcome`: sent (a release was confirmed), nothing (there is no task, or no answer to it yet: `code` says why), over
+    (all rounds are done), early (it was called before its time), busy (another thread is at it), consent (it is off: nobody
+    was asked anything), leaving (the service has the request), left (all is erased), refused (the service did not take what
+    was sent), failed (the service was not reached, or not understood).
     """
 
     outcome: str
@@ -78,7 +79,7 @@ class ServiceTask(NamedTuple):
 
 def longest_task(terms: Terms) -> int:
     """Bytes that a task of this run takes at most."""
-    private = sum(values.size for values in terms.mechanism.start().values())
+    private = sum(values.size for values in terms.client_mechanism.start().values())
     return int(_HEAD + 8 * (terms.parameters + private))
 
 
@@ -151,10 +152,9 @@ class Exchange:
     def _kept(self) -> tuple[str, str, bytes] | None:
         """(tag, kind, content) of the last task."""
         head, _, content = (self.store.fact(TASK) or b"").partition(b"\n")
-        try:
-            etag, kind = json.loads(head)
-        except ValueError:
+        if not head:
             return None
+        etag, kind = parse_json(head, Items(Text(), 2), f"{self.store.folder}: task")
         return etag, kind, content
 
     def _reply(self, task: ServiceTask, answer: bytes) -> SyncReport:
@@ -184,7 +184,9 @@ class Exchange:
 
     def _messages(self, next_: float) -> SyncReport:
         """Answer what is in the mailbox, as far as it is of a secure sum."""
-        longest = min(wire.LARGEST, (1 << 20) + 512 * self.device.terms.setting.clients + 16 * self.device.terms.parameters)
+        longest = min(
+            wire.LARGEST, (1 << 20) + 512 * self.device.terms.setting.clients + 16 * self.device.terms.parameters
+        )
         answered = 0
         for _ in range(MOST_MESSAGES):
             said = self.line.call("GET", "/v1/mail", longest=longest)
@@ -233,5 +235,3 @@ class Exchange:
 
 def _declined(declined: Declined, next_: float) -> SyncReport:
     return SyncReport("nothing", next_, f"device.{declined.code}", declined.sentence)
-
-

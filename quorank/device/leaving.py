@@ -21,7 +21,7 @@ from quorank.federation.terms import Terms
 from quorank.files import write_whole
 from quorank.private_file import LOCK, Damaged, files_of, wipe
 
-LEFT = "left.json"
+LEFT, LOG = "left.json", "join.log"
 REQUEST, HEARD = "leaving", "leaving heard"
 """Facts of a device that leaves: its request, and that the service has it."""
 
@@ -43,9 +43,7 @@ def begin(
     return request
 
 
-def complete(
-    store: PrivateStore, terms: Terms, request: bytes, clock: Callable[[], float] = time.time, beside: tuple[Path, ...] = ()
-) -> Erased:
+def complete(store: PrivateStore, terms: Terms, request: bytes, clock: Callable[[], float] = time.time) -> Erased:
     """Erase all of a device whose request was confirmed; the store is closed afterwards."""
     note: dict[str, Any] = {
         "run": terms.run,
@@ -54,18 +52,23 @@ def complete(
         "at": clock(),
     }
     write_whole(store.folder / LEFT, json.dumps(note | {"erased": None}), durable=True)
-    return _proven(store.folder, note, store.erase(beside))
+    return _proven(store.folder, note, store.erase(_beside(store.folder)))
 
 
-def resume(folder: Path, note: dict[str, Any], beside: tuple[Path, ...] = ()) -> Erased:
+def resume(folder: Path, note: dict[str, Any]) -> Erased:
     """Go on with an erasure that was cut short, also where it left only a part of the file."""
     try:
         store = PrivateStore(folder)
     except Damaged:
-        doomed = [*files_of(folder), folder / LOCK, *beside]
+        doomed = [*files_of(folder), folder / LOCK, *_beside(folder)]
         names = tuple(path.name for path in doomed if path.exists())
         return _proven(folder, note, Erased(names, wipe(doomed), 0, 0))
-    return _proven(folder, note, store.erase(beside))
+    return _proven(folder, note, store.erase(_beside(folder)))
+
+
+def _beside(folder: Path) -> list[Path]:
+    """What goes with the private file: the log of the process that played the device."""
+    return sorted(folder.glob(f"{LOG}*"))
 
 
 def _proven(folder: Path, note: dict[str, Any], erased: Erased) -> Erased:

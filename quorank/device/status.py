@@ -49,7 +49,12 @@ def status_of(store: PrivateStore) -> dict[str, Any]:
 
 
 def log_of(store: PrivateStore) -> dict[str, list[dict[str, Any]]]:
-    """All that ever left the device, and when consent was given or withdrawn; times in seconds since 1970."""
+    """All that ever left the device, with the whole run's privacy, and when consent was given or withdrawn.
+
+    Times are seconds since 1970. To state the privacy may take seconds.
+    """
+    terms = agreed_terms(store)
+    statement = terms.mechanism.statement() or {"kind": terms.privacy.kind, "epsilon": None}
     releases = [
         {
             "at": release.at,
@@ -57,7 +62,7 @@ def log_of(store: PrivateStore) -> dict[str, list[dict[str, Any]]]:
             "round": release.round,
             "interactions": release.interactions,
             "bytes": release.size,
-            "privacy": release.privacy,
+            "privacy": statement | release.privacy,
         }
         for release in store.releases()
     ]

@@ -224,10 +224,13 @@ class Coordinator:
         require(self._open, "reply.no-open-round", "there is no open round; ask for a task first")
         self._replies.check(self.state, reply, self._judged_by(len(beside)), beside)
 
-    @property
-    def limits(self) -> ReplyLimits:
-        """What the numbers of a reply to the open round are judged by, for whoever takes replies in."""
-        return self._replies.limits(self.state, self._judged_by())
+    def limits(self, state: State) -> ReplyLimits:
+        """What the numbers of a reply to the round after this state are judged by, for whoever takes replies in."""
+        judged_by = self._judged_by()
+        if state is not self.state or not self._open:
+            most = self._most if self._takes_whoever_comes else len(self.members(state.round, state.taken))
+            judged_by = judged_by._replace(most=most * (1 + self.rules.latest))
+        return self._replies.limits(state, judged_by)
 
     def _judged_by(self, beside: int = 0) -> OpenRound:
         limits, latest = self.rules, self.rules.latest

@@ -131,25 +131,21 @@ class ServiceLine:
     def _once(
         self, method: str, target: str, body: bytes, longest: int, more: Mapping[str, str], signed: bool
     ) -> ServiceAnswer:
-        headers = {"accept-encoding": "identity", "user-agent": f"quorank/{PROTOCOL}", **more}
-        if body:
-            headers["content-type"] = "application/octet-stream"
-        if signed:
-            require(self.member is not None, "device.not-enrolled", "this member has not enrolled yet")
-            assert self.member is not None
-            now = max(0, int(self._clock() + self.offset))
-            nonce = self._entropy(NONCE)
-            headers |= signed_headers(self.key, self.service, self.member, method, target, body, now, nonce)
         end = time.monotonic() + self.seconds
         fresh = self._connection is None
         try:
             try:
-                answer = self._exchange(method, target, body, headers, longest, end)
+                answer = self._exchange(
+                    method, target, body, self._headers(method, target, body, more, signed), longest, end
+                )
             except (http.client.RemoteDisconnected, ConnectionError):
                 self.close()
                 if fresh:
                     raise
-                answer = self._exchange(method, target, body, headers, longest, end)  # it had hung up in between
+                headers = self._headers(
+                    method, target, body, more, signed
+                )  # it had hung up in between, or has just now
+                answer = self._exchange(method, target, body, headers, longest, end)
         except ssl.SSLCertVerificationError as error:
             self.close()
             sentence = f"the certificate of {self.url} is not of the agreed authority ({error.verify_message})"
@@ -165,6 +161,17 @@ class ServiceLine:
         if _SECONDS.fullmatch(told):
             self.offset = float(told) - self._clock()
         return answer
+
+    def _headers(self, method: str, target: str, body: bytes, more: Mapping[str, str], signed: bool) -> dict[str, str]:
+        headers = {"accept-encoding": "identity", "user-agent": f"quorank/{PROTOCOL}", **more}
+        if body:
+            headers["content-type"] = "application/octet-stream"
+        if signed:
+            require(self.member is not None, "device.not-enrolled", "this member has not enrolled yet")
+            assert self.member is not None
+            now, nonce = max(0, int(self._clock() + self.offset)), self._entropy(NONCE)
+            headers |= signed_headers(self.key, self.service, self.member, method, target, body, now, nonce)
+        return headers
 
     def _exchange(
         self, method: str, target: str, body: bytes, headers: Mapping[str, str], longest: int, end: float
@@ -182,8 +189,11 @@ class ServiceLine:
         require(not encoded, "service.encoding", "the service's answer is compressed, which was not asked for")
         require(not 300 <= response.status < 304, "service.redirect", "the service sends elsewhere; nobody follows")
         sentence = f"the service's answer is longer than {longest:,} bytes"
-        require((response.length or 0) <= longest, "service.too-long", sentence)
+        promised = response.length or 0
+        require(promised <= longest, "service.too-long", sentence)
         content = response.read(longest + 1)
+        if len(content) < promised:
+            raise http.client.IncompleteRead(b"", promised - len(content))
         require(len(content) <= longest, "service.too-long", sentence)
         if response.will_close or not response.isclosed():
             self.close()
@@ -232,7 +242,7 @@ class ServiceLine:
         return found
 
 
-class Proxy(NamedTuple):
+class ThroughProxy(NamedTuple):
     """Through whom a service is reached."""
 
     host: str
@@ -240,12 +250,12 @@ class Proxy(NamedTuple):
     headers: dict[str, str]
 
 
-def proxy_for(host: str) -> Proxy | None:
-    """The proxy of HTTPS_PROXY, unless NO_PROXY names the host."""
-    from urllib.request import getproxies_environment, proxy_bypass_environment
+def proxy_for(host: str) -> ThroughProxy | None:
+    """The proxy of HTTPS_PROXY, or of the system, unless NO_PROXY names the host."""
+    from urllib.request import getproxies, proxy_bypass
 
-    found = getproxies_environment().get("https", "")
-    if not found or proxy_bypass_environment(host):
+    found = getproxies().get("https", "")
+    if not found or proxy_bypass(host):
         return None
     try:
         parts = urlsplit(found if "://" in found else f"http://{found}")
@@ -258,7 +268,7 @@ def proxy_for(host: str) -> Proxy | None:
     if parts.username:
         pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
         headers["Proxy-Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
-    return Proxy(parts.hostname or "", port, headers)
+    return ThroughProxy(parts.hostname or "", port, headers)
 
 
 def trust(certificate: str) -> ssl.SSLContext:

@@ -19,7 +19,6 @@ from quorank.learning import LEARNERS, PDGD
 from quorank.parts import Family, to_table
 from quorank.privacy import PRIVACIES, Mechanism, NoPrivacy, Privacy, Setting
 from quorank.privacy.mechanisms.figure_response import FigureResponse
-from quorank.privacy.mechanisms.integer_sums import IntegerSums
 from quorank.privacy.setting import Turns
 from quorank.rankers import RANKERS, Linear, Ranker
 
@@ -83,10 +82,15 @@ class Terms:
         """The privacy of the run, calibrated; a device gives it a secret of its own for each release."""
         return self.privacy.mechanism(self.setting, 0)
 
+    @cached_property
+    def client_mechanism(self) -> Mechanism:
+        """What a device does of it: all but noise that others draw."""
+        return self.privacy.client_mechanism(self.setting, 0)
+
     @property
     def secure(self) -> bool:
         """Whether updates leave under masks only."""
-        return isinstance(self.mechanism, IntegerSums)
+        return self.privacy.hides_single_updates
 
     @property
     def most_rounds(self) -> int | None:

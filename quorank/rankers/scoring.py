@@ -18,7 +18,6 @@ from quorank.arrays import Doubles, Floats, Integers
 from quorank.compiled import kernel, vector_code
 from quorank.data.ranking import LANES
 
-
 _HOME = "quorank.rankers.vector_code"
 TOGETHER = 4
 """Dot products that `dot_lanes_together` makes at a time: x is loaded once for all of them."""
@@ -26,7 +25,7 @@ TOGETHER = 4
 
 @vector_code(_HOME)
 def dot_lanes(x: Floats, x_start: int, w: Floats, w_start: int, length: int) -> Any:
-    """Σ x[x_start + j]·w[w_start + j] over `length` floats, a multiple of LANES: in LANES partial sums, added up pairwise."""
+    """Σ x[x_start + j]·w[w_start + j] over `length` floats, a multiple of LANES: in LANES sums, added up pairwise."""
     left, right = x.reshape(-1)[x_start : x_start + length], w.reshape(-1)[w_start : w_start + length]
     products, totals = (left * right).reshape(-1, LANES), np.zeros(LANES, dtype=np.float32)
     for row in products:
@@ -37,13 +36,21 @@ def dot_lanes(x: Floats, x_start: int, w: Floats, w_start: int, length: int) -> 
 
 
 @vector_code(_HOME)
-def ask_for(array: Floats, at: int) -> None:
+def ask_for(array: Any, at: int) -> None:
     """Ask memory for the cache line of array.flat[at] and go on: when it is read later, it is in the second-level cache."""
 
 
 @vector_code(_HOME)
 def dot_lanes_together(
-    x: Floats, x_start: int, w: Floats, w_start: int, w_step: int, length: int, out: Floats, out_start: int, out_step: int
+    x: Floats,
+    x_start: int,
+    w: Floats,
+    w_start: int,
+    w_step: int,
+    length: int,
+    out: Floats,
+    out_start: int,
+    out_step: int,
 ) -> None:
     """out[out_start + i·out_step] = dot_lanes(x, x_start, w, w_start + i·w_step, length) for i < TOGETHER, bit for bit."""
     flat = out.reshape(-1)

@@ -83,6 +83,9 @@ class Database(Protocol):
     def create(self) -> None:
         """Make the tables (`tables`) where they are not there."""
 
+    def skip_numbers(self, table: str, last: int) -> None:
+        """Let the rows to come of a table that numbers its own begin after this number."""
+
     def try_lock(self) -> bool:
         """Take the lock of the holder, until this process ends or `unlock`; False where another has it."""
 

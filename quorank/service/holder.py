@@ -11,10 +11,13 @@ while the round is open may still answer it.
 
 from __future__ import annotations
 
+import json
+import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 
@@ -26,6 +29,7 @@ from quorank.federation.node_driver import NodeDriver
 from quorank.federation.rounds import Report, State
 from quorank.federation.secure_driver import SecureDriver
 from quorank.privacy.mechanisms.integer_sums import IntegerSums
+from quorank.service.intake import LIMITS, NOTHING
 from quorank.service.kept_state import KeptInStore
 from quorank.service.mail_transport import MailTransport, MemberNodes
 from quorank.service.store import Kind, Publication, RepliesCame, SqlStore, StoredReply
@@ -38,8 +42,6 @@ MEMBERS_SECONDS = 0.5
 """The list of members is read again so often at most."""
 EPOCH_SECONDS = 5.0
 """So often a holder makes sure that it is still the one."""
-NOTHING = b"nothing"
-"""What a member replies to a rebuilding where it holds nothing that it could learn from again."""
 NOBODY = b"\xff\xff\xff\xff"
 """A list of members that nobody is on."""
 REQUESTS = 200.0
@@ -63,7 +65,8 @@ class Holder:
     """Plays a coordinator's rounds over a store.
 
     `tend` is called in every look; `stop` ends the work in the middle of a round, which a later holder goes on with; `seen`
-    is told when replies were handed in. `busy` says whether something else comes before the next round.
+    is told when replies were handed in. `busy` says whether something else comes before the next round. `beside` are the
+    documents that go with a checkpoint.
     """
 
     store: SqlStore
@@ -74,6 +77,7 @@ class Holder:
     seen: Callable[[Coordinator], None] = lambda coordinator: None
     busy: Callable[[], bool] = lambda: False
     soonest: float = 1.0  # seconds after which members ask again, at least
+    beside: Callable[[Coordinator, State], Mapping[str, bytes | None]] = lambda coordinator, state: {}
     simulated: bool = False  # members are clients of an experiment: they can begin a secure round again
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
@@ -101,16 +105,14 @@ class Holder:
         deadline, room, most, rest = coordinator.rules.deadline, 0, 0, 0
         if coordinator.enrolled is not None:  # whoever comes
             asked, room, turns = b"", participation.size(clients), participation.turns
-            most, rest, deadline = turns.most, turns.rest, min(deadline, participation.seconds)
+            most, rest, deadline = turns.most or 0, turns.rest, min(deadline, participation.seconds)
         else:
-            cohort = coordinator.members(state.round, state.taken)
+            cohort = coordinator.members(state.round, state.taken) - self._without(coordinator)
             asked = b"" if len(cohort) == clients else listed(cohort)
         wait = next_seconds(len(self.admitted()), deadline, self.soonest)
         wait = self.soonest if kind == "secure" else wait  # its exchanges follow each other
         signature = self._signed(kind, content)
-        return Publication(
-            kind, coordinator.run, state.round, content, signature, wait, 0, room, most, rest, asked
-        )
+        return Publication(kind, coordinator.run, state.round, content, signature, wait, 0, room, most, rest, asked)
 
     def _signed(self, kind: str, content: bytes) -> bytes:
         return self.key.sign(task_content(kind, content))
@@ -134,16 +136,26 @@ class Holder:
             return self._paused()
         return self.publication(coordinator, state, kind)
 
+    def _documents(self, coordinator: Coordinator, kind: Kind, state: State) -> dict[str, bytes | None]:
+        """What goes with a checkpoint: by what workers judge the next round's replies, and what `beside` says."""
+        own = {} if kind == "rebuilding" else dict(self.beside(coordinator, state))
+        return own | ({} if state.round >= coordinator.rounds else self._judging(coordinator, kind, state))
+
+    def _judging(self, coordinator: Coordinator, kind: Kind, state: State) -> dict[str, bytes | None]:
+        if kind == "secure":
+            return {}
+        return {LIMITS: json.dumps(asdict(coordinator.limits(state))).encode()}
+
     def declare_over(self, coordinator: Coordinator) -> None:
         """Publish that all rounds are done, with the ranker as it is now."""
         self._publish(self._over(coordinator, coordinator.state))
 
-    def _publish(self, wanted: Publication) -> Publication:
+    def _publish(self, wanted: Publication, documents: Mapping[str, bytes | None] | None = None) -> Publication:
         """Publish unless that is what is there."""
         found = self.store.publication()
         if found is not None and _same(found, wanted):
             return found
-        return self.store.publish(self.epoch, wanted)
+        return self.store.publish(self.epoch, wanted, documents)
 
     # ------------------------------------------------------------ rounds
 
@@ -161,7 +173,8 @@ class Holder:
         keeping, state = coordinator.keeping, coordinator.state
         if isinstance(keeping, KeptInStore):
             keeping.following = lambda saved: self._follow(coordinator, kind, saved.state)
-        published = self._publish(self.publication(coordinator, state, kind))
+            keeping.beside = lambda saved: self._documents(coordinator, kind, saved.state)
+        published = self._publish(self.publication(coordinator, state, kind), self._judging(coordinator, kind, state))
         coordinator.plan(max(0.0, self.store.now() - published.opened))
         if self._open != (coordinator.run, state.round):
             self._open, self._taken = (coordinator.run, state.round), 0
@@ -243,8 +256,12 @@ class Holder:
         if now - self._looked < MEMBERS_SECONDS:
             return
         self._looked = now
-        empty = self._empty[1] if self._empty[0] == coordinator.run else set()
-        coordinator.excuse((coordinator.cohort - self.admitted()) | self._silent | empty)
+        missing = coordinator.cohort - self.admitted()
+        coordinator.excuse(missing | self._silent | self._without(coordinator))
+
+    def _without(self, coordinator: Coordinator) -> set[int]:
+        """Who has said that it holds nothing for this run."""
+        return self._empty[1] if self._empty[0] == coordinator.run else set()
 
     def identities(self) -> dict[int, bytes]:
         """The keys that members have enrolled with."""
@@ -293,3 +310,21 @@ class Holder:
 def _same(found: Publication, wanted: Publication) -> bool:
     """Whether two publications ask the same of the same, whenever they were made."""
     return replace(found, number=0, opened=0.0, next=0.0) == replace(wanted, number=0, opened=0.0, next=0.0)
+
+
+def main(arguments: list[str]) -> None:
+    """Hold the coordinator of a folder: `python -m quorank.service.holder DIR [--exit-when-done]`."""
+    from quorank.service.home import Home
+    from quorank.service.observe import EventLog
+    from quorank.service.service import run
+
+    folder, *_ = [word for word in arguments if not word.startswith("--")]
+    try:
+        run(Home.open(Path(folder)), EventLog(sys.stderr), stay="--exit-when-done" not in arguments)
+    except BadInput as error:
+        print(f"quorank: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

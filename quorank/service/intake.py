@@ -173,6 +173,10 @@ class Intake:
         }
         self._paths = {path for _, path in self._routes}
 
+    def calls(self) -> set[tuple[str, str]]:
+        """Method and path of all calls but the operator's."""
+        return set(self._routes)
+
     # ------------------------------------------------------------ the protocol of the server
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -42,6 +42,7 @@ EVENTS: Mapping[str, tuple[str, ...]] = {
         "reported_ndcg",
         "reported_error",
     ),
+    "round_short": ("round", "replies", "cohort", "seen"),
     "reply_refused": ("round", "client", "reason"),
     "request_refused": ("client", "reason"),
     "declined": ("round", "client", "reason"),

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from quorank import __version__
 from quorank.errors import BadInput
-from quorank.service.health import Health
+from quorank.service.health import STATUS, Health
 from quorank.service.home import Home
 from quorank.service.observe import EVENTS, add_refusals, plain, plain_code
 from quorank.service.status import (
@@ -19,15 +19,12 @@ from quorank.service.status import (
     MemberCounts,
     MemberState,
     MemberStatus,
-    Problem,
     State,
     Status,
     Versions,
 )
 from quorank.service.store import Member, SqlStore
 
-DOCUMENT = "status.json"
-"""The holder's document in the store."""
 REFUSED = "refused "
 """How the tallies of refusals by code begin."""
 
@@ -60,7 +57,7 @@ class Overview:
             name.removeprefix(REFUSED): count for name, count in store.tallies().items() if name.startswith(REFUSED)
         }
         told = found.problems if process is not None else ()
-        mine = [Problem(*one) for one in self.health.problems() if process is not None or one.code != "holder.gone"]
+        mine = [one for one in self.health.problems() if process is not None or one.code != "holder.gone"]
         return replace(
             found,
             state=state,
@@ -75,7 +72,7 @@ class Overview:
 
     def _told(self, store: SqlStore) -> Status:
         """What the holder wrote down last; before it has, a folder that is new."""
-        content = store.document(DOCUMENT)
+        content = store.document(STATUS)
         if content is not None:
             return Status.read(content)
         settings = self.home.settings

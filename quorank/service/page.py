@@ -289,6 +289,7 @@ def _context(status: Status) -> dict[str, Any]:
         "status": status,
         "words": _WORDS[status.kind],
         "quality": quality_words(status.quality, status.quality_note),
+        "refused": sorted(((code, n) for code, n in status.refused.items() if n), key=lambda one: (-one[1], one[0])),
         "charts": charts(status),
         "share": _share(status.rounds, status.rounds_planned),
         "spent": _share(status.epsilon_spent, status.epsilon_planned),
@@ -363,7 +364,7 @@ class _StatusPanel(Panel):
         if not len(curve.x) or len(self.curves) > 1:
             return super().end_text(curve)
         value = float(curve.runs[0, -1])
-        return f"{value:.3f}" if abs(value) < 1.0 else f"{value:,.3g}" if abs(value) < 1e4 else count(value)
+        return f"{value:.3f}" if abs(value) < 1.0 else f"{value:.3g}" if abs(value) < 100.0 else count(value)
 
 
 def charts(status: Status) -> list[tuple[str, Markup, str]]:
@@ -384,16 +385,14 @@ def charts(status: Status) -> list[tuple[str, Markup, str]]:
     if x:
         spread = [2.0 * (point.error or 0.0) for point in known] if any(p.error is not None for p in known) else None
         measure = "Quality" if status.quality is None else status.quality.measure
-        band = (
-            "band: two standard errors of the reports' noise" if spread else "without noise: nobody's privacy is in it"
-        )
-        add(measure, band, Curve.of_means("", x, y, spread))
+        below = "band: two standard errors of the reports' noise" if spread else _UNDER[status.kind]
+        add(measure, below, Curve.of_means("", x, y, spread))
     x, y, _ = points("epsilon")
     if x and status.epsilon_planned is not None:
         last = max(status.rounds_planned or x[-1], x[-1])
         planned = [status.epsilon_planned] * 2
         limit = Curve.of_means("planned", [0, last], planned, colour=6, dashes="dashed", level=True)
-        top = 1.08 * max(*planned, *y)
+        top = 1.08 * max(*planned, *y, 1e-9)
         add("ε spent", _epsilon_note(status), Curve.of_means("spent", [0, *x], [0.0, *y]), limit, y_range=(0.0, top))
     for name, title, below in (
         ("seconds", f"Seconds a {words['round']}", "from its opening to its end"),
@@ -403,6 +402,12 @@ def charts(status: Status) -> list[tuple[str, Markup, str]]:
         if x:
             add(title, below, Curve.of_means("", x, y), y_range=(0.0, 1.08 * max(*y, 1e-9)))
     return found
+
+
+_UNDER = {"simulation": "of the test queries", "tuning": "mean over the updates that made the version"} | dict.fromkeys(
+    ("devices", "parties"), ""
+)
+"""What stands below a curve of quality that has no band."""
 
 
 def _epsilon_note(status: Status) -> str:
@@ -468,6 +473,7 @@ _EVENT_WORDS: Mapping[str, str] = {
     "starting": "starting at round {round}",
     "ready": "ready for members",
     "round_closed": "round {round}: {replies} replies in {seconds}",
+    "round_short": "round {round} ended without all: {replies} of {cohort} replied, {seen} members asked",
     "reply_refused": "a reply to round {round} was refused: {reason}",
     "request_refused": "a request was refused: {reason}",
     "declined": "client {client} declined: {reason}",
@@ -485,9 +491,9 @@ _EVENT_WORDS: Mapping[str, str] = {
     "rebuilding_given_up": "a rebuilding was given up",
     "rebuilding_refused": "a rebuilding to ε = {epsilon} was refused: the budget is {budget}",
     "budget_exceeded": "ε = {epsilon} is beyond the plan of {budget}",
-    "version_published": "version {round} of the weights: {replies} updates, loss {loss}",
+    "version_published": "version {round}: {replies} updates, loss {loss}",
     "version_rolled_back": "version {round} was rolled back to {to}",
-    "phase_begun": "the session's next phase",
+    "phase_begun": "phase {phase} begins",
     "checkpoint_failed": "the checkpoint of round {round} could not be written",
     "disk_full": "the disk is full; nothing that was accepted is lost",
     "disk_back": "the disk takes files again",
@@ -508,6 +514,8 @@ _EVENT_WORDS: Mapping[str, str] = {
 def _in_words(name: str, value: float | str) -> str:
     if isinstance(value, str):
         return value
+    if name == "phase":
+        return next((word for number, word in enumerate(PHASES) if number == value), f"{value}")
     return duration(value) if name == "seconds" else f"{value:,.4g}" if isinstance(value, float) else f"{value:,}"
 
 

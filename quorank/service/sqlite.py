@@ -132,6 +132,11 @@ class SQLite:
                     self.execute(statement)
                 self.execute(f"PRAGMA application_id = {APPLICATION}")
 
+    def skip_numbers(self, table: str, last: int) -> None:
+        """Let the rows to come of a table that numbers its own begin after this number."""
+        self.execute("DELETE FROM sqlite_sequence WHERE name = ?", table)
+        self.execute("INSERT INTO sqlite_sequence VALUES (?, ?)", table, last)
+
     def try_lock(self) -> bool:
         """Take the lock of the holder; it ends with this process."""
         if self._lock < 0:

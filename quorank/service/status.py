@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import math
 import types
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
 from functools import cache
 from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hints
@@ -228,6 +228,58 @@ class Status:
         return not any(problem.fatal for problem in self.problems)
 
 
+LEAST_FREE_BYTES = 64 << 20
+"""With less room than this the disk counts as full."""
+RENEW_DAYS = 30.0
+UNSEEN_SECONDS = 1800.0
+MANY_DECLINES = 0.1
+"""Share of the enrolled members whose declining is told."""
+
+
+def problems_of(
+    *,
+    free_bytes: int | None = None,
+    writing_fails: bool = False,
+    certificate_days: float | None = None,
+    unseen_seconds: float | None = None,
+    quiet_seconds: float = UNSEEN_SECONDS,
+    enrolled: int = 0,
+    copied: Collection[int] = (),
+    declines: Mapping[str, int] | None = None,
+    rebuilding_refused: float | None = None,
+    budget: float | None = None,
+) -> tuple[Problem, ...]:
+    """What an operator must look at, from what was measured: room on the disk, days of the certificate, seconds since
+    any member was seen, members whose identity seems to run twice, declines by code, ε of a rebuilding that was refused.
+    """
+    found = []
+    if writing_fails or (free_bytes is not None and free_bytes < LEAST_FREE_BYTES):
+        room = "" if free_bytes is None else f" ({free_bytes >> 20} MiB are left)"
+        told = f"the disk is full{room}: nothing more is accepted until there is room, and nothing accepted is lost"
+        found.append(Problem("disk.full", told, fatal=True))
+    if certificate_days is not None and certificate_days <= 0.0:
+        found.append(Problem("certificate.expires", "the certificate has ended: no member can come", fatal=True))
+    elif certificate_days is not None and certificate_days < RENEW_DAYS:
+        told = f"the certificate ends in {certificate_days:.0f} days: restart for a new one, or replace the given one"
+        found.append(Problem("certificate.expires", told))
+    if enrolled and unseen_seconds is not None and unseen_seconds > quiet_seconds:
+        told = f"nobody was seen for {unseen_seconds / 60.0:.0f} minutes, of {enrolled:,} enrolled"
+        found.append(Problem("nobody.seen", told))
+    if copied:
+        who = ", ".join(map(str, sorted(copied)[:5])) + (" …" if len(copied) > 5 else "")
+        told = f"{len(copied)} identities seem to run on two machines: client {who}; revoke them and invite anew"
+        found.append(Problem("identity.copied", told))
+    declined = {code: count for code, count in (declines or {}).items() if count}
+    if enrolled and sum(declined.values()) > MANY_DECLINES * enrolled:
+        most = ", ".join(f"{code} {count:,}" for code, count in sorted(declined.items(), key=lambda one: -one[1])[:3])
+        found.append(Problem("declines", f"{sum(declined.values()):,} tasks were declined: {most}"))
+    if rebuilding_refused is not None:
+        limit = "" if budget is None else f", beyond the budget of {budget:.4g}"
+        told = f"a rebuilding would bring ε to {rebuilding_refused:.4g}{limit}; the ranker started anew"
+        found.append(Problem("rebuilding.refused", told))
+    return tuple(found)
+
+
 def seconds_left(history: Sequence[RoundFigures], rounds: int, open_seconds: float | None = None) -> float | None:
     """Estimate how long so many rounds will take, the open one among them, from the newest; None before there is one."""
     known = [(point.seconds, point.rounds) for point in history if point.seconds is not None][-LATEST_ROUNDS:]
@@ -281,7 +333,7 @@ def _plain(value: Any) -> Any:
 
 _BOUNDS = {"members": LISTED, "history": KEPT_ROUNDS, "events": KEPT_EVENTS, "problems": 100, "weights": 1000}
 _SCALARS: dict[Any, DocumentShape] = {
-    int: Whole(0, 2**63), float: Number(-1e300, 1e300), str: Text(longest=_LONGEST), bool: Flag(),
+    int: Whole(0, 2**53), float: Number(-1e15, 1e15), str: Text(longest=_LONGEST), bool: Flag(),
 }  # fmt: skip
 
 
@@ -316,7 +368,9 @@ class _PlainValue(DocumentShape):
     """A number, a text, or nothing."""
 
     def check(self, value: object) -> None:
-        if value is not None and not isinstance(value, int | float):
+        if isinstance(value, int | float):
+            Number(-1e16, 1e16).check(float(value))
+        elif value is not None:
             Text(longest=_LONGEST).check(value)
 
 

@@ -311,10 +311,10 @@ class SqlStore:
     def admitted(self) -> list[int]:
         """The numbers of all who may take part."""
         query = "SELECT number FROM members WHERE key IS NOT NULL AND revoked IS NULL AND gone IS NULL ORDER BY number"
-        return [int(number) for (number,) in self.database.execute(query)]
+        return [number for (number,) in self.database.execute(query)]
 
     def counts(self, since: float) -> dict[str, int]:
-        """How many were ever invited, enrolled, revoked, have left; may enrol still, may take part, were seen since a time."""
+        """How many were ever invited, enrolled, revoked, have left, may enrol, may take part, were seen since a time."""
         names = ("invited", "enrolled", "revoked", "left", "pending", "admitted", "seen")
         query = (
             "SELECT count(*), count(enrolled), count(revoked), count(gone),"
@@ -385,7 +385,7 @@ class SqlStore:
         if finished is not None:
             if finished.taken is not None and self.replies(finished.run, finished.round, finished.taken, 1):
                 raise RepliesCame
-            self.database.execute("DELETE FROM replies WHERE run = ? AND round <= ?", finished.run, finished.round)
+            self._delete_replies(finished.run, finished.round)
         for name, content in documents.items():
             if content is None:
                 self.database.execute("DELETE FROM documents WHERE name = ?", name)
@@ -395,6 +395,15 @@ class SqlStore:
                     name,
                     content,
                 )
+
+    def _delete_replies(self, run: str, round_: int) -> None:
+        others = " OR ".join(
+            f"EXISTS (SELECT 1 FROM replies WHERE {one})" for one in ("run < ?", "run > ?", "run = ? AND round > ?")
+        )
+        if self.database.execute(f"SELECT {others}", run, run, run, round_)[0][0]:
+            self.database.execute("DELETE FROM replies WHERE run = ? AND round <= ?", run, round_)
+        else:
+            self.database.execute("DELETE FROM replies")  # which SQLite does ten times as fast
 
     def document(self, name: str) -> bytes | None:
         """One of the holder's documents."""
@@ -406,7 +415,7 @@ class SqlStore:
 
         Long ones are fewer, so that they are some 16 MB together.
         """
-        where = "run = ? AND round = ? AND id > ?"
+        where = "run || '' = ? AND round = ? AND id > ?"  # by ids: another index would be sorted for every batch
         query = f"SELECT id, length(content) FROM replies WHERE {where} ORDER BY id LIMIT ?"
         last = _last(self.database.execute(query, run, round_, after, most))
         query = f"SELECT id, member, content FROM replies WHERE {where} AND id <= ? ORDER BY id"
@@ -445,9 +454,10 @@ class SqlStore:
             self.database.each(gone, _ID, [(id_,) for id_ in letters or ()])
             self._changed()
 
-    def leavers(self) -> list[tuple[int, bytes, bytes | None]]:
-        """(member, request, receipt) of all who have asked to leave, in order."""
-        rows = self.database.execute("SELECT member, request, receipt FROM leaving ORDER BY at, member")
+    def leavers(self, *, waiting: bool = False) -> list[tuple[int, bytes, bytes | None]]:
+        """(member, request, receipt) of all who have asked to leave, in order; of those alone who are not out yet."""
+        chosen = " WHERE receipt IS NULL" if waiting else ""
+        rows = self.database.execute(f"SELECT member, request, receipt FROM leaving{chosen} ORDER BY at, member")
         return [(m, bytes(request), None if receipt is None else bytes(receipt)) for m, request, receipt in rows]
 
     def let_go(self, epoch: int, member: int, receipt: bytes) -> None:

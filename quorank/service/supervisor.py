@@ -27,12 +27,13 @@ WORKER = "quorank.service.worker"
 SUPERVISOR = "supervisor.json"
 BACKLOG = 4096
 LOOK_SECONDS = 0.2
-CERTIFICATE_SECONDS = 10.0
+CERTIFICATE_SECONDS, RENEWAL_SECONDS = 2.0, 3600.0
+"""So often it is looked whether the certificate's files have changed, and how long it is still good."""
+READY_SECONDS = 30.0
+"""A worker answers within so long after its start."""
 FIRST_PAUSE, LONGEST_PAUSE, YOUNG = 0.2, 10.0, 30.0
 STOP_SECONDS = 40.0
 """Workers answer what is under way, the holder ends its step: within so long, or they are killed."""
-OVERLAP_SECONDS = 3.0
-"""A worker that is to be replaced goes on for so long beside the new one."""
 
 
 @dataclass(eq=False)
@@ -41,17 +42,45 @@ class Child:
 
     name: str
     words: list[str]
-    descriptors: tuple[int, ...] = ()
-    process: subprocess.Popen[bytes] | None = None
-    born: float = 0.0
-    pause: float = 0.0
-    due: float = field(default=0.0)  # when it may be started again
+    listener: int | None = None  # descriptor of the socket that it answers on
+    process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+    ready: bool = field(default=False, init=False)  # it has said that it answers
+    _born: float = field(default=0.0, init=False)
+    _pause: float = field(default=0.0, init=False)
+    _due: float = field(default=0.0, init=False)  # when it may be started again
+    _told: int = field(default=-1, init=False)  # where it says so
 
     def start(self) -> None:
         """Start it, as a child that ends with this process."""
         words = [sys.executable, "-m", "quorank.service.child", str(os.getpid()), *self.words]
-        self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, pass_fds=self.descriptors)
-        self.born = time.monotonic()
+        self._forget()
+        told = -1
+        if self.listener is not None:
+            self._told, told = os.pipe()
+            os.set_blocking(self._told, False)
+            words += [str(self.listener), str(told)]
+        passed = () if self.listener is None else (self.listener, told)
+        try:
+            self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, pass_fds=passed)
+        finally:
+            if told >= 0:
+                os.close(told)
+        self._born, self.ready = time.monotonic(), self.listener is None
+
+    def _forget(self) -> None:
+        if self._told >= 0:
+            os.close(self._told)
+            self._told = -1
+
+    def is_due(self, now: float) -> bool:
+        """Whether it is to be started now."""
+        return self.process is None and now >= self._due
+
+    def look(self) -> None:
+        """Hear whether it answers by now."""
+        if not self.ready and self._told >= 0:
+            with contextlib.suppress(BlockingIOError):
+                self.ready = bool(os.read(self._told, 1))
 
     def ended(self) -> int | None:
         """Its exit code, once it has ended."""
@@ -59,9 +88,9 @@ class Child:
 
     def bury(self, now: float) -> None:
         """It has ended: when it may be started again."""
-        young = now - self.born < YOUNG
-        self.pause = min(LONGEST_PAUSE, max(FIRST_PAUSE, 2.0 * self.pause)) if young else FIRST_PAUSE
-        self.process, self.due = None, now + self.pause
+        young = now - self._born < YOUNG
+        self._pause = min(LONGEST_PAUSE, max(FIRST_PAUSE, 2.0 * self._pause)) if young else FIRST_PAUSE
+        self.process, self.ready, self._due = None, False, now + self._pause
 
 
 class Supervisor:
@@ -73,11 +102,11 @@ class Supervisor:
         descriptor = listener.fileno()
         folder = str(home.path)
         self.workers = [
-            Child(f"worker-{number}", [WORKER, folder, str(descriptor)], (descriptor,))
-            for number in range(home.settings.workers)
+            Child(f"worker-{number}", [WORKER, folder], descriptor) for number in range(home.settings.workers)
         ]
         self.holder = Child("holder", [home.holder, folder, *([] if stay else ["--exit-when-done"])])
         self._stamp, self._looked = self._certificate(), time.monotonic()
+        self._renewed, self._written = self._looked, b""
 
     def run(self) -> int:
         """Until it is told to stop, or the run is done where it does not stay; the exit code."""
@@ -91,7 +120,7 @@ class Supervisor:
                 if now - self._looked > CERTIFICATE_SECONDS:
                     self._looked = now
                     self._tend_certificate()
-                self._write("running")
+                self._write("running" if all(worker.ready for worker in self.workers) else "starting")
                 time.sleep(LOOK_SECONDS)
         finally:
             self._end()
@@ -101,13 +130,14 @@ class Supervisor:
         self.stopping = True
 
     def _tend(self, child: Child, now: float) -> None:
+        child.look()
         code = child.ended()
         if code is not None:
             if child is self.holder and code == 0 and not self.stay:
                 self.stopping = True
             log("worker_ended", worker=child.name, code=code)
             child.bury(now)
-        if child.process is None and now >= child.due and not self.stopping:
+        if child.is_due(now) and not self.stopping:
             child.start()
             log("worker_started", worker=child.name)
 
@@ -122,9 +152,11 @@ class Supervisor:
 
     def _tend_certificate(self) -> None:
         """Replace the own certificate before its end; hand a changed one to the workers, one by one."""
+        now = time.monotonic()
         with contextlib.suppress(OSError, BadInput):
-            if self.home.renew():
-                log("certificate_replaced", days=round(self.home.days_left()))
+            if now - self._renewed > RENEWAL_SECONDS:
+                self._renewed = now
+                self.home.renew()
         stamp = self._certificate()
         if stamp == self._stamp:
             return
@@ -132,8 +164,9 @@ class Supervisor:
         if not self._readable():
             return  # looked at again; the old one goes on
         self._stamp = self._certificate()
-        for worker in self.workers:
-            self._replace(worker)
+        replaced = [self._replace(worker) for worker in self.workers]
+        if all(replaced):
+            log("certificate_replaced", days=round(self.home.days_left()))
 
     def _readable(self) -> bool:
         """Whether the files are a certificate and its key, as the workers will want them."""
@@ -148,20 +181,24 @@ class Supervisor:
             return False
         return True
 
-    def _replace(self, worker: Child) -> None:
+    def _replace(self, worker: Child) -> bool:
+        """Let a new worker answer, then the old one end; where the new one does not answer, the old one goes on."""
         old = worker.process
         worker.start()
-        end = time.monotonic() + OVERLAP_SECONDS
-        while time.monotonic() < end and not self.stopping:
-            time.sleep(LOOK_SECONDS)
-        if old is not None:
-            finish([old])
+        new, end = worker.process, time.monotonic() + READY_SECONDS
+        while not worker.ready and worker.ended() is None and time.monotonic() < end and not self.stopping:
+            time.sleep(LOOK_SECONDS / 4)
+            worker.look()
+        if not worker.ready and old is not None and not self.stopping:
+            worker.process, worker.ready, old = old, True, new
+        finish([] if old is None else [old])
+        return worker.process is new
 
     def _write(self, state: str) -> None:
         """Which processes there are, for whoever waits for the start; written when it changes."""
         known = {child.name: child.process.pid for child in (*self.workers, self.holder) if child.process is not None}
         content = json.dumps({"process": os.getpid(), "state": state, "children": known}).encode()
-        if content != getattr(self, "_written", b""):
+        if content != self._written:
             self._written = content
             with contextlib.suppress(OSError):
                 path = self.home.path / SUPERVISOR

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 FORMAT = 1
 
 TABLES = {
@@ -46,6 +48,15 @@ INDEXES = (
     "CREATE INDEX IF NOT EXISTS admitted_members ON members (number)"
     " WHERE key IS NOT NULL AND revoked IS NULL AND gone IS NULL",
 )
+
+
+_KINDS = {"{blob}": "bytea", "{serial}": "bigint"}
+
+
+def columns_of(table: str) -> dict[str, str]:
+    """The columns of a table with PostgreSQL's names of their types."""
+    found = re.findall(r"(\w+) (\{\w+\}|TEXT|BIGINT|INTEGER|DOUBLE PRECISION)", TABLES[table])
+    return {name: _KINDS.get(kind, kind.lower()) for name, kind in found}
 
 
 def schema(blob: str, serial: str, compact: str) -> list[str]:

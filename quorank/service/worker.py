@@ -1,7 +1,7 @@
 """One intake worker: Granian with the application of `intake`, on a listening socket that its parent opened.
 
 All workers accept from the same socket: what waits in its queue is taken by another one when a worker ends, so workers can
-be killed and replaced without a refused connection. `python -m quorank.service.worker DIR DESCRIPTOR`
+be killed and replaced without a refused connection. `python -m quorank.service.worker DIR SOCKET PIPE`
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ CONNECTIONS = 20_000
 HEADER_SECONDS = 10
 """Headers are here within so long, or the connection is closed; so is one on which nothing more is asked."""
 HEADER_BYTES = 16_384
+START_SECONDS = 0.05
+"""The server answers so soon after it was told to."""
 
 
 def intake_of(home: Home) -> Intake:
@@ -58,8 +60,8 @@ class OperatorPages:
         return Starlette(routes=page_routes(read, self.home.token, lambda: self.stopping))
 
 
-async def serve(home: Home, descriptor: int) -> None:
-    """Answer until SIGTERM; requests that are under way are answered before it ends."""
+async def serve(home: Home, descriptor: int, told: int | None = None) -> None:
+    """Answer until SIGTERM; requests that are under way are answered before it ends. It says so in the pipe `told`."""
     from granian import _granian
     from granian.constants import HTTPModes, Interfaces
     from granian.http import HTTP1Settings
@@ -94,11 +96,18 @@ async def serve(home: Home, descriptor: int) -> None:
         intake.stop()
         server.stop()  # type: ignore[no-untyped-call]
 
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop)
+    def tell() -> None:
+        if told is not None:
+            os.write(told, b"1")
+            os.close(told)
+
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, stop)
+    loop.call_later(START_SECONDS, tell)
     try:
         await server.serve()
     finally:
-        await asyncio.get_running_loop().run_in_executor(None, intake.writer.stop)
+        await loop.run_in_executor(None, intake.writer.stop)
         intake.close()
 
 
@@ -112,16 +121,17 @@ def _connections() -> int:
 
 def main() -> None:
     """Serve a folder on an inherited socket."""
-    folder, descriptor = Path(sys.argv[1]), int(sys.argv[2])
+    folder, (descriptor, told) = Path(sys.argv[1]), map(int, sys.argv[2:4])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    os.set_inheritable(descriptor, False)
+    for one in (descriptor, told):
+        os.set_inheritable(one, False)
     try:
         import uvloop
 
         run: Any = uvloop.run
     except ImportError:
         run = asyncio.run
-    run(serve(Home.open(folder), descriptor))
+    run(serve(Home.open(folder), descriptor, told))
 
 
 if __name__ == "__main__":

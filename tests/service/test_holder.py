@@ -99,10 +99,10 @@ def test_a_holder_that_is_killed_is_followed_to_the_same_bits(moment, fleet, sim
         publish = again.store.publish
 
         def dying(*values, **options):
-            if moment == "before the checkpoint" and len(values) > 2:
+            if moment == "before the checkpoint" and len(values) > 3:
                 shoot()
             found = publish(*values, **options)
-            if moment == "after it" and len(values) > 2 and values[1].round == 2:
+            if moment == "after it" and len(values) > 3 and values[1].round == 2:
                 shoot()
             return found
 

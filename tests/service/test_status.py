@@ -25,6 +25,7 @@ from quorank.service.status import (
     RoundFigures,
     Status,
     listed,
+    problems_of,
     seconds_left,
     thinned,
     with_round,
@@ -149,3 +150,33 @@ def test_the_terminal_says_what_is_withheld_and_what_is_not_known_yet(capsys, mo
     print_status(Status("devices", "new", "demo", 0.0, quality=Quality("nDCG", least_devices=4)))
     text = " ".join(capsys.readouterr().out.split())
     assert "no device has come yet" in text and "too few to say" in text and "no round is done" in text
+
+
+def codes(**measured) -> list[str]:
+    return [problem.code for problem in problems_of(**measured)]
+
+
+def test_problems_follow_from_what_was_measured() -> None:
+    well = {"free_bytes": 1 << 40, "certificate_days": 300.0, "unseen_seconds": 60.0, "enrolled": 100}
+    assert codes() == codes(**well) == []
+    full = problems_of(**well | {"free_bytes": 1 << 20})
+    assert [(one.code, one.fatal) for one in full] == [("disk.full", True)]
+    assert codes(**well, writing_fails=True) == ["disk.full"]
+    assert [one.fatal for one in problems_of(certificate_days=0.0) + problems_of(certificate_days=29.0)] == [
+        True,
+        False,
+    ]
+    assert codes(certificate_days=30.0) == []
+    assert codes(**well | {"unseen_seconds": 1801.0}) == ["nobody.seen"]
+    assert codes(unseen_seconds=1e9, enrolled=0) == [], "nobody has come yet"
+    assert codes(**well, copied={4, 9}) == ["identity.copied"]
+    assert codes(**well, declines={"terms.changed": 10}) == [] and codes(**well, declines={"a.b": 6, "c.d": 5}) == [
+        "declines"
+    ]
+    assert codes(**well, rebuilding_refused=9.0, budget=8.0) == ["rebuilding.refused"]
+    everything = problems_of(
+        free_bytes=0, certificate_days=3.0, unseen_seconds=1e6, enrolled=9, copied=range(9), declines={"a.b": 9},
+        rebuilding_refused=9.0, budget=8.0,
+    )  # fmt: skip
+    status = replace(FULL, problems=everything)
+    assert len(everything) == 6 and Status.read(status.text()) == status

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import secrets
 import signal
 import time
@@ -17,7 +15,7 @@ import numpy as np
 import pytest
 from postgresql_server import empty_database
 from refusals import refused
-from store_worker import content_of, started
+from store_worker import StoreWorker, content_of, hold, reply
 
 from quorank.errors import BadInput
 from quorank.service import store as stores
@@ -369,12 +367,10 @@ def test_what_an_old_holder_writes_is_refused(place: Place, store: SqlStore) -> 
 
 @pytest.mark.slow
 def test_another_process_takes_over_when_the_holder_is_killed(place: Place, store: SqlStore) -> None:
-    holder = started("hold", *place)
-    assert holder.stdout is not None
-    epoch = json.loads(holder.stdout.readline())["epoch"]
+    holder = StoreWorker(hold, *place)
+    epoch = holder.next()
     assert store.hold() is None
     holder.kill()
-    holder.wait()
     until = time.monotonic() + 10.0
     while (found := store.hold()) is None and time.monotonic() < until:
         time.sleep(0.02)
@@ -461,7 +457,7 @@ def test_four_processes_and_a_holder_lose_nothing_and_count_nothing_twice(place:
     epoch = store.hold()
     assert epoch is not None
     rounds, room = 12, 30
-    workers = [started("reply", *place, 20 * number, 20, 7, rounds) for number in range(4)]
+    workers = [StoreWorker(reply, *place, 20 * number, 20, 7, rounds) for number in range(4)]
     counted: list[tuple[int, int]] = []
     for round_ in range(1, rounds + 1):
         after = replace(ROUND, round=round_, room=room)
@@ -473,38 +469,29 @@ def test_four_processes_and_a_holder_lose_nothing_and_count_nothing_twice(place:
                 assert one.content == content_of(round_, one.member)
                 counted.append((round_, one.member))
                 count, last = count + 1, one.id
-            if round_ == 5 and workers[0].poll() is None:
-                workers[0].kill()
+            if round_ == 5 and workers[0].process.is_alive():
+                workers[0].process.kill()
             time.sleep(0.002)
         assert count == room
         assert store.replies("run", round_, last) == []
     store.publish(epoch, replace(ROUND, round=rounds + 1, kind="over"), None, Finished("run", rounds, None))
-    accepted: Counter[tuple[int, int]] = Counter()
-    told = []
-    for worker in workers:
-        lines = [json.loads(line) for line in worker.communicate()[0].splitlines()]
-        told.append(lines)
-        accepted.update(tuple(one) for line in lines for one in line.get("accepted", []))
-    assert [worker.returncode for worker in workers] == [-signal.SIGKILL, 0, 0, 0]
+    told = [worker.rest() for worker in workers]
+    accepted = Counter(one for lines in told for what, ones in lines if what == "accepted" for one in ones)
+    assert [worker.process.exitcode for worker in workers] == [-signal.SIGKILL, 0, 0, 0]
     assert max(Counter(counted).values()) == 1 and max(accepted.values()) == 1
     unconfirmed = set(counted) - set(accepted)
     assert set(accepted) <= set(counted)
-    last_sent = {tuple(one) for one in told[0][-1].get("sent", [])}
-    assert unconfirmed <= last_sent, "only what the killed one was told nothing of"
+    assert unconfirmed <= set(told[0][-1][1]), "only what the killed one was told nothing of"
 
 
 @pytest.mark.slow
 def test_processes_that_make_the_store_at_the_same_time(place: Place) -> None:
-    workers = [started("hold", *place) for _ in range(3)]
-    told = []
+    workers = [StoreWorker(hold, *place) for _ in range(4)]
+    told = [worker.next() for worker in workers]
     for worker in workers:
-        assert worker.stdout is not None
-        told.append(json.loads(worker.stdout.readline())["epoch"])
-        assert worker.poll() is None
-    for worker in workers:
-        os.kill(worker.pid, signal.SIGKILL)
-        worker.wait()
-    assert sorted(told, key=str) == [1, None, None]
+        assert worker.process.is_alive()
+        worker.kill()
+    assert sorted(told, key=str) == [1, None, None, None]
 
 
 def test_an_unknown_database_is_refused(tmp_path: Path) -> None:

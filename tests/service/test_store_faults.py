@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import resource
 import secrets
@@ -15,9 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from postgresql_server import administer, empty_database, start_server, stop_server
+from postgresql_server import administer, cutting_line, empty_database, start_server, stop_server
 from refusals import refused
-from store_worker import content_of, started
+from store_worker import StoreWorker, add_members, content_of, lock, reply
 
 from quorank.errors import BadInput
 from quorank.service import postgresql
@@ -35,9 +34,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, str]:
 
 def enrol(store: SqlStore, count: int) -> int:
     """So many members, and the epoch of this holder with round 1 open."""
-    store.open_enrolment("word", count, store.now() + 600.0)
-    for _ in range(count):
-        store.enrol(secrets.token_bytes(32), token="word")
+    add_members(store, count)
     epoch = store.hold()
     assert epoch is not None
     store.publish(epoch, ROUND)
@@ -54,16 +51,14 @@ def test_a_worker_that_is_killed_has_committed_whole_groups(place: tuple[Path, s
     epoch = enrol(store, 2000)
     for number in range(2):
         store.publish(epoch, replace(ROUND, round=number + 1), None, Finished("run", number))
-        worker = started("reply", *place, 0, 2000, 50, 9)
-        assert worker.stdout is not None
-        for _ in range(6 + 7 * number):
-            worker.stdout.readline()
+        worker = StoreWorker(reply, *place, 0, 2000, 50, 9)
+        lines = [worker.next() for _ in range(6 + 7 * number)]
         time.sleep(0.003 * number)
-        worker.kill()
-        lines = [json.loads(line) for line in worker.communicate()[0].splitlines() if line.endswith("}")]
+        worker.process.kill()
+        lines += worker.rest()
         found = [one.member for one in store.replies("run", number + 1)]
         assert len(found) == len(set(found)) and len(found) % 50 == 0
-        assert {one[1] for line in lines for one in line.get("accepted", [])} <= set(found)
+        assert {one[1] for what, ones in lines if what == "accepted" for one in ones} <= set(found)
         assert codes(store, number) <= {""}
     store.close()
 
@@ -90,6 +85,7 @@ def small_disk(folder: Path, size: str) -> Iterator[Path]:
         yield folder
     finally:
         subprocess.run(["umount", "-l", folder], check=True)
+        folder.rmdir()
 
 
 def fill(store: SqlStore, length: int) -> int:
@@ -132,10 +128,6 @@ def test_a_file_that_may_not_grow_under_sqlite(tmp_path: Path) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, before[1]))
     try:
         kept = fill(store, 4000)
-        with pytest.raises(OSError):
-            store.take(replies(kept, 10, 4000))
-        with pytest.raises(OSError):
-            store.note("x")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     check_goes_on(store, kept, 4000)
@@ -144,17 +136,16 @@ def test_a_file_that_may_not_grow_under_sqlite(tmp_path: Path) -> None:
 
 def test_a_full_disk_under_postgresql(tmp_path: Path) -> None:
     url = empty_database()
-    (owner,) = administer("SELECT setting FROM pg_settings WHERE name = 'data_directory'")[0]
-    disk = Path(owner).parent / f"disk-{secrets.token_hex(4)}"
+    (home,) = (Path(row[0]) for row in administer("SELECT setting FROM pg_settings WHERE name = 'data_directory'"))
     name = f"t{secrets.token_hex(4)}"
-    try:
-        with small_disk(disk, "4m"):
-            os.chown(disk, Path(owner).stat().st_uid, -1)
-            (disk / "space").mkdir()
-            os.chown(disk / "space", Path(owner).stat().st_uid, -1)
-            ballast = disk / "ballast"
-            ballast.write_bytes(bytes(1_000_000))
-            administer(f"CREATE TABLESPACE {name} LOCATION '{disk / 'space'}'")
+    with small_disk(home.with_name(f"{home.name}-disk"), "4m") as disk:
+        ballast, space = disk / "ballast", disk / "space"
+        ballast.write_bytes(bytes(1_000_000))
+        space.mkdir()
+        for folder in (disk, space):
+            os.chown(folder, home.stat().st_uid, -1)
+        administer(f"CREATE TABLESPACE {name} LOCATION '{space}'")
+        try:
             store = open_store(tmp_path, f"{url}%20-cdefault_tablespace%3D{name}")
             enrol(store, 1000)
             kept = fill(store, 4000)
@@ -163,11 +154,10 @@ def test_a_full_disk_under_postgresql(tmp_path: Path) -> None:
             assert caught.value.errno == errno.ENOSPC
             ballast.unlink()
             check_goes_on(store, kept, 4000)
+        finally:
             store.close()
             administer(f"DROP SCHEMA {url.rpartition('%3D')[2]} CASCADE")
             administer(f"DROP TABLESPACE {name}")
-    finally:
-        disk.rmdir()
 
 
 # ------------------------------------------------------------ locked
@@ -179,15 +169,14 @@ def test_a_store_that_another_process_writes_to_is_waited_for_and_then_refused(
     monkeypatch.setattr(postgresql, "PATIENCE", 1)
     store = open_store(*place) if place[1] else SqlStore(SQLite(place[0] / "service.sqlite", patience=1.0))
     enrol(store, 10)
-    worker = started("lock", *place)
-    assert worker.stdout is not None and worker.stdout.readline()
+    worker = StoreWorker(lock, *place)
+    assert worker.next()
     began = time.monotonic()
     with pytest.raises(OSError):
         store.take(replies(0, 10))
     assert 0.9 < time.monotonic() - began < 5.0
     assert store.publication() is not None and store.replies("run", 1) == [], "who only reads does not wait"
     worker.kill()
-    worker.wait()
     until = time.monotonic() + 10.0
     while time.monotonic() < until:
         with suppress(OSError):
@@ -241,7 +230,7 @@ def test_postgresql_is_restarted_in_the_middle(tmp_path: Path) -> None:
     place = tmp_path, empty_database()
     store = open_store(*place)
     epoch = enrol(store, 60)
-    workers = [started("reply", *place, 30 * number, 30, 4, 6) for number in range(2)]
+    workers = [StoreWorker(reply, *place, 30 * number, 30, 4, 6) for number in range(2)]
     counted: list[tuple[int, int]] = []
     for round_ in range(1, 8):
         until = time.monotonic() + 60.0
@@ -260,23 +249,54 @@ def test_postgresql_is_restarted_in_the_middle(tmp_path: Path) -> None:
                 for one in store.replies("run", round_, last):
                     counted.append((round_, one.member))
                     count, last = count + 1, one.id
-            if round_ == 3 and 10 < count and not any(path.name == "restarted" for path in tmp_path.iterdir()):
+            if round_ == 3 and count > 10 and not any(path.name == "restarted" for path in tmp_path.iterdir()):
                 stop_server()
                 (tmp_path / "restarted").touch()
                 with pytest.raises(OSError):
                     store.take(replies(0, 1))
                 start_server()
-    accepted: list[tuple[int, int]] = []
-    for worker in workers:
-        lines = [json.loads(line) for line in worker.communicate()[0].splitlines()]
-        accepted += [(round_, member) for line in lines for round_, member in line.get("accepted", [])]
-        assert worker.returncode == 0
+    told = [line for worker in workers for line in worker.rest()]
+    assert [worker.process.exitcode for worker in workers] == [0, 0]
+    accepted = {one for what, ones in told if what == "accepted" for one in ones}
     assert (tmp_path / "restarted").exists()
     assert sorted(counted) == [(round_, member) for round_ in range(1, 7) for member in range(60)]
-    assert sorted(set(accepted)) == sorted(counted)
+    assert sorted(accepted) == sorted(counted)
     other = open_store(*place)
     assert other.hold() == epoch + 1, "the server that gave the lock is gone"
     other.close()
+    store.close()
+
+
+def test_a_confirmation_that_is_lost_after_the_commit_counts_nothing_twice(tmp_path: Path) -> None:
+    """The line to PostgreSQL is cut between its COMMIT and the word of it, for a worker and for the holder."""
+    url = empty_database()
+    with cutting_line(url) as (there, line):
+        store = open_store(tmp_path, there)
+        epoch = enrol(store, 3)
+        calls = replies(0, 3)
+        line.armed = True
+        with pytest.raises(OSError):
+            store.take(calls)
+        assert line.cut == 1 and len(store.replies("run", 1)) == 3, "it is committed, and nobody was told"
+        outcomes = store.take([*calls, *replies(0, 3)])  # the same request again, and what a member does: a new one
+        assert [one.code for one in outcomes[:3]] == ["request.replayed"] * 3
+        assert [(one.code, one.again) for one in outcomes[3:]] == [("", True)] * 3
+        last = store.replies("run", 1)[-1].id
+        line.armed = True
+        with pytest.raises(OSError):
+            store.publish(epoch, replace(ROUND, round=2), {"checkpoint": b"2"}, Finished("run", 1, last))
+        store.publish(epoch, replace(ROUND, round=2), {"checkpoint": b"2"}, Finished("run", 1, last))
+        assert line.cut == 2 and store.replies("run", 1) == [] and store.document("checkpoint") == b"2"
+        assert store.member(0) is not None
+        store.close()
+
+
+def test_a_transaction_does_not_begin_inside_another(place: tuple[Path, str]) -> None:
+    store = open_store(*place)
+    with pytest.raises(Exception, match="transaction"), store.database.transaction():
+        store.note("x")
+    assert store.events() == []
+    store.note("y")
     store.close()
 
 

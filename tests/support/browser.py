@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import select
 import shutil
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -34,7 +36,12 @@ class Chromium:
             os.dup2(high[1], 4)
 
         self._process = subprocess.Popen(
-            [BROWSER, *options], preexec_fn=place, close_fds=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            [BROWSER, *options],
+            preexec_fn=place,
+            close_fds=False,
+            start_new_session=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
         os.close(to_read)
         os.close(to_write)
@@ -57,7 +64,12 @@ class Chromium:
         self.close()
 
     def close(self) -> None:
-        self._process.kill()
+        with contextlib.suppress(AssertionError, OSError, TimeoutError):
+            self._session = ""
+            self.call("Browser.close", seconds=5.0)
+            self._process.wait(5.0)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)  # the browser and its helpers: a session of their own
         self._process.wait()
         for end in (self._read, self._write):
             os.close(end)

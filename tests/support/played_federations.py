@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import math
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,14 +23,20 @@ from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.privacy.composition import Loss, compose
 from quorank.privacy.mechanisms.figure_response import FigureResponse
 from quorank.service.observe import EventLog
-from quorank.service.status import MemberCounts, MemberStatus, Problem, RoundFigures, Status, Versions, with_round
-from quorank.service.status_sources import coordinator_status, round_figures, tuning_status, version_figures
+from quorank.service.status import MemberCounts, MemberStatus, RoundFigures, Status, Versions, problems_of, with_round
+from quorank.service.status_sources import (
+    coordinator_status,
+    round_figures,
+    session_status,
+    tuning_status,
+    version_figures,
+)
 from quorank.tuning.coordinator import TuningCoordinator
 from quorank.tuning.heuristics.frecency import FRECENCY
 from quorank.tuning.simulation import Tuning, simulate_tuning
 
 START = 1.7e9  # 2023-11-14, some afternoon
-AWAY = (7, 23)  # devices that have not been seen for long
+AWAY = (7, 23)  # devices that are seen no more from some round on
 
 
 def experiment_of(clients: int = 48, rounds: int = 60) -> Experiment:
@@ -58,7 +65,7 @@ def played_devices(folder: Path, rounds: int = 60, played: int = 41, clients: in
     people = SimulatedClients.playing(experiment, folder)
     simulator, figure = people.simulator, FigureResponse(report)
     now, random = [0.0], np.random.default_rng(5)
-    limits = RoundLimits(enough=0.85, least=0.5, deadline=600.0, heaviest=simulator.setting.interactions)
+    limits = RoundLimits(enough=0.95, least=0.5, deadline=300.0, heaviest=simulator.setting.interactions)
     coordinator = Coordinator(
         experiment.federation, simulator.mechanism, simulator.initial(), rounds, "search-at-work", experiment.seed,
         limits, clock=lambda: now[0], figure=figure,
@@ -78,17 +85,18 @@ def played_devices(folder: Path, rounds: int = 60, played: int = 41, clients: in
         delays = random.exponential(70.0 + 60.0 * math.sin(number / 6.0) ** 2, len(cohort))
         opened = now[0]
         for client, delay in sorted(zip(cohort.tolist(), delays.tolist(), strict=True), key=lambda one: one[1]):
-            late = client in AWAY and number > 30
-            if late or coordinator.complete() or (number == played and delay > 60.0):
+            late = client in AWAY and number > played // 2
+            if late or coordinator.complete() or delay > (60.0 if number == played else limits.deadline):
                 continue
             now[0], seen[client] = opened + delay, opened + delay
             coordinator.receive(wire.encode_reply(replies[client]))
-            if random.random() < 0.004 or (number == played - 1 and client == 5):
+            if random.random() < 0.2 / clients or (number == played - 1 and client == 5):
                 verdict = coordinator.receive(wire.encode_reply(replies[client]))
                 log.write("reply_refused", round=number, client=client, reason=verdict.code)
         if number == played:
             break
-        now[0] = max(now[0], opened + limits.deadline) if not coordinator.complete() else now[0]
+        if not coordinator.complete():
+            now[0] = opened + limits.deadline
         report_of_round = coordinator.advance()
         done, seconds = report_of_round.round, now[0] - opened
         epsilon = compose(simulator.mechanism.loss(done) + Loss(pure=report * done), 1e-5)
@@ -97,21 +105,21 @@ def played_devices(folder: Path, rounds: int = 60, played: int = 41, clients: in
     stated = simulator.mechanism.statement(played) or {}
     members = [
         MemberStatus(
-            client, f"device-{client:02d}", "away" if client in AWAY else "present",
-            late=client in AWAY, seen_seconds=now[0] - seen[client], version="0.1.0" if client % 5 else "0.0.9",
-            identity=hashlib.sha256(bytes([client])).hexdigest(),
+            client, f"device-{client:03d}", "away" if client in AWAY else "present",
+            late=client in AWAY, seen_seconds=now[0] - seen.get(client, 0.0), version="0.1.0" if client % 5 else "0.0.9",
+            identity=hashlib.sha256(str(client).encode()).hexdigest(),
         )
         for client in range(clients)
     ]  # fmt: skip
     base = Status(
         "devices", "running", "search-at-work", START + now[0],
         address="search.example.org:9092", process=4711, uptime_seconds=now[0] + 12.0,
-        versions=Versions("0.1.0", 1, {"0.1.0": 38, "0.0.9": 10}), sent_bytes=2_100_000, received_bytes=1_900_000,
+        versions=Versions("0.1.0", 1, dict(Counter(member.version for member in members))),
         counts=MemberCounts(clients, 0, clients, clients - len(AWAY), late=len(AWAY)), members=tuple(members),
         epsilon_spent=None if epsilon is None else epsilon.epsilon, epsilon_planned=planned.epsilon,
         epsilon_delta=1e-5, epsilon_unit=stated["unit"], epsilon_horizon=stated["horizon"],
         epsilon_method=planned.method, report_epsilon=report, events=log.newest,
-        problems=(Problem("nobody.seen", "2 devices were last seen more than an hour ago; rounds end without them."),),
+        problems=problems_of(certificate_days=12.0),
     )  # fmt: skip
     return coordinator_status(base, coordinator, history, open_seconds=now[0] - opened, refused=refused)
 
@@ -144,3 +152,32 @@ def played_tuning(iterations: int = 24) -> Status:
         arms={"treatment": 503, "control": 497}, refused={"reply.other-round": history.receipt.late},
     )  # fmt: skip
     return tuning_status(base, tuning, state, points, older, open_seconds=40.0)
+
+
+def played_session(folder: Path, turns: int = 6) -> Status:
+    """A group's session in the middle of its training: the third party is asked and does not answer."""
+    from silo_sessions import NAMES, Group, terms_of
+
+    group, log, now = Group(folder, terms_of()), EventLog(None, clock=lambda: START), 0.0
+    phase, members = "", tuple(MemberStatus(number, name, "present") for number, name in enumerate(NAMES))
+    base = Status(
+        "parties", "running", "rehearsal", START, address="silo.example.org:9092", versions=Versions("0.1.0"),
+        counts=MemberCounts(len(NAMES), 0, len(NAMES), len(NAMES) - 1), members=members,
+    )  # fmt: skip
+    try:
+        while group.server.turns[0] < turns:
+            for name in NAMES:
+                group.message(name)
+                now += 0.4
+            if group.server.phase != phase:
+                phase = group.server.phase
+                log.clock = lambda now=now: START + now
+                log.write("phase_begun", phase=len(log.newest), round=group.server.turns[0])
+            done = group.server.turns[0]
+            if done and (not base.history or base.history[-1].round < done):
+                base = session_status(base, group.server, NAMES[:2], 1.2)
+        return session_status(
+            replace(base, at=START + now, uptime_seconds=now, events=log.newest), group.server, NAMES[:2]
+        )
+    finally:
+        group.close()

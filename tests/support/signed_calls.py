@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from quorank.experiments.experiment import Experiment
+from quorank.experiments.experiment_file import ExperimentFile
 from quorank.federation import wire
 from quorank.federation.invitation import Invitation
 from quorank.federation.member_key import MemberKey, enrolment_content, task_content
@@ -47,9 +48,11 @@ class Got(NamedTuple):
         return str(self.table.get("code", "")) if self.body.startswith(b"{") else ""
 
 
-def folder_of(path: Path, clients: int = 5, rounds: int = 100, **settings: Any) -> Home:
+def folder_of(path: Path, clients: int = 5, rounds: int = 100, privacy: str = "none", **settings: Any) -> Home:
     """A service's folder for a small linear ranker of five features."""
-    experiment = Experiment.read({"federation": {"clients": clients, "interactions": 3, "rounds": rounds}})
+    federation = {"clients": clients, "interactions": 3, "rounds": rounds}
+    tables: dict[str, Any] = {"federation": federation, "privacy": {"kind": privacy}}
+    experiment = Experiment.read(ExperimentFile(tables, "test"))
     chosen = {"address": "127.0.0.1:9092", "enrolments": 0} | settings
     return Home.create(path, experiment, Settings("run", 5, **chosen))
 

@@ -6,14 +6,16 @@ What it checks of requests is the code that every service uses (`federation.requ
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from quorank.certificates import Authority
@@ -34,7 +36,7 @@ class Said(NamedTuple):
 
     status: int
     content: bytes = b""
-    headers: dict[str, str] = {}
+    headers: Mapping[str, str] = MappingProxyType({})
 
 
 class Heard(NamedTuple):
@@ -49,10 +51,11 @@ class Heard(NamedTuple):
 class SmallService:
     """`said` are answers in the place of the right ones, by (method, path): a Said, or a function of the handler."""
 
-    def __init__(self, terms: Terms, coordinator: Coordinator | None = None, *, days: int = 30) -> None:
-        self.terms, self.coordinator = terms, coordinator
+    def __init__(self, terms: Terms, coordinator: Coordinator | None = None, others: Any = None) -> None:
+        self.terms, self.coordinator, self.others = terms, coordinator, others
         self.key, self.authority = MemberKey.create(), Authority.create("Test")
         self.members: dict[int, bytes] = {}
+        self.codes: dict[bytes, Terms] = {}  # of several devices: under which terms a code enrols
         self.heard: list[Heard] = []
         self.said: dict[tuple[str, str], Any] = {}
         self.nonces: set[tuple[int, bytes]] = set()
@@ -63,8 +66,8 @@ class SmallService:
         self.gone: set[int] = set()
         self.published: tuple[str, bytes] | None = None  # in the place of the coordinator's task
         self.clock: Callable[[], float] = time.time
-        self.next, self.lose = 7, 0  # seconds; confirmations of replies that are lost on their way
-        self.url, self.certificates = "", 0
+        self.next, self.lose = 600, 0  # seconds; confirmations of replies that are lost on their way
+        self.url, self.certificates, self.days = "", 0, 30
         self._mutex = threading.RLock()
 
     # what is told
@@ -91,7 +94,7 @@ class SmallService:
 
     def signed(self, kind: str, content: bytes, **more: str) -> Said:
         signature = base64.b64encode(self.key.sign(task_content(kind, content))).decode()
-        tag = f'"{content[-8:].hex()}{len(content)}{kind}"'
+        tag = f'"{hashlib.sha256(content).hexdigest()}"'
         return Said(200, content, {"Quorank-Kind": kind, "Quorank-Signature": signature, "ETag": tag, **more})
 
     # what is asked
@@ -120,10 +123,10 @@ class SmallService:
         key = bytes.fromhex(table["key"])
         signed = is_signed(key, enrolment_content(self.key.public, secret, key), base64.b64decode(table["proof"]))
         require(signed, "request.signature", "the proof is not signed by the key")
-        number = self.terms.client
-        require(self.members.get(number, key) == key, "invitation.used", "this invitation was used before")
-        self.members[number] = key
-        return _json(200, member=number, terms=self.terms.table(), name="desk")
+        terms = self.codes.get(secret, self.terms)
+        require(self.members.get(terms.client, key) == key, "invitation.used", "this invitation was used before")
+        self.members[terms.client] = key
+        return _json(200, member=terms.client, terms=terms.table(), name="desk")
 
     def _get_task(self, member: int, asked: Heard) -> Said:
         found = self.task()
@@ -147,6 +150,9 @@ class SmallService:
         verdict = coordinator.receive(asked.body)
         require(verdict.accepted, verdict.code or "reply.refused", verdict.reason or "refused")
         self.replies[key] = asked.body
+        if self.others is not None:
+            for other in self.others(coordinator.plan(), sorted(coordinator.waiting)):
+                coordinator.receive(other)
         if coordinator.complete():
             coordinator.advance()
         return self._confirmed()
@@ -214,7 +220,7 @@ class SmallService:
                         return
                 self.send_response_only(said.status)
                 told = {"Quorank-Time": str(int(service.clock())), "Quorank-Next": str(service.next)}
-                for name, value in (told | {"Content-Length": str(len(said.content))} | said.headers).items():
+                for name, value in (told | {"Content-Length": str(len(said.content))} | dict(said.headers)).items():
                     self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(said.content if said.status not in (204, 304) else b"")
@@ -225,7 +231,10 @@ class SmallService:
         server.daemon_threads = True
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.certificates += 1
-        pair, files = self.authority.server(hosts), [tmp_path / f"server{self.certificates}.{end}" for end in ("key", "pem")]
+        pair, files = (
+            self.authority.server(hosts),
+            [tmp_path / f"server{self.certificates}.{end}" for end in ("key", "pem")],
+        )
         for file, content in zip(files, pair, strict=True):
             file.write_bytes(content)
         context.load_cert_chain(files[1], files[0])

@@ -152,6 +152,11 @@ class ClippedGaussian(Privacy):
     def longest_update(self) -> float:
         return self.clip
 
+    def with_noise_of(self, mechanism: Mechanism) -> ClippedGaussian:
+        if not isinstance(mechanism, GaussianMechanism):
+            return self
+        return replace(self, noise_multiplier=mechanism.noise_multiplier)
+
     def without_masks(self) -> ClippedGaussian:
         return replace(self, masks=False)
 
@@ -192,6 +197,12 @@ class ClippedGaussian(Privacy):
         )
         require(ratio >= HOPELESS, "privacy.too-much-noise", sentence, "privacy")
         return mechanism
+
+    def client_mechanism(self, setting: Setting, seed: Seed) -> Mechanism:
+        """Clipping alone, where the noise of the sum is the coordinator's."""
+        if self.sum == "plain" and self.over_rounds == "independent":
+            return GaussianMechanism(self, setting, seed, self.noise_multiplier or 1.0)
+        return self.mechanism(setting, seed)
 
     def _plain_mechanism(self, setting: Setting, seed: Seed) -> GaussianMechanism:
         if self.over_rounds != "independent":

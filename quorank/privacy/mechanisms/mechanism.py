@@ -196,6 +196,10 @@ class Privacy(ABC):
         """The largest L2 norm of an update that it lets through in the first round; None where it sets no bound."""
         return None
 
+    def with_noise_of(self, mechanism: Mechanism) -> Privacy:
+        """Return the part whose rounds have the noise of a calibrated mechanism of this one, however many they are."""
+        return self
+
     def without_masks(self) -> Privacy:
         """Return the part whose secure sums are computed without playing their messages: the same total, faster."""
         return self
@@ -214,6 +218,10 @@ class Privacy(ABC):
     @abstractmethod
     def mechanism(self, setting: Setting, seed: Seed) -> Mechanism:
         """Return the mechanism of one run, its noise drawn under `seed`."""
+
+    def client_mechanism(self, setting: Setting, seed: Seed) -> Mechanism:
+        """Return what clients do of the mechanism; it need not know how much noise others draw, which takes seconds."""
+        return self.mechanism(setting, seed)
 
 
 @dataclass(frozen=True)
