@@ -63,7 +63,7 @@ class ServiceRefusal(BadInput):
 
 @dataclass(frozen=True)
 class ServedTask:
-    """The task of the moment; `content` is None where there is none, or none but the known one."""
+    """The task of the moment; `content` is None where there is none, or none but the known one, which has its `etag`."""
 
     next: float  # seconds until it is worth asking again
     kind: str = ""
@@ -187,7 +187,7 @@ class ServiceLine:
         signed = self.key is not None and self.member is not None
         status, headers, content = self._call("GET", "/v1/task", extra=extra, most=most, signed=signed)
         if status != 200:
-            return ServedTask(_next(headers), etag=etag)
+            return ServedTask(_next(headers), etag=etag if status == 304 else "")
         kind, round_ = headers.get(requests.KIND, ""), headers.get(requests.ROUND, "0")
         try:
             signature = base64.b64decode(headers.get(requests.SIGNED, ""), validate=True)
