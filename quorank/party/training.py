@@ -1,7 +1,7 @@
 """A party's side of silo training: its instances, one turn of learning, and its metrics on held-out lists.
 
 A ranker of the validation is named fold·weights + weight, the last one by its weight. What leaves: how many instances
-there are, parameters after a turn, and sums over held-out lists; `silo_course` says what these reveal.
+there are, parameters after a turn, and sums over held-out lists; `silo_training` says what these reveal.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ VALIDATION, FINAL = 0, 1
 _NOT_AGREED = "the coordinator asks to learn what was not agreed"
 
 
-class Lessons:
+class PartyTraining:
     """The instances of one party, its own and those that it found at the others."""
 
     def __init__(self, terms: SiloTerms, draws: int, own: Instances, found: Instances, test: RankingData) -> None:
@@ -79,11 +79,8 @@ class Lessons:
         head, (raw,) = read(record, 1)
         (folds,) = table_of(head, "folds")
         whole_numbers(folds, most=max(self.folds, 1))
-        require(
-            self.folds and folds and len(set(folds)) == len(folds),
-            "silo-message.not-agreed",
-            "the coordinator asks to judge what was not agreed",
-        )
+        sentence = "the coordinator asks to judge what was not agreed"
+        require(self.folds and folds and len(set(folds)) == len(folds), "silo-message.not-agreed", sentence)
         thetas = doubles(raw, len(folds), len(self.weights), self.own.data.n_features)
         held = [self._parts[fold][1] for fold in folds]
         found = tally_gains(held_out_ndcg(held, [list(of_fold) for of_fold in thetas]))

@@ -38,11 +38,8 @@ class TrainingCourse:
     def begin(cls, training: Descent, rows: Sequence[Sequence[int]], n_features: int) -> TrainingCourse:
         """Before the first turn; every model needs a party that has an instance."""
         models = len(rows[0])
-        require(
-            all(any(own[model] for own in rows) for model in range(models)),
-            "training.no-instances",
-            "no party has an instance to learn from",
-        )
+        sentence = "no party has an instance to learn from"
+        require(all(any(own[model] for own in rows) for model in range(models)), "training.no-instances", sentence)
         return cls(training, rows, np.tile(training.initial(n_features), (models, 1)))
 
     @property
@@ -61,11 +58,8 @@ class TrainingCourse:
     def take(self, party: int, learned: Doubles) -> bool:
         """What a party learned in this turn; whether that ends the turn."""
         plays = self.plays()
-        require(
-            party in plays and party not in self.learned,
-            "silo-message.turn",
-            "a party learned in a turn that was not its own",
-        )
+        sentence = "a party learned in a turn that was not its own"
+        require(party in plays and party not in self.learned, "silo-message.turn", sentence)
         self.learned[party] = learned
         if len(self.learned) < len(plays):
             return False

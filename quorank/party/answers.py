@@ -1,4 +1,4 @@
-"""A party's questions to the others, the answers to them, and the instances made of those.
+"""A party's memory on disk: its questions to the others, the answers to them, and the instances made of those.
 
 The envelopes between two parties are numbered as in one process (`silos.protocol.exchange`), where party after party asks:
 first the catalogues, then what the party earlier in the group asks, then what the later one asks. These numbers address the
@@ -13,18 +13,16 @@ import numpy as np
 
 from quorank import frames
 from quorank.arrays import Integers
-from quorank.errors import require
-from quorank.party.lessons import Lessons
-from quorank.party.secrets import Secrets
+from quorank.errors import BadInput, require
+from quorank.party.training import PartyTraining
 from quorank.silos.learning.augmentation import TopDocuments, augmented_instances
-from quorank.silos.learning.exchange import announced_lengths, make_obfuscation, read_top_documents
+from quorank.silos.learning.exchange import announced_lengths, read_top_documents
 from quorank.silos.learning.holdings import FIELDS, Holding
 from quorank.silos.learning.instances import QuerySplit
 from quorank.silos.learning.shared_statistics import read_total, vector_length
 from quorank.silos.protocol.asker import Asker, Question
-from quorank.silos.protocol.messages import Catalogue
+from quorank.silos.protocol.messages import Catalogue, Refuse
 from quorank.silos.protocol.records import read, table_of, whole_numbers
-from quorank.silos.protocol.session import Session
 from quorank.silos.protocol.stream_store import SiloStore
 from quorank.silos.protocol.terms import SiloTerms
 from quorank.silos.sketch.hashing import Hashing
@@ -32,16 +30,14 @@ from quorank.silos.sketch.hashing import Hashing
 MOST_QUESTIONS = 100_000
 
 
-class Hearing:
+class ReceivedAnswers:
     """One party's questions and the answers to them."""
 
     def __init__(
-        self, store: SiloStore, terms: SiloTerms, number: int, holding: Holding, session: Session, secrets: Secrets
+        self, store: SiloStore, terms: SiloTerms, number: int, holding: Holding, asker: Asker, draws: int
     ) -> None:
         self.store, self.terms, self.number, self.holding = store, terms, number, holding
-        self.group, self._draws = session.group, secrets.draws
-        hidden = make_obfuscation(holding, terms.protocol, secrets.obfuscation_key)
-        self._asking = Asker(self.group, hidden, session.hashing)
+        self.group, self._asking, self._draws = asker.group, asker, draws
         self._questions: dict[int, Question] = {}
 
     # ------------------------------------------------------------ asking
@@ -71,15 +67,15 @@ class Hearing:
         """Of the asker's question number `count` (from 1) to this owner."""
         return len(FIELDS) + count + (self._asks()[owner] if asker > owner else 0)
 
-    def next_asked(self, asker: str) -> int:
-        """Another party asks: the number of its question."""
+    def question_number(self, asker: str, number: int) -> int:
+        """Another party asks, in its envelope `number`: the number of its question."""
         count = self.store.note(f"asked {asker}", 0) + 1
         place = self.terms.number(asker)
         require(count <= self._asks()[place], "silo-message.too-many", f"{asker} asks more than it said it would")
         self.store.set_note(f"asked {asker}", count)
         return self._number(place, self.number, count)
 
-    # ------------------------------------------------------------ hearing
+    # ------------------------------------------------------------ received
 
     @property
     def is_told(self) -> bool:
@@ -128,11 +124,8 @@ class Hearing:
         count = self.store.note(f"heard {sender}", 0) + 1
         require(count <= len(self.batches), "silo-message.too-many", f"{sender} answers more than it was asked")
         expected = self._number(self.number, self.terms.number(sender), count)
-        require(
-            int.from_bytes(text[:8], "little") == expected,
-            "silo-message.order",
-            f"{sender} answers another question than the next one; the answers cannot be told apart",
-        )
+        sentence = f"{sender} answers another question than the next one; the answers cannot be told apart"
+        require(int.from_bytes(text[:8], "little") == expected, "silo-message.order", sentence)
         field = self.batches[count - 1][0]
         protocol, parts = self.terms.protocol, []
         for heard in self.question(count - 1).read(text, sender):
@@ -141,9 +134,13 @@ class Hearing:
         self.store.set_fact(f"answer {sender} {count}", frames.pack(parts))
         self.store.set_note(f"heard {sender}", count)
 
+    def take_refusal(self, sender: str, refuse: Refuse) -> None:
+        """A party that will not answer ends the run here."""
+        raise BadInput("silo-message.refused", f"{sender} gives no answer: {refuse.reason}")
+
     # ------------------------------------------------------------ what follows
 
-    def lessons(self, hashing: Hashing) -> Lessons:
+    def training(self, hashing: Hashing) -> PartyTraining:
         """Own and augmented instances; `hashing` is that of the statistics."""
         terms, setting, holding, draws = self.terms, self.terms.setting, self.holding, self._draws
         raw = self.store.fact("sum")
@@ -153,7 +150,7 @@ class Hearing:
         own, test = setting.instances(holding, list(holding.grades), self._split, statistics, draws, self.number)
         found = augmented_instances(
             setting.augment,
-            _Heard(self),
+            _ReadAnswers(self),
             [holding] * len(terms.parties),
             self.number,
             setting.asks(self._split),
@@ -161,38 +158,39 @@ class Hearing:
             setting.features,
             draws,
         )
-        return Lessons(terms, draws, own, found, test)
+        return PartyTraining(terms, draws, own, found, test)
 
     def forget(self) -> None:
         """Inside a transaction: what the others told is not needed any more."""
         self.store.rows("DELETE FROM facts WHERE name = 'sum' OR name LIKE 'answer %' OR name LIKE 'catalogue %'")
 
 
-class _Heard:
+class _ReadAnswers:
     """The answers of all owners to this party, read once."""
 
-    def __init__(self, hearing: Hearing) -> None:
-        store, terms = hearing.store, hearing.terms
+    def __init__(self, received: ReceivedAnswers) -> None:
+        store, terms = received.store, received.terms
         self._found: dict[tuple[int, str, str], TopDocuments] = {}
         self._lengths: dict[tuple[int, str], Integers] = {}
-        for other in hearing.group.others(terms.parties[hearing.number]):
+        for other in received.group.others(terms.parties[received.number]):
             owner = terms.number(other)
-            for count, (field, batch) in enumerate(hearing.batches, 1):
+            for count, (field, batch) in enumerate(received.batches, 1):
                 parts = frames.unpack(store.fact(f"answer {other} {count}") or b"")
                 for at, term in enumerate(batch):
                     documents = np.frombuffer(parts[2 * at], dtype="<i8").astype(np.int64)
                     counts = np.frombuffer(parts[2 * at + 1], dtype="<f8").astype(np.float64)
                     self._found[owner, field, term] = TopDocuments(documents, counts)
             told = {
-                name: Catalogue.from_bytes(store.fact(f"catalogue {other} {name}") or b"", other, hearing.group.fields)
+                name: Catalogue.from_bytes(store.fact(f"catalogue {other} {name}") or b"", other, received.group.fields)
                 for name in FIELDS
             }
             self._lengths |= {(owner, name): found for name, found in announced_lengths(told).items()}
             named = (answer.documents for (who, _, _), answer in self._found.items() if who == owner)
+            sentence = f"{other} names a document that it did not describe"
             require(
                 max((int(each.max(initial=-1)) for each in named), default=-1) < len(self.lengths(owner, FIELDS[0])),
                 "silo-message.unknown-document",
-                f"{other} names a document that it did not describe",
+                sentence,
             )
 
     def answer(self, asker: int, owner: int, field: str, term: str) -> TopDocuments:
