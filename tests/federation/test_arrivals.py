@@ -149,7 +149,7 @@ def test_a_simulated_round_that_too_few_may_come_to_ends_the_run_with_a_sentence
     taken = TurnsTaken.none(10)
     for t in range(2):
         taken = taken.after(part.members(10, t, 1, taken), t)
-    with refused("participation.nobody-left", "participation"):
+    with refused("participation.nobody-left", "federation.participation"):
         part.members(10, 2, 1, taken)
 
 
