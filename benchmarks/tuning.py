@@ -30,18 +30,10 @@ from quorank.tuning.closing import Stable, Time
 from quorank.tuning.coordinator import Rprop
 from quorank.tuning.heuristics.firefox import BUCKETS, CUTS, FIREFOX
 from quorank.tuning.histories.generated import SIGMA
-from quorank.tuning.histories.people import SCENARIOS, find_scenario
+from quorank.tuning.histories.people import HELD_OUT, SCENARIOS, find_scenario
 from quorank.tuning.loss import gradients, mean_loss_and_accuracy
 from quorank.tuning.releases import GradientRelease, Release, SignRelease
-from quorank.tuning.simulation import (
-    HELD_OUT,
-    DayNight,
-    Tuning,
-    TuningHistory,
-    last_loss_bound,
-    simulate_tuning,
-    updates_until,
-)
+from quorank.tuning.simulation import DayNight, Tuning, TuningHistory, last_loss_bound, simulate_tuning, updates_until
 
 Doubles = np.ndarray[Any, np.dtype[np.float64]]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -11,13 +12,15 @@ from typer import Argument, Option
 from quorank.cli import tune_study
 from quorank.cli.display import compact, compiling, print_figures, print_rows, print_text, progress_lines, table_of
 from quorank.cli.options import Json, Quiet
+from quorank.errors import require
 from quorank.foreign import printable
 
 if TYPE_CHECKING:
     from quorank.federation.server_optimisers import Server
     from quorank.tuning.closing import Closing
+    from quorank.tuning.guards import Guard
     from quorank.tuning.histories.browser import History
-    from quorank.tuning.histories.generated import Suggestions
+    from quorank.tuning.histories.people import Scenario
     from quorank.tuning.releases import Release
     from quorank.tuning.simulation import Tuning, TuningHistory
 
@@ -29,7 +32,12 @@ app.add_typer(tune_study.app, name="study")
 
 @app.command()
 def simulate(
-    heuristic: Annotated[str, Option(help="frecency, mail or firefox (22 weights).")] = "frecency",
+    heuristic: Annotated[
+        str, Option(help="frecency, firefox (22 weights), decay (Firefox 147), mail; or your own: module:scenario.")
+    ] = "frecency",
+    visits: Annotated[
+        Path | None, Option(help="Searches of real visits instead of made-up ones: a CSV, or a browser's history.")
+    ] = None,
     start: Annotated[
         Literal["random", "shipped"], Option(help="The first weights: any allowed ones, or the product's.")
     ] = "shipped",
@@ -61,6 +69,13 @@ def simulate(
         ),
     ] = None,
     keep: Annotated[float, Option(help="Share of what is known that a weight which did not move takes along.")] = 0.9,
+    guard: Annotated[
+        Literal["judged", "immediate"],
+        Option(help="Clients get a version once it was judged, or at once as in the paper."),
+    ] = "judged",
+    bound: Annotated[
+        float | None, Option(help="Share of the rank accuracy that a judged version may lose.", show_default="0.01")
+    ] = None,
     late: Annotated[float, Option(help="Share of updates that arrive after their iteration: dropped.")] = 0.0,
     duplicates: Annotated[float, Option(help="Share of updates that arrive twice: counted once.")] = 0.0,
     held_out: Annotated[int, Option(help="Searches that measure each version.")] = 20_000,
@@ -75,6 +90,8 @@ def simulate(
     first. The worst drop is what the worst version lost of the first one's.
     """
     from quorank.tuning.histories.generated import SIGMA
+    from quorank.tuning.histories.people import find_scenario, recorded_scenario
+    from quorank.tuning.histories.profiles import read_histories
     from quorank.tuning.models import model_file_name, write_model
     from quorank.tuning.simulation import TRAFFICS, Tuning, simulate_tuning
 
@@ -91,6 +108,7 @@ def simulate(
         _release(release, bits),
         sure,
         keep,
+        _guard(guard, bound),
         TRAFFICS.read({"kind": traffic, "per_hour": 2.0 * updates}, "--traffic"),
         late,
         duplicates,
@@ -100,7 +118,11 @@ def simulate(
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
     compiling(quiet=quiet)()
-    history = simulate_tuning(tuning, None if quiet else progress_lines("tune: iteration"))
+    scenario = find_scenario(heuristic)
+    if visits is not None:
+        require(people == "shipped", "option.conflict", "real visits follow no weights; leave out --people", "--visits")
+        scenario = recorded_scenario(scenario, read_histories(visits)[1])
+    history = simulate_tuning(tuning, None if quiet else progress_lines("tune: iteration"), scenario)
     for model in history.models if out is not None else ():
         assert out is not None
         write_model(model, out / model_file_name(model.version))
@@ -108,20 +130,27 @@ def simulate(
 
 
 @app.command()
-def show(model: Annotated[Path, Argument(help="A version of the weights: a JSON file.")], json: Json = False) -> None:
+def show(
+    model: Annotated[Path, Argument(help="A version of the weights: a JSON file.")],
+    heuristic: Annotated[
+        str | None, Option(help="Whose weights they are, if not of a known one: module:heuristic.")
+    ] = None,
+    json: Json = False,
+) -> None:
     """Verify a version of the weights and print it.
 
     The weights of a heuristic that Quorank knows are also checked against
     their constraints.
     """
-    from quorank.tuning.histories.people import SCENARIOS
+    from quorank.tuning.histories.people import SCENARIOS, find_heuristic
     from quorank.tuning.models import check_model, read_model
 
     known = read_model(model)
-    heuristic = SCENARIOS[known.heuristic].heuristic if known.heuristic in SCENARIOS else None
-    if heuristic is not None:
-        check_model(known, heuristic, str(model))
-    shipped = None if heuristic is None else heuristic.named(heuristic.shipped)
+    name = known.heuristic if heuristic is None and known.heuristic in SCENARIOS else heuristic
+    declared = None if name is None else find_heuristic(name)
+    if declared is not None:
+        check_model(known, declared, str(model))
+    shipped = None if declared is None else declared.named(declared.shipped)
     content = {
         "heuristic": known.heuristic,
         "version": known.version,
@@ -142,27 +171,49 @@ def _show_model(model: dict[str, Any]) -> None:
 
 @app.command(name="import")
 def import_(
-    path: Annotated[Path, Argument(help="places.sqlite, History, or the folder of a profile.")],
+    path: Annotated[Path, Argument(help="places.sqlite, History, the folder of a profile, or a CSV of visits.")],
+    heuristic: Annotated[
+        str, Option(help="frecency, firefox, decay; or your own that scores such pages: module:scenario.")
+    ] = "frecency",
     show: Annotated[
         int, Option(min=0, help="Also print so many of the best pages: the only way to see an address.")
     ] = 0,
     json: Json = False,
 ) -> None:
-    """Read the history of Firefox or Chromium, and count what could be learned from it.
+    """Read the history of Firefox or Chromium or a CSV of visits, and count what could be learned from it.
 
     The file is only read, also while the browser runs. Nothing leaves this
     machine, and only counts are printed.
     """
-    from quorank.tuning.histories.browser import extract_searches
-    from quorank.tuning.histories.profiles import read_history
+    from quorank.tuning.histories.people import find_scenario, recorded_items
+    from quorank.tuning.histories.profiles import read_histories
+    from quorank.tuning.searches import count_searches
 
-    browser, history = read_history(path)
-    found = extract_searches(history)
-    figures: dict[str, Any] = {"browser": browser, **history.counts(), "searches": len(found.chosen)}
-    figures["update"] = _update(found)
+    scenario = find_scenario(heuristic)
+    source, histories = read_histories(path)
+    found = recorded_items(scenario, histories)
+    figures: dict[str, Any] = {"browser": source, **_counts(histories), "searches": count_searches(found)}
+    figures["update"] = _update(scenario, found)
     if show:
-        figures["best"] = _best(history, show)
+        require(len(histories) == 1, "option.conflict", "pages are shown of one person's history", "--show")
+        figures["best"] = _best(histories[0], show)
     print_figures(figures, json, _show_import)
+
+
+@app.command()
+def visits(
+    out: Annotated[Path, Argument(metavar="VISITS.csv", help="The file to write.")],
+    people: Annotated[int, Option(min=1, help="Persons who browse.")] = 150,
+    days: Annotated[int, Option(min=1, help="Days of their histories.")] = 90,
+    seed: Annotated[int, Option(min=0, help="Seed of all draws.")] = 1,
+    json: Json = False,
+) -> None:
+    """Write visits of made-up people who browse, in the form that --visits and import read."""
+    from quorank.tuning.histories.visits import generate_visits, write_visits
+
+    count = write_visits(out, generate_visits(seed, people, days))
+    figures = {"file": str(out), "people": people, "visits": count}
+    print_figures(figures, json, lambda told: print(f"{told['visits']:,} visits of {told['people']:,} people: {out}"))
 
 
 def _show_import(figures: dict[str, Any]) -> None:
@@ -170,8 +221,9 @@ def _show_import(figures: dict[str, Any]) -> None:
     update = figures["update"]
     size = f"a gradient of {update['weights']} weights; {update['sign_bytes']} bytes as signs"
     length = "" if update["norm"] is None else f"; length of the last one {update['norm']:.4g}"
+    browsers = figures["browser"] if figures["people"] == 1 else f"{figures['people']:,} people"
     print_rows(
-        ("pages", f"{figures['pages']:,}", f"{figures['bookmarked']:,} of them bookmarked ({figures['browser']})"),
+        ("pages", f"{figures['pages']:,}", f"{figures['bookmarked']:,} of them bookmarked ({browsers})"),
         ("visits", f"{figures['visits']:,}", f"within {figures['span_days']:,.1f} days; {types or 'none'}"),
         ("left out", f"{figures['skipped']:,}", "visits of an unknown kind, or to no page"),
         ("searches", f"{figures['searches']:,}", "that can be learned from: a known page was typed, others matched"),
@@ -186,20 +238,22 @@ def _summary(tuning: Tuning, history: TuningHistory) -> dict[str, Any]:
     from quorank.tuning.coordinator import ENVELOPE
 
     weights = len(history.truth)
-    heuristic = history.scenario.heuristic
+    heuristic, known = history.scenario.heuristic, history.scenario.follows_weights
     return {
         "heuristic": heuristic.name,
         "rank_accuracy": history.accuracy[-1],
-        "true_rank_accuracy": history.true_accuracy,
+        "true_rank_accuracy": history.true_accuracy if known else None,
         "start_rank_accuracy": history.accuracy[0],
         "worst_drop": history.worst_drop(),
+        "steps_halved": history.shortened,
+        "rolled_back": history.rolled_back,
         "violations": history.violations,
         "gradients_per_second": history.gradients / max(history.gradient_seconds, 1e-9),
         "weights": heuristic.named(history.weights[-1]),
-        "true_weights": heuristic.named(history.truth),
+        "true_weights": heuristic.named(history.truth) if known else None,
         "start_weights": heuristic.named(history.weights[0]),
         "loss": history.loss[-1],
-        "true_loss": history.true_loss,
+        "true_loss": history.true_loss if known else None,
         "start_loss": history.loss[0],
         "iterations": tuning.iterations,
         "updates": sum(history.updates),
@@ -214,6 +268,7 @@ def _summary(tuning: Tuning, history: TuningHistory) -> dict[str, Any]:
         "optimiser": str(tuning.optimiser),
         "closing": str(tuning.closing),
         "release": _release_text(tuning.release),
+        "guard": str(tuning.guard),
         "traffic": str(tuning.traffic),
         "curve": {
             "updates": history.updates,
@@ -244,6 +299,27 @@ def _closing(kind: str, updates: int) -> Closing:
     return CLOSINGS.read({"kind": kind, **fields[kind]}, "--close")
 
 
+def _guard(kind: str, bound: float | None) -> Guard:
+    from quorank.tuning.guards import GUARDS
+
+    fits = bound is None or kind == "judged"
+    require(fits, "option.conflict", "versions that are not judged have no bound; leave it out", "--bound")
+    return GUARDS.read({"kind": kind} | ({} if bound is None else {"bound": bound}), "--guard")
+
+
+def _counts(histories: Sequence[History]) -> dict[str, Any]:
+    """Return the counts of all histories together."""
+    each = [history.counts() for history in histories]
+    figures: dict[str, Any] = {
+        name: sum(one[name] for one in each) for name in ("pages", "bookmarked", "visits", "skipped")
+    }
+    types: dict[str, int] = {}
+    for one in each:
+        for name, count in one["types"].items():
+            types[name] = types.get(name, 0) + count
+    return figures | {"span_days": max(one["span_days"] for one in each), "types": types, "people": len(each)}
+
+
 def _release(kind: str, bits: int) -> Release:
     from quorank.tuning.releases import RELEASES
 
@@ -256,21 +332,19 @@ def _release_text(release: Release) -> str:
     return f"{release.kind.capitalize()}({fields})"
 
 
-def _update(found: Suggestions) -> dict[str, Any]:
+def _update(scenario: Scenario, found: Any) -> dict[str, Any]:
     """Return the size of what would leave this machine for one search, and the length of the last gradient."""
     import numpy as np
 
-    from quorank.tuning.heuristics.frecency import FRECENCY
-    from quorank.tuning.histories.people import SCENARIOS
     from quorank.tuning.loss import gradients
     from quorank.tuning.releases import GradientRelease, SignRelease
     from quorank.tuning.searches import count_searches, slice_searches
 
-    weights = len(FRECENCY.weights)
-    norm = None
+    heuristic, norm = scenario.heuristic, None
+    weights = len(heuristic.weights)
     if count := count_searches(found):
         last = slice_searches(found, count - 1, count)
-        slopes, _ = gradients(FRECENCY, FRECENCY.shipped, last, SCENARIOS["frecency"].margin)
+        slopes, _ = gradients(heuristic, heuristic.shipped, last, scenario.margin)
         norm = float(np.sqrt((slopes**2).sum()))
     return {
         "weights": weights,
@@ -298,15 +372,19 @@ def _best(history: History, count: int) -> list[dict[str, Any]]:
 
 def _show_history(figures: dict[str, Any], history: TuningHistory) -> None:
     """Print how a simulated tuning went, and its weights."""
-    share = figures["rank_accuracy"] / max(figures["true_rank_accuracy"], 1e-12)
-    late, twice = figures["late"], figures["duplicates"]
+    own = figures["true_rank_accuracy"]
+    share = figures["rank_accuracy"] / max(own or figures["start_rank_accuracy"], 1e-12)
+    against = "what the people's own weights reach" if own is not None else "the first version's"
+    start = "people's choices follow no weights" if own is None else f"people's own: {own:.4f}"
+    late, twice, guard = figures["late"], figures["duplicates"], figures["guard"]
     loss = f"from {figures['start_loss']:.4g}; {figures['loss_kind']}, margin {figures['margin']:g}"
     size, hours = f"{figures['bytes_per_update']} bytes each", f"{figures['hours']:.1f} h"
     dropped = [("dropped", f"{late + twice:,}", f"{late:,} late, {twice:,} duplicate")] if late + twice else []
     print_rows(
-        ("rank accuracy", f"{figures['rank_accuracy']:.4f}", f"{share:.2%} of what the people's own weights reach"),
-        ("at the start", f"{figures['start_rank_accuracy']:.4f}", f"people's own: {figures['true_rank_accuracy']:.4f}"),
+        ("rank accuracy", f"{figures['rank_accuracy']:.4f}", f"{share:.2%} of {against}"),
+        ("at the start", f"{figures['start_rank_accuracy']:.4f}", start),
         ("worst drop", f"{figures['worst_drop']:.2%}", "of the first version's rank accuracy, at any iteration"),
+        ("judged", f"{figures['steps_halved']}", f"steps halved; rolled back {figures['rolled_back']} times: {guard}"),
         ("violations", str(figures["violations"]), "of bounds, orders and steps"),
         ("loss", f"{figures['loss']:.4g}", loss),
         ("updates", f"{figures['updates']:,}", f"{size}, in {figures['iterations']} iterations, {hours}"),

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from quorank.tuning.histories.people import People
     from quorank.tuning.studies.analysis import Analysis
     from quorank.tuning.studies.power import Plan
+    from quorank.tuning.studies.private_means import PrivateAnalysis
     from quorank.tuning.studies.rehearsal import Rate, StudyRehearsal
     from quorank.tuning.studies.study import Study
 
@@ -147,15 +148,32 @@ def simulate(
 def analyse(
     file: Annotated[Path, Argument(metavar="STUDY.toml", help="The study.")],
     results: Annotated[Path, Argument(metavar="RESULTS.csv", help="Searches: client, arm, characters, rank.")],
+    epsilon: Annotated[
+        float | None,
+        Option(help="What answers by randomised response of this ε would say instead, a device one report."),
+    ] = None,
+    seed: Seed = 1,
     out: Out = None,
     json: Json = False,
 ) -> None:
-    """Compare all arms: Mann-Whitney U over clients, Bonferroni, effect sizes."""
+    """Compare all arms: Mann-Whitney U over clients, Bonferroni, effect sizes.
+
+    With --epsilon, each client answers by randomised response and the arms'
+    means are estimated from the answers alone, as a service would.
+    """
     study, _ = _study(file)
     from quorank.tuning.studies.analysis import analyse as analyse_study
+    from quorank.tuning.studies.private_means import PrivateMeans, play_answers
     from quorank.tuning.studies.study import read_collected
 
-    found = analyse_study(study, read_collected(results, study))
+    collected = read_collected(results, study)
+    if epsilon is not None:
+        private = PrivateMeans(study, epsilon)
+        estimated = private.analyse(play_answers(private, collected, seed))
+        if not _saved_and_printed(estimated.as_dict(), out, json):
+            _show_private(study, estimated)
+        return
+    found = analyse_study(study, collected)
     if not _saved_and_printed(found.as_dict(), out, json):
         _show_analysis(study, found)
 
@@ -236,6 +254,28 @@ def _show_rehearsal(study: Study, found: StudyRehearsal) -> None:
         row("", found.false_any, "of A/A studies found anything, after correction"),
         row("", found.false_pooled, f"of A/A studies had p < {study.alpha:g} with searches pooled: wrong"),
     )
+
+
+def _show_private(study: Study, found: PrivateAnalysis) -> None:
+    """Print every arm and comparison, as estimated from answers by randomised response."""
+    heads = ("arm", "answers", *(f"mean {metric}" for metric in study.metrics))
+    rows = [
+        (name, f"{arm.clients:,}", *(f"{arm.mean[m]:.4f} ± {arm.error[m]:.4f}" for m in study.metrics))
+        for name, arm in found.arms.items()
+    ]
+    print_text(table_of(heads, rows, "right", pad_edge=False))
+    print_text(f"estimated from answers of ε = {found.epsilon:g} a device, ± standard error\n", style="dim")
+    heads = ("comparison", "difference", "corrected p", "")
+    rows = [
+        (
+            f"{c.metric}: {c.arm}\n  against {c.baseline}",
+            f"{c.difference:+.3f} ± {c.error:.3f}",
+            f"{c.corrected_p:.3g}",
+            "found" if c.significant else "",
+        )
+        for c in found.comparisons
+    ]
+    print_text(table_of(heads, rows, "right", pad_edge=False, padding=(0, 1, 0, 0)))
 
 
 def _show_analysis(study: Study, found: Analysis) -> None:

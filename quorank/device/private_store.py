@@ -313,7 +313,7 @@ class PrivateStore:
             "SELECT substr(features, 1, max(?, length(features) / documents)) FROM interactions",
             "SELECT content FROM kept WHERE length(content) >= ?",
             "SELECT reply FROM releases WHERE length(reply) >= ?",
-            "SELECT value FROM facts WHERE length(value) >= ? AND name IN ('personal', 'identity')",
+            "SELECT value FROM facts WHERE length(value) >= ? AND name IN ('personal', 'identity', 'invitation')",
         )
         found = {bytes(row[0]) for query in queries for row in self.file.rows(query, SHORTEST)}
         return [trace for trace in found if len(trace) >= SHORTEST and any(trace)]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quorank.array_files import LARGEST, Arrays, ArrayShape, parse_arrays, write_arrays
+from quorank.array_files import LARGEST, Arrays, ArrayShape, archive_bytes, parse_arrays, write_arrays
 from quorank.errors import BadInput
 from quorank.federation.participation import TurnsTaken
 from quorank.federation.rounds import Report, State
@@ -110,19 +110,31 @@ class Saved(NamedTuple):
     counted: set[tuple[int, int]]  # (client, round) of replies that must not count again
     refused: dict[str, int]  # replies, by the code of the error
 
-    def write(self, path: Path) -> None:
-        """Write the file, whole or not at all; when this returns it survives a power cut."""
+    def arrays(self) -> Arrays:
+        """All of it under names that `parse` reads."""
         table = np.array(self.reports, dtype=np.float64).reshape(-1, len(Report._fields))
         arrays = state_arrays(self.state) | {"reports": table, "run": np.array(self.run)}
         arrays["refused"] = np.array(list(self.refused), dtype=np.str_)
         arrays["refusals"] = np.array([*self.refused.values()], dtype=np.int64)
         arrays["counted"] = np.array(sorted(self.counted), dtype=np.int64).reshape(-1, 2)
-        write_arrays(path, arrays, durable=True)
+        return arrays
+
+    def write(self, path: Path) -> None:
+        """Write the file, whole or not at all; when this returns it survives a power cut."""
+        write_arrays(path, self.arrays(), durable=True)
+
+    def to_bytes(self) -> bytes:
+        """What `write` writes."""
+        return archive_bytes(self.arrays())
 
     @staticmethod
     def read(path: Path) -> Saved:
         """What `write` wrote; a damaged file is one sentence."""
-        content = read_whole(path, LARGEST)
+        return Saved.parse(read_whole(path, LARGEST), str(path))
+
+    @staticmethod
+    def parse(content: bytes, where: str) -> Saved:
+        """What `to_bytes` returned."""
         body, checksum = content[:-_CHECKSUM], content[-_CHECKSUM:]
         earlier = hashlib.blake2b(body, digest_size=_CHECKSUM).digest() == checksum
         expected = state_shapes() | {
@@ -132,7 +144,7 @@ class Saved(NamedTuple):
             "refusals": ArrayShape("", (None,)),
             "counted": ArrayShape("i8", (None, 2)),
         }
-        arrays = parse_arrays(body if earlier else content, expected, str(path), sealed=not earlier, advice=_ADVICE)
+        arrays = parse_arrays(body if earlier else content, expected, where, sealed=not earlier, advice=_ADVICE)
         try:
             return Saved(
                 state_from(arrays),
@@ -142,7 +154,7 @@ class Saved(NamedTuple):
                 _by_code(arrays["refused"].tolist(), arrays["refusals"].astype(int).tolist()),
             )
         except (ValueError, TypeError, OverflowError) as error:
-            raise BadInput("file.damaged", f"damaged ({error}){_ADVICE}", f"{path}") from None
+            raise BadInput("file.damaged", f"damaged ({error}){_ADVICE}", where) from None
 
 
 def _by_code(names: list[str], counts: list[int]) -> dict[str, int]:

@@ -70,7 +70,7 @@ def check_task(terms: Terms, task: wire.Task) -> None:
     try:
         require(task.theta.shape == (terms.parameters,), "task.shape", "another ranker")
         require(bool(np.isfinite(task.theta).all()), "task.not-finite", "not finite")
-        check_memory(terms.mechanism, task.private)
+        check_memory(terms.client_mechanism, task.private)
     except BadInput:
         raise Refusal("task") from None
 

@@ -21,7 +21,6 @@ import time
 from collections.abc import Callable, Collection, Container, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 from quorank.arrays import Doubles
@@ -29,15 +28,14 @@ from quorank.errors import BadInput, require, require_range
 from quorank.federation import wire
 from quorank.federation.asynchronous import Asynchronous, check_asynchronous
 from quorank.federation.checkpoint import Saved, taken_fault
-from quorank.federation.journal import Journal
-from quorank.federation.replies import Key, OpenRound, Replies
+from quorank.federation.keeping import Keeping
+from quorank.federation.participation import TurnsTaken
+from quorank.federation.replies import Key, OpenRound, Replies, ReplyLimits
 from quorank.federation.rounds import CohortSum, Federation, Report, State
 from quorank.federation.server_optimisers import AVERAGE
 from quorank.federation.unlearning import stretched
 from quorank.privacy import Mechanism
 from quorank.privacy.mechanisms.figure_response import FigureResponse
-
-CHECKPOINT, JOURNAL = "coordinator.state", "coordinator.journal"
 
 GROUP_BYTES = 1 << 24
 """So much of what came together is written to the journal at a time."""
@@ -53,8 +51,10 @@ class RoundLimits:
     longest: float = 1e6  # L2 norm of a release, where privacy sets no bound of its own
     heaviest: int | None = None  # interactions that a client may claim; by default what the federation plans
     asynchronous: Asynchronous | None = None
+    fewest: int = 1  # replies without which a round with a cohort never ends: what noise in shares counts on
 
     def __post_init__(self) -> None:
+        require_range("fewest", self.fewest, least=1)
         require_range("enough", self.enough, above=0.0, most=1.0)
         require_range("least", self.least, above=0.0, most=1.0)
         require(self.deadline > 0.0, "value.out-of-range", f"must be above 0 seconds, got {self.deadline}", "deadline")
@@ -86,7 +86,7 @@ class Coordinator:
     run: str = "run"
     seed: int = 0
     rules: RoundLimits = field(default_factory=RoundLimits)
-    folder: Path | None = None  # where checkpoint and journal lie; None keeps nothing
+    keeping: Keeping | None = None  # where checkpoint and accepted replies are; None keeps nothing
     clock: Callable[[], float] = time.monotonic
     reports: list[Report] = field(default_factory=list)
     refused: dict[str, int] = field(default_factory=dict)  # how often, by code
@@ -95,6 +95,7 @@ class Coordinator:
     _open: bool = field(default=False, init=False)
     _since: float = field(default=0.0, init=False)
     _cohort: frozenset[int] = field(default_factory=frozenset, init=False)
+    _excused: set[int] = field(default_factory=set, init=False)  # of the cohort, without a reply: not waited for
     _replies: Replies = field(init=False)
     _counted: set[Key] = field(default_factory=set, init=False)  # in rounds that are over, if late ones count
 
@@ -104,8 +105,8 @@ class Coordinator:
         sentence = "who is enrolled matters to rounds that take whoever comes, and this run draws its cohorts"
         require(self.enrolled is None or self._takes_whoever_comes, "option.conflict", sentence, "enrolled")
         self._replies = self._empty()
-        if self.folder is not None:
-            self._restore(self.folder)
+        if self.keeping is not None:
+            self._restore(self.keeping)
 
     @property
     def parameters(self) -> int:
@@ -127,8 +128,8 @@ class Coordinator:
 
     @property
     def waiting(self) -> frozenset[int]:
-        """Who was asked in this round and has not answered."""
-        return self._cohort.difference(self._replies.senders(self.state.round).tolist())
+        """Who was asked in this round, has not answered and can."""
+        return self._cohort.difference(self._replies.senders(self.state.round).tolist(), self._excused)
 
     @property
     def came(self) -> int:
@@ -144,20 +145,28 @@ class Coordinator:
         """The parameters that are handed out to searchers."""
         return self.federation.ranker(self.state)
 
-    def plan(self) -> wire.Task:
-        """Open the round, or say again what it is: the task for each client of the cohort."""
+    def plan(self, ago: float = 0.0) -> wire.Task:
+        """Open the round, or say again what it is: the task for each client of the cohort.
+
+        `ago` are the seconds since another coordinator opened it, where this one takes over.
+        """
         require(not self.done, "run.done", f"the run's {self.rounds} rounds are done")
         if not self._open:
-            self._cohort = self._members(self.state.round)
-            self._open, self._since = True, self.clock()
+            self._cohort, self._excused = self.members(self.state.round), set()
+            self._open, self._since = True, self.clock() - ago
         return wire.Task(self.run, self.state.round, self.state.theta, self.state.private)
 
-    def _members(self, round_: int) -> frozenset[int]:
-        """The cohort of a round."""
+    def excuse(self, clients: Iterable[int]) -> None:
+        """These and no others of the open round's cohort are not waited for: they cannot come. If one does, it counts."""
+        done = self.state.round
+        self._excused = {one for one in self._cohort.intersection(clients) if (one, done) not in self._replies}
+
+    def members(self, round_: int, taken: TurnsTaken | None = None) -> frozenset[int]:
+        """The cohort of a round, where clients have taken these turns before it."""
         if self.enrolled is not None:
             return frozenset()
         federation = self.federation
-        members = federation.participation.members(federation.clients, round_, self.seed, self.state.taken)
+        members = federation.participation.members(federation.clients, round_, self.seed, taken or self.state.taken)
         return frozenset(range(federation.clients) if members is None else members.tolist())
 
     def receive(self, content: bytes | wire.Reply) -> Verdict:
@@ -195,8 +204,8 @@ class Coordinator:
 
     def _accept(self, group: dict[Key, wire.Reply]) -> None:
         """Replies count once all of them are on disk."""
-        if self.folder is not None:
-            Journal(self.folder / JOURNAL).append([wire.encode_reply(reply) for reply in group.values()])
+        if self.keeping is not None and group:
+            self.keeping.append(list(group.values()))
         for reply in group.values():
             self._count(reply)
 
@@ -204,6 +213,7 @@ class Coordinator:
         rules = self.rules.asynchronous
         share = 1.0 if rules is None else rules.weight(self.state.round - reply.round)
         self._replies.add(self.state, reply, share)
+        self._excused.discard(reply.client)
 
     def _empty(self) -> Replies:
         single = self.federation.aggregation.needs_single_updates
@@ -212,13 +222,23 @@ class Coordinator:
     def _check(self, reply: wire.Reply, beside: Collection[Key] = ()) -> None:
         """Refuse a reply that must not count; `replies` has what is checked."""
         require(self._open, "reply.no-open-round", "there is no open round; ask for a task first")
+        self._replies.check(self.state, reply, self._judged_by(len(beside)), beside)
+
+    def limits(self, state: State) -> ReplyLimits:
+        """What the numbers of a reply to the round after this state are judged by, for whoever takes replies in."""
+        judged_by = self._judged_by()
+        if state is not self.state or not self._open:
+            most = self._most if self._takes_whoever_comes else len(self.members(state.round, state.taken))
+            judged_by = judged_by._replace(most=most * (1 + self.rules.latest))
+        return self._replies.limits(state, judged_by)
+
+    def _judged_by(self, beside: int = 0) -> OpenRound:
         limits, latest = self.rules, self.rules.latest
         heaviest, count = limits.heaviest or self.federation.interactions, len(self._cohort) * (1 + latest)
         if self._takes_whoever_comes:
             count = self._most
         numbers = heaviest, limits.longest, count
-        judged_by = OpenRound(self.run, latest, self._asked, self._counted, *numbers, partial(self._turn, len(beside)))
-        self._replies.check(self.state, reply, judged_by, beside)
+        return OpenRound(self.run, latest, self._asked, self._counted, *numbers, partial(self._turn, beside))
 
     @property
     def _most(self) -> int:
@@ -241,13 +261,13 @@ class Coordinator:
         """The clients that may answer in a round."""
         if self.enrolled is not None:
             return self.enrolled
-        return self._cohort if round_ == self.state.round else self._members(round_)
+        return self._cohort if round_ == self.state.round else self.members(round_)
 
     def complete(self) -> bool:
         """Whether the round can end: enough replies, or the deadline and the least."""
         if not self._open:
             return False
-        rules, asked, federation = self.rules, len(self._cohort), self.federation
+        rules, asked, federation = self.rules, len(self._cohort) - len(self._excused), self.federation
         enough, least, deadline = math.ceil(rules.enough * asked), math.ceil(rules.least * asked), rules.deadline
         if rules.asynchronous is not None:
             enough = rules.asynchronous.replies
@@ -256,6 +276,8 @@ class Coordinator:
             enough, least = self._most, federation.participation.fewest(federation.clients)
             deadline = min(deadline, federation.participation.seconds)
         late = self.clock() - self._since >= deadline
+        if self._cohort or self.enrolled is not None:
+            enough, least = max(rules.fewest, enough), max(rules.fewest, least)
         return self.came >= enough or (late and self.came >= max(1, least))
 
     def advance(self) -> Report:
@@ -316,30 +338,28 @@ class Coordinator:
         self.state, self._counted = state, counted
 
     def _save(self, state: State, reports: list[Report], counted: set[Key]) -> None:
-        """Replace the checkpoint; only then the journal of the round before may go."""
-        if self.folder is not None:
-            Saved(state, self.run, reports, counted, self.refused).write(self.folder / CHECKPOINT)
-            Journal(self.folder / JOURNAL).clear()
+        if self.keeping is not None:
+            self.keeping.save(Saved(state, self.run, reports, counted, self.refused))
 
-    def _restore(self, folder: Path) -> None:
-        """Go on where the checkpoint and the journal of its open round stand."""
-        path = folder / CHECKPOINT
-        if path.is_file():
-            saved = Saved.read(path)
+    def _restore(self, keeping: Keeping) -> None:
+        """Go on where the checkpoint and the accepted replies of its open round stand."""
+        saved = keeping.load()
+        if saved is not None:
             same = saved.run == self.run and saved.state.theta.shape == self.state.theta.shape
-            require(same, "checkpoint.other-run", "the checkpoint is of another run; choose another folder", f"{path}")
+            sentence = "the checkpoint is of another run; choose another folder"
+            require(same, "checkpoint.other-run", sentence, keeping.where)
             fault = "" if saved.state.taken is None else taken_fault(saved.state.taken, saved.state.round)
             whole = not fault and (saved.state.taken is None) == (self.state.taken is None)
-            require(whole, "file.damaged", f"damaged ({fault or 'turns missing'}); restore it from a copy", f"{path}")
+            sentence = f"damaged ({fault or 'turns missing'}); restore it from a copy"
+            require(whole, "file.damaged", sentence, keeping.where)
             self.mechanism.check_memory(saved.state.private)
             self.state, self.reports, self.refused = saved.state, saved.reports, saved.refused
             self._counted = saved.counted
-        self._replay(folder)
+        self._replay(keeping)
 
-    def _replay(self, folder: Path) -> None:
-        """Take in again what was accepted; a journal of a round that is over was only not deleted yet."""
-        journal = Journal(folder / JOURNAL)
-        for record in () if self.done else journal.read():
+    def _replay(self, keeping: Keeping) -> None:
+        """Take in again what was accepted; replies of a round that is over were only not deleted yet."""
+        for record in () if self.done else keeping.accepted():
             self.plan()
             reply = wire.decode_reply(record)
             try:
@@ -348,4 +368,4 @@ class Coordinator:
                 continue
             self._count(reply)
         if self._open and not self._replies:
-            journal.clear()
+            keeping.clear()

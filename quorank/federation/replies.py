@@ -7,6 +7,7 @@ in memory does not grow with its cohort, but for one bit a client. Rules that mu
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from quorank.federation import wire
 from quorank.federation.rounds import CohortSum, State
 from quorank.federation.sums import LARGEST, ROOM, RunningSum
 from quorank.privacy import Mechanism
+from quorank.privacy.mechanisms.clipping import ReleaseBound
 from quorank.privacy.mechanisms.figure_response import FigureResponse
 
 Key = tuple[int, int]
@@ -62,6 +64,54 @@ class ClientSet:
         return np.flatnonzero(bits).astype(np.int64)
 
 
+@dataclass(frozen=True)
+class ReplyLimits:
+    """What the numbers of a reply are judged by, without the coordinator's state: for it, and for whoever takes replies in."""
+
+    run: str
+    round: int
+    parameters: int
+    heaviest: int  # interactions that a client may claim
+    longest: float  # L2 norm of a release, in units
+    most: int  # replies that the round may have
+    unit: float = 1.0  # what a release multiplies an update by
+    weighted: bool = False  # whether a release counts by its interactions
+    clip: float | None = None  # of the round's privacy; None where it has no bound of its own
+    whole: bool = False  # whether releases are in whole numbers
+    steps: int | None = None  # of the figure that is reported with a release; None: none is
+
+    def check(self, reply: wire.Reply) -> None:
+        """Refuse numbers that no honest client sends, or that `most` such replies could not be summed exactly with."""
+        sentence = f"the release must be {self.parameters} numbers; install the same ranker on both sides"
+        good = reply.release.shape == (self.parameters,) and reply.release.dtype == np.float64
+        require(good, "reply.shape", sentence)
+        numbers = np.append(reply.release, reply.statistics)
+        require(bool(np.isfinite(numbers).all()), "reply.not-finite", "the release holds a number that is not finite")
+        if self.steps is not None:
+            steps, *others = reply.statistics
+            sentence = "the reported figure is none that this run's reports can be; it is refused"
+            require(steps in range(self.steps + 1) and not any(others), "reply.figure", sentence)
+        sentence = f"the reply claims more or fewer interactions than 1 to {self.heaviest}"
+        require(1 <= reply.interactions <= self.heaviest, "reply.weight", sentence)
+        length = float(np.sqrt(np.dot(reply.release, reply.release))) / self.unit
+        require(length <= self.longest, "reply.norm", f"the release is longer than {self.longest:g}")
+        weight = reply.interactions if self.weighted else 1
+        largest, room = float(np.abs(numbers).max()) * weight, min(LARGEST, ROOM / max(1, self.most))
+        require(largest < room, "reply.too-large", "the reply holds a number that is too large to be summed exactly")
+        if self.clip is not None:
+            self._check_clip(reply, self.clip)
+
+    def _check_clip(self, reply: wire.Reply, clip: float) -> None:
+        try:
+            ReleaseBound(clip, self.unit, self.whole).check(reply.release[None, :], np.array([reply.client]))
+        except BadInput as error:
+            if error.code == "update.not-whole":
+                sentence = "the release is not in whole numbers: install the same version on both sides"
+                raise BadInput("reply.not-whole", sentence) from None
+            sentence = "the release is longer than the clip that this round's privacy allows"
+            raise BadInput("reply.clip", sentence) from None
+
+
 class Replies:
     """Iterates over the keys of what was accepted. With `figure` each reply holds one of its responses."""
 
@@ -99,34 +149,17 @@ class Replies:
         fresh = key not in self and key not in open_round.counted and key not in beside
         require(fresh, "reply.replayed", "this client has replied to this task already; one reply counts")
         open_round.turn(reply.client)
-        self._check_numbers(state, reply, open_round.heaviest, open_round.longest, open_round.most)
+        self.limits(state, open_round).check(reply)
 
-    def _check_numbers(self, state: State, reply: wire.Reply, heaviest: int, longest: float, count: int) -> None:
-        """Refuse numbers that no honest client sends, or that `count` such replies could not be summed exactly with."""
+    def limits(self, state: State, open_round: OpenRound) -> ReplyLimits:
+        """What the numbers of a reply to the open round are judged by."""
         size, mechanism = self._gathering.parameters, self._gathering.mechanism
-        sentence = f"the release must be {size} numbers; install the same ranker on both sides"
-        require(reply.release.shape == (size,) and reply.release.dtype == np.float64, "reply.shape", sentence)
-        numbers = np.append(reply.release, reply.statistics)
-        require(bool(np.isfinite(numbers).all()), "reply.not-finite", "the release holds a number that is not finite")
-        if self._figure is not None:
-            steps, *others = reply.statistics
-            sentence = "the reported figure is none that this run's reports can be; it is refused"
-            require(steps in range(self._figure.steps + 1) and not any(others), "reply.figure", sentence)
-        sentence = f"the reply claims more or fewer interactions than 1 to {heaviest}"
-        require(1 <= reply.interactions <= heaviest, "reply.weight", sentence)
-        length = float(np.sqrt(np.dot(reply.release, reply.release))) / mechanism.unit_of(state.private)
-        require(length <= longest, "reply.norm", f"the release is longer than {longest:g}")
-        weight = reply.interactions if mechanism.weighted else 1
-        largest, room = float(np.abs(numbers).max()) * weight, min(LARGEST, ROOM / max(1, count))
-        require(largest < room, "reply.too-large", "the reply holds a number that is too large to be summed exactly")
-        try:
-            mechanism.check(reply.release[None, :], np.array([reply.client]), state.private)
-        except BadInput as error:
-            if error.code == "update.not-whole":
-                sentence = "the release is not in whole numbers: install the same version on both sides"
-                raise BadInput("reply.not-whole", sentence) from None
-            sentence = "the release is longer than the clip that this round's privacy allows"
-            raise BadInput("reply.clip", sentence) from None
+        bound, unit = mechanism.bound_of(state.private, size), mechanism.unit_of(state.private)
+        return ReplyLimits(
+            open_round.run, state.round, size, open_round.heaviest, open_round.longest, open_round.most, unit,
+            mechanism.weighted, None if bound is None else bound.clip, bound is not None and bound.whole,
+            None if self._figure is None else self._figure.steps,
+        )  # fmt: skip
 
     def add(self, state: State, reply: wire.Reply, share: float = 1.0) -> None:
         """Count a reply whose release counts this share of a fresh one's."""

@@ -12,7 +12,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from quorank.arrays import Doubles
+from quorank.arrays import Booleans, Doubles
 from quorank.errors import require, require_range
 from quorank.parts import Family
 
@@ -35,6 +35,10 @@ class Server(ABC):
     @abstractmethod
     def advance(self, theta: Doubles, update: Doubles, memory: Memory) -> tuple[Doubles, Memory]:
         """Return θ and the memory after a round whose mean update is `update`, all of shape (size,)."""
+
+    def shorten(self, memory: Memory, which: Booleans) -> Memory:
+        """Return the memory with the steps of these parameters (size,) shortened, where each has a step of its own."""
+        return memory
 
     def recursion(self, size: int, memory: Memory) -> Recursion | None:
         """Return the next steps as a recursion of momentum, so that they can be computed ahead; None if they are none."""
@@ -173,6 +177,10 @@ class Rprop(Server):
         if count[0] > 2:
             step = adapt(step, sign * memory["sign"], self.alpha, self.beta, self.least, self.most)
         return theta + step * sign, {"step": step, "sign": sign, "count": count}
+
+    def shorten(self, memory: Memory, which: Booleans) -> Memory:
+        step = np.where(which, np.maximum(memory["step"] * self.beta, self.least), memory["step"])
+        return memory | {"step": step, "sign": np.where(which, 0.0, memory["sign"])}
 
 
 def adapt(step: Doubles, agreement: Doubles, alpha: float, beta: float, least: float, most: float) -> Doubles:

@@ -19,7 +19,6 @@ from quorank.learning import LEARNERS, PDGD
 from quorank.parts import Family, to_table
 from quorank.privacy import PRIVACIES, Mechanism, NoPrivacy, Privacy, Setting
 from quorank.privacy.mechanisms.figure_response import FigureResponse
-from quorank.privacy.mechanisms.integer_sums import IntegerSums
 from quorank.privacy.setting import Turns
 from quorank.rankers import RANKERS, Linear, Ranker
 
@@ -83,10 +82,15 @@ class Terms:
         """The privacy of the run, calibrated; a device gives it a secret of its own for each release."""
         return self.privacy.mechanism(self.setting, 0)
 
+    @cached_property
+    def client_mechanism(self) -> Mechanism:
+        """What a device does of it: all but noise that others draw."""
+        return self.privacy.client_mechanism(self.setting, 0)
+
     @property
     def secure(self) -> bool:
         """Whether updates leave under masks only."""
-        return isinstance(self.mechanism, IntegerSums)
+        return self.privacy.hides_single_updates
 
     @property
     def most_rounds(self) -> int | None:
@@ -140,7 +144,7 @@ class Terms:
 
     @classmethod
     def read(cls, table: object) -> Terms:
-        """From such a table; every mistake is a sentence."""
+        """From such a table; every mistake is a sentence. It names parts of this package only: others' code never runs."""
         require(isinstance(table, Mapping), "terms.malformed", "expected a table; ask for a new invitation", "terms")
         assert isinstance(table, Mapping)
         require(
@@ -152,7 +156,7 @@ class Terms:
         )
         try:
             values: dict[str, Any] = {name: _whole(table[name]) for name in _NUMBERS}
-            values |= {name: family.read(table[name], name) for name, family in _PARTS.items()}
+            values |= {name: family.read(table[name], name, foreign=True) for name, family in _PARTS.items()}
             setting = _setting(table["setting"])
             reports = _number(table["report_epsilon"]) if table["version"] == REPORTING else 0.0
             return cls(run=str(table["run"]), **values, setting=setting, report_epsilon=reports)

@@ -205,6 +205,9 @@ def _fault_in(content: Any) -> str:
             return "damaged: an entry of unlearning does not say without whom"
         if not all(_whole(0)(client) for client in entry["without"]):
             return "damaged: an entry of unlearning names what is no client"
+        own = entry.get("mechanism", content["mechanism"])
+        if not isinstance(own, dict) or not isinstance(own.get("kind"), str):
+            return "damaged: an entry of unlearning does not name its mechanism"
         found = _fault_in_entry(entry)
         if found:
             return found
@@ -341,7 +344,7 @@ def reports_loss(content: Mapping[str, Any]) -> Loss:
 def _entry_loss(part: Mapping[str, Any], entry: Mapping[str, Any]) -> Loss | None:
     if entry["privacy"] is None or entry["privacy"]["epsilon"] is None:
         return None
-    mechanism = _mechanism_of({"mechanism": part, "setting": entry["setting"]})
+    mechanism = _mechanism_of({"mechanism": entry.get("mechanism", part), "setting": entry["setting"]})
     return _counted(lambda: mechanism.loss(entry["setting"]["rounds"]))
 
 

@@ -1,9 +1,9 @@
 """The coordinator's side of a rebuilding: a run of its own from the first ranker, without those who have left.
 
 Its rounds stand for several of the run each, so its steps are as many times longer, and as long steps are noisy, it hands
-out a mean of its rankers (`federation.unlearning`, method `fresh`). Its privacy is planned for its own rounds and drawn
-from a seed of its own: what it spends comes on top of what the run has spent. Each of its sums is counted before it is
-used (`rebuilding_ledger`).
+out a mean of its rankers (`federation.unlearning`, method `fresh`). Its rounds have the noise of the run's, drawn from a
+seed of its own: they cost what so many more rounds of the run would. Each of its sums is counted before it is used
+(`rebuilding_ledger`).
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import ClassVar, cast
 
 import numpy as np
 
 from quorank.arrays import Doubles, Integers
 from quorank.federation.coordinator import Coordinator
+from quorank.federation.keeping import Keeping
 from quorank.federation.participation import Participation, TurnsTaken
 from quorank.federation.rounds import CohortSum, Federation, Report
 from quorank.federation.server_optimisers import Add
@@ -124,7 +124,7 @@ def rebuilding_of(
     name: str,
     gone: tuple[int, ...],
     stretch: float,
-    folder: Path | None,
+    keeping: Keeping | None,
 ) -> Rebuilding:
     """Of a coordinator's run, whose `federation` still has all clients; it goes on where its checkpoint stands."""
     server = federation.server
@@ -132,10 +132,9 @@ def rebuilding_of(
         server = replace(cast("Add", server), average=GAMMA)
     setting = rebuilding_setting(federation, rounds, len(start), len(gone))
     seed = fresh_seed(coordinator.seed, name, gone)
-    mechanism = federation.privacy.mechanism(setting, _fresh(coordinator, seed))
+    privacy = federation.privacy.with_noise_of(coordinator.mechanism)
+    mechanism = privacy.mechanism(setting, _fresh(coordinator, seed))
     remains = without(replace(federation, server=server), gone)
-    if folder is not None:
-        folder.mkdir(mode=0o700, exist_ok=True)
     return Rebuilding(
         remains,
         mechanism,
@@ -144,7 +143,7 @@ def rebuilding_of(
         name,
         seed,
         replace(coordinator.rules, asynchronous=None),
-        folder,
+        keeping,
         coordinator.clock,
         enrolled=None if coordinator.enrolled is None else Remaining(coordinator.enrolled, gone),
         stretch=stretch,

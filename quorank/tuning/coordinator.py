@@ -23,6 +23,7 @@ from quorank.errors import require, require_range
 from quorank.federation.server_optimisers import Adam, Add, Memory, Momentum, Rprop, Server
 from quorank.parts import Family
 from quorank.tuning.closing import Closing, Count, Estimate
+from quorank.tuning.guards import Evidence, Guard, Immediate
 from quorank.tuning.heuristics.constraints import project
 from quorank.tuning.heuristics.heuristic import Heuristic
 from quorank.tuning.models import Model, check_model
@@ -40,6 +41,9 @@ KEPT_SUMS = ("kept.seen", "kept.total", "kept.squares")
 """Names under which a version's file holds the sums that undecided weights take along."""
 
 
+NO_TRIALS = (Evidence(), Evidence())
+
+
 class Updates(NamedTuple):
     """Updates as they arrive, one row each."""
 
@@ -48,6 +52,9 @@ class Updates(NamedTuple):
     number: Integers  # of the search, counted by the client from 0 for every version
     payload: Bytes  # (updates, bytes)
     loss: Doubles
+    # (updates, 3): share of the first place that the chosen item has under the reference, the published weights and the
+    # trial; (updates, 0) where the guard does not ask
+    first: Doubles | None = None
 
 
 class Receipt(NamedTuple):
@@ -77,6 +84,7 @@ class TuningCoordinator:
     keep: float = 0.9  # share of its sums that a coordinate which sat out takes into the next iteration
     late: int = 0  # updates for a version so many iterations old still count, as if made for the current one
     per_client: int = 1000  # updates that count of one client and version
+    guard: Guard = field(default_factory=Immediate)  # how weights are published
 
     def __post_init__(self) -> None:
         if self.sure is not None:
@@ -106,7 +114,10 @@ class TuningCoordinator:
         """Return the state of a version; the updates of its unfinished iteration are lost."""
         where = f"version {model.version}"
         check_model(model, self.heuristic, where)
-        weights = self.heuristic.vector(model.weights)
+        published, weights, reference = (
+            self.heuristic.vector(model.weights if named is None else named)
+            for named in (None, model.trial, model.reference)
+        )
         memory = {name: np.array(values) for name, values in model.memory.items()}
         seen, total, squares = (memory.pop(name, np.zeros(len(weights))) for name in KEPT_SUMS)
         other = (
@@ -115,13 +126,20 @@ class TuningCoordinator:
         require(not memory or model.optimiser == str(self.optimiser), "weights.other-optimiser", other, where)
         memory = memory or self.optimiser.start(len(weights))
         estimate = Estimate(0, seen, total, squares, 0.0)
-        return TuningState(model.version, weights, memory, estimate, now, {model.version: set()})
+        senders: dict[int, set[tuple[int, int]]] = {model.version: set()}
+        return TuningState(
+            model.version, weights, memory, estimate, now, senders, published, reference, shortened=model.shortened
+        )
 
     def receive(self, state: TuningState, updates: Updates) -> tuple[TuningState, Receipt]:
         """Add the updates that count. `state` is replaced, and its record of senders goes on in the new one."""
         size = len(state.weights)
         values = self.release.unpack(updates.payload, size)
         finite = np.isfinite(values).all(axis=1) & np.isfinite(updates.loss)
+        first = np.zeros((len(values), 0)) if updates.first is None else updates.first
+        if self.guard.judges:
+            told = first.shape == (len(values), 3)
+            finite &= ((first >= 0.0) & (first <= 1.0)).all(axis=1) if told else False
         keep = np.zeros(len(values), dtype=np.bool_)
         late = duplicate = refused = 0
         columns = (updates.version, updates.client, updates.number, finite)
@@ -138,22 +156,47 @@ class TuningCoordinator:
                 keep[row] = True
         counted = self.release.per_step(values[keep], self.heuristic.steps(state.weights))
         estimate = state.estimate.add(counted, updates.loss[keep])
-        return replace(state, estimate=estimate), Receipt(int(keep.sum()), late, duplicate, refused)
+        state = replace(state, estimate=estimate)
+        if self.guard.judges:
+            reference, published, trial = first[keep & (updates.version == state.version)].T
+            watched = state.watched.add(reference, published)
+            trials = tuple(one.add(base, trial) for one, base in zip(state.trials, (reference, published), strict=True))
+            state = replace(state, watched=watched, trials=trials)
+        return state, Receipt(int(keep.sum()), late, duplicate, refused)
 
     def closes(self, state: TuningState, now: float) -> bool:
-        """Return whether the iteration closes."""
-        return self.closing.closes(state.estimate, now - state.since)
+        """Return whether the iteration closes: there are updates enough, and the trial is decided."""
+        return self.closing.closes(state.estimate, now - state.since) and (
+            not state.on_trial or self.guard.fails(state.watched) or self.guard.decides(state.trials)
+        )
 
     def advance(self, state: TuningState, now: float) -> tuple[TuningState, Model]:
-        """Close the iteration: the optimiser's step in units of the declared steps, projected onto the constraints.
-
-        A coordinate whose sign is not known sits the iteration out: its weight and the optimiser's memory of it stay,
-        and it keeps a share of its sums, so that each weight waits for as many updates as its slope needs.
-        """
-        estimate, unit, version = state.estimate, self.heuristic.steps(state.weights), state.version + 1
+        """Close the iteration: publish what was on trial and step on from it, or shorten the step, or roll back."""
+        estimate, version = state.estimate, state.version + 1
         require(
             estimate.count > 0, "tuning.no-updates", f"iteration {version} has no updates yet: nothing to learn from"
         )
+        if self.guard.fails(state.watched):
+            after = self._put_on_trial(state, state.reference, state.reference, 0)
+        elif not state.on_trial or all(map(self.guard.passes, state.trials)):
+            after = self._step(state)
+        elif self.guard.shortens(state.shortened):
+            halfway = project(self.heuristic, (state.weights + state.published) / 2.0, state.published)
+            after = self._put_on_trial(state, state.published, halfway, state.shortened + 1)
+        else:
+            after = self._put_on_trial(state, state.published, state.published, 0)
+        counting = {v: senders for v, senders in state.senders.items() if version - v <= self.late}
+        after = replace(after, version=version, since=now, senders=counting | {version: set()}, trials=NO_TRIALS)
+        return after, self.model(after, estimate)
+
+    def _step(self, state: TuningState) -> TuningState:
+        """Return the state with the weights published, and the optimiser's step from them projected onto the constraints.
+
+        Steps are counted in declared steps. A coordinate whose sign is not known sits the iteration out: its weight and the
+        optimiser's memory of it stay, and it keeps a share of its sums, so that each weight waits for as many updates as
+        its slope needs.
+        """
+        estimate, unit = state.estimate, self.heuristic.steps(state.weights)
         slope = self.release.direction(estimate.total, estimate.squares, estimate.seen)
         moved, memory = self.optimiser.advance(state.weights / unit, -slope, state.memory)
         unsure = np.abs(estimate.mean()) < self.threshold * estimate.standard_error()
@@ -162,13 +205,49 @@ class TuningCoordinator:
             name: np.where(unsure, state.memory[name], values) if values.shape == unsure.shape else values
             for name, values in memory.items()
         }
-        counting = {v: senders for v, senders in state.senders.items() if version - v <= self.late}
+        published = state.weights if self.guard.judges else weights
+        watched = Evidence() if state.on_trial else state.watched
         kept = estimate.carry_over(unsure, self.keep)
-        after = TuningState(version, weights, memory, kept, now, counting | {version: set()})
-        stored = memory | dict(zip(KEPT_SUMS, (kept.seen, kept.total, kept.squares), strict=True))
-        lists = {name: values.tolist() for name, values in stored.items()}
-        count, loss, named = estimate.count, estimate.loss / estimate.count, self.heuristic.named(weights)
-        return after, Model(self.heuristic.name, version, named, count, loss, str(self.optimiser), lists)
+        return replace(
+            state, weights=weights, memory=memory, estimate=kept, published=published, watched=watched, shortened=0
+        )
+
+    def _put_on_trial(self, state: TuningState, published: Doubles, trial: Doubles, shortened: int) -> TuningState:
+        """Return the state with other weights on trial, and shorter steps for the weights that had led to the last ones.
+
+        Slopes of weights that nobody stands at are forgotten.
+        """
+        memory = self.optimiser.shorten(state.memory, state.weights != published)
+        watched = state.watched if np.array_equal(published, state.published) else Evidence()
+        empty = Estimate.empty(len(trial))
+        return replace(
+            state,
+            weights=trial,
+            memory=memory,
+            estimate=empty,
+            published=published,
+            watched=watched,
+            shortened=shortened,
+        )
+
+    def model(self, state: TuningState, estimate: Estimate) -> Model:
+        """Return the version that a state stands for, made out of the iteration with these sums."""
+        kept = state.estimate
+        stored = state.memory | dict(zip(KEPT_SUMS, (kept.seen, kept.total, kept.squares), strict=True))
+        named = self.heuristic.named
+        trial, reference = (named(state.weights), named(state.reference)) if self.guard.judges else (None, None)
+        return Model(
+            self.heuristic.name,
+            state.version,
+            named(state.published),
+            estimate.count,
+            estimate.loss / estimate.count,
+            str(self.optimiser),
+            {name: values.tolist() for name, values in stored.items()},
+            trial,
+            reference,
+            state.shortened,
+        )
 
 
 @dataclass(frozen=True)
@@ -176,8 +255,18 @@ class TuningState:
     """State of a tuning between messages; it holds no update."""
 
     version: int
-    weights: Doubles
+    weights: Doubles  # where slopes are taken: on trial, unless they are published
     memory: Memory
     estimate: Estimate
     since: float  # when the iteration began
     senders: dict[int, set[tuple[int, int]]]  # (pseudonym, number) of each version that still counts
+    published: Doubles  # what clients order their lists by
+    reference: Doubles  # what the tuning began with, and is rolled back to
+    watched: Evidence = field(default_factory=Evidence)  # of the published weights against the reference
+    trials: tuple[Evidence, ...] = NO_TRIALS  # of the weights on trial against the reference and the published ones
+    shortened: int = 0  # how often the step on trial was halved
+
+    @property
+    def on_trial(self) -> bool:
+        """Whether the weights are not published yet."""
+        return not np.array_equal(self.weights, self.published)

@@ -111,6 +111,20 @@ def mean_loss_and_accuracy(
     return loss / count_searches(items), right / count_searches(items)
 
 
+def first_places(heuristic: Heuristic, weights: Doubles, items: Any) -> Doubles:
+    """Compute the share of the first place that each chosen item has (searches, m) under each of m weight vectors."""
+    out = np.empty((count_searches(items), len(weights)))
+    done = 0
+    for block in search_blocks(items, 16 * BLOCK):
+        scores = heuristic.score(weights, block)
+        check_scores(scores, len(weights), block)
+        after = done + count_searches(block)
+        for k, row in enumerate(scores):
+            out[done:after, k] = firsts(np.ascontiguousarray(row), block.offsets, block.chosen)
+        done = after
+    return out
+
+
 def gradients(
     heuristic: Heuristic, weights: Doubles, items: Any, margin: float, relative: bool = False
 ) -> tuple[Doubles, Doubles]:

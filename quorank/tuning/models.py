@@ -21,6 +21,7 @@ from quorank.tuning.heuristics.constraints import violations
 from quorank.tuning.heuristics.heuristic import Heuristic
 
 FORMAT = "quorank-weights/1"
+_JUDGED = ("trial", "reference", "shortened")  # in the file where versions are judged
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,10 @@ class Model:
     loss: float | None = None  # their mean, under the version before
     optimiser: str = ""
     memory: Mapping[str, list[float]] = field(default_factory=dict)
+    # where versions are judged before they are published (`guards`)
+    trial: Mapping[str, float] | None = None  # weights that clients take slopes at and judge; none: these ones
+    reference: Mapping[str, float] | None = None  # weights that the tuning began with
+    shortened: int = 0  # how often the step to the trial was halved
 
 
 def checksum(content: Mapping[str, Any]) -> str:
@@ -51,6 +56,8 @@ def model_file_name(version: int) -> str:
 def write_model(model: Model, file: Path | str) -> Path:
     """Write the file of a version."""
     content: dict[str, Any] = {"format": FORMAT, **asdict(model)}
+    if model.reference is None:
+        content = {name: value for name, value in content.items() if name not in _JUDGED}
     content["checksum"] = checksum(content)
     return write_whole(file, json.dumps(content, indent=2) + "\n")
 
@@ -71,11 +78,14 @@ def read_model(file: Path | str, heuristic: Heuristic | None = None) -> Model:
         model = Model(
             str(content["heuristic"]),
             _whole(content["version"]),
-            {str(name): float(value) for name, value in content["weights"].items()},
+            _named(content["weights"]),
             _whole(content["updates"]),
             None if content["loss"] is None else float(content["loss"]),
             str(content["optimiser"]),
             {str(name): [float(v) for v in values] for name, values in content["memory"].items()},
+            None if content.get("trial") is None else _named(content["trial"]),
+            None if content.get("reference") is None else _named(content["reference"]),
+            _whole(content.get("shortened", 0)),
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         damage = f"damaged file of weights ({type(error).__name__}: {error})"
@@ -90,8 +100,13 @@ def check_model(model: Model, heuristic: Heuristic, where: str) -> None:
     """Raise BadInput unless the model belongs to this heuristic and satisfies its constraints."""
     other = f"weights of the heuristic {model.heuristic!r}; expected those of {heuristic.name!r}"
     require(model.heuristic == heuristic.name, "weights.other-heuristic", other, where)
-    broken = violations(heuristic, heuristic.vector(model.weights))
-    require(not broken, "weights.not-allowed", f"these weights are not allowed: {'; '.join(broken)}", where)
+    for named in (model.weights, model.trial, model.reference):
+        broken = [] if named is None else violations(heuristic, heuristic.vector(named))
+        require(not broken, "weights.not-allowed", f"these weights are not allowed: {'; '.join(broken)}", where)
+
+
+def _named(values: Any) -> dict[str, float]:
+    return {str(name): float(value) for name, value in values.items()}
 
 
 def _whole(value: object) -> int:

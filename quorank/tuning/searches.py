@@ -51,6 +51,27 @@ def take_rows(columns: Items, which: Integers | Booleans) -> Items:
     return made
 
 
+def pick_searches(items: Items, which: Integers) -> Items:
+    """Return these searches, in this order; one may come more than once."""
+    sizes = np.diff(items.offsets)[which]
+    offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes)))
+    rows = np.repeat(items.offsets[:-1][which] - offsets[:-1], sizes) + np.arange(offsets[-1])
+    columns = {name: column[rows] for name, column in items._asdict().items() if name not in ("offsets", "chosen")}
+    made: Items = type(items)(**columns, offsets=offsets, chosen=items.chosen[which])
+    return made
+
+
+def join_searches(parts: Sequence[Items]) -> Items:
+    """Return the searches of all parts, one after the other."""
+    ends = np.cumsum([0, *(int(part.offsets[-1]) for part in parts)])
+    offsets = [part.offsets[1:] + end for part, end in zip(parts, ends, strict=False)]
+    columns = {
+        name: np.concatenate([getattr(part, name) for part in parts]) for name in parts[0]._fields if name != "offsets"
+    }
+    made: Items = type(parts[0])(**columns, offsets=np.concatenate([np.zeros(1, np.int64), *offsets]))
+    return made
+
+
 def search_blocks(items: Items, size: int) -> Iterator[Items]:
     """Yield the searches in blocks of `size`, small enough for their scores to stay in the cache."""
     total = count_searches(items)

@@ -25,16 +25,16 @@ from quorank.federation.server_optimisers import Rprop, Server
 from quorank.parts import Family
 from quorank.tuning.closing import Closing, Count
 from quorank.tuning.coordinator import Receipt, TuningCoordinator, TuningState, Updates
+from quorank.tuning.guards import Guard, Judged
 from quorank.tuning.heuristics.constraints import random_weights, violations
 from quorank.tuning.histories.generated import SIGMA
-from quorank.tuning.histories.people import Scenario, find_scenario
-from quorank.tuning.loss import gradients, losses, mean_loss_and_accuracy
+from quorank.tuning.histories.people import HELD_OUT, Scenario, find_scenario
+from quorank.tuning.loss import first_places, gradients, losses, mean_loss_and_accuracy
 from quorank.tuning.models import Model
 from quorank.tuning.releases import GradientRelease, Release
 from quorank.tuning.searches import slice_searches, take_rows
 
 CLIENTS = 100_000
-HELD_OUT = 2**40  # number of the first held-out search: no client ever meets it
 CHECK_EVERY = 25  # updates between two checks whether an iteration closes
 DAY = 86_400.0  # seconds
 _BLOCK = 4096  # arrival times drawn at once
@@ -123,6 +123,7 @@ class Tuning:
     release: Release = field(default_factory=GradientRelease)
     sure: float | None = None  # see TuningCoordinator
     keep: float = 0.9  # see TuningCoordinator
+    guard: Guard = field(default_factory=Judged)  # how weights are published
     traffic: Traffic = field(default_factory=Flat)
     late: float = 0.0  # share of updates that arrive when the next iteration has begun
     duplicates: float = 0.0  # share of updates that arrive twice
@@ -150,7 +151,7 @@ class Tuning:
 
 @dataclass
 class TuningHistory:
-    """Record of a simulated tuning: one entry per version, version 0 first."""
+    """Record of a simulated tuning: one entry per version, version 0 first; weights are those that clients use."""
 
     scenario: Scenario
     truth: Doubles
@@ -164,6 +165,8 @@ class TuningHistory:
     updates: list[int] = field(default_factory=list)  # of the iteration that made the version
     hours: list[float] = field(default_factory=list)  # when it was made
     violations: int = 0
+    rolled_back: int = 0  # how often clients got the first weights back
+    shortened: int = 0  # how often a step was halved
     gradients: int = 0
     gradient_seconds: float = 0.0  # of one core
     models: list[Model] = field(default_factory=list)
@@ -222,7 +225,11 @@ class _Clients:
             coins = (self._draws(Purpose.RESPONSE, slopes.size) < 0.5).reshape(slopes.shape)
         version, client = np.full(count, state.version), (u * CLIENTS).astype(np.uint64)
         number = np.arange(self.at, self.at + count) % 2**31
-        updates = Updates(version, client, number, tuning.release.pack(slopes, coins), losses)
+        first = np.zeros((count, 0))
+        if tuning.guard.judges:
+            compared = np.stack((state.reference, state.published, state.weights))
+            first = first_places(scenario.heuristic, compared, items)
+        updates = Updates(version, client, number, tuning.release.pack(slopes, coins), losses, first)
         arrived = self._delay_and_repeat(updates, state.version)
         self.at += count
         self.done += count
@@ -249,9 +256,9 @@ class _Clients:
         return Updates(*map(np.concatenate, columns))
 
 
-def simulate_tuning(tuning: Tuning, watch: Watch | None = None) -> TuningHistory:
-    """Run a tuning from its start to its last iteration."""
-    scenario = find_scenario(tuning.heuristic)
+def simulate_tuning(tuning: Tuning, watch: Watch | None = None, scenario: Scenario | None = None) -> TuningHistory:
+    """Run a tuning from its start to its last iteration, on the people of the heuristic or of another scenario."""
+    scenario = scenario or find_scenario(tuning.heuristic)
     heuristic = scenario.heuristic
     truth = heuristic.shipped if tuning.people == "shipped" else random_weights(heuristic, tuning.seed, 1)
     relative = tuning.loss == "relative"
@@ -260,14 +267,21 @@ def simulate_tuning(tuning: Tuning, watch: Watch | None = None) -> TuningHistory
     true_loss, true_accuracy = mean_loss_and_accuracy(heuristic, truth, held_out, margin, relative)
     history = TuningHistory(scenario, truth, true_accuracy, true_loss, margin, relative)
     coordinator = TuningCoordinator(
-        heuristic, tuning.optimiser, tuning.closing, tuning.release, tuning.sure, tuning.keep, per_client=2**31
+        heuristic,
+        tuning.optimiser,
+        tuning.closing,
+        tuning.release,
+        tuning.sure,
+        tuning.keep,
+        per_client=2**31,
+        guard=tuning.guard,
     )
     first = heuristic.shipped if tuning.start == "shipped" else random_weights(heuristic, tuning.seed)
     state = coordinator.start(first)
     clients = _Clients(tuning, history)
     # loads the compiled code, which is not to be timed
     gradients(heuristic, first, slice_searches(held_out, 0, 1), margin, relative)
-    history.record(state.weights, held_out, 0, 0.0)
+    history.record(state.published, held_out, 0, 0.0)
     now = 0.0
     for iteration in range(tuning.iterations):
         while not coordinator.closes(state, now):
@@ -275,11 +289,17 @@ def simulate_tuning(tuning: Tuning, watch: Watch | None = None) -> TuningHistory
             if count:
                 state, receipt = coordinator.receive(state, clients.search(count, state))
                 history.receipt = Receipt(*(a + b for a, b in zip(history.receipt, receipt, strict=True)))
-        before, count = state.weights, state.estimate.count
+        before, count = state, state.estimate.count
         state, model = coordinator.advance(state, now)
-        history.violations += len(violations(heuristic, state.weights, before))
+        rolled_back = not np.array_equal(state.published, before.published) and not np.array_equal(
+            state.published, before.weights if tuning.guard.judges else state.weights
+        )
+        history.rolled_back += rolled_back
+        if not rolled_back:  # the weights that the tuning began with may be many steps away
+            history.violations += len(violations(heuristic, state.published, before.published))
+        history.shortened += state.shortened > 0
         history.models.append(model)
-        history.record(state.weights, held_out, count, now / 3600.0)
+        history.record(state.published, held_out, count, now / 3600.0)
         if watch is not None:
             watch(iteration + 1, tuning.iterations)
         if tuning.budget is not None and history.receipt.counted >= tuning.budget:
@@ -295,7 +315,7 @@ def _next(closing: Closing, state: TuningState, clients: _Clients, now: float) -
     if now < end:
         return clients.upcoming_until(end), end
     missing = closing.missing_updates(state.estimate)
-    size = CHECK_EVERY if missing is None else missing
+    size = CHECK_EVERY if missing is None or missing <= 0 else missing  # 0: the trial is not decided yet
     return size, float(clients.upcoming(size)[-1])
 
 

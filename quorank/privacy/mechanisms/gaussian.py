@@ -49,7 +49,7 @@ from quorank.errors import BadInput, require, require_range
 from quorank.privacy import accounting
 from quorank.privacy.accounting import Accountant
 from quorank.privacy.composition import Loss, gaussian_loss
-from quorank.privacy.mechanisms.clipping import check_grid, clip_to_grid, grid_unit
+from quorank.privacy.mechanisms.clipping import ReleaseBound, clip_to_grid, grid_unit
 from quorank.privacy.mechanisms.correlated import Factor
 from quorank.privacy.mechanisms.discrete_gaussian import LARGEST as WIDEST
 from quorank.privacy.mechanisms.discrete_gaussian import (
@@ -152,6 +152,11 @@ class ClippedGaussian(Privacy):
     def longest_update(self) -> float:
         return self.clip
 
+    def with_noise_of(self, mechanism: Mechanism) -> ClippedGaussian:
+        if not isinstance(mechanism, GaussianMechanism):
+            return self
+        return replace(self, noise_multiplier=mechanism.noise_multiplier)
+
     def without_masks(self) -> ClippedGaussian:
         return replace(self, masks=False)
 
@@ -192,6 +197,12 @@ class ClippedGaussian(Privacy):
         )
         require(ratio >= HOPELESS, "privacy.too-much-noise", sentence, "privacy")
         return mechanism
+
+    def client_mechanism(self, setting: Setting, seed: Seed) -> Mechanism:
+        """Clipping alone, where the noise of the sum is the coordinator's."""
+        if self.sum == "plain" and self.over_rounds == "independent":
+            return GaussianMechanism(self, setting, seed, self.noise_multiplier or 1.0)
+        return self.mechanism(setting, seed)
 
     def _plain_mechanism(self, setting: Setting, seed: Seed) -> GaussianMechanism:
         if self.over_rounds != "independent":
@@ -286,8 +297,8 @@ class GaussianMechanism(Mechanism):
     def release(self, updates: Doubles, theta: Doubles, round_: int, clients: Integers, memory: Memory) -> int:
         return clip_to_grid(updates, self.clip(memory), self.unit_of(memory), clients)
 
-    def check(self, releases: Doubles, clients: Integers, memory: Memory) -> None:
-        check_grid(releases, self.clip(memory), self.unit_of(memory), clients)
+    def bound_of(self, memory: Memory, parameters: int) -> ReleaseBound:
+        return ReleaseBound(self.clip(memory), self.unit_of(memory), whole=True)
 
     def finish(self, total: Doubles, weight: float, within: int, count: int, round_: int, memory: Memory) -> Sum:
         clip, unit = self.clip(memory), self.unit_of(memory)

@@ -12,12 +12,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from quorank.arrays import Booleans, Doubles, Int8s, Integers
+from quorank.arrays import Booleans, Doubles, Int8s, Int32s, Integers
 from quorank.compiled import kernel
+from quorank.tuning.heuristics.firefox import PLACES, AgedSuggestions
 from quorank.tuning.histories.generated import LAST, TYPES, Suggestions, recency_bucket
 
 DAY = 86400.0  # seconds
@@ -45,17 +47,12 @@ class History:
 
     @cached_property
     def by_page(self) -> tuple[Integers, Doubles, Int8s]:
-        """(starts, times, types): the visits of page x, from old to new, are starts[x] to starts[x + 1].
-
-        A link to a bookmarked page counts as visited by its bookmark: §4 asks whether "the URL is bookmarked".
-        """
+        """(starts, times, types): the visits of page x, from old to new, are starts[x] to starts[x + 1]."""
         order = np.argsort(self.page, kind="stable")
-        page, type_ = self.page[order], self.type[order]
-        starts = np.searchsorted(page, np.arange(len(self.urls) + 1)).astype(np.int64)
-        by_bookmark = (type_ == _LINK) & self.bookmarked[page]
-        return starts, self.time[order], np.where(by_bookmark, _BOOKMARK, type_).astype(np.int8)
+        starts = np.searchsorted(self.page[order], np.arange(len(self.urls) + 1)).astype(np.int64)
+        return starts, self.time[order], self.type[order]
 
-    def counts(self) -> dict[str, object]:
+    def counts(self) -> dict[str, Any]:
         """Return the figures that may be printed: none says which pages are in the history."""
         times, types = self.time, np.bincount(self.type, minlength=len(TYPES)).tolist()
         return {
@@ -104,13 +101,51 @@ def page_words(url: str, title: str) -> str:
     return f"{_BREAK.sub(' ', address).strip()} {_BREAK.sub(' ', title.lower()).strip()}".strip()
 
 
+class Shown(NamedTuple):
+    """Pages shown at many moments, a block each; the first of a block is the one that was chosen."""
+
+    pages: Integers  # (items,)
+    offsets: Integers  # (moments + 1,)
+    visits: Int32s
+    sampled: Int8s
+    type: Int8s  # (items, 10): index into TYPES, −1 where there is no visit
+    days: Doubles  # (items, 10): since the visit, NaN where there is none
+
+    def suggestions(self, history: History) -> Suggestions:
+        """Return them as frecency (§4) sees them.
+
+        A link to a bookmarked page counts as visited by its bookmark: §4 asks whether "the URL is bookmarked".
+        """
+        recency, there = np.full(self.type.shape, -1, np.int8), self.type >= 0
+        recency[there] = recency_bucket(self.days[there])
+        by_bookmark = (self.type == _LINK) & history.bookmarked[self.pages][:, None]
+        type_ = np.where(by_bookmark, _BOOKMARK, self.type).astype(np.int8)
+        return Suggestions(self.offsets, self.visits, self.sampled, recency, type_, self._chosen)
+
+    def aged(self, history: History) -> AgedSuggestions:
+        """Return them with ages, as the formulas of Firefox see them."""
+        age = np.where(self.type >= 0, self.days, 0.0).astype(np.float32)
+        bonus = PLACES[np.maximum(self.type, 0)].astype(np.int8)
+        marked = history.bookmarked[self.pages]
+        return AgedSuggestions(self.offsets, self.visits, self.sampled, age, bonus, marked, self._chosen)
+
+    @property
+    def _chosen(self) -> Integers:
+        return np.zeros(len(self.offsets) - 1, np.int64)
+
+
 def suggestions_at(history: History, pages: npt.ArrayLike, time: float) -> Suggestions:
     """Return one block of suggestions: these pages as they stood just before `time`; nothing is chosen."""
     wanted = np.asarray(pages, dtype=np.int64)
-    return _blocks(history, [wanted], [time])._replace(chosen=np.array([-1], np.int64))
+    return _look_at(history, [wanted], [time]).suggestions(history)._replace(chosen=np.array([-1], np.int64))
 
 
 def extract_searches(history: History, *, shown: int = 10) -> Suggestions:
+    """Return all searches of a history that can be learned from, as frecency sees them."""
+    return find_searches(history, shown=shown).suggestions(history)
+
+
+def find_searches(history: History, *, shown: int = 10) -> Shown:
     """Return all searches of a history that can be learned from, each with the chosen page and at least one other.
 
     Of more than `shown` pages that match, those visited last stand for what was shown. The chosen page is the first.
@@ -134,30 +169,25 @@ def extract_searches(history: History, *, shown: int = 10) -> Suggestions:
                 blocks.append(np.concatenate(([page], others[newest])))
                 times.append(time)
         last_visit[page] = time
-    return _blocks(history, blocks, times)
+    return _look_at(history, blocks, times)
 
 
-def _blocks(history: History, blocks: list[Integers], times: list[float]) -> Suggestions:
-    """Return the suggestions of many moments, the first of each chosen."""
+def _look_at(history: History, blocks: list[Integers], times: list[float]) -> Shown:
     sizes = np.array([len(block) for block in blocks], np.int64)
     offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes)))
     pages = np.concatenate([np.empty(0, np.int64), *blocks])
-    visits, sampled = np.zeros(len(pages), np.int32), np.zeros(len(pages), np.int8)
-    recency, type_ = np.full((len(pages), LAST), -1, np.int8), np.full((len(pages), LAST), -1, np.int8)
-    days = np.full((len(pages), LAST), np.nan)
     moments = np.repeat(np.array(times, np.float64), sizes)
-    made = Suggestions(offsets, visits, sampled, recency, type_, np.zeros(len(blocks), np.int64))
-    _look_back(pages, moments, *history.by_page, made, days)
-    there = type_ >= 0
-    recency[there] = recency_bucket(days[there])
+    visits, sampled = np.zeros(len(pages), np.int32), np.zeros(len(pages), np.int8)
+    type_, days = np.full((len(pages), LAST), -1, np.int8), np.full((len(pages), LAST), np.nan)
+    made = Shown(pages, offsets, visits, sampled, type_, days)
+    _look_back(moments, *history.by_page, made)
     return made
 
 
 @kernel
-def _look_back(
-    pages: Integers, moments: Doubles, starts: Integers, time: Doubles, type_: Int8s, made: Suggestions, days: Doubles
-) -> None:
+def _look_back(moments: Doubles, starts: Integers, time: Doubles, type_: Int8s, made: Shown) -> None:
     """The visits of each page before its moment: how many, and of the last ten the days since and the types."""
+    pages = made.pages
     for i in range(len(pages)):
         begin, end = starts[pages[i]], starts[pages[i] + 1]
         low, high = begin, end  # the first visit that is not before the moment
@@ -171,5 +201,5 @@ def _look_back(
         made.sampled[i] = min(low - begin, LAST)
         for v in range(made.sampled[i]):
             at = low - 1 - v
-            days[i, v] = (moments[i] - time[at]) / DAY
+            made.days[i, v] = (moments[i] - time[at]) / DAY
             made.type[i, v] = type_[at]

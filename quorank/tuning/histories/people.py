@@ -18,10 +18,10 @@ Every draw has an address, so a person is the same alone or among a million, und
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import numpy as np
 
@@ -30,10 +30,13 @@ from quorank.compiled import kernel
 from quorank.draws import Purpose, key_of, normal_pair, uniform_pair, uniforms
 from quorank.errors import BadInput, require, require_range
 from quorank.parts import read_fields, suggest
+from quorank.tuning.heuristics.decay import DECAY_FRECENCY
 from quorank.tuning.heuristics.firefox import FIREFOX, AgedSuggestions, with_ages
 from quorank.tuning.heuristics.frecency import BUCKETS, FRECENCY, KINDS, WEIGHTS
 from quorank.tuning.heuristics.heuristic import Heuristic
+from quorank.tuning.heuristics.loading import load_object
 from quorank.tuning.heuristics.mail import MAIL, generate_mails
+from quorank.tuning.histories.browser import History, find_searches
 from quorank.tuning.histories.generated import (
     BUCKET_LIMITS,
     SIGMA,
@@ -44,6 +47,7 @@ from quorank.tuning.histories.generated import (
     generate_suggestions,
     visits_of,
 )
+from quorank.tuning.searches import count_searches, join_searches, pick_searches
 
 SPACE = 32
 WORDS = 4  # of a page: the site's name and three of its title
@@ -55,15 +59,27 @@ _WANTED, _SEARCHES = 1, 2  # rounds of Purpose.CHOICE
 ShowItems = Callable[[int, int, int], Any]
 """show(seed, searches, first) → items of these searches, nothing chosen."""
 
+RecordedItems = Callable[[History], Any]
+"""recorded(history) → items of the searches that were made, with what was chosen."""
+
+HELD_OUT = 2**40
+"""Number of the first held-out search: no client ever meets it."""
+
+LEAST = 20
+"""Recorded searches below which there is nothing to simulate."""
+
 
 @dataclass(frozen=True, eq=False)
 class Scenario:
     """Heuristic with a generator of what its people see, and the margins that suit its loss."""
 
+    follows_weights: ClassVar[bool] = True  # whether its people choose by weights that are known
+
     heuristic: Heuristic
     show: ShowItems
     margin: float  # Δ that suits the size of its scores
     share: float = 0.2  # δ, the margin of the relative loss
+    recorded: RecordedItems | None = None  # how the searches of a history look to it, where it can score them
 
     def searches(self, seed: int, count: int, first: int, truth: Doubles, sigma: float = SIGMA) -> Any:
         """Return searches `first` to `first + count` of people who follow the weights `truth`."""
@@ -76,19 +92,79 @@ def _show_aged(seed: int, count: int, first: int) -> AgedSuggestions:
     return with_ages(seed, generate_suggestions(seed, count, first), first=first)
 
 
+def _recorded(history: History) -> Suggestions:
+    return find_searches(history).suggestions(history)
+
+
+def _recorded_with_ages(history: History) -> AgedSuggestions:
+    return find_searches(history).aged(history)
+
+
 SCENARIOS = {
-    "frecency": Scenario(FRECENCY, generate_suggestions, 30.0),
+    "frecency": Scenario(FRECENCY, generate_suggestions, 30.0, recorded=_recorded),
     "mail": Scenario(MAIL, generate_mails, 5.0),
-    "firefox": Scenario(FIREFOX, _show_aged, 30.0),
+    "firefox": Scenario(FIREFOX, _show_aged, 30.0, recorded=_recorded_with_ages),
+    "decay": Scenario(DECAY_FRECENCY, _show_aged, 30.0, recorded=_recorded_with_ages),
 }
 
 
+@dataclass(frozen=True, eq=False)
+class RecordedScenario(Scenario):
+    """Searches of real visits instead of generated ones: what was chosen is what a person visited by typing.
+
+    Each simulated search is one of them, drawn with replacement: every other one of all for the clients, the rest
+    held out. No weights are behind the choices.
+    """
+
+    items: Any = None
+
+    follows_weights: ClassVar[bool] = False
+
+    def searches(self, seed: int, count: int, first: int, truth: Doubles, sigma: float = SIGMA) -> Any:
+        held_out, all_ = first >= HELD_OUT, count_searches(self.items)
+        u = uniforms(seed, Purpose.QUERY, count, interaction=first & 0xFFFFFFFF, client=first >> 32)
+        return pick_searches(self.items, 2 * (u * (all_ // 2)).astype(np.int64) + held_out)
+
+
+def recorded_items(scenario: Scenario, histories: Sequence[History]) -> Any:
+    """Return the searches that are found in these histories, as the heuristic of the scenario sees them."""
+    name = scenario.heuristic.name
+    known = ", ".join(name for name, one in SCENARIOS.items() if one.recorded)
+    unable = f"the heuristic {name} cannot score pages of a history; these can: {known}"
+    require(scenario.recorded is not None, "heuristic.no-visits", unable)
+    assert scenario.recorded is not None
+    return join_searches([scenario.recorded(history) for history in histories])
+
+
+def recorded_scenario(scenario: Scenario, histories: Sequence[History]) -> RecordedScenario:
+    """Return the scenario with the searches that are found in these histories."""
+    items = recorded_items(scenario, histories)
+    found = count_searches(items)
+    few = f"there are {found} searches in these visits (typed again, with others that match); expected at least {LEAST}"
+    require(found >= LEAST, "visits.too-few-searches", few)
+    return RecordedScenario(scenario.heuristic, scenario.show, scenario.margin, scenario.share, items=items)
+
+
 def find_scenario(name: str) -> Scenario:
-    """Return the scenario of a heuristic by its name."""
+    """Return the scenario of a heuristic by its name, or one of the user's own by `module:object`."""
+    if ":" in name:
+        found = load_object(name)
+        wrong = f"a simulation needs a Scenario (a heuristic and what its people see), got {type(found).__name__}"
+        require(isinstance(found, Scenario), "heuristic.no-scenario", wrong, name)
+        return cast("Scenario", found)
     if name not in SCENARIOS:
         known = f"{suggest(name, SCENARIOS)}; known: {', '.join(SCENARIOS)}"
         raise BadInput("heuristic.unknown", f"unknown heuristic {name!r}{known}")
     return SCENARIOS[name]
+
+
+def find_heuristic(name: str) -> Heuristic:
+    """Return a heuristic by its name, or one of the user's own by `module:object`; a scenario stands for its heuristic."""
+    found = load_object(name) if ":" in name else find_scenario(name)
+    found = found.heuristic if isinstance(found, Scenario) else found
+    wrong = f"expected a Heuristic or a Scenario, got {type(found).__name__}"
+    require(isinstance(found, Heuristic), "heuristic.wrong-type", wrong, name)
+    return cast("Heuristic", found)
 
 
 @dataclass(frozen=True)

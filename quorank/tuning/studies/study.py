@@ -35,8 +35,11 @@ from quorank.tuning.studies.address_bar import TypedSearches
 METRICS = ("characters", "rank")
 """Characters typed before a suggestion is selected, and its rank, counted from 0: §6.2."""
 
+LARGEST = {"characters": 20.0, "rank": 10.0}
+
 ARMS = {"treatment": 0.6, "control": 0.2, "control-no-decay": 0.2}
 COLUMNS = ("client", "arm", "characters", "rank")
+KEY_BYTES = 32  # of an Ed25519 public key
 _MOST = 2**31 - 1
 
 
@@ -51,11 +54,16 @@ class Study:
     effect: float = 0.5  # the least fall of its mean that must not be missed
     alpha: float = 0.05  # α, of the whole study
     power: float = 0.9  # chance to find such an effect
+    # where devices report their own means by randomised response (`private_means`)
+    epsilon: float | None = None  # ε of a device's whole report
+    largest: Mapping[str, float] = field(default_factory=lambda: dict(LARGEST))  # a larger mean counts as this
 
     def __post_init__(self) -> None:
         for metric in (*self.metrics, self.metric):
             unknown = f"unknown metric {metric!r}{suggest(metric, METRICS)}; known: {', '.join(METRICS)}"
             require(metric in METRICS, "study.unknown-metric", unknown)
+        for arm, share in self.arms.items():
+            require_range(f"arms.{arm}", share, above=0, below=1)
         total = math.fsum(self.arms.values())
         for holds, code, sentence in (
             (self.name, "no-name", "a study needs a name"),
@@ -68,8 +76,11 @@ class Study:
             (len(set(self.metrics)) == len(self.metrics), "metric-repeated", "a metric is named twice"),
         ):  # fmt: skip
             require(holds, f"study.{code}", sentence)
-        for arm, share in self.arms.items():
-            require_range(f"arms.{arm}", share, above=0, below=1)
+        for metric in self.metrics:
+            require(metric in self.largest, "study.no-largest", f"there is no largest value of {metric}", "largest")
+            require_range(f"largest.{metric}", self.largest[metric], above=0)
+        if self.epsilon is not None:
+            require_range("epsilon", self.epsilon, above=0)
         require_range("effect", self.effect, above=0)
         require_range("alpha", self.alpha, above=0, below=1)
         require_range("power", self.power, above=0, below=1)
@@ -93,6 +104,15 @@ class Study:
         """Return the arm of a client."""
         return self.assign_all([client])[0]
 
+    def arm_of(self, key: bytes) -> str:
+        """Return the arm of a device by its identity, the public key that it signs with.
+
+        The device and the service work it out alone, the same way for ever; a device cannot choose its arm without
+        making another identity.
+        """
+        require(len(key) == KEY_BYTES, "study.no-identity", f"an identity has {KEY_BYTES} bytes, got {len(key)}")
+        return self.assign(key.hex())
+
     def assign_all(self, clients: Iterable[str]) -> list[str]:
         """Return the arm of each client: the share of [0, 2^64) into which its keyed hash falls."""
         key = hashlib.blake2b(self.name.encode(), digest_size=32).digest()
@@ -113,16 +133,25 @@ def read_study(path: Path) -> tuple[Study, dict[str, Any]]:
         content = parse_toml(path.read_text(encoding="utf-8"), str(path), "study.not-toml")
     people = content.pop("people", {})
     require(isinstance(people, dict), "value.wrong-type", f"must be a table, got {people!r}", f"{path}: people")
+    return study_of(content, str(path)), people
+
+
+def study_of(table: Mapping[str, Any], where: str) -> Study:
+    """Read a study from the table that a TOML file holds."""
+    content = dict(table)
     nameless = 'the study has no name; add a line such as name = "frecency-spring"'
-    require("name" in content, "study.no-name", nameless, str(path))
-    arms = content.pop("arms", dict(ARMS))
-    fits = isinstance(arms, dict) and all(type(share) in (int, float) for share in arms.values())
-    require(fits, "value.wrong-type", f"must be a table of names and shares, got {arms!r}", f"{path}: arms")
-    study = read_fields(Study, content, str(path))  # type: ignore[type-var]
+    require("name" in content, "study.no-name", nameless, where)
+    numbers = {}
+    for key, default in (("arms", ARMS), ("largest", LARGEST)):
+        given = content.pop(key, dict(default))
+        fits = isinstance(given, dict) and all(type(value) in (int, float) for value in given.values())
+        require(fits, "value.wrong-type", f"must be a table of names and numbers, got {given!r}", f"{where}: {key}")
+        numbers[key] = {name: float(value) for name, value in given.items()}
+    study = read_fields(Study, content, where)  # type: ignore[type-var]
     try:
-        return replace(study, arms={name: float(share) for name, share in arms.items()}), people
+        return replace(study, arms=numbers["arms"], largest=LARGEST | numbers["largest"])
     except BadInput as error:
-        raise error.at(str(path)) from None
+        raise error.at(where) from None
 
 
 def write_collected(path: Path, arms: dict[str, TypedSearches]) -> None:

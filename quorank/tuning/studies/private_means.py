@@ -1,0 +1,142 @@
+"""Figures of a study under local differential privacy: each device answers for itself, the service sees answers alone.
+
+A device averages a metric over its own searches, clips the mean at the study's largest value and answers by randomised
+response (`privacy.mechanisms.figure_response`), once in a study. ε is of the whole report: every metric gets an equal
+share of it. So the service, the network and whoever reads the file of answers learn of a person no more than ε allows,
+and need not be trusted.
+
+The mean of an arm's unbiased answers is an unbiased estimate of the mean over its clients (of the clipped means), and
+their sample variance holds both the people's spread and the noise, so its standard error needs no assumption. Arms are
+compared by the difference of means over its standard error, corrected as in `analysis` (Bonferroni). Ranks cannot be
+compared: the Mann-Whitney test needs each client's value, which nobody has.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from quorank.arrays import Doubles, Integers
+from quorank.errors import require
+from quorank.metrics.significance import bonferroni
+from quorank.privacy.mechanisms.figure_response import FigureResponse
+from quorank.privacy.streams import Seed
+from quorank.tuning.studies.address_bar import TypedSearches
+from quorank.tuning.studies.analysis import client_means
+from quorank.tuning.studies.study import Study
+
+LEAST_CLIENTS = 4
+"""Clients without which an arm has no figure: a mean of one or two is their own answers."""
+
+
+@dataclass(frozen=True)
+class PrivateArm:
+    """Clients of an arm that answered, and for each metric the estimated mean with its standard error."""
+
+    clients: int
+    mean: dict[str, float]
+    error: dict[str, float]
+
+
+@dataclass(frozen=True)
+class PrivateComparison:
+    """Difference of two arms' means in one metric; negative is a fall from `baseline` to `arm`."""
+
+    metric: str
+    arm: str
+    baseline: str
+    difference: float
+    error: float  # standard error
+    p: float  # two-sided
+    corrected_p: float  # Bonferroni over all comparisons of the study
+    significant: bool
+
+
+@dataclass(frozen=True)
+class PrivateAnalysis:
+    """Arms and comparisons of a study, from answers alone."""
+
+    study: str
+    epsilon: float
+    alpha: float
+    arms: dict[str, PrivateArm]
+    comparisons: tuple[PrivateComparison, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class PrivateMeans:
+    """Answers of a study's devices: how they are made, and what they say together."""
+
+    study: Study
+    epsilon: float  # ε of a device's whole report
+
+    def __post_init__(self) -> None:
+        _ = self.response
+
+    @cached_property
+    def response(self) -> FigureResponse:
+        """The randomised response of one metric."""
+        return FigureResponse(self.epsilon / len(self.study.metrics))
+
+    def answer(self, means: Mapping[str, float], seed: Seed, client: int = 0) -> tuple[int, ...]:
+        """Return what a device sends for its own means, a number of steps for each metric; the seed is its secret."""
+        largest = self.study.largest
+        return tuple(
+            self.response.respond(min(max(means[metric] / largest[metric], 0.0), 1.0), seed, number, client)
+            for number, metric in enumerate(self.study.metrics)
+        )
+
+    def allows(self, answer: tuple[float, ...]) -> bool:
+        """Return whether an answer is one that an honest device can send."""
+        steps = range(self.response.steps + 1)
+        return len(answer) == len(self.study.metrics) and all(value in steps for value in answer)
+
+    def values(self, answers: Integers) -> Doubles:
+        """Return the unbiased values (clients, metrics), in the metrics' own units, of answers (clients, metrics)."""
+        largest = np.array([self.study.largest[metric] for metric in self.study.metrics])
+        each = np.array([self.response.unbiased(steps) for steps in range(self.response.steps + 1)])
+        return np.asarray(each[answers] * largest, dtype=np.float64)
+
+    def analyse(self, answers: Mapping[str, Integers]) -> PrivateAnalysis:
+        """Estimate the means of all arms from their answers (clients, metrics), and compare every pair of arms."""
+        study, arms = self.study, dict[str, PrivateArm]()
+        for arm in study.arms:
+            count = len(answers.get(arm, ()))
+            few = f"arm {arm!r} has {count} answers; fewer than {LEAST_CLIENTS} say nothing of all and too much of each"
+            require(count >= LEAST_CLIENTS, "study.empty-arm", few, f"study {study.name}")
+            values = self.values(np.asarray(answers[arm]))
+            mean, error = values.mean(axis=0), values.std(axis=0, ddof=1) / math.sqrt(count)
+            arms[arm] = PrivateArm(
+                count,
+                dict(zip(study.metrics, mean.tolist(), strict=True)),
+                dict(zip(study.metrics, error.tolist(), strict=True)),
+            )
+        compared = tuple(self._compare(m, a, b, arms) for m in study.metrics for a, b in study.pairs)
+        return PrivateAnalysis(study.name, self.epsilon, study.alpha, arms, compared)
+
+    def _compare(self, metric: str, arm: str, baseline: str, arms: Mapping[str, PrivateArm]) -> PrivateComparison:
+        difference = arms[arm].mean[metric] - arms[baseline].mean[metric]
+        error = math.hypot(arms[arm].error[metric], arms[baseline].error[metric])
+        p = math.erfc(abs(difference) / error / math.sqrt(2.0)) if error > 0.0 else 1.0
+        corrected = bonferroni(p, self.study.comparisons)
+        return PrivateComparison(metric, arm, baseline, difference, error, p, corrected, corrected < self.study.alpha)
+
+
+def play_answers(private: PrivateMeans, collected: Mapping[str, TypedSearches], seed: int) -> dict[str, Integers]:
+    """Return the answers (clients, metrics) that the devices of these searches would send, under a seed."""
+    answers = {}
+    for number, (arm, typed) in enumerate(collected.items()):
+        means = {metric: client_means(typed, metric) for metric in private.study.metrics}
+        clients = range(len(next(iter(means.values()))))
+        rows = [private.answer({m: v[c] for m, v in means.items()}, seed, (number << 32) + c) for c in clients]
+        answers[arm] = np.array(rows, dtype=np.int64).reshape(-1, len(private.study.metrics))
+    return answers
