@@ -23,6 +23,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from quorank.silos.protocol.invitation import SiloBundle
 
 from fuzz.target import CORPUS, scratch
 from fuzz.targets.data import ROW
@@ -35,8 +36,8 @@ from quorank.experiments.client_terms import terms_of
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.runner import run_experiment
+from quorank.federation.bundle import Bundle
 from quorank.federation.checkpoint import Saved
-from quorank.federation.invitation import Bundle
 from quorank.federation.journal import Journal
 from quorank.federation.leaving import request_of
 from quorank.federation.rounds import Report, State
@@ -60,7 +61,6 @@ from quorank.service.home import Home, Settings
 from quorank.service.members import invite
 from quorank.service.silo_home import SiloHome, settings_of
 from quorank.silos.protocol.budget import AnswerRelease, Budget, BudgetLedger
-from quorank.silos.protocol.invitation import SiloBundle
 from quorank.silos.protocol.messages import Answer, Ask, Catalogue, Envelope, Hello, Kind, Refuse
 from quorank.silos.protocol.records import Record, SiloMessage, written
 from quorank.silos.protocol.stream_store import SiloStore
@@ -675,30 +675,14 @@ def networks(folder: Path) -> Seeds:
     yield "terms", "valid-secure", json.dumps(secure.table()).encode()
     group = SiloTerms.read({"version": 1, "run": "run", "parties": ["north", "south"]})
     silo_home = SiloHome.make(folder / "group", group, settings_of("run", address="silo.example.org:9092"))
-    silo_home.invite("north", folder / "north.json", {"south": bytes(range(32))})
-    told = {
-        "state": "running",
-        "phase": "training",
-        "present": [0],
-        "waited": ["south"],
-        "rounds": 3,
-        "rounds_planned": 9,
-        "seconds_left": 5.0,
-        "last_round_seconds": 0.5,
-        "traffic": {"ASK": {"envelopes": 3, "bytes": 500}},
-        "refused": {"silo-message.malformed": 1},
-        "sent_bytes": 5,
-        "received_bytes": 6,
-        "started": 1.0,
-    }
-    (folder / "group" / "status.json").write_text(json.dumps(told))
+    with closing(silo_home.store()) as store:
+        silo_home.invite(store, "north", folder / "north.json", {"south": bytes(range(32))})
     for file in sorted((folder / "group").iterdir()):
-        if file.name not in ("members.lock", "lock"):
+        if not file.name.startswith("service.sqlite"):
             yield "folders", f"group/{file.name}", file.read_bytes()
-    silo_bundle = SiloBundle.read(folder / "north.json")
     yield "silo-invitation", "valid", (folder / "north.json").read_bytes()
     yield "silo-invitation", "of-a-device", (folder / "alice.json").read_bytes()
-    yield "silo-terms", "valid", json.dumps(silo_bundle.terms.table()).encode()
+    yield "silo-terms", "valid", json.dumps(group.table()).encode()
     yield "silo-terms", "short", b'{"version": 1, "run": "run", "parties": ["north", "south"]}'
     yield (
         "silo-experiment",
@@ -752,29 +736,10 @@ def networks(folder: Path) -> Seeds:
         yield "coordinator-members", name, json.dumps(changed_list).encode()
     yield "coordinator-members", "deep", b"[" * 2_000
     yield "coordinator-experiment", "valid", (coordinator / "experiment.toml").read_bytes()
-    yield "coordinator-identities", "valid", json.dumps({"0": {"node": "client-0", "identity": "00" * 32}}).encode()
-    yield (
-        "coordinator-identities",
-        "long-number",
-        json.dumps({"9" * 4400: {"node": "client-0", "identity": "00"}}).encode(),
-    )
-    yield "coordinator-identities", "deep", b"[" * 2_000
-    yield "group-settings", "valid", (folder / "group" / "silo.json").read_bytes()
+    yield "group-settings", "valid", (folder / "group" / "coordinator.json").read_bytes()
     yield "group-settings", "deep", b"[" * 2_000
     yield "group-terms", "valid", (folder / "group" / "terms.json").read_bytes()
     yield "group-terms", "deep", b"[" * 2_000
-    yield "group-status", "valid", json.dumps(told).encode()
-    for name, changed in (
-        ("present-99", told | {"present": [99]}),
-        ("traffic-list", told | {"traffic": []}),
-        ("traffic-empty", told | {"traffic": {"ASK": {}}}),
-        ("phase-list", told | {"phase": []}),
-        ("bytes-text", told | {"sent_bytes": "x"}),
-        ("waited-number", told | {"waited": 5}),
-        ("refused-texts", told | {"refused": {"a": "b"}}),
-    ):
-        yield "group-status", name, json.dumps(changed).encode()
-    yield "group-status", "deep", b"[" * 2_000
     yield "group-identities", "valid", json.dumps({"south": bytes(range(32)).hex()}).encode()
     yield "group-identities", "list", b'["south"]'
     yield "group-identities", "deep", b"[" * 2_000
@@ -918,6 +883,8 @@ def tunings(folder: Path) -> Seeds:
     yield "study", "deep", b'name = "x"\nalpha = ' + b"[" * 3000
     yield "study", "share-huge", b'name = "x"\n[arms]\na = ' + b"9" * 400 + b"\nb = 1\n"
     yield "study", "name-number", b"name = 5\n"
+    yield "study", "shares-infinite", b'name="x"\n[arms]\na=-inf\nb=inf\n'
+    yield "study", "shares-overflow", b'name="x"\n[arms]\na=1e308\nb=1e308\n'
     arm = Study().assign("person-1")
     yield "collected", "valid", f"client,arm,characters,rank\nperson-1,{arm},3,0\nperson-1,{arm},2,1\n".encode()
     yield "collected", "valid-pilot", b"client,characters,rank\nx,3,0\n"

@@ -1,4 +1,7 @@
-"""Compiled functions, cached on disk so that a second start does not compile.
+"""Kernels: functions that Numba compiles at their first call, or that run as plain Python where so little is to be done
+that loading Numba would cost more; both give the same bits.
+
+Compiled functions are cached on disk so that a second start does not compile.
 
 Numba invalidates a cached function when its own file changes, but not when a function that it calls changes in
 another file. The cache folder is therefore named after a digest of all sources that hold compiled functions: changed
@@ -12,54 +15,118 @@ temporary one takes its place, or nothing is kept and every start compiles.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import importlib
 import logging
 import os
 import shutil
 import stat
-import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
-
-from numba import config, njit
-from numba.core.caching import FunctionCache
+from threading import RLock, local
+from typing import Any, TypeVar, cast
 
 from quorank.files import cache_root
 
-if sys.platform != "win32":
-    from fcntl import LOCK_EX, LOCK_NB, lockf
-
-
-def _trust_blas() -> None:
-    """Let Numba take it on trust that there is a BLAS: SciPy has one, and loading it to see takes 0.2 s of every start.
-
-    No kernel here multiplies matrices; one elsewhere that does loads it when it is compiled, as always.
-    """
-    if "scipy.linalg" in sys.modules or "numba.np.arraymath" in sys.modules:
-        return
-    sys.modules["scipy.linalg"] = None  # type: ignore[assignment]
-    try:
-        arraymath: Any = importlib.import_module("numba.np.arraymath")
-        arraymath._HAVE_BLAS = True
-    finally:
-        del sys.modules["scipy.linalg"]
-
-
-_trust_blas()
-
 F = TypeVar("F", bound=Callable[..., Any])
 _KEEP_SECONDS, _LEFT_SECONDS = 30 * 24 * 3600.0, 600.0
-WAIT_SECONDS, LOOK_SECONDS = 60.0, 0.02
-"""So long a process waits for another that compiles the same function, which might have been suspended."""
+
+
+class _Mode(local):
+    """Of this thread."""
+
+    plain = False
+
+
+_mode, _mutex = _Mode(), RLock()
+
+
+@contextmanager
+def plainly(wanted: bool = True) -> Iterator[None]:
+    """Run kernels as plain Python in this thread: a few hundred times slower, without loading Numba, the same bits."""
+    import numpy as np
+
+    before, _mode.plain = _mode.plain, wanted
+    try:
+        with np.errstate(all="ignore") if wanted else contextlib.nullcontext():
+            yield
+    finally:
+        _mode.plain = before
+
+
+class Kernel:
+    """A function that is compiled when it is first called; `py_func` is its source."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, function)
+        self.py_func = function
+
+    def __call__(self, *args: Any) -> Any:
+        return self.py_func(*args) if _mode.plain else self.dispatcher(*args)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if name != "dispatcher":
+            return getattr(self.dispatcher, name)
+        with _mutex:
+            if "dispatcher" not in self.__dict__:
+                from quorank.compiling import compiled_by_numba
+
+                self.__dict__["dispatcher"] = compiled_by_numba(self.py_func, cache_folder)
+        return self.__dict__["dispatcher"]
+
+    @property
+    def _numba_type_(self) -> Any:
+        """What another kernel that calls this one takes it for."""
+        return self.dispatcher._numba_type_
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _found, (self.__module__, self.__qualname__)
+
+
+class VectorCode:
+    """A function that kernels call: in Python it is what it says, compiled what the module `home` has under its name."""
+
+    def __init__(self, function: Callable[..., Any], home: str) -> None:
+        functools.update_wrapper(self, function)
+        self.plain, self.home = function, home
+
+    def __call__(self, *args: Any) -> Any:
+        return self.plain(*args)
+
+    @property
+    def _numba_type_(self) -> Any:
+        from quorank.compiling import type_of
+
+        return type_of(getattr(importlib.import_module(self.home), self.plain.__name__))
+
+
+def kernel(function: F) -> F:
+    """Compile on first call, without the interpreter lock and without reassociating sums."""
+    return cast("F", Kernel(function))
+
+
+def vector_code(home: str) -> Callable[[F], F]:
+    """Let kernels use, compiled, what another module has under this function's name: an intrinsic, or an overload."""
+
+    def of(function: F) -> F:
+        return cast("F", VectorCode(function, home))
+
+    return of
+
+
+def _found(module: str, name: str) -> Any:
+    return getattr(importlib.import_module(module), name)
 
 
 @cache
-def _folder(chosen: str) -> Path | None:
+def cache_folder(chosen: str) -> Path | None:
     """The folder of compiled functions: the one that was chosen, or the usual one; None where none can be trusted."""
     sources = Path("compiled") / _digest()
     wanted = Path(chosen) if chosen else cache_root() / sources
@@ -133,7 +200,7 @@ def _digest() -> str:
     digest = hashlib.blake2b(digest_size=8)
     for source in sorted(package.rglob("*.py")):
         text = source.read_bytes()
-        if b"@kernel" in text or b"@intrinsic" in text:
+        if any(mark in text for mark in (b"@kernel", b"@intrinsic", b"@overload")):
             digest.update(source.relative_to(package).as_posix().encode())
             digest.update(text)
     folder = cache_root() / "compiled" / digest.hexdigest()
@@ -150,85 +217,5 @@ def _digest() -> str:
 
 def is_cold() -> bool:
     """Nothing has been compiled for these sources yet: the first run will take some seconds longer."""
-    folder = _folder(config.CACHE_DIR)
+    folder = cache_folder(os.environ.get("NUMBA_CACHE_DIR", ""))
     return folder is None or not any(folder.rglob("*.nbi"))
-
-
-def kernel(function: F) -> F:
-    """Compile on first call, without the interpreter lock and without reassociating sums.
-
-    No fastmath: a kernel gives the same bits on every machine that rounds as IEEE 754 says. Kernels that a kernel calls
-    are merged into it: an array counts as seven arguments, so that calls would cost more than many of their bodies.
-
-    Kernels copy arrays in loops: for the message of an error that `a[:] = b` might raise, Numba compiles 1.5 s longer.
-    """
-    compiled: Any = njit(nogil=True, error_model="numpy", forceinline=True, no_cfunc_wrapper=True)(function)
-    before = config.CACHE_DIR
-    folder = _folder(before)
-    if folder is not None:
-        config.CACHE_DIR = str(folder)
-        try:
-            compiled._cache = _CompiledOnce(function)
-        except (OSError, RuntimeError):
-            pass  # a function of no file, as in an interactive session, is compiled in every start
-        finally:
-            config.CACHE_DIR = before
-    return compiled  # type: ignore[no-any-return]
-
-
-class _CompiledOnce(FunctionCache):  # type: ignore[misc]
-    """Numba's cache on disk, and a lock for each function from when it is not found there until it is.
-
-    Kernels call each other in one direction, so that processes never wait for each other in a circle. A lock ends with
-    its process; a process that was forked does not have it, and one that has waited too long does without.
-    """
-
-    _lock: int | None = None
-
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
-        found = self._sound(sig, target_context)
-        if found is None and self._take():
-            found = self._sound(sig, target_context)
-            if found is not None:
-                self._give_back()
-        return found
-
-    def _sound(self, sig: Any, target_context: Any) -> Any:
-        """A function from disk; None where there is none, or none that is whole, which is then forgotten."""
-        try:
-            return super().load_overload(sig, target_context)
-        except Exception:  # a damaged file may raise anything while it is read
-            with contextlib.suppress(OSError):
-                self.flush()
-            return None
-
-    def save_overload(self, sig: Any, data: Any) -> None:
-        """Keep a compiled function; on a full disk the next start compiles it again."""
-        try:
-            with contextlib.suppress(OSError):
-                super().save_overload(sig, data)
-        finally:
-            self._give_back()
-
-    def _take(self) -> bool:
-        """Wait for the lock; False if there is none to be had, as on Windows and some file systems."""
-        if sys.platform == "win32" or self._lock is not None:
-            return False
-        end = time.monotonic() + WAIT_SECONDS
-        with contextlib.suppress(OSError):
-            self._impl.locator.ensure_cache_path()
-            path = Path(self.cache_path, f"{self._impl.filename_base}.lock")
-            self._lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            while time.monotonic() < end:
-                try:
-                    lockf(self._lock, LOCK_EX | LOCK_NB)
-                    return True
-                except (BlockingIOError, PermissionError):  # another has it, in the words of either system
-                    time.sleep(LOOK_SECONDS)
-        self._give_back()
-        return False
-
-    def _give_back(self) -> None:
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None

@@ -13,12 +13,9 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba.core import types
-from numba.extending import intrinsic
 
 from quorank.arrays import Doubles, Uint64s
-from quorank.compiled import kernel
+from quorank.compiled import kernel, vector_code
 from quorank.errors import require
 
 _M0 = np.uint64(0xD2511F53)
@@ -57,6 +54,7 @@ class Purpose(IntEnum):
     CHOICE = 21  # which suggestion a person chooses
     TRAFFIC = 22  # when people search
     STUDY = 23  # who is in which arm, and repetitions of a simulated study
+    ARRIVAL = 24  # when clients come by themselves, and how often
     GROUP = 40  # which of a cohort's secure sums a client is in
 
 
@@ -88,57 +86,19 @@ BATCH = 16
 """Draws that `fill_batch` makes at a time."""
 
 
-@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
-def fill_batch(_context: Any, key: Any, block: Any, interaction: Any, client: Any, round_: Any, out: Any) -> Any:
-    """out[:BATCH] = draws 2·block, 2·block + 1, … of an address: the bits of `uniform_pair`, all of them at once.
-
-    Written as vector instructions, because LLVM does not see that products of 32-bit words need no 64-bit factors.
-    """
-    lanes, low = BATCH // 2, 0xFFFFFFFF
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        word, half = ir.IntType(64), ir.IntType(32)
-        words, real = ir.VectorType(word, lanes), ir.VectorType(ir.DoubleType(), lanes)
-
-        def each(value: int) -> Any:
-            return ir.Constant(words, [value] * lanes)
-
-        def spread(value: Any) -> Any:
-            first = builder.insert_element(ir.Constant(words, ir.Undefined), value, half(0))
-            return builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(half, lanes), [0] * lanes))
-
-        def word_of(value: Any) -> Any:
-            return builder.and_(spread(value), each(low))
-
-        def top_bits(value: Any, drop: int) -> Any:
-            kept = builder.trunc(builder.lshr(value, each(drop)), ir.VectorType(half, lanes))
-            return builder.sitofp(kept, real)
-
-        def uniform(high: Any, rest: Any) -> Any:
-            wide = builder.fmul(top_bits(high, 5), ir.Constant(real, [67108864.0] * lanes))
-            scale = ir.Constant(real, [1.0 / 9007199254740992.0] * lanes)
-            return builder.fmul(builder.fadd(wide, top_bits(rest, 6)), scale)
-
-        at = context.make_array(signature.args[0])(context, builder, args[0]).data
-        k0, k1 = (spread(builder.load(builder.gep(at, [word(i)]))) for i in range(2))
-        numbers = builder.add(spread(args[1]), ir.Constant(words, list(range(lanes))))
-        c0, (c1, c2, c3) = builder.and_(numbers, each(low)), (word_of(value) for value in args[2:5])
-        for _ in range(10):
-            p0, p1 = builder.mul(each(0xD2511F53), c0), builder.mul(each(0xCD9E8D57), c2)
-            c0 = builder.xor(builder.xor(builder.lshr(p1, each(32)), c1), k0)
-            c2 = builder.xor(builder.xor(builder.lshr(p0, each(32)), c3), k1)
-            c1, c3 = builder.and_(p1, each(low)), builder.and_(p0, each(low))
-            k0 = builder.and_(builder.add(k0, each(0x9E3779B9)), each(low))
-            k1 = builder.and_(builder.add(k1, each(0xBB67AE85)), each(low))
-        in_turn = [lane + pair for lane in range(lanes) for pair in (0, lanes)]
-        mask = ir.Constant(ir.VectorType(half, BATCH), in_turn)
-        drawn = builder.shuffle_vector(uniform(c0, c1), uniform(c2, c3), mask)
-        data = context.make_array(signature.args[5])(context, builder, args[5]).data
-        builder.store(drawn, builder.bitcast(data, drawn.type.as_pointer()), align=8)
-        return context.get_dummy_value()
-
-    i64 = types.int64
-    return types.void(key, i64, i64, i64, i64, out), codegen
+@vector_code("quorank.draw_code")
+def fill_batch(key: Uint64s, block: int, interaction: int, client: int, round_: int, out: Doubles) -> None:
+    """out[:BATCH] = draws 2·block, 2·block + 1, … of an address: the bits of `uniform_pair`, all of them at once."""
+    c0 = np.arange(block, block + BATCH // 2, dtype=np.uint64) & _LOW
+    c1, c2, c3 = (np.full(BATCH // 2, value & 0xFFFFFFFF, dtype=np.uint64) for value in (interaction, client, round_))
+    k0, k1 = key[0], key[1]
+    for _ in range(10):
+        p0, p1 = _M0 * c0, _M1 * c2
+        c0, c1, c2, c3 = (p1 >> _32) ^ c1 ^ k0, p1 & _LOW, (p0 >> _32) ^ c3 ^ k1, p0 & _LOW
+        k0, k1 = (k0 + _W0) & _LOW, (k1 + _W1) & _LOW
+    scale = 1.0 / 9007199254740992.0
+    out[:BATCH:2] = ((c0 >> _5).astype(np.float64) * 67108864.0 + (c1 >> _6).astype(np.float64)) * scale
+    out[1:BATCH:2] = ((c2 >> _5).astype(np.float64) * 67108864.0 + (c3 >> _6).astype(np.float64)) * scale
 
 
 @kernel

@@ -13,16 +13,28 @@ Such a part is imported when its kind is first asked for, and is then used like 
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import types
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from functools import cache, cached_property
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Generic,
+    Literal,
+    Protocol,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from quorank.errors import BadInput, brief, require
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP = "quorank.parts"
 """The group of entry points that other packages add parts through."""
@@ -47,10 +59,13 @@ class Family(Generic[P]):
     def __init__(self, name: str, *members: type[P], base: type[Any] = object, word: str = "") -> None:
         self.name, self.base, self.word = name, base, word or name
         self.members: dict[str, type[P]] = {member.kind: member for member in members}
+        self.ours = (*self.members,)
 
     @cached_property
     def _plugins(self) -> dict[str, list[EntryPoint]]:
         """Entry points of other packages by kind, none of them imported yet. A kind of ours cannot be replaced."""
+        from importlib.metadata import entry_points
+
         found: dict[str, list[EntryPoint]] = {}
         for entry in entry_points(group=GROUP):
             word, _, kind = entry.name.partition(".")
@@ -102,29 +117,37 @@ class Family(Generic[P]):
         self.members[kind] = part
         return self.members[kind]
 
-    def read(self, spec: object, where: str) -> P:
-        """Return the part that a table or a word of an experiment file describes; `where` is its key."""
+    def read(self, spec: object, where: str, *, foreign: bool = False) -> P:
+        """Return the part that a table or a word of an experiment file describes; `where` is its key.
+
+        What came from others (`foreign`) names parts of ours only: it never makes a plug-in be imported.
+        """
+        kinds = self.ours if foreign else None
         if isinstance(spec, str):
             spec = {"kind": spec}
         if not isinstance(spec, Mapping):
             raise BadInput(
                 "part.not-a-table",
-                f"expected a {self.name} ({', '.join(self.kinds)}) or a table with kind = …, got {brief(spec)}",
+                f"expected a {self.name} ({', '.join(kinds or self.kinds)}) or a table with kind = …, got {brief(spec)}",
                 where,
             )
         table = dict(spec)
         kind = table.pop("kind", next(iter(self.members)))
-        member = self.member(kind) if isinstance(kind, str) else None
+        known = isinstance(kind, str) and (kinds is None or kind in kinds)
+        member = self.member(kind) if known else None
         if member is None:
+            kinds = kinds or (*self.kinds,)
             raise BadInput(
                 "part.unknown-kind",
-                f"unknown {self.name} {brief(kind)}{suggest(kind, self.kinds)}; known: {', '.join(self.kinds)}",
+                f"unknown {self.name} {brief(kind)}{suggest(kind, kinds)}; known: {', '.join(kinds)}",
                 f"{where}.kind",
             )
         return read_fields(member, table, where)
 
     def parse(self, text: str) -> P:
         """Return the part that prints as `text`: parse(str(part)) == part. Nothing in the text is executed."""
+        import ast
+
         try:
             call = ast.parse(text, mode="eval").body
             if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args:
@@ -190,6 +213,8 @@ def suggest(word: object, known: Iterable[object]) -> str:
     """Return " (did you mean …?)" if the word is close to a known one, else nothing."""
     if not isinstance(word, str | int) or len(str(word)) > 100:
         return ""
+    from difflib import get_close_matches
+
     close = get_close_matches(str(word), [str(k) for k in known], n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""
 

@@ -16,8 +16,9 @@ settings.load_profile("quorank")
 
 
 SLOW = (
-    "network/", "cli/", "reproduce/", "fuzz/",  # these start processes and open connections, the others compute for seconds
-    "experiments/test_determinism.py", "federation/test_simulator.py", "privacy/test_accounting.py",
+    "network/", "flower/", "service/", "device/", "party/", "cli/", "reproduce/", "fuzz/",
+    # those start processes and open connections, the others compute for seconds
+    "experiments/test_determinism.py", "federation/test_line.py", "federation/test_simulator.py", "privacy/test_accounting.py",
     "privacy/test_canaries.py", "privacy/test_discrete_noise.py", "privacy/test_integer_sums.py",
     "privacy/test_reconstruction.py", "privacy/test_subtraction.py", "reports/test_curves.py",
     "silos/test_comparison.py", "text/test_real_text.py", "tuning/test_power.py", "tuning/test_tuning.py",
@@ -25,8 +26,8 @@ SLOW = (
 """Folders and files whose tests are slow; elsewhere single ones are marked so."""
 
 WAITING = (
-    "test_silo_deployment.py", "test_flower_run.py", "test_flower_faults.py", "test_coordinator_command.py",
-    "test_flower_device.py", "test_foreign_app.py", "test_load.py", "test_resume_command.py", "test_cluster.py",
+    "test_silo_deployment.py", "test_flower_run.py", "test_coordinator_command.py",
+    "test_resume_command.py", "test_cluster.py",
 )  # fmt: skip
 """Files whose tests mostly wait, for engines and processes; the longest first."""
 

@@ -85,7 +85,7 @@ def test_a_process_that_is_suspended_while_it_compiles_keeps_nobody_waiting_for_
     compiled: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process = start_holding(compiled)
-    monkeypatch.setattr("quorank.compiled.WAIT_SECONDS", 0.3)
+    monkeypatch.setattr("quorank.compiling.WAIT_SECONDS", 0.3)
     begun = time.monotonic()
     assert compiled(6) == 21 and time.monotonic() - begun >= 0.3
     process.kill()
@@ -112,6 +112,6 @@ def test_where_nothing_can_be_locked_it_compiles_all_the_same(compiled: Any, mon
     def refuse(*_: object) -> None:
         raise OSError(37, "no locks available")
 
-    monkeypatch.setattr("quorank.compiled.lockf", refuse)
+    monkeypatch.setattr("quorank.compiling.lockf", refuse)
     assert compiled(5) == 15
     assert compiled._cache._lock is None

@@ -250,8 +250,7 @@ NOT_OF_OURS = {
     "federation/wire.py", "silos/protocol/messages.py", "silos/sketch/reverse_top_k.py", "silos/protocol/records.py",
     "federation/leaving.py",
     # what a process of ours was told by another one of ours a moment ago
-    "experiments/cluster.py", "flower/nursery.py", "flower/admin.py", "flower/plain.py",
-    "network/flower_load.py", "network/flower_bench.py", "network/load.py", "cli/bench_network.py",
+    "experiments/cluster.py", "flower/admin.py",
 }  # fmt: skip
 
 

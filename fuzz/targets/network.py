@@ -8,30 +8,26 @@ from functools import cache
 from io import StringIO
 from pathlib import Path
 
+from quorank.silos.protocol.invitation import SiloBundle, read_identities
+
 from fuzz.target import CORPUS, as_file, scratch, target
 from quorank.certificates import Authority
-from quorank.cli.coordinator_display import (
-    group_status_of,
-    print_group_status,
-    print_status,
-    readable_status,
-    status_of,
-)
+from quorank.cli.flower_status import print_status, readable_status, status_of
 from quorank.device.leaving import left
 from quorank.device.private_store import PrivateStore
 from quorank.errors import BadInput
 from quorank.experiments.experiment_file import parse_experiment_file
-from quorank.federation import identities
-from quorank.federation.invitation import Bundle
+from quorank.federation.bundle import Bundle
+from quorank.federation.invitation import Invitation
 from quorank.federation.leaving import check_request
 from quorank.federation.terms import Terms
+from quorank.party.folder import terms_of as party_terms
 from quorank.service.home import Home
 from quorank.service.members import members
 from quorank.service.silo_experiment import read_group
 from quorank.service.silo_home import SiloHome
-from quorank.silos.protocol.invitation import SiloBundle, read_identities
 from quorank.silos.protocol.stream_store import SiloStore
-from quorank.silos.protocol.terms import SiloTerms
+from quorank.silos.protocol.terms import SiloTerms, read_identities
 
 FOLDERS = CORPUS / "folders"
 """A coordinator's folder and a group's, as they were made."""
@@ -57,12 +53,6 @@ def _status(folder: Path) -> None:
         print_status(status_of(home))
 
 
-def _group_status(folder: Path) -> None:
-    home = SiloHome.open(folder)
-    with redirect_stdout(StringIO()), readable_status(home):
-        print_group_status(group_status_of(home))
-
-
 @target("invitation", "json")
 def invitation(data: bytes) -> None:
     """A device's invitation, written again and read back."""
@@ -73,10 +63,9 @@ def invitation(data: bytes) -> None:
 @target("silo-invitation", "json")
 def silo_invitation(data: bytes) -> None:
     """A party's invitation, written again and read back."""
-    found = SiloBundle.read(as_file(data, "invitation.json"))
-    assert SiloBundle.read(as_file(found.text().encode(), "again.json")) == found, (
-        "an invitation is written as another one"
-    )
+    found = Invitation.read(as_file(data, "invitation.json"))
+    party_terms(found)
+    assert Invitation.parse(found.text().encode()) == found, "an invitation is written as another one"
 
 
 def _table(data: bytes) -> object:
@@ -172,30 +161,16 @@ def coordinator_experiment(data: bytes) -> None:
     home.terms(0)
 
 
-@target("coordinator-identities", "json")
-def coordinator_identities(data: bytes) -> None:
-    """identities.json of a coordinator."""
-    folder = folder_with("coordinator", "identities.json", data)
-    identities.known(folder, {0: "client-0"})
-    identities.note(folder, {1: "client-1"}, {1: bytes(32)})
-
-
 @target("group-settings", "json")
 def group_settings(data: bytes) -> None:
-    """silo.json of a group's coordinator, and the status with it."""
-    _group_status(folder_with("group", "silo.json", data))
+    """coordinator.json of a group's service."""
+    _ = SiloHome.open(folder_with("group", "coordinator.json", data)).settings.url
 
 
 @target("group-terms", "json")
 def group_terms(data: bytes) -> None:
-    """terms.json of a group's coordinator, and the status with it."""
-    _group_status(folder_with("group", "terms.json", data))
-
-
-@target("group-status", "json")
-def group_status(data: bytes) -> None:
-    """status.json of a group's coordinator."""
-    _group_status(folder_with("group", "status.json", data))
+    """terms.json of a group's service."""
+    _ = SiloHome.open(folder_with("group", "terms.json", data)).group
 
 
 @target("group-identities", "json")

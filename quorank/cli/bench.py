@@ -22,15 +22,16 @@ if TYPE_CHECKING:
 def bench(
     json: FiguresJson = False,
     quick: Annotated[bool, Option("--quick", help="Shorter turns: noisier figures.")] = False,
-    network: Annotated[
-        bool, Option("--network", help="The network instead: beside plain Flower, about three minutes.")
-    ] = False,
+    fleet: Annotated[bool, Option("--fleet", help="A service and its devices instead, on this machine.")] = False,
+    devices: Annotated[int, Option("--devices", help="With --fleet: how many.")] = 10_000,
+    workers: Annotated[int, Option("--workers", help="With --fleet: intake workers.")] = 1,
+    database: Annotated[str, Option("--database", help="With --fleet: postgresql://… in place of SQLite.")] = "",
 ) -> None:
     """Measure speed on this machine: against plain NumPy, memory bandwidth and scikit-learn, all in one run."""
-    if network:
-        from quorank.cli.bench_network import bench_network
+    if fleet:
+        from quorank.cli.bench_fleet import bench_fleet
 
-        bench_network(json)
+        bench_fleet(_program("fleet"), json, quick, devices, workers, database)
         return
     speed, reference = _program("speed"), _program("reference")
     seconds = 1.0 if quick else 4.0

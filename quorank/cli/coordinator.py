@@ -1,8 +1,11 @@
-"""`quorank coordinator`: run a federation with real devices: start, invite, revoke, status, stop, files."""
+"""`quorank coordinator`: run a federation with real devices: start, invite, open, revoke, status, stop, files, backup."""
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,32 +14,50 @@ from typer import Argument, Option
 
 from quorank.cli import coordinators
 from quorank.cli.display import print_figures, say
-from quorank.cli.options import Detach, FilesOut, InsidePort, InvitationOut, Json, MetricsPort, Proxy, RunName
+from quorank.cli.options import Detach, FilesOut, Json, RunName
 from quorank.errors import BadInput, require
 
 if TYPE_CHECKING:
     from quorank.service.home import Home
+    from quorank.service.store import SqlStore
 
-app = typer.Typer(help="Coordinate real devices: start, invite, revoke, status, stop.", no_args_is_help=True)
+app = typer.Typer(help="Coordinate real devices: start, invite, open, revoke, status, stop.", no_args_is_help=True)
 
-Folder = Annotated[Path, Argument(metavar="DIR", help="The coordinator's folder.")]
+Folder = Annotated[Path, Argument(metavar="DIR", help="The service's folder.")]
 
 
 @app.command()
 def start(
     folder: Folder,
     experiment: Annotated[Path | None, Option(help="Experiment file; needed once, when the folder is made.")] = None,
-    host: Annotated[str | None, Option(help="Where to listen for devices.", show_default="127.0.0.1")] = None,
-    port: Annotated[int | None, Option(help="The port for devices.", show_default="9092")] = None,
+    host: Annotated[str | None, Option(help="Where to listen.", show_default="127.0.0.1")] = None,
+    port: Annotated[int | None, Option(help="The one port that is opened.", show_default="9092")] = None,
     address: Annotated[
         str | None,
         Option(
-            help="host:port under which devices reach it; it goes into certificate and invitations.",
+            "--address",
+            "--url",
+            help="host:port, or https://host[:port], under which devices reach it; it goes into certificate and "
+            "invitations.",
             show_default="HOST:PORT",
         ),
     ] = None,
-    inside_port: InsidePort = None,
-    proxy: Proxy = None,
+    workers: Annotated[int | None, Option(help="Processes that take requests.", show_default="2")] = None,
+    database: Annotated[
+        str | None, Option(help="postgresql://user@host/name, for several hosts.", show_default="SQLite in DIR")
+    ] = None,
+    behind_proxy: Annotated[
+        bool | None,
+        Option(
+            "--behind-proxy/--no-behind-proxy",
+            help="Plain HTTP for a proxy that ends TLS and says in X-Forwarded-For who asks.",
+            show_default="--no-behind-proxy",
+        ),
+    ] = None,
+    certificate: Annotated[
+        str | None, Option(help="File of a certificate of yours (PEM).", show_default="of an own authority")
+    ] = None,
+    key: Annotated[str | None, Option(help="File of its key (PEM).")] = None,
     features: Annotated[
         int | None, Option(help="Features of a document on the devices.", show_default="those of [data]")
     ] = None,
@@ -47,7 +68,7 @@ def start(
         float | None, Option(help="Seconds that a round waits for the rest.", show_default="3600")
     ] = None,
     pause: Annotated[
-        float | None, Option(help="Seconds before a device without news is asked again.", show_default="60")
+        float | None, Option(help="Seconds after which a device asks again where nothing is due.", show_default="60")
     ] = None,
     report_epsilon: Annotated[
         float | None, Option(help="Devices report nDCG by clicks, each time at this ε.", show_default="no reports")
@@ -60,12 +81,11 @@ def start(
             show_default="that of run and reports alone",
         ),
     ] = None,
-    metrics_port: MetricsPort = None,
-    asynchronous: Annotated[
-        float | None,
-        Option(
-            help="Share of a cohort whose replies, however old, end a round; 0 waits for --enough.", show_default="0"
-        ),
+    enrolments: Annotated[
+        int | None, Option(help="Enrolments a minute from one address; 0: any.", show_default="60")
+    ] = None,
+    quiet_minutes: Annotated[
+        float | None, Option(help="Without any device for so long, /healthz says so.", show_default="60")
     ] = None,
     exit_when_done: Annotated[
         bool, Option("--exit-when-done", help="End after the last round; then no device can leave any more.")
@@ -73,20 +93,21 @@ def start(
     detach: Detach = False,
     json: Json = False,
 ) -> None:
-    """Run a coordinator; the first start makes its folder.
+    """Run a service; the first start makes its folder.
 
     It goes on where it stood, also after it was killed. After the last round
     it stays, so that devices hear of it and can leave, until it is stopped.
     Without --detach it is in the foreground, as systemd wants it, and logs to
     stderr.
     """
-    from quorank.flower.app import check_installed
     from quorank.service.home import SETTINGS, Home
 
     check_installed()
     given = {
-        "host": host, "port": port, "address": address, "inside": inside_port, "proxy": proxy, "enough": enough,
-        "least": least, "deadline": deadline, "pause": pause, "asynchronous": asynchronous, "total_epsilon": total_epsilon,
+        "host": host, "port": port, "address": address, "workers": workers, "database": database,
+        "behind_proxy": behind_proxy, "certificate": _absolute(certificate), "key": _absolute(key), "enough": enough,
+        "least": least, "deadline": deadline, "pause": pause, "total_epsilon": total_epsilon, "enrolments": enrolments,
+        "quiet": quiet_minutes,
     }  # fmt: skip
     chosen = {name: value for name, value in given.items() if value is not None}
     if not (folder / SETTINGS).is_file():
@@ -98,26 +119,55 @@ def start(
         require(number is None, "coordinator.running", running, f"{folder}")
         once = {"experiment": experiment, "features": features, "run": run, "report-epsilon": report_epsilon}
         coordinators.change(home, chosen, once, "devices")
+    more = ["--exit-when-done"] if exit_when_done else []
+    if not json:
+        say(f"the operator's page: {page_address(home)}")
     if detach:
         from quorank.service.detaching import detach as start_detached
 
-        more = ["--exit-when-done"] if exit_when_done else []
-        start_detached(home, "quorank.network.service_run", metrics_port, *more)
+        start_detached(home, SUPERVISOR, *more)
         _show(home, json)
-        return
-    from quorank.network.service_run import run as run_service
-    from quorank.service.observe import EventLog
+    elif json:
+        start_here(home, more)
+        _show(home, json)
+    else:
+        replace_by([sys.executable, "-m", SUPERVISOR, str(home.path), *more])
 
-    done = run_service(home, EventLog(sys.stderr), metrics_port, stay=not exit_when_done)
-    if json:
-        _show(home, json)
-    elif done:
-        print(f"all rounds are done; the ranker is {home.path / 'ranker.json'}")
+
+SUPERVISOR = "quorank.service.supervisor"
+
+
+def check_installed() -> None:
+    """Refuse where what a service needs is not installed."""
+    from importlib.util import find_spec
+
+    missing = [name for name in ("granian", "starlette", "jinja2", "prometheus_client") if find_spec(name) is None]
+    sentence = f"a service needs {', '.join(missing)}; install it with: pip install 'quorank[service]'"
+    require(not missing, "package.missing", sentence)
+
+
+def start_here(home: Home, more: list[str]) -> None:
+    """Run a service in this process until it is stopped."""
+    from quorank.service.supervisor import supervise
+
+    supervise(home, stay="--exit-when-done" not in more)
+
+
+def replace_by(words: list[str]) -> None:
+    """Become the process that watches over the service: it needs a tenth of this one's memory."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execv(words[0], words)
+
+
+def page_address(home: Home) -> str:
+    """Where the operator's page is, with what opens it."""
+    return f"{home.settings.url}/?token={home.token}"
 
 
 @app.command()
 def status(folder: Folder, json: Json = False) -> None:
-    """Rounds, cohort, who is waited for, ε spent, refused updates."""
+    """Rounds, cohort, who is waited for, ε spent, refused requests, problems."""
     from quorank.service.home import Home
 
     _show(Home.open(folder), json)
@@ -125,53 +175,149 @@ def status(folder: Folder, json: Json = False) -> None:
 
 @app.command()
 def stop(folder: Folder) -> None:
-    """Stop a coordinator; what it has accepted is kept, and `start` goes on."""
+    """Stop a service; what it has accepted is kept, and `start` goes on."""
     from quorank.service.home import Home
+    from quorank.service.overview import Overview
 
-    told = coordinators.stop(Home.open(folder), folder)
-    say(f"stopped after round {told.get('rounds', 0)}")
+    home = Home.open(folder)
+    coordinators.stop(home, folder)
+    say(f"stopped after round {Overview(home).read().rounds}")
 
 
 @app.command()
 def invite(
     folder: Folder,
-    name: Annotated[str, Argument(help="A name for the device.")],
-    out: InvitationOut = None,
+    names: Annotated[list[str] | None, Argument(metavar="NAME…", help="A name for each device.")] = None,
+    count: Annotated[int | None, Option(help="So many devices, named device-1, device-2, …")] = None,
+    out: Annotated[
+        Path | None, Option(help="Where to write: a file, or a folder for several.", show_default="NAME.json")
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Invite a device: writes its invitation, which holds its private key.
+    """Invite devices: writes their invitations, each good for one enrolment.
 
-    Whoever has the file can speak in the device's name: hand it over by a
-    way that others cannot read, and delete it here.
+    An invitation holds no key, but a code: whoever uses it first is the
+    device. Hand it over by a way that others cannot read; a second use is
+    refused, and status tells of it.
     """
-    from quorank.service import members as service_members
-    from quorank.service.home import Home
+    from quorank.service.members import invite as invite_one
 
-    file = out or Path(f"{name}.json")
-    member = service_members.invite(Home.open(folder), name, file)
-    figures = {"name": member.name, "client": member.client, "file": str(file)}
-    print_figures(figures, json, lambda _: say(f"{name} is client {member.client}; its invitation is {file}"))
+    known = list(names or [])
+    require(bool(known) != (count is not None), "option.conflict", "name the devices, or say how many with --count")
+    with _opened(folder) as (home, store):
+        if count is not None:
+            require(1 <= count <= 100_000, "value.out-of-range", f"from 1 to 100000, got {count}", "--count")
+            first = store.next_number() + 1
+            known = [f"device-{number}" for number in range(first, first + count)]
+        several = len(known) > 1 or count is not None
+        if several and out is not None:
+            out.mkdir(mode=0o700, exist_ok=True)
+        made = []
+        for name in known:
+            file = Path(f"{name}.json") if out is None else out / f"{name}.json" if several or out.is_dir() else out
+            member = invite_one(home, store, name, file)
+            made.append({"name": member.name, "client": member.number, "file": str(file)})
+            if not json:
+                say(f"{name} is client {member.number}; its invitation is {file}")
+    figures = {"invitations": made} if several else made[0]
+    print_figures(figures, json, lambda _: None)
+
+
+@app.command("open")
+def open_(
+    folder: Folder,
+    quota: Annotated[int, Option(help="So many devices may enrol.")],
+    days: Annotated[float, Option(help="For so long.")] = 30.0,
+    out: Annotated[Path | None, Option(help="Where to write the invitation.", show_default="RUN.json")] = None,
+    json: Json = False,
+) -> None:
+    """Let whoever has the invitation that is written enrol.
+
+    One person can enrol as often as the quota lets them: what that can do to
+    the ranker is bounded by how often a device may take part, by clipping and
+    by robust aggregation, and by nothing else.
+    """
+    from quorank.service.members import open_enrolment
+
+    with _opened(folder) as (home, store):
+        file = out or Path(f"{home.settings.run}.json")
+        open_enrolment(home, store, quota, days, file)
+    figures = {"file": str(file), "quota": quota, "days": days}
+    print_figures(figures, json, lambda _: say(f"{quota} devices may enrol within {days:g} days with {file}"))
+
+
+@app.command()
+def close(folder: Folder, json: Json = False) -> None:
+    """End open enrolment; who has enrolled stays."""
+    with _opened(folder) as (_, store):
+        ended = store.close_enrolment()
+    print_figures({"closed": ended}, json, lambda _: say(f"{ended} open enrolments have ended"))
 
 
 @app.command()
 def revoke(folder: Folder, name: Annotated[str, Argument(help="The device's name.")]) -> None:
-    """Refuse a device from now on; a new invitation gives the name its number back."""
-    from quorank.service import members as service_members
+    """Refuse a device from now on; its number is not given again."""
+    with _opened(folder) as (_, store):
+        member = store.revoke(name)
+        store.note("member_revoked", client=member.number)
+    say(f"{name} (client {member.number}) is refused from now on")
+
+
+@app.command()
+def token(folder: Folder, json: Json = False) -> None:
+    """Print the address of the operator's page, with the token that opens it."""
     from quorank.service.home import Home
 
-    member = service_members.revoke(Home.open(folder), name)
-    say(f"{name} (client {member.client}) is refused from now on")
+    home = Home.open(folder)
+    figures = {"page": page_address(home), "token": home.token}
+    print_figures(figures, json, lambda _: print(page_address(home)))
+
+
+@app.command()
+def ranker(folder: Folder, out: Annotated[Path | None, Option(help="Where to write it.")] = None) -> None:
+    """Print the ranker of the newest round, or write it to a file."""
+    from quorank.files import write_whole
+    from quorank.service.home import RANKER
+
+    with _opened(folder) as (home, store):
+        content = store.document(RANKER)
+        path = home.path / RANKER
+        if content is None and path.is_file():
+            content = path.read_bytes()
+    if content is None:
+        raise BadInput("ranker.missing", "no round is done yet, so there is no ranker", f"{folder}")
+    if out is None:
+        print(content.decode())
+    else:
+        write_whole(out, content)
+        say(f"the ranker is {out}")
 
 
 @app.command()
 def files(folder: Folder, out: FilesOut = None) -> None:
-    """Write an nginx configuration and systemd units for this folder."""
+    """Write systemd units, a container file and an nginx configuration for this folder."""
     from quorank.service import units
     from quorank.service.home import Home
 
     home = Home.open(folder)
     for path in units.write(home, out or home.path / "files"):
         print(path)
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[tuple[Home, SqlStore]]:
+    from quorank.service.home import Home
+
+    home = Home.open(folder)
+    store = home.store()
+    try:
+        yield home, store
+    finally:
+        store.close()
+
+
+def _absolute(file: str | None) -> str | None:
+    return str(Path(file).absolute()) if file else file
 
 
 def _make(folder: Path, file: Path | None, features: int | None, run: str | None, chosen: dict[str, Any]) -> Home:
@@ -189,16 +335,7 @@ def _make(folder: Path, file: Path | None, features: int | None, run: str | None
 
 
 def _show(home: Home, json: bool) -> None:
-    from quorank.cli.coordinator_display import print_status, readable_status, status_of
-    from quorank.federation.identities import known
-    from quorank.service.members import members
+    from quorank.cli.coordinator_display import show_status
+    from quorank.service.overview import Overview
 
-    with readable_status(home):
-        table = status_of(home)
-    nodes = {member.client: member.label for member in members(home) if member.admitted}
-    keys = known(home.path, nodes)  # what clients sign their secure sums with, to be compared by voice
-    for member in table["members"]:
-        key = keys.get(member["client"])
-        member["identity"] = None if key is None else key.hex()
-    with readable_status(home):
-        print_figures(table, json, print_status)
+    show_status(Overview(home).read(), json)

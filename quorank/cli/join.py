@@ -3,43 +3,50 @@
 from __future__ import annotations
 
 import json as json_
-import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Option
+from typer import Exit, Option
 
 from quorank.cli.display import consent_line, print_figures, print_rows, print_text, say, table_of, timestamp
 from quorank.cli.options import Consent, InvitationFile, Json, Quiet, at_most_one
-from quorank.documents import ANYTHING, parse_json
 from quorank.errors import BadInput, require
 
 if TYPE_CHECKING:
-    from quorank.device.private_store import PrivateStore
+    from quorank.device.client import Client
+    from quorank.device.exchange import SyncReport
+    from quorank.device.private_store import Erased
     from quorank.device.rehearsal import JoinRehearsal
-    from quorank.federation.invitation import Bundle
-    from quorank.federation.terms import Terms
+    from quorank.federation.declined import Declined
+
+UNREACHED = 75
+"""The exit code of `--once` where the service was not reached: a timer tries again (EX_TEMPFAIL)."""
+LEAVE_SECONDS = 900.0
+"""How long `--leave` waits for the confirmation: the others build the ranker again meanwhile."""
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM: a service that was asked to stop has done what it should."""
 
 
 def join(
     data: Annotated[Path, Option(help="Folder of this device's private state, on its own disk.")],
-    coordinator: Annotated[
-        str | None, Option(help="Address of the coordinator, host:port; that of the invitation unless given.")
-    ] = None,
     bundle: InvitationFile = None,
     consent: Consent = None,
     log: Annotated[bool, Option("--log", help="Show what was sent, when, and how it is protected.")] = False,
     status: Annotated[bool, Option("--status", help="Show where this device stands.")] = False,
+    once: Annotated[bool, Option("--once", help="Ask the service once and end; for timers.")] = False,
     simulate: Annotated[
         Path | None,
-        Option(help="Let a simulated user of this experiment search; without a coordinator it is a rehearsal."),
+        Option(help="Let a simulated user of this experiment search; without an invitation it is a rehearsal."),
     ] = None,
     client: Annotated[int | None, Option(help="With --simulate: which client, from 0.")] = None,
     leave: Annotated[
@@ -51,62 +58,59 @@ def join(
     """Take part in a run with this device's own searches.
 
     Nothing leaves before consent is on and enough new searches were made, and
-    then nothing but releases. All private state is one file in the folder.
+    then nothing but releases. All private state is one file in the folder, and
+    other programs use the device by the socket that is in it meanwhile.
     """
-    chosen = at_most_one(log=log, status=status, leave=leave)
-    alone = not chosen or (bundle is None and simulate is None)
+    chosen = at_most_one(log=log, status=status, leave=leave, once=once)
+    alone = once or not chosen or (bundle is None and simulate is None)
     require(alone, "option.conflict", f"{chosen} goes without --bundle and --simulate")
     sentence = "--simulate needs --client: which client of the experiment to play"
     require(simulate is None or client is not None, "option.missing", sentence)
     sentence = "--client is of --simulate: the invitation says who a device is"
     require(client is None or simulate is not None, "option.conflict", sentence)
-    if coordinator is not None:
-        from quorank.federation.invitation import check_address
+    with _stoppable():
+        if leave:
+            _leave(data, json)
+            return
+        _check_present(data)
+        if log or status:
+            if consent is not None:
+                _set_consent(data, consent)
+            (show_log if log else show_status)(data, json)
+            return
+        rehearsal = None
+        if simulate is not None and client is not None:
+            from quorank.device.rehearsal import JoinRehearsal
 
-        check_address(coordinator)
-    if leave:
-        with _stoppable():
-            _leave(data, coordinator, json)
-        return
-    _check_present(data)
-    if log or status:
-        if consent is not None:
+            rehearsal = JoinRehearsal(simulate, client)
+        if consent is not None and bundle is None and rehearsal is None:
             _set_consent(data, consent)
-        (show_log if log else show_status)(data, json)
-        if status and not json:
-            _show_identity(data)
-        return
-    rehearsal = None
-    if simulate is not None and client is not None:
-        from quorank.device.rehearsal import JoinRehearsal
-
-        rehearsal = JoinRehearsal(simulate, client)
-    invitation = _invitation(data, bundle, coordinator)
-    agreed = invitation or rehearsal
-    if agreed is not None and (bundle is not None or rehearsal is not None):
-        _begin(data, agreed.terms, None if bundle is None else invitation)
-    if consent is not None:
-        _set_consent(data, consent)
-        if bundle is None and rehearsal is None:
+            if not once:
+                show_status(data, json)
+                return
+        if rehearsal is not None and bundle is None and not _invited(data):
+            _rehearse(data, rehearsal, consent, quiet=quiet or json)
             show_status(data, json)
             return
-    _take_part(data, rehearsal, invitation, quiet=quiet or json)
-    show_status(data, json)
+        _take_part(data, bundle, consent, rehearsal, once=once, quiet=quiet, json=json)
 
 
 @contextmanager
 def _stoppable() -> Iterator[None]:
-    """SIGTERM ends as Ctrl-C does: the line is closed, the key is gone, exit 130."""
+    """SIGTERM ends with all closed and exit 0, Ctrl-C with 130."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def stop(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
+        raise _Terminated
 
     before = signal.signal(signal.SIGTERM, stop)
     try:
         yield
+    except _Terminated:
+        say("stopped")
+        raise Exit(0) from None
     finally:
         signal.signal(signal.SIGTERM, before)
 
@@ -119,112 +123,151 @@ def _check_present(data: Path) -> None:
     require(left(data) is None, "device.left", sentence, f"{data}")
 
 
-def _invitation(data: Path, bundle: Path | None, coordinator: str | None) -> Bundle | None:
-    """The one that was given, or that was kept; None where there is none."""
-    from quorank.federation.invitation import FILE, Bundle
-
-    path = bundle if bundle is not None else data / FILE
-    if bundle is None and not path.is_file():
-        sentence = "there is no invitation here; give one with --bundle"
-        require(coordinator is None, "invitation.missing", sentence, f"{data}")
-        return None
-    found = Bundle.read(path)
-    return found if coordinator is None else replace(found, address=coordinator)
-
-
-def _begin(data: Path, terms: Terms, invitation: Bundle | None) -> None:
-    """Make the private file, or see that it belongs to the same terms; keep an invitation that is new."""
+def _invited(data: Path) -> bool:
+    """Whether the folder holds an invitation."""
+    from quorank.device.client import INVITATION
     from quorank.device.private_store import PrivateStore
-    from quorank.federation.invitation import FILE
+    from quorank.private_file import FILE
 
-    table = json_.dumps(terms.table(), sort_keys=True).encode()
-    with PrivateStore(data) as store:
-        sentence = "this folder belongs to a device under other terms; choose another folder, or leave first (--leave)"
-        require(store.fact("terms") in (None, table), "folder.other-run", sentence, f"{data}")
-        with store.transaction():
-            store.set_fact("terms", table)
-        if invitation is not None:
-            invitation.write(data / FILE)
+    if not (data / FILE).is_file():
+        return False
+    with PrivateStore(data, owner=False) as store:
+        return store.fact(INVITATION) is not None
 
 
 def _set_consent(data: Path, consent: str) -> None:
-    """At any time, also while another process plays the device."""
+    """At any time, also while another process plays the device: by its socket, so that it acts at once."""
+    from quorank.device import local_socket
     from quorank.device.private_store import PrivateStore
 
-    with PrivateStore(data, owner=False) as store, store.transaction():
-        store.set_consent(consent == "on", time.time())
+    if local_socket.call(data, "consent", given=consent == "on") is None:
+        with PrivateStore(data, owner=False) as store, store.transaction():
+            store.set_consent(consent == "on", time.time())
 
 
-def _show_identity(data: Path) -> None:
-    """What the coordinator must show for this client too (`quorank coordinator status --json`), where there is one."""
-    from quorank.device.private_store import PrivateStore
+def _take_part(
+    data: Path,
+    bundle: Path | None,
+    consent: str | None,
+    rehearsal: JoinRehearsal | None,
+    *,
+    once: bool,
+    quiet: bool,
+    json: bool,
+) -> None:
+    from quorank.device import local_socket
+    from quorank.device.client import FINAL, Client
+    from quorank.device.staying import stay, synced
 
-    with PrivateStore(data, owner=False) as store:
-        secret = store.fact("identity")
-    if secret is not None:
-        from quorank.privacy.secure_sum.identity import ClientIdentity
+    if once and bundle is None and rehearsal is None:
+        found = local_socket.call(data, "sync")
+        if found is not None:  # the process that plays the device has done it
+            print_figures(found["sync"], json, lambda table: print(f"{table['outcome']} {table['code']}".rstrip()))
+            raise Exit(UNREACHED if found["sync"]["outcome"] == "failed" else 0)
+    if bundle is None and not _invited(data):
+        sentence = "there is no invitation here; give one with --bundle, or rehearse with --simulate and --client"
+        raise BadInput("invitation.missing", sentence, f"{data}")
 
-        print(f"identity in secure sums: {ClientIdentity(secret).public.hex()}")
+    def told(report: SyncReport) -> None:
+        if not quiet and not json:
+            size = f"{report.sent:,} bytes" if report.sent else report.sentence
+            say(f"{report.outcome}: {size}" if size else report.outcome)
+
+    def search(client: Client) -> None:
+        assert rehearsal is not None
+        while not client.device.ready():
+            rehearsal.user(client.device)
+
+    searching = None if rehearsal is None else search
+    seed = None if rehearsal is None else rehearsal.experiment.seed
+    with Client.open(data, bundle, seed=seed) as client:
+        if consent is not None:
+            client.consent(consent == "on")
+        if once:
+            report = synced(client, searching)
+            told(report)
+        else:
+            report = stay(client, told, searching)
+    if report.outcome == "left":
+        return
+    if once and report.code in FINAL:
+        raise BadInput(report.code, report.sentence, f"{data}")
+    if once:
+        print_figures(report.table(), json, lambda _: None)
+        raise Exit(UNREACHED if report.outcome == "failed" else 0)
+    show_status(data, json)
 
 
-def _take_part(data: Path, rehearsal: JoinRehearsal | None, invitation: Bundle | None, *, quiet: bool) -> None:
+def _rehearse(data: Path, rehearsal: JoinRehearsal, consent: str | None, *, quiet: bool) -> None:
+    """Play a client of an experiment, with the coordinator in this process."""
     from quorank.device import link as links
     from quorank.device.device import Device
     from quorank.device.private_store import PrivateStore
-    from quorank.federation.declined import Declined
-    from quorank.process import interruptible
 
-    sentence = "there is no invitation here; give one with --bundle, or rehearse with --simulate and --client"
-    require(invitation is not None or rehearsal is not None, "invitation.missing", sentence, f"{data}")
     sent = 0
 
     def seen(answer: bytes | Declined) -> None:
         nonlocal sent
         sent += isinstance(answer, bytes)
         if not quiet:
-            told = answer.sentence if isinstance(answer, Declined) else f"sent {len(answer):,} bytes"
+            told = f"sent {len(answer):,} bytes" if isinstance(answer, bytes) else answer.sentence
             say(f"task {sent}: {told}" if sent else told)
 
-    with PrivateStore(data) as store, interruptible() as asked:
-        terms = known_terms(store)
-        device = Device(store, terms, seed=None if rehearsal is None else rehearsal.experiment.seed)
-        if invitation is not None:
-            line: links.Link = links.connect(invitation, data)
-        else:
-            assert rehearsal is not None
-            line = rehearsal.link(data)
-        line.stop = asked
-        try:
-            links.take_part(device, line, None if rehearsal is None else rehearsal.user, seen)
-        finally:
-            line.close()
-        if asked():
-            raise KeyboardInterrupt
+    terms = rehearsal.terms
+    table = json_.dumps(terms.table(), sort_keys=True).encode()
+    with PrivateStore(data) as store:
+        sentence = "this folder belongs to a device under other terms; choose another folder, or leave first (--leave)"
+        require(store.fact("terms") in (None, table), "folder.other-run", sentence, f"{data}")
+        with store.transaction():
+            store.set_fact("terms", table)
+            if consent is not None:
+                store.set_consent(consent == "on", time.time())
+        device = Device(store, terms, seed=rehearsal.experiment.seed)
+        links.take_part(device, rehearsal.link(data), rehearsal.user, seen)
 
 
-def _leave(data: Path, coordinator: str | None, json: bool) -> None:
-    from quorank.device import leaving
-    from quorank.device import link as links
-    from quorank.device.private_store import PrivateStore
-    from quorank.private_file import FILE as STORE
+def _leave(data: Path, json: bool) -> None:
+    from quorank.device import leaving, local_socket
+    from quorank.device.client import Client
+    from quorank.private_file import FILE
 
     note = leaving.left(data)
-    require((data / STORE).is_file() or note is not None, "device.missing", "there is no device here", f"{data}")
-    if note is None:
-        invitation = _invitation(data, None, coordinator)
-        if invitation is None:
-            sentence = "without an invitation there is no coordinator to leave; delete the folder instead"
-            raise BadInput("invitation.missing", sentence, f"{data}")
-        with PrivateStore(data) as store:
-            line = links.connect(invitation, data)
-            try:
-                erased = leaving.leave(store, known_terms(store), invitation.key, line.leave, os.urandom)
-            finally:
-                line.close()
-    else:
+    require((data / FILE).is_file() or note is not None, "device.missing", "there is no device here", f"{data}")
+    if note is not None:
         sentence = "this client has left already, and its data are erased"
         require(note["erased"] is None, "device.left", sentence, f"{data}")
-        erased = leaving.resume(data, {name: note[name] for name in note if name != "erased"})
+        _print_erased(data, leaving.resume(data, {name: note[name] for name in note if name != "erased"}), json)
+        return
+    end = time.monotonic() + LEAVE_SECONDS
+    if local_socket.call(data, "leave") is not None:  # the process that plays the device erases it
+        while (note := leaving.left(data)) is None or note["erased"] is None:
+            _still(end)
+            time.sleep(0.2)
+        from quorank.device.private_store import Erased
+
+        table = note["erased"]
+        _print_erased(data, Erased(tuple(table["files"]), table["bytes"], table["traces"], table["searched"]), json)
+        return
+    sentence = "without an invitation there is no service to leave; delete the folder instead"
+    require(_invited(data), "invitation.missing", sentence, f"{data}")
+    with Client.open(data) as client:
+        report = client.leave()
+        while report.outcome != "left":
+            if not json:
+                print(f"quorank: {report.sentence}", file=sys.stderr)
+            _still(end)
+            time.sleep(min(report.next, max(0.0, end - time.monotonic())))
+            report = client.leave()
+    assert report.erased is not None
+    _print_erased(data, report.erased, json)
+
+
+def _still(end: float) -> None:
+    sentence = "the service did not confirm that this client leaves; nothing was erased; try again later"
+    require(time.monotonic() < end, "leaving.not-confirmed", sentence)
+
+
+def _print_erased(data: Path, erased: Erased, json: bool) -> None:
     told = (
         f"left; {', '.join(erased.files)} overwritten and deleted ({erased.bytes:,} bytes), and no trace of "
         f"{erased.traces} found in {erased.searched} other files of {data}"
@@ -232,37 +275,13 @@ def _leave(data: Path, coordinator: str | None, json: bool) -> None:
     print_figures(asdict(erased), json, lambda _: print(told))
 
 
-def known_terms(store: PrivateStore) -> Terms:
-    """Return the terms that this device agreed to."""
-    from quorank.federation.terms import Terms
-
-    found = store.fact("terms")
-    if found is None:
-        sentence = "this device has not joined a run yet; give an invitation with --bundle"
-        raise BadInput("device.not-joined", sentence, f"{store.folder}")
-    return Terms.read(parse_json(found, ANYTHING, "the stored terms"))
-
-
 def show_status(data: Path, json: bool) -> None:
     """Print consent, searches, and what was sent so far."""
     from quorank.device.private_store import PrivateStore
+    from quorank.device.status import status_of
 
     with PrivateStore(data, owner=False) as store:
-        terms, releases, ranker = known_terms(store), store.releases(), store.ranker
-        figures: dict[str, Any] = {
-            "run": terms.run,
-            "client": terms.client,
-            "consent": store.consent,
-            "waiting": store.waiting(),
-            "needed": terms.interactions,
-            "releases": len(releases),
-            "bytes_sent": sum(entry.size for entry in releases),
-            "last_round": store.last_round(terms.run),
-            "rounds": terms.rounds,
-            "ranker_round": None if ranker is None else ranker.round,
-            "privacy": terms.privacy.kind,
-            "reports": terms.reports,
-        }
+        figures = status_of(store)
     print_figures(figures, json, _print_status)
 
 
@@ -277,26 +296,20 @@ def _print_status(figures: dict[str, Any]) -> None:
         ("privacy", str(figures["privacy"]), "of every release"),
         *reports,
     )
+    if figures["identity"] is not None:  # what the operator must see for this client too
+        print(f"state: {figures['state']}; identity: {figures['identity']}")
 
 
 def show_log(data: Path, json: bool) -> None:
     """Print all that ever left the device, and when consent was given or withdrawn."""
     from quorank.device.private_store import PrivateStore
+    from quorank.device.status import log_of
 
     with PrivateStore(data, owner=False) as store:
-        releases = [
-            {
-                "at": timestamp(release.at),
-                "run": release.run,
-                "round": release.round,
-                "interactions": release.interactions,
-                "bytes": release.size,
-                "privacy": release.privacy,
-            }
-            for release in store.releases()
-        ]
-        consents = [{"at": timestamp(at), "given": on} for at, on in store.consents()]
-    print_figures({"releases": releases, "consent": consents}, json, _print_log)
+        found = log_of(store)
+    for entry in (*found["releases"], *found["consent"]):
+        entry["at"] = timestamp(entry["at"])
+    print_figures(found, json, _print_log)
 
 
 def _print_log(log: dict[str, list[dict[str, Any]]]) -> None:

@@ -26,12 +26,16 @@ def plan(
         float | None, Option(help="The inverse: the ε of this noise, instead of the noise of an ε.")
     ] = None,
     participation: Annotated[
-        Literal["full", "sampled", "poisson"] | None,
+        Literal["full", "sampled", "poisson", "arrivals"] | None,
         Option(
-            help="How a cohort comes about: everyone, so many at random, or by each client's own coin.",
+            help="How a cohort comes about: everyone, so many at random, by each client's own coin, or whoever comes.",
             show_default="full, or sampled if --cohort is smaller",
         ),
     ] = None,
+    most: Annotated[
+        int | None, Option(help="With arrivals: rounds that one client may take part in.", show_default="all")
+    ] = None,
+    rest: Annotated[int, Option(help="With arrivals: rounds that a client sits out in between.")] = 0,
     clip: Annotated[float, Option(help="Clip of an update, for the server step.")] = 0.05,
     parameters: Annotated[int, Option(help="Numbers in an update, for the signal-to-noise ratio.")] = 46,
     accountant: Annotated[Literal["pld", "rdp"], Option(help="pld is tight, rdp quicker.")] = "pld",
@@ -50,7 +54,7 @@ def plan(
     require_range("--parameters", parameters, least=1)
     size = clients if cohort is None else cohort
     how = participation or ("full" if size == clients else "sampled")
-    setting = Setting(clients, size, rounds, how, parameters=parameters)
+    setting = Setting(clients, size, rounds, how, parameters=parameters, most_rounds=most, rest=rest)
     part = ClippedGaussian(8.0 if epsilon is None else epsilon, delta, clip, noise_multiplier, accountant=accountant)
     z = part.multiplier(setting)
     ratio = signal_to_noise(setting, z)
@@ -65,6 +69,7 @@ def plan(
         "clients": clients,
         "cohort": size,
         "participation": how,
+        "participations": setting.participations(),
         "accountant": f"dp-accounting, {accountant.upper()}",
         "parameters": parameters,
         "signal_to_noise": ratio,
@@ -73,6 +78,14 @@ def plan(
         "feasible": ratio["run"] >= HOPELESS,
     }
     print_figures(figures, json, _show_plan)
+
+
+def _how(plan: dict[str, Any]) -> str:
+    """How many clients are in a round, and how often one of them."""
+    many = f"{plan['cohort']:,} of {plan['clients']:,} clients a round"
+    if plan["participation"] != "arrivals":
+        return many
+    return f"at most {many}, each in at most {plan['participations']:,} of {plan['rounds']:,}; who came is no secret"
 
 
 def _show_plan(plan: dict[str, Any]) -> None:
@@ -87,7 +100,7 @@ def _show_plan(plan: dict[str, Any]) -> None:
             "standard deviation of the noise on the sum, over the clip",
         ),
         ("epsilon", f"{plan['epsilon']:.4g}", f"at delta {plan['delta']:g}, {whom}"),
-        ("participation", plan["participation"], f"{plan['cohort']:,} of {plan['clients']:,} clients a round"),
+        ("participation", plan["participation"], _how(plan)),
         ("signal to noise", f"{ratio['run']:.3g}", noise),
         ("server step", f"{step:.3g}", server),
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json as json_
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,6 +21,7 @@ ENGINES = ("process", "flower")
 if TYPE_CHECKING:
     from quorank.experiments.experiment import Experiment
     from quorank.experiments.grid import Cell, Grid
+    from quorank.experiments.runner import Runner
 
 
 def run(
@@ -47,6 +50,11 @@ def run(
         str | None, Option(metavar="ADDRESS", help="Run a grid on the workers of this Dask scheduler, host:port.")
     ] = None,
     overwrite: Annotated[bool, Option("--overwrite", help="Replace a run that is in the directory already.")] = False,
+    watch: Annotated[
+        bool, Option("--watch", help="Serve a page of the run while it goes on; its address is printed.")
+    ] = False,
+    port: Annotated[int, Option(min=0, max=65535, help="With --watch: the port; any free one unless given.")] = 0,
+    stay: Annotated[bool, Option("--stay", help="With --watch: keep the page after the run, until Ctrl-C.")] = False,
     json: Annotated[bool, Option("--json", help="Print the summary as JSON, alone, on stdout.")] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -64,8 +72,10 @@ def run(
     known = f"expected {' or '.join(ENGINES)}, got {engine!r}"
     require(engine in ENGINES, "option.unknown-value", known, "--engine")
     options = _RunOptions(
-        threads, jobs, resume is not None, overwrite, json, quiet, engine, nodes, cluster, asynchronous
-    )
+        threads, jobs, resume is not None, overwrite, json, quiet, engine, nodes, cluster, asynchronous,
+        _Watched(port, stay) if watch else None,
+    )  # fmt: skip
+    require(watch or not (port or stay), "option.conflict", "--port and --stay are for the page; give --watch too")
     if resume is not None:
         sentence = (
             "--resume goes on with the run as it was started; give it no file, --set, --seed, --out or --asynchronous"
@@ -91,6 +101,14 @@ def run(
 
 
 @dataclass(frozen=True)
+class _Watched:
+    """Where the page of a run is served, and whether it stays after the run."""
+
+    port: int
+    stay: bool
+
+
+@dataclass(frozen=True)
 class _RunOptions:
     """Options of how to run and what to print; none but the last changes a result."""
 
@@ -104,6 +122,7 @@ class _RunOptions:
     nodes: int
     cluster: str | None
     asynchronous: float | None  # this one does
+    watched: _Watched | None = None
 
 
 def _run_one(experiment: Experiment, folder: Path, options: _RunOptions) -> None:
@@ -130,28 +149,46 @@ def _run_one(experiment: Experiment, folder: Path, options: _RunOptions) -> None
         engine = flower(experiment, options.nodes)
         if share is not None:
             engine = asynchronously(engine, experiment, share)
+    with _page(folder, options) as opened:
+        try:
+            with watching("run", experiment.rounds, quiet=options.quiet) as watch:
+                summary = run_experiment(
+                    experiment,
+                    folder,
+                    watch=watch,
+                    accepted=compiling(quiet=options.quiet),
+                    threads=options.threads,
+                    resume=options.resume,
+                    overwrite=options.overwrite,
+                    engine=engine,
+                    report=report_page,
+                    opened=opened,
+                )
+        except Interrupted as stopped:
+            reason = getattr(stopped, "reason", "")  # of a network that cannot go on
+            again = f"quorank run --resume {folder}" + (f" --engine {options.engine}" if engine else "")
+            where = f"after round {stopped.round} of {stopped.rounds}{reason and f' ({reason})'}"
+            say(f"quorank: stopped {where}; go on with: {again}")
+            raise typer.Exit(1 if reason else 130) from None
+        print_figures(summary, options.json, print_summary)
+        if not options.json:
+            print(f"report   {folder / 'report.html'}")
+
+
+@contextmanager
+def _page(folder: Path, options: _RunOptions) -> Iterator[Callable[[Runner], None]]:
+    """Serve the page of the run where it was asked for; yields what is called with the run."""
+    if options.watched is None:
+        yield lambda _: None
+        return
     try:
-        with watching("run", experiment.rounds, quiet=options.quiet) as watch:
-            summary = run_experiment(
-                experiment,
-                folder,
-                watch=watch,
-                accepted=compiling(quiet=options.quiet),
-                threads=options.threads,
-                resume=options.resume,
-                overwrite=options.overwrite,
-                engine=engine,
-                report=report_page,
-            )
-    except Interrupted as stopped:
-        reason = getattr(stopped, "reason", "")  # of a network that cannot go on
-        again = f"quorank run --resume {folder}" + (f" --engine {options.engine}" if engine else "")
-        where = f"after round {stopped.round} of {stopped.rounds}{reason and f' ({reason})'}"
-        say(f"quorank: stopped {where}; go on with: {again}")
-        raise typer.Exit(1 if reason else 130) from None
-    print_figures(summary, options.json, print_summary)
-    if not options.json:
-        print(f"report   {folder / 'report.html'}")
+        from quorank.cli.run_page import watched_run
+    except ImportError as error:
+        sentence = f"--watch needs {error.name}; install it with: pip install 'quorank[service]'"
+        raise BadInput("option.not-installed", sentence, "--watch") from None
+    with watched_run(folder.absolute().name, options.watched.port, stay=options.watched.stay) as (watch, address):
+        say(f"watch it at {address}")
+        yield watch.open
 
 
 def _share(folder: Path, options: _RunOptions) -> float | None:
@@ -177,6 +214,7 @@ def _run_grid(grid: Grid, folder: Path, options: _RunOptions) -> None:
 
     sentence = "--engine plays one run; run the cells of a grid one by one, or in process"
     require(options.engine == "process", "option.conflict", sentence)
+    require(options.watched is None, "option.conflict", "--watch shows one run, and this file is a grid of them")
     sentence = "--jobs is for one host, --cluster for several; give one of them"
     require(options.cluster is None or options.jobs == 1, "option.conflict", sentence)
     done = sum(is_finished(folder / cell.name) for cell in grid.cells) if options.resume else 0

@@ -223,6 +223,7 @@ for _verb in (
     silo_group.status,
     silo_group.revoke,
     silo_group.stop,
+    silo_group.ranker,
     silo_group.files,
 ):
     app.command()(_verb)

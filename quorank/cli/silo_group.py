@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import sys
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
 from quorank.cli import coordinators
+from quorank.cli.coordinator import SUPERVISOR, check_installed, page_address, start_here
 from quorank.cli.display import print_figures, say
-from quorank.cli.options import Detach, FilesOut, InsidePort, InvitationOut, Json, MetricsPort, Proxy, RunName
+from quorank.cli.options import Detach, FilesOut, InvitationOut, Json, RunName
 from quorank.errors import BadInput, require
 
 if TYPE_CHECKING:
@@ -36,49 +37,54 @@ def start(
             show_default="HOST:PORT",
         ),
     ] = None,
-    inside_port: InsidePort = None,
-    proxy: Proxy = None,
+    workers: Annotated[int | None, Option(help="Processes that take requests.", show_default="1")] = None,
+    database: Annotated[str | None, Option(help="postgresql://…; SQLite in the folder unless given.")] = None,
+    behind_proxy: Annotated[
+        bool | None, Option("--behind-proxy", help="A proxy of yours ends TLS; listen with plain HTTP.")
+    ] = None,
     run: RunName = None,
     pause: Annotated[
         float | None, Option(help="Seconds before a party that cannot answer yet is asked again.", show_default="5")
     ] = None,
-    metrics_port: MetricsPort = None,
     detach: Detach = False,
     json: Json = False,
 ) -> None:
-    """Run a group's coordinator until its session is done; the first start makes its folder.
+    """Run a group's service until its session is done; the first start makes its folder.
 
     It carries sealed envelopes between the parties and adds up parameters; it
     sees no term, document or key. It goes on where it stood, also after it was
     killed. Without --detach it stays in the foreground and logs to stderr.
     """
-    from quorank.flower.app import check_installed
-    from quorank.network import silo_run
-    from quorank.service.observe import EventLog
-    from quorank.service.silo_home import SETTINGS, SiloHome
+    from quorank.service.detaching import detach as start_detached
+    from quorank.service.home import SETTINGS
+    from quorank.service.silo_home import SiloHome
 
     check_installed()
-    given = {"host": host, "port": port, "address": address, "inside": inside_port, "proxy": proxy, "pause": pause}
+    given = {
+        "host": host, "port": port, "address": address, "workers": workers, "database": database,
+        "behind_proxy": behind_proxy, "pause": pause,
+    }  # fmt: skip
     chosen = {name: value for name, value in given.items() if value is not None}
     if not (folder / SETTINGS).is_file():
         home = _make(folder, experiment, parties, run, chosen)
     else:
         home = SiloHome.open(folder)
-        home.check_stopped()
+        number = home.process()
+        running = f"its service runs already (process {number}); stop it with: quorank silo stop {folder}"
+        require(number is None, "coordinator.running", running, f"{folder}")
         once = {"experiment": experiment, "parties": parties, "run": run}
         coordinators.change(home, chosen, once, "parties")
     if home.group.seed is not None:
         say("a rehearsal: keys and noise follow from the seed, so nothing is secret")
+    if not json:
+        say(f"the operator's page: {page_address(home)}")
     if detach:
-        from quorank.service.detaching import detach as start_detached
-
-        start_detached(home, "quorank.network.silo_run", metrics_port)
+        start_detached(home, SUPERVISOR, "--exit-when-done")
+    else:
+        start_here(home, ["--exit-when-done"])
+    if detach or json:
         _show(home, json)
-        return
-    done = silo_run.run(home, EventLog(sys.stderr), metrics_port)
-    if json:
-        _show(home, json)
-    elif done:
+    elif _is_done(home):
         print(f"the session is done; the ranker is {home.path / 'ranker.json'}")
 
 
@@ -94,28 +100,31 @@ def invite(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Invite a party: writes its invitation, which holds its node's private key.
+    """Invite a party: writes its invitation, with a code that enrols it once.
 
-    Whoever has the file can take the party's place at the coordinator: hand
-    it over by a way that others cannot read, and delete it here.
+    Whoever uses the file first takes the party's place at the service: hand
+    it over by a way that others cannot read, and delete it here. A party that
+    was revoked is invited again in the same way.
     """
     from quorank.service.silo_home import SiloHome
-    from quorank.silos.protocol.invitation import read_identities
+    from quorank.silos.protocol.terms import read_identities
 
     home = SiloHome.open(folder)
     file = out or Path(f"{name}.json")
-    member = home.invite(name, file, read_identities(pin or [], home.group))
+    with closing(home.store()) as store:
+        member = home.invite(store, name, file, read_identities(pin or [], home.group))
     pinned = sorted(party for party in home.identities if party != name)
     known = f"; it names the identities of {', '.join(pinned)}" if pinned else ""
-    figures = {"name": name, "number": member.client, "file": str(file), "pinned": pinned}
+    figures = {"name": name, "number": member.number, "file": str(file), "pinned": pinned}
     print_figures(figures, json, lambda _: say(f"the invitation of {name} is {file}{known}"))
 
 
 def revoke(folder: Folder, name: Annotated[str, Argument(help="The party.")]) -> None:
-    """Refuse a party's node from now on; the session waits until it is invited again."""
+    """Refuse a party from now on; the session waits until it is invited again."""
     from quorank.service.silo_home import SiloHome
 
-    SiloHome.open(folder).revoke(name)
+    with closing(SiloHome.open(folder).store()) as store:
+        store.note("member_revoked", client=store.revoke(name).number)
     say(f"{name} is refused from now on")
 
 
@@ -127,11 +136,25 @@ def status(folder: Folder, json: Json = False) -> None:
 
 
 def stop(folder: Folder) -> None:
-    """Stop a group's coordinator; what it has accepted is kept, and `start` goes on."""
+    """Stop a group's service; what it has accepted is kept, and `start` goes on."""
+    from quorank.service.overview import Overview
     from quorank.service.silo_home import SiloHome
 
-    told = coordinators.stop(SiloHome.open(folder), folder)
-    say(f"stopped in the phase: {told.get('phase', 'not begun')}")
+    home = SiloHome.open(folder)
+    coordinators.stop(home, folder)
+    say(f"stopped in the phase: {Overview(home).read().phase or 'not begun'}")
+
+
+def ranker(folder: Folder, out: Annotated[Path | None, Option(help="Where to write it.")] = None) -> None:
+    """Write the ranker that all parties have, once the session is done."""
+    from quorank.files import write_whole
+    from quorank.service.home import RANKER
+    from quorank.service.silo_home import SiloHome
+
+    home = SiloHome.open(folder)
+    file = home.path / RANKER
+    require(file.is_file(), "ranker.missing", "the session is not done; status shows how far it is", f"{folder}")
+    print(file if out is None else write_whole(out, file.read_bytes()))
 
 
 def files(folder: Folder, out: FilesOut = None) -> None:
@@ -163,8 +186,14 @@ def _make(folder: Path, file: Path | None, parties: str | None, run: str | None,
     return SiloHome.make(folder, terms, settings_of(terms.run, **coordinators.with_address(chosen, "parties")))
 
 
-def _show(home: SiloHome, json: bool) -> None:
-    from quorank.cli.coordinator_display import group_status_of, print_group_status, readable_status
+def _is_done(home: SiloHome) -> bool:
+    with closing(home.store()) as store:
+        found = store.publication()
+    return found is not None and found.kind == "over"
 
-    with readable_status(home):
-        print_figures(group_status_of(home), json, print_group_status)
+
+def _show(home: SiloHome, json: bool) -> None:
+    from quorank.cli.coordinator_display import show_status
+    from quorank.service.overview import Overview
+
+    show_status(Overview(home).read(), json)

@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +16,6 @@ from quorank.cli.options import Consent, InvitationFile, Json, Quiet, at_most_on
 from quorank.errors import require
 
 if TYPE_CHECKING:
-    from quorank.federation.declined import Declined
     from quorank.party.folder import PartyFolder
     from quorank.party.party import SiloParty
 
@@ -36,7 +34,7 @@ def join(
     ] = None,
     documents: Annotated[int, Option(min=10, help="With --generated: documents of each party.")] = 1000,
     coordinator: Annotated[
-        str | None, Option(help="host:port of the coordinator; the invitation's unless given.")
+        str | None, Option(help="https://host:port of the service; the invitation's unless given.")
     ] = None,
     consent: Consent = None,
     pin: Annotated[
@@ -70,16 +68,25 @@ def join(
         show_status(folder, json)
     else:
         if not folder.state.get("done"):
-            _take_part(folder, coordinator, quiet=quiet or json)
+            _take_part(folder, _checked(coordinator), quiet=quiet or json)
         show_status(folder, json)
 
 
-def _folder(data: Path, bundle: Path | None, pins: list[str]) -> PartyFolder:
-    from quorank.party.folder import PartyFolder
-    from quorank.silos.protocol.invitation import SiloBundle, read_identities
+def _checked(url: str | None) -> str:
+    from quorank.addresses import check_url
 
-    folder = PartyFolder.open(data) if bundle is None else PartyFolder.accept(data, SiloBundle.read(bundle))
-    folder.note_pins(read_identities(pins, folder.invitation.terms))
+    if url is not None:
+        check_url(url)
+    return url or ""
+
+
+def _folder(data: Path, bundle: Path | None, pins: list[str]) -> PartyFolder:
+    from quorank.federation.invitation import Invitation
+    from quorank.party.folder import PartyFolder
+    from quorank.silos.protocol.terms import read_identities
+
+    folder = PartyFolder.open(data) if bundle is None else PartyFolder.accept(data, Invitation.read(bundle))
+    folder.note_pins(read_identities(pins, folder.terms))
     return folder
 
 
@@ -92,48 +99,45 @@ def _note_source(folder: PartyFolder, collection: Path | None, generated: int | 
     folder.note_source(source)
 
 
-def _take_part(folder: PartyFolder, coordinator: str | None, *, quiet: bool) -> None:
+def _take_part(folder: PartyFolder, url: str, *, quiet: bool) -> None:
+    from quorank.experiments.run_directory import text_ranker_bytes
     from quorank.files import write_whole
-    from quorank.network.silo_link import connect, take_part
     from quorank.party.folder import RANKER
+    from quorank.party.taking_part import take_part
     from quorank.process import interruptible
-    from quorank.service.silo_service import ranker_bytes
 
-    invitation, tell = folder.invitation, _Progress(quiet)
-    if coordinator is not None:
-        invitation = replace(invitation, address=coordinator)
-    os.umask(0o077)  # files of this process and its engine are readable by their owner only
-    with folder.playing(), interruptible() as asked, closing(_party(folder, tell)) as party:
-        if invitation.terms.seed is not None:
-            tell("a rehearsal: keys and noise follow from the seed, so nothing is secret")
-        if not folder.consent():
-            tell("consent is off, so nothing is sent; give it with --consent on, also while this runs")
-        line = connect(invitation, folder.path)
-        told, asked_at = "", time.monotonic()
+    tell, told = _Progress(quiet), ""
+    os.umask(0o077)  # files of this process are readable by their owner only
 
-        def seen(answer: bytes | Declined | None) -> None:
-            nonlocal told, asked_at
-            if party.progress != told:
-                told = party.progress
-                _note(folder, party)
-            if answer is not None:
-                asked_at = time.monotonic()
-            minutes = int((time.monotonic() - asked_at) // 60)
-            tell(told if not minutes else f"{told}; the coordinator has asked nothing for {minutes} min")
+    def seen(fault: str = "") -> None:
+        nonlocal told
+        if party is not None and party.progress != told:
+            told = party.progress
+            _note(folder, party)
+        tell(f"{told}; {fault}" if fault else told)
 
-        done = False
-        try:
-            done = take_part(party, line, lambda: party.ranker is not None, asked, seen)
-        finally:
-            line.close()
-            if party.ranker is not None:
-                write_whole(folder.path / RANKER, ranker_bytes(party.ranker))
-            _note(folder, party, done=done)
-        if not done and asked():
-            raise KeyboardInterrupt
+    party: SiloParty | None = None
+    with folder.playing(), interruptible() as asked, closing(folder.line(url)) as line:
+        party = _party(folder, tell, asked, seen)
+        with closing(party):
+            if folder.terms.seed is not None:
+                tell("a rehearsal: keys and noise follow from the seed, so nothing is secret")
+            if not folder.consent():
+                tell("consent is off, so nothing is sent; give it with --consent on, also while this runs")
+            done = False
+            try:
+                done = take_part(party, line, asked, folder.consent, seen, enrol=folder.enrol)
+            finally:
+                if party.ranker is not None:
+                    write_whole(folder.path / RANKER, text_ranker_bytes(party.ranker))
+                _note(folder, party, done=done)
+            if not done and asked():
+                raise KeyboardInterrupt
 
 
-def _party(folder: PartyFolder, tell: Callable[[str], None]) -> SiloParty:
+def _party(
+    folder: PartyFolder, tell: Callable[[str], None], stop: Callable[[], bool], seen: Callable[[], None]
+) -> SiloParty:
     """The party of a folder, with its documents read."""
     from quorank.compiled import is_cold
     from quorank.party.folder import SESSION
@@ -145,8 +149,10 @@ def _party(folder: PartyFolder, tell: Callable[[str], None]) -> SiloParty:
     tell(f"{invitation.name} reads its documents")
     holding = folder.holding()
     tell(f"{invitation.name} has {holding.n_documents:,} documents and {holding.n_queries:,} queries")
-    name, pins, terms = invitation.name, folder.pins or None, invitation.terms
-    return SiloParty(folder.path / SESSION, name, terms, holding, pins=pins, consent=folder.consent)
+    return SiloParty(
+        folder.path / SESSION, invitation.name, folder.terms, holding,
+        pins=folder.pins or None, consent=folder.consent, stop=stop, seen=seen,
+    )  # fmt: skip
 
 
 def _note(folder: PartyFolder, party: SiloParty, *, done: bool = False) -> None:
@@ -181,7 +187,7 @@ def show_identity(folder: PartyFolder, json: bool) -> None:
         "fingerprint": agreed,
         "pinned": {name: key.hex() for name, key in sorted(pins.items())},
     }
-    others = (name for name in folder.invitation.terms.parties if name != own.name)
+    others = (name for name in folder.terms.parties if name != own.name)
     lines = [
         f"{own.name}={own.public.hex()}",
         f"fingerprint: {agreed or 'not agreed on yet'}",
@@ -194,7 +200,7 @@ def show_status(folder: PartyFolder, json: bool) -> None:
     """Print where the party stands in its run."""
     from quorank.party.folder import RANKER
 
-    state, terms = folder.state, folder.invitation.terms
+    state, terms = folder.state, folder.terms
     figures: dict[str, Any] = {
         "name": folder.invitation.name,
         "run": terms.run,

@@ -45,7 +45,17 @@ class DeviceAnswers:
     def answer(self, content: bytes) -> bytes | Declined:
         """The reply, or why there is none; it never raises."""
         if content.startswith(_SECURE):
-            return self._secure.answer(content) if self.device.terms.secure else Declined("secure")
+            return self.sum_up(content)
         if is_rebuilding(content, self.device.terms.run):
-            return self._rebuilder.answer(content)
+            return self.rebuild(content)
         return self.device.answer(content)
+
+    def sum_up(self, content: bytes) -> bytes | Declined:
+        """The reply to a phase of a secure sum, and to nothing else."""
+        if not content.startswith(_SECURE):
+            return Declined("malformed")
+        return self._secure.answer(content) if self.device.terms.secure else Declined("secure")
+
+    def rebuild(self, content: bytes) -> bytes | Declined:
+        """The reply to a task of a rebuilding, and to nothing else."""
+        return self._rebuilder.answer(content) if is_rebuilding(content, self.device.terms.run) else Declined("run")

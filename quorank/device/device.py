@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -25,13 +26,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quorank import frames
 from quorank.arrays import Doubles
+from quorank.compiled import plainly
 from quorank.device.private_rows import Interaction
 from quorank.device.private_store import PrivateStore, StoredRanker, StoredRelease
 from quorank.errors import BadInput, require
 from quorank.federation import wire
-from quorank.federation.client_privacy import Entropy, check_task, refreshed, standing
+from quorank.federation.client_privacy import Entropy, check_task, check_turn, refreshed, standing
 from quorank.federation.declined import Declined, Refusal
 from quorank.federation.private_figures import report_of
 from quorank.federation.terms import Terms
@@ -41,6 +42,9 @@ from quorank.learning.late_learning import LateRanker
 
 MOST_USED = MOST_WAITING = 1000
 """Interactions that are kept after they were used, and before; older ones are forgotten."""
+
+MOST_PLAIN = 2000
+"""Parameters of a ranker up to which a device learns in plain Python: loading what compiles would cost it more."""
 
 MOST_JUDGED = 200
 """The newest interactions, by which a guard judges a ranker."""
@@ -60,7 +64,9 @@ class Device:
     """One client. `seed` addresses the draws of lists; without one they come from the system's entropy.
 
     With a `guard` lists are shown by a new ranker only if the owner's own clicks do not speak against it; else by the one
-    before. Tasks are answered all the same: an update says where the clicks point from the ranker of the task.
+    before. Tasks are answered all the same: an update says where the clicks point from the ranker of the task. `plain`:
+    whether kernels run uncompiled, with the same bits; by default where rankers are small and Numba is not loaded. `start`
+    are the parameters that show lists before the first task comes; what is recorded of those counts as any older ranker's.
     """
 
     def __init__(
@@ -72,9 +78,15 @@ class Device:
         entropy: Entropy = os.urandom,
         clock: Callable[[], float] = time.time,
         guard: ClickGuard | None = None,
+        plain: bool | None = None,
+        start: Doubles | None = None,
     ) -> None:
         self.store, self.terms, self.guard = store, terms, guard
+        self.plain = "numba" not in sys.modules and terms.parameters <= MOST_PLAIN if plain is None else plain
         self._entropy, self.clock = entropy, clock
+        if start is not None:
+            terms.ranker.check_size(start, terms.n_features)
+        self.start = start
         self._seed = int.from_bytes(entropy(8), "little") if seed is None else seed
         self._online: OnlineRanker | None = None
         self._mutex = RLock()
@@ -83,16 +95,13 @@ class Device:
 
     def rank(self, features: npt.ArrayLike) -> Shown:
         """Draw the list to show for the candidates' features (documents, n_features)."""
-        with self._mutex:
+        with self._mutex, plainly(self.plain):
             return self._current().rank(features)
 
     def record(self, shown: Shown, clicks: npt.ArrayLike, query: str | None = None) -> None:
         """Take in what was clicked on a list that `rank` drew. The query's text is kept only where it is given."""
-        with self._mutex:
-            ranker = self.store.ranker
-            require(ranker is not None, "device.no-ranker", "no ranker has come yet")
-            assert ranker is not None
-            online = self._current()
+        with self._mutex, plainly(self.plain):
+            ranker, online = self._shows(), self._current()
             online.learn(shown, clicks)  # refuses clicks that do not fit
             clicked = np.asarray(clicks).astype(np.bool_)
             interaction = Interaction(self.clock(), ranker.run, ranker.round, shown, clicked, query)
@@ -111,7 +120,7 @@ class Device:
     @property
     def turn(self) -> tuple[int, int]:
         """(round, interaction) of the list that `rank` draws next: where its random draws stand."""
-        with self._mutex:
+        with self._mutex, plainly(self.plain):
             online = self._current()
             return online.round, online.interactions
 
@@ -122,16 +131,20 @@ class Device:
     def _current(self) -> OnlineRanker:
         """The ranker that shows the next list: the newest of all, the client's own part, and what it learned since."""
         if self._online is None:
-            ranker = self.store.ranker
-            require(
-                ranker is not None,
-                "device.no-ranker",
-                "no ranker has come yet; show a list of your own, and do not record it",
-            )
-            assert ranker is not None
+            ranker = self._shows()
             done = self.store.waiting() // self.terms.interactions * self.terms.interactions
             self._online, _ = self._learned(ranker.theta, ranker.round, done, self.terms.interactions)
         return self._online
+
+    def _shows(self) -> StoredRanker:
+        """The ranker of the newest task, or the one to begin with."""
+        found = self.store.ranker
+        if found is None and self.start is not None:
+            return StoredRanker(self.terms.run, 0, self.start)
+        sentence = "no ranker has come yet; show a list of your own, and do not record it"
+        require(found is not None, "device.no-ranker", sentence)
+        assert found is not None
+        return found
 
     def _learned(
         self, theta: Doubles, round_: int, first: int, count: int
@@ -148,7 +161,7 @@ class Device:
             terms.client,
             round_,
             terms.k,
-            terms.mechanism.bound,
+            terms.client_mechanism.bound,
         )
         used = self.store.interactions(first, count)
         for _, interaction in used:
@@ -162,15 +175,25 @@ class Device:
         """The reply to a task (`wire`), or why there is none. It never raises; the cause stays in this machine's log."""
         return self.guarded(lambda: self._answer(task))
 
-    def respond(self, task: bytes) -> bytes | None:
-        """`answer` for a worker of the network: a bundle of one reply, or None where there is nothing to give."""
-        found = self.answer(task)
-        return None if isinstance(found, Declined) else frames.pack([found])
+    def see(self, content: bytes) -> Declined | None:
+        """Show lists by the ranker of a task that is answered elsewhere, or of none: after the last round, say."""
+
+        def work() -> bytes:
+            task = self._decoded(content)
+            fits = task.round <= self.terms.rounds and task.theta.shape == (self.terms.parameters,)
+            if not fits or not np.isfinite(task.theta).all():
+                raise Refusal("task")
+            with self.store.transaction():
+                self._adopt(task)
+            return b""
+
+        found = self.guarded(work)
+        return found if isinstance(found, Declined) else None
 
     def guarded(self, work: Callable[[], bytes]) -> bytes | Declined:
         """Do the work of an answer; whatever goes wrong becomes one of the fixed reasons."""
         try:
-            with self._mutex:
+            with self._mutex, plainly(self.plain):
                 return work()
         except Refusal as refusal:
             return refusal.declined
@@ -212,6 +235,7 @@ class Device:
         if store.last_round(terms.run) > round_:
             raise Refusal("old")
         self._adopt(task)
+        check_turn(terms.turns, store.answers(terms.run), store.last_round(terms.run), round_)
         if store.waiting() < terms.interactions:
             raise Refusal("waiting")
         online, used = self._learned(task.theta, task.round, 0, terms.interactions)
@@ -223,14 +247,17 @@ class Device:
         return b"", PreparedRelease(task, digest, update, used)
 
     def _read(self, content: bytes) -> wire.Task:
-        terms = self.terms
+        task = self._decoded(content)
+        check_task(self.terms, task)
+        return task
+
+    def _decoded(self, content: bytes) -> wire.Task:
         try:
             task = wire.decode_task(content)
         except BadInput:
             raise Refusal("malformed") from None
-        if task.run != terms.run:
+        if task.run != self.terms.run:
             raise Refusal("run")
-        check_task(terms, task)
         return task
 
     def _adopt(self, task: wire.Task) -> None:
@@ -259,7 +286,7 @@ class Device:
         task, terms = prepared.task, self.terms
         row = self.sent_part(prepared).reshape(1, -1).copy()
         client = np.array([terms.client], dtype=np.int64)
-        mechanism = refreshed(terms.mechanism, self._entropy)
+        mechanism = refreshed(terms.client_mechanism, self._entropy)
         within = mechanism.release(row, task.theta, task.round, client, task.private)
         if not np.isfinite(row).all():
             raise Refusal("numbers")
@@ -304,9 +331,8 @@ class Device:
 
     @cached_property
     def privacy(self) -> dict[str, Any]:
-        """What the log says of each release: the whole run's statement, and against whom it holds."""
-        statement = self.terms.mechanism.statement() or {"kind": self.terms.privacy.kind, "epsilon": None}
-        return statement | {"standing": standing(self.terms.mechanism)}
+        """What is kept with each release: against whom it is protected. The run's statement follows from the terms."""
+        return {"kind": self.terms.privacy.kind, "standing": standing(self.terms.client_mechanism)}
 
 
 def digest_of(task: wire.Task) -> bytes:

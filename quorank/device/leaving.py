@@ -1,4 +1,4 @@
-"""A device leaves: it erases its private state once the coordinator has confirmed its request (`federation.leaving`).
+"""A device leaves: it erases its private state once the service has confirmed its request (`federation.leaving`).
 
 The order is: consent off and the request on disk; the confirmation; a note that the erasure has begun; the erasure; its
 proof. A device that is killed anywhere in between sends the same request again, or goes on erasing.
@@ -15,36 +15,36 @@ from typing import Any
 
 from quorank.device.private_store import Erased, PrivateStore
 from quorank.documents import read_json
-from quorank.errors import BadInput
-from quorank.federation.invitation import FILE
-from quorank.federation.leaving import digest_of_request, receipt_of, request_of
+from quorank.federation.leaving import digest_of_request, request_of
+from quorank.federation.member_key import MemberKey
 from quorank.federation.terms import Terms
 from quorank.files import write_whole
 from quorank.private_file import LOCK, Damaged, files_of, wipe
 
-LEFT = "left.json"
+LEFT, LOG = "left.json", "join.log"
+REQUEST, HEARD = "leaving", "leaving heard"
+"""Facts of a device that leaves: its request, and that the service has it."""
 
 
-def leave(
+def begin(
     store: PrivateStore,
     terms: Terms,
-    key: str,
-    ask: Callable[[bytes], bytes],
+    key: MemberKey,
     entropy: Callable[[int], bytes],
     clock: Callable[[], float] = time.time,
-) -> Erased:
-    """Ask to be forgotten, wait for the confirmation, erase all; the store is closed afterwards."""
-    request = store.fact("leaving")
+) -> bytes:
+    """Withdraw consent, and put the request on disk; a device that has asked before asks the same."""
+    request = store.fact(REQUEST)
     if request is None:
         request = request_of(terms, key, clock(), entropy(16))
         with store.transaction():
             store.set_consent(False, clock())
-            store.set_fact("leaving", request)
-    if ask(request) != receipt_of(request):
-        raise BadInput(
-            "leaving.not-confirmed",
-            "the coordinator did not confirm that this client leaves; nothing was erased; try again later",
-        )
+            store.set_fact(REQUEST, request)
+    return request
+
+
+def complete(store: PrivateStore, terms: Terms, request: bytes, clock: Callable[[], float] = time.time) -> Erased:
+    """Erase all of a device whose request was confirmed; the store is closed afterwards."""
     note: dict[str, Any] = {
         "run": terms.run,
         "client": terms.client,
@@ -52,12 +52,7 @@ def leave(
         "at": clock(),
     }
     write_whole(store.folder / LEFT, json.dumps(note | {"erased": None}), durable=True)
-    return finish(store, note)
-
-
-def finish(store: PrivateStore, note: dict[str, Any]) -> Erased:
-    """Erase all of a client whose leaving was confirmed, and write the proof."""
-    return _proven(store.folder, note, store.erase([store.folder / FILE]))
+    return _proven(store.folder, note, store.erase(_beside(store.folder)))
 
 
 def resume(folder: Path, note: dict[str, Any]) -> Erased:
@@ -65,10 +60,15 @@ def resume(folder: Path, note: dict[str, Any]) -> Erased:
     try:
         store = PrivateStore(folder)
     except Damaged:
-        doomed = [*files_of(folder), folder / LOCK, folder / FILE]
+        doomed = [*files_of(folder), folder / LOCK, *_beside(folder)]
         names = tuple(path.name for path in doomed if path.exists())
         return _proven(folder, note, Erased(names, wipe(doomed), 0, 0))
-    return finish(store, note)
+    return _proven(folder, note, store.erase(_beside(folder)))
+
+
+def _beside(folder: Path) -> list[Path]:
+    """What goes with the private file: the log of the process that played the device."""
+    return sorted(folder.glob(f"{LOG}*"))
 
 
 def _proven(folder: Path, note: dict[str, Any], erased: Erased) -> Erased:

@@ -265,6 +265,10 @@ class PrivateStore:
         """The latest round (from 1) that this client has answered, 0 if none."""
         return int(self.file.rows("SELECT coalesce(max(round), 0) FROM releases WHERE run = ?", run)[0][0])
 
+    def answers(self, run: str) -> int:
+        """Return how many rounds of a run have been answered."""
+        return int(self.file.rows("SELECT count(DISTINCT round) FROM releases WHERE run = ?", run)[0][0])
+
     def _releases(self, which: str, *values: object) -> list[StoredRelease]:
         columns = "run, round, at, interactions, bytes, privacy, reply, task"
         rows = self.file.rows(f"SELECT {columns} FROM releases {which}", *values)
@@ -309,7 +313,7 @@ class PrivateStore:
             "SELECT substr(features, 1, max(?, length(features) / documents)) FROM interactions",
             "SELECT content FROM kept WHERE length(content) >= ?",
             "SELECT reply FROM releases WHERE length(reply) >= ?",
-            "SELECT value FROM facts WHERE length(value) >= ? AND name IN ('personal', 'identity')",
+            "SELECT value FROM facts WHERE length(value) >= ? AND name IN ('personal', 'identity', 'invitation')",
         )
         found = {bytes(row[0]) for query in queries for row in self.file.rows(query, SHORTEST)}
         return [trace for trace in found if len(trace) >= SHORTEST and any(trace)]

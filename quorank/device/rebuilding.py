@@ -43,7 +43,7 @@ class Rebuilder:
         with store.transaction():
             if not store.consent:
                 raise Refusal("consent")
-            if not can_replay(terms.mechanism):
+            if not can_replay(terms.client_mechanism):
                 raise Refusal("task")
             task = self._read(content)
             digest, round_ = digest_of(task), task.round + 1
@@ -58,7 +58,7 @@ class Rebuilder:
                 return notices.NOTHING
             row = self._update(task).reshape(1, -1)
             names = np.array([terms.client], dtype=np.int64)
-            within = terms.mechanism.release(row, task.theta, task.round, names, task.private)
+            within = terms.client_mechanism.release(row, task.theta, task.round, names, task.private)
             if not np.isfinite(row).all():
                 raise Refusal("numbers")
             reply = wire.encode_reply(
@@ -97,7 +97,7 @@ class Rebuilder:
             terms.client,
             task.round,
             terms.k,
-            terms.mechanism.bound,
+            terms.client_mechanism.bound,
         )
         for batch in range(task.round * interval, task.round * interval + count):
             for shown, clicks in self._interactions(batch % held * terms.interactions, terms.interactions):

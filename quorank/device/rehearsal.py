@@ -22,6 +22,7 @@ from quorank.experiments.runner import collection_of
 from quorank.experiments.workload import Workload
 from quorank.federation import Simulator, wire
 from quorank.federation.coordinator import Coordinator, RoundLimits
+from quorank.federation.keeping import KeptInFolder
 from quorank.federation.terms import Terms
 
 FOLDER = "rehearsal"
@@ -73,7 +74,7 @@ class JoinRehearsal:
             FOLDER,
             self.experiment.seed,
             RoundLimits(heaviest=simulator.setting.interactions),
-            folder / FOLDER,
+            KeptInFolder(folder / FOLDER),
         )
         return Direct(coordinator, self.client, self._others)
 

@@ -27,7 +27,7 @@ class SecureDevice:
     """Answers the phases of secure rounds for a device."""
 
     def __init__(self, device: Device, pinned: Pinned | None = None, entropy: Entropy = os.urandom) -> None:
-        mechanism = device.terms.mechanism
+        mechanism = device.terms.client_mechanism
         require(isinstance(mechanism, IntegerSums), "secure-sum.none", "this run's updates do not leave in secure sums")
         assert isinstance(mechanism, IntegerSums)
         self.device, self.mechanism, self.pinned, self._entropy = device, mechanism, pinned, entropy

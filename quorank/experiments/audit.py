@@ -42,7 +42,9 @@ SHOWN_BUDGET = 8.0
 class Replay:
     """The observations of a run that was played again with canaries in it."""
 
-    released: Doubles  # (rounds, parameters) the noisy sums, in units in which a canary's update has norm 1
+    released: (
+        Doubles  # (rounds with canaries, parameters) the noisy sums, in units in which a canary's update has norm 1
+    )
     canaries: Canaries
     theta: Doubles  # at half time
     noise: float  # standard deviation on a sum at half time, in the units of an update
@@ -95,19 +97,23 @@ def _runner(experiment: Experiment, threads: int | None) -> Runner:
 def _replay(runner: Runner, count: int, seed: int, watch: Watch | None) -> Replay:
     simulator, rounds = runner.simulator, runner.experiment.rounds
     size, federation = simulator.simulation.parameters, runner.experiment.federation
-    most = (size * rounds - 1) // 2
-    sentence = f"{count} canaries do not fit {rounds} rounds of {size} numbers: ask for at most {most}"
+    # a canary takes part as often as anyone may: the claim counts on that
+    turns = federation.participation.turns.busiest(rounds)
+    rate = 1.0 if federation.participation.takes_whoever_comes else simulator.setting.rate
+    most = (size * len(turns) - 1) // 2
+    sentence = f"{count} canaries do not fit {len(turns)} rounds of {size} numbers: ask for at most {most}"
     require(count <= most, "audit.too-many-canaries", sentence)
-    canaries = Canaries(count, size, rounds, 1.0, key_of(seed, Purpose.CANARY))
-    state, released, halfway = simulator.initial(), np.empty((rounds, size)), None
-    # a canary takes part as often as anyone: the claim counts on that
-    rate = federation.participation.size(federation.clients) / federation.clients
+    canaries = Canaries(count, size, len(turns), 1.0, key_of(seed, Purpose.CANARY))
+    state, released, halfway = simulator.initial(), np.empty((len(turns), size)), None
     weight = federation.interactions if simulator.mechanism.weighted else 1
     try:
         for t in range(rounds):
             length = longest_update(simulator, state.private)
-            gathered = simulator.gather(state, beside=weight * length * canaries.contribution(t, rate))
-            released[t] = gathered.total / (weight * length)
+            turn = turns.index(t) if t in turns else None
+            beside = None if turn is None else weight * length * canaries.contribution(turn, rate)
+            gathered = simulator.gather(state, beside=beside)
+            if turn is not None:
+                released[turn] = gathered.total / (weight * length)
             if t == rounds // 2:
                 whole_numbers = simulator.mechanism.unit_of(state.private) != 1.0
                 halfway = Replay(released, canaries, state.theta, gathered.noise, length, whole_numbers)

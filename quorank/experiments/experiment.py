@@ -71,6 +71,10 @@ class Experiment:
         require_range("federation.rounds", self.rounds, least=1, most=MOST_ROUNDS)
         require_range("federation.keep_every", self.keep_every, least=0, below=2**31)
         require_range("seed", self.seed, least=0, below=2**64)
+        try:
+            self.federation.participation.check(self.federation.clients, self.rounds)
+        except BadInput as error:
+            raise error.under("federation.participation") from None
         self.federation.privacy.check_values(self.evaluation.k + 1)
         unequal = self.partition.unequal_interactions and self.federation.privacy.needs_equal_shares
         sentence = f"{self.federation.privacy.kind} needs clients that count alike; {UNEQUAL}"

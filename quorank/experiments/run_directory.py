@@ -150,6 +150,13 @@ def ranker_bytes(experiment: Experiment, n_features: int, theta: Doubles) -> byt
     return json_bytes(content)
 
 
+def text_ranker_bytes(theta: Doubles) -> bytes:
+    """Encode `ranker.json` of a linear ranker on the text features, as parties train one together."""
+    from quorank.experiments.experiment import Experiment
+
+    return ranker_bytes(Experiment(), len(theta), theta)
+
+
 def damaged(path: Path, what: str) -> BadInput:
     """Return the error about a file that is not what Quorank wrote."""
     return BadInput("file.damaged", f"damaged: {what}", str(path))

@@ -200,6 +200,7 @@ def run_experiment(
     stop: Callable[[], bool] | None = None,
     engine: Engine | None = None,
     accepted: Callable[[], None] = lambda: None,  # called once all is read and nothing refused
+    opened: Callable[[Runner], None] = lambda _: None,  # called with the run before its first round
     report: ReportPage | None = None,
 ) -> dict[str, Any]:
     """Run into a directory, or go on with the run that is there; return the summary.
@@ -225,6 +226,7 @@ def run_experiment(
                 kept.restore(folder, saved.state.round, everyone, runner.parameters, saved.kept, experiment.rounds)
         (folder / MANIFEST).unlink(missing_ok=True)  # of a run that was killed before its last file
     accepted()
+    opened(runner)
 
     def checkpoint(state: State, progress: Progress) -> None:
         save_checkpoint(folder, experiment, state, progress, kept)

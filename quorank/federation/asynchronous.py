@@ -50,6 +50,8 @@ def check_asynchronous(federation: Federation, mechanism: Mechanism) -> None:
     mixed = "asynchronous rounds mix updates of several rankers: no noise is accounted for that"
     sentence = f"{mixed}, nor can a secure sum be made of them; leave privacy out, or asynchronous"
     require(mechanism.sums_as_sent, "option.conflict", sentence)
+    sentence = "rounds that take whoever comes end by themselves after so many replies; leave asynchronous out"
+    require(not federation.participation.takes_whoever_comes, "option.conflict", sentence)
     rule = federation.aggregation
     sentence = f"{rule.kind} with history needs everyone in every round; take history out, or asynchronous"
     require(rule.history == 0.0, "option.conflict", sentence)

@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quorank.array_files import LARGEST, Arrays, ArrayShape, parse_arrays, write_arrays
+from quorank.array_files import LARGEST, Arrays, ArrayShape, archive_bytes, parse_arrays, write_arrays
 from quorank.errors import BadInput
+from quorank.federation.participation import TurnsTaken
 from quorank.federation.rounds import Report, State
 from quorank.files import read_whole
 
@@ -27,6 +28,8 @@ def state_arrays(state: State) -> Arrays:
         value = getattr(state, name)
         if value is not None:
             arrays[name] = value
+    if state.taken is not None:
+        arrays |= {"taken:times": state.taken.times, "taken:last": state.taken.last}
     return arrays | {"theta": state.theta, "round": np.array(state.round, dtype=np.int64)}
 
 
@@ -40,6 +43,7 @@ def state_from(arrays: Arrays) -> State:
         arrays.get("personal"),
         arrays.get("history"),
         below(arrays, "rule:"),
+        TurnsTaken(arrays["taken:times"], arrays["taken:last"]) if "taken:times" in arrays else None,
     )
 
 
@@ -58,6 +62,8 @@ def state_shapes() -> dict[str, ArrayShape]:
         "rule:*": ArrayShape("f8", finite=True),
         "personal": ArrayShape("f8", (None, None), optional=True),
         "history": ArrayShape("f8", (None, None), optional=True),
+        "taken:times": ArrayShape("i4", (None,), optional=True),
+        "taken:last": ArrayShape("i4", (None,), optional=True),
     }
 
 
@@ -75,12 +81,24 @@ def state_fault(state: State, start: State, clients: int) -> str:
                 return f"{what} {name} of another shape"
     if (state.personal is None) != (start.personal is None):
         return "personal parameters of other parts"
+    fault = "" if state.taken is None else taken_fault(state.taken, state.round)
+    if fault or (state.taken is None) != (start.taken is None) or (state.taken and len(state.taken.times) != clients):
+        return fault or "turns of other clients"
     for rows in (state.personal, state.history):
         if rows is not None and rows.shape != (clients, len(start.theta)):
             return "rows of other clients"
     if any(set(array.shape) - {1, len(start.theta)} for array in state.rule.values()):
         return "what a rule remembers of another shape"
     return ""
+
+
+def taken_fault(taken: TurnsTaken, rounds: int) -> str:
+    """Return what of a saved memory of turns cannot be after so many rounds; nothing where all can."""
+    times, last = taken.times, taken.last
+    if times.shape != last.shape:
+        return "turns of other clients"
+    possible = (times >= 0) & (times <= last + 1) & (last >= -1) & (last < rounds) & ((times == 0) == (last == -1))
+    return "" if bool(possible.all()) else "turns that were not taken"
 
 
 class Saved(NamedTuple):
@@ -92,19 +110,31 @@ class Saved(NamedTuple):
     counted: set[tuple[int, int]]  # (client, round) of replies that must not count again
     refused: dict[str, int]  # replies, by the code of the error
 
-    def write(self, path: Path) -> None:
-        """Write the file, whole or not at all; when this returns it survives a power cut."""
+    def arrays(self) -> Arrays:
+        """All of it under names that `parse` reads."""
         table = np.array(self.reports, dtype=np.float64).reshape(-1, len(Report._fields))
         arrays = state_arrays(self.state) | {"reports": table, "run": np.array(self.run)}
         arrays["refused"] = np.array(list(self.refused), dtype=np.str_)
         arrays["refusals"] = np.array([*self.refused.values()], dtype=np.int64)
         arrays["counted"] = np.array(sorted(self.counted), dtype=np.int64).reshape(-1, 2)
-        write_arrays(path, arrays, durable=True)
+        return arrays
+
+    def write(self, path: Path) -> None:
+        """Write the file, whole or not at all; when this returns it survives a power cut."""
+        write_arrays(path, self.arrays(), durable=True)
+
+    def to_bytes(self) -> bytes:
+        """What `write` writes."""
+        return archive_bytes(self.arrays())
 
     @staticmethod
     def read(path: Path) -> Saved:
         """What `write` wrote; a damaged file is one sentence."""
-        content = read_whole(path, LARGEST)
+        return Saved.parse(read_whole(path, LARGEST), str(path))
+
+    @staticmethod
+    def parse(content: bytes, where: str) -> Saved:
+        """What `to_bytes` returned."""
         body, checksum = content[:-_CHECKSUM], content[-_CHECKSUM:]
         earlier = hashlib.blake2b(body, digest_size=_CHECKSUM).digest() == checksum
         expected = state_shapes() | {
@@ -114,7 +144,7 @@ class Saved(NamedTuple):
             "refusals": ArrayShape("", (None,)),
             "counted": ArrayShape("i8", (None, 2)),
         }
-        arrays = parse_arrays(body if earlier else content, expected, str(path), sealed=not earlier, advice=_ADVICE)
+        arrays = parse_arrays(body if earlier else content, expected, where, sealed=not earlier, advice=_ADVICE)
         try:
             return Saved(
                 state_from(arrays),
@@ -124,7 +154,7 @@ class Saved(NamedTuple):
                 _by_code(arrays["refused"].tolist(), arrays["refusals"].astype(int).tolist()),
             )
         except (ValueError, TypeError, OverflowError) as error:
-            raise BadInput("file.damaged", f"damaged ({error}){_ADVICE}", f"{path}") from None
+            raise BadInput("file.damaged", f"damaged ({error}){_ADVICE}", where) from None
 
 
 def _by_code(names: list[str], counts: list[int]) -> dict[str, int]:

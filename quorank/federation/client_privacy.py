@@ -25,6 +25,7 @@ from quorank.privacy.mechanisms.integer_sums import IntegerSums
 from quorank.privacy.mechanisms.mechanism import Memory
 from quorank.privacy.mechanisms.published import PublishedMechanism
 from quorank.privacy.mechanisms.signs import SignMechanism
+from quorank.privacy.setting import Turns
 from quorank.privacy.streams import SECRET_BYTES, Seed
 
 Entropy = Callable[[int], bytes]
@@ -69,9 +70,17 @@ def check_task(terms: Terms, task: wire.Task) -> None:
     try:
         require(task.theta.shape == (terms.parameters,), "task.shape", "another ranker")
         require(bool(np.isfinite(task.theta).all()), "task.not-finite", "not finite")
-        check_memory(terms.mechanism, task.private)
+        check_memory(terms.client_mechanism, task.private)
     except BadInput:
         raise Refusal("task") from None
+
+
+def check_turn(turns: Turns, times: int, last: int, round_: int) -> None:
+    """Refuse to answer a round oftener than was agreed, after so many answers, the last of them in round `last`."""
+    try:
+        turns.check(times, last, round_)
+    except BadInput as error:
+        raise Refusal("often" if error.code == "reply.too-often" else "resting") from None
 
 
 def words_of(mechanism: IntegerSums, update: Doubles, round_: int, client: int, seed: Seed) -> Uint32s:

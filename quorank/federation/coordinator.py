@@ -7,31 +7,35 @@ is handed out. So a coordinator that is killed at any moment goes on to the same
 round that is repeated.
 
 Asynchronous rounds end after so many replies, whichever round those began in (`asynchronous`).
+
+A round that takes whoever comes (`participation.Arrivals`) has no cohort: whoever is `enrolled` may answer, until K have.
+The noise on its sum is planned for at most K updates, so the next reply is refused (`reply.round-full`); so is a client
+that rests (`reply.resting`) or has taken part as often as it may (`reply.too-often`). Who took part how often is in the
+state, as two whole numbers a client, and so in the checkpoint. Without `enrolled` those whom the simulator draws are asked.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Collection, Container, Iterable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from functools import partial
 from typing import NamedTuple
 
 from quorank.arrays import Doubles
 from quorank.errors import BadInput, require, require_range
 from quorank.federation import wire
 from quorank.federation.asynchronous import Asynchronous, check_asynchronous
-from quorank.federation.checkpoint import Saved
-from quorank.federation.journal import Journal
-from quorank.federation.replies import Key, OpenRound, Replies
+from quorank.federation.checkpoint import Saved, taken_fault
+from quorank.federation.keeping import Keeping
+from quorank.federation.participation import TurnsTaken
+from quorank.federation.replies import Key, OpenRound, Replies, ReplyLimits
 from quorank.federation.rounds import CohortSum, Federation, Report, State
 from quorank.federation.server_optimisers import AVERAGE
 from quorank.federation.unlearning import stretched
 from quorank.privacy import Mechanism
 from quorank.privacy.mechanisms.figure_response import FigureResponse
-
-CHECKPOINT, JOURNAL = "coordinator.state", "coordinator.journal"
 
 GROUP_BYTES = 1 << 24
 """So much of what came together is written to the journal at a time."""
@@ -47,8 +51,10 @@ class RoundLimits:
     longest: float = 1e6  # L2 norm of a release, where privacy sets no bound of its own
     heaviest: int | None = None  # interactions that a client may claim; by default what the federation plans
     asynchronous: Asynchronous | None = None
+    fewest: int = 1  # replies without which a round with a cohort never ends: what noise in shares counts on
 
     def __post_init__(self) -> None:
+        require_range("fewest", self.fewest, least=1)
         require_range("enough", self.enough, above=0.0, most=1.0)
         require_range("least", self.least, above=0.0, most=1.0)
         require(self.deadline > 0.0, "value.out-of-range", f"must be above 0 seconds, got {self.deadline}", "deadline")
@@ -80,24 +86,27 @@ class Coordinator:
     run: str = "run"
     seed: int = 0
     rules: RoundLimits = field(default_factory=RoundLimits)
-    folder: Path | None = None  # where checkpoint and journal lie; None keeps nothing
+    keeping: Keeping | None = None  # where checkpoint and accepted replies are; None keeps nothing
     clock: Callable[[], float] = time.monotonic
     reports: list[Report] = field(default_factory=list)
     refused: dict[str, int] = field(default_factory=dict)  # how often, by code
     figure: FigureResponse | None = None  # how clients report a figure of themselves with each release, if they do
+    enrolled: Container[int] | None = None  # who may answer rounds that take whoever comes; it may grow while they go
     _open: bool = field(default=False, init=False)
     _since: float = field(default=0.0, init=False)
     _cohort: frozenset[int] = field(default_factory=frozenset, init=False)
-    _answered: set[int] = field(default_factory=set, init=False)  # of the cohort, in this round
+    _excused: set[int] = field(default_factory=set, init=False)  # of the cohort, without a reply: not waited for
     _replies: Replies = field(init=False)
     _counted: set[Key] = field(default_factory=set, init=False)  # in rounds that are over, if late ones count
 
     def __post_init__(self) -> None:
         if self.rules.asynchronous is not None:
             check_asynchronous(self.federation, self.mechanism)
+        sentence = "who is enrolled matters to rounds that take whoever comes, and this run draws its cohorts"
+        require(self.enrolled is None or self._takes_whoever_comes, "option.conflict", sentence, "enrolled")
         self._replies = self._empty()
-        if self.folder is not None:
-            self._restore(self.folder)
+        if self.keeping is not None:
+            self._restore(self.keeping)
 
     @property
     def parameters(self) -> int:
@@ -114,31 +123,50 @@ class Coordinator:
 
     @property
     def cohort(self) -> frozenset[int]:
-        """Who is asked in the open round."""
+        """Who is asked in the open round; nobody in particular where it takes whoever of the enrolled comes."""
         return self._cohort
 
     @property
     def waiting(self) -> frozenset[int]:
-        """Who was asked in this round and has not answered."""
-        return self._cohort - self._answered
+        """Who was asked in this round, has not answered and can."""
+        return self._cohort.difference(self._replies.senders(self.state.round).tolist(), self._excused)
+
+    @property
+    def came(self) -> int:
+        """How many replies of the open round were accepted."""
+        return len(self._replies)
+
+    @property
+    def _takes_whoever_comes(self) -> bool:
+        return self.federation.participation.takes_whoever_comes
 
     @property
     def ranker(self) -> Doubles:
         """The parameters that are handed out to searchers."""
         return self.federation.ranker(self.state)
 
-    def plan(self) -> wire.Task:
-        """Open the round, or say again what it is: the task for each client of the cohort."""
+    def plan(self, ago: float = 0.0) -> wire.Task:
+        """Open the round, or say again what it is: the task for each client of the cohort.
+
+        `ago` are the seconds since another coordinator opened it, where this one takes over.
+        """
         require(not self.done, "run.done", f"the run's {self.rounds} rounds are done")
         if not self._open:
-            self._cohort = self._members(self.state.round)
-            self._open, self._since = True, self.clock()
+            self._cohort, self._excused = self.members(self.state.round), set()
+            self._open, self._since = True, self.clock() - ago
         return wire.Task(self.run, self.state.round, self.state.theta, self.state.private)
 
-    def _members(self, round_: int) -> frozenset[int]:
-        """The cohort of a round."""
+    def excuse(self, clients: Iterable[int]) -> None:
+        """These and no others of the open round's cohort are not waited for: they cannot come. If one does, it counts."""
+        done = self.state.round
+        self._excused = {one for one in self._cohort.intersection(clients) if (one, done) not in self._replies}
+
+    def members(self, round_: int, taken: TurnsTaken | None = None) -> frozenset[int]:
+        """The cohort of a round, where clients have taken these turns before it."""
+        if self.enrolled is not None:
+            return frozenset()
         federation = self.federation
-        members = federation.participation.members(federation.clients, round_, self.seed)
+        members = federation.participation.members(federation.clients, round_, self.seed, taken or self.state.taken)
         return frozenset(range(federation.clients) if members is None else members.tolist())
 
     def receive(self, content: bytes | wire.Reply) -> Verdict:
@@ -176,8 +204,8 @@ class Coordinator:
 
     def _accept(self, group: dict[Key, wire.Reply]) -> None:
         """Replies count once all of them are on disk."""
-        if self.folder is not None:
-            Journal(self.folder / JOURNAL).append([wire.encode_reply(reply) for reply in group.values()])
+        if self.keeping is not None and group:
+            self.keeping.append(list(group.values()))
         for reply in group.values():
             self._count(reply)
 
@@ -185,35 +213,72 @@ class Coordinator:
         rules = self.rules.asynchronous
         share = 1.0 if rules is None else rules.weight(self.state.round - reply.round)
         self._replies.add(self.state, reply, share)
-        if reply.round == self.state.round:
-            self._answered.add(reply.client)
+        self._excused.discard(reply.client)
 
     def _empty(self) -> Replies:
         single = self.federation.aggregation.needs_single_updates
         return Replies(self.mechanism, self.parameters, single, self.figure)
 
-    def _check(self, reply: wire.Reply, beside: Container[Key] = ()) -> None:
+    def _check(self, reply: wire.Reply, beside: Collection[Key] = ()) -> None:
         """Refuse a reply that must not count; `replies` has what is checked."""
         require(self._open, "reply.no-open-round", "there is no open round; ask for a task first")
+        self._replies.check(self.state, reply, self._judged_by(len(beside)), beside)
+
+    def limits(self, state: State) -> ReplyLimits:
+        """What the numbers of a reply to the round after this state are judged by, for whoever takes replies in."""
+        judged_by = self._judged_by()
+        if state is not self.state or not self._open:
+            most = self._most if self._takes_whoever_comes else len(self.members(state.round, state.taken))
+            judged_by = judged_by._replace(most=most * (1 + self.rules.latest))
+        return self._replies.limits(state, judged_by)
+
+    def _judged_by(self, beside: int = 0) -> OpenRound:
         limits, latest = self.rules, self.rules.latest
         heaviest, count = limits.heaviest or self.federation.interactions, len(self._cohort) * (1 + latest)
-        judged_by = OpenRound(self.run, latest, self._asked, self._counted, heaviest, limits.longest, count)
-        self._replies.check(self.state, reply, judged_by, beside)
+        if self._takes_whoever_comes:
+            count = self._most
+        numbers = heaviest, limits.longest, count
+        return OpenRound(self.run, latest, self._asked, self._counted, *numbers, partial(self._turn, beside))
 
-    def _asked(self, round_: int) -> frozenset[int]:
-        """The clients that were asked in a round."""
-        return self._cohort if round_ == self.state.round else self._members(round_)
+    @property
+    def _most(self) -> int:
+        """K: so many replies a round takes that takes whoever comes."""
+        return self.federation.participation.size(self.federation.clients)
+
+    def _turn(self, beside: int, client: int) -> None:
+        """Refuse a client whose turn it is not, in a round that takes whoever comes; so many came together with it.
+
+        The sum is of K updates at most: its noise, its unit and its divisor are planned for that.
+        """
+        taken = self.state.taken
+        if taken is None:
+            return
+        full = self.came + beside >= self._most
+        require(not full, "reply.round-full", f"the round has its {self._most} replies; fetch a new task later")
+        self.federation.participation.turns.check(*taken.of(client), self.state.round)
+
+    def _asked(self, round_: int) -> Container[int]:
+        """The clients that may answer in a round."""
+        if self.enrolled is not None:
+            return self.enrolled
+        return self._cohort if round_ == self.state.round else self.members(round_)
 
     def complete(self) -> bool:
         """Whether the round can end: enough replies, or the deadline and the least."""
         if not self._open:
             return False
-        rules, came, asked = self.rules, len(self._replies), len(self._cohort)
-        enough = math.ceil(rules.enough * asked)
+        rules, asked, federation = self.rules, len(self._cohort) - len(self._excused), self.federation
+        enough, least, deadline = math.ceil(rules.enough * asked), math.ceil(rules.least * asked), rules.deadline
         if rules.asynchronous is not None:
-            enough = asked = rules.asynchronous.replies
-        late = self.clock() - self._since >= rules.deadline
-        return came >= enough or (late and came >= max(1, math.ceil(rules.least * asked)))
+            enough = rules.asynchronous.replies
+            least = math.ceil(rules.least * enough)
+        if self.enrolled is not None:
+            enough, least = self._most, federation.participation.fewest(federation.clients)
+            deadline = min(deadline, federation.participation.seconds)
+        late = self.clock() - self._since >= deadline
+        if self._cohort or self.enrolled is not None:
+            enough, least = max(rules.fewest, enough), max(rules.fewest, least)
+        return self.came >= enough or (late and self.came >= max(1, least))
 
     def advance(self) -> Report:
         """End the round: the next ranker and what the round looked like. On a full disk nothing has changed."""
@@ -230,6 +295,8 @@ class Coordinator:
         if rules is not None:
             ages = [self.state.round - round_ for _, round_ in self._replies]
             found = stretched(found, rules.stretch(ages, len(self._cohort)))
+        if self.state.taken is not None:
+            found = found._replace(came=self._replies.senders(self.state.round))
         if self.figure is not None and found.clients > 0:
             mean = self.figure.unbiased(found.ndcg, found.clients)
             found = found._replace(ndcg=mean * found.interactions)
@@ -241,12 +308,14 @@ class Coordinator:
         for code in gathered.dropped:
             self.refuse(BadInput(code, "a secure sum was beyond what honest clients reach; it is not used"))
         latest = self.rules.latest
-        counted = {key for key in self._counted | set(self._replies) if state.round - key[1] <= latest}
+        counted = set[Key]()
+        if latest > 0:
+            counted = {key for key in self._counted | set(self._replies) if state.round - key[1] <= latest}
         self._save(state, [*self.reports, report], counted)
         self.state, self._open, self._counted = state, False, counted
         self.reports.append(report)
         if len(self._replies):
-            self._replies, self._answered = self._empty(), set()
+            self._replies = self._empty()
         return report
 
     def dismiss(self, federation: Federation, clients: Iterable[int]) -> None:
@@ -269,27 +338,28 @@ class Coordinator:
         self.state, self._counted = state, counted
 
     def _save(self, state: State, reports: list[Report], counted: set[Key]) -> None:
-        """Replace the checkpoint; only then the journal of the round before may go."""
-        if self.folder is not None:
-            Saved(state, self.run, reports, counted, self.refused).write(self.folder / CHECKPOINT)
-            Journal(self.folder / JOURNAL).clear()
+        if self.keeping is not None:
+            self.keeping.save(Saved(state, self.run, reports, counted, self.refused))
 
-    def _restore(self, folder: Path) -> None:
-        """Go on where the checkpoint and the journal of its open round stand."""
-        path = folder / CHECKPOINT
-        if path.is_file():
-            saved = Saved.read(path)
+    def _restore(self, keeping: Keeping) -> None:
+        """Go on where the checkpoint and the accepted replies of its open round stand."""
+        saved = keeping.load()
+        if saved is not None:
             same = saved.run == self.run and saved.state.theta.shape == self.state.theta.shape
-            require(same, "checkpoint.other-run", "the checkpoint is of another run; choose another folder", f"{path}")
+            sentence = "the checkpoint is of another run; choose another folder"
+            require(same, "checkpoint.other-run", sentence, keeping.where)
+            fault = "" if saved.state.taken is None else taken_fault(saved.state.taken, saved.state.round)
+            whole = not fault and (saved.state.taken is None) == (self.state.taken is None)
+            sentence = f"damaged ({fault or 'turns missing'}); restore it from a copy"
+            require(whole, "file.damaged", sentence, keeping.where)
             self.mechanism.check_memory(saved.state.private)
             self.state, self.reports, self.refused = saved.state, saved.reports, saved.refused
             self._counted = saved.counted
-        self._replay(folder)
+        self._replay(keeping)
 
-    def _replay(self, folder: Path) -> None:
-        """Take in again what was accepted; a journal of a round that is over was only not deleted yet."""
-        journal = Journal(folder / JOURNAL)
-        for record in () if self.done else journal.read():
+    def _replay(self, keeping: Keeping) -> None:
+        """Take in again what was accepted; replies of a round that is over were only not deleted yet."""
+        for record in () if self.done else keeping.accepted():
             self.plan()
             reply = wire.decode_reply(record)
             try:
@@ -298,4 +368,4 @@ class Coordinator:
                 continue
             self._count(reply)
         if self._open and not self._replies:
-            journal.clear()
+            keeping.clear()

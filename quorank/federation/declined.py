@@ -13,6 +13,8 @@ REASONS = {
     "over": "the run's planned rounds are over",
     "old": "a later round has been answered already",
     "repeated": "this round has been answered for another task",
+    "resting": "the device sits out some rounds between two answers",
+    "often": "the device has answered as many rounds of this run as was agreed",
     "task": "the task is not what was agreed",
     "secure": "this run's updates leave in secure sums only",
     "unmasking": "the secure sum was not as agreed",

@@ -1,121 +1,133 @@
-"""An invitation: what a device needs to find its coordinator, to trust it, and to be known by it.
+"""An invitation: what a member needs to find its service, to trust it, and to be let in once.
 
-One JSON file with the address, the certificate of the coordinator's authority, the node's private key, the terms and,
-where secure sums are signed, the public identities of the other clients. Whoever holds it can speak in the device's name:
-it is written for its owner's eyes and goes to the device by a way that others cannot read.
+One JSON file with the service's address, the certificate of its authority (or none: then the system's are used), its public
+key, a code that enrols one member, and the terms, so that the owner can read them before anything is agreed. The member
+makes its own key; no private key is in an invitation. Whoever holds the code first can take the member's place, and the
+second use of a code is refused and seen by the operator: it goes to its owner by a way that others cannot read.
+
+With a `token` in the place of the code, the invitation is for everybody (open enrolment).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal
 
+from quorank.addresses import check_url as check_url
 from quorank.documents import ANYTHING, parse_json
 from quorank.errors import BadInput, require
-from quorank.federation.terms import Terms
-from quorank.files import read_whole
+from quorank.federation.member_key import PUBLIC
+from quorank.files import read_whole, write_whole
 
 FILE = "invitation.json"
-VERSION = 1
-_MARK = "quorank invitation"
+VERSION = 2
+CODE = 32
+"""Bytes of a code."""
 LARGEST = 1 << 24
+_MARK = "quorank invitation"
+_HEX = re.compile(r"(?:[0-9a-f]{2})+")
+_NOT_READ = "the invitation is damaged: something is missing; ask for a new one"
 
-T = TypeVar("T")
+MemberKind = Literal["device", "party"]
 
 
 @dataclass(frozen=True)
-class Bundle:
-    """One device's invitation."""
+class Invitation:
+    """One member's invitation, or everybody's where it has a token."""
 
     name: str
-    address: str  # host:port
-    certificate: str  # PEM, of the authority that the coordinator's certificate is checked against
-    key: str  # PEM, the node's private key
-    terms: Terms
-    identities: Mapping[int, bytes] = field(default_factory=dict)  # by client: Ed25519 public keys that are pinned
+    url: str  # https://host:port
+    service: bytes  # the service's public key
+    terms: Mapping[str, Any]  # as the reader of the member's kind reads them
+    code: bytes = b""
+    token: str = ""
+    kind: MemberKind = "device"
+    certificate: str = ""  # PEM of the authority; none: the system's
+    identities: Mapping[str, bytes] = field(default_factory=dict)  # of other members, pinned: by number, or by name
 
     def __post_init__(self) -> None:
-        require(0 < len(self.name) <= 100, "invitation.name", "an invitation names its device by 1 to 100 letters")
-        check_address(self.address)
+        require(0 < len(self.name) <= 100, "invitation.name", "an invitation names its member by 1 to 100 letters")
+        require(
+            self.kind in ("device", "party"), "invitation.kind", f"it is for a {self.kind}; install the newer Quorank"
+        )
+        check_url(self.url)
+        require(len(self.service) == PUBLIC, "invitation.damaged", _NOT_READ)
+        good = len(self.code) == CODE if self.code else 0 < len(self.token) <= 200
+        require(good, "invitation.damaged", _NOT_READ)
+
+    @property
+    def secret(self) -> bytes:
+        """The code or the token, as bytes that a proof of enrolment is made of."""
+        return self.code or self.token.encode()
 
     def text(self) -> str:
+        """As it is written."""
         return json.dumps(
             {
                 "format": _MARK,
                 "version": VERSION,
+                "kind": self.kind,
                 "name": self.name,
-                "address": self.address,
-                "certificate": self.certificate,
-                "key": self.key,
-                "terms": self.terms.table(),
-                "identities": {str(client): key.hex() for client, key in sorted(self.identities.items())},
+                "url": self.url,
+                "certificate": self.certificate or None,
+                "service": self.service.hex(),
+                **({"code": self.code.hex()} if self.code else {"token": self.token}),
+                "terms": self.terms,
+                "identities": {who: key.hex() for who, key in sorted(self.identities.items())},
             },
             indent=1,
         )
 
     def write(self, path: Path) -> None:
         """For its owner's eyes, whole or not at all."""
-        from quorank.certificates import write_private
-
-        write_private(path, self.text().encode())
+        write_whole(path, self.text().encode(), private=True)
 
     @classmethod
-    def read(cls, path: Path) -> Bundle:
+    def read(cls, path: Path) -> Invitation:
         """From such a file; every mistake is a sentence that names the file and quotes none of its secrets."""
-        return read_invitation(path, cls._of)
+        try:
+            content = read_whole(path, LARGEST, code="file.unreadable")
+        except BadInput as error:
+            if error.code == "file.too-large":
+                raise BadInput("invitation.too-large", "it is too large for an invitation", f"{path}") from None
+            said = f"cannot be read ({error.sentence})" if error.code == "file.missing" else error.sentence
+            raise BadInput("file.unreadable", f"{said}; expected an invitation", f"{path}") from None
+        try:
+            return cls.parse(content)
+        except BadInput as error:
+            raise error.at(f"{path}") from None
 
     @classmethod
-    def _of(cls, found: object) -> Bundle:
-        if not isinstance(found, dict) or found.get("format") != _MARK:
-            raise BadInput("invitation.not-one", "this is not an invitation; ask the coordinator's owner for one")
-        (name, address, certificate, key), identities = checked_fields(found, VERSION)
+    def parse(cls, content: bytes) -> Invitation:
+        """From the bytes of such a file."""
         try:
-            pinned = {int(client): bytes.fromhex(key) for client, key in identities.items()}
-        except (ValueError, TypeError):
-            raise BadInput("invitation.damaged", "the invitation's identities are damaged; ask for a new one") from None
-        return cls(name, address, certificate, key, Terms.read(found.get("terms")), pinned)
+            found = parse_json(content, ANYTHING)
+        except BadInput:
+            raise BadInput("invitation.not-json", "this is not JSON; expected an invitation") from None
+        if not isinstance(found, dict) or found.get("format") != _MARK:
+            raise BadInput("invitation.not-one", "this is not an invitation; ask the operator for one")
+        version = found.get("version")
+        older = "; it was made by an older Quorank: ask for a new one" if version == 1 else "; install the newer one"
+        require(
+            version == VERSION,
+            "invitation.version",
+            f"an invitation of version {version!r}, and this Quorank reads {VERSION}{older}",
+        )
+        name, url, kind, token = (found.get(key, "") for key in ("name", "url", "kind", "token"))
+        certificate, terms, identities = found.get("certificate"), found.get("terms"), found.get("identities", {})
+        words = all(isinstance(word, str) for word in (name, url, kind, token, certificate or ""))
+        require(words and isinstance(terms, dict) and isinstance(identities, dict), "invitation.damaged", _NOT_READ)
+        assert isinstance(terms, dict)
+        pinned = {str(who): _bytes(key) for who, key in identities.items()}
+        code = _bytes(found["code"]) if "code" in found else b""
+        return cls(name, url, _bytes(found.get("service")), terms, code, token, kind, certificate or "", pinned)
 
 
-def read_invitation(path: Path, of: Callable[[object], T]) -> T:
-    """What `of` makes of the file's JSON; every mistake is a sentence that names the file."""
-    try:
-        content = read_whole(path, LARGEST, code="file.unreadable")
-    except BadInput as error:
-        if error.code == "file.too-large":
-            raise BadInput("invitation.too-large", "it is too large for an invitation", f"{path}") from None
-        said = f"cannot be read ({error.sentence})" if error.code == "file.missing" else error.sentence
-        raise BadInput("file.unreadable", f"{said}; expected an invitation", f"{path}") from None
-    try:
-        found = parse_json(content, ANYTHING)
-    except BadInput:
-        raise BadInput("invitation.not-json", "this is not JSON; expected an invitation", f"{path}") from None
-    try:
-        return of(found)
-    except BadInput as error:
-        raise error.at(f"{path}") from None
-
-
-def checked_fields(found: Mapping[str, Any], version: int) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """(name, address, certificate, key) and the identities of an invitation of this version."""
-    require(
-        found.get("version") == version,
-        "invitation.version",
-        f"an invitation of version {found.get('version')!r}, and this Quorank reads {version}; install the newer one",
-    )
-    words = [found.get(name) for name in ("name", "address", "certificate", "key")]
-    identities = found.get("identities", {})
-    if not all(isinstance(word, str) for word in words) or not isinstance(identities, dict):
-        raise BadInput("invitation.damaged", "the invitation is damaged: something is missing; ask for a new one")
-    return tuple(map(str, words)), identities
-
-
-def check_address(address: str) -> None:
-    """host:port."""
-    host, _, port = address.rpartition(":")
-    good = host and port.isdecimal() and port.isascii() and len(port) <= 5 and 0 < int(port) < 65536 and " " not in host
-    require(
-        good, "address.malformed", f"{address!r} is not an address; expected host:port, such as search.example.org:9092"
-    )
+def _bytes(word: object) -> bytes:
+    if not isinstance(word, str) or not _HEX.fullmatch(word) or len(word) > 2000:
+        raise BadInput("invitation.damaged", _NOT_READ)
+    return bytes.fromhex(word)

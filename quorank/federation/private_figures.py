@@ -17,16 +17,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from quorank.arrays import Booleans
-from quorank.federation.rounds import Report
 from quorank.federation.terms import Terms
 from quorank.metrics.lists import ndcg
 from quorank.privacy.mechanisms.figure_response import FigureResponse
 from quorank.privacy.streams import SECRET_BYTES
+
+if TYPE_CHECKING:
+    from quorank.federation.rounds import Report
 
 LEAST_DEVICES = 4
 """A round's figure is shown if it is of so many devices."""

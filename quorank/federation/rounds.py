@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quorank.arrays import Doubles
+from quorank.arrays import Doubles, Integers
 from quorank.errors import BadInput, require, require_range
 from quorank.federation.attack import Attack
-from quorank.federation.participation import Full, Participation
+from quorank.federation.participation import Full, Participation, TurnsTaken
 from quorank.federation.personal import Personalisation, Shared
 from quorank.federation.rules import Aggregation
 from quorank.federation.rules.mean import Mean
@@ -36,6 +36,7 @@ class State:
     personal: Doubles | None = None  # (clients, parameters) what each client keeps for itself
     history: Doubles | None = None  # (clients, parameters) an exponential mean of what each client sent
     rule: RuleMemory = field(default_factory=dict)  # what the aggregation remembers beside it
+    taken: TurnsTaken | None = None  # who has taken part how often, where a round takes whoever comes
 
 
 class CohortSum(NamedTuple):
@@ -56,6 +57,7 @@ class CohortSum(NamedTuple):
     personal: Doubles | None = None  # what each client keeps for itself, for the next round
     dropped: tuple[str, ...] = ()  # why sums were not used: the codes, one for each
     stays: bool = False  # no sum can be used: the ranker stays as it is
+    came: Integers | None = None  # the clients that took part, where that is counted (`State.taken`)
 
 
 class Report(NamedTuple):
@@ -93,8 +95,9 @@ class Federation:
         sentence = f"a cohort of {cohort} cannot be drawn from {self.clients} clients"
         require(cohort <= self.clients, "federation.cohort-too-large", sentence, "participation")
         if self.attack is not None:
-            self.attack.check(cohort)
-        self.aggregation.check(cohort if self.privacy.sum_groups == 1 else self.privacy.sum_groups)
+            self.attack.check(self.participation.fewest(self.clients))
+        fewest = self.participation.fewest(self.clients)
+        self.aggregation.check(fewest if self.privacy.sum_groups == 1 else self.privacy.sum_groups)
         self.learner.check(self.interactions)
         self._check_parts()
 
@@ -116,6 +119,12 @@ class Federation:
         require(complete or not privacy.needs_equal_shares, "option.conflict", sentence, "privacy")
         hidden, grouped = privacy.hides_single_updates, privacy.sum_groups > 1
         sentence = (
+            f"a secure sum is made by clients that know each other's keys beforehand, and with {self.participation.kind} "
+            "nobody knows who will come; use full or sampled, or gaussian with plain sums"
+        )
+        unknown = self.participation.takes_whoever_comes
+        require(not (hidden and unknown), "option.conflict", sentence, "privacy")
+        sentence = (
             f"{rule.kind} needs to see single updates, and secure sums hide them; use the mean, or sums in groups"
         )
         require(plain or not hidden or grouped, "privacy.hides-updates", sentence, "privacy")
@@ -129,17 +138,26 @@ class Federation:
     @property
     def everyone(self) -> bool:
         """Whether every cohort holds all clients."""
-        return self.participation.size(self.clients) == self.clients
+        drawn = not self.participation.takes_whoever_comes
+        return drawn and self.participation.size(self.clients) == self.clients
+
+    @property
+    def counts_on_secret_cohorts(self) -> bool:
+        """Whether its ε is smaller because nobody knows who was in a round."""
+        drawn = not (self.everyone or self.participation.takes_whoever_comes)
+        return drawn and self.privacy.relies_on_secret_cohorts
 
     def setting(self, rounds: int, parameters: int, values: int = 11) -> Setting:
         """Return what the privacy of a run of so many rounds must know."""
         cohort = self.participation.size(self.clients)
         kind = "full" if self.everyone else self.participation.kind
-        return Setting(self.clients, cohort, rounds, kind, self.interactions, parameters, values)  # type: ignore[arg-type]
+        sent, turns = (self.interactions, parameters, values), self.participation.turns
+        return Setting(self.clients, cohort, rounds, kind, *sent, turns.most, turns.rest)  # type: ignore[arg-type]
 
     def start(self, theta: Doubles) -> State:
         """Return the state before the first round, from parameters θ."""
-        return State(0, np.array(theta, dtype=np.float64), self.server.start(len(theta)))
+        taken = TurnsTaken.none(self.clients) if self.participation.takes_whoever_comes else None
+        return State(0, np.array(theta, dtype=np.float64), self.server.start(len(theta)), taken=taken)
 
     def ranker(self, state: State) -> Doubles:
         """Return the parameters that are handed out: θ, or what the server has made of all θ so far."""
@@ -165,7 +183,11 @@ class Federation:
         released = gathered.clients, gathered.sensitivity, gathered.noise
         length = math.sqrt(update.dot(update))
         report = Report(state.round + 1, gathered.interactions, *online, length, *released)
-        after = State(state.round + 1, theta, memory, gathered.private, gathered.personal, history, rule)
+        taken = state.taken
+        if taken is not None:
+            assert gathered.came is not None
+            taken = taken.after(gathered.came, state.round)
+        after = State(state.round + 1, theta, memory, gathered.private, gathered.personal, history, rule, taken)
         return after, report
 
     def _enough(self, gathered: CohortSum) -> bool:

@@ -16,7 +16,7 @@ import logging
 import math
 import os
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -24,14 +24,13 @@ import numpy as np
 
 from quorank import frames
 from quorank.errors import BadInput, Interrupted, require
-from quorank.federation import identities, wire
+from quorank.federation import wire
 from quorank.federation.coordinator import Coordinator
 from quorank.federation.node_driver import NodeDriver, Stopped
 from quorank.federation.rounds import CohortSum, Report, State
 from quorank.federation.secure_round import KEYS, PHASES, SecureRound, SecureRounds
 from quorank.federation.sums import RunningSum
 from quorank.federation.transport import BUSY, Arrival, Failure
-from quorank.files import write_whole
 from quorank.privacy.mechanisms.integer_sums import IntegerSums, OpenedSum
 from quorank.privacy.secure_sum.server import RoundFailed
 
@@ -40,9 +39,6 @@ ANSWER_SECONDS = 120.0
 
 TRIES = 3
 """So often a secure round of simulated clients is begun."""
-
-BEGUN = "secure.round"
-"""The coordinator's file that says which round it has begun."""
 
 SEVERAL = b"QSCB"
 _CLIENT = struct.Struct("<I")
@@ -77,10 +73,10 @@ class _PhaseFlight(NamedTuple):
 
 @dataclass(eq=False)
 class SecureDriver:
-    """A driver's secure rounds; `pinned` are the identities of the clients, where they are known."""
+    """A driver's secure rounds; `known` are the identities that clients have enrolled with, where they have."""
 
     driver: NodeDriver
-    pinned: Mapping[int, bytes] | None = None
+    known: Callable[[], Mapping[int, bytes]] = dict
     answer_seconds: float = ANSWER_SECONDS
     _result: tuple[int, CohortSum] | None = field(default=None, init=False)  # of a round that could not be saved
     _facts: dict[int, wire.Reply] = field(default_factory=dict, init=False)
@@ -104,10 +100,9 @@ class SecureDriver:
         simulated = self.driver.assignment.simulated
         if not simulated and not _begin(coordinator):
             return _nothing(coordinator)
-        nodes: Mapping[int, str] = {} if simulated else getattr(self.driver.assignment, "names", {})
         for _ in range(TRIES if simulated else 1):
-            cohort = np.array(sorted(coordinator.cohort), dtype=np.int64)
-            known = identities.known(coordinator.folder, nodes)
+            cohort = np.array(sorted(coordinator.waiting), dtype=np.int64)
+            known = {} if simulated else self.known()
             round_ = SecureRounds(
                 [
                     SecureRound(
@@ -117,7 +112,6 @@ class SecureDriver:
                         mechanism.signed_by,
                         neighbourhood=mechanism.plan,
                         clock=self.driver.clock,
-                        pinned=self.pinned,
                         known=known,
                     )
                     for members in mechanism.grouped(cohort, task.round)
@@ -127,8 +121,6 @@ class SecureDriver:
             try:
                 while not round_.done:
                     _Phase(self, coordinator, round_).play()
-                    if round_.phase == KEYS:
-                        identities.note(coordinator.folder, nodes, round_.identities)
                     round_.advance()
             except RoundFailed:
                 continue
@@ -208,7 +200,8 @@ class _Phase:
 
     def _over(self, asked: int, seconds: float) -> bool:
         """Whether nobody is waited for any longer."""
-        rules, waiting = self.coordinator.rules, self.round_.waiting - self._gone
+        rules = self.coordinator.rules
+        waiting = (self.round_.waiting & self.coordinator.waiting) - self._gone
         if not waiting:
             return True
         simulated = self.secure.driver.assignment.simulated
@@ -304,13 +297,7 @@ def _sums(coordinator: Coordinator) -> IntegerSums:
 
 def _begin(coordinator: Coordinator) -> bool:
     """Note that the round has begun; False where it had begun before, so that its devices will not begin it again."""
-    if coordinator.folder is None:
-        return True
-    path, number = coordinator.folder / BEGUN, str(coordinator.state.round)
-    if path.is_file() and path.read_text() == number:
-        return False
-    write_whole(path, number, durable=True)
-    return True
+    return coordinator.keeping is None or coordinator.keeping.begin(coordinator.state.round)
 
 
 def _nothing(coordinator: Coordinator) -> CohortSum:

@@ -16,6 +16,7 @@ from quorank.draws import Purpose, key_of
 from quorank.errors import BadInput, require, require_range
 from quorank.federation.ahead import RoundsAhead, can_play_ahead
 from quorank.federation.attack import AttackedRule
+from quorank.federation.participation import TurnsTaken
 from quorank.federation.personal import Split
 from quorank.federation.rounds import CohortSum, Federation, State
 from quorank.federation.sums import RunningSum
@@ -85,6 +86,8 @@ class Simulator:
         setting = federation.setting(self.rounds or 1, simulation.parameters, simulation.k + 1)
         present = setting.clients - len(self.absent)
         busiest = federation.interactions if self.interactions is None else int(self.interactions.max())
+        if setting.takes_whoever_comes:
+            return replace(setting, interactions=busiest)  # its noise is planned for K, whoever has left
         return replace(setting, clients=present, cohort=min(setting.cohort, present), interactions=busiest)
 
     @cached_property
@@ -111,13 +114,19 @@ class Simulator:
         nobody = np.empty(0, dtype=np.int64)
         self._play(_Play(state, nobody, None, None), (0, 0), self.gathering())
 
-    def members(self, round_: int) -> Integers | None:
+    def members(self, round_: int, taken: TurnsTaken | None = None) -> Integers | None:
         """The cohort of a round (from 0), without those who have left; None stands for all clients."""
+        return self._present(self._drawn(round_, taken))
+
+    def _drawn(self, round_: int, taken: TurnsTaken | None) -> Integers | None:
+        """The cohort of a round, those who have left included."""
         federation = self.federation
-        members = federation.participation.members(federation.clients, round_, self.simulation.seed)
+        return federation.participation.members(federation.clients, round_, self.simulation.seed, taken)
+
+    def _present(self, members: Integers | None) -> Integers | None:
         if not self.absent:
             return members
-        everyone = np.arange(federation.clients) if members is None else members
+        everyone = np.arange(self.federation.clients) if members is None else members
         return everyone[~np.isin(everyone, self.absent)]
 
     def gather(
@@ -134,8 +143,10 @@ class Simulator:
         played = None if ahead is None else ahead.play(state)
         if played is not None and sent is None:
             return played.gathered
+        came = members
         if members is None:
-            members = self.members(state.round)
+            came = self._drawn(state.round, state.taken)  # leavers too: who else comes does not change when they go
+            members = self._present(came)
         count = federation.clients if members is None else len(members)
         step = self._step(count)
         spans = [(start, min(start + step, count)) for start in range(0, count, step)]
@@ -158,7 +169,8 @@ class Simulator:
             weights = interactions.astype(np.float64)
             self._send(play, clients, rows, interactions, gathering)
         updates = None if rows is None else rows[:, :size]
-        return gathering.close(state, beside=beside, updates=updates, weights=weights, personal=personal)
+        gathered = gathering.close(state, beside=beside, updates=updates, weights=weights, personal=personal)
+        return gathered if state.taken is None else gathered._replace(came=came)
 
     def resend(self, state: State, clients: Integers, updates: Doubles) -> CohortSum:
         """Sum up updates (clients, parameters) that these clients had kept, as a round's releases: nobody interacts."""
@@ -167,7 +179,8 @@ class Simulator:
         rows[:, : updates.shape[1]] = updates
         gathering = self.gathering()
         self._release(state, clients, rows, interactions, gathering)
-        return gathering.close(state, updates=rows[:, : updates.shape[1]], weights=interactions.astype(np.float64))
+        weights = interactions.astype(np.float64)
+        return gathering.close(state, updates=rows[:, : updates.shape[1]], weights=weights)._replace(came=clients)
 
     def _check(self, state: State) -> None:
         """Refuse a ranker of another size, and rounds that privacy is not planned for."""

@@ -1,17 +1,17 @@
 """What a device agrees to when it joins: the run, its place in it, and the parts that decide what will be sent.
 
-The terms say what the coordinator may ask: how many interactions an update is made of, for how many rounds, under which
-privacy, and whether a figure about the lists that were shown is reported, and at which ε. A device holds every task
-against them. They hold no seed: noise that protects someone is not drawn from one that others know.
+The terms say what the coordinator may ask: how many interactions an update is made of, for how many rounds, at most how
+often and with how many rounds in between, under which privacy, and whether a figure about the lists that were shown is
+reported, and at which ε. A device holds every task against them. They hold no seed: noise that protects someone is not
+drawn from one that others know.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from quorank.errors import BadInput, require, require_choice
 from quorank.federation.personal import PERSONALISATIONS, Personalisation, Shared, Split
@@ -19,7 +19,7 @@ from quorank.learning import LEARNERS, PDGD
 from quorank.parts import Family, to_table
 from quorank.privacy import PRIVACIES, Mechanism, NoPrivacy, Privacy, Setting
 from quorank.privacy.mechanisms.figure_response import FigureResponse
-from quorank.privacy.mechanisms.integer_sums import IntegerSums
+from quorank.privacy.setting import Turns
 from quorank.rankers import RANKERS, Linear, Ranker
 
 VERSION, REPORTING = 1, 2
@@ -82,10 +82,30 @@ class Terms:
         """The privacy of the run, calibrated; a device gives it a secret of its own for each release."""
         return self.privacy.mechanism(self.setting, 0)
 
+    @cached_property
+    def client_mechanism(self) -> Mechanism:
+        """What a device does of it: all but noise that others draw."""
+        return self.privacy.client_mechanism(self.setting, 0)
+
     @property
     def secure(self) -> bool:
         """Whether updates leave under masks only."""
-        return isinstance(self.mechanism, IntegerSums)
+        return self.privacy.hides_single_updates
+
+    @property
+    def most_rounds(self) -> int | None:
+        """m: of how many rounds the device answers at most; None where only `rest` limits it."""
+        return self.setting.most_rounds
+
+    @property
+    def rest(self) -> int:
+        """s: how many rounds the device sits out after each that it answers."""
+        return self.setting.rest
+
+    @property
+    def turns(self) -> Turns:
+        """How often the device answers; the privacy that is promised to its owner counts on no more."""
+        return self.setting.turns
 
     @cached_property
     def figure(self) -> FigureResponse | None:
@@ -97,7 +117,8 @@ class Terms:
         """What the reports of all rounds give away, beside the updates."""
         if self.figure is None:
             return None
-        return self.figure.statement(self.rounds, getattr(self.privacy, "delta", DELTA))
+        answers = len(self.turns.busiest(self.rounds))
+        return self.figure.statement(answers, getattr(self.privacy, "delta", DELTA))
 
     @cached_property
     def split(self) -> Split | None:
@@ -117,13 +138,13 @@ class Terms:
             "run": self.run,
             **numbers,
             **parts,
-            "setting": dataclasses.asdict(self.setting),
+            "setting": self.setting.table(),
             **reports,
         }
 
     @classmethod
     def read(cls, table: object) -> Terms:
-        """From such a table; every mistake is a sentence."""
+        """From such a table; every mistake is a sentence. It names parts of this package only: others' code never runs."""
         require(isinstance(table, Mapping), "terms.malformed", "expected a table; ask for a new invitation", "terms")
         assert isinstance(table, Mapping)
         require(
@@ -135,7 +156,7 @@ class Terms:
         )
         try:
             values: dict[str, Any] = {name: _whole(table[name]) for name in _NUMBERS}
-            values |= {name: family.read(table[name], name) for name, family in _PARTS.items()}
+            values |= {name: family.read(table[name], name, foreign=True) for name, family in _PARTS.items()}
             setting = _setting(table["setting"])
             reports = _number(table["report_epsilon"]) if table["version"] == REPORTING else 0.0
             return cls(run=str(table["run"]), **values, setting=setting, report_epsilon=reports)
@@ -154,7 +175,7 @@ def _setting(table: object) -> Setting:
     for name, value in numbers.items():
         require(_whole(value) < 2**63, "value.out-of-range", f"must be below 2^63, got {value}", f"setting.{name}")
     participation = table.get("participation", "full")
-    require_choice("setting.participation", participation, ("full", "sampled", "poisson"))
+    require_choice("setting.participation", participation, get_args(get_type_hints(Setting)["participation"]))
     return Setting(**numbers, participation=participation)
 
 

@@ -27,9 +27,6 @@ CONNECTION = "quorank"
 EXECUTOR = "quorank.flower.executor"
 ADMIN = "quorank.flower.admin"
 CLIENT_PROCESS, SERVER_PROCESS = "quorank.flower.own_client", "quorank.flower.own_server"
-OF_A_NODE = ("flower-supernode", EXECUTOR, CLIENT_PROCESS)
-OF_A_COORDINATOR = ("flower-superlink", EXECUTOR, SERVER_PROCESS, "flwr", ADMIN)
-"""What a nursery loads for the processes of a node, and of a coordinator (see `nursery`)."""
 
 POLL, POLL_VARIABLE = "0.2", "FLWR_SUPEREXEC_TASK_POLL_INTERVAL"
 """Seconds between two looks of a node's SuperExec for a task; a coordinator's has but one, and looks as often as Flower
@@ -61,13 +58,13 @@ def check_installed() -> None:
     except importlib.metadata.PackageNotFoundError:
         raise BadInput(
             "engine.not-installed",
-            f"the engine flower needs the package flwr, which is not installed; install quorank[network] ({wanted})",
+            f"the engine flower needs the package flwr, which is not installed; install quorank[flower] ({wanted})",
         ) from None
     version = tuple(int(part) for part in found.split(".")[:2] if part.isdecimal())
     require(
         OLDEST <= version < NEWEST,
         "engine.version",
-        f"the engine flower works with {wanted}, and flwr {found} is installed; install quorank[network]",
+        f"the engine flower works with {wanted}, and flwr {found} is installed; install quorank[flower]",
     )
 
 
@@ -87,7 +84,7 @@ def not_installed(*_: object, **__: object) -> NoReturn:
 def put_in_place(module: ModuleType, functions: Mapping[str, Callable[..., Any]]) -> None:
     """Replace functions that a module of Flower calls to load an app; one that loads it in another way is refused."""
     for name, ours in functions.items():
-        sentence = f"this version of Flower loads apps in a way that is not known (no {name}); install quorank[network]"
+        sentence = f"this version of Flower loads apps in a way that is not known (no {name}); install quorank[flower]"
         require(hasattr(module, name), "engine.version", sentence)
         setattr(module, name, ours)
 
@@ -162,23 +159,18 @@ class Commands:
         return ["--runtime-api-address", address, *secret]
 
 
-def by_flower(command: list[str]) -> list[str]:
-    """An executor as Flower itself starts it, with a new process for every task."""
-    return [_script("flower-superexec"), *command[command.index(EXECUTOR) + 2 :]]
-
-
 def register(public_key: Path, name: str) -> list[str]:
-    """For `flower_admin`: let the SuperLink know a node's key; the answer holds "node-id"."""
+    """For `admin`: let the SuperLink know a node's key; the answer holds "node-id"."""
     return ["supernode", "register", str(public_key), CONNECTION, "--name", name]
 
 
 def submit(app: Path) -> list[str]:
-    """For `flower_admin`: start the ServerApp; the answer holds "run-id"."""
+    """For `admin`: start the ServerApp; the answer holds "run-id"."""
     return ["run", str(app), CONNECTION]
 
 
 def withdraw(run: str) -> list[str]:
-    """For `flower_admin`: end a run whose ServerApp died."""
+    """For `admin`: end a run whose ServerApp died."""
     return ["stop", run, CONNECTION]
 
 

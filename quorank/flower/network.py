@@ -59,7 +59,6 @@ class FlowerNetwork:
     nodes: int
     worker: Callable[[Path], list[str]]
     stop: Callable[[], None] | None = None
-    prepared: bool = True  # whether Flower's processes are split off from one that has it loaded
     transport: FlowerTransport = field(init=False)
     processes: Processes = field(init=False)
     recipes: dict[str, tuple[list[str], dict[str, str]]] = field(default_factory=dict, init=False)
@@ -80,8 +79,7 @@ class FlowerNetwork:
 
     def __enter__(self) -> FlowerNetwork:
         self.folder = Path(tempfile.mkdtemp(prefix="quorank-"))  # readable by its owner alone
-        prepared = flower_app.OF_A_COORDINATOR + flower_app.OF_A_NODE if self.prepared else ()
-        self.processes = Processes(self.folder, True, prepared)
+        self.processes = Processes(self.folder, True)
         try:
             self._write_files()
             self.transport = FlowerTransport(self.folder / "coordinator.sock", alive=self.alive)

@@ -1,4 +1,4 @@
-"""Flower's ServerApp process with Quorank's app in it, and no other (see `flower_own_client`).
+"""Flower's ServerApp process with Quorank's app in it, and no other (see `own_client`).
 
 `python -m quorank.flower.own_server` takes the arguments of `flwr-serverapp`.
 """

@@ -3,7 +3,7 @@
 Each child leads a process group of its own, so that whatever it starts goes with it. A watchdog, which is one more child,
 holds the reading end of a pipe: when this process ends in any way, also killed, the pipe closes and the watchdog kills all
 groups; a temporary folder, where keys may lie, goes with them. Ctrl-C reaches this process alone, which then stops the
-children in order. What is named as `prepared` is split off from a process that has it loaded (`nursery`).
+children in order.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from pathlib import Path
 from types import TracebackType
 
 from quorank.errors import require
-from quorank.flower.nursery import Forked, Nursery, named
 
 _WATCHDOG = """
 import os, shutil, signal, sys
@@ -57,7 +56,7 @@ class Child:
     """One process group."""
 
     name: str
-    process: subprocess.Popen[bytes] | Forked
+    process: subprocess.Popen[bytes]
     log: Path
     since: float = field(default_factory=time.monotonic)
 
@@ -87,10 +86,8 @@ class Processes:
 
     folder: Path  # where their logs go
     temporary: bool = False  # whether the folder goes when they have ended
-    prepared: tuple[str, ...] = ()  # scripts and modules that a nursery has loaded
     children: dict[str, Child] = field(default_factory=dict, init=False)
     _watchdog: subprocess.Popen[str] | None = field(default=None, init=False)
-    _nursery: Nursery | None = field(default=None, init=False)
 
     def __enter__(self) -> Processes:
         return self
@@ -108,23 +105,10 @@ class Processes:
             self._end(old)
         log = self.folder / f"{name}.log"
         log.touch()
-        process = self._split_off(command, environment, log) or _start(command, environment, self.folder, log)
+        process = _start(command, environment, self.folder, log)
         child = self.children[name] = Child(name, process, log)
         self._tell("add", process.pid)
         return child
-
-    def _split_off(self, command: Sequence[str], environment: Mapping[str, str], log: Path) -> Forked | None:
-        """A prepared process from the nursery, which begins with the first; None where that cannot be."""
-        while named(command)[0] in self.prepared and sys.platform == "linux":  # elsewhere such a fork may break
-            if self._nursery is None or not self._nursery.open:
-                self._end_nursery()
-                self._nursery = Nursery(self.prepared, environment, self.folder / "nursery.log")
-            process = self._nursery.start(command, environment, self.folder, log)
-            if process is not None or self._nursery.open:
-                return process
-            if not self._nursery.used:  # it cannot load what it should: its log says why
-                self.prepared = ()
-        return None
 
     def running(self, name: str) -> bool:
         return name in self.children and self.children[name].running
@@ -147,17 +131,11 @@ class Processes:
         for child in children:
             self._end(child)
         self.children.clear()
-        self._end_nursery()
         if self._watchdog is not None:
             assert self._watchdog.stdin is not None
             self._watchdog.stdin.close()
             self._watchdog.wait()
             self._watchdog = None
-
-    def _end_nursery(self) -> None:
-        if self._nursery is not None:
-            self._nursery.close()
-            self._nursery = None
 
     def _end(self, child: Child) -> None:
         child.signal(signal.SIGKILL)

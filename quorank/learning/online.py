@@ -68,7 +68,8 @@ class OnlineRanker:
 
     def rank(self, features: npt.ArrayLike) -> Shown:
         """Draw the list to show for the candidates' features (documents, n_features)."""
-        dense = np.asarray(features, dtype=np.float32)
+        with np.errstate(over="ignore"):  # what is too large is refused below
+            dense = np.asarray(features, dtype=np.float32)
         fits = dense.ndim == 2 and dense.shape[1] == self.n_features and len(dense) > 0
         wrong = f"expected features of shape (documents, {self.n_features}), got {dense.shape}"
         require(fits, "features.shape", wrong)

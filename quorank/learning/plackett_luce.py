@@ -9,17 +9,15 @@ list is marked so that its probabilities are computed in logarithms.
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from llvmlite import ir
-from numba.core import types
-from numba.extending import intrinsic
 
 from quorank.arrays import Doubles, Floats, Integers, Uint64s
-from quorank.compiled import kernel
+from quorank.compiled import kernel, vector_code
 from quorank.draws import BATCH, fill_batch
 from quorank.rankers.scoring import ask_for
 
@@ -30,6 +28,8 @@ LINE = 16
 """Floats in a cache line (64 bytes on the processors of today; elsewhere only the speed differs)."""
 
 LINES_PER_DRAW = 10
+
+_BITS, _DOUBLE = struct.Struct("<Q"), struct.Struct("<d")
 
 LARGEST = np.finfo(np.float32).max
 
@@ -247,20 +247,19 @@ def list_probability(ranking: Sequence[int], scores: npt.ArrayLike) -> float:
     return probability
 
 
-@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
-def _as_double(_context: Any, bits: Any) -> Any:
-    def codegen(_c: Any, builder: Any, _s: Any, args: Any) -> Any:
-        return builder.bitcast(args[0], ir.DoubleType())
-
-    return types.float64(types.int64), codegen
+_HOME = "quorank.learning.vector_code"
 
 
-@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
-def _as_bits(_context: Any, value: Any) -> Any:
-    def codegen(_c: Any, builder: Any, _s: Any, args: Any) -> Any:
-        return builder.bitcast(args[0], ir.IntType(64))
+@vector_code(_HOME)
+def as_double(bits: int) -> float:
+    """The float64 of the lowest 64 bits of a number."""
+    return float(_DOUBLE.unpack(_BITS.pack(bits & 0xFFFFFFFFFFFFFFFF))[0])
 
-    return types.int64(types.float64), codegen
+
+@vector_code(_HOME)
+def as_bits(value: float) -> int:
+    """The bits of a float64."""
+    return int(_BITS.unpack(_DOUBLE.pack(value))[0])
 
 
 @kernel
@@ -287,5 +286,5 @@ def fast_exp(x: float) -> float:
     p = p * r + 0.5
     p = p * r + 1.0
     p = p * r + 1.0
-    scale: float = _as_double((_as_bits(shifted) + 1023) << 52)
+    scale: float = as_double((as_bits(shifted) + 1023) << 52)
     return p * scale

@@ -22,16 +22,16 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, Queue
 
 from quorank import frames
 from quorank.certificates import write_private
-from quorank.device.link import Handed
 from quorank.errors import BadInput, require
 from quorank.federation import notices
-from quorank.federation.invitation import Bundle
+from quorank.federation.bundle import Bundle
 from quorank.flower import app as flower_app
 from quorank.flower import worker
 from quorank.flower.processes import Processes, free_ports
@@ -87,6 +87,49 @@ def connect(bundle: Bundle, folder: Path) -> FlowerLink:
     link = FlowerLink(bundle, folder / ENGINE)
     link.open()
     return link
+
+
+@dataclass(eq=False)
+class Handed:
+    """A link whose tasks are handed in by another thread, which waits for the answer: `respond` for a worker."""
+
+    confirm: Callable[[bytes], bytes] | None = None  # how requests to leave reach the coordinator
+    stop: Callable[[], bool] | None = None
+    _tasks: Queue[tuple[bytes, Queue[bytes | None]] | None] = field(default_factory=Queue, init=False)
+    _reply: Queue[bytes | None] | None = field(default=None, init=False)
+
+    def respond(self, task: bytes) -> bytes | None:
+        """The engine's side."""
+        reply: Queue[bytes | None] = Queue()
+        self._tasks.put((task, reply))
+        return reply.get()
+
+    def tasks(self) -> Iterator[bytes]:
+        while not (self.stop and self.stop()):
+            try:
+                found = self._tasks.get(timeout=LOOK_SECONDS)
+            except Empty:
+                continue
+            if found is None:
+                return
+            task, self._reply = found
+            try:
+                yield task
+            finally:
+                self.send(None)  # whoever waits is not left waiting
+
+    def send(self, answer: bytes | None) -> None:
+        if self._reply is not None:
+            self._reply.put(answer)
+            self._reply = None
+
+    def leave(self, request: bytes) -> bytes:
+        if self.confirm is None:
+            raise BadInput("leaving.not-carried", "this line carries no requests to leave; ask the coordinator's owner")
+        return self.confirm(request)
+
+    def close(self) -> None:
+        self._tasks.put(None)
 
 
 class FlowerLink(Handed):

@@ -71,7 +71,7 @@ class ServiceNetwork(FlowerNetwork):
     def __enter__(self) -> ServiceNetwork:
         self.folder = self.home.path / ENGINE
         self.folder.mkdir(mode=0o700, exist_ok=True)
-        self.processes = Processes(self.folder, prepared=flower_app.OF_A_COORDINATOR)
+        self.processes = Processes(self.folder)
         try:
             self._write_files()
             self.transport = FlowerTransport(self._socket())

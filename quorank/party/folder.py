@@ -21,15 +21,19 @@ from typing import Any
 from quorank.certificates import write_private
 from quorank.documents import ANYTHING, read_json
 from quorank.errors import BadInput, require
+from quorank.federation.invitation import FILE, Invitation
+from quorank.federation.line import ServiceLine
 from quorank.party.lessons import tells
-from quorank.party.secrets import kept_identity
+from quorank.party.secrets import kept_identity, member_key
 from quorank.silos.generated import Generator
 from quorank.silos.learning.holdings import Holding, generated_holdings, make_holding
-from quorank.silos.protocol.invitation import FILE, SiloBundle, read_identities
 from quorank.silos.protocol.keys import PartyIdentity
+from quorank.silos.protocol.terms import SiloTerms, read_identities
 from quorank.text import read_collection
 
 SOURCE, PINS, CONSENT, STATE, LOCK = "source.json", "pins.json", "consent.json", "state.json", "lock"
+MEMBER = "member.json"
+"""The number that the service knows this party by, and by how much this machine's clock is off."""
 SESSION, RANKER = "session", "ranker.json"
 REHEARSAL_SEED = 1
 
@@ -66,6 +70,24 @@ class FolderSource:
         return replace(made[self.generated], name=name)
 
 
+def terms_of(invitation: Invitation) -> SiloTerms:
+    """The terms of a party's invitation; one for a device is refused."""
+    require(
+        invitation.kind == "party",
+        "invitation.other-kind",
+        "this is a device's invitation; accept it with quorank join",
+    )
+    require(invitation.code, "invitation.other-kind", "a party's invitation has a code of its own; ask for such a one")
+    terms = SiloTerms.read(dict(invitation.terms))
+    require(
+        invitation.name in terms.parties,
+        "party.unknown",
+        f"{invitation.name} is no party of the group; its parties are {', '.join(terms.parties)}",
+    )
+    read_identities([f"{name}={key.hex()}" for name, key in invitation.identities.items()], terms)
+    return terms
+
+
 @dataclass(frozen=True)
 class PartyFolder:
     """One party's folder."""
@@ -73,19 +95,20 @@ class PartyFolder:
     path: Path
 
     @classmethod
-    def accept(cls, path: Path, bundle: SiloBundle) -> PartyFolder:
+    def accept(cls, path: Path, invitation: Invitation) -> PartyFolder:
         """Keep an invitation; a folder that belongs to another party or other terms is refused."""
-        target = path.absolute()
+        target, terms = path.absolute(), terms_of(invitation)
         require(target.parent.is_dir(), "folder.missing", f"the directory {target.parent} does not exist", f"{path}")
         made = cls(target)
         if (target / FILE).is_file():
-            before = SiloBundle.read(target / FILE)
             require(
-                before.name == bundle.name and before.terms == bundle.terms,
+                made.invitation.name == invitation.name and made.terms == terms,
                 "folder.other-run",
-                f"this folder belongs to {before.name} in the run {before.terms.run}; choose another folder",
+                f"this folder belongs to {made.invitation.name} in the run {made.terms.run}; choose another folder",
                 f"{path}",
             )
+            if made.invitation.code != invitation.code or made.invitation.service != invitation.service:
+                (target / MEMBER).unlink(missing_ok=True)  # it enrols anew
         else:
             free = not target.exists() or (target.is_dir() and not any(target.iterdir()))
             require(
@@ -96,8 +119,8 @@ class PartyFolder:
             )
             target.mkdir(mode=0o700, exist_ok=True)
         target.chmod(0o700)
-        bundle.write(target / FILE)
-        return made
+        invitation.write(target / FILE)
+        return cls(target)
 
     @classmethod
     def open(cls, path: Path) -> PartyFolder:
@@ -111,8 +134,14 @@ class PartyFolder:
         return cls(path.absolute())
 
     @cached_property
-    def invitation(self) -> SiloBundle:
-        return SiloBundle.read(self.path / FILE)
+    def invitation(self) -> Invitation:
+        """The invitation that was accepted."""
+        return Invitation.read(self.path / FILE)
+
+    @cached_property
+    def terms(self) -> SiloTerms:
+        """What the group has agreed on."""
+        return terms_of(self.invitation)
 
     @property
     def source(self) -> FolderSource:
@@ -137,14 +166,14 @@ class PartyFolder:
 
     def holding(self) -> Holding:
         """The party's documents, queries and judgements."""
-        terms = self.invitation.terms
+        terms = self.terms
         return self.source.holding(self.invitation.name, len(terms.parties), terms.seed)
 
     @property
     def pins(self) -> dict[str, bytes]:
         """The public identities that this party holds others to: the invitation's and those it was given itself."""
         own = [f"{name}={key}" for name, key in self._read(PINS, {}).items()]
-        return dict(self.invitation.identities) | read_identities(own, self.invitation.terms)
+        return dict(self.invitation.identities) | read_identities(own, self.terms)
 
     def note_pins(self, given: Mapping[str, bytes]) -> None:
         """Hold parties to these identities; another one than before is refused."""
@@ -189,6 +218,37 @@ class PartyFolder:
         """Write down how the party stands, for `--status` and `--identity`; a full disk is no reason to end."""
         with contextlib.suppress(OSError):
             self._write(STATE, {"at": time.time(), **known})
+
+    def line(self, url: str = "") -> ServiceLine:
+        """The line to the service, with this party's key and, once it has enrolled, its number."""
+        known, invitation = self._read(MEMBER, {}), self.invitation
+        number, offset = known.get("member"), known.get("offset", 0.0)
+        sound = (number is None or type(number) is int) and isinstance(offset, int | float)
+        if not sound:
+            raise self._damaged(MEMBER)
+        return ServiceLine(
+            url or invitation.url,
+            invitation.service,
+            invitation.certificate,
+            member_key(self.identity()),
+            number,
+            offset=float(offset),
+            note_offset=lambda seconds: self._write(MEMBER, self._read(MEMBER, {}) | {"offset": seconds}),
+        )
+
+    def enrol(self, line: ServiceLine) -> None:
+        """Be let in with this party's own key, once; terms that differ from those that its owner has read are refused."""
+        if line.member is not None:
+            return
+        assert line.key is not None
+        found = line.enrol(self.invitation, line.key)
+        same = found.name == self.invitation.name and found.member == self.terms.number(found.name)
+        require(
+            same and SiloTerms.read(dict(found.terms)) == self.terms,
+            "terms.changed",
+            "the service's terms are not those of the invitation; nothing was sent, ask the operator for a new one",
+        )
+        self._write(MEMBER, {"member": found.member, "offset": line.offset})
 
     def identity(self) -> PartyIdentity:
         """The party's lasting key, made when it is first asked for."""

@@ -1,8 +1,7 @@
 """A party of a group on a network: it answers its coordinator's messages, and keeps everything that must survive.
 
-`answer` takes what came, works (`silo_member`), and gives back what there is to say. Work that takes longer than `WAIT`
-seconds, such as sketching many documents, goes on in a thread; until it is done the answer is `Declined("waiting")`, and
-whoever drives the network asks again. It never raises, and what it declines with is one of a fixed list (`declined`): no
+`answer` takes what came, works (`member`), and gives back what there is to say; it is the same over a network, over the
+store of a service and in one process. It never raises, and what it declines with is one of a fixed list (`declined`): no
 path, query, document or term is in anything that leaves but sealed or as the protocol says.
 
 The folder is the party's own (mode 0700): its identity, the ledger of budgets, its sketches, and one SQLite file with its
@@ -18,7 +17,6 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from threading import RLock, Thread
 from typing import Any
 
 import numpy as np
@@ -35,14 +33,12 @@ from quorank.silos.protocol.records import SiloMessage
 from quorank.silos.protocol.stream_store import SiloStore
 from quorank.silos.protocol.terms import SiloTerms
 
-WAIT = 2.0
-"""Seconds that an answer waits for the work that it calls for."""
-CLOSE = 5.0
-"""Seconds that closing waits for it."""
-
 
 class SiloParty:
-    """One party of a run. `pins` are the public identities that others are known by."""
+    """One party of a run. `pins` are the public identities that others are known by.
+
+    Between two steps of its work it ends where `stop` says so, and tells `seen` that its progress has changed.
+    """
 
     def __init__(
         self,
@@ -53,16 +49,17 @@ class SiloParty:
         *,
         pins: Mapping[str, bytes] | None = None,
         consent: Callable[[], bool] = lambda: True,
+        stop: Callable[[], bool] = lambda: False,
+        seen: Callable[[], None] = lambda: None,
         entropy: Entropy = os.urandom,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.folder, self.name, self.terms, self.holding = Path(folder), name, terms, holding
         self._number, self._digest = terms.number(name), terms.digest()[:16]
         self._pins, self._consent, self._entropy, self._clock = pins, consent, entropy, clock
-        self._mutex, self._closing = RLock(), False
-        self._worker: Thread | None = None
+        self._stop, self._seen = stop, seen
         self._member: SiloMember | None = None
-        self._failure: BaseException | None = None
+        self.said_all = False  # the last answer ended all that this party ever has to say
         self.stopped: str | None = None  # why the run cannot go on at this party, for its owner
         self._store = SiloStore(self.folder, "party")
         try:
@@ -129,10 +126,7 @@ class SiloParty:
         ]
 
     def close(self) -> None:
-        """End; a step of work that is under way has a few seconds, and is done again after a restart."""
-        self._closing = True
-        if self._worker is not None:
-            self._worker.join(CLOSE)
+        """Let go of the folder."""
         if self._is_finished:
             self._store.compact()
         self._store.close()
@@ -141,9 +135,9 @@ class SiloParty:
 
     def answer(self, content: bytes) -> bytes | Declined:
         """The answer to a message, or why there is none. It never raises; the cause stays in this machine's log."""
+        self.said_all = False
         try:
-            with self._mutex:
-                return self._answer(content)
+            return self._answer(content)
         except Refusal as refusal:
             return refusal.declined
         except OSError:
@@ -164,55 +158,54 @@ class SiloParty:
             raise Refusal("run")
         if message.number != self._number:
             raise Refusal("client")
-        self._rest()
         try:
             with self._store.transaction():
                 self._store.take(SERVER, message)
         except BadInput:
             raise Refusal("place") from None
-        if not self._is_finished:
-            self._worker = Thread(target=self._work, name=f"quorank-{self.name}", daemon=True)
-            self._worker.start()
-            self._rest()
+        self._work()
         reply = self._store.message(SERVER, self._number, self._digest)
+        self.said_all = self._is_finished and reply.start + len(reply.pieces) == self._store.places(SERVER)[2]
         return reply.to_bytes(to_party=False)
-
-    def _rest(self) -> None:
-        """Wait for the worker a little; pass on what went wrong there."""
-        if self._worker is not None:
-            self._worker.join(WAIT)
-            if self._worker.is_alive():
-                raise Refusal("waiting")
-        self._worker = None
-        failure, self._failure = self._failure, None
-        if isinstance(failure, BadInput):
-            raise Refusal("stopped")
-        if failure is not None:
-            raise failure
 
     def _work(self) -> None:
         """Do all that there is to do now; what fails is thrown away with its half-made state and tried again later."""
         try:
-            if self._member is None:
-                self._member = SiloMember(
-                    self._store,
-                    self.folder,
-                    self.name,
-                    self.terms,
-                    self.holding,
-                    self.identity,
-                    pins=self._pins,
-                    entropy=self._entropy,
-                    clock=self._clock,
-                )
-            while not self._closing and not self._is_finished:
-                self._progress = self._member.progress()
+            while not self._is_finished:
+                if self._member is None:
+                    self._member = SiloMember(
+                        self._store,
+                        self.folder,
+                        self.name,
+                        self.terms,
+                        self.holding,
+                        self.identity,
+                        pins=self._pins,
+                        entropy=self._entropy,
+                        clock=self._clock,
+                    )
+                self.report(self._member.progress())
+                if self._stop():
+                    raise Refusal("waiting")
                 if not self._member.step():
                     break
-            self._progress, self.stopped = self._member.progress(), None
-        except BaseException as error:
-            self._member, self._failure = None, error
-            self.stopped = str(error) if isinstance(error, BadInput) else self.stopped
+            if self._member is not None:
+                self.report(self._member.progress())
+            self.stopped = None
+        except Refusal:
+            raise
+        except BadInput as error:
+            self._member, self.stopped = None, str(error)
+            raise Refusal("stopped") from None
+        except BaseException:
+            self._member = None
+            raise
+
+    def report(self, progress: str) -> None:
+        """Note where this party stands, in a sentence, and tell it."""
+        if progress != self._progress:
+            self._progress = progress
+            self._seen()
 
 
 def digest_of(holding: Holding) -> bytes:

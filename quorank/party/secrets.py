@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from quorank.errors import BadInput, require
+from quorank.federation.member_key import MemberKey
 from quorank.files import write_whole
 from quorank.silos.learning.exchange import seeded_secret, seeded_sketch_noise
 from quorank.silos.learning.shared_statistics import seeded_statistics_noise
@@ -45,6 +46,11 @@ def kept_identity(folder: Path, name: str, entropy: Entropy = os.urandom) -> Par
         f"{path}",
     )
     return PartyIdentity(name, private)
+
+
+def member_key(identity: PartyIdentity) -> MemberKey:
+    """The key that signs this party's requests: it follows from its identity, so there is one secret to keep."""
+    return MemberKey(derive(identity.private, "member key"))
 
 
 class Secrets:

@@ -4,6 +4,11 @@ The noise multiplier z is the standard deviation of the noise on the sum of a co
 With everyone in every round the T releases are together one Gaussian mechanism with multiplier z/√T, whose ε is known
 in closed form (Balle and Wang 2018, as in the library). Sampled cohorts are composed from the library's privacy loss
 distributions ("pld", tight) or Rényi divergences ("rdp", quicker, looser).
+
+Where a round takes whoever comes, a client is in at most m of the T releases, and who came is no secret: ε is that of m
+releases with the client in each, without any amplification. Which rounds those are may depend on all that was released
+before, since Gaussian releases compose by Σ z⁻² alone, which never exceeds m·z⁻² (a Gaussian privacy filter: Smith and
+Thakurta 2022, "Fully Adaptive Composition for Gaussian Differential Privacy").
 """
 
 from __future__ import annotations
@@ -46,7 +51,7 @@ def event(setting: Setting, noise_multiplier: float, accountant: Accountant = "p
     """
     import dp_accounting as dp
 
-    if setting.participation == "full":
+    if not setting.draws_cohorts:
         return dp.GaussianDpEvent(noise_multiplier)
     if setting.participation == "poisson":
         return dp.PoissonSampledDpEvent(setting.rate, dp.GaussianDpEvent(noise_multiplier))
@@ -64,8 +69,8 @@ def epsilon(
     """Compute ε at δ after `rounds` rounds of the setting (all of them by default)."""
     check_delta(delta)
     require_range("noise multiplier", noise_multiplier, least=LEAST_NOISE)
-    done = setting.rounds if rounds is None else rounds
-    return _epsilon(pattern_of(setting), noise_multiplier, delta, accountant, done, FINE) if done > 0 else 0.0
+    counted = setting.participations(rounds)
+    return _epsilon(pattern_of(setting), noise_multiplier, delta, accountant, counted, FINE) if counted > 0 else 0.0
 
 
 @lru_cache(maxsize=4096)
@@ -103,7 +108,12 @@ def noise_multiplier(setting: Setting, target: float, delta: float, accountant: 
 
 
 def pattern_of(setting: Setting) -> Setting:
-    """Return the setting without what accounting does not depend on, so that figures are computed once."""
+    """Return the setting without what accounting does not depend on, so that figures are computed once.
+
+    A client that takes part in m rounds of whoever comes is one that is in every round of a run of m.
+    """
+    if setting.takes_whoever_comes:
+        return Setting(1, 1, setting.participations())
     return Setting(setting.clients, setting.cohort, setting.rounds, setting.participation)
 
 
@@ -192,7 +202,7 @@ def spent(
     setting: Setting, noise_multiplier: float, delta: float, accountant: Accountant = "pld"
 ) -> list[tuple[int, float]]:
     """Return (rounds done, ε spent by then) over the run, for its curve."""
-    most = 60 if setting.participation == "full" or accountant == "rdp" else 8
+    most = 60 if not setting.draws_cohorts or accountant == "rdp" else 8
     count = min(most, setting.rounds)
     marks = sorted({round(setting.rounds * (i + 1) / count) for i in range(count)})
     return [(t, epsilon(setting, noise_multiplier, delta, accountant, t)) for t in marks]

@@ -3,7 +3,8 @@
 A run's releases, its rebuildings after leavers, the reports of devices and other runs of the same clients add up to one
 loss. Its parts are kept in the form in which they add up best:
 
-- Gaussian releases of everyone: multipliers z₁ … z_k are one release with (Σ z_t⁻²)^(−1/2), whose ε is exact;
+- Gaussian releases of everyone, or of whoever comes: the multipliers z₁ … z_k of those that a client is in are one release
+  with (Σ z_t⁻²)^(−1/2), whose ε is exact;
 - Gaussian releases of drawn cohorts: privacy loss distributions, convolved with that one release (`dp-accounting`);
 - Skellam noise: Rényi divergences, which add up at every order, those of the one Gaussian release included;
 - discrete Gaussian noise is counted as Gaussian, and what discreteness adds (`epsilon_slack`) once for all of it;
@@ -47,7 +48,7 @@ class DrawnCohorts(NamedTuple):
 class Loss:
     """What some releases give away about a client, in the forms in which losses are added up."""
 
-    gaussian: float = 0.0  # Σ z⁻² of releases with everyone in them
+    gaussian: float = 0.0  # Σ z⁻² of releases that a client is known to be in
     drawn: tuple[DrawnCohorts, ...] = ()
     renyi: tuple[float, ...] = ()  # divergences at `discrete_noise.ORDERS`; empty where there are none
     pure: float = 0.0  # ε at δ = 0
@@ -89,8 +90,8 @@ def gaussian_loss(setting: Setting, noise_multiplier: float, rounds: int) -> Los
     """Return the loss of rounds of Gaussian releases under the participation of a setting."""
     if rounds == 0:
         return Loss()
-    if setting.participation == "full":
-        return Loss(gaussian=rounds / noise_multiplier**2)
+    if not setting.draws_cohorts:
+        return Loss(gaussian=setting.participations(rounds) / noise_multiplier**2)
     pattern = accounting.pattern_of(setting)
     return Loss(drawn=(DrawnCohorts(pattern, noise_multiplier, rounds),))
 

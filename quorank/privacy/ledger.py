@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
@@ -35,6 +34,9 @@ DEEPEST = 8
 _SETTING = "clients", "cohort", "participation", "rounds", "planned_rounds", "interactions", "parameters", "values"
 """What a ledger holds of the setting: `rounds` are those done."""
 
+_LIMITS = "most_rounds", "rest"
+"""What it holds where a round takes whoever comes: how often one client may. A limit that there is not is left out."""
+
 WITHHELD = "the number of clients in a round: its ε counts on nobody knowing who was in it; planned is the mean"
 
 
@@ -55,14 +57,14 @@ def ledger(
     the privacy counts on that, or as `withhold` says; without `curve` there is no ε by rounds.
     """
     done = len(participants)
-    plan = asdict(setting) | {"rounds": done, "planned_rounds": setting.rounds}
+    plan = setting.table() | {"rounds": done, "planned_rounds": setting.rounds}
     if withhold is None:
         withhold = setting.participation == "poisson" and counts_on_secret_cohorts(_read_part(part), setting)
     planned = setting.cohort if withhold else None
     found = {
         "format": FORMAT,
         "mechanism": dict(part),
-        "setting": {key: plan[key] for key in _SETTING},
+        "setting": {key: plan[key] for key in (*_SETTING, *_LIMITS) if key in plan},
         "releases": release_entries(participants, sensitivity, noise, planned),
         "privacy": mechanism.statement(done),
         "spent": [{"round": t, "epsilon": e} for t, e in mechanism.spent() if t <= done] if curve else [],
@@ -72,7 +74,7 @@ def ledger(
 
 def counts_on_secret_cohorts(privacy: Privacy, setting: Setting) -> bool:
     """Return whether ε is smaller because nobody knows who was in a round: then nothing may be told of that."""
-    return privacy.relies_on_secret_cohorts and setting.participation != "full"
+    return privacy.relies_on_secret_cohorts and setting.draws_cohorts
 
 
 def release_entries(
@@ -203,6 +205,9 @@ def _fault_in(content: Any) -> str:
             return "damaged: an entry of unlearning does not say without whom"
         if not all(_whole(0)(client) for client in entry["without"]):
             return "damaged: an entry of unlearning names what is no client"
+        own = entry.get("mechanism", content["mechanism"])
+        if not isinstance(own, dict) or not isinstance(own.get("kind"), str):
+            return "damaged: an entry of unlearning does not name its mechanism"
         found = _fault_in_entry(entry)
         if found:
             return found
@@ -216,6 +221,9 @@ def _fault_in_entry(entry: Mapping[str, Any]) -> str:
     setting, sentence = entry.get("setting"), "damaged: the setting lacks one of"
     if not isinstance(setting, dict) or not _fits(setting, _SETTING_CHECKS):
         return f"{sentence} {', '.join(_SETTING)}, or it is out of range"
+    limits = {key: setting[key] for key in _LIMITS if key in setting}
+    if not all(_whole(0, MOST_ROUNDS)(limit) for limit in limits.values()):
+        return "damaged: the limits of one client are out of range"
     if "releases" not in entry or "privacy" not in entry:
         return "damaged: an entry lacks its releases or what they give away"
     found = _fault_in_list(entry["releases"], _RELEASE_CHECKS, "a release")
@@ -285,7 +293,8 @@ def _read_part(part: Mapping[str, Any]) -> Privacy:
 
 def _mechanism_of(content: Mapping[str, Any]) -> Mechanism:
     plan = content["setting"]
-    fields = {key: plan[key] for key in _SETTING if key != "planned_rounds"} | {"rounds": plan["planned_rounds"]}
+    fields = {key: plan[key] for key in (*_SETTING, *_LIMITS) if key in plan and key != "planned_rounds"}
+    fields["rounds"] = plan["planned_rounds"]
     return _counted(lambda: _read_part(content["mechanism"]).mechanism(Setting(**fields), 0))
 
 
@@ -335,7 +344,7 @@ def reports_loss(content: Mapping[str, Any]) -> Loss:
 def _entry_loss(part: Mapping[str, Any], entry: Mapping[str, Any]) -> Loss | None:
     if entry["privacy"] is None or entry["privacy"]["epsilon"] is None:
         return None
-    mechanism = _mechanism_of({"mechanism": part, "setting": entry["setting"]})
+    mechanism = _mechanism_of({"mechanism": entry.get("mechanism", part), "setting": entry["setting"]})
     return _counted(lambda: mechanism.loss(entry["setting"]["rounds"]))
 
 

@@ -15,11 +15,10 @@ import hashlib
 from typing import Any
 
 import numpy as np
-from numba.extending import overload
 
 from quorank import draws
 from quorank.arrays import Uint32s, Uint64s
-from quorank.compiled import kernel
+from quorank.compiled import kernel, vector_code
 from quorank.draws import Purpose
 from quorank.errors import require
 
@@ -93,17 +92,11 @@ def secret_pair(key: Uint32s, block: int, interaction: int, client: int, round_:
     return first, second
 
 
+@vector_code("quorank.privacy.stream_code")
 def uniform_pair(key: Any, block: int, interaction: int, client: int, round_: int) -> Any:
     """Return draws 2·block and 2·block + 1 of an address, from the generator that the key is of."""
     pair = secret_pair if key.dtype == np.uint32 else draws.uniform_pair
     return pair(key, block, interaction, client, round_)
-
-
-@overload(uniform_pair, strict=False)  # type: ignore[untyped-decorator,unused-ignore]
-def _chosen(key: Any, block: Any, interaction: Any, client: Any, round_: Any) -> Any:
-    """The same choice, made when a kernel is compiled; the function itself, since a call in between costs time."""
-    chosen: Any = secret_pair if key.dtype.bitwidth == 32 else draws.uniform_pair
-    return chosen.py_func
 
 
 @kernel
@@ -118,14 +111,8 @@ def seeded_words(key: Uint64s, block: int, interaction: int, client: int, round_
     return draws.philox(block, interaction, client, round_, key[0], key[1])
 
 
+@vector_code("quorank.privacy.stream_code")
 def words(key: Any, block: int, interaction: int, client: int, round_: int) -> Any:
     """Return four random 32-bit words (held in uint64) of an address, from the generator that the key is of."""
     drawn = secret_words if key.dtype == np.uint32 else seeded_words
     return drawn(key, block, interaction, client, round_)
-
-
-@overload(words, strict=False)  # type: ignore[untyped-decorator,unused-ignore]
-def _chosen_words(key: Any, block: Any, interaction: Any, client: Any, round_: Any) -> Any:
-    """The same choice, made when a kernel is compiled."""
-    chosen: Any = secret_words if key.dtype.bitwidth == 32 else seeded_words
-    return chosen.py_func

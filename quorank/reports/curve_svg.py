@@ -50,7 +50,7 @@ def panel_svg(panel: Panel) -> Markup:
     width, height = UNITS * PANEL[0], UNITS * (PANEL[1] - BELOW) + below
     curves = [_finite(thin(curve)) for curve in panel.curves]
     last = max((float(curve.x[-1]) for curve in curves if len(curve.x)), default=1.0) or 1.0
-    frame = _Frame(left, width - right, UNITS * ABOVE, height - below, last, *_range(curves))
+    frame = _Frame(left, width - right, UNITS * ABOVE, height - below, last, *(panel.y_range or _range(curves)))
     parts = [*_axes(panel, frame)]
     for number, curve in enumerate(curves):
         parts += _curve(frame, curve, number)

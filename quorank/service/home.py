@@ -1,8 +1,11 @@
-"""A coordinator's home folder: its certificates, its secrets, what it runs, and who is invited.
+"""A service's folder: its settings, secrets and certificates, what it runs, and its store where that is SQLite.
 
-The folder is its owner's alone (0700, secrets 0600) and appears whole or not at all. Two secrets never leave it: the
-authority's key, and the one that the coordinator's noise is drawn from and the cohorts' seed is made of. The seed of the
-experiment file is not used for those, because whoever knows it could take the noise off the rankers again.
+The folder is its owner's alone (0700, secrets 0600) and appears whole or not at all. Secrets that never leave it: the
+authority's key, the service's key that signs tasks, the operator's token, and the one that the coordinator's noise is drawn
+from and the cohorts' seed is made of. The seed of the experiment file is not used for those, because whoever knows it could
+take the noise off the rankers again.
+
+Nothing heavy is imported before it is needed: the process that watches over a service opens its folder too.
 """
 
 from __future__ import annotations
@@ -19,67 +22,85 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
+from quorank.addresses import check_url
 from quorank.certificates import CERTIFICATE, Authority, write_private
 from quorank.documents import ANYTHING, Table, read_json, shape_of
 from quorank.errors import BadInput, require, require_range
-from quorank.experiments.client_terms import terms_of
-from quorank.experiments.experiment import Experiment
-from quorank.experiments.experiment_file import read_experiment_file, write_toml
-from quorank.federation.asynchronous import check_asynchronous
-from quorank.federation.invitation import check_address
-from quorank.federation.terms import Terms
 from quorank.files import write_whole
-from quorank.privacy.mechanisms.integer_sums import IntegerSums
-from quorank.privacy.mechanisms.mechanism import INCOMPLETE
-from quorank.privacy.streams import SECRET_BYTES
 
-FORMAT = 1
-SETTINGS, EXPERIMENT, SECRET, SEED = "coordinator.json", "experiment.toml", "executor.secret", "seed"
+if TYPE_CHECKING:
+    from quorank.experiments.experiment import Experiment
+    from quorank.federation.member_key import MemberKey
+    from quorank.federation.terms import Terms
+    from quorank.service.store import SqlStore
+
+FORMAT = 2
+SETTINGS, EXPERIMENT, TERMS = "coordinator.json", "experiment.toml", "terms.json"
+SEED, SERVICE_KEY, TOKEN = "seed", "service.key", "operator.token"
 SERVER_CERTIFICATE, SERVER_KEY = "server.pem", "server.key"
 LOCK, STATUS, LOG, RANKER, LEDGER = "lock", "status.json", "coordinator.log", "ranker.json", "ledger.json"
+SECRET_BYTES = 32
 RENEW_DAYS = 30
-"""A server certificate with fewer days left is replaced when the coordinator starts."""
+"""A certificate of the service's own authority with fewer days left is replaced."""
+HOLDERS = {"coordinator": "quorank.service.holder", "silo": "quorank.service.silo_service"}
+"""The module that holds what a folder runs, by the kind of its settings."""
+OLDER = (
+    "is of an older Quorank whose devices spoke Flower; its ranker.json can still be used, but devices enrol anew: "
+    "start a service in another folder and invite them to it"
+)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What is fixed when the folder is made, and what a later start may change (`address` to `total_epsilon`)."""
+    """What is fixed when the folder is made (`run`, `n_features`, `report_epsilon`), and what a later start may change."""
 
     run: str
     n_features: int
-    address: str  # host:port under which devices reach the coordinator
-    host: str = "127.0.0.1"  # where it listens for them
+    address: str  # host:port under which members reach the service, or https://host where a proxy stands before it
+    host: str = "127.0.0.1"  # where it listens
     port: int = 9092
-    inside: int = 9093  # port of the loopback interface where the engine listens
-    proxy: bool = True  # whether the proxy that is built in stands before the engine; else one of yours does
+    workers: int = 2  # processes that take requests
+    database: str = ""  # postgresql://…; none: SQLite in the folder
+    behind_proxy: bool = False  # a proxy ends TLS and says in X-Forwarded-For who asks
+    certificate: str = ""  # file of a certificate of yours; none: of the folder's own authority
+    key: str = ""  # file of its key
     enough: float = 1.0  # share of the cohort whose replies end a round
     least: float = 0.5  # share of the cohort without which a round does not end
     deadline: float = 3600.0  # seconds after which `least` are enough
-    pause: float = 60.0  # seconds before a device that had nothing to give is asked again
-    asynchronous: float = (
-        0.0  # share of a cohort whose replies, however old, end a round; 0 where rounds are synchronous
-    )
-    total_epsilon: float = (
-        0.0  # ε, at the run's δ, that run, reports and rebuildings may reach together; 0: the run's and reports' own
-    )
-    report_epsilon: float = 0.0  # ε of the figure that devices report with each release; 0: none; fixed with the folder
+    pause: float = 60.0  # seconds until it is worth asking again where there is nothing to do
+    asynchronous: float = 0.0  # share of a cohort whose replies, however old, end a round; 0: rounds are synchronous
+    total_epsilon: float = 0.0  # ε, at the run's δ, that all releases may reach together; 0: the run's and reports' own
+    report_epsilon: float = 0.0  # ε of the figure that devices report with each release; 0: none
+    enrolments: int = 60  # a minute and address; 0: any number
+    quiet: float = 60.0  # minutes without any member after which the operator is told
+    kind: str = "coordinator"  # what the folder runs: a coordinator of devices, or a silo
 
     def __post_init__(self) -> None:
-        check_address(self.address)
-        ports = (self.port, self.inside)
-        require(
-            all(0 < port < 65536 for port in ports), "value.out-of-range", f"a port is from 1 to 65535, got {ports}"
-        )
-        require(self.port != self.inside, "option.conflict", "the engine needs a port of its own", f"port {self.port}")
+        check_url(self.url)
+        require(self.kind in HOLDERS, "value.not-a-choice", f"expected {' or '.join(HOLDERS)}", "kind")
+        require(0 < self.port < 65536, "value.out-of-range", f"a port is from 1 to 65535, got {self.port}")
+        require(1 <= self.workers <= 64, "value.out-of-range", f"from 1 to 64, got {self.workers}", "--workers")
         require(self.n_features >= 1, "value.out-of-range", f"a ranker needs at least 1 feature, got {self.n_features}")
         require(0.0 < self.least <= self.enough <= 1.0, "value.out-of-range", "expected 0 < least ≤ enough ≤ 1")
         require_range("total_epsilon", self.total_epsilon, least=0.0)
+        require_range("enrolments", self.enrolments, least=0)
         require(0.0 <= self.asynchronous <= 1.0, "value.out-of-range", "asynchronous is a share from 0 (off) to 1")
-        require(
-            self.deadline > 0.0 and self.pause > 0.0, "value.out-of-range", "deadline and pause must be above 0 seconds"
-        )
+        times = (self.deadline, self.pause, self.quiet)
+        require(min(times) > 0.0, "value.out-of-range", "deadline, pause and quiet must be above 0")
+        both = bool(self.certificate) == bool(self.key)
+        require(both, "option.conflict", "give both --certificate and --key, or neither")
+        alone = not (self.behind_proxy and self.certificate)
+        require(alone, "option.conflict", "a proxy ends TLS: leave --certificate out, or --behind-proxy")
+
+    @property
+    def url(self) -> str:
+        """Under which members reach the service; plain HTTP only on this machine, behind a proxy."""
+        if "://" in self.address:
+            return self.address
+        here = self.address.rpartition(":")[0] in ("127.0.0.1", "localhost", "[::1]")
+        return f"http{'' if self.behind_proxy and here else 's'}://{self.address}"
 
 
 _SETTINGS = Table({"format": ANYTHING}, shape_of(Settings).keys | shape_of(Settings).optional)
@@ -87,22 +108,29 @@ _SETTINGS = Table({"format": ANYTHING}, shape_of(Settings).keys | shape_of(Setti
 
 @dataclass(frozen=True)
 class Home:
-    """A coordinator's folder."""
+    """A service's folder."""
 
     path: Path
 
     @classmethod
     def create(cls, path: Path, experiment: Experiment, settings: Settings) -> Home:
         """Make the folder; where it is there already it must be empty."""
+        from quorank.experiments.client_terms import terms_of
+        from quorank.experiments.experiment_file import write_toml
+
         check_experiment(experiment, settings.n_features)
         check_rounds(experiment, settings)
-        terms_of(experiment, settings.n_features, 0, settings.run, report_epsilon=settings.report_epsilon)
-        files = {SEED: secrets.token_bytes(SECRET_BYTES), EXPERIMENT: write_toml(experiment.tables()).encode()}
+        terms = terms_of(experiment, settings.n_features, 0, settings.run, report_epsilon=settings.report_epsilon)
+        files = {
+            SEED: secrets.token_bytes(SECRET_BYTES),
+            EXPERIMENT: write_toml(experiment.tables()).encode(),
+            TERMS: json.dumps(terms.table(), indent=1).encode(),
+        }
         return cls._made(path, settings, files, "coordinator's")
 
     @classmethod
     def _made(cls, path: Path, settings: Settings, files: Mapping[str, bytes], whose: str) -> Self:
-        """A new folder with an authority, a certificate, a secret and these files."""
+        """A new folder with an authority, a certificate, secrets and these files."""
         target = path.absolute()
         require(target.parent.is_dir(), "folder.missing", f"the directory {target.parent} does not exist", f"{path}")
         free = not target.exists() or (target.is_dir() and not any(target.iterdir()))
@@ -114,7 +142,8 @@ class Home:
         try:
             made = cls(temporary)
             Authority.create().write(temporary)
-            for name, content in {SECRET: secrets.token_bytes(32), **files}.items():
+            own = {SERVICE_KEY: secrets.token_bytes(SECRET_BYTES), TOKEN: secrets.token_urlsafe(24).encode()}
+            for name, content in {**own, **files}.items():
                 write_private(temporary / name, content)
             made.write_settings(settings)
             made.issue(settings)
@@ -136,20 +165,23 @@ class Home:
         home.settings  # noqa: B018  refused now if it is damaged
         return home
 
+    @property
+    def holder(self) -> str:
+        """The module whose process holds what this folder runs."""
+        return HOLDERS[self.settings.kind]
+
     @cached_property
     def settings(self) -> Settings:
         path = self.path / SETTINGS
         try:
+            version = read_json(path, advice="; restore it from a copy").get("format")
+            require(version != 1, "folder.older", OLDER, f"{self.path}")
+            sentence = f"of format {version}, and this Quorank reads {FORMAT}; install the newer"
+            require(version == FORMAT, "file.version", sentence, f"{path}")
             found = read_json(path, _SETTINGS, advice="; restore it from a copy")
-            version = found.pop("format")
-            require(
-                version == FORMAT,
-                "file.version",
-                f"of format {version}, and this Quorank reads {FORMAT}; install the newer",
-                f"{path}",
-            )
+            found.pop("format")
             return Settings(**found)
-        except TypeError as error:
+        except (TypeError, AttributeError) as error:
             raise BadInput(
                 "file.damaged", f"damaged ({type(error).__name__}); restore it from a copy", f"{path}"
             ) from None
@@ -160,19 +192,24 @@ class Home:
 
     @cached_property
     def experiment(self) -> Experiment:
+        from quorank.experiments.experiment import Experiment
+        from quorank.experiments.experiment_file import read_experiment_file
+
         return Experiment.read(read_experiment_file(self.path / EXPERIMENT))
+
+    def _secret(self, name: str) -> bytes:
+        try:
+            content = (self.path / name).read_bytes()
+        except OSError:
+            content = b""
+        sentence = "missing or damaged; restore it from a copy, or make a new folder"
+        require(len(content) == SECRET_BYTES, "file.damaged", sentence, f"{self.path / name}")
+        return content
 
     @property
     def secret(self) -> bytes:
         """Of the coordinator's noise; nobody else knows it."""
-        content = (self.path / SEED).read_bytes()
-        require(
-            len(content) == SECRET_BYTES,
-            "file.damaged",
-            "damaged, or of an older Quorank; restore it from a copy, or make a new folder",
-            f"{self.path / SEED}",
-        )
-        return content
+        return self._secret(SEED)
 
     @property
     def seed(self) -> int:
@@ -180,21 +217,66 @@ class Home:
         made = hashlib.blake2b(b"quorank cohorts", key=self.secret, digest_size=8)
         return int.from_bytes(made.digest(), "little")
 
+    @cached_property
+    def key(self) -> MemberKey:
+        """The service's own key: it signs tasks, and members know its public half from their invitations."""
+        from quorank.federation.member_key import MemberKey
+
+        return MemberKey(self._secret(SERVICE_KEY))
+
+    @property
+    def token(self) -> str:
+        """The operator's, for page and metrics."""
+        try:
+            found = (self.path / TOKEN).read_text(encoding="ascii").strip()
+        except (OSError, UnicodeDecodeError):
+            found = ""
+        require(len(found) >= 20, "file.damaged", "missing or damaged; restore it from a copy", f"{self.path / TOKEN}")
+        return found
+
     @property
     def authority(self) -> bytes:
-        """The certificate (PEM) that devices trust."""
+        """The certificate (PEM) that members trust; empty where they trust those of their system."""
+        return b"" if self.settings.certificate or self.settings.behind_proxy else self.own_authority
+
+    @property
+    def own_authority(self) -> bytes:
+        """The certificate of the folder's authority."""
         return (self.path / CERTIFICATE).read_bytes()
+
+    @property
+    def tls(self) -> tuple[Path, Path] | None:
+        """Files of certificate and key; None behind a proxy."""
+        settings = self.settings
+        if settings.behind_proxy:
+            return None
+        if settings.certificate:
+            return Path(settings.certificate), Path(settings.key)
+        return self.path / SERVER_CERTIFICATE, self.path / SERVER_KEY
+
+    def store(self) -> SqlStore:
+        """A connection to the service's store."""
+        from quorank.service.store import open_store
+
+        return open_store(self.path, self.settings.database)
 
     def terms(self, client: int) -> Terms:
         """What one client agrees to."""
-        settings = self.settings
-        return terms_of(
-            self.experiment, settings.n_features, client, settings.run, report_epsilon=settings.report_epsilon
-        )
+        from quorank.federation.terms import Terms
+
+        return Terms.read(self.terms_table | {"client": client})
+
+    @cached_property
+    def terms_table(self) -> dict[str, Any]:
+        """What every client agrees to, but for its number."""
+        found: dict[str, Any] = read_json(self.path / TERMS, advice="; restore it from a copy")
+        return found
 
     def issue(self, settings: Settings) -> None:
-        """A certificate for the server, of the names under which it is reached from outside and on this machine."""
-        name = settings.address.rpartition(":")[0].strip("[]")
+        """A certificate of the own authority, of the names under which the service is reached."""
+        from urllib.parse import urlsplit
+
+        name = urlsplit(settings.url).hostname or "localhost"
         names = list(dict.fromkeys([name, "localhost", "127.0.0.1"]))
         key, certificate = Authority.read(self.path).server(names)
         write_private(self.path / SERVER_KEY, key)
@@ -202,26 +284,41 @@ class Home:
 
     def change(self, settings: Settings) -> None:
         """Take over what a later start asks for, and renew the certificate where it must be."""
-        check_rounds(self.experiment, settings)
-        if settings.address != self.settings.address or self.days_left() < RENEW_DAYS:
+        self.check_change(settings)
+        if settings.url != self.settings.url:
             self.issue(settings)
         if settings != self.settings:
             self.write_settings(settings)
             self.__dict__["settings"] = settings
+        self.renew()
+
+    def check_change(self, settings: Settings) -> None:
+        """Refuse settings that do not fit what the folder runs."""
+        check_rounds(self.experiment, settings)
+
+    def renew(self) -> bool:
+        """Replace the certificate of the own authority where its end is near; whether it was."""
+        own = not self.settings.behind_proxy and not self.settings.certificate
+        if not own or self.days_left() >= RENEW_DAYS:
+            return False
+        self.issue(self.settings)
+        return True
 
     def days_left(self) -> float:
-        """How long the server's certificate is still good."""
+        """How long the service's certificate is still good; 0 where it cannot be read."""
         from cryptography import x509
 
+        if self.tls is None:
+            return float("inf")
         try:
-            found = x509.load_pem_x509_certificate((self.path / SERVER_CERTIFICATE).read_bytes())
+            found = x509.load_pem_x509_certificate(self.tls[0].read_bytes())
             return (found.not_valid_after_utc.timestamp() - time.time()) / 86400.0
         except Exception:  # the library has errors of its own for what is no certificate
             return 0.0
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Held while the coordinator of this folder runs; the file says which process that is."""
+        """Held while the service of this folder runs; the file says which process that is."""
         descriptor = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             try:
@@ -232,7 +329,7 @@ class Home:
                     "coordinator.running",
                     f"its coordinator runs already"
                     f"{'' if number is None else f' (process {number})'}; stop it with: "
-                    f"quorank coordinator stop {self.path}",
+                    f"quorank {self.settings.kind} stop {self.path}",
                     f"{self.path}",
                 ) from None
             os.ftruncate(descriptor, 0)
@@ -243,7 +340,7 @@ class Home:
             os.close(descriptor)
 
     def process(self) -> int | None:
-        """The process that runs this folder's coordinator; None where none does."""
+        """The process that runs this folder's service; None where none does."""
         try:
             descriptor = os.open(self.path / LOCK, os.O_RDWR)
         except FileNotFoundError:
@@ -269,6 +366,9 @@ class Home:
 
 def check_experiment(experiment: Experiment, n_features: int = 46) -> None:
     """Refuse what real devices cannot do, and a budget within which nothing can be learned, before anything is made."""
+    from quorank.experiments.client_terms import terms_of
+    from quorank.privacy.mechanisms.integer_sums import IntegerSums
+
     require(
         experiment.federation.attack is None,
         "option.conflict",
@@ -288,9 +388,13 @@ def check_rounds(experiment: Experiment, settings: Settings) -> None:
     """Refuse asynchronous rounds where they cannot be, rounds that end before noise in shares is complete, and reports
     that would tell how many were in a round where that must stay unknown.
     """
+    from quorank.experiments.client_terms import terms_of
+    from quorank.federation.asynchronous import check_asynchronous
+    from quorank.privacy.mechanisms.mechanism import INCOMPLETE
+
     privacy, participation = experiment.federation.privacy, experiment.federation.participation
     told = "a mean of reports tells how many devices were in a round, and this ε counts on nobody knowing; use sampled"
-    counts = privacy.relies_on_secret_cohorts and not (participation.fixed_size or experiment.federation.everyone)
+    counts = experiment.federation.counts_on_secret_cohorts and not participation.fixed_size
     require(settings.report_epsilon == 0.0 or not counts, "option.conflict", f"{told}, or no reports", "report_epsilon")
     sentence = f"{INCOMPLETE.format(privacy.kind)}; let rounds wait for all of them with --enough 1 --least 1"
     require(settings.least == 1.0 or not privacy.needs_equal_shares, "option.conflict", sentence, "least")

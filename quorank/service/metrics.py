@@ -1,149 +1,93 @@
-"""Prometheus metrics (text format 0.0.4) and a health endpoint, on a port of the loopback interface.
+"""Prometheus metrics of a service, made of its `Status` when they are asked for.
 
-`/metrics` and `/health` are all there is. Whoever can log in to the machine can read them: they hold counts and seconds,
-no names, and the coordinator's state changes by nothing that arrives here.
+A collector of its own, without the global registry: the document is all there is. Names are counted, never told.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
-from typing import Any
+from collections.abc import Iterator
 
-from quorank.errors import BadInput
-from quorank.service.observe import Figures
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.registry import Collector
 
-STALE_SECONDS = 60.0
-"""A coordinator that has not looked at its network for so long is not well."""
+from quorank.service.observe import add_refusals
+from quorank.service.status import Status
 
-_REPORTED = (
-    ("reported_ndcg", "value", "nDCG by clicks that devices reported privately in a round, unbiased."),
-    ("reported_ndcg_error", "error", "Its standard error by the noise of the reports."),
-    ("reported_ndcg_devices", "devices", "Devices that it is of."),
-    ("reported_ndcg_round", "round", "Round that it is of."),
-    ("reported_ndcg_smoothed", "smoothed", "The same over rounds, older ones weighing less."),
-    ("reported_ndcg_smoothed_error", "smoothed_error", "Standard error of that."),
-)
-
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
 
-def exposition(figures: Figures, now: float) -> str:
-    """The figures as Prometheus reads them."""
-    lines: list[str] = []
+class StatusCollector(Collector):
+    """The samples of one status."""
 
-    def add(name: str, kind: str, meaning: str, *samples: tuple[str, float | int | None]) -> None:
-        known = [(suffix, value) for suffix, value in samples if value is not None]
-        if known:
-            lines.extend((f"# HELP quorank_{name} {meaning}", f"# TYPE quorank_{name} {kind}"))
-            lines.extend(f"quorank_{name}{suffix} {value!r}" for suffix, value in known)
+    def __init__(self, status: Status) -> None:
+        self.status = status
 
-    refused = [(f'{{reason="{code}"}}', count) for code, count in sorted(figures.refused.items())]
-    age = None if figures.checkpoint_at is None else max(0.0, now - figures.checkpoint_at)
-    add("rounds_total", "counter", "Rounds done.", ("", figures.rounds))
-    add("rounds_planned", "gauge", "Rounds of the whole run.", ("", figures.rounds_planned))
-    add("replies_accepted_total", "counter", "Replies accepted, in all rounds.", ("", figures.accepted))
-    add("replies_refused_total", "counter", "Replies refused, by reason.", *(refused or [("", 0)]))
-    add(
-        "cohort_clients",
-        "gauge",
-        "Clients asked in the open round; the planned number where the true one is withheld.",
-        ("", figures.cohort),
-    )
-    waiting = None if figures.withheld else len(figures.waiting)
-    add("waiting_clients", "gauge", "Clients of the round without a reply.", ("", waiting))
-    add("present_clients", "gauge", "Clients whose device is there.", ("", len(figures.present)))
-    add("invited_clients", "gauge", "Clients with an invitation that is not revoked.", ("", figures.invited))
-    add("left_clients", "gauge", "Clients that have asked to leave.", ("", len(figures.left)))
-    add(
-        "round_seconds",
-        "summary",
-        "Seconds from the opening to the end of a round.",
-        ("_sum", float(figures.round_seconds)),
-        ("_count", figures.rounds_timed),
-    )
-    add("last_round_seconds", "gauge", "Seconds that the last round took.", ("", figures.last_round_seconds))
-    add("sent_bytes_total", "counter", "Bytes of tasks sent.", ("", figures.sent_bytes))
-    add("received_bytes_total", "counter", "Bytes of replies received.", ("", figures.received_bytes))
-    spent = "Epsilon of a client by all that was released, rebuildings and reports included, at epsilon_delta."
-    add("epsilon_spent", "gauge", spent, ("", figures.epsilon))
-    add("epsilon_delta", "gauge", "Delta of epsilon_spent.", ("", None if figures.epsilon is None else figures.delta))
-    made = "Rounds of rebuildings whose sum was made, given up ones included."
-    add("rebuilding_rounds_total", "counter", made, ("", figures.rebuilding_rounds))
-    for name, key, meaning in _REPORTED:
-        add(name, "gauge", meaning, ("", (figures.reported or {}).get(key)))
-    add("checkpoint_age_seconds", "gauge", "Seconds since the last checkpoint.", ("", age))
-    add("checkpoints_failed_total", "counter", "Checkpoints not written.", ("", figures.checkpoints_failed))
-    add("engine_connected", "gauge", "Whether the engine is there.", ("", int(figures.connected)))
-    add("uptime_seconds", "gauge", "Seconds since the start.", ("", max(0.0, now - figures.started)))
-    return "\n".join(lines) + "\n"
+    def collect(self) -> Iterator[Metric]:
+        status = self.status
+        counts, quality = status.counts, status.quality
+        counters = (
+            ("rounds", "Rounds done.", status.rounds),
+            ("replies_accepted", "Replies accepted, in all rounds.", status.accepted),
+            ("sent_bytes", "Bytes of tasks sent.", status.sent_bytes),
+            ("received_bytes", "Bytes of replies received.", status.received_bytes),
+            ("rebuilding_rounds", "Rounds of rebuildings whose sum was made.", status.rebuilding_rounds),
+            ("checkpoints_failed", "Checkpoints not written.", status.checkpoints_failed),
+        )
+        gauges = (
+            ("rounds_planned", "Rounds of the whole run.", status.rounds_planned),
+            ("cohort_clients", "Clients asked in the open round; as planned where withheld.", status.cohort),
+            ("round_replies", "Replies of the open round.", status.replies),
+            ("round_open_seconds", "Seconds since the open round began.", status.open_seconds),
+            ("last_round_seconds", "Seconds that the last round took.", status.last_round_seconds),
+            ("seconds_left", "Seconds until the end of the run, estimated.", status.seconds_left),
+            ("enrolled_members", "Members that may take part.", counts.enrolled),
+            ("invited_members", "Invitations that nobody has used yet.", counts.invited),
+            ("seen_members", "Members that asked for something lately.", counts.seen),
+            ("waiting_members", "Members of the open round without a reply.", counts.waiting),
+            ("late_members", "Members whose reply is late.", counts.late),
+            ("left_members", "Members that have left.", counts.left),
+            ("revoked_members", "Members that are refused.", counts.revoked),
+            ("epsilon_spent", "Epsilon of a member by all that was released.", status.epsilon_spent),
+            ("epsilon_planned", "Epsilon that the whole run is planned for.", status.epsilon_planned),
+            ("epsilon_delta", "Delta of epsilon_spent.", status.epsilon_delta),
+            ("checkpoint_age_seconds", "Seconds since the last checkpoint.", status.checkpoint_age_seconds),
+            ("uptime_seconds", "Seconds since the start.", status.uptime_seconds),
+            ("well", "Whether nothing keeps the service from its work.", int(status.well)),
+        )
+        for name, meaning, value in counters:
+            if value is not None:
+                yield CounterMetricFamily(f"quorank_{name}", meaning, value=value)
+        for name, meaning, gauge in gauges:
+            if gauge is not None:
+                yield GaugeMetricFamily(f"quorank_{name}", meaning, value=gauge)
+        if quality is not None:
+            reported = (
+                ("", "Quality that members reported in a round.", quality.value),
+                ("_error", "Its standard error.", quality.error),
+                ("_round", "Round that it is of.", quality.round),
+                ("_smoothed", "The same over rounds, older ones weighing less.", quality.smoothed),
+                ("_smoothed_error", "Standard error of that.", quality.smoothed_error),
+            )
+            for name, meaning, gauge in reported:
+                if gauge is not None:
+                    yield GaugeMetricFamily(f"quorank_quality{name}", meaning, value=gauge)
+        refused = CounterMetricFamily("quorank_refused", "Refused, by code.", labels=["code"])
+        for code, count in sorted(add_refusals(status.refused).items()):
+            refused.add_metric([code], count)
+        yield refused
+        problems = GaugeMetricFamily("quorank_problem", "Problems that are there now, by code.", labels=["code"])
+        for code in sorted({problem.code for problem in status.problems}):
+            problems.add_metric([code], 1)
+        yield problems
+        state = GaugeMetricFamily("quorank_state", "The state, as a label.", labels=["kind", "state"])
+        state.add_metric([status.kind, status.state], 1)
+        yield state
 
 
-@dataclass(frozen=True)
-class Health:
-    """Whether a coordinator does its work."""
-
-    well: bool
-    reason: str  # one of this module's words
-
-    @classmethod
-    def of(cls, figures: Figures, now: float) -> Health:
-        if now - figures.beat > STALE_SECONDS:
-            return cls(False, "stalled")
-        if not figures.connected:
-            return cls(False, "engine away")
-        return cls(True, "ok")
-
-
-@contextlib.contextmanager
-def monitor(
-    port: int | None, figures: Callable[[], Figures], clock: Callable[[], float] = time.time
-) -> Iterator[int | None]:
-    """Answer on 127.0.0.1 while the context lasts; yields the port, or None where none was asked for."""
-    if port is None:
-        yield None
-        return
-
-    class Handler(BaseHTTPRequestHandler):
-        server_version, sys_version, timeout = "quorank", "", 10.0
-
-        def do_GET(self) -> None:
-            now = clock()
-            if self.path == "/metrics":
-                self._answer(200, CONTENT_TYPE, exposition(figures(), now))
-            elif self.path == "/health":
-                health = Health.of(figures(), now)
-                body = json.dumps({"status": health.reason, "rounds": figures().rounds})
-                self._answer(200 if health.well else 503, "application/json", body + "\n")
-            else:
-                self._answer(404, "text/plain", "there are /metrics and /health\n")
-
-        def _answer(self, code: int, kind: str, text: str) -> None:
-            content = text.encode()
-            self.send_response(code)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, format: str, *arguments: Any) -> None:
-            """Requests are not logged: they may hold anything."""
-
-    try:
-        server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-    except OSError as error:
-        raise BadInput(
-            "port.unusable", f"cannot be used ({error.strerror}); choose another", f"--metrics-port {port}"
-        ) from None
-    server.daemon_threads = True
-    Thread(target=server.serve_forever, args=(0.1,), daemon=True).start()
-    try:
-        yield int(server.server_address[1])
-    finally:
-        server.shutdown()
-        server.server_close()
+def exposition(status: Status) -> bytes:
+    """The status as Prometheus reads it, text format 0.0.4."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(StatusCollector(status))
+    return generate_latest(registry)

@@ -1,7 +1,7 @@
 """Ledger of a coordinator's rebuildings: every noisy sum of theirs is counted before it can leave, finished or not.
 
 A rebuilding releases a sum in each of its rounds: the next round's task holds a ranker that was made of it. So a round is
-on disk here before its checkpoint is, and stays when the rebuilding is given up because one more client leaves, or when
+in the store before its checkpoint is, and stays when the rebuilding is given up because one more client leaves, or when
 the coordinator is killed. A kill between the two counts one release too many, never one too few.
 """
 
@@ -9,22 +9,22 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from quorank.documents import Flag, Items, Maybe, Number, Table, Whole, read_json, shape_of
-from quorank.errors import BadInput
+from quorank.documents import Flag, Items, Maybe, Number, Table, Whole, parse_json, shape_of
 from quorank.federation.rounds import CohortSum
-from quorank.files import write_whole
+from quorank.parts import to_table
 from quorank.privacy import Privacy, Setting
 from quorank.privacy.composition import Loss
 from quorank.privacy.ledger import ledger
+from quorank.service.store import SqlStore
 
-FILE = "rebuildings.json"
+DOCUMENT = "rebuildings"
+"""Its name in the store."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,9 @@ class CountedRebuilding:
         """Return what the releases give away; None where no ε is stated."""
         return privacy.mechanism(self.setting, 0).loss(self.rounds)
 
-    def entry(self, privacy: Privacy, part: Mapping[str, Any], *, withhold: bool) -> dict[str, Any]:
+    def entry(self, privacy: Privacy, *, withhold: bool) -> dict[str, Any]:
         """Return the rebuilding as an entry of a ledger."""
+        part = to_table(privacy)
         shape = (self.rounds, 3)
         rows = [
             (there, math.nan if sensitivity is None else sensitivity, noise)
@@ -56,7 +57,7 @@ class CountedRebuilding:
         columns = np.array(rows, dtype=np.float64).reshape(shape).T
         mechanism = privacy.mechanism(self.setting, 0)
         book = ledger(part, mechanism, self.setting, *columns, withhold=withhold, curve=False)
-        kept = {key: book[key] for key in ("setting", "releases", "privacy")}
+        kept = {key: book[key] for key in ("mechanism", "setting", "releases", "privacy")}
         return {"without": list(self.without), "finished": self.finished, **kept}
 
 
@@ -75,20 +76,18 @@ _REBUILDINGS = Items(
 
 @dataclass(eq=False)
 class RebuildingLedger:
-    """The rebuildings of one coordinator, in a file of its folder; without a folder they are kept in memory."""
+    """The rebuildings of one coordinator, as a document of its store; `privacy` is the run's with the run's noise."""
 
-    folder: Path | None
+    store: SqlStore
+    epoch: int
+    privacy: Privacy
     entries: list[CountedRebuilding] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
-        path = None if self.folder is None else self.folder / FILE
-        if path is None or not path.is_file():
-            return
-        try:
-            self.entries = [_read(entry) for entry in read_json(path, _REBUILDINGS)]
-        except (OSError, ValueError, TypeError, KeyError, RecursionError, BadInput) as error:
-            sentence = f"damaged ({type(error).__name__}); restore it from a copy"
-            raise BadInput("file.damaged", sentence, f"{path}") from None
+        content = self.store.document(DOCUMENT)
+        if content is not None:
+            found = parse_json(content, _REBUILDINGS, DOCUMENT, advice="; restore the store from a backup")
+            self.entries = [_read(entry) for entry in found]
 
     def begin(self, number: int, without: tuple[int, ...], setting: Setting) -> None:
         """Note a rebuilding before its first round; one that goes on is noted already."""
@@ -105,22 +104,22 @@ class RebuildingLedger:
         """Note that the rebuilt ranker was taken over."""
         self._change(number, lambda entry: replace(entry, finished=True))
 
-    def losses(self, privacy: Privacy, but: int | None = None) -> list[Loss]:
+    def losses(self, but: int | None = None) -> list[Loss]:
         """Return what all rebuildings, but one, have given away; those without an ε are left out."""
-        found = [entry.loss(privacy) for entry in self.entries if entry.number != but]
+        found = [entry.loss(self.privacy) for entry in self.entries if entry.number != but]
         return [loss for loss in found if loss is not None]
 
-    def adopt(self, entry: CountedRebuilding) -> None:
-        """Take over a rebuilding that a version before has finished."""
-        self._write([*self.entries, entry])
+    def table(self, *, withhold: bool) -> list[dict[str, Any]]:
+        """Return the rebuildings as entries of a ledger."""
+        return [entry.entry(self.privacy, withhold=withhold) for entry in self.entries]
 
-    def _change(self, number: int, change: Any) -> None:
+    def _change(self, number: int, change: Callable[[CountedRebuilding], CountedRebuilding]) -> None:
         self._write([change(entry) if entry.number == number else entry for entry in self.entries])
 
     def _write(self, entries: list[CountedRebuilding]) -> None:
-        if self.folder is not None:
-            text = json.dumps([asdict(entry) for entry in entries], indent=1, allow_nan=False)
-            write_whole(self.folder / FILE, text, durable=True)
+        if entries != self.entries:
+            text = json.dumps([asdict(entry) for entry in entries], allow_nan=False)
+            self.store.keep(self.epoch, {DOCUMENT: text.encode()})
         self.entries = entries
 
 

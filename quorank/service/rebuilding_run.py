@@ -1,28 +1,29 @@
 """The coordinator's side of a rebuilding: a run of its own from the first ranker, without those who have left.
 
 Its rounds stand for several of the run each, so its steps are as many times longer, and as long steps are noisy, it hands
-out a mean of its rankers (`federation.unlearning`, method `fresh`). Its privacy is planned for its own rounds and drawn
-from a seed of its own: what it spends comes on top of what the run has spent. Each of its sums is counted before it is
-used (`rebuilding_ledger`).
+out a mean of its rankers (`federation.unlearning`, method `fresh`). Its rounds have the noise of the run's, drawn from a
+seed of its own: they cost what so many more rounds of the run would. Each of its sums is counted before it is used
+(`rebuilding_ledger`).
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import ClassVar, cast
 
 import numpy as np
 
 from quorank.arrays import Doubles, Integers
 from quorank.federation.coordinator import Coordinator
-from quorank.federation.participation import Participation
+from quorank.federation.keeping import Keeping
+from quorank.federation.participation import Participation, TurnsTaken
 from quorank.federation.rounds import CohortSum, Federation, Report
 from quorank.federation.server_optimisers import Add
 from quorank.federation.unlearning import fresh_seed, stretched
 from quorank.privacy import Setting
+from quorank.privacy.setting import Turns
 from quorank.privacy.streams import Seed
 
 GAMMA = 3.0
@@ -46,10 +47,36 @@ class Without:
     def size(self, clients: int) -> int:
         return self.inner.size(clients)
 
-    def members(self, clients: int, round_: int, seed: int) -> Integers:
-        found = self.inner.members(clients, round_, seed)
+    def fewest(self, clients: int) -> int:
+        return self.inner.fewest(clients)
+
+    @property
+    def takes_whoever_comes(self) -> bool:
+        return self.inner.takes_whoever_comes
+
+    @property
+    def turns(self) -> Turns:
+        return self.inner.turns
+
+    @property
+    def seconds(self) -> float:
+        return self.inner.seconds
+
+    def members(self, clients: int, round_: int, seed: int, taken: TurnsTaken | None = None) -> Integers:
+        found = self.inner.members(clients, round_, seed, taken)
         everyone = np.arange(clients) if found is None else found
         return everyone[~np.isin(everyone, self.absent)]
+
+
+@dataclass(frozen=True)
+class Remaining:
+    """Who may answer a rebuilding: the enrolled but those who have left."""
+
+    inner: Container[int]
+    absent: tuple[int, ...]
+
+    def __contains__(self, client: object) -> bool:
+        return client in self.inner and client not in self.absent
 
 
 def without(federation: Federation, absent: tuple[int, ...]) -> Federation:
@@ -84,6 +111,8 @@ def _fresh(coordinator: Coordinator, seed: int) -> Seed:
 def rebuilding_setting(federation: Federation, rounds: int, parameters: int, gone: int) -> Setting:
     """What the privacy of a rebuilding is planned for: the run's federation without so many clients."""
     setting, remaining = federation.setting(rounds, parameters), federation.clients - gone
+    if setting.takes_whoever_comes:
+        return setting  # its noise is planned for K, however many are enrolled
     return replace(setting, clients=remaining, cohort=min(setting.cohort, remaining))
 
 
@@ -95,7 +124,7 @@ def rebuilding_of(
     name: str,
     gone: tuple[int, ...],
     stretch: float,
-    folder: Path | None,
+    keeping: Keeping | None,
 ) -> Rebuilding:
     """Of a coordinator's run, whose `federation` still has all clients; it goes on where its checkpoint stands."""
     server = federation.server
@@ -103,10 +132,9 @@ def rebuilding_of(
         server = replace(cast("Add", server), average=GAMMA)
     setting = rebuilding_setting(federation, rounds, len(start), len(gone))
     seed = fresh_seed(coordinator.seed, name, gone)
-    mechanism = federation.privacy.mechanism(setting, _fresh(coordinator, seed))
+    privacy = federation.privacy.with_noise_of(coordinator.mechanism)
+    mechanism = privacy.mechanism(setting, _fresh(coordinator, seed))
     remains = without(replace(federation, server=server), gone)
-    if folder is not None:
-        folder.mkdir(mode=0o700, exist_ok=True)
     return Rebuilding(
         remains,
         mechanism,
@@ -115,7 +143,8 @@ def rebuilding_of(
         name,
         seed,
         replace(coordinator.rules, asynchronous=None),
-        folder,
+        keeping,
         coordinator.clock,
+        enrolled=None if coordinator.enrolled is None else Remaining(coordinator.enrolled, gone),
         stretch=stretch,
     )

@@ -13,48 +13,33 @@ sum), and in training what `silo_course` says. It never holds a term, a document
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from quorank.arrays import Doubles
 from quorank.errors import BadInput, require
 from quorank.service.silo_phases import DONE, PHASES, Phases
 from quorank.silos.protocol.records import SiloMessage
-from quorank.silos.protocol.stream_store import SiloStore
+from quorank.silos.protocol.stream_store import SiloStreams
 from quorank.silos.protocol.terms import SiloTerms
-
-NAME = "coordinator"
 
 
 class SiloServer:
-    """A run's coordinator; without a folder it keeps everything in memory, and a restart loses it."""
+    """A run's coordinator; all that must survive is in its streams."""
 
-    def __init__(self, folder: Path | None, terms: SiloTerms) -> None:
-        self.terms, self._digest = terms, terms.digest()[:16]
+    def __init__(self, streams: SiloStreams, terms: SiloTerms) -> None:
+        self.terms, self._digest, self._store = terms, terms.digest()[:16], streams
         self.refused: dict[str, int] = {}  # code → how often this process refused an answer with it
-        self._store = SiloStore(folder, NAME)
-        try:
-            known = self._store.fact("terms")
-            require(
-                known is None or known == terms.digest(),
-                "folder.other-run",
-                "this folder belongs to a run with other terms; choose another folder",
-                f"{folder}",
-            )
+        known = self._store.fact("terms")
+        require(
+            known is None or known == terms.digest(),
+            "folder.other-run",
+            "this store belongs to a run with other terms; choose another one",
+        )
+        if known is None:
             with self._store.transaction():
                 self._store.set_fact("terms", terms.digest())
-            self._run = self._load()
-        except BaseException:
-            self._store.close()
-            raise
+        self._run = self._load()
 
     def _load(self) -> Phases:
         return Phases(self.terms, self._store.note("state", {}), self._store.fact("total"))
-
-    def close(self) -> None:
-        """Let go of the folder."""
-        if self.done:
-            self._store.compact()
-        self._store.close()
 
     @property
     def phase(self) -> str:

@@ -1,214 +1,178 @@
-"""A group's coordinator at work: it carries the session of a folder over a network until it is done, or it is stopped.
+"""The holder of a group: the process that carries its session between the store and the parties' mailboxes.
 
-The session itself is `silo_server`, which keeps its state in the folder after whatever it accepts; here it gets its
-network, its members, its log and its figures. While the disk is full it waits and tries again.
+`python -m quorank.service.silo_service DIR [--exit-when-done]`. The session itself is `silo_server`, its letters are
+`silo_post`; here are the process that holds them, its log and its status. While the disk is full it waits and tries again.
 """
 
 from __future__ import annotations
 
-import json
-import math
-import os
+import contextlib
+import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
+from quorank import __version__
 from quorank.errors import BadInput
-from quorank.experiments import run_directory as storage
-from quorank.experiments.experiment import Experiment
-from quorank.federation import notices
-from quorank.federation.node_driver import POLL
-from quorank.federation.transport import Transport
+from quorank.experiments.run_directory import text_ranker_bytes
+from quorank.federation.member_key import task_content
 from quorank.files import write_whole
-from quorank.service.home import RANKER, STATUS
-from quorank.service.members import InvitedMember, members
-from quorank.service.observe import EventLog, Figures, add_refusals
-from quorank.service.silo_driver import SiloDriver
-from quorank.service.silo_gate import SiloGate
-from quorank.service.silo_home import SERVER, SiloHome
-from quorank.service.silo_server import SiloServer
+from quorank.process import interruptible
+from quorank.service.home import RANKER
+from quorank.service.observe import EventLog
+from quorank.service.overview import DOCUMENT, REFUSED
+from quorank.service.silo_home import SiloHome
+from quorank.service.silo_phases import PHASES
+from quorank.service.silo_post import SiloPost
+from quorank.service.status import RoundFigures, State, Status, Versions, with_round
+from quorank.service.status_sources import session_status
+from quorank.service.store import HolderLost, Kind, Publication, SqlStore
 
-STATUS_SECONDS = 2.0
+LOOK_SECONDS = 0.02
+"""Between two looks at the mailboxes while answers come; up to ten times as long while none does."""
+NEXT_SECONDS = 0.05
+"""A party asks again after so long while the session goes on."""
+OVER_SECONDS = 60.0
+STATUS_SECONDS = 1.0
 DISK_SECONDS = 5.0
-GOODBYE_SECONDS = 20.0
-PATIENCE = 120.0
-"""Seconds after which a question that a party has not answered is sent again."""
 
 
-def ranker_bytes(theta: Any) -> bytes:
-    """`ranker.json` of a linear ranker on the text features, as `quorank evaluate` reads it."""
-    return storage.ranker_bytes(Experiment(), len(theta), theta)
-
-
-@dataclass(eq=False)
 class SiloService:
-    """One folder's session."""
+    """One folder's session, held by this process."""
 
-    home: SiloHome
-    log: EventLog
-    clock: Callable[[], float] = time.time
-    server: SiloServer = field(init=False)
-    figures: Figures = field(init=False)
-    gate: SiloGate | None = field(default=None, init=False)
-    metrics_port: int | None = field(default=None, init=False)
-    state: str = field(default="starting", init=False)
-    _refused: dict[str, int] = field(default_factory=dict, init=False)  # by code, at the gate
-    _known: dict[str, int] = field(default_factory=dict, init=False)  # by code, already logged
-    _done: int = field(default=0, init=False)  # turns, when last looked at
-    _written: float = field(default=-math.inf, init=False)
-    _away: float | None = field(default=None, init=False)  # since when the engine is not there
-    _turn: tuple[float, int] | None = field(default=None, init=False)
-    """When turns were last made, and how many were done then; None before this process has seen one."""
+    def __init__(
+        self,
+        home: SiloHome,
+        store: SqlStore,
+        epoch: int,
+        log: EventLog,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.home, self.store, self.epoch, self.log = home, store, epoch, log
+        self._sleep, self._clock, self._began = sleep, clock, clock()
+        self.post = SiloPost(store, epoch, home.group, home.settings.pause)
+        self.server = self.post.server
+        self._phase, self._turns = self.server.phase, self.server.turns[0]
+        self._known: dict[str, int] = {}  # refusals by code that were told of
+        self._turned: float | None = None  # when turns were last made
+        self._failed = 0  # times that the disk was full
+        self._history: tuple[RoundFigures, ...] = ()
+        self._written = float("-inf")
 
-    def __post_init__(self) -> None:
-        self.server = SiloServer(self.home.path / SERVER, self.home.group)
-        self._known = dict(self.server.refused)
-        now = self.clock()
-        self.figures = Figures(started=now, beat=now)
-        self._done = self.turns[0]
-
-    @property
-    def turns(self) -> tuple[int, int]:
-        """Turns of the training that are done, and how many there are."""
-        return self.server.turns
-
-    def admit(self, known: Sequence[InvitedMember]) -> None:
-        """Called when the list of members has changed."""
-        self.figures.invited = sum(member.admitted for member in known)
-        if self.gate is not None:
-            self.gate.admit(known)
-
-    def refuse(self, error: BadInput) -> None:
-        """Called for what the gate refuses."""
-        self._refused[error.code] = self._refused.get(error.code, 0) + 1
-        self.log.write("reply_refused", round=self.turns[0], reason=error.code)
-
-    def play(
-        self, transport: Transport, tend: Callable[[], None], connected: Callable[[], bool], stop: Callable[[], bool]
-    ) -> bool:
-        """Carry on with the session; whether it is done."""
-        gate = self.gate = SiloGate(transport, self.refuse)
-        self.admit(members(self.home))
-        self.state = "running"
-
-        def look() -> None:
-            tend()
-            self.look(connected())
-
-        driver = SiloDriver(gate, gate.names, patience=PATIENCE, pause=self.home.settings.pause, stop=stop, tend=look)
-        driver.seen = self._seen
-        while not self.server.done:
+    def run(self, stop: Callable[[], bool]) -> bool:
+        """Carry on with the session until it is done or `stop` says so; whether it is done."""
+        self._publish("over" if self.server.done else "secure")
+        pause = LOOK_SECONDS
+        while not self.server.done and not stop():
             try:
-                if not driver.run(self.server):
-                    return False
-            except OSError as error:  # a full disk: the server has accepted nothing
-                self.figures.checkpoints_failed += 1
-                self.log.write("checkpoint_failed", round=self.turns[0], code=error.errno)
-                if stop():
-                    return False
-                time.sleep(DISK_SECONDS)
-        self.hand_out()
-        self._say_goodbye(gate, stop)
-        return True
+                busy = self.post.turn()
+                self._tell()
+                pause = LOOK_SECONDS if busy else min(10.0 * LOOK_SECONDS, 1.1 * pause)
+                if not busy:
+                    self._sleep(pause)
+            except OSError as error:  # a full disk: nothing was accepted
+                self._failed += 1
+                self.log.write("checkpoint_failed", round=self._turns, code=error.errno)
+                self._sleep(DISK_SECONDS)
+        if self.server.done:
+            self._publish("over")
+            self.hand_out()
+        self.write_status("done" if self.server.done else "stopped")
+        return self.server.done
 
-    def _say_goodbye(self, gate: SiloGate, stop: Callable[[], bool]) -> None:
-        """Tell the parties that are there that all is done; who does not hear it ends by itself after a while."""
-        open_ = {gate.push(node, notices.OVER) for node in gate.nodes()}
-        end = time.monotonic() + GOODBYE_SECONDS
-        while open_ and time.monotonic() < end and not stop():
-            open_ -= {arrival.id for arrival in gate.pull()}
-            time.sleep(POLL)
+    def _publish(self, kind: Kind) -> None:
+        """Say that parties look into their mailboxes, or that all is done; nothing but the word is in it."""
+        found = self.store.publication()
+        if found is None or found.kind != kind:
+            seconds = OVER_SECONDS if kind == "over" else NEXT_SECONDS
+            signature = self.home.key.sign(task_content(kind, b""))
+            self.store.publish(self.epoch, Publication(kind, self.home.group.run, 0, b"", signature, seconds))
 
     def hand_out(self) -> None:
         """Write the ranker of a session that is done; on a full disk the next start does."""
         theta = self.server.ranker
-        if theta is None:
-            return
-        try:
-            write_whole(self.home.path / RANKER, ranker_bytes(theta))
-        except OSError as error:
-            self.log.write("checkpoint_failed", round=self.turns[0], code=error.errno)
+        if theta is not None:
+            try:
+                write_whole(self.home.path / RANKER, text_ranker_bytes(theta))
+            except OSError as error:
+                self.log.write("checkpoint_failed", round=self._turns, code=error.errno)
 
-    def look(self, connected: bool) -> None:
-        """Called several times a second while the session goes on."""
-        now = self.clock()
-        self.figures.beat, self.figures.connected = now, connected
-        if not connected and self._away is None:
-            self._away = now
-            self.log.write("engine_lost", round=self.turns[0])
-        elif connected and self._away is not None:
-            self.log.write("engine_back", round=self.turns[0], seconds=float(now - self._away))
-            self._away = None
+    def note(self, event: str, **facts: object) -> None:
+        """An event, for the log and for the page."""
+        self.log.write(event, **facts)
+        self.store.note(event, **facts)
+
+    def _tell(self) -> None:
+        """Tell of the turns that were made, of the phase and of what was refused since the last look."""
+        now, (done, _) = self._clock(), self.server.turns
+        if done > self._turns:  # the first turns of a process are not timed: nobody knows when they began
+            seconds = None if self._turned is None else (now - self._turned) / (done - self._turns)
+            self._history = with_round(self._history, RoundFigures(done, seconds, rounds=done - self._turns))
+            self._turned, self._turns = now, done
+            self.log.write("round_closed", round=done, seconds=seconds)
+        if self.server.phase != self._phase:
+            self._phase = self.server.phase
+            self.note("phase_begun", phase=PHASES.index(self._phase), round=done)
+        for code, count in self.server.refused.items():
+            if count > self._known.get(code, 0):
+                self.store.tally({f"{REFUSED}{code}": count - self._known.get(code, 0)})
+                self._known[code] = count
+                self.note("reply_refused", round=done, reason=code)
         if now - self._written > STATUS_SECONDS:
-            self.publish()
+            self._written = now
+            self.write_status("running")
 
-    def _seen(self, server: SiloServer) -> None:
-        """Log the turns that were made and what was refused since the last look."""
-        now, (done, _) = self.clock(), self.turns
-        if done > self._done:
-            self._timed(now, done)
-            gate = self.gate
-            self.log.write(
-                "round_closed", round=done, seconds=self.figures.last_round_seconds,
-                sent_bytes=0 if gate is None else gate.sent, received_bytes=0 if gate is None else gate.came,
-            )  # fmt: skip
-            self._done = done
-        for code, count in server.refused.items():
-            for _ in range(count - self._known.get(code, 0)):
-                self.log.write("reply_refused", round=done, reason=code)
-        self._known = dict(server.refused)
+    def write_status(self, state: State) -> None:
+        """Write down how it stands, for page and status; a full disk is no reason to end."""
+        with contextlib.suppress(OSError):
+            self.store.keep(self.epoch, {DOCUMENT: self.status(state).text().encode()})
 
-    def _timed(self, now: float, done: int) -> None:
-        """Turns were made; the first of a process is not timed, since nobody knows when it began."""
-        if self._turn is not None:
-            since, before = self._turn
-            self.figures.last_round_seconds = (now - since) / (done - before)
-            self.figures.round_seconds += now - since
-            self.figures.rounds_timed += done - before
-        self._turn = now, done
+    def status(self, state: State) -> Status:
+        """How the session stands; members and refusals are added from the store by whoever shows it."""
+        base = Status(
+            "parties", state, self.home.group.run, self.store.now(), uptime_seconds=self._clock() - self._began,
+            versions=Versions(__version__), sent_bytes=self.post.sent, received_bytes=self.post.came,
+            checkpoints_failed=self._failed, history=self._history,
+        )  # fmt: skip
+        return replace(session_status(base, self.server, ()), refused={})
 
-    def measure(self) -> Figures:
-        """The figures of this moment; a round is a turn of the training."""
-        figures, gate, parties = self.figures, self.gate, self.home.group.parties
-        figures.rounds, figures.rounds_planned = self.turns
-        figures.cohort, waited = 0 if self.server.done else len(parties), self.waited()
-        figures.waiting = [number for number, name in enumerate(parties) if name in waited]
-        figures.refused = add_refusals(self.server.refused, self._refused)
-        if gate is not None:
-            figures.sent_bytes, figures.received_bytes = gate.sent, gate.came
-            there = gate.present()
-            figures.present = [number for number, name in enumerate(parties) if name in there]
-        return figures
 
-    def waited(self) -> list[str]:
-        """The parties whose answer the session waits for."""
-        if self.server.done:
-            return []
-        return [name for name in self.home.group.parties if self.server.waits(name)]
+def hold(home: SiloHome, stop: Callable[[], bool], log: EventLog, *, stay: bool = False) -> bool:
+    """Become the holder of a folder's session, and carry it on; whether it is done."""
+    store = home.store()
+    try:
+        while (epoch := store.hold()) is None:  # another process, or another host, holds it
+            if stop():
+                return False
+            time.sleep(0.5)
+        service = SiloService(home, store, epoch, log)
+        turns, planned = service.server.turns
+        service.note("holder_taken", epoch=epoch, round=turns)
+        done = service.run(stop)
+        service.note("finished" if done else "stopped", round=service.server.turns[0], rounds=planned)
+        while done and stay and not stop():
+            time.sleep(STATUS_SECONDS)
+            service.write_status("done")
+        return done
+    finally:
+        store.close()
 
-    def left(self) -> float | None:
-        """Seconds that the turns to come will take, if they take as long as those of this process; None before any."""
-        figures, (done, planned) = self.figures, self.turns
-        if not figures.rounds_timed:
-            return None
-        return figures.round_seconds / figures.rounds_timed * (planned - done)
 
-    def publish(self) -> None:
-        """Write down how it stands, for `quorank silo status`; a full disk is no reason to end."""
-        now = self._written = self.clock()
-        figures, parties = self.measure(), self.home.group.parties
-        table = asdict(figures) | {
-            "state": self.state,
-            "at": now,
-            "process": os.getpid(),
-            "metrics_port": self.metrics_port,
-            "phase": self.server.phase,
-            "waited": [parties[number] for number in figures.waiting],
-            "traffic": self.server.traffic(),
-            "seconds_left": self.left(),
-        }
+def main() -> None:
+    """Hold the session of the folder that is named."""
+    home = SiloHome.open(Path(sys.argv[1]))
+    with interruptible() as asked:
         try:
-            write_whole(self.home.path / STATUS, json.dumps(table, allow_nan=False))
-        except (OSError, ValueError, BadInput):
-            return
+            done = hold(home, asked, EventLog(sys.stderr), stay="--exit-when-done" not in sys.argv[2:])
+        except HolderLost:
+            sys.exit("another process holds the session")
+        except BadInput as error:
+            print(f"quorank: {error}", file=sys.stderr)
+            sys.exit(2)
+    sys.exit(0 if done else 1)
+
+
+if __name__ == "__main__":
+    main()

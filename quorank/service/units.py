@@ -1,4 +1,4 @@
-"""Files for the machine that a coordinator runs on: a reverse proxy for nginx, and units for systemd.
+"""Files for the machine that a service runs on: units for systemd, a container file, and a reverse proxy for nginx.
 
 The templates lie in `files/`; here the folder's paths and ports are put in. MemoryDenyWriteExecute is not among the
 units' restrictions, because compiled kernels are written to memory and then run.
@@ -11,14 +11,14 @@ import sys
 import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from quorank.errors import require
 from quorank.files import write_whole
-from quorank.service.home import SERVER_CERTIFICATE, SERVER_KEY, Home
-from quorank.service.proxy import CALLS
+from quorank.service.home import Home
 
 TEMPLATES = Path(__file__).parent / "files"
-FILES = ("nginx.conf", "quorank-coordinator.service", "quorank-join.service")
+FILES = ("nginx.conf", "quorank-coordinator.service", "quorank-join.service", "Containerfile")
 SILO_FILES = ("nginx.conf", "quorank-silo.service", "quorank-party.service")
 """For a coordinator of devices, and for one that parties meet at."""
 
@@ -37,11 +37,10 @@ def render(home: Home, name: str) -> str:
     host = settings.host if ":" not in settings.host else f"[{settings.host}]"
     values = {
         "LISTEN": f"{host}:{settings.port}",
-        "NAME": settings.address.rpartition(":")[0].strip("[]"),
-        "CERTIFICATE": str(folder / SERVER_CERTIFICATE),
-        "KEY": str(folder / SERVER_KEY),
-        "AUTHORITY": str(folder / "ca.pem"),
-        "INSIDE": str(settings.inside),
+        "NAME": urlsplit(settings.url).hostname or "localhost",
+        "ADDRESS": settings.address,
+        "PORT": str(settings.port),
+        "SCHEME": "http" if settings.behind_proxy else "https",
         "FOLDER": str(folder),
     }
     command = executable()
@@ -52,7 +51,7 @@ def render(home: Home, name: str) -> str:
             "blanks, quotes and the like do not go into configuration files; choose a folder without them",
             f"{key.lower()} {value!r}",
         )
-    values |= {"CALLS": "|".join(CALLS), "STATE": _state(folder), "QUORANK": " ".join(command)}
+    values |= {"STATE": _state(folder), "QUORANK": " ".join(command)}
     values["HARDENING"] = _hardening([folder, Path(command[0])])
     template = (TEMPLATES / name).read_text(encoding="utf-8")
     return _MARK.sub(lambda found: values[found[1]], template)

@@ -51,6 +51,21 @@ def test_a_plan_and_its_inverse_agree(quorank: Quorank) -> None:
     assert sampled["participation"] == "sampled" and "replace" in sampled["neighbouring"]
 
 
+def test_a_plan_of_whoever_comes_is_that_of_the_rounds_one_client_is_in(quorank: Quorank) -> None:
+    flags = ("--epsilon", "2", "--json")
+    fleet = ("--clients", "10000", "--cohort", "1000", "--participation", "arrivals", "--rounds", "300")
+    plan = json.loads(quorank("privacy", "plan", *fleet, "--most", "20", "--rest", "9", *flags).out)
+    everyone = json.loads(quorank("privacy", "plan", "--clients", "1000", "--rounds", "20", *flags).out)
+    assert plan["noise_multiplier"] == everyone["noise_multiplier"] and plan["participations"] == 20
+    assert plan["participation"] == "arrivals" and "not hidden" in plan["neighbouring"]
+    rested = json.loads(quorank("privacy", "plan", *fleet, "--rest", "29", *flags).out)
+    assert rested["participations"] == 10 and rested["noise_multiplier"] < plan["noise_multiplier"]
+    shown = quorank("privacy", "plan", *fleet, "--most", "20")
+    assert "no secret" in shown.out and max(len(line) for line in shown.out.splitlines()) <= 80
+    outcome = quorank("privacy", "plan", "--clients", "10", "--rest", "3")
+    assert outcome.code == 2 and "rest: " in outcome.err and outcome.err.count("\n") == 1
+
+
 def test_a_plan_for_people_fits_a_terminal_and_names_what_is_hopeless(quorank: Quorank) -> None:
     outcome = quorank("privacy", "plan", "--clients", "5", "--epsilon", "0.1")
     assert outcome.code == 0 and "nothing can be learned" in outcome.out
@@ -223,7 +238,11 @@ def test_the_published_claim_is_refuted_by_its_own_run(quorank: Quorank) -> None
 
 @pytest.mark.parametrize(
     ("participation", "noise"),
-    [('{ kind = "poisson", rate = 0.1 }', 2.0074), ('{ kind = "sampled", cohort = 20 }', 7.0875)],
+    [
+        ('{ kind = "poisson", rate = 0.1 }', 2.0074),
+        ('{ kind = "sampled", cohort = 20 }', 7.0875),
+        ('{ kind = "arrivals", enough = 40, least = 5, most = 15, rest = 2 }', 8.3235),
+    ],
 )
 def test_an_audit_counts_on_sampling_as_the_claim_does(quorank: Quorank, participation: str, noise: float) -> None:
     """A canary is in as many rounds as anyone; in all of them it would refute a true claim."""
@@ -235,6 +254,10 @@ def test_an_audit_counts_on_sampling_as_the_claim_does(quorank: Quorank, partici
     result = json.loads(outcome.out)
     assert result["claimed"]["epsilon"] == pytest.approx(2.0, rel=1e-3)
     assert outcome.code == 0 and result["passed"] and result["lower_bound"] < 2.0
+    if "arrivals" in participation:  # canaries come as often as they may, and little noise does not hide them
+        Path("s.toml").write_text(Path("s.toml").read_text().replace(str(noise), "0.4"))
+        outcome = quorank("privacy", "audit", "s.toml", "--canaries", "300", "--victims", "0", "-q", "--json")
+        assert json.loads(outcome.out)["lower_bound"] > 2.0
 
 
 @pytest.mark.parametrize(

@@ -124,11 +124,11 @@ def kept_in(tmp_path: Path, script: str, **places: str) -> subprocess.CompletedP
 
 
 COMPILE = """
-from quorank.compiled import _folder, kernel
+from quorank.compiled import cache_folder, kernel
 def double(x):
     return 2 * x
 assert kernel(double)(21) == 42
-print(_folder(""))
+print(cache_folder(""))
 """
 
 

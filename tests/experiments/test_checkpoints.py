@@ -18,6 +18,9 @@ CARRIERS = {
         'federation.aggregation={ kind = "nearest-neighbour-mixing", byzantine = 2, history = 0.9 }'
     ],
     "personal offsets": ["federation.personal=offset"],
+    "the turns that were taken": [
+        'federation.participation={ kind = "arrivals", enough = 6, least = 2, most = 5, rest = 1 }'
+    ],
     "a clip that follows its quantile": ['privacy={ kind = "gaussian", epsilon = 100.0, quantile = 0.5, clip = 0.1 }'],
 }
 

@@ -19,10 +19,10 @@ LEARNERS = {
 }
 RANKERS = {"linear": [], "mlp": ["ranker=mlp", "ranker.hidden=5"]}
 SERVERS = ["add", "momentum", "adam"]
-PARTICIPATIONS = ["full", '{ kind = "sampled", cohort = 7 }']
+PARTICIPATIONS = ["full", '{ kind = "sampled", cohort = 7 }', '{ kind = "arrivals", enough = 7, least = 2, rest = 1 }']
 
 
-@pytest.mark.parametrize("participation", PARTICIPATIONS, ids=["full", "sampled"])
+@pytest.mark.parametrize("participation", PARTICIPATIONS, ids=["full", "sampled", "arrivals"])
 @pytest.mark.parametrize("server", SERVERS)
 @pytest.mark.parametrize("ranker", RANKERS)
 @pytest.mark.parametrize("learner", LEARNERS)

@@ -12,14 +12,17 @@ from part_examples import EXAMPLES
 from refusals import refused as refuses
 
 from quorank.arrays import Doubles
+from quorank.attacks import SignFlip
 from quorank.data.partition import Clicks, Quantity
 from quorank.errors import BadInput
 from quorank.experiments.experiment import Experiment
-from quorank.federation import Federation, Poisson, Sampled, Simulator
+from quorank.federation import Arrivals, Federation, Poisson, Sampled, Simulator
 from quorank.federation.rules import Aggregation
+from quorank.federation.rules.krum import Krum
+from quorank.federation.rules.mixing import Mixing
 from quorank.learning import PDGD, Evolution, Learner, Simulation
 from quorank.learning.simulation import STATISTICS, Work
-from quorank.privacy import ClippedGaussian, PublishedLaplace, Setting
+from quorank.privacy import ClippedGaussian, PublishedLaplace, SecureSum, Setting
 from quorank.rankers import MLP, Linear
 from quorank.users import Cascade
 
@@ -123,7 +126,7 @@ COMBINATIONS = itertools.product(
     EXAMPLES["privacies"],
     EXAMPLES["aggregations"],
     EXAMPLES["personalisations"],
-    [EXAMPLES["participations"][0], EXAMPLES["participations"][2], Poisson(0.9)],
+    [EXAMPLES["participations"][0], EXAMPLES["participations"][2], Poisson(0.9), Arrivals(enough=25, least=9, most=3)],
 )
 
 
@@ -140,10 +143,10 @@ def test_every_combination_is_decided_by_what_the_parts_say() -> None:
             or (personal.keeps_parameters and not learner.learns_on_client)
             or (rule.history > 0.0 and not participation.everyone)
             or (privacy.needs_equal_shares and not participation.fixed_size)
+            or (privacy.hides_single_updates and participation.takes_whoever_comes)
         )
-        cohort = participation.size(30)
         try:
-            rule.check(cohort)
+            rule.check(participation.fewest(30))
         except BadInput:
             nonsense = True
         try:
@@ -179,6 +182,31 @@ def test_noise_in_equal_shares_is_refused_where_shares_may_miss_or_differ(tiny_c
             Experiment(federation=Federation(20, 2, privacy=privacy), partition=partition)
         Experiment(federation=Federation(20, 2, privacy=privacy), partition=replace(partition, iid=True))
         Experiment(federation=Federation(20, 2, privacy=ClippedGaussian()), partition=partition)
+
+
+@pytest.mark.parametrize(
+    "privacy",
+    [PublishedLaplace(), SecureSum(), ClippedGaussian(sum="secure"), ClippedGaussian(over_rounds="tree")],
+    ids=ids,
+)
+def test_what_counts_on_a_known_cohort_is_refused_where_a_round_takes_whoever_comes(privacy, tiny_collection) -> None:
+    simulation = Simulation(tiny_collection.train, Linear(), Cascade(), tiny_collection.grades, 1)
+    with refuses("option.conflict", "privacy"):
+        Simulator(Federation(20, 2, participation=Arrivals(10, 5), privacy=privacy), simulation, rounds=4).mechanism  # noqa: B018
+    with refuses("option.conflict", "privacy"):
+        privacy.mechanism(Setting(20, 10, 4, "arrivals"), 1)
+
+
+def test_as_many_as_there_are_is_not_everyone_where_a_round_takes_whoever_comes() -> None:
+    """K clients may come of K, and fewer do: nothing may count on all of them."""
+    federation = Federation(20, 2, participation=Arrivals(enough=20, least=5, most=3))
+    assert not federation.everyone and federation.setting(9, 1).participation == "arrivals"
+    with refuses("aggregation.history-of-sampled"):
+        replace(federation, aggregation=Mixing(byzantine=1, history=0.9))
+    with refuses("aggregation.too-many-malicious"):
+        replace(federation, aggregation=Krum(byzantine=3))
+    with refuses("attack.too-many-clients"):
+        replace(federation, attack=SignFlip(clients=3))
 
 
 @dataclass(frozen=True)

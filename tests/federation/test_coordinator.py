@@ -18,7 +18,8 @@ from quorank.federation import checkpoint as checkpoint_module
 from quorank.federation import server_optimisers as servers
 from quorank.federation.asynchronous import Asynchronous
 from quorank.federation.checkpoint import Saved
-from quorank.federation.coordinator import CHECKPOINT, JOURNAL, Coordinator, RoundLimits
+from quorank.federation.coordinator import Coordinator, RoundLimits
+from quorank.federation.keeping import CHECKPOINT, JOURNAL, KeptInFolder
 from quorank.federation.rules.krum import Krum
 from quorank.federation.rules.trimmed import Median
 from quorank.learning import Evolution, Simulation
@@ -55,7 +56,7 @@ def coordinator_of(simulator, folder=None, rules=None, **options) -> Coordinator
         simulator.initial(),
         simulator.rounds,
         seed=3,
-        folder=folder,
+        keeping=folder and KeptInFolder(folder),
         rules=rules or RoundLimits(),
         **options,
     )

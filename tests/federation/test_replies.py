@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from quorank.federation import Federation, wire
 from quorank.federation import coordinator as coordinators
 from quorank.federation.asynchronous import Asynchronous
-from quorank.federation.coordinator import JOURNAL, Coordinator, RoundLimits
+from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.federation.journal import Journal
+from quorank.federation.keeping import JOURNAL, KeptInFolder
 from quorank.federation.rules.trimmed import Median
 from quorank.privacy import Plain
 
@@ -25,7 +26,7 @@ SIZE = 7
 def coordinator_of(clients=8, folder=None, size=SIZE, federation=None, **options) -> Coordinator:
     federation = federation or Federation(clients, 4)
     start = federation.start(np.zeros(size))
-    return Coordinator(federation, Plain(), start, 3, folder=folder, **options)
+    return Coordinator(federation, Plain(), start, 3, keeping=folder and KeptInFolder(folder), **options)
 
 
 def reply_of(client: int, size: int = SIZE, **changes) -> wire.Reply:
@@ -115,7 +116,7 @@ def test_on_a_full_disk_none_of_a_group_is_accepted(tmp_path, monkeypatch) -> No
         disk.full_after = disk.waits + first
         with pytest.raises(OSError, match="No space left"):
             coordinator.receive_many([reply_of(0)])
-        assert not coordinator._replies and not (tmp_path / coordinators.JOURNAL).exists()
+        assert not coordinator._replies and not (tmp_path / JOURNAL).exists()
     disk.full_after = disk.waits + 2
     with pytest.raises(OSError, match="No space left"):
         coordinator.receive_many([reply_of(client) for client in range(7)])

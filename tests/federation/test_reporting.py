@@ -11,6 +11,7 @@ import pytest
 
 from quorank.federation import Federation, wire
 from quorank.federation.coordinator import Coordinator, RoundLimits
+from quorank.federation.keeping import KeptInFolder
 from quorank.federation.rules.mean import Mean
 from quorank.federation.rules.trimmed import Median
 from quorank.privacy import ClippedGaussian, NoPrivacy, Plain, Setting, Signs
@@ -24,7 +25,7 @@ def coordinator_of(folder: Path | None = None, privacy=NoPrivacy(), **parts) -> 
     federation = Federation(CLIENTS, 4, privacy=privacy, **parts)
     mechanism = privacy.mechanism(Setting(CLIENTS, CLIENTS, 2, parameters=SIZE), 5)
     state = replace(federation.start(np.zeros(SIZE)), private=mechanism.start())
-    return Coordinator(federation, mechanism, state, 2, folder=folder, figure=FIGURE)
+    return Coordinator(federation, mechanism, state, 2, keeping=folder and KeptInFolder(folder), figure=FIGURE)
 
 
 def reply(client: int, *statistics: float, round_: int = 0, interactions: int = 4) -> wire.Reply:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -44,6 +45,9 @@ def same(a, b) -> bool:
         and a.rule.keys() == b.rule.keys()
         and memory
         and (a.personal is None or a.personal.tobytes() == b.personal.tobytes())
+        and (a.taken is None) == (b.taken is None)
+        and (a.taken is None or a.taken.times.tobytes() == b.taken.times.tobytes())
+        and (a.taken is None or a.taken.last.tobytes() == b.taken.last.tobytes())
     )
 
 
@@ -57,7 +61,7 @@ def assert_contract(federation, simulation) -> None:
         other = Simulator(federation, simulation, threads, chunk, rounds=3)
         assert same(play(other, other.initial(), 3)[-1], states[-1]), f"threads = {threads}, chunk = {chunk}"
     half = states[2]
-    saved = pickle.dumps((half.round, half.theta, half.memory, half.private, half.personal, half.history, half.rule))
+    saved = pickle.dumps([getattr(half, field.name) for field in fields(half)])
     resumed = play(Simulator(federation, simulation, rounds=3), State(*pickle.loads(saved)), 1)
     assert same(resumed[-1], states[-1])
 

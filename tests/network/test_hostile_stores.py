@@ -9,18 +9,12 @@ from contextlib import closing
 import pytest
 from refusals import refused
 
-from quorank.cli.coordinator_display import (
-    group_status_of,
-    print_group_status,
-    print_status,
-    readable_status,
-    status_of,
-)
+from quorank.cli.flower_status import group_status_of, print_group_status, print_status, readable_status, status_of
 from quorank.device.private_store import PrivateStore
 from quorank.experiments.client_terms import terms_of
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file
-from quorank.federation.invitation import check_address
+from quorank.federation.bundle import check_address
 from quorank.federation.terms import Terms
 from quorank.service.home import Home, Settings
 from quorank.service.silo_home import SiloHome, settings_of

@@ -20,9 +20,10 @@ from quorank.experiments.simulated_clients import Keeper, SimulatedClients
 from quorank.federation import Federation, Sampled, wire
 from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.federation.declined import Declined
+from quorank.federation.keeping import BEGUN, KeptInFolder
 from quorank.federation.node_driver import Stopped
 from quorank.federation.rules import Median
-from quorank.federation.secure_driver import BEGUN, several, single
+from quorank.federation.secure_driver import several, single
 from quorank.federation.secure_round import AGREEMENT, KEYS, MASKED, SHARES, UNMASKING, opened
 from quorank.federation.transport import BUSY, FAILED, Failure, Memory
 from quorank.flower.driver import Driver, Own, SharedNodes
@@ -277,7 +278,9 @@ def test_a_round_that_was_begun_before_a_kill_is_given_up(tiny_collection, tmp_p
 
     def made() -> Coordinator:
         start = simulator.initial()
-        return Coordinator(simulator.federation, simulator.mechanism, start, 4, seed=SEED, folder=folder, clock=Ticks())
+        return Coordinator(
+            simulator.federation, simulator.mechanism, start, 4, seed=SEED, keeping=KeptInFolder(folder), clock=Ticks()
+        )
 
     asked = []
 

@@ -62,7 +62,7 @@ def device_of(simulator: Simulator, folder: Path, client: int = 0, **changes: An
     if not store.consents():
         with store.transaction():
             store.set_consent(True, 0.0)
-    return Device(store, terms_of(simulator, client, **changes), seed=SEED, clock=lambda: 1e9)
+    return Device(store, terms_of(simulator, client, **changes), seed=SEED, clock=lambda: 1e9, plain=True)
 
 
 def user_of(simulator: Simulator, client: int = 0) -> SimulatedUser:

@@ -104,6 +104,15 @@ RUNS: dict[str, tuple[str, ...]] = {
     "inner product": ("federation.aggregation.kind=median", "attack.kind=inner-product", "attack.clients=2"),
     "min-max": ("federation.aggregation.kind=median", "attack.kind=min-max", "attack.clients=2"),
     "min-sum": ("federation.aggregation.kind=median", "attack.kind=min-sum", "attack.clients=2"),
+    "arrivals": (
+        "federation.participation.kind=arrivals",
+        "federation.participation.enough=8",
+        "federation.participation.least=2",
+        "federation.participation.most=6",
+        "federation.participation.rest=1",
+        "privacy.kind=gaussian",
+        "privacy.noise_multiplier=1.5",
+    ),
     "poisson": ("federation.participation.kind=poisson", "federation.participation.rate=0.5"),
 }
 """Each run by what differs from SMALL, as `--set` takes it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quorank.federation.invitation import Bundle
+from quorank.federation.bundle import Bundle
 from quorank.federation.terms import Terms
 from quorank.flower import app as flower_app
 from quorank.flower.network import FlowerNetwork

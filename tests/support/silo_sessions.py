@@ -1,4 +1,4 @@
-"""Small groups of parties on a network in memory, for tests of silo sessions."""
+"""Small groups of parties in one process, directly or over the mailboxes of a store, for tests of silo sessions."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ import numpy as np
 from joint_ranker import joint_ranker
 
 from quorank.federation.declined import Declined
-from quorank.federation.transport import BUSY, Failure, Memory
+from quorank.federation.line import Pace, ServedMail, ServedTask, ServiceRefusal
 from quorank.party.party import SiloParty
-from quorank.service.silo_driver import SiloDriver
+from quorank.party.taking_part import exchange
+from quorank.service.silo_post import SiloPost
 from quorank.service.silo_server import SiloServer
+from quorank.service.store import Call, SqlStore, open_store
 from quorank.silos.generated import Generator
 from quorank.silos.learning.augmentation import Augment
 from quorank.silos.learning.comparison import SiloSetting
@@ -23,6 +25,7 @@ from quorank.silos.learning.holdings import Holding, generated_holdings
 from quorank.silos.learning.instances import Lists
 from quorank.silos.learning.training import Averaging, RoundRobin
 from quorank.silos.protocol.budget import BudgetLedger
+from quorank.silos.protocol.stream_store import SiloStore
 from quorank.silos.protocol.terms import SiloTerms
 from quorank.silos.sketch.reverse_top_k import Shape
 from quorank.text import Index, IndexedDocuments
@@ -106,7 +109,11 @@ class Group:
     def __post_init__(self) -> None:
         for name in self.terms.parties:
             self.start(name)
-        self.server = SiloServer(self.folder / "server", self.terms)
+        self._serve()
+
+    def _serve(self) -> None:
+        self.streams = SiloStore(self.folder / "server", "coordinator")
+        self.server = SiloServer(self.streams, self.terms)
 
     def start(self, name: str) -> None:
         self.parties[name] = SiloParty(
@@ -122,26 +129,25 @@ class Group:
     def kill(self, name: str) -> None:
         """Drop a party without a word, and start it anew on its folder."""
         self.kills += 1
-        _drop(self.parties.pop(name))
+        _drop(self.parties.pop(name)._store)
         self.start(name)
 
     def kill_server(self) -> None:
         self.kills += 1
-        _drop(self.server)
-        self.server = SiloServer(self.folder / "server", self.terms)
+        _drop(self.streams)
+        self._serve()
 
-    def answer(self, node: str, content: bytes) -> bytes | Failure:
-        """What a node of the network gives."""
+    def answer(self, party: str, content: bytes) -> bytes | None:
+        """What a party says to a message, if it does."""
         self.answers += 1
-        party = node.removeprefix("node-")
         self.watch("down", content)
         try:
             found = self.parties[party].answer(content)
         except Killed:
             self.kill(party)
-            return Failure(BUSY)
+            return None
         if isinstance(found, Declined):
-            return Failure(BUSY)
+            return None
         self.watch("up", found)
         return found
 
@@ -156,7 +162,7 @@ class Group:
         content = self.server.due(name)
         if content is None:
             return False
-        found = self.answer(f"node-{name}", content)
+        found = self.answer(name, content)
         if answered and isinstance(found, bytes):
             self.receive(name, found)
         return True
@@ -164,7 +170,7 @@ class Group:
     def close(self) -> None:
         for party in self.parties.values():
             party.close()
-        self.server.close()
+        self.streams.close()
 
     def rankers(self) -> set[bytes]:
         """The coordinator's and every party's."""
@@ -178,48 +184,108 @@ class Group:
         }
 
 
-def _drop(gone: SiloParty | SiloServer) -> None:
+def _drop(gone: SiloStore) -> None:
     """What the system does with a process that ends: its files are closed, and what was not committed never was."""
-    gone._store.database.close()
-    gone._store._unlock()
+    gone.database.close()
+    gone._unlock()
 
 
-class Clock:
-    """Time that passes when somebody sleeps."""
+class MailboxLine:
+    """A party's line to a service's store in this process: what it says may be lost, or the confirmation of it."""
 
-    def __init__(self) -> None:
-        self.now = 0.0
+    def __init__(
+        self, store: SqlStore, member: int, draw: random.Random, loss: float = 0.0, twice: float = 0.0
+    ) -> None:
+        self.store, self.member, self._draw, self._loss, self._twice = store, member, draw, loss, twice
 
-    def __call__(self) -> float:
-        return self.now
+    def _lose(self) -> None:
+        if self._draw.random() < self._loss:
+            raise ServiceRefusal("service.away", "lost on the way")
 
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
+    def mail(self, most: int = 0) -> ServedMail:
+        self._lose()
+        found = self.store.letter(self.member)
+        return ServedMail(0.05) if found is None else ServedMail(0.05, found.id, found.content)
 
+    def answer(self, number: int, content: bytes) -> float:
+        self._lose()
+        for _ in range(2 if self._draw.random() < self._twice else 1):
+            (outcome,) = self.store.take([Call(self.member, self._draw.randbytes(16), "mail", number, content)])
+            if outcome.code:
+                raise ServiceRefusal(outcome.code, outcome.sentence, 409)
+        self._lose()
+        return 0.05
 
-def network(group: Group, **faults) -> Memory:
-    return Memory(group.answer, [f"node-{name}" for name in group.terms.parties], **faults)
-
-
-def driver_of(group: Group, transport: Memory, most: int = 5_000) -> SiloDriver:
-    """A driver that gives up after so many looks."""
-    clock, looks = Clock(), iter(range(most))
-    names = {name: f"node-{name}" for name in group.terms.parties}
-    return SiloDriver(
-        transport,
-        names,
-        poll=1.0,
-        patience=8.0,
-        pause=0.5,
-        stop=lambda: next(looks, None) is None,
-        clock=clock,
-        sleep=clock.sleep,
-    )
+    def task(self, etag: str = "") -> ServedTask:
+        found = self.store.publication()
+        return ServedTask(1.0) if found is None else ServedTask(1.0, found.kind, found.round, found.content)
 
 
-def play(group: Group, most: int = 5_000, **faults) -> bool:
-    """Over a network with faults; whether it came to its end."""
-    return driver_of(group, network(group, **faults), most).run(group.server)
+@dataclass(eq=False)
+class Mailboxes:
+    """The same group over the mailboxes of a service's store, in one thread."""
+
+    group: Group
+    folder: Path
+    loss: float = 0.0
+    twice: float = 0.0
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        self.now, self.done = 0.0, set[str]()
+        self.store = open_store(self.folder)
+        if not self.store.members():
+            for number, name in enumerate(self.group.terms.parties):
+                self.store.invite(name, "party", name.encode(), number)
+                self.store.enrol(bytes([number]) * 32, name.encode())
+        draw = random.Random(self.seed)
+        self.lines = {
+            name: MailboxLine(self.store, number, draw, self.loss, self.twice)
+            for number, name in enumerate(self.group.terms.parties)
+        }
+        self.hold()
+
+    def hold(self) -> None:
+        """Become the holder, as a process does that starts or takes over."""
+        epoch = self.store.hold()
+        assert epoch is not None
+        self.post = SiloPost(self.store, epoch, self.group.terms, 2.0, clock=lambda: self.now)
+        self.group.server = self.post.server
+
+    def turn(self) -> None:
+        """Everybody once: the parties that are there, then the holder."""
+        for name, party in self.group.parties.items():
+            try:
+                if name not in self.done and exchange(party, self.lines[name], Pace()) < 0.0:
+                    self.done.add(name)
+            except ServiceRefusal:
+                continue
+            except Killed:
+                self.group.kill(name)
+                self.done.discard(name)
+        try:
+            self.post.turn()
+        except Killed:
+            self.group.kills += 1
+            self.hold()
+        self.now += 1.0
+
+    def play(self, most: int = 600) -> bool:
+        """Until the session is done; whether it came to its end."""
+        for _ in range(most):
+            if self.post.server.done:
+                return True
+            self.turn()
+        return False
+
+
+def play(group: Group, most: int = 600, **faults) -> bool:
+    """Over the mailboxes of a store, with faults; whether it came to its end."""
+    mailboxes = Mailboxes(group, group.folder, **faults)
+    try:
+        return mailboxes.play(most)
+    finally:
+        mailboxes.store.release()
 
 
 def step_through(group: Group, after: Callable[[str], None] = lambda name: None, most: int = 2_000) -> int:

@@ -86,7 +86,7 @@ def check_leavers(experiment: Experiment, run: Path, asked: Sequence[int], gone:
     require(remaining > 0, "client.nobody-left", nobody, "--client")
     own = "its clients keep rankers of their own, which a run does not save; only a shared ranker can be rebuilt"
     require(not federation.personal.keeps_parameters, "unlearning.personal-rankers", own, str(run))
-    federation.aggregation.check(federation.participation.size(remaining))
+    federation.aggregation.check(federation.participation.fewest(remaining))
 
 
 def check_method(experiment: Experiment, run: Path, method: Method) -> None:
@@ -103,7 +103,7 @@ def check_method(experiment: Experiment, run: Path, method: Method) -> None:
 
 def check_private(experiment: Experiment, run: Path) -> None:
     """Refuse a run whose rebuilding could not be added to what it has spent."""
-    known = experiment.federation.everyone or not experiment.federation.privacy.relies_on_secret_cohorts
+    known = not experiment.federation.counts_on_secret_cohorts
     sentence = (
         "its ε counts on nobody knowing who was in which cohort, and a rebuilding would repeat the cohorts, so that no ε "
         "could be stated for both; run it again without the client"

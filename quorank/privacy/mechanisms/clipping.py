@@ -7,6 +7,7 @@ number below 2^52, which float64 adds up exactly: the bound on a client's contri
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -141,3 +142,19 @@ def check_releases(releases: Doubles, clip: float, clients: Integers) -> None:
             raise not_finite(int(clients[at]))
         sentence = f"the update of client {clients[at]} has norm {lengths[at]:.6g}, longer than the clip {clip:.6g}"
         raise BadInput("update.longer-than-clip", sentence)
+
+
+@dataclass(frozen=True)
+class ReleaseBound:
+    """Bounds of an honest client's release: its norm, and whether it is in whole numbers of 1/unit."""
+
+    clip: float  # C, of the update
+    unit: float = 1.0  # what the release multiplies the update by
+    whole: bool = False
+
+    def check(self, releases: Doubles, clients: Integers) -> None:
+        """Refuse releases (clients, parameters) beyond it, by the client's number."""
+        if self.whole:
+            check_grid(releases, self.clip, self.unit, clients)
+        else:
+            check_releases(releases, self.clip * self.unit, clients)

@@ -7,6 +7,12 @@ really happens, and is divided by the unit and the planned size of a cohort, whi
 numbers and noise of whole numbers: nothing of a client's update shows in low-order bits, as it does under noise in
 floating point. The accountants count Gaussian noise; what discreteness adds to their ε is computed and counted too.
 
+Where a round takes whoever comes, the planned size K is the most that a round takes: the unit leaves room for K updates,
+and no more are summed. One client moves the sum by at most C however many came, so the noise is z·C also where fewer than
+K did, and the sum is still divided by K. Dividing by the number that came would be as private, since that number is no
+secret, but would make the noise on the ranker larger the fewer came, beyond what the step and the signal-to-noise ratio
+were planned for; so a round of few moves the ranker by less instead.
+
 With `quantile` the clip follows that quantile of the updates' norms (Andrew et al. 2021): each client also tells
 whether its update was within the clip, that count gets noise of standard deviation σ_b, and both together are one
 Gaussian release with multiplier z if the sum's own multiplier is (z⁻² − (2σ_b)⁻²)^(−1/2) (their theorem 1). The unit
@@ -43,7 +49,7 @@ from quorank.errors import BadInput, require, require_range
 from quorank.privacy import accounting
 from quorank.privacy.accounting import Accountant
 from quorank.privacy.composition import Loss, gaussian_loss
-from quorank.privacy.mechanisms.clipping import check_grid, clip_to_grid, grid_unit
+from quorank.privacy.mechanisms.clipping import ReleaseBound, clip_to_grid, grid_unit
 from quorank.privacy.mechanisms.correlated import Factor
 from quorank.privacy.mechanisms.discrete_gaussian import LARGEST as WIDEST
 from quorank.privacy.mechanisms.discrete_gaussian import (
@@ -146,6 +152,11 @@ class ClippedGaussian(Privacy):
     def longest_update(self) -> float:
         return self.clip
 
+    def with_noise_of(self, mechanism: Mechanism) -> ClippedGaussian:
+        if not isinstance(mechanism, GaussianMechanism):
+            return self
+        return replace(self, noise_multiplier=mechanism.noise_multiplier)
+
     def without_masks(self) -> ClippedGaussian:
         return replace(self, masks=False)
 
@@ -186,6 +197,12 @@ class ClippedGaussian(Privacy):
         )
         require(ratio >= HOPELESS, "privacy.too-much-noise", sentence, "privacy")
         return mechanism
+
+    def client_mechanism(self, setting: Setting, seed: Seed) -> Mechanism:
+        """Clipping alone, where the noise of the sum is the coordinator's."""
+        if self.sum == "plain" and self.over_rounds == "independent":
+            return GaussianMechanism(self, setting, seed, self.noise_multiplier or 1.0)
+        return self.mechanism(setting, seed)
 
     def _plain_mechanism(self, setting: Setting, seed: Seed) -> GaussianMechanism:
         if self.over_rounds != "independent":
@@ -280,8 +297,8 @@ class GaussianMechanism(Mechanism):
     def release(self, updates: Doubles, theta: Doubles, round_: int, clients: Integers, memory: Memory) -> int:
         return clip_to_grid(updates, self.clip(memory), self.unit_of(memory), clients)
 
-    def check(self, releases: Doubles, clients: Integers, memory: Memory) -> None:
-        check_grid(releases, self.clip(memory), self.unit_of(memory), clients)
+    def bound_of(self, memory: Memory, parameters: int) -> ReleaseBound:
+        return ReleaseBound(self.clip(memory), self.unit_of(memory), whole=True)
 
     def finish(self, total: Doubles, weight: float, within: int, count: int, round_: int, memory: Memory) -> Sum:
         clip, unit = self.clip(memory), self.unit_of(memory)
@@ -324,9 +341,10 @@ class GaussianMechanism(Mechanism):
         return epsilon_slack(self.drawn(rounds), epsilon, self.part.delta)
 
     def drawn(self, rounds: int) -> tuple[WholeNoise, ...]:
-        """Return the noise of the first rounds: of their sums, and of the counts that steer the clip."""
-        sums = WholeNoise(0.5 * self.sum_multiplier * self._longest_clip, rounds * self.setting.parameters)
-        return (sums,) if self.part.quantile is None else (sums, WholeNoise(self._count_sigma, rounds))
+        """Return the noise of those of the first rounds that a client can be in: of sums, and of counts steering clips."""
+        counts = self.setting.participations(rounds)
+        sums = WholeNoise(0.5 * self.sum_multiplier * self._longest_clip, counts * self.setting.parameters)
+        return (sums,) if self.part.quantile is None else (sums, WholeNoise(self._count_sigma, counts))
 
     @property
     def _longest_clip(self) -> float:
@@ -364,7 +382,9 @@ def _noisy(total: Doubles, noise: Integers, unit: float) -> Doubles:
 
 
 def _correlated_mechanism(part: ClippedGaussian, setting: Setting, seed: Seed) -> CorrelatedMechanism:
-    sentence = f"over_rounds = {part.over_rounds!r} needs everyone in every round: with sampled cohorts leave it out"
+    sentence = (
+        f"over_rounds = {part.over_rounds!r} needs everyone in every round: with {setting.participation} leave it out"
+    )
     require(setting.participation == "full", "option.conflict", sentence, "privacy")
     factor = Factor(part.over_rounds, setting.rounds)
     deviations = np.array([factor.noise_std(t) for t in range(setting.rounds)])

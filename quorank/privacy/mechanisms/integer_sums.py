@@ -85,8 +85,9 @@ class SecureSum(Privacy):
 
 def check_secure(setting: Setting, masks: bool, dropouts: float, groups: int = 1) -> None:
     """Refuse a setting that secure sums cannot have: a cohort of unknown size, or of one in a sum."""
-    sentence = "secure sums are planned for a known cohort, and poisson leaves its size to chance: use full or sampled"
-    require(setting.participation != "poisson", "option.conflict", sentence, "privacy")
+    left = f"{setting.participation} leaves its size to chance: use full or sampled"
+    sentence = f"secure sums are planned for a known cohort, and {left}"
+    require(setting.known_size, "option.conflict", sentence, "privacy")
     sentence = "a secure sum needs a cohort of at least 2: the sum of one is its update"
     require(setting.cohort >= 2, "secure-sum.too-few", sentence, "privacy")
     sentence = f"{groups} groups of a cohort of {setting.cohort} have fewer than 2 clients each; lower groups"

@@ -15,6 +15,7 @@ import numpy as np
 
 from quorank.arrays import Booleans, Doubles, Integers
 from quorank.privacy.composition import Loss
+from quorank.privacy.mechanisms.clipping import ReleaseBound
 from quorank.privacy.setting import Setting
 from quorank.privacy.streams import Seed
 
@@ -93,8 +94,15 @@ class Mechanism(ABC):
     def check(self, releases: Doubles, clients: Integers, memory: Memory) -> None:
         """Refuse, on the coordinator, a release (clients, parameters) that no honest client sends, by the client's number.
 
-        By default nothing: what is not finite is refused by the sum.
+        By default what `bound_of` says; what is not finite is refused by the sum.
         """
+        bound = self.bound_of(memory, releases.shape[1])
+        if bound is not None:
+            bound.check(releases, clients)
+
+    def bound_of(self, memory: Memory, parameters: int) -> ReleaseBound | None:
+        """Return the bounds of an honest client's release in the round that the memory is of; None where there are none."""
+        return None
 
     @abstractmethod
     def finish(self, total: Doubles, weight: float, within: int, count: int, round_: int, memory: Memory) -> Sum:
@@ -123,13 +131,16 @@ class Mechanism(ABC):
 
 
 class AddingUp(Mechanism):
-    """Base of mechanisms whose ε adds up: every round costs as much as the first."""
+    """Base of mechanisms whose ε adds up: every round that a client takes part in costs as much as the first."""
 
     setting: Setting
 
     def spent(self) -> list[tuple[int, float]]:
-        each = (self.statement(1) or {}).get("epsilon")
-        return [] if each is None else [(t, each * t) for t in (1, self.setting.rounds)]
+        each, setting = (self.statement(1) or {}).get("epsilon"), self.setting
+        if each is None:
+            return []
+        last = setting.turns.busiest(setting.rounds)[-1] + 1  # the round after which nothing more can be spent
+        return [(t, each * setting.participations(t)) for t in sorted({1, last, setting.rounds})]
 
 
 @dataclass(frozen=True)
@@ -185,6 +196,10 @@ class Privacy(ABC):
         """The largest L2 norm of an update that it lets through in the first round; None where it sets no bound."""
         return None
 
+    def with_noise_of(self, mechanism: Mechanism) -> Privacy:
+        """Return the part whose rounds have the noise of a calibrated mechanism of this one, however many they are."""
+        return self
+
     def without_masks(self) -> Privacy:
         """Return the part whose secure sums are computed without playing their messages: the same total, faster."""
         return self
@@ -203,6 +218,10 @@ class Privacy(ABC):
     @abstractmethod
     def mechanism(self, setting: Setting, seed: Seed) -> Mechanism:
         """Return the mechanism of one run, its noise drawn under `seed`."""
+
+    def client_mechanism(self, setting: Setting, seed: Seed) -> Mechanism:
+        """Return what clients do of the mechanism; it need not know how much noise others draw, which takes seconds."""
+        return self.mechanism(setting, seed)
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ class PublishedLaplace(Privacy):
 
     def mechanism(self, setting: Setting, seed: Seed) -> PublishedMechanism:
         """Return the mechanism of one run, with its noise drawn under a seed or secret."""
-        require(setting.participation != "poisson", "option.conflict", INCOMPLETE.format(self.kind), "privacy")
+        require(setting.known_size, "option.conflict", INCOMPLETE.format(self.kind), "privacy")
         return PublishedMechanism(self, setting, seed)
 
 

@@ -74,7 +74,7 @@ class ResponseMechanism(AddingUp, Plain):
         setting, part = self.setting, self.part
         done = setting.rounds if rounds is None else rounds
         each = part.epsilon(setting.values)
-        releases = (setting.interactions if part.per == "interaction" else 2) * done
+        releases = (setting.interactions if part.per == "interaction" else 2) * setting.participations(done)
         sent = {"epsilon_per_number_sent": each, "numbers_sent": releases, "p": part.p, "values": setting.values}
         return setting.stated(part.kind, "local", done, each * releases, by=", by adding up") | sent
 

@@ -18,7 +18,7 @@ from quorank.arrays import Doubles, Integers
 from quorank.compiled import kernel
 from quorank.draws import Purpose
 from quorank.errors import require_range
-from quorank.privacy.mechanisms.clipping import check_releases, not_finite
+from quorank.privacy.mechanisms.clipping import ReleaseBound, not_finite
 from quorank.privacy.mechanisms.mechanism import AddingUp, Memory, Privacy, Sum
 from quorank.privacy.setting import Setting
 from quorank.privacy.streams import Key, Seed, key_for, uniform_pair
@@ -61,8 +61,8 @@ class SignMechanism(AddingUp):
             raise not_finite(int(clients[bad]))
         return 0
 
-    def check(self, releases: Doubles, clients: Integers, memory: Memory) -> None:
-        check_releases(releases, self.part.size * math.sqrt(releases.shape[1]), clients)
+    def bound_of(self, memory: Memory, parameters: int) -> ReleaseBound:
+        return ReleaseBound(self.part.size * math.sqrt(parameters))
 
     def finish(self, total: Doubles, weight: float, within: int, count: int, round_: int, memory: Memory) -> Sum:
         debiased = np.asarray(total / (2.0 * self.part.p - 1.0), dtype=np.float64)
@@ -72,7 +72,7 @@ class SignMechanism(AddingUp):
     def statement(self, rounds: int | None = None) -> dict[str, Any]:
         setting, p = self.setting, self.part.p
         done = setting.rounds if rounds is None else rounds
-        sent = setting.parameters * done
+        sent = setting.parameters * setting.participations(done)
         whole = setting.horizon(done)
         stated = {"kind": self.part.kind, "model": "local", "unit": "client", "rounds": done, "bits_sent": sent, "p": p}
         if p == 1.0:

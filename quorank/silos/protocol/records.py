@@ -26,12 +26,15 @@ import numpy.typing as npt
 from quorank import frames
 from quorank.arrays import Doubles
 from quorank.errors import BadInput, require
+from quorank.foreign import parse_json
 from quorank.silos.protocol.messages import MOST_BYTES, Envelope
 
 PIECE = 1 << 20
 """The most bytes of a piece."""
 ROOM = 8 * PIECE + 64
 """The most bytes of pieces in one message."""
+MOST_MESSAGE = ROOM + PIECE
+"""The most bytes of a message."""
 MOST_RECORD = MOST_BYTES + (1 << 16)
 """The most bytes of a record: an envelope, and a little around it."""
 
@@ -76,7 +79,7 @@ class SiloMessage:
     @classmethod
     def from_bytes(cls, raw: bytes, *, to_party: bool) -> SiloMessage:
         """A message from its bytes; anything else is refused with a sentence that quotes nothing of it."""
-        require(_HEAD.size + _CHECKSUM <= len(raw) <= ROOM + PIECE, "silo-message.malformed", _MALFORMED)
+        require(_HEAD.size + _CHECKSUM <= len(raw) <= MOST_MESSAGE, "silo-message.malformed", _MALFORMED)
         raw, checksum = raw[:-_CHECKSUM], raw[-_CHECKSUM:]
         require(checksum == _checksum(raw), "silo-message.malformed", _MALFORMED)
         magic, number, digest, have, start = _HEAD.unpack_from(raw)
@@ -133,8 +136,8 @@ def read(record: bytes, arrays: int = 0) -> tuple[Any, list[bytes]]:
     parts = frames.unpack(record[1:])
     require(len(parts) == 1 + arrays and len(parts[0]) <= PIECE, "silo-message.malformed", _MALFORMED)
     try:
-        return json.loads(parts[0]), parts[1:]
-    except (ValueError, RecursionError):
+        return parse_json(parts[0]), parts[1:]
+    except ValueError:
         raise BadInput("silo-message.malformed", _MALFORMED) from None
 
 

@@ -27,6 +27,7 @@ from quorank.silos.sketch.reverse_top_k import Shape
 from quorank.text import Features
 
 VERSION = 1
+KEY_BYTES = 32
 _NUMBERS = ("labelled", "noise", "asked", "tested", "test_share")
 
 
@@ -160,7 +161,7 @@ def read_setting(table: object, where: str = "setting") -> SiloSetting:
     values: dict[str, Any] = {}
     for name, family in (("labels", LABELS), ("training", TRAININGS)):
         if name in fields:
-            values[name] = family.read(fields.pop(name), f"{where}.{name}")
+            values[name] = family.read(fields.pop(name), f"{where}.{name}", foreign=True)
     for name, part in (("lists", Lists), ("augment", Augment), ("features", Features)):
         if name in fields:
             place = f"{where}.{name}"
@@ -185,3 +186,40 @@ def _fields(table: object, where: str, kind: str | None) -> dict[str, Any]:
         named = fields.pop("kind", kind)
         require(named == kind, "value.wrong-type", f"expected {kind!r}, got {named!r}", f"{where}.kind")
     return fields
+
+
+def read_identity(text: str, terms: SiloTerms) -> tuple[str, bytes]:
+    """A party and its public identity, of NAME=HEX."""
+    name, equals, digits = text.partition("=")
+    require(
+        equals and name in terms.parties,
+        "identity.malformed",
+        f"expected NAME=HEX with one of the parties {', '.join(terms.parties)}",
+        f"{text[:80]!r}",
+    )
+    try:
+        key = bytes.fromhex(digits)
+    except ValueError:
+        key = b""
+    require(
+        len(key) == KEY_BYTES,
+        "identity.malformed",
+        f"a public identity has {2 * KEY_BYTES} hexadecimal digits, as quorank silo join --identity prints it",
+        f"{name}",
+    )
+    return name, key
+
+
+def read_identities(texts: list[str], terms: SiloTerms) -> dict[str, bytes]:
+    """Several of them; a party that is given two is refused."""
+    found: dict[str, bytes] = {}
+    for text in texts:
+        name, key = read_identity(text, terms)
+        require(
+            found.get(name, key) == key,
+            "identity.conflict",
+            "two different identities were given; ask which is right",
+            f"{name}",
+        )
+        found[name] = key
+    return found

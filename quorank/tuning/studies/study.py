@@ -62,6 +62,8 @@ class Study:
         for metric in (*self.metrics, self.metric):
             unknown = f"unknown metric {metric!r}{suggest(metric, METRICS)}; known: {', '.join(METRICS)}"
             require(metric in METRICS, "study.unknown-metric", unknown)
+        for arm, share in self.arms.items():
+            require_range(f"arms.{arm}", share, above=0, below=1)
         total = math.fsum(self.arms.values())
         for holds, code, sentence in (
             (self.name, "no-name", "a study needs a name"),
@@ -74,8 +76,6 @@ class Study:
             (len(set(self.metrics)) == len(self.metrics), "metric-repeated", "a metric is named twice"),
         ):  # fmt: skip
             require(holds, f"study.{code}", sentence)
-        for arm, share in self.arms.items():
-            require_range(f"arms.{arm}", share, above=0, below=1)
         for metric in self.metrics:
             require(metric in self.largest, "study.no-largest", f"there is no largest value of {metric}", "largest")
             require_range(f"largest.{metric}", self.largest[metric], above=0)

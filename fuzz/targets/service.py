@@ -1,0 +1,31 @@
+"""Targets of `quorank.service`: the status document and the lines of its log."""
+
+from __future__ import annotations
+
+from contextlib import redirect_stdout
+from io import StringIO
+
+from fuzz.target import as_file, target
+from quorank.cli.coordinator_display import print_status
+from quorank.service.metrics import exposition
+from quorank.service.observe import newest_events
+from quorank.service.page import draw_sections
+from quorank.service.status import Status
+
+
+@target("service-status", "json")
+def service_status(data: bytes) -> None:
+    """A status, written again and read back, drawn as a page, as metrics and in the terminal."""
+    found = Status.read(data)
+    assert Status.read(found.text()) == found, "a status is written as another one"
+    draw_sections(found)
+    exposition(found)
+    with redirect_stdout(StringIO()):
+        print_status(found)
+
+
+@target("service-log", "json")
+def service_log(data: bytes) -> None:
+    """A log, and its newest events drawn."""
+    events = newest_events(as_file(data, "service.log"))
+    draw_sections(Status("devices", "running", "demo", 0.0, events=events))

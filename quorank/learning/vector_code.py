@@ -1,0 +1,29 @@
+"""Bits of numbers, as LLVM code: what `plackett_luce` has in plain Python under the same names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba.core import types
+from numba.extending import intrinsic
+
+
+@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+def as_double(_context: Any, bits: Any) -> Any:
+    """The float64 of these 64 bits."""
+
+    def codegen(_c: Any, builder: Any, _s: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], ir.DoubleType())
+
+    return types.float64(types.int64), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+def as_bits(_context: Any, value: Any) -> Any:
+    """The 64 bits of a float64."""
+
+    def codegen(_c: Any, builder: Any, _s: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], ir.IntType(64))
+
+    return types.int64(types.float64), codegen

@@ -1,0 +1,193 @@
+"""Backups of a service: its folder's files and its store in one file, which restores into SQLite and PostgreSQL alike.
+
+The file is two lines (what it is, and the SHA-256 of the rest) and an SQLite database with the store's tables and a table
+of files. It holds all secrets of the service: whoever has it is the service. A restored service goes on from the moment of
+the backup; its epoch, publications and messages get numbers that were never used since, so that no holder, worker or
+member takes the new ones for those it knew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import IO, NamedTuple
+
+from quorank.errors import BadInput, require
+from quorank.files import atomically, on_disk
+from quorank.foreign import member_path
+from quorank.service.calls import Database
+from quorank.service.store import SqlStore, open_store
+from quorank.service.tables import TABLES, columns_of
+
+VERSION = 1
+_HEAD = re.compile(rb"quorank backup ([0-9]{1,6})\n([0-9a-f]{64})\n")
+_HEAD_LENGTH = len(f"quorank backup {VERSION}\n") + 65
+_LEFT_OUT = re.compile(r"service\.sqlite(-.*)?|.*\.lock|lock|status\.json|.*\.log(\.[0-9]+)?|\..*\.tmp")
+_JUMP = 1 << 32
+_PAGE = 200
+_KEYS = {
+    "service": ("id",), "documents": ("name",), "publication": ("id",), "members": ("number",), "turns": ("run", "member"),
+    "tokens": ("digest",), "replies": ("id",), "letters": ("id",), "leaving": ("member",), "events": ("id",),
+    "tallies": ("name",),
+}  # fmt: skip
+"""Tables that are kept, with what their rows are read in the order of. Nonces are not: they are worth minutes."""
+
+
+class Backup(NamedTuple):
+    """What a backup holds."""
+
+    members: int
+    files: int
+    bytes: int
+
+
+def backup(folder: Path, database: str, target: Path) -> Backup:
+    """Write the backup of a service, which may be running, to a file that only its owner can read."""
+    outside = folder.resolve() not in target.resolve().parents
+    require(outside, "backup.inside", "choose a file outside of the service's own folder", f"{target}")
+    require(target.parent.is_dir(), "folder.missing", f"the directory {target.parent} does not exist", f"{target}")
+    store = open_store(folder, database)
+    try:
+        with TemporaryDirectory(prefix=".quorank-backup-", dir=target.parent) as name:
+            kept = open_store(Path(name))
+            try:
+                _copy(store.database, kept.database)
+                files = _keep_files(folder, kept.database)
+                members = _count(kept.database, "members")
+            finally:
+                kept.close()
+            atomically(target, lambda file: _seal(Path(name) / "service.sqlite", file), durable=True, private=True)
+    finally:
+        store.close()
+    return Backup(members, files, target.stat().st_size)
+
+
+def restore(source: Path, folder: Path, database: str = "") -> Backup:
+    """Make a service's folder, and fill its store, from a backup; neither may hold anything before.
+
+    Where the store is to be is the caller's to say, and to write into the settings of the folder.
+    """
+    target = folder.absolute()
+    require(target.parent.is_dir(), "folder.missing", f"the directory {target.parent} does not exist", f"{folder}")
+    free = not target.exists() or (target.is_dir() and not any(target.iterdir()))
+    require(free, "folder.not-empty", "choose a folder that is empty or not there yet", f"{folder}")
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    temporary.mkdir(mode=0o700)
+    try:
+        with _opened(source, target.parent) as kept:
+            store = open_store(temporary, database)
+            try:
+                fresh = store.version() == 0 and store.next_number() == 0
+                require(fresh, "database.not-empty", "another service is in this database", "--database")
+                files = _bring_files(kept.database, temporary, source)
+                _copy(kept.database, store.database, jump=_JUMP)
+                store.note("service.restored")
+                members = _count(store.database, "members")
+            finally:
+                store.close()
+        for path in (*temporary.rglob("*"), temporary):
+            on_disk(path)
+        temporary.rename(target)  # over an empty folder, if there is one
+        on_disk(target.parent)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    return Backup(members, files, source.stat().st_size)
+
+
+def _count(database: Database, table: str) -> int:
+    return int(database.execute(f"SELECT count(*) FROM {table}")[0][0])
+
+
+def _copy(source: Database, target: Database, jump: int = 0) -> None:
+    """All rows of one moment from an open store into a new one."""
+    with source.snapshot(), target.transaction():
+        target.execute("DELETE FROM service")
+        for table, key in _KEYS.items():
+            columns = columns_of(table)
+            named = ", ".join(columns)
+            places = [list(columns).index(name) for name in key]
+            order, page = ", ".join(key), f"SELECT {named} FROM {table}"
+            rows = source.execute(f"{page} ORDER BY {order} LIMIT {_PAGE}")
+            new = f"INSERT INTO {table} ({named}) SELECT {named} FROM {{given}}"
+            later = f"{page} WHERE ({order}) > ({', '.join('?' for _ in key)}) ORDER BY {order} LIMIT {_PAGE}"
+            while rows:
+                target.each(new, columns, rows)
+                rows = source.execute(later, *(rows[-1][place] for place in places))
+            if "{serial}" in TABLES[table]:
+                ((last,),) = target.execute(f"SELECT coalesce(max(id), 0) FROM {table}")
+                target.skip_numbers(table, last if table == "events" else last + jump)
+        target.execute("UPDATE service SET epoch = epoch + ?, version = version + ?", jump, jump)
+        target.execute("UPDATE publication SET number = number + ?", jump)
+
+
+def _keep_files(folder: Path, database: Database) -> int:
+    count = 0
+    database.execute("CREATE TABLE files (path TEXT PRIMARY KEY, content BLOB NOT NULL)")
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and not path.is_symlink() and not _LEFT_OUT.fullmatch(path.name):
+            with contextlib.suppress(FileNotFoundError):  # replaced meanwhile
+                content = path.read_bytes()
+                database.execute("INSERT INTO files VALUES (?, ?)", path.relative_to(folder).as_posix(), content)
+                count += 1
+    return count
+
+
+def _bring_files(database: Database, folder: Path, source: Path) -> int:
+    names = [name for (name,) in database.execute("SELECT path FROM files ORDER BY path")]
+    for name in names:
+        path = folder / member_path(name, source)
+        for above in reversed(path.relative_to(folder).parents[:-1]):
+            (folder / above).mkdir(mode=0o700, exist_ok=True)
+        ((content,),) = database.execute("SELECT content FROM files WHERE path = ?", name)
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(content)
+    return len(names)
+
+
+def _seal(database: Path, target: Path) -> None:
+    """Write the head and the content of a database."""
+    with database.open("rb") as content, target.open("r+b") as file:
+        digest = hashlib.file_digest(content, "sha256").hexdigest()
+        content.seek(0)
+        file.write(f"quorank backup {VERSION}\n{digest}\n".encode())
+        shutil.copyfileobj(content, file, 1 << 20)
+
+
+@contextlib.contextmanager
+def _opened(source: Path, beside: Path) -> Iterator[SqlStore]:
+    """The store inside a backup, from a copy whose digest was checked."""
+    try:
+        file = source.open("rb")
+    except OSError as error:
+        raise BadInput("file.unreadable", f"cannot be read ({error.strerror})", f"{source}") from None
+    with file, TemporaryDirectory(prefix=".quorank-restore-", dir=beside) as name:
+        _unseal(file, source, Path(name) / "service.sqlite")
+        kept = open_store(Path(name))
+        try:
+            yield kept
+        finally:
+            kept.close()
+
+
+def _unseal(file: IO[bytes], source: Path, target: Path) -> None:
+    found = _HEAD.match(file.read(_HEAD_LENGTH + 5))
+    require(found, "file.other-kind", "this is not a backup of a service", f"{source}")
+    assert found is not None
+    sentence = f"the backup is of version {int(found[1])}, and this Quorank reads {VERSION}; install the newer one"
+    require(int(found[1]) == VERSION, "file.newer", sentence, f"{source}")
+    file.seek(found.end())
+    digest = hashlib.sha256()
+    with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as copy:
+        while block := file.read(1 << 20):
+            digest.update(block)
+            copy.write(block)
+    good = digest.hexdigest().encode() == found[2]
+    require(good, "file.damaged", "the backup is damaged or cut off; use another one", f"{source}")

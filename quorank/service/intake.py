@@ -1,0 +1,545 @@
+"""HTTPS intake of a service, as an ASGI application: docs/protocol.md, call by call.
+
+A request is judged in this order: the call and its method, how much its address has under way, its headers and their
+signature, the length of its body, the body's digest, its content; then it is committed to the store, and only then
+confirmed. So nothing long is read of somebody unknown, and a yes is never taken back: what a reply's numbers are judged by
+is what the coordinator judges them by (`ReplyLimits`).
+
+A worker keeps no state that matters: tasks and members' keys are read again when the store's version has changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import contextlib
+import hashlib
+import json
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from quorank.documents import parse_json, shape_of
+from quorank.errors import BadInput, require
+from quorank.federation import requests, wire
+from quorank.federation.invitation import CODE
+from quorank.federation.leaving import check_request
+from quorank.federation.member_key import PUBLIC, enrolment_content, is_signed
+from quorank.federation.replies import ReplyLimits
+from quorank.federation.terms import Terms
+from quorank.foreign import parse_json as parse_foreign
+from quorank.service.home import Home
+from quorank.service.store import Call, Member, Outcome, Publication, SqlStore, What
+from quorank.service.traffic import Traffic
+from quorank.service.writer import Writer
+
+Scope = Mapping[str, Any]
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+Found = TypeVar("Found")
+
+LOOK_SECONDS = 0.2
+"""So often a worker asks whether the store has changed."""
+CLOCK_SECONDS = 30.0
+"""So often the store's clock is compared with this machine's."""
+BODY_SECONDS = 30.0
+"""A body is here within so long, or is given up."""
+KEYS = 200_000
+"""Members whose keys a worker remembers."""
+ENROLMENT_BYTES, LEAVING_BYTES = 4096, 4096
+MAIL_BYTES, PARTY_BYTES = 1 << 22, 1 << 26
+"""The longest answer to a message: of a device, and of a party."""
+LIMITS = "intake.json"
+"""The holder's document of what replies to the task of the moment are judged by."""
+NOTHING = b"nothing"
+"""A device's reply to a rebuilding for which it holds nothing."""
+TALLY_SECONDS = 2.0
+
+
+class Answer(NamedTuple):
+    """A response: status, body, and headers beside those that every answer has."""
+
+    status: int
+    body: bytes = b""
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
+class KnownMember(NamedTuple):
+    """What a worker remembers of a member."""
+
+    key: bytes
+    kind: str
+    revoked: bool
+    left: bool
+
+
+class Asked(NamedTuple):
+    """A request as far as its head: who asks what."""
+
+    method: str
+    path: str
+    query: str
+    headers: Mapping[str, str]
+    address: str
+    receive: Receive
+
+
+class OperatorApp(Protocol):
+    """What answers the operator: the page and the metrics."""
+
+    stopping: bool  # open streams end
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
+
+
+_JSON = (b"content-type", b"application/json")
+_BYTES = (b"content-type", b"application/octet-stream")
+_NEVER = (b"cache-control", b"no-store")
+
+
+def as_json(status: int, table: Mapping[str, Any], *headers: tuple[bytes, bytes]) -> Answer:
+    """An answer in JSON."""
+    return Answer(status, json.dumps(table, separators=(",", ":")).encode(), (_JSON, _NEVER, *headers))
+
+
+def refused(error: BadInput) -> Answer:
+    """What a refusal is answered with."""
+    status = requests.status_of(error.code)
+    wait = ((b"retry-after", b"5"),) if status in (429, 503) else ()
+    return as_json(status, {"code": error.code, "sentence": error.sentence}, *wait)
+
+
+class View:
+    """What a worker sees of the store at one version: the task of the moment as ready bytes, and who is who."""
+
+    def __init__(self, version: int, open_: Publication | None, limits: ReplyLimits | None, public: bool) -> None:
+        self.version, self.open, self.limits, self.public = version, open_, limits, public
+        self.etag, self.task, self.same = b"", Answer(204), Answer(304)
+        if open_ is not None:
+            self.etag = b'"%d-%s"' % (open_.number, hashlib.sha256(open_.content).hexdigest()[:24].encode())
+            about = (
+                (requests.NEXT.encode(), _seconds(open_.next)),
+                (b"etag", self.etag),
+                (b"cache-control", b"no-cache"),
+            )
+            kind = (
+                _BYTES,
+                (requests.KIND.encode(), open_.kind.encode()),
+                (requests.ROUND.encode(), b"%d" % open_.round),
+                (requests.SIGNED.encode(), base64.b64encode(open_.signature)),
+            )
+            self.task, self.same = Answer(200, open_.content, (*about, *kind)), Answer(304, b"", about)
+
+
+class Intake:
+    """One worker's application. `writer` and `enrolments` have stores of their own, so that no read waits for a write."""
+
+    def __init__(
+        self,
+        home: Home,
+        store: SqlStore,
+        writer: Writer,
+        enrolments: SqlStore,
+        traffic: Traffic | None = None,
+        operator: OperatorApp | None = None,
+        health: Callable[[], Mapping[str, Any]] | None = None,
+    ) -> None:
+        self.home, self.store, self.writer, self.operator, self.health = home, store, writer, operator, health
+        self.traffic = traffic or Traffic(home.settings.enrolments)
+        self.refusals: dict[str, int] = {}  # by code, since they were last written down
+        self._enrolments, self._service, self._terms = enrolments, home.key.public, home.terms_table
+        self._proxied, self._pause = home.settings.behind_proxy, home.settings.pause
+        self._members: dict[int, KnownMember] = {}
+        self._view = View(-1, None, None, False)
+        self._looked = self._compared = -1e9
+        self._ahead = 0.0  # of the store's clock over this machine's
+        self._looking: asyncio.Future[None] | None = None
+        self._reader = ThreadPoolExecutor(1, "reader")
+        self._enroller = ThreadPoolExecutor(1, "enrolments")
+        self._parameters = _parameters(self._terms)
+        self._copied: dict[int, int] = {}  # member → publication for which a second copy was noted
+        self._tallied = time.monotonic()
+        self._routes: dict[tuple[str, str], Callable[[Asked], Awaitable[Answer]]] = {
+            ("GET", "/v1/task"): self._task,
+            ("POST", "/v1/reply"): self._reply,
+            ("GET", "/v1/mail"): self._mail,
+            ("POST", "/v1/mail"): self._answer,
+            ("POST", "/v1/leave"): self._leave,
+            ("GET", "/v1/leave"): self._leaving,
+            ("POST", "/v1/enrol"): self._enrol,
+            ("GET", "/healthz"): self._healthz,
+        }
+        self._paths = {path for _, path in self._routes}
+
+    def calls(self) -> set[tuple[str, str]]:
+        """Method and path of all calls but the operator's."""
+        return set(self._routes)
+
+    # ------------------------------------------------------------ the protocol of the server
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            return
+        path: str = scope["path"]
+        if self.operator is not None and path in OPERATOR:
+            await self.operator(scope, receive, send)
+            return
+        try:
+            answer = await self._answered(scope, path, receive)
+        except BadInput as error:
+            self._count(error.code)
+            answer = refused(error)
+        except OSError:  # the store cannot be read
+            self._count("service.storage")
+            answer = refused(
+                BadInput("service.storage", "the service cannot read its store at the moment; ask again later")
+            )
+        headers = [*answer.headers, (b"quorank-time", b"%d" % self.now())]
+        if answer.status != 304:
+            headers.append((b"content-length", b"%d" % len(answer.body)))
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        await send({"type": "http.response.body", "body": answer.body})
+        if self.refusals and time.monotonic() - self._tallied > TALLY_SECONDS:
+            self._write_tallies()
+
+    async def _answered(self, scope: Scope, path: str, receive: Receive) -> Answer:
+        handler = self._routes.get((scope["method"], path))
+        if handler is None:
+            require(path in self._paths, "request.unknown", "there is no such call; docs/protocol.md has all of them")
+            raise BadInput("request.method", "this call is not made with this method")
+        headers = _headers(scope["headers"])
+        address = self._address(scope, headers)
+        self.traffic.enter(address)
+        try:
+            query: bytes = scope.get("query_string", b"")
+            return await handler(Asked(scope["method"], path, query.decode("latin-1"), headers, address, receive))
+        finally:
+            self.traffic.leave(address)
+
+    def _address(self, scope: Scope, headers: Mapping[str, str]) -> str:
+        """Who asks; what a proxy says is believed only where there is one, and of that only what it wrote itself."""
+        if self._proxied and "x-forwarded-for" in headers:
+            return headers["x-forwarded-for"].rpartition(",")[2].strip()[:64]
+        client = scope.get("client")
+        return str(client[0]) if client else ""
+
+    def now(self) -> float:
+        """The store's clock."""
+        return time.time() + self._ahead
+
+    def _count(self, code: str) -> None:
+        self.refusals[code] = self.refusals.get(code, 0) + 1
+
+    def _write_tallies(self) -> None:
+        counts, self.refusals, self._tallied = self.refusals, {}, time.monotonic()
+        self._enroller.submit(_quietly, self._enrolments.tally, {f"refused {code}": n for code, n in counts.items()})
+
+    def stop(self) -> None:
+        """The server is about to end: streams that stay open are ended."""
+        if self.operator is not None:
+            self.operator.stopping = True
+
+    def close(self) -> None:
+        """Write down what is left to count, and end the threads."""
+        if self.refusals:
+            self._write_tallies()
+        self._reader.shutdown()
+        self._enroller.shutdown()
+
+    # ------------------------------------------------------------ what is read of the store
+
+    async def _read(self, call: Callable[..., Found], *values: object) -> Found:
+        """From the store; a file is read at once, a database on the network in a thread."""
+        if not self.home.settings.database:
+            return call(*values)
+        return await asyncio.get_running_loop().run_in_executor(self._reader, call, *values)
+
+    async def view(self) -> View:
+        """What the store shows, at most LOOK_SECONDS old."""
+        if time.monotonic() - self._looked > LOOK_SECONDS:
+            if self._looking is None:
+                self._looking = asyncio.ensure_future(self._look())
+                self._looking.add_done_callback(lambda _: setattr(self, "_looking", None))
+            await asyncio.shield(self._looking)
+        return self._view
+
+    async def _look(self) -> None:
+        now = time.monotonic()
+        if now - self._compared > CLOCK_SECONDS:
+            self._ahead = await self._read(self.store.now) - time.time() if self.home.settings.database else 0.0
+            self._compared = now
+        version = await self._read(self.store.version)
+        if version != self._view.version:
+            self._view = await self._read(self._viewed, version)
+            self._members.clear()
+        self._looked = now
+
+    def _viewed(self, version: int) -> View:
+        open_ = self.store.publication()
+        limits = None if open_ is None else self._limits(open_)
+        return View(version, open_, limits, self.store.is_open())
+
+    def _limits(self, open_: Publication) -> ReplyLimits | None:
+        """What replies to a publication are judged by: what the holder wrote, else what the terms alone say."""
+        if open_.kind not in ("round", "rebuilding"):
+            return None
+        written = self.store.document(LIMITS)
+        if written is not None:
+            told = ReplyLimits(**parse_json(written, shape_of(ReplyLimits)))
+            if (told.run, told.round) == (open_.run, open_.round):
+                return told
+        terms, task = Terms.read(self._terms | {"client": 0}), wire.decode_task(open_.content)
+        unit = task.private.get("unit")
+        asked = len(open_.asked) // 4 or open_.room or terms.setting.cohort
+        return ReplyLimits(
+            open_.run, open_.round, len(task.theta), terms.setting.interactions, 1e6, asked,
+            1.0 if unit is None else float(unit[0]),
+        )  # fmt: skip
+
+    async def _member(self, number: int) -> KnownMember:
+        known = self._members.get(number)
+        if known is None:
+            found: Member | None = await self._read(self.store.member, number)
+            if found is None or found.key is None:
+                raise BadInput("request.unknown-member", "no such member has enrolled")
+            known = KnownMember(found.key, found.kind, found.revoked is not None, found.left is not None)
+            if len(self._members) >= KEYS:
+                self._members.clear()
+            self._members[number] = known
+        return known
+
+    # ------------------------------------------------------------ who asks, and with what
+
+    async def _signed(self, asked: Asked) -> tuple[requests.SignedHead, KnownMember]:
+        """Who asks, known by the headers alone."""
+        head = requests.read_head(asked.headers)
+        await self.view()
+        member = await self._member(head.member)
+        target = f"{asked.path}?{asked.query}" if asked.query else asked.path
+        requests.check(head, member.key, self._service, asked.method, target, self.now())
+        require(not member.revoked, "request.revoked", "the operator has revoked this member")
+        gone = member.left and asked.path != "/v1/leave"
+        require(not gone, "request.left", "this member has left")
+        return head, member
+
+    async def _body(self, asked: Asked, most: int, head: requests.SignedHead | None = None) -> bytes:
+        """The body, of at most so many bytes, and the one that was signed."""
+        headers = asked.headers
+        require("content-encoding" not in headers, "request.encoding", "a body is sent as it is, without compression")
+        told = headers.get("content-length", "")
+        if told:
+            require(
+                told.isascii() and told.isdecimal() and len(told) < 20, "request.malformed", "a header is malformed"
+            )
+            require(int(told) <= most, "request.too-long", f"a body of this call has at most {most} bytes")
+        with self.traffic.body(min(most, int(told)) if told else most):
+            try:
+                async with asyncio.timeout(BODY_SECONDS):
+                    body = await _received(asked.receive, most)
+            except TimeoutError:
+                raise BadInput("request.slow", f"the body was not here within {BODY_SECONDS:g} s") from None
+        if head is not None:
+            requests.check_body(head, body)
+        return body
+
+    async def _commit(self, head: requests.SignedHead, what: What, number: int = 0, content: bytes = b"") -> Outcome:
+        outcome = await self.writer.submit(Call(head.member, head.nonce, what, number, content))
+        if outcome.code:
+            raise BadInput(outcome.code, outcome.sentence)
+        return outcome
+
+    def _next(self) -> tuple[bytes, bytes]:
+        open_ = self._view.open
+        return requests.NEXT.encode(), _seconds(self._pause if open_ is None else open_.next)
+
+    # ------------------------------------------------------------ the calls
+
+    async def _task(self, asked: Asked) -> Answer:
+        if requests.SIGNED not in asked.headers and (await self.view()).public:
+            _no_body(asked)
+        else:
+            head, _ = await self._signed(asked)
+            _no_body(asked)
+            requests.check_body(head, b"")
+            await self._commit(head, "look")
+        view = self._view
+        if view.open is None:
+            return Answer(204, b"", (self._next(), _NEVER))
+        if asked.headers.get("if-none-match", "").encode("latin-1") == view.etag:
+            return view.same
+        return view.task
+
+    async def _reply(self, asked: Asked) -> Answer:
+        head, _ = await self._signed(asked)
+        limits = self._view.limits
+        longest = wire.longest_reply(self._parameters if limits is None else limits.parameters)
+        body = await self._body(asked, longest, head)
+        open_, limits = self._view.open, self._view.limits
+        if open_ is None or open_.kind in ("secure", "over"):
+            raise BadInput("reply.no-open-round", "no round is open that takes replies")
+        if limits is not None and not (open_.kind == "rebuilding" and body == NOTHING):
+            _check_reply(body, head.member, open_, limits)
+        try:
+            await self._commit(head, "reply", open_.number, body)
+        except BadInput as error:
+            if error.code == "reply.repeated":
+                self._note_copy(head.member, open_.number)
+            raise
+        return as_json(200, {"accepted": True, "next": max(1, round(open_.next))}, self._next())
+
+    def _note_copy(self, member: int, number: int) -> None:
+        """Two copies of one identity answer the same round: a device's folder was copied, or its key."""
+        if self._copied.get(member) != number:
+            if len(self._copied) > KEYS:
+                self._copied.clear()
+            self._copied[member] = number
+            self._note("identity_copied", client=member)
+
+    def _note(self, event: str, **facts: object) -> None:
+        self._enroller.submit(_quietly, self._enrolments.note, event, **facts)
+
+    async def _mail(self, asked: Asked) -> Answer:
+        head, _ = await self._signed(asked)
+        _no_body(asked)
+        requests.check_body(head, b"")
+        await self._commit(head, "look")
+        letter = await self._read(self.store.letter, head.member)
+        if letter is None:
+            return Answer(204, b"", (self._next(), _NEVER))
+        return Answer(200, letter.content, (_BYTES, _NEVER, (requests.MAIL.encode(), b"%d" % letter.id)))
+
+    async def _answer(self, asked: Asked) -> Answer:
+        head, member = await self._signed(asked)
+        name, _, value = asked.query.partition("=")
+        good = name == "id" and value.isascii() and value.isdecimal() and len(value) < 19
+        require(good, "mail.malformed", "say which message is answered: /v1/mail?id=N")
+        most = PARTY_BYTES if member.kind == "party" else max(MAIL_BYTES, 4 * wire.longest_reply(self._parameters))
+        body = await self._body(asked, most, head)
+        await self._commit(head, "mail", int(value), body)
+        return as_json(200, {"accepted": True}, self._next())
+
+    async def _leave(self, asked: Asked) -> Answer:
+        head, member = await self._signed(asked)
+        body = await self._body(asked, LEAVING_BYTES, head)
+        check_request(body, self._terms["run"], {head.member: member.key})
+        await self._commit(head, "leave", 0, body)
+        return as_json(202, {"state": "heard"}, self._next())
+
+    async def _leaving(self, asked: Asked) -> Answer:
+        head, _ = await self._signed(asked)
+        _no_body(asked)
+        requests.check_body(head, b"")
+        await self._commit(head, "leave")
+        found = await self._read(self.store.leaving, head.member)
+        if found is None:
+            raise BadInput("leaving.unknown", "this member has not asked to leave")
+        receipt = found[1]
+        if receipt is None:
+            return as_json(200, {"state": "heard"}, self._next())
+        return as_json(200, {"state": "done", "receipt": receipt.decode("ascii", "replace")})
+
+    async def _enrol(self, asked: Asked) -> Answer:
+        self.traffic.enrol(asked.address)
+        body = await self._body(asked, ENROLMENT_BYTES)
+        code, token, key, proof = _enrolment(body)
+        good = is_signed(key, enrolment_content(self._service, code or token.encode(), key), proof)
+        require(good, "enrolment.proof", "the proof is not a signature by this key, for this service and code")
+        loop = asyncio.get_running_loop()
+        try:
+            member = await loop.run_in_executor(self._enroller, self._enrolments.enrol, key, code, token)
+        except BadInput as error:
+            if error.code == "invitation.used":
+                number = await loop.run_in_executor(self._enroller, self._enrolments.invited_with, code)
+                if number is not None:
+                    self._note("invitation_reused", client=number)
+            raise
+        require(member.revoked is None, "request.revoked", "the operator has revoked this member")
+        self._looked = -1e9  # its first request may come at once
+        own = {"client": member.number} if member.kind == "device" else {}
+        return as_json(200, {"member": member.number, "name": member.name, "terms": self._terms | own})
+
+    async def _healthz(self, asked: Asked) -> Answer:
+        """Whether the service can do its work, for everybody: nothing of members is in it."""
+        loop = asyncio.get_running_loop()
+        table = {"ok": True, "problems": []} if self.health is None else await loop.run_in_executor(None, self.health)
+        return as_json(200 if table["ok"] else 503, table)
+
+
+OPERATOR = frozenset({"/", "/events", "/metrics"})
+"""What the operator's token opens."""
+
+
+def _parameters(terms: Mapping[str, Any]) -> int:
+    """Numbers of a release, where the terms are a device's; of others no reply is expected."""
+    return Terms.read({**terms, "client": 0}).parameters if "n_features" in terms else 1
+
+
+def _headers(found: Any) -> dict[str, str]:
+    """Headers by lower-case names; one of ours that comes twice is refused."""
+    headers: dict[str, str] = {}
+    for name, value in found:
+        word = name.decode("latin-1").lower()
+        again = word in headers and (word.startswith("quorank-") or word in ("content-length", "content-encoding"))
+        require(not again, "request.malformed", "a header of the request comes twice")
+        headers[word] = value.decode("latin-1")
+    return headers
+
+
+def _seconds(wait: float) -> bytes:
+    """Whole seconds; of less than one, which parties at work are given, hundredths."""
+    return b"%d" % round(wait) if wait >= 1.0 else b"%.2f" % wait
+
+
+def _no_body(asked: Asked) -> None:
+    empty = asked.headers.get("content-length", "0") == "0" and "transfer-encoding" not in asked.headers
+    require(empty, "request.too-long", "this call has no body")
+
+
+async def _received(receive: Receive, most: int) -> bytes:
+    """A body, given up as soon as it is longer than it may be."""
+    pieces, length = [], 0
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise BadInput("request.cut", "the request ended before its body")
+        piece: bytes = message.get("body", b"")
+        length += len(piece)
+        require(length <= most, "request.too-long", f"a body of this call has at most {most} bytes")
+        pieces.append(piece)
+        if not message.get("more_body", False):
+            return b"".join(pieces)
+
+
+def _check_reply(body: bytes, member: int, open_: Publication, limits: ReplyLimits) -> None:
+    """Refuse a reply that is not this member's, of this round, within what the coordinator accepts."""
+    reply = wire.decode_reply(body, limits.parameters)
+    require(reply.client == member, "reply.other-client", "the reply names another client than the one that signed it")
+    require(reply.run == open_.run, "reply.other-run", "the reply belongs to another run; fetch a new task")
+    require(reply.round == open_.round, "reply.other-round", "the round of this reply is not open; fetch a new task")
+    limits.check(reply)
+
+
+def _enrolment(body: bytes) -> tuple[bytes, str, bytes, bytes]:
+    """Code or token, key and proof of an enrolment."""
+    malformed = BadInput("request.malformed", "an enrolment has protocol, code or token, key and proof")
+    try:
+        found = parse_foreign(body)
+        protocol = found["protocol"]
+        code, token = bytes.fromhex(found.get("code", "")), found.get("token", "")
+        key, proof = bytes.fromhex(found["key"]), base64.b64decode(found["proof"], validate=True)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, binascii.Error):
+        raise malformed from None
+    require(protocol == requests.PROTOCOL, "request.protocol", f"this service speaks protocol {requests.PROTOCOL}")
+    one = bool(code) != bool(token) and isinstance(token, str) and len(token) <= 200
+    if not (one and len(code) in (0, CODE) and len(key) == PUBLIC):
+        raise malformed
+    return code, token, key, proof
+
+
+def _quietly(call: Callable[..., object], *values: object, **named: object) -> None:
+    """What is only told of must not keep anything from its work: a full disk, say."""
+    with contextlib.suppress(OSError, BadInput):
+        call(*values, **named)

@@ -1,0 +1,68 @@
+"""A coordinator's checkpoint in the service's store, where the committed replies are its journal.
+
+A checkpoint, the next task and the end of the round's replies are one transaction. So whoever takes over finds either the
+open round with all replies that were committed to it, or the next one: the same bits in both cases. A reply that was
+committed after the holder had last looked is in the round as well: the transaction is refused (`RepliesCame`), the reply
+is taken in, and the round is closed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from quorank.federation import wire
+from quorank.federation.checkpoint import Saved
+from quorank.service.store import Finished, Publication, SqlStore
+
+Following = Callable[[Saved], Publication | None]
+"""The task that is published together with a checkpoint; None leaves the one that is there."""
+
+
+class KeptInStore:
+    """Documents `NAME` and `NAME secure` of a store, written by the holder of this epoch."""
+
+    def __init__(self, store: SqlStore, epoch: int, name: str = "coordinator") -> None:
+        self.store, self.epoch, self.name = store, epoch, name
+        self.following: Following = lambda saved: None
+        self.beside: Callable[[Saved], Mapping[str, bytes | None]] = (
+            lambda saved: {}
+        )  # documents of the same transaction
+        self.taken: int | None = None  # the last reply of the open round that was handed in; None: nobody looks
+
+    @property
+    def where(self) -> str:
+        return "the service's store"
+
+    def load(self) -> Saved | None:
+        content = self.store.document(self.name)
+        return None if content is None else Saved.parse(content, self.where)
+
+    def accepted(self) -> Iterable[bytes]:
+        """Nothing: the holder reads the open round's replies again, with the members that they came from."""
+        return ()
+
+    def append(self, replies: Sequence[wire.Reply]) -> None:
+        """Nothing: they were committed before anybody handed them in."""
+
+    def save(self, saved: Saved) -> None:
+        publication = self.following(saved)
+        documents = {self.name: saved.to_bytes(), **self.beside(saved)}
+        finished = Finished(saved.run, saved.state.round - 1, self.taken)
+        if publication is None:
+            self.store.keep(self.epoch, documents, finished)
+        else:
+            self.store.publish(self.epoch, publication, documents, finished)
+
+    def clear(self) -> None:
+        """Nothing: replies go with the checkpoint of their round."""
+
+    def begin(self, round_: int) -> bool:
+        name, number = f"{self.name} secure", str(round_).encode()
+        if self.store.document(name) == number:
+            return False
+        self.store.keep(self.epoch, {name: number})
+        return True
+
+    def remove(self) -> None:
+        """Drop what is kept."""
+        self.store.keep(self.epoch, {self.name: None, f"{self.name} secure": None})

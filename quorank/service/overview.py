@@ -1,0 +1,134 @@
+"""Status of a service from its folder and store: what the holder wrote down, and what is known without it.
+
+The page, the metrics and `quorank coordinator status` show it, also where no process runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from quorank import __version__
+from quorank.errors import BadInput
+from quorank.service.health import STATUS, Health
+from quorank.service.home import Home
+from quorank.service.observe import EVENTS, add_refusals, plain, plain_code
+from quorank.service.status import (
+    LISTED,
+    SEEN_SECONDS,
+    Event,
+    MemberCounts,
+    MemberState,
+    MemberStatus,
+    State,
+    Status,
+    Versions,
+)
+from quorank.service.store import Member, SqlStore
+
+REFUSED = "refused "
+"""How the tallies of refusals by code begin."""
+
+
+class Overview:
+    """Reads the status of one folder, for any thread."""
+
+    def __init__(self, home: Home, health: Health | None = None) -> None:
+        self.home, self.health = home, health or Health(home)
+        self._store: SqlStore | None = None
+
+    def read(self) -> Status:
+        """The status now."""
+        try:
+            if self._store is None:
+                self._store = self.home.store()
+            return self._read(self._store)
+        except OSError:
+            self._store = None
+            raise BadInput("store.unreachable", "the store cannot be read; see that its database runs") from None
+
+    def _read(self, store: SqlStore) -> Status:
+        found, process = self._told(store), self.home.process()
+        state: State = found.state
+        if process is None:
+            state = "new" if state == "new" else "done" if state == "done" else "stopped"
+        elif state in ("new", "stopped"):
+            state = "starting"
+        refused = {
+            name.removeprefix(REFUSED): count for name, count in store.tallies().items() if name.startswith(REFUSED)
+        }
+        told = found.problems if process is not None else ()
+        mine = [one for one in self.health.problems() if process is not None or one.code != "holder.gone"]
+        return replace(
+            found,
+            state=state,
+            process=process,
+            address=self.home.settings.url,
+            counts=self._counts(store, found.counts),
+            members=self._members(store, found),
+            refused=add_refusals(found.refused, refused),
+            events=events_of(store) or found.events,
+            problems=(*mine, *(one for one in told if one.code not in {own.code for own in mine})),
+        )
+
+    def _told(self, store: SqlStore) -> Status:
+        """What the holder wrote down last; before it has, a folder that is new."""
+        content = store.document(STATUS)
+        if content is not None:
+            return Status.read(content)
+        settings = self.home.settings
+        planned = self.home.terms_table.get("rounds")
+        return Status(
+            "parties" if settings.kind == "silo" else "devices",
+            "new",
+            settings.run,
+            store.now(),
+            rounds_planned=planned,
+            versions=Versions(__version__),
+        )
+
+    def _counts(self, store: SqlStore, told: MemberCounts) -> MemberCounts:
+        known = store.counts(store.now() - SEEN_SECONDS)
+        return replace(
+            told,
+            invited=known["pending"],
+            enrolled=known["admitted"],
+            seen=known["seen"],
+            left=known["left"],
+            revoked=known["revoked"],
+        )
+
+    def _members(self, store: SqlStore, told: Status) -> tuple[MemberStatus, ...]:
+        """The first members, with what the holder knows of them."""
+        now, known = store.now(), {one.client: one for one in told.members}
+        found = store.members(most=LISTED)
+        listed = {one.number for one in found}
+        mine = [_member(one, now, known.get(one.number)) for one in found]
+        return (*mine, *(one for one in told.members if one.client not in listed))[:LISTED]
+
+
+def _member(member: Member, now: float, told: MemberStatus | None) -> MemberStatus:
+    ago = None if member.seen is None else max(0.0, now - member.seen)
+    state: MemberState = "away"
+    if member.left is not None:
+        state = "left"
+    elif member.revoked is not None:
+        state = "revoked"
+    elif member.key is None:
+        state = "invited"
+    elif ago is not None and ago <= SEEN_SECONDS:
+        state = "present"
+    key = None if member.key is None else member.key.hex()
+    base = told or MemberStatus(member.number, member.name, state)
+    return replace(base, name=member.name, state=state, seen_seconds=ago, identity=key)
+
+
+def events_of(store: SqlStore) -> tuple[Event, ...]:
+    """The newest events, the newest first, with nothing in them that a log could not have."""
+    found = []
+    for one in store.events():
+        code, at = str(one.pop("code")), float(one.pop("at"))
+        if code in EVENTS:
+            values = {name: one[name] for name in EVENTS[code] if name in one}
+            facts = {name: plain_code(value) if name == "reason" else plain(value) for name, value in values.items()}
+            found.append(Event(at, code, facts))
+    return tuple(found)

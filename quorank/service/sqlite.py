@@ -1,0 +1,164 @@
+"""SQLite as a service's store: one file in its folder, for the workers and the holder of one machine."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from threading import RLock
+from typing import Any
+
+from quorank.errors import BadInput, require
+from quorank.service.tables import schema
+
+APPLICATION = 0x51524E53
+"""Marks the file as a service's in its header."""
+PATIENCE = 10.0
+"""Seconds to wait for another process's transaction."""
+_PASSING = ("FULL", "IOERR", "BUSY", "LOCKED", "CANTOPEN", "READONLY", "PERM", "PROTOCOL", "NOMEM", "INTERRUPT")
+
+
+class SQLite:
+    """One connection. What is committed is on disk (write-ahead log, synchronous = FULL)."""
+
+    def __init__(self, path: Path, patience: float = PATIENCE) -> None:
+        self.path, self._patience, self._mutex, self._lock = path, patience, RLock(), -1
+        if not path.exists():
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
+        self._open()
+
+    def _open(self) -> None:
+        with self._faults():
+            self.connection = sqlite3.connect(
+                self.path, timeout=self._patience, isolation_level=None, check_same_thread=False
+            )
+            try:
+                self._prepare()
+            except BaseException:
+                self.connection.close()
+                raise
+
+    def _prepare(self) -> None:
+        (tables,) = self.connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        (application,) = self.connection.execute("PRAGMA application_id").fetchone()  # second: written with the tables
+        known = application == APPLICATION or (application == 0 and tables == 0)
+        require(known, "file.other-kind", "this is not a service's file; choose another folder", f"{self.path}")
+        until = time.monotonic() + self._patience
+        while self.connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+            try:
+                self.connection.execute("PRAGMA journal_mode = WAL")
+            except sqlite3.OperationalError:  # another process does the same, for which SQLite does not wait
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.01)
+        for pragma in ("synchronous = FULL", "cache_size = -8000", "journal_size_limit = 16777216"):
+            self.connection.execute(f"PRAGMA {pragma}")
+
+    @contextmanager
+    def _faults(self) -> Iterator[None]:
+        """A full disk and a locked file pass (OSError); a damaged file does not (BadInput)."""
+        try:
+            yield
+        except UnicodeDecodeError:  # a text in a damaged table, or SQLite's own message that quotes one
+            raise self._damaged() from None
+        except sqlite3.Error as error:
+            name = getattr(error, "sqlite_errorname", "").removeprefix("SQLITE_")
+            if name.startswith(("CORRUPT", "NOTADB")):
+                raise self._damaged() from None
+            if name.startswith(_PASSING):
+                number = errno.ENOSPC if name == "FULL" else errno.EAGAIN if name.startswith("BUSY") else errno.EIO
+                raise OSError(number, f"the store cannot be used at the moment ({name})", f"{self.path}") from None
+            raise
+
+    def _damaged(self) -> BadInput:
+        return BadInput("file.damaged", "the file is damaged; restore it from a backup", f"{self.path}")
+
+    def execute(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Rows of a statement; of one that changes rows and returns none, one row with how many it changed."""
+        with self._mutex, self._faults():
+            cursor = self.connection.execute(statement, values)
+            return cursor.fetchall() if cursor.description else [(cursor.rowcount,)]
+
+    def each(self, statement: str, columns: Mapping[str, str], rows: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
+        """All rows of a statement over a table `{given}` of these rows."""
+        prepared = statement.format(given=f"(SELECT {', '.join(f'? AS {name}' for name in columns)}) AS given")
+        found: list[tuple[Any, ...]] = []
+        with self._mutex, self._faults():
+            for row in rows:
+                found += self.connection.execute(prepared, row)
+        return found
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All or nothing, and on disk when it ends; nobody else writes meanwhile."""
+        with self._begun("BEGIN IMMEDIATE"):
+            yield
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """What is read inside is of one moment."""
+        with self._begun("BEGIN"):
+            yield
+
+    @contextmanager
+    def _begun(self, statement: str) -> Iterator[None]:
+        with self._mutex:
+            self.execute(statement)
+            try:
+                yield
+                self.execute("COMMIT")
+            except BaseException:
+                if self.connection.in_transaction:
+                    with contextlib.suppress(sqlite3.Error):
+                        self.connection.execute("ROLLBACK")
+                if self.connection.in_transaction:  # the disk refuses even that: a new connection has no transaction
+                    self.connection.close()
+                    self._open()
+                raise
+
+    def create(self) -> None:
+        """Make the tables where they are not there."""
+        with self._faults():
+            (application,) = self.connection.execute("PRAGMA application_id").fetchone()
+        if application != APPLICATION:
+            with self.transaction():
+                for statement in schema("BLOB", "INTEGER PRIMARY KEY AUTOINCREMENT", " WITHOUT ROWID"):
+                    self.execute(statement)
+                self.execute(f"PRAGMA application_id = {APPLICATION}")
+
+    def skip_numbers(self, table: str, last: int) -> None:
+        """Let the rows to come of a table that numbers its own begin after this number."""
+        self.execute("DELETE FROM sqlite_sequence WHERE name = ?", table)
+        self.execute("INSERT INTO sqlite_sequence VALUES (?, ?)", table, last)
+
+    def try_lock(self) -> bool:
+        """Take the lock of the holder; it ends with this process."""
+        if self._lock < 0:
+            self._lock = os.open(self.path.with_name("holder.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def unlock(self) -> None:
+        """Let go of it."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def now(self) -> float:
+        """This machine's clock."""
+        return time.time()
+
+    def close(self) -> None:
+        """Hang up."""
+        self.unlock()
+        with self._mutex:
+            self.connection.close()

@@ -1,0 +1,194 @@
+"""Status of what a service plays, as far as the playing object knows it: a coordinator, a tuning, a group's session.
+
+Whoever holds the object calls these with the `Status` of what the object does not know (members, address, versions,
+events, problems) and gets it back complete.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from quorank.federation.coordinator import Coordinator
+from quorank.federation.private_figures import LEAST_DEVICES, reported
+from quorank.federation.rounds import Report
+from quorank.privacy.ledger import WITHHELD
+from quorank.privacy.mechanisms.figure_response import FigureResponse
+from quorank.service.observe import add_refusals
+from quorank.service.status import (
+    MemberStatus,
+    Quality,
+    RoundFigures,
+    Status,
+    WeightStatus,
+    listed,
+    seconds_left,
+    with_round,
+)
+
+if TYPE_CHECKING:
+    from quorank.service.silo_server import SiloServer
+    from quorank.tuning.coordinator import TuningCoordinator, TuningState
+    from quorank.tuning.models import Model
+
+
+def measure(k: int) -> str:
+    """The name of what devices report of their lists."""
+    return f"nDCG@{k} by clicks"
+
+
+def round_figures(
+    report: Report,
+    seconds: float | None,
+    *,
+    figure: FigureResponse | None = None,
+    epsilon: float | None = None,
+    planned: int | None = None,
+) -> RoundFigures:
+    """A closed round as a point of the history; with `planned`, the planned cohort, the true number is withheld."""
+    found = RoundFigures(report.round, seconds, None if planned is not None else report.participants, epsilon=epsilon)
+    if figure is None or report.participants < LEAST_DEVICES:
+        return found
+    return replace(found, quality=report.online_ndcg, error=figure.error(planned or report.participants))
+
+
+def quality_of(
+    reports: Sequence[Report], figure: FigureResponse | None, name: str, planned: int | None = None
+) -> Quality | None:
+    """What devices reported together; None where they report nothing, without a value where too few did."""
+    if figure is None:
+        return None
+    table = reported(reports, figure)
+    if table is None:
+        return Quality(name, least_devices=LEAST_DEVICES)
+    devices, error = table["devices"], table["error"]
+    if planned is not None:
+        devices, error = planned, figure.error(planned)
+    smoothed = table["smoothed"], table["smoothed_error"]
+    return Quality(name, table["value"], error, table["round"], devices, *smoothed, LEAST_DEVICES)
+
+
+def coordinator_status(
+    base: Status,
+    coordinator: Coordinator,
+    history: Sequence[RoundFigures],
+    *,
+    k: int = 10,
+    open_seconds: float | None = None,
+    planned: int | None = None,
+    refused: Mapping[str, int] | None = None,
+) -> Status:
+    """Complete a status from a coordinator; `planned` is the cohort's planned size where the true one is withheld.
+
+    `history` is of the rounds that are over (`round_figures`, `with_round`), `open_seconds` of the open one by a
+    monotonic clock, and `refused` what was refused before it came to the coordinator.
+    """
+    limits, done = coordinator.rules, coordinator.done
+    asked = 0 if done else len(coordinator.cohort)
+    came = asked - (0 if done else len(coordinator.waiting))
+    past = sum(report.participants for report in coordinator.reports)
+    deadline = None
+    if open_seconds is not None and math.isfinite(limits.deadline) and not done:
+        deadline = max(0.0, limits.deadline - open_seconds)
+    left = coordinator.rounds - coordinator.state.round
+    hidden = planned is not None
+    waiting = None if hidden else 0 if done else len(coordinator.waiting)
+    return replace(
+        base,
+        rounds=coordinator.state.round,
+        rounds_planned=coordinator.rounds,
+        open_seconds=open_seconds,
+        deadline_seconds=deadline,
+        seconds_left=seconds_left(history, left, open_seconds),
+        last_round_seconds=history[-1].seconds if history else None,
+        cohort=(0 if done else planned) if hidden else asked,
+        needed=math.ceil(limits.least * (planned or asked)),
+        replies=None if hidden else came,
+        accepted=None if hidden else past + came,
+        refused=add_refusals(coordinator.refused, refused or {}),
+        withheld=WITHHELD if hidden else None,
+        sent_bytes=None if hidden else base.sent_bytes,
+        received_bytes=None if hidden else base.received_bytes,
+        counts=replace(base.counts, waiting=waiting, late=None if hidden else base.counts.late),
+        members=listed(_told(base.members, frozenset() if hidden or done else coordinator.waiting, hidden)),
+        quality=quality_of(coordinator.reports, coordinator.figure, measure(k), planned),
+        history=tuple(history),
+    )
+
+
+def _told(members: Sequence[MemberStatus], waiting: Collection[int], hidden: bool) -> list[MemberStatus]:
+    return [replace(member, waiting=member.client in waiting, late=member.late and not hidden) for member in members]
+
+
+def tuning_status(
+    base: Status,
+    tuning: TuningCoordinator,
+    state: TuningState,
+    history: Sequence[RoundFigures],
+    before: Mapping[str, float] | None = None,
+    open_seconds: float | None = None,
+) -> Status:
+    """Complete a status from a tuning; `before` are the weights of the version before, `history` of `version_figures`."""
+    values = tuning.heuristic.named(state.weights)
+    weights = tuple(
+        WeightStatus(
+            weight.name, float(values[weight.name]), weight.shipped, weight.lower, weight.upper,
+            None if before is None else before.get(weight.name),
+        )
+        for weight in tuning.heuristic.weights
+    )  # fmt: skip
+    newest = next((point for point in reversed(history) if point.quality is not None), None)
+    loss = Quality("mean loss of searches") if newest is None else _loss_of(newest)
+    return replace(
+        base,
+        rounds=state.version,
+        open_seconds=open_seconds,
+        last_round_seconds=history[-1].seconds if history else None,
+        replies=state.estimate.count,
+        weights=weights,
+        quality=loss,
+        history=tuple(history),
+    )
+
+
+def _loss_of(point: RoundFigures) -> Quality:
+    return Quality("mean loss of searches", point.quality, None, point.round)
+
+
+def version_figures(model: Model, seconds: float | None) -> RoundFigures:
+    """A version of the weights as a point of the history: the updates that made it, and their loss."""
+    return RoundFigures(model.version, seconds, model.updates, model.loss)
+
+
+def session_status(base: Status, server: SiloServer, present: Collection[str], seconds: float | None = None) -> Status:
+    """Complete a status from a group's session: its phase, and what each party does; a round is a turn of training."""
+    done, planned = server.turns
+    waits = {name: server.waits(name) for name in server.terms.parties}
+    known = {member.name: member for member in base.members}
+    members = []
+    for number, name in enumerate(server.terms.parties):
+        member = known.get(name) or MemberStatus(number, name, "not invited")
+        here = member.state in ("present", "away")
+        member = replace(member, state=("present" if name in present else "away") if here else member.state)
+        phase = server.phase if waits[name] or server.done else "waits for the others"
+        members.append(replace(member, waiting=waits[name], phase=phase))
+    history = base.history
+    if done and (not history or history[-1].round < done):
+        history = with_round(history, RoundFigures(done, seconds))
+    return replace(
+        base,
+        phase=server.phase,
+        rehearsal=server.terms.seed is not None,
+        rounds=done,
+        rounds_planned=planned,
+        seconds_left=seconds_left(history, planned - done) if planned else None,
+        last_round_seconds=history[-1].seconds if history else None,
+        cohort=len(waits),
+        refused=add_refusals(server.refused, base.refused),
+        traffic=server.traffic(),
+        counts=replace(base.counts, planned=len(waits), waiting=sum(waits.values())),
+        members=tuple(members),
+        history=history,
+    )

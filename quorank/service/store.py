@@ -1,0 +1,529 @@
+"""What a service keeps: members, the task of the moment, replies, messages, leavers, documents of the holder.
+
+Intake workers commit what members send (`take`), in groups, before they say yes. The holder of the coordinator publishes
+tasks and takes committed replies; whatever it writes carries its epoch, and is refused once another process holds the
+coordinator, so that one that was only asleep cannot undo what its follower did. A round ends in one transaction: the
+holder's documents (its checkpoint among them), the next task, and the end of the round's replies.
+
+`SqlStore` is the one implementation; `SQLite` and `PostgreSQL` say how each database is spoken to.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from quorank.documents import Each, parse_json
+from quorank.errors import require
+from quorank.service.calls import NONCE_SLOT, Group, oldest_slot
+from quorank.service.calls import Call as Call
+from quorank.service.calls import Database as Database
+from quorank.service.calls import Kind as Kind
+from quorank.service.calls import Outcome as Outcome
+from quorank.service.calls import Publication as Publication
+from quorank.service.calls import What as What
+from quorank.service.tables import FORMAT
+
+EVENTS = 1000
+"""So many of the newest events are kept."""
+MOST_BYTES = 1 << 24
+"""Bytes of replies or answers that are read at once, beyond the first."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """One who was invited or has enrolled."""
+
+    number: int
+    name: str
+    kind: str
+    key: bytes | None  # None: not enrolled yet
+    invited: float
+    enrolled: float | None = None
+    revoked: float | None = None
+    left: float | None = None
+    seen: float | None = None
+    taken: int = 0  # replies of this run that were accepted
+    last: int = -1  # the round of the last one
+
+    @property
+    def admitted(self) -> bool:
+        """Whether it may take part."""
+        return self.key is not None and self.revoked is None and self.left is None
+
+
+class StoredReply(NamedTuple):
+    """A committed reply."""
+
+    id: int
+    member: int
+    content: bytes
+
+
+class Letter(NamedTuple):
+    """A message to a member, and its answer once there is one."""
+
+    id: int
+    member: int
+    content: bytes
+    answer: bytes | None = None
+
+
+class Finished(NamedTuple):
+    """The end of a round's replies, and of all before it."""
+
+    run: str
+    round: int
+    taken: int | None = None  # the last one that the holder has taken in: with a later one the round is not over
+
+
+class HolderLost(Exception):
+    """Another process holds the coordinator."""
+
+
+class RepliesCame(Exception):
+    """Replies were committed to a round after its holder had last looked; it has to take them in before its end."""
+
+
+_PUBLICATION = "kind, run, round, content, signature, next, number, room, most, rest, asked, opened"
+_MEMBER = (
+    "SELECT number, name, kind, key, invited, enrolled, revoked, gone, seen, coalesce(taken, 0), coalesce(last, -1)"
+    " FROM members LEFT JOIN turns ON member = number AND run = (SELECT run FROM publication WHERE id = 1)"
+)
+_ID = {"id": "bigint"}
+
+
+class SqlStore:
+    """The store of one service in a database."""
+
+    def __init__(self, database: Database) -> None:
+        self.database, self._pruned = database, 0.0
+        self._open: Publication | None = None  # the one of the last group
+        self._heard = (0, 0)  # an epoch, and the last turn whose answer was handed out in it
+        try:
+            database.create()
+            ((found,),) = database.execute("SELECT format FROM service WHERE id = 1")
+            sentence = f"the store is of format {found}, and this Quorank reads {FORMAT}; install the newer one"
+            require(found == FORMAT, "store.version", sentence)
+        except BaseException:
+            database.close()
+            raise
+
+    def close(self) -> None:
+        """Hang up."""
+        self.database.close()
+
+    def now(self) -> float:
+        """By the clock that all workers and hosts share."""
+        return self.database.now()
+
+    def version(self) -> int:
+        """Changes whenever what workers look at does: the task, members, messages."""
+        return int(self.database.execute("SELECT version FROM service WHERE id = 1")[0][0])
+
+    def _changed(self) -> None:
+        self.database.execute("UPDATE service SET version = version + 1 WHERE id = 1")
+
+    # ------------------------------------------------------------ what members send
+
+    def take(self, calls: Sequence[Call]) -> list[Outcome]:
+        """Commit calls that came together, in their order; what is accepted is on disk when this returns."""
+        now = self.now()
+        with self.database.transaction():
+            query = "SELECT filled, turns, (SELECT number FROM publication WHERE id = 1) FROM service WHERE id = 1"
+            ((filled, turns, number),) = self.database.execute(query)
+            if number is None or self._open is None or self._open.number != number:  # its content may be long
+                self._open = self.publication()
+            outcomes = Group(self.database, self._open, now, filled, turns).take(calls)
+            if now - self._pruned > NONCE_SLOT:
+                self.database.execute("DELETE FROM nonces WHERE slot < ?", oldest_slot(now))
+                self._pruned = now
+        return outcomes
+
+    # ------------------------------------------------------------ what workers look at
+
+    def publication(self) -> Publication | None:
+        """The task of the moment; None before the first."""
+        found = self.database.execute(f"SELECT {_PUBLICATION} FROM publication WHERE id = 1")
+        if not found:
+            return None
+        kind, run, round_, content, signature, next_, number, room, most, rest, asked, opened = found[0]
+        return Publication(
+            kind, run, round_, bytes(content), bytes(signature), next_, number, room, most, rest, bytes(asked), opened
+        )
+
+    def member(self, number: int) -> Member | None:
+        """One member."""
+        found = self.database.execute(f"{_MEMBER} WHERE number = ?", number)
+        return _member(found[0]) if found else None
+
+    def letter(self, member: int) -> Letter | None:
+        """The oldest message to a member that is not answered."""
+        query = "SELECT id, member, content FROM letters WHERE member = ? AND answer IS NULL ORDER BY id LIMIT 1"
+        found = self.database.execute(query, member)
+        return Letter(found[0][0], found[0][1], bytes(found[0][2])) if found else None
+
+    def leaving(self, member: int) -> tuple[bytes, bytes | None] | None:
+        """(request, receipt) of a member that has asked to leave; the receipt is None until it is out."""
+        found = self.database.execute("SELECT request, receipt FROM leaving WHERE member = ?", member)
+        return None if not found else (bytes(found[0][0]), None if found[0][1] is None else bytes(found[0][1]))
+
+    # ------------------------------------------------------------ who may take part
+
+    def invite(self, name: str, kind: str, code: bytes, number: int | None = None) -> Member:
+        """A new member, by the code that will enrol it; its number is the next one unless it is given."""
+        with self.database.transaction():
+            known = self.database.execute("SELECT number FROM members WHERE name = ?", name)
+            sentence = "is invited already; revoke it and invite it under a new name if its invitation was lost"
+            require(not known, "invitation.repeated", sentence, name)
+            number = self.next_number() if number is None else number
+            taken = self.database.execute("SELECT 1 FROM members WHERE number = ?", number)
+            require(not taken, "invitation.repeated", f"the number {number} is another member's", name)
+            self._add(number, name, kind, hashlib.sha256(code).digest())
+            self._changed()
+        found = self.member(number)
+        assert found is not None
+        return found
+
+    def _add(self, number: int, name: str, kind: str, code: bytes | None) -> None:
+        new = "INSERT INTO members (number, name, kind, code, invited) VALUES (?, ?, ?, ?, ?)"
+        self.database.execute(new, number, name, kind, code, self.now())
+
+    def next_number(self) -> int:
+        """The number that the next new member gets."""
+        return int(self.database.execute("SELECT coalesce(max(number), -1) + 1 FROM members")[0][0])
+
+    def open_enrolment(self, token: str, quota: int, ends: float) -> None:
+        """Let whoever has the token enrol, so many and so long; the same token again changes both."""
+        digest = hashlib.sha256(token.encode()).digest()
+        with self.database.transaction():
+            self.database.execute(
+                "INSERT INTO tokens VALUES (?, ?, 0, ?) ON CONFLICT (digest) DO UPDATE SET quota = ?, ends = ?",
+                digest,
+                quota,
+                ends,
+                quota,
+                ends,
+            )
+            self._changed()
+
+    def close_enrolment(self) -> int:
+        """End all open enrolment now; how many tokens were open. Who has enrolled stays."""
+        with self.database.transaction():
+            now = self.now()
+            ((ended,),) = self.database.execute("UPDATE tokens SET ends = ? WHERE ends > ?", now, now)
+            self._changed()
+        return int(ended)
+
+    def is_open(self) -> bool:
+        """Whether whoever has a token can enrol now."""
+        found = self.database.execute("SELECT count(*) FROM tokens WHERE ends > ? AND used < quota", self.now())
+        return int(found[0][0]) > 0
+
+    def invited_with(self, code: bytes) -> int | None:
+        """The number of the member whose invitation has this code."""
+        digest = hashlib.sha256(code).digest()
+        found = self.database.execute("SELECT number FROM members WHERE code = ?", digest)
+        return int(found[0][0]) if found else None
+
+    def enrol(self, key: bytes, code: bytes = b"", token: str = "") -> Member:
+        """The member that enrols with this key; the same again gives the same member. BadInput where it may not."""
+        with self.database.transaction():
+            known = self.database.execute("SELECT number, code, revoked, gone FROM members WHERE key = ?", key)
+            digest = hashlib.sha256(code or token.encode()).digest()
+            if known:
+                number = int(known[0][0])
+                self._check_again(digest, *known[0][1:], by_code=bool(code))
+            else:
+                number = self._with_code(digest) if code else self._with_token(digest)
+                changed = "UPDATE members SET key = ?, enrolled = ? WHERE number = ?"
+                self.database.execute(changed, key, self.now(), number)
+                self._changed()
+        found = self.member(number)
+        assert found is not None
+        return found
+
+    def _check_again(self, digest: bytes, code: Any, revoked: Any, gone: Any, *, by_code: bool) -> None:
+        """A key that is enrolled may only ask again what it asked first."""
+        require(revoked is None, "request.revoked", "the operator has revoked this member")
+        require(gone is None, "request.left", "this member has left")
+        if by_code:
+            same = code is not None and bytes(code) == digest
+        else:
+            same = code is None and bool(self.database.execute("SELECT 1 FROM tokens WHERE digest = ?", digest))
+        require(same, "enrolment.other-member", "this key is another member's already")
+
+    def _with_code(self, digest: bytes) -> int:
+        found = self.database.execute("SELECT number, key, revoked FROM members WHERE code = ?", digest)
+        require(found, "invitation.unknown", "there is no such invitation; ask the operator for one")
+        number, key, revoked = found[0]
+        require(revoked is None, "request.revoked", "the operator has revoked this invitation")
+        require(key is None, "invitation.used", "this invitation was used before, by another key; ask for a new one")
+        return int(number)
+
+    def _with_token(self, digest: bytes) -> int:
+        found = self.database.execute("SELECT quota, used, ends FROM tokens WHERE digest = ?", digest)
+        require(found, "invitation.unknown", "there is no such enrolment; ask the operator")
+        quota, used, ends = found[0]
+        require(self.now() < ends, "enrolment.ended", "this enrolment has ended; ask the operator for a new token")
+        require(used < quota, "enrolment.full", "all places of this enrolment are taken; ask the operator")
+        number = self.next_number()
+        self.database.execute("UPDATE tokens SET used = used + 1 WHERE digest = ?", digest)
+        name = f"device-{number}"
+        if self.database.execute("SELECT 1 FROM members WHERE name = ?", name):
+            name = f"device-{number}-{digest.hex()[:8]}"  # an operator has invited one of the usual name
+        self._add(number, name, "device", None)
+        return number
+
+    def revoke(self, name: str) -> Member:
+        """From now on nothing of this member is accepted."""
+        with self.database.transaction():
+            found = self.database.execute("SELECT revoked FROM members WHERE name = ?", name)
+            require(found, "invitation.unknown", "is not invited; status shows who is", name)
+            require(found[0][0] is None, "invitation.unknown", "was revoked already", name)
+            self.database.execute("UPDATE members SET revoked = ? WHERE name = ?", self.now(), name)
+            self._changed()
+        return _member(self.database.execute(f"{_MEMBER} WHERE name = ?", name)[0])
+
+    def renew(self, name: str, code: bytes) -> Member:
+        """Invite a member again that was revoked: a new code in the place of the old one and of its key."""
+        new = (
+            "UPDATE members SET code = ?, key = NULL, enrolled = NULL, revoked = NULL, invited = ?"
+            " WHERE name = ? AND revoked IS NOT NULL AND gone IS NULL RETURNING number"
+        )
+        with self.database.transaction():
+            found = self.database.execute(new, hashlib.sha256(code).digest(), self.now(), name)
+            sentence = "is invited already; revoke it first where its invitation was lost"
+            require(found, "invitation.repeated", sentence, name)
+            self._changed()
+        return _member(self.database.execute(f"{_MEMBER} WHERE name = ?", name)[0])
+
+    def members(self, after: int = -1, most: int = 1000) -> list[Member]:
+        """Members with numbers above `after`, in order: a page of them."""
+        query = f"{_MEMBER} WHERE number > ? ORDER BY number LIMIT ?"
+        return [_member(row) for row in self.database.execute(query, after, most)]
+
+    def admitted(self) -> list[int]:
+        """The numbers of all who may take part."""
+        query = "SELECT number FROM members WHERE key IS NOT NULL AND revoked IS NULL AND gone IS NULL ORDER BY number"
+        return [number for (number,) in self.database.execute(query)]
+
+    def counts(self, since: float) -> dict[str, int]:
+        """How many were ever invited, enrolled, revoked, have left, may enrol, may take part, were seen since a time."""
+        names = ("invited", "enrolled", "revoked", "left", "pending", "admitted", "seen")
+        query = (
+            "SELECT count(*), count(enrolled), count(revoked), count(gone),"
+            " coalesce(sum(CASE WHEN key IS NULL AND revoked IS NULL THEN 1 ELSE 0 END), 0),"
+            " coalesce(sum(CASE WHEN key IS NOT NULL AND revoked IS NULL AND gone IS NULL THEN 1 ELSE 0 END), 0),"
+            " coalesce(sum(CASE WHEN seen >= ? THEN 1 ELSE 0 END), 0) FROM members"
+        )
+        return dict(zip(names, map(int, self.database.execute(query, since)[0]), strict=True))
+
+    # ------------------------------------------------------------ the holder
+
+    def hold(self) -> int | None:
+        """Become the holder: its epoch, or None where another process is. It ends with this process, or by `release`."""
+        if not self.database.try_lock():
+            return None
+        with self.database.transaction():
+            self.database.execute("UPDATE service SET epoch = epoch + 1 WHERE id = 1")
+            return int(self.database.execute("SELECT epoch FROM service WHERE id = 1")[0][0])
+
+    def release(self) -> None:
+        """Let another process be the holder."""
+        self.database.unlock()
+
+    @contextmanager
+    def holding(self, epoch: int) -> Iterator[None]:
+        """A transaction of the holder; HolderLost where another has taken over."""
+        with self.database.transaction():
+            self._check_epoch(epoch)
+            yield
+
+    def _check_epoch(self, epoch: int) -> None:
+        if int(self.database.execute("SELECT epoch FROM service WHERE id = 1")[0][0]) != epoch:
+            raise HolderLost
+
+    def publish(
+        self,
+        epoch: int,
+        publication: Publication,
+        documents: Mapping[str, bytes | None] | None = None,
+        finished: Finished | None = None,
+    ) -> Publication:
+        """In one transaction: the next task, the holder's documents (None: removed), the end of a round's replies."""
+        with self.holding(epoch):
+            self._write(documents or {}, finished)
+            number = 1 + int(self.database.execute("SELECT coalesce(max(number), 0) FROM publication")[0][0])
+            one = publication
+            self.database.execute("DELETE FROM publication")
+            self.database.execute(
+                f"INSERT INTO publication (id, {_PUBLICATION}) VALUES (1{', ?' * 12})",
+                one.kind, one.run, one.round, one.content, one.signature, one.next, number, one.room, one.most, one.rest,
+                one.asked, self.now(),
+            )  # fmt: skip
+            filled = (
+                "UPDATE service SET filled = (SELECT count(*) FROM replies WHERE run = ? AND round = ?) WHERE id = 1"
+            )
+            self.database.execute(filled, one.run, one.round)
+            self._changed()
+        found = self.publication()
+        assert found is not None
+        return found
+
+    def keep(self, epoch: int, documents: Mapping[str, bytes | None], finished: Finished | None = None) -> None:
+        """The holder's documents (None: removed), and the end of a round's replies, in one transaction."""
+        with self.holding(epoch):
+            self._write(documents, finished)
+
+    def _write(self, documents: Mapping[str, bytes | None], finished: Finished | None) -> None:
+        if finished is not None:
+            if finished.taken is not None and self.replies(finished.run, finished.round, finished.taken, 1):
+                raise RepliesCame
+            self._delete_replies(finished.run, finished.round)
+        for name, content in documents.items():
+            if content is None:
+                self.database.execute("DELETE FROM documents WHERE name = ?", name)
+            else:
+                self.database.execute(
+                    "INSERT INTO documents VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET content = excluded.content",
+                    name,
+                    content,
+                )
+
+    def _delete_replies(self, run: str, round_: int) -> None:
+        others = " OR ".join(
+            f"EXISTS (SELECT 1 FROM replies WHERE {one})" for one in ("run < ?", "run > ?", "run = ? AND round > ?")
+        )
+        if self.database.execute(f"SELECT {others}", run, run, run, round_)[0][0]:
+            self.database.execute("DELETE FROM replies WHERE run = ? AND round <= ?", run, round_)
+        else:
+            self.database.execute("DELETE FROM replies")  # which SQLite does ten times as fast
+
+    def document(self, name: str) -> bytes | None:
+        """One of the holder's documents."""
+        found = self.database.execute("SELECT content FROM documents WHERE name = ?", name)
+        return bytes(found[0][0]) if found else None
+
+    def replies(self, run: str, round_: int, after: int = 0, most: int = 2000) -> list[StoredReply]:
+        """Committed replies to a round, in the order of their commits, after the one with this id: at most so many.
+
+        Long ones are fewer, so that they are some 16 MB together.
+        """
+        where = "run || '' = ? AND round = ? AND id > ?"  # by ids: another index would be sorted for every batch
+        query = f"SELECT id, length(content) FROM replies WHERE {where} ORDER BY id LIMIT ?"
+        last = _last(self.database.execute(query, run, round_, after, most))
+        query = f"SELECT id, member, content FROM replies WHERE {where} AND id <= ? ORDER BY id"
+        return [StoredReply(i, m, bytes(c)) for i, m, c in self.database.execute(query, run, round_, after, last)]
+
+    def send(self, epoch: int, letters: Sequence[tuple[int, bytes]]) -> list[int]:
+        """Messages to members; their numbers."""
+        with self.holding(epoch):
+            new = "INSERT INTO letters (member, content) SELECT member, content FROM {given} RETURNING id"
+            found = self.database.each(new, {"member": "bigint", "content": "bytea"}, letters)
+            self._changed()
+        return [int(id_) for (id_,) in found]
+
+    def answers(self, epoch: int, most: int = 2000) -> list[Letter]:
+        """Answers since the last call, in the order of their commits; a new epoch gets all that are kept."""
+        self._check_epoch(epoch)
+        turn = self._heard[1] if self._heard[0] == epoch else 0
+        query = "SELECT turn, length(answer) FROM letters WHERE turn > ? ORDER BY turn LIMIT ?"
+        last = _last(self.database.execute(query, turn, most))
+        query = "SELECT id, member, answer FROM letters WHERE turn > ? AND turn <= ? ORDER BY turn"
+        found = [Letter(i, m, b"", bytes(answer)) for i, m, answer in self.database.execute(query, turn, last)]
+        self._heard = (epoch, max(turn, last))
+        return found
+
+    def unanswered(self) -> list[tuple[int, int]]:
+        """(id, member) of all messages without an answer, for a holder that takes over."""
+        rows = self.database.execute("SELECT id, member FROM letters WHERE answer IS NULL ORDER BY id")
+        return [(int(id_), int(member)) for id_, member in rows]
+
+    def forget(self, epoch: int, letters: Sequence[int] | None) -> None:
+        """Messages that are not wanted any more, with their answers; None: all."""
+        with self.holding(epoch):
+            if letters is None:
+                self.database.execute("DELETE FROM letters")
+            gone = "DELETE FROM letters WHERE id IN (SELECT given.id FROM {given})"
+            self.database.each(gone, _ID, [(id_,) for id_ in letters or ()])
+            self._changed()
+
+    def leavers(self, *, waiting: bool = False) -> list[tuple[int, bytes, bytes | None]]:
+        """(member, request, receipt) of all who have asked to leave, in order; of those alone who are not out yet."""
+        chosen = " WHERE receipt IS NULL" if waiting else ""
+        rows = self.database.execute(f"SELECT member, request, receipt FROM leaving{chosen} ORDER BY at, member")
+        return [(m, bytes(request), None if receipt is None else bytes(receipt)) for m, request, receipt in rows]
+
+    def let_go(self, epoch: int, member: int, receipt: bytes) -> None:
+        """The member is out of the run: its confirmation; from now on it can only ask for that."""
+        with self.holding(epoch):
+            self.database.execute("UPDATE leaving SET receipt = ? WHERE member = ?", receipt, member)
+            self.database.execute("UPDATE members SET gone = ? WHERE number = ?", self.now(), member)
+            self._changed()
+
+    # ------------------------------------------------------------ events
+
+    def note(self, code: str, **facts: object) -> None:
+        """An event, for the page and for status; the newest are kept."""
+        with self.database.transaction():
+            new = "INSERT INTO events (at, code, content) VALUES (?, ?, ?)"
+            self.database.execute(new, self.now(), code, json.dumps(facts))
+            self.database.execute("DELETE FROM events WHERE id <= (SELECT max(id) FROM events) - ?", EVENTS)
+
+    def tally(self, counts: Mapping[str, int]) -> None:
+        """Add to the counts of what workers have seen, such as refusals by code."""
+        with self.database.transaction():
+            self.database.each(
+                "INSERT INTO tallies SELECT name, count FROM {given} WHERE true"
+                " ON CONFLICT (name) DO UPDATE SET count = tallies.count + excluded.count",
+                {"name": "text", "count": "bigint"},
+                list(counts.items()),
+            )
+
+    def tallies(self) -> dict[str, int]:
+        """Those counts."""
+        return {name: int(count) for name, count in self.database.execute("SELECT name, count FROM tallies")}
+
+    def events(self, most: int = 200) -> list[dict[str, Any]]:
+        """The newest events, newest first."""
+        rows = self.database.execute("SELECT at, code, content FROM events ORDER BY id DESC LIMIT ?", most)
+        return [{"at": at, "code": code, **parse_json(content.encode(), Each())} for at, code, content in rows]
+
+
+def _member(row: Sequence[Any]) -> Member:
+    number, name, kind, key, *rest = row
+    return Member(number, name, kind, None if key is None else bytes(key), *rest)
+
+
+def _last(rows: Sequence[tuple[int, int]]) -> int:
+    """Of (place, bytes) in order, the last place that fits into what is read at once."""
+    total = last = 0
+    for place, length in rows:
+        total += length
+        if last and total > MOST_BYTES:
+            break
+        last = place
+    return last
+
+
+def open_store(folder: Path, database: str = "") -> SqlStore:
+    """The store of a service: in its folder, or at `postgresql://…`."""
+    if not database:
+        from quorank.service.sqlite import SQLite
+
+        return SqlStore(SQLite(folder / "service.sqlite"))
+    require(
+        database.startswith(("postgresql://", "postgres://")),
+        "database.unknown",
+        "expected postgresql://user@host/name",
+        "--database",
+    )
+    from quorank.service.postgresql import PostgreSQL
+
+    return SqlStore(PostgreSQL(database))

@@ -1,0 +1,138 @@
+"""One intake worker: Granian with the application of `intake`, on a listening socket that its parent opened.
+
+All workers accept from the same socket: what waits in its queue is taken by another one when a worker ends, so workers can
+be killed and replaced without a refused connection. `python -m quorank.service.worker DIR SOCKET PIPE`
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from quorank.service.health import Health
+from quorank.service.home import Home
+from quorank.service.intake import Intake
+from quorank.service.writer import Writer
+
+BACKLOG = 4096
+"""Connections that may wait to be accepted."""
+CONNECTIONS = 20_000
+"""Connections that a worker holds at most, as far as it may open files."""
+HEADER_SECONDS = 10
+"""Headers are here within so long, or the connection is closed; so is one on which nothing more is asked."""
+HEADER_BYTES = 16_384
+START_SECONDS = 0.05
+"""The server answers so soon after it was told to."""
+
+
+def intake_of(home: Home) -> Intake:
+    """The application on a folder's store."""
+    writer = Writer(home.store())
+    health = Health(home, writer)
+    return Intake(home, home.store(), writer, home.store(), health=health.table, operator=OperatorPages(home, health))
+
+
+class OperatorPages:
+    """The operator's page and metrics; what they need is loaded when they are first asked for."""
+
+    def __init__(self, home: Home, health: Health) -> None:
+        self.home, self.health, self.stopping = home, health, False
+        self._app: Any = None
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer for `/`, `/events` and `/metrics`."""
+        if self._app is None:
+            self._app = await asyncio.get_running_loop().run_in_executor(None, self._made)
+        await self._app(scope, receive, send)
+
+    def _made(self) -> Any:
+        from starlette.applications import Starlette
+
+        from quorank.service.overview import Overview
+        from quorank.service.page import page_routes
+
+        read = Overview(self.home, self.health).read
+        return Starlette(routes=page_routes(read, self.home.token, lambda: self.stopping))
+
+
+async def serve(home: Home, descriptor: int, told: int | None = None) -> None:
+    """Answer until SIGTERM; requests that are under way are answered before it ends. It says so in the pipe `told`."""
+    from granian import _granian
+    from granian.constants import HTTPModes, Interfaces
+    from granian.http import HTTP1Settings
+    from granian.log import LogLevels
+    from granian.server.embed import Server
+
+    class SharedSocketServer(Server):
+        """Granian in this process, on a socket that is open already."""
+
+        def _init_shared_socket(self) -> None:
+            holder: Any = _granian.SocketHolder
+            self._ssp, self._shd = None, holder(descriptor, False, BACKLOG)
+
+    files = home.tls
+    intake = intake_of(home)
+    server = SharedSocketServer(
+        intake,
+        interface=Interfaces.ASGINL,
+        http=HTTPModes.http1,
+        websockets=False,
+        backlog=BACKLOG,
+        backpressure=_connections(),
+        http1_settings=HTTP1Settings(
+            header_read_timeout=1000 * HEADER_SECONDS, keep_alive=True, max_buffer_size=HEADER_BYTES
+        ),
+        log_level=LogLevels.critical,
+        ssl_cert=None if files is None else files[0],
+        ssl_key=None if files is None else files[1],
+    )
+
+    def stop() -> None:
+        intake.stop()
+        server.stop()  # type: ignore[no-untyped-call]
+
+    def tell() -> None:
+        if told is not None:
+            os.write(told, b"1")
+            os.close(told)
+
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, stop)
+    loop.call_later(START_SECONDS, tell)
+    try:
+        await server.serve()
+    finally:
+        await loop.run_in_executor(None, intake.writer.stop)
+        intake.close()
+
+
+def _connections() -> int:
+    """How many connections this process may hold: as many files as it may open, but for some of its own."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    most = CONNECTIONS if hard == resource.RLIM_INFINITY else max(64, hard - 200)
+    return min(CONNECTIONS, most)
+
+
+def main() -> None:
+    """Serve a folder on an inherited socket."""
+    folder, (descriptor, told) = Path(sys.argv[1]), map(int, sys.argv[2:4])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    for one in (descriptor, told):
+        os.set_inheritable(one, False)
+    try:
+        import uvloop
+
+        run: Any = uvloop.run
+    except ImportError:
+        run = asyncio.run
+    run(serve(Home.open(folder), descriptor, told))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,407 @@
+"""Rounds that take whoever comes: who comes in a simulation, what a coordinator takes, and that both have the same bits."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import tracemalloc
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from chance import assert_follows
+from hypothesis import given
+from hypothesis import strategies as st
+from refusals import refused
+
+from quorank.errors import BadInput
+from quorank.federation import Arrivals, Federation, Sampled, Simulator, wire
+from quorank.federation.asynchronous import Asynchronous
+from quorank.federation.checkpoint import Saved
+from quorank.federation.coordinator import CHECKPOINT, Coordinator, RoundLimits
+from quorank.federation.participation import TurnsTaken
+from quorank.federation.replies import ClientSet
+from quorank.federation.rules.trimmed import Median
+from quorank.learning import Simulation
+from quorank.privacy import ClippedGaussian, NoPrivacy, Signs
+from quorank.privacy.setting import Turns
+from quorank.rankers import Linear
+from quorank.users import Cascade
+
+SEED, CLIENTS, ROUNDS = 3, 14, 6
+
+
+def played(part: Arrivals, clients: int, rounds: int, seed: int = 1) -> list[list[int]]:
+    """The cohorts of a simulated run, until nobody may come any more."""
+    taken, cohorts = TurnsTaken.none(clients), []
+    for round_ in range(rounds):
+        try:
+            members = part.members(clients, round_, seed, taken)
+        except BadInput as error:
+            assert error.code == "participation.nobody-left"
+            break
+        taken = taken.after(members, round_)
+        cohorts.append(members.tolist())
+    return cohorts
+
+
+# ---------------------------------------------------------------- who comes
+
+
+@given(
+    st.integers(5, 40), st.integers(1, 12), st.integers(1, 12), st.none() | st.integers(1, 4), st.integers(0, 3),
+    st.sampled_from([0.01, 0.3, 5.0]), st.integers(0, 2**40),
+)  # fmt: skip
+def test_limits_hold_in_every_simulated_run(clients, enough, least, most, rest, rate, seed) -> None:
+    part = Arrivals(enough, min(least, enough), most=most, rest=rest, rate=rate, period=4.0)
+    cohorts = played(part, clients, 12, seed)
+    for cohort in cohorts:
+        assert part.least <= len(cohort) <= enough
+        assert cohort == sorted(set(cohort)) and cohort[0] >= 0 and cohort[-1] < clients
+    for client in range(clients):
+        rounds = [t for t, cohort in enumerate(cohorts) if client in cohort]
+        assert most is None or len(rounds) <= most
+        assert all(later - earlier > rest for earlier, later in itertools.pairwise(rounds))
+
+
+@pytest.mark.parametrize("round_", [0, 3, 11])
+def test_those_who_come_first_are_taken(round_) -> None:
+    """As many as are enough, or come in time, or the least, for whom the round waits: by their times alone."""
+    for enough, rate in ((5, 3.0), (200, 0.2), (200, 1e-4)):
+        part = Arrivals(enough=enough, least=4, rate=rate, most=3, rest=2)
+        taken = TurnsTaken.none(200).after(np.arange(0, 200, 3), max(round_ - 1, 0))
+        times = part.times_of_coming(200, round_, 9)
+        order = sorted((times[c], c) for c in range(200) if c % 3)
+        count = min(enough, max(4, sum(time <= 1.0 for time, _ in order)))
+        assert part.members(200, round_, 9, taken).tolist() == sorted(c for _, c in order[:count])
+        assert count == {5: 5}.get(enough, count) and (rate > 1e-4 or count == 4)
+
+
+def test_clients_come_by_day_more_than_by_night() -> None:
+    """With one rate for all, a client comes in time with chance 1 − exp(−rate·(1 + amplitude·cos(2π·round/period)))."""
+    part = Arrivals(enough=8000, least=1, rate=0.5, spread=0.0, amplitude=0.8, period=8.0, zones=0.0)
+    for round_, day in ((0, 1.8), (2, 1.0), (4, 0.2), (12, 0.2), (16, 1.8)):
+        came = np.zeros(8000, dtype=int)
+        came[part.members(8000, round_, 5)] = 1
+        chance = 1.0 - math.exp(-0.5 * day)
+        assert_follows(came.tolist(), {1: chance, 0: 1.0 - chance})
+
+
+def test_time_zones_spread_the_day_over_the_clients() -> None:
+    """With zones all around the day every hour is alike; with none all sleep at once."""
+    rounds, clients = range(8), 4000
+    for zones, most in ((0.0, 5.0), (1.0, 1.1)):
+        part = Arrivals(enough=clients, least=1, rate=0.5, spread=0.0, amplitude=0.8, period=8.0, zones=zones)
+        sizes = [len(part.members(clients, t, 5)) for t in rounds]
+        assert (max(sizes) / min(sizes) < most) == (zones == 1.0)
+
+
+def test_clients_differ_in_how_often_they_come() -> None:
+    part = Arrivals(rate=0.5, spread=0.7, amplitude=0.0)
+    mean = np.mean([part.times_of_coming(2000, t, 4) for t in range(400)], axis=0)  # 1/rate of each, nearly
+    logs = np.log(1.0 / mean)
+    assert np.std(logs) == pytest.approx(0.7, rel=0.05)
+    assert np.mean(np.exp(logs)) == pytest.approx(0.5, rel=0.08)
+
+
+def test_the_same_address_gives_the_same_comers_and_other_seeds_others() -> None:
+    part = Arrivals(enough=20)
+    assert np.array_equal(part.members(300, 4, 5), part.members(300, 4, 5))
+    different = {tuple(part.members(300, t, seed).tolist()) for t, seed in itertools.product((0, 1), (5, 6))}
+    assert len(different) == 4
+    few, more = part.members(300, 4, 5), replace(part, enough=21).members(300, 4, 5)
+    assert set(few.tolist()) < set(more.tolist())
+
+
+def schedules(clients: int, rounds: int, least: int, turns: Turns) -> bool:
+    """Whether some choice of `least` clients a round keeps the limits of each, by trying all."""
+
+    def go(round_: int, rows: tuple[tuple[int, int], ...]) -> bool:
+        if round_ == rounds:
+            return True
+        free = [c for c, (times, last) in enumerate(rows) if turns.may_answer(times, last, round_)]
+        for chosen in itertools.combinations(free, least):
+            after = tuple((n + 1, round_) if c in chosen else (n, last) for c, (n, last) in enumerate(rows))
+            if go(round_ + 1, after):
+                return True
+        return False
+
+    return go(0, ((0, -1),) * clients)
+
+
+def test_a_run_that_nobody_could_play_to_its_end_is_refused_and_no_other() -> None:
+    found = {True: 0, False: 0}
+    for clients, rounds, least, most, rest in itertools.product((1, 2, 3), (1, 2, 4), (1, 2), (None, 1, 2), (0, 1, 2)):
+        part = Arrivals(enough=2, least=least, most=most, rest=rest)
+        try:
+            part.check(clients, rounds)
+            possible = True
+        except BadInput as error:
+            assert error.code == "participation.too-few-clients" and error.where in ("most", "rest")
+            possible = False
+        assert possible == schedules(clients, rounds, least, part.turns), (clients, rounds, part)
+        found[possible] += 1
+    assert min(found.values()) > 20
+
+
+def test_a_simulated_round_that_too_few_may_come_to_ends_the_run_with_a_sentence() -> None:
+    part = Arrivals(enough=4, least=4, most=1)
+    taken = TurnsTaken.none(10)
+    for t in range(2):
+        taken = taken.after(part.members(10, t, 1, taken), t)
+    with refused("participation.nobody-left", "participation"):
+        part.members(10, 2, 1, taken)
+
+
+# ---------------------------------------------------------------- what is remembered
+
+
+@given(st.lists(st.integers(0, 70)))
+def test_a_set_of_clients_is_a_set(clients) -> None:
+    found = ClientSet()
+    for client in clients:
+        found.add(client)
+    assert len(found) == len(set(clients)) and found.numbers().tolist() == sorted(set(clients))
+    assert [c in found for c in range(-3, 100)] == [c in clients for c in range(-3, 100)]
+
+
+@given(st.lists(st.sets(st.integers(0, 9)), max_size=6), st.none() | st.integers(1, 3), st.integers(0, 3))
+def test_arrays_of_turns_say_what_the_rule_says_of_each_client(cohorts, most, rest) -> None:
+    turns, taken, histories = Turns(most, rest), TurnsTaken.none(2), [list[int]() for _ in range(10)]
+    for round_, cohort in enumerate(cohorts):
+        taken = taken.after(np.array(sorted(cohort), dtype=np.int64), round_)
+        for client in cohort:
+            histories[client].append(round_)
+    now = len(cohorts)
+    expected = [turns.may_answer(len(rounds), rounds[-1] if rounds else -1, now) for rounds in histories]
+    assert taken.allowed(turns, now).tolist() == expected[: len(taken.times)]
+    assert [turns.may_answer(*taken.of(client), now) for client in range(10)] == expected
+
+
+# ---------------------------------------------------------------- the coordinator
+
+
+PART = Arrivals(enough=6, least=2, minutes=2.0, most=4, rest=1, rate=0.6, period=4.0)
+FEDERATIONS = {
+    "plain": Federation(CLIENTS, 3, participation=PART),
+    "gaussian": Federation(CLIENTS, 3, participation=PART, privacy=ClippedGaussian(epsilon=100.0, clip=0.1)),
+    "quantile": Federation(
+        CLIENTS, 3, participation=PART, privacy=ClippedGaussian(epsilon=100.0, clip=0.1, quantile=0.5)
+    ),
+    "signs": Federation(CLIENTS, 3, participation=PART, privacy=Signs()),
+    "median": Federation(CLIENTS, 3, participation=PART, aggregation=Median()),
+}
+
+
+def simulator_of(federation, collection, **how) -> Simulator:
+    users = Cascade(preset="informational")
+    simulation = Simulation(collection.train, Linear(), users, collection.grades, seed=SEED)
+    return Simulator(federation, simulation, rounds=ROUNDS, **how)
+
+
+def coordinator_of(simulator, folder=None, **options) -> Coordinator:
+    start = simulator.federation, simulator.mechanism, simulator.initial(), simulator.rounds
+    return Coordinator(*start, seed=SEED, folder=folder, **options)
+
+
+def in_process(simulator):
+    state = simulator.initial()
+    for _ in range(simulator.rounds):
+        state, _ = simulator.federation.round(state, simulator.gather(state))
+    simulator.close()
+    return state
+
+
+def sent_by(simulator, coordinator, clients) -> list[bytes]:
+    task = wire.decode_task(wire.encode_task(coordinator.plan()))
+    return [wire.encode_reply(reply) for reply in simulator.replies(task, np.array(sorted(clients)))]
+
+
+def same(a, b) -> bool:
+    memory = (a.theta, a.taken.times, a.taken.last), (b.theta, b.taken.times, b.taken.last)
+    return [x.tobytes() for x in memory[0]] == [x.tobytes() for x in memory[1]] and a.round == b.round
+
+
+@pytest.mark.parametrize("name", FEDERATIONS)
+def test_a_coordinator_comes_to_the_simulator_s_bits_and_so_does_one_that_was_killed(
+    name, tiny_collection, tmp_path
+) -> None:
+    """Driven as a run on a network is: those are asked whom the simulator draws. Or open: the same clients come."""
+    simulator = simulator_of(FEDERATIONS[name], tiny_collection)
+    expected = in_process(simulator)
+    assert expected.taken.times.max() > 1 and same(
+        in_process(simulator_of(FEDERATIONS[name], tiny_collection, threads=3)), expected
+    )
+    for enrolled in (None, range(CLIENTS)):
+        folder = tmp_path / f"{enrolled}"
+        folder.mkdir()
+        order, late = np.random.default_rng(0), [0.0]
+
+        def new(folder=folder, enrolled=enrolled, late=late) -> Coordinator:
+            return coordinator_of(simulator, folder, enrolled=enrolled, clock=lambda: late[0])
+
+        coordinator = new()
+        while not coordinator.done:
+            come = simulator.members(coordinator.state.round, coordinator.state.taken)
+            sent = sent_by(simulator, coordinator, come)
+            assert coordinator.cohort == (frozenset(come.tolist()) if enrolled is None else frozenset())
+            for count, at in enumerate(order.permutation(len(sent))):
+                assert not coordinator.complete()
+                assert coordinator.receive(sent[at]).accepted
+                if count == 1:  # the process is gone; what it accepted is in the journal, whose turn it was on disk
+                    coordinator = new()
+                    coordinator.plan()
+            late[0] += 121.0  # the round's two minutes are over
+            assert coordinator.complete()
+            coordinator.advance()
+        assert same(coordinator.state, expected)
+        assert not coordinator.refused
+
+
+def small(collection, part=PART, privacy=None, **options) -> tuple[Simulator, Coordinator]:
+    simulator = simulator_of(Federation(CLIENTS, 3, participation=part, privacy=privacy or NoPrivacy()), collection)
+    return simulator, coordinator_of(simulator, enrolled=options.pop("enrolled", range(CLIENTS)), **options)
+
+
+def codes(verdicts) -> list[str]:
+    return [verdict.code for verdict in verdicts]
+
+
+def test_a_round_takes_so_many_and_no_more_also_of_those_that_came_together(tiny_collection) -> None:
+    simulator, coordinator = small(tiny_collection, privacy=ClippedGaussian(epsilon=100.0, clip=0.1))
+    sent = sent_by(simulator, coordinator, range(CLIENTS))
+    found = coordinator.receive_many([*sent[:4], sent[2], *sent[4:9], sent[0]])
+    assert codes(found) == ["", "", "", "", "reply.replayed", "", "", *["reply.round-full"] * 3, "reply.replayed"]
+    assert codes([coordinator.receive(sent[12])]) == ["reply.round-full"]
+    report = coordinator.advance()
+    assert report.participants == 6 and coordinator.refused == {"reply.replayed": 2, "reply.round-full": 4}
+    assert coordinator.state.taken.times.tolist() == [1] * 6 + [0] * 8
+
+
+def test_fewer_than_enough_end_a_round_when_its_time_is_over_and_the_least_have_come(tiny_collection) -> None:
+    clock = [0.0]
+    simulator, coordinator = small(tiny_collection, clock=lambda: clock[0])
+    first, second = sent_by(simulator, coordinator, [3, 9])
+    assert coordinator.receive(first).accepted
+    clock[0] = 119.0
+    assert coordinator.receive(second).accepted and not coordinator.complete()
+    clock[0] = 120.0
+    assert coordinator.complete() and coordinator.advance().participants == 2
+    (alone,) = sent_by(simulator, coordinator, [4])
+    clock[0] = 500.0
+    assert coordinator.receive(alone).accepted and not coordinator.complete(), "one is fewer than the least"
+    sooner = small(tiny_collection, clock=lambda: clock[0], rules=RoundLimits(deadline=10.0))[1]
+    sooner.plan()
+    sooner.receive_many([first, second])
+    clock[0] += 10.0
+    assert sooner.complete(), "an operator may end rounds sooner"
+
+
+def test_a_client_rests_and_takes_part_no_oftener_than_it_may(tiny_collection, tmp_path) -> None:
+    part = replace(PART, enough=2, least=1, most=2, rest=2)
+    simulator, coordinator = small(tiny_collection, part, folder=tmp_path)
+    seen = []
+    while not coordinator.done:
+        others = 2 + coordinator.state.round
+        eager, other = sent_by(simulator, coordinator, [1, others])
+        seen.append(coordinator.receive(eager).code)
+        coordinator.receive(other)
+        if not coordinator.complete():  # the eager one was refused: another comes
+            (third,) = sent_by(simulator, coordinator, [others + 6])
+            assert coordinator.receive(third).accepted
+        coordinator.advance()
+        coordinator = coordinator_of(simulator, tmp_path, enrolled=range(CLIENTS))  # all of it is on disk
+    assert seen == ["", "reply.resting", "reply.resting", "", "reply.too-often", "reply.too-often"]
+    assert coordinator.state.taken.of(1) == (2, 3)
+
+
+def test_the_fleet_may_grow_and_whoever_is_not_enrolled_is_refused(tiny_collection) -> None:
+    enrolled = {0, 1, 2}
+    simulator, coordinator = small(tiny_collection, replace(PART, enough=2), enrolled=enrolled)
+    first, stranger = sent_by(simulator, coordinator, [0, 5000])
+    assert codes(coordinator.receive_many([first, stranger])) == ["", "reply.not-in-cohort"]
+    enrolled.add(5000)
+    assert coordinator.receive(stranger).accepted
+    coordinator.advance()
+    assert coordinator.state.taken.of(5000) == (1, 0) and coordinator.state.taken.of(4999) == (0, -1)
+    (again,) = sent_by(simulator, coordinator, [5000])
+    assert coordinator.receive(again).code == "reply.resting"
+
+
+def test_the_number_of_clients_changes_no_bit_of_a_round(tiny_collection) -> None:
+    """A fleet that has grown: noise, unit and divisor are of K, whoever is enrolled."""
+    thetas = set()
+    for clients in (CLIENTS, 10 * CLIENTS):
+        federation = Federation(clients, 3, participation=PART, privacy=ClippedGaussian(epsilon=100.0, clip=0.1))
+        simulator = simulator_of(federation, tiny_collection)
+        coordinator = coordinator_of(simulator, enrolled=range(clients))
+        coordinator.receive_many(sent_by(simulator, coordinator, range(6)))
+        coordinator.advance()
+        thetas.add(coordinator.state.theta.tobytes())
+    assert len(thetas) == 1
+
+
+def test_a_sum_of_few_has_the_noise_and_the_divisor_that_were_planned(tiny_collection) -> None:
+    """One client moves the sum by a clip, however many came; divided by K, few move the ranker by less."""
+    clock = [0.0]
+    simulator, coordinator = small(
+        tiny_collection, privacy=ClippedGaussian(noise_multiplier=2.0, clip=0.1), clock=lambda: clock[0]
+    )
+    coordinator.receive_many(sent_by(simulator, coordinator, [3, 9]))
+    clock[0] = 1e3
+    found = coordinator.gathered()
+    assert (found.clients, found.weight, found.sensitivity) == (2, 6.0, 0.1)
+    assert found.noise == pytest.approx(0.2)
+
+
+def test_what_rounds_of_whoever_comes_cannot_be_is_refused(tiny_collection) -> None:
+    simulator = simulator_of(Federation(CLIENTS, 3, participation=Sampled(5)), tiny_collection)
+    with refused("option.conflict", "enrolled"):
+        coordinator_of(simulator, enrolled=range(3))
+    with refused("option.conflict"):
+        small(tiny_collection, rules=RoundLimits(asynchronous=Asynchronous(3)))
+
+
+def test_a_checkpoint_with_turns_that_were_not_taken_is_refused(tiny_collection, tmp_path) -> None:
+    simulator, coordinator = small(tiny_collection, folder=tmp_path)
+    coordinator.receive_many(sent_by(simulator, coordinator, range(6)))
+    coordinator.advance()
+    saved = Saved.read(tmp_path / CHECKPOINT)
+    taken = saved.state.taken
+    assert taken is not None and taken.times.sum() == 6
+    for times, last in (
+        (taken.times[:-1], taken.last),
+        (taken.times - 1, taken.last),
+        (taken.times, taken.last + 1),
+        (taken.times + 1, taken.last),
+    ):
+        state = replace(saved.state, taken=TurnsTaken(times, last))
+        saved._replace(state=state).write(tmp_path / CHECKPOINT)
+        with refused("file.damaged"):
+            coordinator_of(simulator, tmp_path, enrolled=range(CLIENTS))
+    saved._replace(state=replace(saved.state, taken=None)).write(tmp_path / CHECKPOINT)
+    with refused("file.damaged"):
+        coordinator_of(simulator, tmp_path, enrolled=range(CLIENTS))
+
+
+def test_a_reply_leaves_a_bit_behind_and_no_more() -> None:
+    many = 6000
+    federation = Federation(many, 4, participation=Arrivals(enough=many), privacy=ClippedGaussian(noise_multiplier=1.0))
+    mechanism = federation.privacy.mechanism(federation.setting(9, 46), 1)
+    start = replace(federation.start(np.zeros(46)), private=mechanism.start())
+    coordinator = Coordinator(federation, mechanism, start, 9, enrolled=range(many))
+    coordinator.plan()
+    release = np.zeros(46)
+
+    def take(first: int, stop: int) -> None:
+        sent = [wire.Reply("run", 0, client, release, 4, True, (0.0, 0.0, 0.0)) for client in range(first, stop)]
+        assert all(verdict.accepted for verdict in coordinator.receive_many(sent))
+
+    take(0, 1000)
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    for first in range(1000, many, 1000):
+        take(first, first + 1000)
+    held = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert coordinator.complete() and held < 4 * (many - 1000)

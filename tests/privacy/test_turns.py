@@ -1,0 +1,155 @@
+"""Privacy where a round takes whoever comes: ε is that of the rounds that one client can be in, and of no fewer."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+from privacy_losses import epsilon_of, gaussian_losses
+from refusals import refused
+
+from quorank.privacy import ClippedGaussian, RandomisedResponse, Setting, Signs, accounting
+from quorank.privacy.composition import NOTHING_COUNTS, compose, gaussian_loss
+from quorank.privacy.ledger import compose_runs, counts_on_secret_cohorts, ledger, read_ledger, recount
+from quorank.privacy.setting import Turns
+
+ROUNDS, MOST, REST, SIZE = 40, 6, 3, 5
+FLEET = Setting(500, 50, ROUNDS, "arrivals", parameters=SIZE, most_rounds=MOST, rest=REST)
+
+
+def allowed(turns: Turns, pattern: tuple[int, ...]) -> bool:
+    """Whether one client may take part in these rounds, asked in each as a device and a coordinator are."""
+    return all(
+        turns.may_answer(times, pattern[times - 1] if times else -1, round_) for times, round_ in enumerate(pattern)
+    )
+
+
+@pytest.mark.parametrize("most", [None, 1, 2, 3])
+@pytest.mark.parametrize("rest", [0, 1, 2, 5])
+def test_no_pattern_of_taking_part_has_more_rounds_than_are_counted(most, rest) -> None:
+    turns = Turns(most, rest)
+    for rounds in range(1, 9):
+        subsets = itertools.chain.from_iterable(itertools.combinations(range(rounds), n) for n in range(rounds + 1))
+        largest = max(len(pattern) for pattern in subsets if allowed(turns, pattern))
+        setting = Setting(9, 5, 50, "arrivals", most_rounds=most, rest=rest)
+        assert setting.participations(rounds) == largest == min(most or rounds, math.ceil(rounds / (rest + 1)))
+        busiest = tuple(turns.busiest(rounds))
+        assert len(busiest) == largest and allowed(turns, busiest)
+
+
+def test_one_rule_refuses_with_two_codes() -> None:
+    turns = Turns(most=2, rest=1)
+    turns.check(0, -1, 0)
+    turns.check(1, 0, 2)
+    with refused("reply.resting"):
+        turns.check(1, 0, 1)
+    with refused("reply.too-often"):
+        turns.check(2, 2, 9)
+    for limits in ({"most": 0}, {"rest": -1}):
+        with refused("value.out-of-range", next(iter(limits))):
+            Turns(**limits)
+
+
+@pytest.mark.parametrize("accountant", ["pld", "rdp"])
+@pytest.mark.parametrize("rounds", [0, 1, 4, 5, 12, ROUNDS])
+def test_epsilon_is_that_of_as_many_rounds_with_everyone_in_each(rounds, accountant) -> None:
+    """Without any amplification: neither the fleet's size nor the rounds that a client sat out make it smaller."""
+    times, z, delta = min(MOST, math.ceil(rounds / (REST + 1))), 2.0, 1e-5
+    alone = accounting.epsilon(Setting(50, 50, 99), z, delta, accountant, times)
+    assert accounting.epsilon(FLEET, z, delta, accountant, rounds) == alone
+    if times and accountant == "pld":
+        least = epsilon_of([gaussian_losses(z)] * times, delta)  # by convolution, from below
+        assert least <= alone <= 1.02 * least
+        assert compose(gaussian_loss(FLEET, z, rounds), delta).epsilon == pytest.approx(alone, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "part", [ClippedGaussian(3.0), ClippedGaussian(3.0, quantile=0.5), ClippedGaussian(3.0, accountant="rdp")]
+)
+def test_noise_planned_for_whoever_comes_is_that_of_the_rounds_of_one_client(part) -> None:
+    everyone = Setting(50, 50, MOST, parameters=SIZE)
+    fleet, full = part.mechanism(FLEET, 1), part.mechanism(everyone, 1)
+    assert fleet.noise_multiplier == full.noise_multiplier
+    assert fleet.statement()["epsilon"] == full.statement()["epsilon"] <= 3.0
+    assert fleet.loss(ROUNDS) == full.loss(MOST)
+    assert [fleet.epsilon(t) for t in (1, 4, 5, 21, 39)] == [full.epsilon(t) for t in (1, 1, 2, 6, 6)]
+    total = np.zeros(SIZE)
+    few, planned = (fleet.finish(total, 0.0, 3, 3, 0, fleet.start()) for _ in range(2))
+    assert few.noise == planned.noise == fleet.sum_multiplier * 0.05 and few.weight == 50.0
+
+
+def test_statements_say_how_often_a_client_is_counted_and_between_whom() -> None:
+    stated = ClippedGaussian(3.0).mechanism(FLEET, 1).statement(9)
+    assert stated["horizon"] == "whole run of 9 rounds, of which a client is in at most 3"
+    assert stated["neighbouring"] == "one client's replies count as nothing; that it came is not hidden"
+    assert (stated["unit"], stated["participation"], stated["cohort"], stated["rounds"]) == (
+        "client",
+        "arrivals",
+        50,
+        9,
+    )
+
+
+@pytest.mark.parametrize(
+    ("part", "each"), [(Signs(p=0.75), SIZE * math.log(3.0)), (RandomisedResponse(0.5), 2 * math.log(10.0))]
+)
+def test_what_is_private_by_itself_adds_up_over_the_rounds_of_one_client(part, each) -> None:
+    mechanism = part.mechanism(FLEET, 1)
+    for rounds in (1, 4, 5, ROUNDS):
+        assert mechanism.statement(rounds)["epsilon"] == pytest.approx(each * FLEET.participations(rounds))
+    points = dict(mechanism.spent())
+    assert points == {t: pytest.approx(each * FLEET.participations(t)) for t in (1, 21, ROUNDS)}
+
+
+def book(part=None, table=None, rounds=ROUNDS, setting=FLEET):
+    part, table = part or ClippedGaussian(3.0), table or {"kind": "gaussian", "epsilon": 3.0}
+    mechanism = part.mechanism(setting, 1)
+    came = np.array([50.0, 12.0, 31.0])[np.arange(rounds) % 3]
+    sums = [mechanism.finish(np.zeros(SIZE), n, 0, int(n), t, mechanism.start()) for t, n in enumerate(came)]
+    return ledger(
+        table, mechanism, setting, came, np.array([s.sensitivity for s in sums]), np.array([s.noise for s in sums])
+    )
+
+
+def test_a_ledger_holds_the_limits_that_it_counts_on_and_is_counted_again_from_them(tmp_path) -> None:
+    content = book()
+    limits = content["setting"]["most_rounds"], content["setting"]["rest"]
+    assert limits == (MOST, REST) and recount(content) == content["privacy"]["epsilon"]
+    assert content["releases"][0]["participants"] == {"least": 12, "most": 50} and "withheld" not in content
+    assert not counts_on_secret_cohorts(ClippedGaussian(3.0), FLEET), "who came is no secret"
+    for change in ({"most_rounds": MOST + 1}, {"rest": REST + 4}):
+        other = content | {"setting": content["setting"] | change}
+        assert recount(other | {"mechanism": {"kind": "gaussian", "noise_multiplier": 2.0}}) != pytest.approx(
+            recount(content | {"mechanism": {"kind": "gaussian", "noise_multiplier": 2.0}})
+        )
+
+    for limit in (-1, 1.5, "6", True, None):
+        (tmp_path / "ledger.json").write_text(
+            json.dumps(content | {"setting": content["setting"] | {"most_rounds": limit}})
+        )
+        with refused("file.damaged"):
+            read_ledger(tmp_path)
+    unlimited = book(setting=Setting(500, 50, ROUNDS, "arrivals", parameters=SIZE))
+    assert "most_rounds" not in unlimited["setting"] and recount(unlimited) == unlimited["privacy"]["epsilon"]
+    assert unlimited["privacy"]["noise_multiplier"] > content["privacy"]["noise_multiplier"]
+
+
+def test_runs_of_a_fleet_are_composed_with_others() -> None:
+    fleet = book(ClippedGaussian(noise_multiplier=4.0), {"kind": "gaussian", "noise_multiplier": 4.0})
+    everyone = Setting(50, 50, 10, parameters=SIZE)
+    full = book(ClippedGaussian(noise_multiplier=4.0), {"kind": "gaussian", "noise_multiplier": 4.0}, 10, everyone)
+    together = compose_runs([fleet, full])
+    assert together["epsilon"] == pytest.approx(accounting.epsilon(Setting(1, 1, MOST + 10), 4.0, 1e-5))
+    assert together["neighbouring"] == NOTHING_COUNTS
+
+
+def test_limits_without_rounds_of_whoever_comes_are_refused() -> None:
+    for limits, where in (({"most_rounds": 3}, "most_rounds"), ({"rest": 1}, "rest")):
+        with refused("option.conflict", where):
+            Setting(50, 50, 10, **limits)
+    assert set(Setting(50, 50, 10).table()) == {
+        "clients", "cohort", "rounds", "participation", "interactions", "parameters", "values",
+    }  # fmt: skip

@@ -1,0 +1,156 @@
+"""Backups of a service: all of it comes back, in either database, and nothing is taken for what was before."""
+
+from __future__ import annotations
+
+import secrets
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from postgresql_server import empty_database
+from refusals import refused
+
+from quorank.errors import BadInput
+from quorank.service.backup import backup, restore
+from quorank.service.store import Call, Publication, SqlStore, open_store
+
+ROUND = Publication("round", "run", 3, b"task", b"signature", 5.0, most=9)
+
+
+def call(member: int, *rest: object) -> Call:
+    return Call(member, secrets.token_bytes(16), *rest)  # type: ignore[arg-type]
+
+
+def filled(folder: Path, url: str = "") -> SqlStore:
+    """A service with something in every table and files in its folder."""
+    folder.mkdir(mode=0o700)
+    (folder / "service.key").write_bytes(b"secret")
+    (folder / "keys").mkdir()
+    (folder / "keys" / "authority.key").write_bytes(b"other secret")
+    (folder / "coordinator.log").write_text("not kept")
+    store = open_store(folder, url)
+    store.invite("anna", "device", b"a")
+    store.open_enrolment("word", 700, store.now() + 60.0)
+    for number in range(3):
+        store.enrol(bytes([number]) * 32, token="word")
+    epoch = store.hold()
+    assert epoch is not None
+    store.publish(epoch, ROUND, {"checkpoint": b"state"})
+    store.send(epoch, [(1, b"one"), (2, b"two"), (3, b"three")])
+    store.take([call(1, "reply", 1, b"r1"), call(2, "mail", 2, b"a2"), call(3, "leave", 0, b"bye")])
+    store.let_go(epoch, 3, b"receipt")
+    store.note("round.ended", round=2)
+    store.tally({"request.time": 4})
+    return store
+
+
+def seen(store: SqlStore) -> list[object]:
+    """All that a store says, without its numbers of publications."""
+    open_ = store.publication()
+    assert open_ is not None
+    return [
+        store.members(), replace(open_, number=0), store.replies("run", 3), store.leavers(), store.unanswered(),
+        store.document("checkpoint"), store.tallies(), store.letter(1), store.is_open(), store.admitted(),
+    ]  # fmt: skip
+
+
+SQLITE, POSTGRESQL = "sqlite", pytest.param("postgresql", marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("there", [SQLITE, POSTGRESQL])
+@pytest.mark.parametrize("here", [SQLITE, POSTGRESQL])
+def test_a_service_comes_back_in_either_database(tmp_path: Path, here: str, there: str) -> None:
+    first, second = (empty_database() if kind == "postgresql" else "" for kind in (here, there))
+    store = filled(tmp_path / "old", first)
+    before = seen(store)
+    file, new = tmp_path / "service.backup", tmp_path / "new"
+    made = backup(tmp_path / "old", first, file)  # while it is open
+    assert made == (4, 2, file.stat().st_size) and stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["old", "service.backup"], "nothing else is left"
+    assert restore(file, new, second) == made
+    assert (new / "service.key").read_bytes() == b"secret" and not (new / "coordinator.log").exists()
+    assert (new / "keys" / "authority.key").read_bytes() == b"other secret"
+    assert {stat.S_IMODE(path.stat().st_mode) & 0o077 for path in (new, *new.rglob("*"))} == {0}
+    again = open_store(new, second)
+    assert seen(again) == before
+    assert [one["code"] for one in again.events()] == ["service.restored", "round.ended"]
+    old_epoch, epoch = store.database.execute("SELECT epoch FROM service")[0][0], again.hold()
+    assert epoch is not None and epoch > old_epoch + 1000
+    number = store.publish(old_epoch, ROUND).number
+    assert again.version() > store.version() + 1000
+    codes = [one.code for one in again.take([call(1, "reply", number, b"r1"), call(2, "reply", number, b"r2")])]
+    assert codes == ["reply.other-round"] * 2, "what was published after the backup is not what is published now"
+    assert again.send(epoch, [(1, b"new")])[0] > 1000
+    assert again.enrol(bytes([1]) * 32, token="word").number == 2 and again.next_number() == 4
+    open_ = again.publication()
+    assert open_ is not None
+    outcomes = again.take([call(1, "reply", open_.number, b"r1"), call(2, "reply", open_.number, b"r2")])
+    assert [(one.code, one.again) for one in outcomes] == [("", True), ("", False)]
+    assert [one.member for one in again.replies("run", 3)] == [1, 2]
+    again.close()
+    store.close()
+
+
+def test_a_backup_goes_nowhere_where_something_is(tmp_path: Path) -> None:
+    filled(tmp_path / "old").close()
+    with refused("backup.inside"):
+        backup(tmp_path / "old", "", tmp_path / "old" / "service.backup")
+    with refused("folder.missing"):
+        backup(tmp_path / "old", "", tmp_path / "none" / "service.backup")
+    file = tmp_path / "service.backup"
+    backup(tmp_path / "old", "", file)
+    with refused("folder.not-empty"):
+        restore(file, tmp_path / "old")
+    (tmp_path / "empty").mkdir()
+    restore(file, tmp_path / "empty")
+
+
+@pytest.mark.slow
+def test_a_database_that_has_a_service_is_not_overwritten(tmp_path: Path) -> None:
+    url = empty_database()
+    filled(tmp_path / "old", url).close()
+    backup(tmp_path / "old", url, tmp_path / "service.backup")
+    with refused("database.not-empty"):
+        restore(tmp_path / "service.backup", tmp_path / "new", url)
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("damage", "code"),
+    [
+        (lambda content: b"", "file.other-kind"),
+        (lambda content: b"PK" + content, "file.other-kind"),
+        (lambda content: content.replace(b"backup 1\n", b"backup 2\n", 1), "file.newer"),
+        (lambda content: content[:-1], "file.damaged"),
+        (lambda content: content[:90], "file.damaged"),
+        (lambda content: content[:5000] + b"\0\1" + content[5002:], "file.damaged"),
+        (lambda content: content + b"x", "file.damaged"),
+    ],
+)
+def test_a_damaged_backup_is_refused_and_nothing_is_made(tmp_path: Path, damage: object, code: str) -> None:
+    filled(tmp_path / "old").close()
+    file = tmp_path / "service.backup"
+    backup(tmp_path / "old", "", file)
+    file.write_bytes(damage(file.read_bytes()))  # type: ignore[operator]
+    with refused(code, str(file)):
+        restore(file, tmp_path / "new")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["old", "service.backup"]
+
+
+def test_no_file_of_a_backup_goes_outside_of_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from quorank.service import backup as backups
+
+    filled(tmp_path / "old").close()
+    usual = backups._keep_files  # a hostile one has the right digest
+
+    def hostile(folder: Path, database: object) -> int:
+        count = usual(folder, database)  # type: ignore[arg-type]
+        database.execute("INSERT INTO files VALUES ('../outside', x'00')")  # type: ignore[attr-defined]
+        return count
+
+    monkeypatch.setattr(backups, "_keep_files", hostile)
+    backup(tmp_path / "old", "", tmp_path / "service.backup")
+    with pytest.raises(BadInput):
+        restore(tmp_path / "service.backup", tmp_path / "new")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["old", "service.backup"]

@@ -1,0 +1,529 @@
+"""Who gets in: every call, by everybody who should not, each refused with its code before anything of it counts."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from signed_calls import Caller, Desk, Got, digest, folder_of, publish, reply_of
+
+from quorank.federation import requests, wire
+from quorank.federation.invitation import Invitation
+from quorank.federation.leaving import receipt_of, request_of
+from quorank.federation.member_key import MemberKey
+from quorank.service import intake as intake_module
+from quorank.service.home import Home
+from quorank.service.members import open_enrolment
+from quorank.service.traffic import Traffic
+
+CALLS = [
+    ("GET", "/v1/task"),
+    ("POST", "/v1/reply"),
+    ("GET", "/v1/mail"),
+    ("POST", "/v1/mail?id=1"),
+    ("POST", "/v1/leave"),
+    ("GET", "/v1/leave"),
+]
+"""All calls that members sign."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A service's folder, to be copied: making one takes a moment."""
+    return folder_of(tmp_path_factory.mktemp("gate") / "home").path
+
+
+@pytest.fixture
+def desk(folder: Path, tmp_path: Path) -> Iterator[Desk]:
+    shutil.copytree(folder, tmp_path / "home")
+    found = Desk(Home.open(tmp_path / "home"))
+    epoch = found.store.hold()
+    assert epoch is not None
+    found.epoch = epoch  # type: ignore[attr-defined]
+    publish(found.home, found.store, epoch)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def anna(desk: Desk, tmp_path: Path) -> Caller:
+    return desk.enrolled("anna", tmp_path)
+
+
+def epoch_of(desk: Desk) -> int:
+    return desk.epoch  # type: ignore[attr-defined,no-any-return]
+
+
+def body_of(desk: Desk, caller: Caller, method: str, target: str) -> bytes:
+    """A body that the call takes."""
+    if (method, target) == ("POST", "/v1/reply"):
+        return reply_of(caller.number)
+    if (method, target) == ("POST", "/v1/leave"):
+        return request_of(desk.home.terms(caller.number), caller.key, 1.0, bytes(16))
+    return b""
+
+
+def good(desk: Desk, caller: Caller, method: str, target: str) -> Got:
+    return desk.signed(caller, method, target, body_of(desk, caller, method, target))
+
+
+def test_every_call_lets_its_member_in(desk: Desk, anna: Caller) -> None:
+    desk.store.send(epoch_of(desk), [(anna.number, b"a question")])
+    statuses = {call: good(desk, anna, *call).status for call in CALLS}
+    assert statuses == dict.fromkeys(CALLS, 200) | {("POST", "/v1/leave"): 202}
+
+
+def stranger(desk: Desk, anna: Caller, method: str, target: str) -> Got:
+    """A key of nobody, under a number that nobody has."""
+    return good(desk, Caller(anna.service, number=77), method, target)
+
+
+def other_key(desk: Desk, anna: Caller, method: str, target: str) -> Got:
+    return good(desk, Caller(anna.service, number=anna.number), method, target)
+
+
+def other_name(desk: Desk, anna: Caller, method: str, target: str) -> Got:
+    """Ben's key, in Anna's name."""
+    ben = desk.enrolled("ben", desk.home.path.parent)
+    return good(desk, Caller(anna.service, ben.key, anna.number), method, target)
+
+
+def other_service(desk: Desk, anna: Caller, method: str, target: str) -> Got:
+    return good(desk, Caller(MemberKey.create().public, anna.key, anna.number), method, target)
+
+
+def other_call(desk: Desk, anna: Caller, method: str, target: str) -> Got:
+    """Headers that were signed for another path."""
+    body = body_of(desk, anna, method, target)
+    return desk.call(method, target, body, anna.headers(method, "/v1/other", body))
+
+
+def unsigned(desk: Desk, anna: Caller, method: str, target: str) -> Got:
+    return desk.call(method, target, body_of(desk, anna, method, target))
+
+
+def with_operators_token(desk: Desk, anna: Caller, method: str, target: str) -> Got:
+    token = {"Authorization": f"Bearer {desk.home.token}"}
+    return desk.call(method, target, body_of(desk, anna, method, target), token)
+
+
+def revoked(desk: Desk, anna: Caller, method: str, target: str) -> Got:
+    desk.store.revoke("anna")
+    return good(desk, anna, method, target)
+
+
+def gone(desk: Desk, anna: Caller, method: str, target: str) -> Got:
+    good(desk, anna, "POST", "/v1/leave")
+    desk.store.let_go(epoch_of(desk), anna.number, b"receipt")
+    return good(desk, anna, method, target)
+
+
+def again(desk: Desk, anna: Caller, method: str, target: str) -> Got:
+    """The same request, bit by bit."""
+    desk.store.send(epoch_of(desk), [(anna.number, b"a question")])
+    if (method, target) == ("GET", "/v1/leave"):
+        good(desk, anna, "POST", "/v1/leave")
+    body = body_of(desk, anna, method, target)
+    headers = anna.headers(method, target, body)
+    assert desk.call(method, target, body, headers).status in (200, 202)
+    return desk.call(method, target, body, headers)
+
+
+def a_day_off(desk: Desk, anna: Caller, method: str, target: str) -> Got:
+    late = Caller(anna.service, anna.key, anna.number, ahead=86400)
+    found = good(desk, late, method, target)
+    assert abs(int(found.headers["quorank-time"]) - desk.store.now()) < 5, "it learns the service's time"
+    return found
+
+
+def other_body(desk: Desk, anna: Caller, method: str, target: str) -> Got:
+    """A digest that was signed, and another body."""
+    body = body_of(desk, anna, method, target)
+    return desk.call(method, target, body, anna.headers(method, target, body + b"?"))
+
+
+def old_protocol(desk: Desk, anna: Caller, method: str, target: str) -> Got:
+    return desk.signed(anna, method, target, body_of(desk, anna, method, target), **{requests.VERSION: "0"})
+
+
+def crooked_nonce(desk: Desk, anna: Caller, method: str, target: str) -> Got:
+    return desk.signed(anna, method, target, body_of(desk, anna, method, target), **{requests.NONCE_HEADER: "zz"})
+
+
+def twice(desk: Desk, anna: Caller, method: str, target: str) -> Got:
+    """Two members in one request."""
+    body = body_of(desk, anna, method, target)
+    return desk.call(method, target, body, [*anna.headers(method, target, body).items(), ("Quorank-Member", "0")])
+
+
+Tries = Callable[[Desk, Caller, str, str], Got]
+REFUSED: list[tuple[Tries, int, str]] = [
+    (unsigned, 401, "request.unsigned"),
+    (with_operators_token, 401, "request.unsigned"),
+    (stranger, 401, "request.unknown-member"),
+    (other_key, 401, "request.signature"),
+    (other_name, 401, "request.signature"),
+    (other_service, 401, "request.signature"),
+    (other_call, 401, "request.signature"),
+    (a_day_off, 401, "request.time"),
+    (revoked, 403, "request.revoked"),
+    (gone, 403, "request.left"),
+    (again, 409, "request.replayed"),
+    (other_body, 400, "request.digest"),
+    (old_protocol, 426, "request.protocol"),
+    (crooked_nonce, 400, "request.malformed"),
+    (twice, 400, "request.malformed"),
+]
+
+
+@pytest.mark.parametrize(("tries", "status", "code"), REFUSED, ids=[one[0].__name__ for one in REFUSED])
+@pytest.mark.parametrize(("method", "target"), CALLS, ids=[f"{m} {t}" for m, t in CALLS])
+def test_nobody_else(desk: Desk, anna: Caller, method: str, target: str, tries: Tries, status: int, code: str) -> None:
+    if tries is gone and (method, target) == ("GET", "/v1/leave"):
+        status, code = 200, ""  # who has left may ask for its receipt
+    if tries is gone and (method, target) == ("POST", "/v1/leave"):
+        status, code = 202, ""  # the same request again
+    before = len(desk.store.replies("run", 0)), desk.store.leaving(anna.number)
+    found = tries(desk, anna, method, target)
+    assert (found.status, found.code) == (status, code)
+    if tries not in (again, gone):
+        assert (len(desk.store.replies("run", 0)), desk.store.leaving(anna.number)) == before, "nothing of it counts"
+
+
+def test_only_calls_of_the_protocol(desk: Desk, anna: Caller) -> None:
+    tricks = ["/v1/task/", "/v1", "/v1/../v1/task", "//v1/task", "/V1/TASK", "/v1/task%00", "/static/x", "/v1/tasks"]
+    for path in tricks:
+        assert desk.signed(anna, "GET", path).code == "request.unknown"
+    for method, path in [("PUT", "/v1/reply"), ("DELETE", "/v1/task"), ("POST", "/v1/task"), ("GET", "/v1/enrol")]:
+        found = desk.signed(anna, method, path)
+        assert (found.status, found.code) == (405, "request.method")
+    assert desk.call("GET", "/healthz").table == {"ok": True, "problems": []}
+
+
+# ------------------------------------------------------------ enrolment
+
+
+def test_an_invitation_is_good_for_one_key(desk: Desk, tmp_path: Path) -> None:
+    code = desk.invited("anna", tmp_path).code
+    first, second = Caller(desk.home.key.public), Caller(desk.home.key.public)
+    told = desk.call("POST", "/v1/enrol", first.enrolment(code)).table
+    assert (told["member"], told["name"], told["terms"]["client"]) == (0, "anna", 0)
+    assert desk.call("POST", "/v1/enrol", first.enrolment(code)).table == told, "the answer was lost"
+    found = desk.call("POST", "/v1/enrol", second.enrolment(code))
+    assert (found.status, found.code) == (409, "invitation.used")
+    desk.intake.close()
+    assert [(event["code"], event["client"]) for event in desk.store.events()] == [("invitation_reused", 0)]
+    assert len(desk.store.members()) == 1
+
+
+def test_terms_of_an_enrolment_are_those_of_the_invitation(desk: Desk, tmp_path: Path) -> None:
+    for number in range(3):
+        invitation = desk.invited(f"device-{number}", tmp_path)
+        told = desk.call("POST", "/v1/enrol", Caller(desk.home.key.public).enrolment(invitation.code)).table
+        assert told["terms"] == {**invitation.terms, "client": number}
+
+
+@pytest.mark.parametrize(
+    ("changed", "status", "code"),
+    [
+        ({"code": "00" * 32}, 400, "enrolment.proof"),
+        ({"key": MemberKey(bytes(32)).public.hex()}, 400, "enrolment.proof"),
+        ({"proof": base64.b64encode(bytes(64)).decode()}, 400, "enrolment.proof"),
+        ({"proof": "?"}, 400, "request.malformed"),
+        ({"key": "00"}, 400, "request.malformed"),
+        ({"code": 7}, 400, "request.malformed"),
+        ({"code": "00"}, 400, "request.malformed"),
+        ({"token": "both"}, 400, "request.malformed"),
+        ({"protocol": 2}, 426, "request.protocol"),
+    ],
+)
+def test_enrolments_that_are_none(desk: Desk, tmp_path: Path, changed: dict, status: int, code: str) -> None:
+    secret = desk.invited("anna", tmp_path).code
+    found = desk.call("POST", "/v1/enrol", Caller(desk.home.key.public).enrolment(secret, **changed))
+    assert (found.status, found.code) == (status, code)
+    assert desk.store.admitted() == []
+
+
+def test_codes_that_nobody_gave_and_revoked_ones(desk: Desk, tmp_path: Path) -> None:
+    anna, code = Caller(desk.home.key.public), desk.invited("anna", tmp_path).code
+    assert desk.call("POST", "/v1/enrol", anna.enrolment(bytes(32))).code == "invitation.unknown"
+    desk.store.revoke("anna")
+    assert desk.call("POST", "/v1/enrol", anna.enrolment(code)).code == "request.revoked"
+    for body in (b"", b"[]", b"{}", b"\xff", b"{" * 4000, json.dumps({"protocol": 1}).encode()):
+        assert desk.call("POST", "/v1/enrol", body).code == "request.malformed"
+    assert desk.call("POST", "/v1/enrol", b" " * 5000).status == 413
+
+
+def test_open_enrolment_has_a_quota_an_end_and_public_tasks(desk: Desk, tmp_path: Path) -> None:
+    assert desk.call("GET", "/v1/task").code == "request.unsigned"
+    open_enrolment(desk.home, desk.store, 2, 1.0, tmp_path / "all.json")
+    token = Invitation.read(tmp_path / "all.json").token
+    one = Caller(desk.home.key.public)
+    numbers = [desk.call("POST", "/v1/enrol", one.enrolment(token)).table["member"] for _ in range(3)]
+    assert numbers == [0, 0, 0], "one identity a device"
+    assert desk.call("GET", "/v1/task").status == 200
+    assert desk.call("POST", "/v1/enrol", Caller(one.service).enrolment(token)).table["member"] == 1
+    assert desk.call("POST", "/v1/enrol", Caller(one.service).enrolment(token)).code == "enrolment.full"
+    assert desk.call("POST", "/v1/enrol", Caller(one.service).enrolment("another")).code == "invitation.unknown"
+    assert desk.store.close_enrolment() == 1
+    assert desk.call("POST", "/v1/enrol", Caller(one.service).enrolment(token)).code == "enrolment.ended"
+    assert desk.call("GET", "/v1/task").code == "request.unsigned"
+
+
+def test_enrolments_of_one_address_are_counted(tmp_path: Path) -> None:
+    now = [0.0]
+    desk = Desk(folder_of(tmp_path / "home"), Traffic(3, clock=lambda: now[0]))
+    try:
+        body = Caller(desk.home.key.public).enrolment(bytes(32))
+        codes = [desk.call("POST", "/v1/enrol", body).code for _ in range(4)]
+        assert codes == ["invitation.unknown"] * 3 + ["enrolment.too-many"]
+        found = desk.call("POST", "/v1/enrol", body)
+        assert (found.status, found.headers["retry-after"]) == (429, "5")
+        assert desk.call("POST", "/v1/enrol", body, address="192.0.2.2").code == "invitation.unknown"
+        now[0] += 20.0
+        assert desk.call("POST", "/v1/enrol", body).code == "invitation.unknown"
+    finally:
+        desk.close()
+
+
+# ------------------------------------------------------------ tasks, replies, mail, leaving
+
+
+def test_a_task_is_signed_cached_and_says_when_to_come_back(desk: Desk, anna: Caller) -> None:
+    from quorank.federation.member_key import is_signed, task_content
+
+    found = desk.signed(anna, "GET", "/v1/task")
+    signature = base64.b64decode(found.headers["quorank-signature"])
+    assert is_signed(anna.service, task_content("round", found.body), signature)
+    told = [found.headers[name] for name in ("quorank-kind", "quorank-round", "quorank-next")]
+    assert told == ["round", "0", "7"]
+    same = desk.signed(anna, "GET", "/v1/task", **{"If-None-Match": found.headers["etag"]})
+    assert (same.status, same.body, same.headers["quorank-next"]) == (304, b"", "7")
+    publish(desk.home, desk.store, epoch_of(desk), 1)
+    fresh = desk.signed(anna, "GET", "/v1/task", **{"If-None-Match": found.headers["etag"]})
+    assert (fresh.status, fresh.headers["quorank-round"]) == (200, "1")
+
+
+def test_before_the_first_task_there_is_none(tmp_path: Path) -> None:
+    desk = Desk(folder_of(tmp_path / "home", pause=30.0))
+    try:
+        anna = desk.enrolled("anna", tmp_path)
+        found = desk.signed(anna, "GET", "/v1/task")
+        assert (found.status, found.headers["quorank-next"]) == (204, "30")
+        assert desk.signed(anna, "POST", "/v1/reply", reply_of(0)).code == "reply.no-open-round"
+    finally:
+        desk.close()
+
+
+def test_a_reply_is_committed_once_and_confirmed_again(desk: Desk, anna: Caller) -> None:
+    body = reply_of(anna.number)
+    for _ in range(2):
+        found = desk.signed(anna, "POST", "/v1/reply", body)
+        assert (found.status, found.table) == (200, {"accepted": True, "next": 7})
+    assert [(one.member, one.content) for one in desk.store.replies("run", 0)] == [(0, body)]
+    found = desk.signed(anna, "POST", "/v1/reply", reply_of(anna.number, value=0.2))
+    assert (found.status, found.code) == (409, "reply.repeated")
+    desk.intake.close()
+    assert [(event["code"], event["client"]) for event in desk.store.events()] == [("identity_copied", 0)]
+    assert desk.store.tallies() == {"refused reply.repeated": 1}
+
+
+FALSE_REPLIES = [
+    ("reply.malformed", b"QRNK"),
+    ("reply.malformed", b""),
+    ("reply.malformed", reply_of(0)[:-1]),
+    ("reply.malformed", b"nothing"),
+    ("reply.other-client", reply_of(1)),
+    ("reply.other-run", reply_of(0, run="another")),
+    ("reply.other-round", reply_of(0, 1)),
+    ("reply.shape", reply_of(0, release=np.zeros(4))),
+    ("reply.not-finite", reply_of(0, value=np.nan)),
+    ("reply.weight", reply_of(0, interactions=4)),
+    ("reply.weight", reply_of(0, interactions=0)),
+    ("reply.norm", reply_of(0, value=1e6)),
+    ("reply.protocol", reply_of(0)[:5] + b"\x02\x00" + reply_of(0)[7:]),
+]
+
+
+@pytest.mark.parametrize(
+    ("code", "body"), FALSE_REPLIES, ids=[f"{at} {one[0]}" for at, one in enumerate(FALSE_REPLIES)]
+)
+def test_false_replies_are_refused_before_they_are_committed(desk: Desk, anna: Caller, code: str, body: bytes) -> None:
+    assert anna.number == 0
+    found = desk.signed(anna, "POST", "/v1/reply", body)
+    assert (found.status, found.code) == (409, code)
+    assert desk.store.replies("run", 0) == []
+
+
+def test_limits_of_the_holder_are_those_of_the_intake(desk: Desk, anna: Caller) -> None:
+    limits = {"run": "run", "round": 1, "parameters": 5, "heaviest": 3, "longest": 1e6, "most": 5, "clip": 0.5}
+    publish(desk.home, desk.store, epoch_of(desk), 1, documents={"intake.json": json.dumps(limits).encode()})
+    assert desk.signed(anna, "POST", "/v1/reply", reply_of(0, 1, 0.5)).code == "reply.clip"
+    assert desk.signed(anna, "POST", "/v1/reply", reply_of(0, 1, 0.1)).status == 200
+
+
+def test_a_rebuilding_may_be_answered_with_nothing(desk: Desk, anna: Caller) -> None:
+    publish(desk.home, desk.store, epoch_of(desk), 1, "rebuilding")
+    assert desk.signed(anna, "POST", "/v1/reply", b"nothing").status == 200
+    publish(desk.home, desk.store, epoch_of(desk), 1, "secure")
+    assert desk.signed(anna, "POST", "/v1/reply", reply_of(0, 1)).code == "reply.no-open-round"
+
+
+def test_messages_are_for_one_member_and_answered_once(desk: Desk, anna: Caller, tmp_path: Path) -> None:
+    ben = desk.enrolled("ben", tmp_path)
+    (number,) = desk.store.send(epoch_of(desk), [(anna.number, b"a question")])
+    found = desk.signed(anna, "GET", "/v1/mail")
+    assert (found.status, found.body, found.headers["quorank-mail"]) == (200, b"a question", str(number))
+    assert desk.signed(ben, "GET", "/v1/mail").status == 204
+    target = f"/v1/mail?id={number}"
+    assert desk.signed(ben, "POST", target, b"an answer").code == "mail.unknown"
+    assert [desk.signed(anna, "POST", target, b"an answer").status for _ in range(2)] == [200, 200]
+    assert desk.signed(anna, "POST", target, b"another").code == "mail.repeated"
+    assert desk.signed(anna, "GET", "/v1/mail").status == 204
+    for target in ("/v1/mail", "/v1/mail?id=", "/v1/mail?id=-1", "/v1/mail?id=1&id=2", "/v1/mail?id=" + "9" * 30):
+        assert desk.signed(anna, "POST", target, b"an answer").code == "mail.malformed"
+
+
+def test_leaving_is_heard_and_then_done(desk: Desk, anna: Caller, tmp_path: Path) -> None:
+    ben = desk.enrolled("ben", tmp_path)
+    request = request_of(desk.home.terms(anna.number), anna.key, 1.0, bytes(16))
+    assert desk.signed(anna, "GET", "/v1/leave").code == "leaving.unknown"
+    assert desk.signed(ben, "POST", "/v1/leave", request).code == "leaving.unknown-client"
+    forged = request_of(desk.home.terms(anna.number), ben.key, 1.0, bytes(16))
+    assert desk.signed(anna, "POST", "/v1/leave", forged).code == "leaving.unsigned"
+    assert desk.signed(anna, "POST", "/v1/leave", b"please").code == "leaving.malformed"
+    assert desk.signed(anna, "POST", "/v1/leave", request).status == 202
+    assert desk.signed(anna, "GET", "/v1/leave").table == {"state": "heard"}
+    receipt = receipt_of(request)
+    desk.store.let_go(epoch_of(desk), anna.number, receipt)
+    assert desk.signed(anna, "GET", "/v1/leave").table == {"state": "done", "receipt": receipt.decode()}
+    assert desk.signed(anna, "GET", "/v1/task").code == "request.left"
+
+
+# ------------------------------------------------------------ hostile bodies
+
+
+def test_long_bodies_are_refused_unread(desk: Desk, anna: Caller) -> None:
+    for method, target in [("POST", "/v1/reply"), ("POST", "/v1/leave"), ("POST", "/v1/mail?id=1")]:
+        found = desk.signed(anna, method, target, b"0" * 50_000_000)
+        assert (found.status, found.code, desk.pieces) == (413, "request.too-long", [])
+    assert desk.signed(anna, "GET", "/v1/task", b"a body").code == "request.too-long"
+
+
+def test_bodies_without_end_are_given_up(desk: Desk, anna: Caller) -> None:
+    longest = wire.longest_reply(5)
+
+    def endless() -> Iterator[bytes]:
+        while True:
+            yield b"0" * 1000
+
+    headers = anna.headers("POST", "/v1/reply", b"") | {"Transfer-Encoding": "chunked"}
+    found = desk.call("POST", "/v1/reply", endless(), headers)
+    assert (found.status, found.code) == (413, "request.too-long")
+    assert sum(map(len, desk.pieces)) <= longest + 1000
+
+
+def test_nothing_of_a_body_is_read_of_who_is_unknown(desk: Desk, anna: Caller) -> None:
+    false = Caller(anna.service, number=anna.number)
+    assert desk.signed(false, "POST", "/v1/reply", reply_of(0)).code == "request.signature"
+    assert desk.pieces == []
+
+
+def test_slow_and_compressed_bodies(desk: Desk, anna: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    body = reply_of(0)
+    assert desk.signed(anna, "POST", "/v1/reply", body, **{"Content-Encoding": "gzip"}).status == 415
+    monkeypatch.setattr(intake_module, "BODY_SECONDS", 0.05)
+
+    async def silent() -> dict:
+        await asyncio.sleep(60)
+        return {}
+
+    sent: list[dict] = []
+
+    async def send(message: dict) -> None:
+        sent.append(message)
+
+    headers = anna.headers("POST", "/v1/reply", body) | {"Content-Length": str(len(body))}
+    scope = {
+        "type": "http", "method": "POST", "path": "/v1/reply", "query_string": b"", "client": ("192.0.2.1", 1),
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+    }  # fmt: skip
+    desk.loop.run_until_complete(desk.intake(scope, silent, send))
+    assert sent[0]["status"] == 408 and b"request.slow" in sent[1]["body"]
+
+
+def test_truncated_bodies(desk: Desk, anna: Caller) -> None:
+    body = reply_of(0)
+    headers = anna.headers("POST", "/v1/reply", body)
+    found = desk.call("POST", "/v1/reply", body[:-8], headers)
+    assert (found.status, found.code) == (400, "request.digest")
+    for length in ("-1", "1e3", "9" * 30, "0x10", "12, 12"):
+        assert desk.call("POST", "/v1/reply", body, headers | {"Content-Length": length}).status in (400, 413)
+    assert digest(body) == headers[requests.DIGEST]
+
+
+def test_one_address_cannot_have_everything_under_way(tmp_path: Path) -> None:
+    desk = Desk(folder_of(tmp_path / "home"), Traffic(0, per_address=3))
+    waiting = asyncio.Event()
+
+    async def play() -> list[str]:
+        async def never() -> dict:
+            await waiting.wait()
+            return {"type": "http.disconnect"}
+
+        async def ask(address: str) -> str:
+            sent: list[dict] = []
+
+            async def send(message: dict) -> None:
+                sent.append(message)
+
+            scope = {
+                "type": "http", "method": "POST", "path": "/v1/enrol", "client": (address, 1),
+                "headers": [(b"content-length", b"10")],
+            }  # fmt: skip
+            await desk.intake(scope, never, send)
+            return str(json.loads(sent[1]["body"])["code"])
+
+        asked = [asyncio.ensure_future(ask("192.0.2.1")) for _ in range(5)]
+        await asyncio.sleep(0.01)
+        other = asyncio.ensure_future(ask("192.0.2.2"))
+        await asyncio.sleep(0.01)
+        assert [task.done() for task in [*asked, other]] == [False, False, False, True, True, False]
+        waiting.set()
+        return await asyncio.gather(*asked, other)
+
+    try:
+        found = desk.loop.run_until_complete(play())
+    finally:
+        desk.close()
+    assert found == ["request.cut"] * 3 + ["request.too-many"] * 2 + ["request.cut"]
+
+
+def test_who_asks_is_what_a_proxy_says_only_behind_one(tmp_path: Path) -> None:
+    for behind, expected in ((False, "invitation.unknown"), (True, "enrolment.too-many")):
+        home = folder_of(tmp_path / f"home-{behind}", behind_proxy=behind)
+        desk = Desk(home, Traffic(1))
+        try:
+            body = Caller(home.key.public).enrolment(bytes(32))
+            desk.call("POST", "/v1/enrol", body, {"X-Forwarded-For": "1.1.1.1, 10.0.0.9"}, address="192.0.2.1")
+            said = {"X-Forwarded-For": "2.2.2.2, 10.0.0.9"}
+            assert desk.call("POST", "/v1/enrol", body, said, address="192.0.2.2").code == expected
+        finally:
+            desk.close()
+
+
+def test_a_full_store_is_no_yes(desk: Desk, anna: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(calls: object) -> None:
+        raise OSError(28, "no space left on device")
+
+    monkeypatch.setattr(desk.writer._store, "take", full)
+    found = desk.signed(anna, "POST", "/v1/reply", reply_of(0))
+    assert (found.status, found.code, found.headers["retry-after"]) == (503, "service.storage", "5")
+    monkeypatch.undo()
+    assert desk.signed(anna, "POST", "/v1/reply", reply_of(0)).status == 200

@@ -1,0 +1,284 @@
+"""The holder over a store in a folder: rounds to the bits of the run in process, whoever dies, leaves or lies."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from devices import SEED, killed, shoot, simulator_of
+from fleets import SERVICE, Fleet, enrolled, sent
+from refusals import refused
+
+from quorank.errors import Interrupted
+from quorank.federation import Federation, Poisson, Sampled, Simulator, wire
+from quorank.federation.asynchronous import Asynchronous
+from quorank.federation.coordinator import Coordinator, RoundLimits
+from quorank.federation.member_key import is_signed, task_content
+from quorank.federation.rules.krum import Krum
+from quorank.privacy import ClippedGaussian
+from quorank.service.holder import NOBODY, Holder, next_seconds
+from quorank.service.store import Finished, HolderLost, RepliesCame, open_store
+
+CLIENTS, ROUNDS = 6, 3
+
+
+def coordinator_of(simulator: Simulator, holder: Holder, **options) -> Coordinator:
+    limits = options.pop("rules", RoundLimits())
+    return Coordinator(
+        simulator.federation, simulator.mechanism, simulator.initial(), ROUNDS, "run", SEED, limits, holder.keeping(),
+        holder.clock, **options,
+    )  # fmt: skip
+
+
+def in_process(simulator: Simulator, rounds: int = ROUNDS) -> bytes:
+    state = simulator.initial()
+    for _ in range(rounds):
+        state, _ = simulator.federation.round(state, simulator.gather(state))
+    return state.theta.tobytes()
+
+
+@pytest.fixture
+def simulator(tiny_collection) -> Simulator:
+    return simulator_of(tiny_collection, Federation(CLIENTS, 3), rounds=ROUNDS)
+
+
+@pytest.fixture
+def fleet(tmp_path, simulator) -> Fleet:
+    found = Fleet(tmp_path, simulator)
+    enrolled(found.store, CLIENTS)
+    return found
+
+
+def played(fleet: Fleet, rounds: int = ROUNDS, rules: RoundLimits | None = None, **options) -> Coordinator:
+    holder = fleet.holder(**options)
+    coordinator = coordinator_of(fleet.simulator, holder, rules=rules or RoundLimits())
+    for _ in range(rounds):
+        holder.round(coordinator)
+    fleet.store.release()
+    return coordinator
+
+
+@pytest.mark.parametrize(
+    "federation",
+    [
+        Federation(CLIENTS, 3),
+        Federation(CLIENTS, 3, participation=Sampled(4)),
+        Federation(CLIENTS, 3, participation=Poisson(0.4)),
+        Federation(CLIENTS, 3, aggregation=Krum(byzantine=1)),
+        Federation(CLIENTS, 3, privacy=ClippedGaussian(noise_multiplier=0.5, clip=0.5)),
+    ],
+    ids=["full", "sampled", "poisson", "krum", "gaussian"],
+)
+def test_rounds_come_to_the_bits_of_the_run_in_process(federation, tiny_collection, tmp_path) -> None:
+    simulator = simulator_of(tiny_collection, federation, rounds=ROUNDS)
+    fleet = Fleet(tmp_path, simulator)
+    enrolled(fleet.store, CLIENTS)
+    fleet.together = 2
+    coordinator = played(fleet)
+    assert coordinator.state.theta.tobytes() == in_process(simulator)
+    assert all(not outcome.code for _, outcome in fleet.outcomes)
+    assert fleet.store.replies("run", 0) == [] and not fleet.store.replies("run", ROUNDS - 1)
+    over = fleet.store.publication()
+    assert over is not None and (over.kind, over.round) == ("over", ROUNDS)
+    assert (wire.decode_task(over.content).theta == coordinator.ranker).all()
+    for one in (*fleet.published, over):
+        assert is_signed(SERVICE.public, task_content(one.kind, one.content), one.signature)
+        assert not is_signed(SERVICE.public, task_content("tuning", one.content), one.signature)
+
+
+@pytest.mark.parametrize("moment", ["in a round", "before the checkpoint", "after it"])
+def test_a_holder_that_is_killed_is_followed_to_the_same_bits(moment, fleet, simulator, monkeypatch) -> None:
+    """Nothing accepted is lost and nothing counted twice; no member is asked for a reply again."""
+    fleet.together = 2
+    fleet.store.close()
+
+    def work() -> None:
+        again = Fleet(fleet.folder, simulator)
+        again.together = 2
+        publish = again.store.publish
+
+        def dying(*values, **options):
+            if moment == "before the checkpoint" and len(values) > 3:
+                shoot()
+            found = publish(*values, **options)
+            if moment == "after it" and len(values) > 3 and values[1].round == 2:
+                shoot()
+            return found
+
+        monkeypatch.setattr(again.store, "publish", dying)
+        if moment == "in a round":
+            again.then = lambda: len(again.outcomes) == CLIENTS + 2 and shoot()
+        played(again)
+
+    killed(work)
+    after = Fleet(fleet.folder, simulator)
+    committed = len(after.store.replies("run", 1)) + len(after.store.replies("run", 0))
+    assert committed == {"in a round": 2, "before the checkpoint": CLIENTS, "after it": 0}[moment]
+    done = {"in a round": 1, "before the checkpoint": 0, "after it": 2}[moment]
+    coordinator = played(after, ROUNDS - done)
+    assert coordinator.state.theta.tobytes() == in_process(simulator)
+    assert len(after.outcomes) == CLIENTS * (ROUNDS - done) - committed
+    assert [report.participants for report in coordinator.reports] == [CLIENTS] * ROUNDS
+
+
+def test_a_reply_that_is_committed_before_the_round_ends_is_in_it(fleet, simulator) -> None:
+    """The holder has looked, a worker commits, the holder ends the round: the reply was accepted, so it counts."""
+    fleet.away = {5}
+    holder = fleet.holder()
+    coordinator = coordinator_of(simulator, holder, rules=RoundLimits(enough=0.5, least=0.5))
+    save, late = coordinator.keeping.save, []
+
+    def saving(saved) -> None:
+        if not late:
+            found = fleet.store.publication()
+            task = wire.decode_task(found.content)
+            late.append(sent(fleet.store, 5, "reply", found.number, fleet.answer(5, task)))
+        save(saved)
+
+    coordinator.keeping.save = saving
+    assert holder.round(coordinator).participants == CLIENTS
+    assert not late[0].code
+    found = fleet.store.publication()
+    assert not sent(fleet.store, 1, "reply", found.number, b"any").code
+    with pytest.raises(RepliesCame):
+        fleet.store.publish(holder.epoch, found, {"mark": b"x"}, Finished("run", 1, 0))
+    assert fleet.store.document("mark") is None and fleet.store.publication() == found
+
+
+def test_two_holders_and_one_that_only_slept(fleet, simulator) -> None:
+    first = fleet.holder()
+    slow = coordinator_of(simulator, first)
+    other = open_store(fleet.folder)
+    assert other.hold() is None, "there is one holder at a time"
+    first.round(slow)
+    fleet.store.release()  # as if it had died
+    second = Fleet(fleet.folder, simulator)
+    coordinator = played(second, ROUNDS - 1)
+    with pytest.raises(HolderLost):
+        first.round(slow)
+    assert slow.state.round == 1
+    assert second.store.publication().kind == "over", "it has changed nothing"
+    assert coordinator.state.theta.tobytes() == in_process(simulator)
+
+
+def test_a_holder_that_lost_its_place_notices_while_it_waits(fleet, simulator) -> None:
+    holder = fleet.holder()
+    fleet.away = {0}
+
+    def taken_over() -> None:
+        if fleet.now > 1.0:
+            fleet.store.database.execute("UPDATE service SET epoch = epoch + 1 WHERE id = 1")
+
+    fleet.then = taken_over
+    with pytest.raises(HolderLost):
+        holder.round(coordinator_of(simulator, holder))
+
+
+def test_who_is_waited_for(tmp_path, simulator) -> None:
+    """Enrolled and admitted ones of the cohort; who enrols meanwhile is asked too, and nobody else is missed."""
+    fleet = Fleet(tmp_path, simulator)
+    enrolled(fleet.store, 3)  # of six clients
+    assert played(fleet, 1).reports[0].participants == 3
+    fleet.store.revoke("member-1")
+    assert played(fleet, 1).reports[1].participants == 2
+    fleet.away, codes = {0}, iter(range(3, 6))
+
+    def enrol() -> None:
+        if (number := next(codes, None)) is not None:
+            fleet.store.invite(f"member-{number}", "device", bytes([number]) * 32, number)
+            fleet.store.enrol(bytes([200 + number]) * 32, bytes([number]) * 32)
+        elif fleet.now > 2.0:
+            fleet.away = set()
+
+    fleet.then = enrol
+    assert played(fleet, 1).reports[2].participants == 5
+
+
+def test_a_member_that_is_revoked_in_a_round_is_not_waited_for(fleet) -> None:
+    fleet.away = {4}
+    fleet.then = lambda: fleet.store.member(4).admitted and len(fleet.outcomes) == 5 and fleet.store.revoke("member-4")
+    assert played(fleet, 1).reports[0].participants == 5
+
+
+def test_noise_in_shares_is_never_incomplete(tmp_path, simulator) -> None:
+    """With fewer than the noise counts on, the round waits: for who enrols, whatever the deadline says."""
+    fleet = Fleet(tmp_path, simulator)
+    enrolled(fleet.store, 4)
+    rules = RoundLimits(deadline=1.0, fewest=CLIENTS)
+    with pytest.raises(Interrupted):
+        played(fleet, 1, rules, stop=lambda: fleet.now > 9.0)
+    assert len(fleet.store.replies("run", 0)) == 4
+    fleet.store.release()
+    assert fleet.store.hold() is not None
+
+
+def test_the_deadline_goes_on_where_a_holder_dies(fleet, simulator, monkeypatch) -> None:
+    fleet.away = {0, 1}
+    rules = RoundLimits(deadline=100.0, least=0.5)
+    first = fleet.holder(stop=lambda: fleet.now > 60.0)
+    with pytest.raises(Interrupted):
+        first.round(coordinator_of(simulator, first, rules=rules))
+    fleet.store.release()
+    opened = fleet.store.publication().opened
+    monkeypatch.setattr(fleet.store.database, "now", lambda: opened + 60.0)
+    began = fleet.now = 1000.0  # another process has another clock
+    assert played(fleet, 1, rules).reports[0].participants == 4
+    assert 40.0 <= fleet.now - began < 42.0
+
+
+def test_what_cannot_count_is_counted_by_code_and_not_waited_for(fleet, simulator) -> None:
+    fleet.lies = {
+        0: lambda reply: wire.encode_reply(replace(reply, client=1)),
+        1: lambda reply: b"QRNK is all that it says",
+        2: lambda reply: wire.encode_reply(replace(reply, release=reply.release * np.nan)),
+    }
+    coordinator = played(fleet, 1)
+    assert coordinator.reports[0].participants == 3
+    assert coordinator.refused == {"reply.other-client": 1, "reply.malformed": 1, "reply.not-finite": 1}
+
+
+def test_a_full_disk_changes_nothing(fleet, simulator, monkeypatch) -> None:
+    holder = fleet.holder()
+    coordinator, keep = coordinator_of(simulator, holder), fleet.store.publish
+
+    def full(*values, **options):
+        raise OSError(28, "no space")
+
+    holder.round(coordinator)
+    monkeypatch.setattr(fleet.store, "publish", full)
+    for _ in range(2):
+        with pytest.raises(OSError, match="no space"):
+            holder.round(coordinator)
+    assert coordinator.state.round == 1
+    monkeypatch.setattr(fleet.store, "publish", keep)
+    for _ in range(2):
+        holder.round(coordinator)
+    assert coordinator.state.theta.tobytes() == in_process(simulator)
+    assert len(fleet.outcomes) == CLIENTS * ROUNDS
+
+
+def test_before_something_else_nobody_is_asked(fleet, simulator) -> None:
+    holder = fleet.holder(busy=lambda: True)
+    coordinator = coordinator_of(simulator, holder)
+    holder.round(coordinator)
+    found = fleet.store.publication()
+    assert (found.round, found.asked) == (0, NOBODY)
+    assert sent(fleet.store, 1, "reply", found.number, b"late").code == "reply.unasked"
+    holder.busy = lambda: False
+    holder.round(coordinator)
+    assert fleet.store.publication().round == 2
+
+
+def test_what_it_refuses(fleet, simulator) -> None:
+    holder = fleet.holder()
+    rules = RoundLimits(asynchronous=Asynchronous(3))
+    with refused("option.conflict", "asynchronous"):
+        holder.round(coordinator_of(simulator, holder, rules=rules))
+
+
+def test_members_come_in_time_and_not_all_at_once() -> None:
+    assert next_seconds(10, 3600.0) == 1.0
+    assert next_seconds(10_000, 3600.0) == 50.0
+    assert next_seconds(10_000, 60.0) == 15.0
+    assert next_seconds(10**6, float("inf")) == 600.0

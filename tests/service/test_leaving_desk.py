@@ -1,0 +1,470 @@
+"""Leaving: six members, one leaves; the others build the ranker again, and nothing of it is left."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from devices import CLIENTS, SEED, device_of, simulator_of, terms_of, user_of
+from fleets import Fleet, enrolled, sent
+from refusals import refused
+
+from quorank.device.answering import DeviceAnswers
+from quorank.errors import Interrupted
+from quorank.federation import Federation, Sampled, Simulator, notices, wire
+from quorank.federation import server_optimisers as servers
+from quorank.federation.coordinator import Coordinator, RoundLimits
+from quorank.federation.declined import Declined
+from quorank.federation.leaving import receipt_of, request_of
+from quorank.federation.member_key import MemberKey
+from quorank.federation.rebuilding import name_of
+from quorank.learning.late_learning import LateRanker
+from quorank.privacy import ClippedGaussian, Setting, Signs, accounting
+from quorank.privacy.composition import compose, total_loss
+from quorank.service.intake import NOTHING
+from quorank.service.leaving_desk import LEAVERS, REBUILDING, LeavingDesk
+from quorank.service.rebuilding_ledger import DOCUMENT, RebuildingLedger
+from quorank.service.store import Publication
+
+ROUNDS = 8
+LEAVER = 2
+
+
+@dataclass
+class World(Fleet):
+    """Six devices as members, their coordinator, and the desk."""
+
+    simulator: Simulator
+    folder: Path
+    interval: int = 1
+    total_epsilon: float | None = None
+    recorded: dict[int, list] = field(default_factory=dict)  # what each device saw and clicked, in order
+    told: list[tuple[str, dict]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__init__(self.folder, self.simulator)
+        self.keys = enrolled(self.store, CLIENTS)
+        self.devices = {c: device_of(self.simulator, self.folder / str(c), c) for c in range(CLIENTS)}
+        self.answering = {c: DeviceAnswers(device) for c, device in self.devices.items()}
+        self.asked: list[tuple[int, wire.Task]] = []
+        self.begin()
+
+    def begin(self, **options: Any) -> None:
+        """A holder, its coordinator and its desk, where the store stands."""
+        simulator = self.simulator
+        self.store.release()
+        holder = self.holder(**options)
+        self.coordinator = Coordinator(
+            simulator.federation, simulator.mechanism, simulator.initial(), ROUNDS, "run", SEED, RoundLimits(),
+            holder.keeping(), holder.clock,
+        )  # fmt: skip
+        self.desk = LeavingDesk(
+            self.coordinator, holder, simulator.initial().theta, self.interval, total_epsilon=self.total_epsilon,
+            tell=lambda event, **numbers: self.told.append((event, numbers)),
+        )  # fmt: skip
+        holder.tend = self.desk.look
+
+    def reply(self, found: Publication) -> None:
+        """Devices that are asked and have not answered do, where they have something to give."""
+        task = wire.decode_task(found.content)
+        done = {reply.member for reply in self.store.replies(found.run, found.round)}
+        for member in self.members():
+            if member in done or not found.asks(member):
+                continue
+            self.asked.append((member, task))
+            answer = self.answering[member].answer(found.content)
+            while answer == Declined("waiting"):
+                self.search(member)
+                answer = self.answering[member].answer(found.content)
+            if not isinstance(answer, Declined):
+                content = NOTHING if answer == notices.NOTHING else answer
+                self.outcomes.append((member, sent(self.store, member, "reply", found.number, content)))
+
+    def search(self, client: int) -> None:
+        device, seen = self.devices[client], []
+        record = device.record
+        device.record = lambda shown, clicks: seen.append((shown, clicks)) or record(shown, clicks)
+        user_of(self.simulator, client)(device)
+        device.record = record
+        self.recorded.setdefault(client, []).extend(seen)
+
+    def play(self, rounds: int) -> None:
+        for _ in range(rounds):
+            self.desk.round(self.coordinator)
+
+    def request(self, client: int, at: float = 5.0) -> bytes:
+        return request_of(self.devices[client].terms, self.keys[client], at, b"one")
+
+    def ask(self, client: int = LEAVER) -> bytes:
+        """The device asks to leave."""
+        request = self.request(client)
+        store = self.devices[client].store
+        with store.transaction():
+            store.set_consent(False, 1.0)
+        assert not sent(self.store, client, "leave", 0, request).code
+        return request
+
+    def let_go(self, client: int = LEAVER) -> bytes:
+        """It asks, and is let go between two rounds."""
+        request = self.ask(client)
+        self.desk.hear()
+        self.desk.attend()
+        return request
+
+    def events(self) -> list[str]:
+        return [event for event, _ in self.told]
+
+
+@pytest.fixture
+def world(tiny_collection, tmp_path) -> World:
+    return World(simulator_of(tiny_collection, rounds=ROUNDS), tmp_path)
+
+
+def test_after_one_round_the_rebuilt_ranker_is_that_of_a_run_without_the_leaver(world) -> None:
+    """All lists of the first round were shown by the first ranker, so nothing of the leaver is in them: the same bits."""
+    world.play(1)
+    world.let_go()
+    simulator = world.simulator
+    absent = Simulator(simulator.federation, simulator.simulation, rounds=ROUNDS, absent=(LEAVER,))
+    state = absent.initial()
+    expected, _ = absent.federation.round(state, absent.gather(state))
+    assert world.coordinator.state.theta.tobytes() == expected.theta.tobytes()
+    assert world.coordinator.state.round == 1
+    leavers = [(one.client, one.done, one.method, one.rounds) for one in world.desk.leavers]
+    assert leavers == [(LEAVER, True, "fresh", 1)]
+    assert world.events() == ["member_left", "rebuilding_begun", "rebuilding_finished"]
+
+
+def test_the_rebuilt_ranker_is_that_of_the_formula(world) -> None:
+    """Four rounds again as two that count double, by hand: half of what two batches teach, mean of rankers with γ = 3."""
+    world.interval = 2
+    world.begin()
+    world.play(4)
+    world.let_go()
+    simulator, theta = world.simulator, world.simulator.initial().theta
+    b, thetas = simulator.federation.interactions, []
+    for number in range(2):
+        updates = []
+        for client in sorted(set(range(CLIENTS)) - {LEAVER}):
+            terms = world.devices[client].terms
+            online = LateRanker(theta, terms.n_features, terms.ranker, terms.learner, 1, client, 0, terms.k, np.inf)
+            for shown, clicks in world.recorded[client][2 * number * b : 2 * (number + 1) * b]:
+                online.learn(shown, clicks)
+            updates.append((online.parameters - theta) / 2.0)
+        theta = theta + 2.0 * np.mean(updates, axis=0)
+        thetas.append(theta)
+    expected = thetas[0] + (3.0 + 1.0) / (2.0 + 3.0) * (thetas[1] - thetas[0])
+    assert np.allclose(world.coordinator.state.theta, expected, rtol=0.0, atol=1e-12)
+    assert not np.allclose(expected, theta, atol=1e-6)
+
+
+def test_the_leaver_is_out_of_all_later_rounds_and_nothing_of_it_is_kept(world) -> None:
+    world.play(3)
+    before = world.coordinator.state.theta.tobytes()
+    request = world.let_go()
+    assert world.coordinator.state.theta.tobytes() != before
+    assert world.store.leaving(LEAVER) == (request, receipt_of(request))
+    assert sent(world.store, LEAVER).code == "request.left"
+    assert not sent(world.store, LEAVER, "leave").code, "it can still ask for its confirmation"
+    kept = json.loads(world.store.document(LEAVERS))
+    assert set(kept[0]) == {"client", "digest", "at", "number", "done", "method", "rounds", "epsilon", "refused"}
+    assert world.store.document(REBUILDING) is None
+    assert world.store.database.execute("SELECT count(*) FROM replies") == [(0,)]
+    world.asked.clear()
+    world.play(2)
+    assert {client for client, _ in world.asked} == set(range(CLIENTS)) - {LEAVER}
+    assert [report.participants for report in world.coordinator.reports] == [6, 6, 6, 5, 5]
+    world.begin()  # also after a restart
+    assert world.coordinator.state.round == 5
+    world.play(1)
+    assert world.coordinator.reports[-1].participants == 5
+    for client in sorted(set(range(CLIENTS)) - {LEAVER}):
+        log = [(release.run, release.round) for release in world.devices[client].store.releases()]
+        rebuilding = [(name_of("run", 1, 1), round_) for round_ in (1, 2, 3)]
+        assert log == [("run", r) for r in (1, 2, 3)] + rebuilding + [("run", r) for r in (4, 5, 6)]
+
+
+def test_a_leaver_in_the_middle_of_a_round_is_not_waited_for(world) -> None:
+    """All of the cohort are enough, and there is no deadline: the round would never end."""
+    world.play(2)
+    asked = []
+    world.then = lambda: world.store.publication().round == 2 and not asked and asked.append(world.ask())
+    world.away = {LEAVER}
+    world.play(1)
+    assert world.coordinator.reports[-1].participants == 5
+    assert world.desk.leavers[0].done and world.store.leaving(LEAVER)[1] is not None
+
+
+@pytest.mark.parametrize("moment", ["rebuilding", "installed", "not confirmed"])
+def test_a_desk_that_is_stopped_anywhere_goes_on_to_the_same_bits(moment, tiny_collection, tmp_path, monkeypatch) -> None:
+    found = []
+    for name, stops in (("through", False), ("stopped", True)):
+        (tmp_path / name).mkdir()
+        world = World(simulator_of(tiny_collection, rounds=ROUNDS), tmp_path / name)
+        world.play(3)
+        world.ask()
+        if stops:
+
+            def dies(*values, **options):
+                raise Interrupted(3, ROUNDS)
+
+            if moment == "rebuilding":
+                looks = []
+                world.desk.holder.stop = lambda seen=looks: seen.append(1) or len(seen) > 2
+            elif moment == "installed":
+                monkeypatch.setattr(world.desk.ledger, "finish", dies)
+            else:
+                monkeypatch.setattr(world.store, "let_go", dies)
+            with pytest.raises(Interrupted):
+                world.desk.round(world.coordinator)
+            monkeypatch.undo()
+            world.begin()
+            assert [one.done for one in world.desk.leavers] == [moment == "not confirmed"]
+            assert world.store.leaving(LEAVER)[1] is None
+        world.play(1)
+        assert world.desk.leavers[0].done and world.store.leaving(LEAVER)[1] is not None
+        found.append(world.coordinator.state.theta.tobytes())
+    assert found[0] == found[1]
+
+
+def test_one_more_leaves_while_the_ranker_is_built_again(world) -> None:
+    world.play(3)
+    world.ask()
+    late = []
+    world.then = lambda: [t for _, t in world.asked if t.round == 1 and "rebuilt" in t.run] and (
+        late or late.append(world.ask(4))
+    )
+    world.desk.hear()
+    world.desk.attend()
+    assert [(one.client, one.done, one.number) for one in world.desk.leavers] == [(LEAVER, True, 2), (4, True, 2)]
+    assert {client for client, task in world.asked if task.run == name_of("run", 2, 1)} == {0, 1, 3, 5}
+    assert "rebuilding_given_up" in world.events()
+    assert world.store.database.execute("SELECT count(*) FROM replies") == [(0,)]
+
+
+def test_nobody_is_forgotten_by_another_s_word(world) -> None:
+    terms, key = world.devices[LEAVER].terms, world.keys[LEAVER]
+    for member, request, code in (
+        (3, request_of(terms, key, 5.0, b"one"), "leaving.unknown-client"),
+        (LEAVER, request_of(terms, MemberKey.create(), 5.0, b"one"), "leaving.unsigned"),
+        (LEAVER, request_of(replace(terms, run="other"), key, 5.0, b"one"), "leaving.other-run"),
+        (LEAVER, b'{"at"', "leaving.malformed"),
+    ):
+        assert not sent(world.store, member, "leave", 0, request).code
+        for _ in range(2):
+            world.desk.hear()
+        assert world.coordinator.refused.pop(code) == 1 and not world.coordinator.refused
+        assert world.desk.gone == ()
+        world.store.database.execute("DELETE FROM leaving")
+    assert not sent(world.store, LEAVER, "leave", 0, world.request(LEAVER)).code
+    world.desk.hear()
+    assert world.desk.gone == (LEAVER,)
+    assert sent(world.store, LEAVER, "leave", 0, world.request(LEAVER, 6.0)).code == "leaving.repeated"
+
+
+def test_who_holds_nothing_is_not_waited_for(world) -> None:
+    world.play(2)
+    world.answering[3] = DeviceAnswers(device_of(world.simulator, world.folder / "new", 3))
+    world.let_go()
+    assert world.desk.leavers[0].method == "fresh"
+    rounds = [task.round for client, task in world.asked if client == 3 and task.run != "run"]
+    assert rounds == [0], "it is not asked again"
+    (entry,) = world.desk.ledger.entries
+    assert [participants for participants, _, _ in entry.releases] == [4.0, 4.0]
+
+
+def test_where_devices_release_nothing_twice_the_ranker_starts_anew(tiny_collection, tmp_path) -> None:
+    simulator = simulator_of(tiny_collection, Federation(CLIENTS, 3, privacy=Signs(p=0.8)), rounds=ROUNDS)
+    world = World(simulator, tmp_path)
+    world.play(2)
+    world.asked.clear()
+    world.let_go()
+    assert world.coordinator.state.theta.tobytes() == simulator.initial().theta.tobytes()
+    assert world.coordinator.state.round == 2
+    assert world.desk.leavers[0].method == "anew" and not world.asked
+    task = wire.encode_task(wire.Task(name_of("run", 1, 1), 0, simulator.initial().theta, simulator.initial().private))
+    assert world.answering[0].answer(task) == Declined("task")
+
+
+def private_world(collection: Any, folder: Path, **changes: Any) -> World:
+    privacy = ClippedGaussian(clip=0.05, noise_multiplier=0.6)
+    return World(simulator_of(collection, Federation(CLIENTS, 3, privacy=privacy), rounds=ROUNDS), folder, **changes)
+
+
+def test_with_noise_of_the_coordinator_the_rebuilding_has_an_epsilon_of_its_own(tiny_collection, tmp_path) -> None:
+    world = private_world(tiny_collection, tmp_path, total_epsilon=100.0)
+    world.play(2)
+    world.let_go()
+    leaver = world.desk.leavers[0]
+    assert leaver.rounds == 2 and leaver.refused is None
+    assert leaver.epsilon is not None and leaver.epsilon > 1.0
+    (reply,) = [
+        wire.decode_reply(release.reply)
+        for release in world.devices[0].store.releases()
+        if release.run == name_of("run", 1, 1) and release.round == 1
+    ]
+    unit = world.simulator.mechanism.unit_of(world.simulator.initial().private)
+    assert 0.0 < np.linalg.norm(reply.release) <= 0.05 * unit
+    (entry,) = world.desk.ledger.entries
+    assert (entry.number, entry.rounds, entry.finished, entry.without) == (1, 2, True, (LEAVER,))
+    assert entry.releases[0] == (5.0, 0.05, pytest.approx(0.03))
+    assert compose(entry.loss(world.desk.ledger.privacy), 1e-5).epsilon == pytest.approx(leaver.epsilon)
+
+
+def test_a_rebuilding_has_the_noise_of_the_run_not_the_run_s_epsilon_again(tiny_collection, tmp_path) -> None:
+    """Calibrated to ε = 30 for eight rounds, two more cost what two more rounds cost, and not another 30."""
+    privacy = ClippedGaussian(clip=0.05, epsilon=30.0)
+    simulator = simulator_of(tiny_collection, Federation(CLIENTS, 3, privacy=privacy), rounds=ROUNDS)
+    z = simulator.mechanism.noise_multiplier
+    ten = accounting.epsilon(Setting(6, 6, ROUNDS + 2), z, 1e-5)
+    world = World(simulator, tmp_path, total_epsilon=1.02 * ten)
+    world.play(2)
+    world.let_go()
+    (leaver,) = world.desk.leavers
+    assert leaver.method == "fresh" and leaver.epsilon < 15.0
+    run, delta = simulator.mechanism.loss(ROUNDS), 1e-5
+    together = compose(total_loss([run, *world.desk.ledger.losses()]), delta).epsilon
+    assert together == pytest.approx(ten, rel=0.01) and 30.0 < together < 36.0
+    assert world.desk.ledger.entries[0].releases[0][2] == pytest.approx(0.05 * z)
+
+
+def test_a_rebuilding_beyond_the_planned_epsilon_is_refused_before_it_begins(tiny_collection, tmp_path) -> None:
+    """The run is planned to spend all of its ε; without a larger budget the ranker starts anew, which releases nothing."""
+    world = private_world(tiny_collection, tmp_path)
+    world.play(2)
+    world.asked.clear()
+    world.let_go()
+    (leaver,), start = world.desk.leavers, world.simulator.initial().theta
+    planned = world.coordinator.mechanism.statement()["epsilon"]
+    assert (leaver.method, leaver.rounds, leaver.epsilon) == ("anew", 0, None)
+    assert leaver.refused is not None and leaver.refused > planned
+    assert world.coordinator.state.theta.tobytes() == start.tobytes()
+    assert not world.asked, "no device was asked for anything"
+    assert world.desk.ledger.entries == []
+    (numbers,) = [numbers for event, numbers in world.told if event == "rebuilding_refused"]
+    assert numbers["budget"] == pytest.approx(planned) and numbers["delta"] == 1e-5
+    world.begin()
+    assert world.desk.leavers[0].refused == leaver.refused
+    (tmp_path / "enough").mkdir()
+    enough = private_world(tiny_collection, tmp_path / "enough", total_epsilon=leaver.refused)
+    enough.play(2)
+    enough.let_go()
+    assert enough.desk.leavers[0].method == "fresh"
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_rebuilding_that_is_given_up_is_counted(tiny_collection, tmp_path, restart) -> None:
+    """One more leaves after two of four rounds: two sums were released, then the second rebuilding's; none is forgotten."""
+    world = private_world(tiny_collection, tmp_path, total_epsilon=500.0)
+    world.play(4)
+    world.ask()
+    late = []
+
+    def also() -> None:
+        if [t for _, t in world.asked if (t.run, t.round) == (name_of("run", 1, 1), 2)] and not late:
+            late.append(world.ask(4))
+            if restart:
+                raise Interrupted(4, ROUNDS)
+
+    world.then = also
+    world.desk.hear()
+    if restart:  # killed in its third round; the other client asks before it goes on
+        with pytest.raises(Interrupted):
+            world.desk.attend()
+        world.begin()
+        assert [(entry.number, entry.rounds) for entry in world.desk.ledger.entries] == [(1, 2)]
+        world.desk.hear()
+    world.desk.attend()
+    assert [(one.client, one.done, one.number) for one in world.desk.leavers] == [(LEAVER, True, 2), (4, True, 2)]
+    entries = world.desk.ledger.entries
+    closed = 2 if restart else 3  # the round in which the other asked was closed without it
+    assert [(entry.number, entry.rounds, entry.finished) for entry in entries] == [(1, closed, False), (2, 4, True)]
+    run, delta = world.coordinator.mechanism.loss(4), 1e-5
+    both = compose(total_loss([run, *world.desk.ledger.losses()]), delta).epsilon
+    assert both == pytest.approx(accounting.epsilon(Setting(6, 6, 8 + closed), 0.6, delta))
+
+
+def test_what_was_given_up_counts_in_the_budget_of_the_next(tiny_collection, tmp_path) -> None:
+    limit = accounting.epsilon(Setting(6, 6, ROUNDS + 4), 0.6, 1e-5)  # for the whole run and four rounds more
+    world = private_world(tiny_collection, tmp_path, total_epsilon=limit * (1 + 1e-6))
+    world.play(4)
+    world.ask()
+    late = []
+    world.then = lambda: [t for _, t in world.asked if t.round == 1 and "rebuilt" in t.run] and (
+        late or late.append(world.ask(4))
+    )
+    world.desk.hear()
+    world.desk.attend()
+    assert [(one.method, one.refused is None) for one in world.desk.leavers] == [("anew", False), ("anew", False)]
+    assert [(entry.number, entry.finished) for entry in world.desk.ledger.entries] == [(1, False)]
+    assert world.events()[-2:] == ["rebuilding_given_up", "rebuilding_refused"]
+
+
+@pytest.mark.parametrize("text", ["[1", "[1]", '[{"number": 1}]', "{}", "[" * 5000])
+def test_damaged_documents_are_refused(text, world) -> None:
+    epoch = world.desk.holder.epoch
+    world.store.keep(epoch, {DOCUMENT: text.encode()})
+    with refused("file.damaged"):
+        RebuildingLedger(world.store, epoch, world.simulator.federation.privacy)
+    world.store.keep(epoch, {DOCUMENT: None, LEAVERS: text.encode()})
+    with refused("file.damaged"):
+        world.begin()
+
+
+def test_a_server_that_averages_and_cohorts_that_are_drawn(tiny_collection, tmp_path) -> None:
+    """The mean that is handed out starts again with the rebuilt ranker; cohorts are the drawn ones without the leaver."""
+    federation = Federation(CLIENTS, 3, participation=Sampled(4), server=servers.Add(step=0.5, average=1.0))
+    world = World(simulator_of(tiny_collection, federation, rounds=ROUNDS), tmp_path)
+    world.play(3)
+    world.let_go()
+    coordinator = world.coordinator
+    assert coordinator.ranker.tobytes() == coordinator.state.theta.tobytes()
+    for round_ in range(3, ROUNDS):
+        drawn = federation.participation.members(CLIENTS, round_, SEED).tolist()
+        coordinator.plan()
+        assert sorted(coordinator.cohort) == [client for client in drawn if client != LEAVER]
+        world.play(1)
+
+
+def test_what_a_device_declines_of_a_rebuilding(world) -> None:
+    simulator, theta = world.simulator, world.simulator.initial().theta
+    world.play(2)
+    answer = world.answering[0].answer
+
+    def task(run: str = name_of("run", 1, 1), round_: int = 0, theta=theta, clients=()) -> bytes:
+        return wire.encode_task(wire.Task(run, round_, theta, {}, clients))
+
+    first = answer(task())
+    assert isinstance(first, bytes)
+    assert answer(task()) == first  # the stored bytes
+    assert answer(task(theta=theta + 1.0)) == Declined("repeated")
+    assert answer(task(clients=(3,))) == Declined("client")
+    assert answer(task(round_=ROUNDS)) == Declined("over")
+    assert answer(task(round_=1, theta=theta[1:])) == Declined("task")
+    assert answer(task(round_=1, theta=theta * np.nan)) == Declined("task")
+    assert answer(task(run="other rebuilt 1 every 1")) == Declined("run")
+    assert answer(task(run="run rebuilt 1 every 0")) == Declined("run")
+    second, third = answer(task(round_=1)), answer(task(round_=2))
+    assert answer(task(run=name_of("run", 2, 1), round_=0)) != first  # of another run: its name is in it
+    numbers = [wire.decode_reply(reply).release for reply in (first, second, third)]
+    assert np.array_equal(numbers[0], numbers[2])  # the batches begin again
+    assert not np.array_equal(numbers[0], numbers[1])
+    both = wire.decode_reply(answer(task(run=name_of("run", 3, 7)))).release  # all that it holds, and no more
+    assert np.linalg.norm(both - (numbers[0] + numbers[1]) / 2.0) < 0.2 * np.linalg.norm(both)
+    assert answer(task(round_=0, theta=theta + 1.0)) == Declined("repeated")
+    store = world.devices[0].store
+    with store.transaction():
+        store.set_consent(False, 1.0)
+    assert answer(task(round_=4)) == Declined("consent")
+    fresh = DeviceAnswers(device_of(simulator, world.folder / "fresh", 0))
+    assert fresh.answer(task()) == notices.NOTHING
+    assert terms_of(simulator, 0).run == "run"
+
+
+def test_what_a_desk_refuses(world) -> None:
+    with refused("value.out-of-range", "interval"):
+        LeavingDesk(world.coordinator, world.desk.holder, np.zeros(1), 0)

@@ -1,0 +1,298 @@
+"""The page is for the operator alone, loads nothing, shows every kind of federation, and follows it live."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import html.parser
+import json
+import re
+from dataclasses import replace
+
+import pytest
+from full_status import FULL
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.testclient import TestClient
+
+from quorank.errors import BadInput
+from quorank.service import page
+from quorank.service.page import SECTIONS, draw_page, draw_sections, duration, page_routes
+from quorank.service.status import Event, MemberCounts, MemberStatus, Problem, Quality, RoundFigures, Status, Versions
+
+TOKEN = "a-token-of-the-operator"
+HTML = {"accept": "text/html"}
+NASTY = "<script>alert('x')</script>\"&<!--/members-->"
+
+
+def client_of(read=lambda: FULL, address: str = "https://search.example.org", **options) -> TestClient:
+    app = Starlette(routes=page_routes(read, TOKEN, **options))
+    return TestClient(app, base_url=address, follow_redirects=False)
+
+
+def operator(**options) -> TestClient:
+    client = client_of(**options)
+    client.headers["authorization"] = f"Bearer {TOKEN}"
+    return client
+
+
+# ---------------------------------------------------------------- who gets in
+
+
+@pytest.mark.parametrize("path", ["/", "/events", "/metrics"])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {}, {"authorization": "Bearer else"}, {"authorization": TOKEN}, {"authorization": f"Basic {TOKEN}"},
+        {"authorization": f"Bearer {TOKEN}x"}, {"authorization": "Bearer "}, {"cookie": f"quorank={TOKEN}"},
+        {"authorization": b"Bearer \xff\xfe"},
+    ],
+)  # fmt: skip
+def test_nobody_sees_anything_without_the_token(path, headers) -> None:
+    answer = client_of(read=lambda: pytest.fail("the status was read")).get(path, headers=headers)
+    assert answer.status_code == 401 and answer.json()["code"] == "operator.token"
+    shown = client_of().get(path, headers={**headers, **HTML})
+    assert shown.status_code == 401 and "text/html" in shown.headers["content-type"]
+    assert "demo" not in shown.text and TOKEN not in shown.text
+
+
+def test_the_token_in_the_address_becomes_a_cookie_and_leaves_it() -> None:
+    client = client_of()
+    answer = client.get("/", params={"token": TOKEN})
+    assert answer.status_code == 303 and answer.headers["location"] == "./"
+    cookie = answer.headers["set-cookie"]
+    assert "HttpOnly" in cookie and "SameSite=strict" in cookie and "Secure" in cookie and "Path=/" in cookie
+    assert TOKEN not in cookie
+    assert answer.headers["cache-control"] == "no-store" and answer.headers["referrer-policy"] == "no-referrer"
+    assert client.get("/").status_code == 200, "the cookie is enough"
+    assert client.get("/metrics").status_code == 200
+
+
+@pytest.mark.parametrize("given", ["", "else", TOKEN[:-1], TOKEN + "x", "é", "\x00"])
+def test_another_token_in_the_address_sets_no_cookie(given) -> None:
+    answer = client_of().get("/", params={"token": given})
+    assert answer.status_code == 401 and "set-cookie" not in answer.headers
+    assert given not in answer.text or not given
+
+
+@pytest.mark.parametrize(
+    ("address", "secure"),
+    [("http://127.0.0.1:9000", False), ("http://localhost", False), ("https://127.0.0.1", True), ("http://host", True)],
+)
+def test_the_cookie_is_for_tls_unless_it_is_plain_loopback(address, secure) -> None:
+    cookie = client_of(address=address).get("/", params={"token": TOKEN}).headers["set-cookie"]
+    assert ("Secure" in cookie) == secure
+
+
+def test_the_cookie_of_one_service_is_none_of_another() -> None:
+    """Ports of one host share cookies: names and values differ by token."""
+    names = {page.OperatorToken(token).cookie for token in ("a" * 20, "b" * 20)}
+    assert len(names) == 2
+    client = client_of()
+    client.get("/", params={"token": TOKEN})
+    other = TestClient(Starlette(routes=page_routes(lambda: FULL, "other")), base_url="https://search.example.org")
+    other.cookies = client.cookies
+    assert other.get("/").status_code == 401
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
+def test_it_is_read_only(method) -> None:
+    for path in ("/", "/events", "/metrics"):
+        assert operator().request(method, path).status_code == 405
+
+
+# ---------------------------------------------------------------- what a browser may do with it
+
+
+def test_nothing_is_loaded_or_run_but_what_is_written_here() -> None:
+    answer = operator().get("/")
+    policy = dict(part.strip().split(" ", 1) for part in answer.headers["content-security-policy"].split(";"))
+    assert policy["default-src"] == "'none'" and policy["frame-ancestors"] == "'none'"
+    for name in ("script", "style"):
+        (content,) = re.findall(f"<{name}>(.*?)</{name}>", answer.text, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        assert policy[f"{name}-src"] == f"'sha256-{digest}'"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert not re.findall(r"(?:src|href|action)=\"(?!data:)", answer.text), "no resource of anywhere"
+    assert " style=" not in answer.text and " on" not in re.sub(r">[^<]*<", "><", answer.text)
+
+
+class Outline(html.parser.HTMLParser):
+    """Elements that are open, and what a reader of screens needs."""
+
+    EMPTY = ("meta", "link", "br", "path", "circle")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.names: list[str] = []
+        self.ids: list[str] = []
+
+    def handle_starttag(self, tag, attrs) -> None:
+        self.names.append(tag)
+        found = dict(attrs)
+        self.ids += [found["id"]] if "id" in found else []
+        assert tag != "th" or found.get("scope") in ("row", "col")
+        assert tag != "svg" or (found.get("role") == "img" and found.get("aria-label"))
+        if tag not in self.EMPTY:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs) -> None:
+        pass
+
+    def handle_endtag(self, tag) -> None:
+        assert self.open.pop() == tag
+
+
+KINDS = [
+    FULL,
+    *(replace(FULL, kind=kind, problems=()) for kind in ("parties", "tuning", "simulation")),
+    *(Status(kind, "new", "demo", 0.0) for kind in ("devices", "parties", "tuning", "simulation")),
+    *(replace(FULL, state=state) for state in ("starting", "rebuilding", "done", "stopped")),
+    replace(
+        FULL, withheld="secret cohorts", accepted=None, replies=None, counts=MemberCounts(9, waiting=None, late=None)
+    ),
+    replace(FULL, at=1e300, events=(Event(-1e300, "ready"), Event(1e300, "unheard")), rounds_planned=None),
+    replace(FULL, history=(RoundFigures(1, 0.0, 0.0, 0.0, 0.0, 0.0),), epsilon_planned=0.0, rounds_planned=0),
+    replace(FULL, quality=Quality("nDCG", least_devices=4), members=()),
+]
+
+
+@pytest.mark.parametrize("status", KINDS, ids=range(len(KINDS)))
+def test_every_kind_is_drawn_as_sound_html(status) -> None:
+    text = draw_page(status)
+    outline = Outline()
+    outline.feed(text)
+    assert outline.open == [] and len(set(outline.ids)) == len(outline.ids)
+    assert set(SECTIONS) <= set(outline.ids)
+    assert {"header", "main", "footer", "h1"} <= set(outline.names) and outline.names.count("main") == 1
+    assert 'aria-live="polite"' in text and '<html lang="en">' in text and '<meta http-equiv="refresh"' in text
+    sections = draw_sections(status)
+    assert all(html in text for html in sections.values())
+
+
+def test_no_text_becomes_markup() -> None:
+    member = MemberStatus(1, NASTY, "present", version=NASTY, phase=NASTY)
+    status = replace(
+        FULL, kind="parties", run=NASTY, address=NASTY, phase=NASTY, members=(member,), refused={NASTY: 1},
+        problems=(Problem(NASTY, NASTY),), traffic={NASTY: {}}, versions=Versions(NASTY, 1, {NASTY: 1}),
+        events=(Event(1.0, NASTY, {NASTY: NASTY}),), epsilon_horizon=NASTY, rebuilding_note=NASTY, withheld=NASTY,
+        quality=Quality(NASTY, 0.5, 0.1, 3, 9), quality_note=NASTY, arms={NASTY: 1},
+        weights=tuple(replace(weight, name=NASTY) for weight in FULL.weights),
+    )  # fmt: skip
+    for kind in ("parties", "devices", "tuning", "simulation"):
+        text = draw_page(replace(status, kind=kind))
+        assert "alert(" in text and "<script>alert" not in text and text.count("<!--/members-->") == 1
+        Outline().feed(text)
+
+
+def test_it_says_what_an_operator_asks() -> None:
+    text = draw_page(FULL)
+    for words in (
+        "demo", "running", "Round 5 of 9", "about 3 s left", "ends in 2 s at the latest", "disk.full", "reply.norm",
+        "0.450 ± 0.040", "1 of 2", "unit: client", "whole run", "three", "awaited", "host:1", "round 4:",
+    ):  # fmt: skip
+        assert words in text, words
+    assert "too few to say" in draw_page(replace(FULL, quality=Quality("nDCG@10", least_devices=4)))
+    noisy = draw_page(replace(FULL, quality=Quality("nDCG@10", 0.5, 0.3, 4, 8)))
+    assert "too few to say" in noisy and "mostly noise" in noisy
+    empty = draw_page(Status("devices", "new", "demo", 0.0))
+    assert "No device has come yet" in empty and "coordinator invite" in empty
+    assert "silo invite" in draw_page(Status("parties", "new", "demo", 0.0))
+    tuned = draw_page(replace(FULL, kind="tuning"))
+    assert 'aria-label="w: 1 between 0 and 2"' in tuned and "version 4" in tuned
+    session = draw_page(replace(FULL, kind="parties", phase="asking"))
+    assert '<li aria-current="step"' in session and "sealed questions" in session
+    beyond = draw_page(replace(FULL, epsilon_spent=2.1))
+    assert "loud" in re.sub(r"<style>.*?</style>", "", beyond, flags=re.DOTALL)
+
+
+def test_what_is_withheld_is_not_drawn() -> None:
+    hidden = replace(
+        FULL, withheld="why", accepted=None, replies=None, counts=MemberCounts(9, 0, 8, 7, None, None),
+        history=(RoundFigures(4, 3.0, None, 0.5, 0.1),),
+    )  # fmt: skip
+    text = draw_page(hidden)
+    assert "withheld" in text and "Replies by round" not in text
+
+
+def test_times_in_words() -> None:
+    seconds = (None, 0.034, 8.0, 59.6, 60.0, 90.0, 700.0, 4325.0, 7200.0, 200_000.0)
+    expected = ["unknown", "0.034 s", "8 s", "60 s", "1 min", "1 min 30 s", "11 min", "1 h 12 min", "2 h", "2 d 7 h"]
+    assert [duration(value) for value in seconds] == expected
+
+
+# ---------------------------------------------------------------- live
+
+
+def stream_of(read, ends: int, monkeypatch) -> list[tuple[str, str]]:
+    """The events of one stream that is stopped after so many looks."""
+    monkeypatch.setattr(page, "LIVE_SECONDS", 0.0)
+    looks = 0
+
+    def stopping() -> bool:
+        nonlocal looks
+        looks += 1
+        return looks > ends
+
+    (events,) = (route for route in page_routes(read, TOKEN, stopping) if route.path == "/events")
+    header = [(b"authorization", f"Bearer {TOKEN}".encode())]
+    request = Request({"type": "http", "method": "GET", "path": "/events", "query_string": b"", "headers": header})
+
+    async def collect() -> str:
+        answer = await events.endpoint(request)
+        assert answer.media_type == "text/event-stream" and answer.headers["cache-control"] == "no-store"
+        return "".join([piece async for piece in answer.body_iterator])
+
+    found = []
+    for message in asyncio.run(collect()).split("\n\n"):
+        lines = dict(line.split(": ", 1) if ": " in line else (line.rstrip(":"), "") for line in message.splitlines())
+        if "event" in lines:
+            found.append((lines["event"], lines["data"]))
+    return found
+
+
+def test_all_sections_come_first_and_then_those_that_changed(monkeypatch) -> None:
+    statuses = [FULL, FULL, replace(FULL, rounds=5), replace(FULL, rounds=5, problems=())]
+    events = stream_of(lambda: statuses.pop(0) if len(statuses) > 1 else statuses[0], 40, monkeypatch)
+    assert [name for name, _ in events] == ["change", "change", "change", "over"]
+    first, second, third = (json.loads(data) for _, data in events[:3])
+    assert set(first) == {"title", *SECTIONS} and first == draw_sections(FULL)
+    assert {"title", "summary"} <= set(second) and "events" not in second and "Round 6 of 9" in second["summary"]
+    assert third == {"problems": ""}
+
+
+def test_a_status_that_cannot_be_read_leaves_the_page_as_it_is(monkeypatch) -> None:
+    answers = [FULL, BadInput("store.busy", "the store is busy"), OSError(28, "full", "/secret"), FULL]
+
+    def read() -> Status:
+        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    events = stream_of(read, 40, monkeypatch)
+    assert [name for name, _ in events] == ["change", "over"]
+
+    def fail() -> Status:
+        raise OSError(28, "full", "/secret/path")
+
+    answer = operator(read=fail).get("/")
+    assert answer.status_code == 503 and answer.json()["code"] == "status.unreadable" and "secret" not in answer.text
+    assert operator(read=fail).get("/metrics").status_code == 503
+
+
+def test_the_status_is_read_once_for_all_who_watch() -> None:
+    reads = []
+    client = operator(read=lambda: reads.append(1) or FULL)
+    with client:
+        for _ in range(20):
+            assert client.get("/").status_code == 200 and client.get("/metrics").status_code == 200
+    assert len(reads) <= 3
+
+
+def test_streams_are_bounded(monkeypatch) -> None:
+    monkeypatch.setattr(page, "MOST_STREAMS", 0)
+    answer = operator().get("/events")
+    assert answer.status_code == 503 and answer.json()["code"] == "request.busy"

@@ -1,0 +1,502 @@
+"""The store of a service, the same contract over SQLite and a real PostgreSQL."""
+
+from __future__ import annotations
+
+import secrets
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from postgresql_server import empty_database
+from refusals import refused
+from store_worker import StoreWorker, content_of, hold, reply
+
+from quorank.errors import BadInput
+from quorank.service import store as stores
+from quorank.service.calls import NONCE_SLOT
+from quorank.service.store import (
+    Call,
+    Finished,
+    HolderLost,
+    Letter,
+    Outcome,
+    Publication,
+    RepliesCame,
+    SqlStore,
+    open_store,
+)
+
+Place = tuple[Path, str]
+ROUND = Publication("round", "run", 1, b"task", b"signature", 5.0)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    return tmp_path, "" if request.param == "sqlite" else empty_database()
+
+
+@pytest.fixture
+def store(place: Place) -> Iterator[SqlStore]:
+    opened = open_store(*place)
+    yield opened
+    opened.close()
+
+
+def enrolled(store: SqlStore, count: int) -> list[int]:
+    """So many new members."""
+    token = secrets.token_hex(8)
+    store.open_enrolment(token, count, store.now() + 60.0)
+    return [store.enrol(secrets.token_bytes(32), token=token).number for _ in range(count)]
+
+
+def call(member: int, *rest: Any, nonce: bytes | None = None) -> Call:
+    return Call(member, secrets.token_bytes(16) if nonce is None else nonce, *rest)
+
+
+def codes(outcomes: list[Outcome]) -> list[str]:
+    return [outcome.code or ("again" if outcome.again else "") for outcome in outcomes]
+
+
+def at(store: SqlStore, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Move the store's clock."""
+    there = store.now() + seconds
+    monkeypatch.setattr(store.database, "now", lambda: there)
+
+
+# ------------------------------------------------------------ who may take part
+
+
+def test_an_invitation_enrols_one_key_and_the_same_again(store: SqlStore) -> None:
+    anna, ben = store.invite("anna", "device", b"a" * 32), store.invite("ben", "party", b"b" * 32)
+    assert (anna.number, ben.number, ben.kind, anna.key, anna.admitted) == (0, 1, "party", None, False)
+    key = secrets.token_bytes(32)
+    first = store.enrol(key, code=b"b" * 32)
+    assert (first.number, first.name, first.key, first.admitted) == (1, "ben", key, True)
+    assert store.enrol(key, code=b"b" * 32) == first == store.member(1)
+    assert store.invited_with(b"b" * 32) == 1 and store.invited_with(b"c" * 32) is None
+    with refused("invitation.used"):
+        store.enrol(secrets.token_bytes(32), code=b"b" * 32)
+    with refused("enrolment.other-member"):
+        store.enrol(key, code=b"a" * 32)
+    with refused("invitation.unknown"):
+        store.enrol(secrets.token_bytes(32), code=b"c" * 32)
+    with refused("invitation.repeated", "anna"):
+        store.invite("anna", "device", b"d" * 32)
+    with refused("invitation.repeated", "carl"):
+        store.invite("carl", "party", b"d" * 32, number=1)
+    store.revoke("anna")
+    with refused("request.revoked"):
+        store.enrol(secrets.token_bytes(32), code=b"a" * 32)
+    with refused("invitation.unknown", "nobody"):
+        store.revoke("nobody")
+    with refused("invitation.unknown", "anna"):
+        store.revoke("anna")
+
+
+def test_a_token_enrols_as_many_and_as_long_as_it_says(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.open_enrolment("word", 2, store.now() + 60.0)
+    keys = [secrets.token_bytes(32) for _ in range(4)]
+    assert [store.enrol(key, token="word").number for key in keys[:2]] == [0, 1]
+    assert not store.is_open()
+    with refused("enrolment.full"):
+        store.enrol(keys[2], token="word")
+    assert store.enrol(keys[1], token="word").number == 1, "a lost answer is given again, also by a full token"
+    with refused("invitation.unknown"):
+        store.enrol(keys[2], token="other")
+    with refused("enrolment.other-member"):
+        store.enrol(keys[0], token="other")
+    store.open_enrolment("word", 3, store.now() + 60.0)
+    assert store.is_open()
+    at(store, monkeypatch, 61.0)
+    with refused("enrolment.ended"):
+        store.enrol(keys[2], token="word")
+    store.open_enrolment("word", 3, store.now() + 60.0)
+    assert store.enrol(keys[2], token="word").number == 2
+    store.open_enrolment("word", 4, store.now() + 60.0)
+    assert (store.close_enrolment(), store.is_open(), store.close_enrolment()) == (1, False, 0)
+    with refused("enrolment.ended"):
+        store.enrol(keys[3], token="word")
+    epoch = store.hold()
+    assert epoch is not None
+    store.let_go(epoch, 1, b"receipt")
+    store.revoke("device-0")
+    for key, code in ((keys[0], "request.revoked"), (keys[1], "request.left")):
+        with refused(code):
+            store.enrol(key, token="word")
+
+
+def test_numbers_are_never_given_again_and_names_do_not_clash(store: SqlStore) -> None:
+    assert store.invite("device-1", "device", b"a").number == 0
+    store.open_enrolment("word", 9, store.now() + 60.0)
+    first = store.enrol(b"k" * 32, token="word")
+    assert first.number == 1 and first.name.startswith("device-1-")
+    store.revoke(first.name)
+    assert store.invite("carl", "party", b"c", number=7).number == 7
+    assert store.next_number() == 8
+    assert store.enrol(b"l" * 32, token="word").number == 8
+    assert [m.number for m in store.members()] == [0, 1, 7, 8]
+    assert [m.number for m in store.members(after=0, most=2)] == [1, 7]
+    assert store.admitted() == [8]
+    counts = store.counts(store.now())
+    assert counts == {"invited": 4, "enrolled": 2, "revoked": 1, "left": 0, "seen": 0}
+    store.take([call(8)])
+    assert store.counts(store.now() - 10.0)["seen"] == 1
+
+
+# ------------------------------------------------------------ what members send
+
+
+def test_who_is_refused_at_the_gate(store: SqlStore) -> None:
+    invited = store.invite("anna", "device", b"a").number
+    good, revoked, left = enrolled(store, 3)
+    store.revoke(f"device-{revoked}")
+    epoch = store.hold()
+    assert epoch is not None
+    store.let_go(epoch, left, b"receipt")
+    asked = [good, 99, invited, revoked, left]
+    found = ["", "request.unknown-member", "request.unknown-member", "request.revoked", "request.left"]
+    assert codes(store.take([call(member) for member in asked])) == found
+    found[-1] = ""  # one who has left can ask how far that is
+    assert codes(store.take([call(member, "leave") for member in asked])) == found
+    assert store.take([]) == []
+
+
+def test_a_nonce_is_taken_once_by_a_member(place: Place, store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    anna, ben = enrolled(store, 2)
+    nonce = secrets.token_bytes(16)
+    in_group = [call(anna, nonce=nonce), call(anna, nonce=nonce), call(ben, nonce=nonce)]
+    assert codes(store.take(in_group)) == ["", "request.replayed", ""]
+    other = open_store(*place)
+    assert codes(other.take([call(anna, nonce=nonce)])) == ["request.replayed"], "another worker knows it too"
+    other.close()
+    there = store.now()
+    for seconds, code in ((-NONCE_SLOT, "request.replayed"), (899.0, "request.replayed"), (1300.0, "")):
+        monkeypatch.setattr(store.database, "now", lambda seconds=seconds: there + seconds)
+        assert codes(store.take([call(anna, nonce=nonce)])) == [code], seconds
+    ((kept,),) = store.database.execute("SELECT count(*) FROM nonces")
+    assert kept == 1, "what has expired is deleted"
+
+
+def test_a_reply_is_for_the_open_publication_and_for_who_is_asked(store: SqlStore) -> None:
+    members = enrolled(store, 4)
+    assert codes(store.take([call(0, "reply", 1, b"x")])) == ["reply.no-open-round"]
+    epoch = store.hold()
+    assert epoch is not None
+    asked = np.array(members[1:3], "<u4").tobytes()
+    open_ = store.publish(epoch, replace(ROUND, asked=asked))
+    assert open_ == replace(ROUND, asked=asked, number=1, opened=open_.opened) == store.publication()
+    calls = [call(m, "reply", 1, content_of(1, m)) for m in members]
+    assert codes(store.take(calls)) == ["reply.unasked", "", "", "reply.unasked"]
+    assert codes(store.take([call(1, "reply", 2, b"x")])) == ["reply.other-round"]
+    found = store.take([call(1, "reply", 1, content_of(1, 1)), call(1, "reply", 1, b"other")])
+    assert codes(found) == ["again", "reply.repeated"]
+    assert [(r.member, r.content) for r in store.replies("run", 1)] == [(m, content_of(1, m)) for m in (1, 2)]
+    again = store.publish(epoch, ROUND)
+    assert again.number == 2
+    found = store.take([call(m, "reply", n, content_of(1, m)) for n in (1, 2) for m in (1, 3)])
+    assert codes(found) == ["reply.other-round"] * 2 + ["again", ""], "the same round, published again"
+    for kind in ("secure", "over"):
+        number = store.publish(epoch, replace(ROUND, kind=kind)).number  # type: ignore[arg-type]
+        assert codes(store.take([call(0, "reply", number, b"x")])) == ["reply.no-open-round"]
+
+
+def test_two_replies_of_a_member_in_one_group(store: SqlStore) -> None:
+    (member,) = enrolled(store, 1)
+    epoch = store.hold()
+    assert epoch is not None
+    store.publish(epoch, replace(ROUND, room=5))
+    found = store.take([call(member, "reply", 1, content) for content in (b"x", b"x", b"y")])
+    assert codes(found) == ["", "again", "reply.repeated"]
+    assert len(store.replies("run", 1)) == 1
+
+
+def test_a_round_takes_as_many_replies_as_it_has_room_for(place: Place, store: SqlStore) -> None:
+    members = enrolled(store, 6)
+    epoch = store.hold()
+    assert epoch is not None
+    store.publish(epoch, replace(ROUND, room=3))
+    assert codes(store.take([call(m, "reply", 1, b"x") for m in members[:2]])) == ["", ""]
+    number = store.publish(epoch, replace(ROUND, room=3)).number  # the same round again has what it had
+    other = open_store(*place)
+    found = other.take([call(m, "reply", number, b"x") for m in members])
+    assert codes(found) == ["again", "again", "", *["reply.round-full"] * 3]
+    number = other.publish(epoch, replace(ROUND, room=3, round=2)).number
+    assert codes(other.take([call(m, "reply", number, b"x") for m in members])) == [
+        "",
+        "",
+        "",
+        *["reply.round-full"] * 3,
+    ]
+    other.close()
+
+
+def test_a_member_takes_part_a_few_times_with_rests_between_and_every_run_counts_for_itself(store: SqlStore) -> None:
+    (member,) = enrolled(store, 1)
+    epoch = store.hold()
+    assert epoch is not None
+
+    def code(round_: int, run: str = "run") -> str:
+        one = store.publish(epoch, replace(ROUND, run=run, round=round_, most=3, rest=2))
+        return store.take([call(member, "reply", one.number, content_of(round_, member))])[0].code
+
+    found = [code(round_) for round_ in range(9)]
+    assert found == ["", *["reply.resting"] * 2] * 2 + ["", *["reply.too-often"] * 2]
+    known = store.member(member)
+    assert known is not None and (known.taken, known.last) == (3, 6)
+    assert code(0, "rebuilding") == ""
+    assert code(9) == "reply.too-often", "another run between does not begin the count anew"
+    store.publish(epoch, replace(ROUND, round=7, most=4))
+    assert code(7) == "reply.too-often"
+
+
+def test_letters_are_answered_once_and_read_in_the_order_of_their_answers(place: Place, store: SqlStore) -> None:
+    anna, ben = enrolled(store, 2)
+    epoch = store.hold()
+    assert epoch is not None
+    first, second, third = store.send(epoch, [(anna, b"1"), (ben, b"2"), (anna, b"3")])
+    assert first < second < third
+    assert store.letter(anna) == Letter(first, anna, b"1")
+    assert store.unanswered() == [(first, anna), (second, ben), (third, anna)]
+    calls = [
+        call(ben, "mail", second, b"two"), call(anna, "mail", second, b"x"), call(anna, "mail", first, b""),
+        call(anna, "mail", 99, b"x"), call(anna, "mail", 1 << 70, b"x"), call(ben, "mail", second, b"two"),
+        call(ben, "mail", second, b"other"),
+    ]  # fmt: skip
+    found = ["", "mail.unknown", "", "mail.unknown", "mail.unknown", "again", "mail.repeated"]
+    assert codes(store.take(calls)) == found
+    assert store.letter(anna) == Letter(third, anna, b"3") and store.letter(ben) is None
+    assert store.answers(epoch, 1) == [Letter(second, ben, b"", b"two")]
+    assert store.answers(epoch) == [Letter(first, anna, b"", b"")]
+    assert store.answers(epoch) == []
+    store.take([call(anna, "mail", third, b"three")])
+    assert store.answers(epoch) == [Letter(third, anna, b"", b"three")]
+    store.forget(epoch, [second])
+    assert codes(store.take([call(ben, "mail", second, b"two")])) == ["mail.unknown"]
+    store.release()
+    other = open_store(*place)
+    later = other.hold()
+    assert later is not None
+    assert [one.id for one in other.answers(later)] == [first, third], "a new holder gets what is kept"
+    with pytest.raises(HolderLost):
+        store.answers(epoch)
+    assert other.send(later, [(ben, b"4")])[0] > third
+    other.forget(later, None)
+    assert (other.letter(ben), other.answers(later), other.unanswered()) == (None, [], [])
+    other.close()
+
+
+def test_leaving(store: SqlStore) -> None:
+    anna, ben = enrolled(store, 2)
+    calls = [
+        call(ben, "leave", 0, b"bye"),
+        call(anna, "leave"),
+        call(ben, "leave", 0, b"bye"),
+        call(ben, "leave", 0, b"x"),
+    ]
+    assert codes(store.take(calls)) == ["", "", "again", "leaving.repeated"]
+    assert codes(store.take(calls[2:3])) == ["request.replayed"]
+    assert store.leavers() == [(ben, b"bye", None)]
+    assert store.leaving(ben) == (b"bye", None) and store.leaving(anna) is None
+    assert codes(store.take([call(ben)])) == [""], "it takes part until it is out"
+    epoch = store.hold()
+    assert epoch is not None
+    store.let_go(epoch, ben, b"receipt")
+    assert store.leaving(ben) == (b"bye", b"receipt") and store.leavers() == [(ben, b"bye", b"receipt")]
+    assert codes(store.take([call(ben), call(ben, "leave")])) == ["request.left", ""]
+    assert store.admitted() == [anna] and store.counts(0.0)["left"] == 1
+
+
+# ------------------------------------------------------------ the holder
+
+
+def test_a_round_ends_in_one_transaction_and_not_before_all_replies_were_read(store: SqlStore) -> None:
+    members = enrolled(store, 3)
+    epoch = store.hold()
+    assert epoch is not None
+    store.publish(epoch, ROUND, {"checkpoint": b"0", "other": b"kept"})
+    store.take([call(m, "reply", 1, content_of(1, m)) for m in members[:2]])
+    first, last = store.replies("run", 1)
+    assert store.replies("run", 1, after=first.id) == [last] and store.replies("run", 1, most=1) == [first]
+    store.take([call(members[2], "reply", 1, b"late")])
+    before = store.version()
+    after = replace(ROUND, round=2)
+    with pytest.raises(RepliesCame):
+        store.publish(epoch, after, {"checkpoint": b"1"}, Finished("run", 1, last.id))
+    with pytest.raises(RepliesCame):
+        store.keep(epoch, {"checkpoint": b"1"}, Finished("run", 1, last.id))
+    assert store.document("checkpoint") == b"0" and store.version() == before and len(store.replies("run", 1)) == 3
+    (late,) = store.replies("run", 1, last.id)
+    store.publish(epoch, after, {"checkpoint": b"1", "other": None}, Finished("run", 1, late.id))
+    assert (store.document("checkpoint"), store.document("other"), store.replies("run", 1)) == (b"1", None, [])
+    assert store.version() > before
+    store.keep(epoch, {"checkpoint": b"2"})
+    assert store.document("checkpoint") == b"2"
+
+
+def test_what_an_old_holder_writes_is_refused(place: Place, store: SqlStore) -> None:
+    (member,) = enrolled(store, 1)
+    old = store.hold()
+    assert old is not None
+    store.publish(old, ROUND)
+    other = open_store(*place)
+    assert other.hold() is None, "two services on one store"
+    store.release()
+    new = other.hold()
+    assert new is not None and new > old
+    assert store.hold() is None
+    for write in (
+        lambda: store.publish(old, ROUND),
+        lambda: store.keep(old, {"a": b"b"}),
+        lambda: store.send(old, [(member, b"x")]),
+        lambda: store.answers(old),
+        lambda: store.forget(old, None),
+        lambda: store.let_go(old, member, b"x"),
+    ):
+        with pytest.raises(HolderLost):
+            write()
+    assert store.document("a") is None and store.letter(member) is None
+    assert other.publish(new, ROUND).number == 2
+    other.close()
+
+
+@pytest.mark.slow
+def test_another_process_takes_over_when_the_holder_is_killed(place: Place, store: SqlStore) -> None:
+    holder = StoreWorker(hold, *place)
+    epoch = holder.next()
+    assert store.hold() is None
+    holder.kill()
+    until = time.monotonic() + 10.0
+    while (found := store.hold()) is None and time.monotonic() < until:
+        time.sleep(0.02)
+    assert found == epoch + 1
+
+
+def test_a_transaction_that_fails_leaves_nothing(store: SqlStore) -> None:
+    enrolled(store, 1)
+    epoch = store.hold()
+    assert epoch is not None
+    with pytest.raises(ZeroDivisionError), store.holding(epoch):
+        store.database.execute("DELETE FROM members")
+        raise ZeroDivisionError
+    assert store.admitted() == [0]
+
+
+def test_long_replies_are_read_in_smaller_batches(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    members = enrolled(store, 5)
+    epoch = store.hold()
+    assert epoch is not None
+    store.publish(epoch, ROUND)
+    store.take([call(m, "reply", 1, content_of(1, m, 1000)) for m in members])
+    for most, sizes in ((1, [1, 1, 1, 1, 1]), (2000, [2, 2, 1]), (10_000, [5])):
+        monkeypatch.setattr(stores, "MOST_BYTES", most)
+        found: list[list[int]] = []
+        last = 0
+        while batch := store.replies("run", 1, last):
+            found.append([one.member for one in batch])
+            last = batch[-1].id
+        assert [len(batch) for batch in found] == sizes
+        assert [member for batch in found for member in batch] == members
+
+
+def test_events_and_tallies(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stores, "EVENTS", 3)
+    for number in range(5):
+        store.note("invitation.used", number=number)
+    found = store.events(2)
+    assert [(one["code"], one["number"]) for one in found] == [("invitation.used", 4), ("invitation.used", 3)]
+    assert abs(found[0]["at"] - store.now()) < 60.0 and len(store.events()) == 3
+    store.tally({"request.time": 2, "request.signature": 1})
+    store.tally({"request.time": 3})
+    assert store.tallies() == {"request.time": 5, "request.signature": 1}
+
+
+def test_a_store_of_a_newer_format_is_refused(place: Place, store: SqlStore) -> None:
+    store.database.execute("UPDATE service SET format = 2")
+    with refused("store.version"):
+        open_store(*place)
+
+
+def test_what_changes_for_workers_changes_the_version(store: SqlStore) -> None:
+    versions = [store.version()]
+
+    def changed() -> None:
+        versions.append(store.version())
+        assert versions[-1] > versions[-2]
+
+    store.invite("anna", "device", b"a")
+    changed()
+    store.enrol(b"k" * 32, code=b"a")
+    changed()
+    epoch = store.hold()
+    assert epoch is not None
+    store.publish(epoch, ROUND)
+    changed()
+    store.send(epoch, [(0, b"x")])
+    changed()
+    store.let_go(epoch, 0, b"x")
+    changed()
+    store.revoke("anna")
+    changed()
+    store.take([call(0)])
+    assert store.version() == versions[-1]
+
+
+# ------------------------------------------------------------ many at once
+
+
+@pytest.mark.slow
+def test_four_processes_and_a_holder_lose_nothing_and_count_nothing_twice(place: Place, store: SqlStore) -> None:
+    """Four workers answer rounds with room for 30 of 80; one is killed in the middle, and its work is whole groups."""
+    enrolled(store, 80)
+    epoch = store.hold()
+    assert epoch is not None
+    rounds, room = 12, 30
+    workers = [StoreWorker(reply, *place, 20 * number, 20, 7, rounds) for number in range(4)]
+    counted: list[tuple[int, int]] = []
+    for round_ in range(1, rounds + 1):
+        after = replace(ROUND, round=round_, room=room)
+        store.publish(epoch, after, {"round": b"%d" % round_}, Finished("run", round_ - 1, None))
+        last = count = 0
+        until = time.monotonic() + 30.0
+        while count < room and time.monotonic() < until:
+            for one in store.replies("run", round_, last):
+                assert one.content == content_of(round_, one.member)
+                counted.append((round_, one.member))
+                count, last = count + 1, one.id
+            if round_ == 5 and workers[0].process.is_alive():
+                workers[0].process.kill()
+            time.sleep(0.002)
+        assert count == room
+        assert store.replies("run", round_, last) == []
+    store.publish(epoch, replace(ROUND, round=rounds + 1, kind="over"), None, Finished("run", rounds, None))
+    told = [worker.rest() for worker in workers]
+    accepted = Counter(one for lines in told for what, ones in lines if what == "accepted" for one in ones)
+    assert [worker.process.exitcode for worker in workers] == [-signal.SIGKILL, 0, 0, 0]
+    assert max(Counter(counted).values()) == 1 and max(accepted.values()) == 1
+    unconfirmed = set(counted) - set(accepted)
+    assert set(accepted) <= set(counted)
+    assert unconfirmed <= set(told[0][-1][1]), "only what the killed one was told nothing of"
+
+
+@pytest.mark.slow
+def test_processes_that_make_the_store_at_the_same_time(place: Place) -> None:
+    workers = [StoreWorker(hold, *place) for _ in range(4)]
+    told = [worker.next() for worker in workers]
+    for worker in workers:
+        assert worker.process.is_alive()
+        worker.kill()
+    assert sorted(told, key=str) == [1, None, None, None]
+
+
+def test_an_unknown_database_is_refused(tmp_path: Path) -> None:
+    with refused("database.unknown", "--database"):
+        open_store(tmp_path, "mysql://host/name")
+    with pytest.raises(BadInput) as caught:
+        open_store(tmp_path, "postgresql://user:se@cret:word@host/name")
+    assert caught.value.code == "database.unknown" and "cret" not in str(caught.value)

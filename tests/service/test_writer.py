@@ -1,0 +1,113 @@
+"""Group commit: calls that come together are written together, and each gets its own outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from quorank.errors import BadInput
+from quorank.service.store import Call, Outcome, SqlStore, open_store
+from quorank.service.writer import Writer
+
+
+class Slow(SqlStore):
+    """A store whose transactions wait for a gate, and fail as told."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(open_store(folder).database)
+        self.gate, self.groups = threading.Event(), list[int]()
+        self.fault: Exception | None = None
+
+    def take(self, calls: Sequence[Call]) -> list[Outcome]:
+        assert self.gate.wait(10.0)
+        self.groups.append(len(calls))
+        if self.fault is not None:
+            raise self.fault
+        return super().take(calls)
+
+
+@pytest.fixture
+def slow(tmp_path: Path) -> Slow:
+    store = Slow(tmp_path)
+    store.open_enrolment("word", 1, store.now() + 60.0)
+    store.enrol(b"k" * 32, token="word")
+    return store
+
+
+def calls(count: int, content: bytes = b"", member: int = 0) -> list[Call]:
+    return [Call(member, secrets.token_bytes(16), content=content) for _ in range(count)]
+
+
+def played(writer: Writer, store: Slow, submitted: Sequence[Call]) -> list[Outcome]:
+    """Submit the first, and the others once its transaction has begun; then let it end."""
+
+    async def play() -> list[Outcome]:
+        tasks = [asyncio.create_task(writer.submit(submitted[0]))]
+        await asyncio.sleep(0.1)
+        tasks += [asyncio.create_task(writer.submit(one)) for one in submitted[1:]]
+        await asyncio.sleep(0.0)
+        store.gate.set()
+        return await asyncio.gather(*tasks)
+
+    return asyncio.run(play())
+
+
+def test_what_comes_during_a_transaction_is_one_group_and_every_call_has_its_outcome(slow: Slow) -> None:
+    writer = Writer(slow)
+    submitted = [*calls(20), *calls(1, member=9)]
+    found = played(writer, slow, [*submitted, submitted[3]])
+    assert [one.code for one in found] == [""] * 20 + ["request.unknown-member", "request.replayed"]
+    assert slow.groups == [1, 21]
+    writer.stop()
+
+
+def test_a_full_queue_is_busy(slow: Slow) -> None:
+    writer = Writer(slow, most_calls=5)
+    found = played(writer, slow, calls(9))
+    assert [one.code for one in found] == [""] * 6 + ["service.busy"] * 3
+    writer.stop()
+
+
+def test_long_bodies_fill_the_queue_but_one_is_always_taken(slow: Slow) -> None:
+    writer = Writer(slow, most_bytes=100)
+    found = played(writer, slow, calls(3, b"x" * 60))
+    assert [one.code for one in found] == ["", "service.busy", "service.busy"]
+    assert asyncio.run(writer.submit(calls(1, b"x" * 200)[0])) == Outcome()
+    writer.stop()
+
+
+@pytest.mark.parametrize(
+    ("fault", "code"), [(OSError(28, "full"), "service.storage"), (BadInput("file.damaged", "x"), "file.damaged")]
+)
+def test_a_store_that_cannot_be_written_refuses_the_group_and_the_next_one_is_tried(
+    slow: Slow, fault: Exception, code: str
+) -> None:
+    writer = Writer(slow)
+    slow.fault = fault
+    found = played(writer, slow, calls(3))
+    assert [one.code for one in found] == ["service.storage"] * 3 and writer.fault == code
+    slow.fault = None
+    assert asyncio.run(writer.submit(calls(1)[0])) == Outcome() and writer.fault == ""
+    writer.stop()
+
+
+def test_a_stop_commits_what_waits_and_takes_nothing_more(slow: Slow) -> None:
+    writer = Writer(slow)
+    waiting = calls(5)
+
+    async def play() -> list[Outcome]:
+        tasks = [asyncio.create_task(writer.submit(one)) for one in waiting]
+        await asyncio.sleep(0.05)
+        tasks[1].cancel()  # its sender has hung up
+        slow.gate.set()
+        await asyncio.to_thread(writer.stop)
+        late = await writer.submit(calls(1)[0])
+        return [*await asyncio.gather(*(tasks[:1] + tasks[2:])), late]
+
+    assert [one.code for one in asyncio.run(play())] == [""] * 4 + ["service.busy"]
+    assert {one.code for one in slow.take(waiting)} == {"request.replayed"}

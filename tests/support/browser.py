@@ -1,0 +1,146 @@
+"""Debian's Chromium without a window, driven over a pipe by the DevTools protocol; no package is needed for it."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any, Self
+
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+class Chromium:
+    """One browser with one page."""
+
+    def __init__(self, folder: Path) -> None:
+        assert BROWSER is not None
+        to_read, self._write = os.pipe()
+        self._read, to_write = os.pipe()
+        options = [
+            "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
+            "--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars",
+            "--disable-extensions", "--mute-audio", f"--user-data-dir={folder}", "--remote-debugging-pipe", "about:blank",
+        ]  # fmt: skip
+
+        def place() -> None:  # Chromium reads from 3 and writes to 4
+            high = [os.dup2(to_read, 103), os.dup2(to_write, 104)]
+            os.dup2(high[0], 3)
+            os.dup2(high[1], 4)
+
+        self._process = subprocess.Popen(
+            [BROWSER, *options],
+            preexec_fn=place,
+            close_fds=False,
+            start_new_session=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        os.close(to_read)
+        os.close(to_write)
+        self._pending, self._number, self._session = b"", 0, ""
+        self.events: list[dict[str, Any]] = []
+        try:
+            targets = self.call("Target.getTargets")["targetInfos"]
+            page = next(target["targetId"] for target in targets if target["type"] == "page")
+            self._session = self.call("Target.attachToTarget", targetId=page, flatten=True)["sessionId"]
+            for room in ("Page", "Runtime", "Log", "Network"):
+                self.call(f"{room}.enable")
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        with contextlib.suppress(AssertionError, OSError, TimeoutError):
+            self._session = ""
+            self.call("Browser.close", seconds=5.0)
+            self._process.wait(5.0)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)  # the browser and its helpers: a session of their own
+        self._process.wait()
+        for end in (self._read, self._write):
+            os.close(end)
+
+    def call(self, method: str, seconds: float = 60.0, **parameters: Any) -> dict[str, Any]:
+        """Ask the browser for something and wait for its answer."""
+        self._number += 1
+        message: dict[str, Any] = {"id": self._number, "method": method, "params": parameters}
+        if self._session:
+            message["sessionId"] = self._session
+        os.write(self._write, json.dumps(message).encode() + b"\0")
+        end = time.monotonic() + seconds
+        while True:
+            found = self._next(end)
+            if found is None:
+                raise TimeoutError(method)
+            if found.get("id") == self._number:
+                assert "error" not in found, found
+                return found["result"]
+            self.events.append(found)
+
+    def _next(self, end: float) -> dict[str, Any] | None:
+        while b"\0" not in self._pending:
+            left = end - time.monotonic()
+            if left <= 0.0 or not select.select([self._read], [], [], left)[0]:
+                return None
+            came = os.read(self._read, 1 << 16)
+            assert came, "the browser has ended"
+            self._pending += came
+        message, _, self._pending = self._pending.partition(b"\0")
+        return json.loads(message)
+
+    def open(self, address: str, *, width: int, dark: bool = False, script: bool = True) -> None:
+        """Show a page at this width."""
+        self.call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600
+        )
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.call("Emulation.setEmulatedMedia", features=[scheme])
+        self.call("Emulation.setScriptExecutionDisabled", value=not script)
+        self.events.clear()
+        self.call("Page.navigate", url=address)
+        end = time.monotonic() + 30.0
+        while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
+            found = self._next(end)
+            assert found is not None, "the page was not loaded"
+            self.events.append(found)
+
+    def value(self, expression: str) -> Any:
+        """What a line of script says."""
+        found = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in found, found["exceptionDetails"]
+        return found["result"].get("value")
+
+    def wait_for(self, expression: str, seconds: float = 15.0) -> None:
+        """Wait until the line of script says true."""
+        end = time.monotonic() + seconds
+        while not self.value(expression):
+            assert time.monotonic() < end, f"never true: {expression}"
+            time.sleep(0.05)
+
+    def picture(self, whole: bool = True, height: int | None = None) -> bytes:
+        """A PNG of the page."""
+        size = self.call("Page.getLayoutMetrics")["cssContentSize"]
+        clip = {"x": 0, "y": 0, "width": size["width"], "height": height or size["height"], "scale": 1}
+        found = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole, clip=clip)
+        return base64.b64decode(found["data"])
+
+    def complaints(self) -> list[str]:
+        """What the browser logged as an error: blocked scripts and styles, failed requests."""
+        self.value("1")
+        logged = [event["params"]["entry"] for event in self.events if event.get("method") == "Log.entryAdded"]
+        thrown = [event["params"] for event in self.events if event.get("method") == "Runtime.exceptionThrown"]
+        return [entry["text"] for entry in logged if entry["level"] == "error"] + [str(one) for one in thrown]
