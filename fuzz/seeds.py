@@ -23,7 +23,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from quorank.silos.protocol.invitation import SiloBundle
 
 from fuzz.target import CORPUS, scratch
 from fuzz.targets.data import ROW

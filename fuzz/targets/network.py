@@ -8,7 +8,7 @@ from functools import cache
 from io import StringIO
 from pathlib import Path
 
-from quorank.silos.protocol.invitation import SiloBundle, read_identities
+from quorank.silos.protocol.invitation import read_identities
 
 from fuzz.target import CORPUS, as_file, scratch, target
 from quorank.certificates import Authority
