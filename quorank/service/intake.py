@@ -284,13 +284,15 @@ class Intake:
 
     def _limits(self, open_: Publication) -> ReplyLimits | None:
         """What replies to a publication are judged by: what the holder wrote, else what the terms alone say."""
-        if open_.kind not in ("round", "rebuilding"):
+        if open_.kind not in ("round", "rebuilding", "tuning"):
             return None
         written = self.store.document(LIMITS)
         if written is not None:
             told = ReplyLimits(**parse_json(written, shape_of(ReplyLimits)))
             if (told.run, told.round) == (open_.run, open_.round):
                 return told
+        if open_.kind == "tuning":
+            return None
         terms, task = Terms.read(self._terms | {"client": 0}), wire.decode_task(open_.content)
         unit = task.private.get("unit")
         asked = len(open_.asked) // 4 or open_.room or terms.setting.cohort
@@ -474,7 +476,9 @@ OPERATOR = frozenset({"/", "/events", "/metrics"})
 
 def _parameters(terms: Mapping[str, Any]) -> int:
     """Numbers of a release, where the terms are a device's; of others no reply is expected."""
-    return Terms.read({**terms, "client": 0}).parameters if "n_features" in terms else 1
+    if "n_features" in terms:
+        return Terms.read({**terms, "client": 0}).parameters
+    return int(terms.get("parameters", 1))
 
 
 def _headers(found: Any) -> dict[str, str]:

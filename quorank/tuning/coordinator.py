@@ -39,6 +39,8 @@ ENVELOPE = 4 + 8 + 4 + 4
 
 KEPT_SUMS = ("kept.seen", "kept.total", "kept.squares")
 """Names under which a version's file holds the sums that undecided weights take along."""
+KEPT_EVIDENCE = ("kept.watched", "kept.tried", "kept.stepped")
+"""And the evidence on the published weights, and on the trial against the reference and the published ones."""
 
 
 NO_TRIALS = (Evidence(), Evidence())
@@ -120,6 +122,7 @@ class TuningCoordinator:
         )
         memory = {name: np.array(values) for name, values in model.memory.items()}
         seen, total, squares = (memory.pop(name, np.zeros(len(weights))) for name in KEPT_SUMS)
+        watched, *trials = (Evidence.of(memory.pop(name, np.zeros(4)).tolist()) for name in KEPT_EVIDENCE)
         other = (
             f"was made by {model.optimiser}, not {self.optimiser}; go on with that optimiser, or start from its weights"
         )
@@ -128,7 +131,17 @@ class TuningCoordinator:
         estimate = Estimate(0, seen, total, squares, 0.0)
         senders: dict[int, set[tuple[int, int]]] = {model.version: set()}
         return TuningState(
-            model.version, weights, memory, estimate, now, senders, published, reference, shortened=model.shortened
+            model.version,
+            weights,
+            memory,
+            estimate,
+            now,
+            senders,
+            published,
+            reference,
+            watched,
+            tuple(trials),
+            model.shortened,
         )
 
     def receive(self, state: TuningState, updates: Updates) -> tuple[TuningState, Receipt]:
@@ -242,6 +255,9 @@ class TuningCoordinator:
         """Return the version that a state stands for, made out of the iteration with these sums."""
         kept = state.estimate
         stored = state.memory | dict(zip(KEPT_SUMS, (kept.seen, kept.total, kept.squares), strict=True))
+        if self.guard.judges:
+            evidence = (state.watched, *state.trials)
+            stored |= {name: np.array(one.sums) for name, one in zip(KEPT_EVIDENCE, evidence, strict=True)}
         named = self.heuristic.named
         trial, reference = (named(state.weights), named(state.reference)) if self.guard.judges else (None, None)
         return Model(

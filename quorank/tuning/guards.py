@@ -36,6 +36,17 @@ class Evidence:
     squares: float = 0.0  # Σ d²
     base: float = 0.0  # Σ of first places under the base
 
+    @property
+    def sums(self) -> tuple[float, float, float, float]:
+        """The numbers that it is read back from (`of`)."""
+        return float(self.count), self.gain, self.squares, self.base
+
+    @classmethod
+    def of(cls, sums: Sequence[float]) -> Evidence:
+        """Return the evidence with these sums."""
+        count, gain, squares, base = sums
+        return cls(int(count), gain, squares, base)
+
     def add(self, base: Doubles, candidate: Doubles) -> Evidence:
         """Return the sums with these searches (searches,) added; shares of a first place lie between 0 and 1."""
         gain = candidate - base
