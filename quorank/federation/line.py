@@ -189,7 +189,7 @@ class ServiceLine:
         status, headers, content = self._call("GET", "/v1/task", extra=extra, most=most, signed=signed)
         asked = headers.get(requests.ASKED) != "0"
         if status != 200:
-            return ServedTask(_next(headers), etag=etag if status == 304 else "")
+            return ServedTask(_next(headers), etag=etag if status == 304 else "", asked=asked)
         kind, round_ = headers.get(requests.KIND, ""), headers.get(requests.ROUND, "0")
         try:
             signature = base64.b64decode(headers.get(requests.SIGNED, ""), validate=True)

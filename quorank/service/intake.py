@@ -477,7 +477,9 @@ OPERATOR = frozenset({"/", "/events", "/metrics"})
 
 def _parameters(terms: Mapping[str, Any]) -> int:
     """Numbers of a release, where the terms are a device's; of others no reply is expected."""
-    return Terms.read({**terms, "client": 0}).parameters if "n_features" in terms else 1
+    if "n_features" in terms:
+        return Terms.read({**terms, "client": 0}).parameters
+    return int(terms.get("parameters", 1))
 
 
 def _headers(found: Any) -> dict[str, str]:
