@@ -648,7 +648,11 @@ def networks(folder: Path) -> Seeds:
     yield "enrolment", "deep", b"[" * 2_000
     head = signed_headers(key, bytes(32), 0, "GET", "/v1/task", b"", 1000, bytes(16))
     yield "request", "valid", "\n".join(f"{name}: {value}" for name, value in head.items()).encode()
-    yield "request", "member-huge", "\n".join(f"{name}: {value}" for name, value in (head | {"quorank-member": "9" * 5000}).items()).encode()
+    yield (
+        "request",
+        "member-huge",
+        "\n".join(f"{name}: {value}" for name, value in (head | {"quorank-member": "9" * 5000}).items()).encode(),
+    )
     terms = dict(bundle.terms)
     yield "terms", "valid", json.dumps(terms).encode()
     for name, changed in (

@@ -126,7 +126,11 @@ class Exchange:
         kept = self._kept()
         served = self.line.task(kept[0] if kept else "", longest_task(self.device.terms))
         if served.content is None:
-            return ServiceTask(kept[1], kept[2], served.next, served.asked) if kept and served.etag == kept[0] else served.next
+            return (
+                ServiceTask(kept[1], kept[2], served.next, served.asked)
+                if kept and served.etag == kept[0]
+                else served.next
+            )
         if _ETAG.fullmatch(served.etag):
             head = json.dumps([served.etag, served.kind]).encode()
             with self.store.transaction():
