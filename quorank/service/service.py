@@ -370,15 +370,15 @@ class Service:
         )
         planned_cohort = self._setting.cohort if self._withheld else None
         k, opened = self.home.experiment.evaluation.k, now - self._opened
-        return coordinator_status(
-            base, coordinator, self.history, k=k, open_seconds=opened, planned=planned_cohort
-        )
+        return coordinator_status(base, coordinator, self.history, k=k, open_seconds=opened, planned=planned_cohort)
 
     def _problems(self, refused: float | None) -> list[Problem]:
         """What the operator must look at, as far as nobody else sees it."""
         found = []
         if refused is not None:
-            found.append(Problem("rebuilding.refused", "the ranker began anew: building it again was beyond the budget"))
+            found.append(
+                Problem("rebuilding.refused", "the ranker began anew: building it again was beyond the budget")
+            )
         if self._exceeded:
             found.append(Problem("budget.exceeded", "more was released than the run's ε was planned for"))
         fewest, coordinator = self.coordinator.rules.fewest, self.coordinator
