@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from quorank import __version__
 from quorank.errors import BadInput
-from quorank.service.health import STATUS, Health
+from quorank.service.health import STATUS, ServiceHealth
 from quorank.service.home import Home
 from quorank.service.observe import EVENTS, add_refusals, plain, plain_code
 from quorank.service.status import (
@@ -32,8 +32,8 @@ REFUSED = "refused "
 class Overview:
     """Reads the status of one folder, for any thread."""
 
-    def __init__(self, home: Home, health: Health | None = None) -> None:
-        self.home, self.health = home, health or Health(home)
+    def __init__(self, home: Home, health: ServiceHealth | None = None) -> None:
+        self.home, self.health = home, health or ServiceHealth(home)
         self._store: SqlStore | None = None
 
     def read(self) -> Status:
@@ -78,7 +78,7 @@ class Overview:
         settings = self.home.settings
         planned = self.home.terms_table.get("rounds")
         return Status(
-            "parties" if settings.kind == "silo" else "devices",
+            "parties" if settings.kind == "silo" else "tuning" if settings.kind == "tuning" else "devices",
             "new",
             settings.run,
             store.now(),

@@ -94,7 +94,13 @@ class World(Fleet):
 
     def play(self, rounds: int) -> None:
         for _ in range(rounds):
-            self.desk.round(self.coordinator)
+            self.round()
+
+    def round(self) -> None:
+        self.desk.hear()
+        self.desk.attend()
+        self.desk.holder.round(self.coordinator)
+        self.desk.attend()
 
     def request(self, client: int, at: float = 5.0) -> bytes:
         return request_of(self.devices[client].terms, self.keys[client], at, b"one")
@@ -200,7 +206,9 @@ def test_a_leaver_in_the_middle_of_a_round_is_not_waited_for(world) -> None:
 
 
 @pytest.mark.parametrize("moment", ["rebuilding", "installed", "not confirmed"])
-def test_a_desk_that_is_stopped_anywhere_goes_on_to_the_same_bits(moment, tiny_collection, tmp_path, monkeypatch) -> None:
+def test_a_desk_that_is_stopped_anywhere_goes_on_to_the_same_bits(
+    moment, tiny_collection, tmp_path, monkeypatch
+) -> None:
     found = []
     for name, stops in (("through", False), ("stopped", True)):
         (tmp_path / name).mkdir()
@@ -220,7 +228,7 @@ def test_a_desk_that_is_stopped_anywhere_goes_on_to_the_same_bits(moment, tiny_c
             else:
                 monkeypatch.setattr(world.store, "let_go", dies)
             with pytest.raises(Interrupted):
-                world.desk.round(world.coordinator)
+                world.round()
             monkeypatch.undo()
             world.begin()
             assert [one.done for one in world.desk.leavers] == [moment == "not confirmed"]
@@ -235,8 +243,8 @@ def test_one_more_leaves_while_the_ranker_is_built_again(world) -> None:
     world.play(3)
     world.ask()
     late = []
-    world.then = lambda: [t for _, t in world.asked if t.round == 1 and "rebuilt" in t.run] and (
-        late or late.append(world.ask(4))
+    world.then = lambda: (
+        [t for _, t in world.asked if t.round == 1 and "rebuilt" in t.run] and (late or late.append(world.ask(4)))
     )
     world.desk.hear()
     world.desk.attend()
@@ -394,8 +402,8 @@ def test_what_was_given_up_counts_in_the_budget_of_the_next(tiny_collection, tmp
     world.play(4)
     world.ask()
     late = []
-    world.then = lambda: [t for _, t in world.asked if t.round == 1 and "rebuilt" in t.run] and (
-        late or late.append(world.ask(4))
+    world.then = lambda: (
+        [t for _, t in world.asked if t.round == 1 and "rebuilt" in t.run] and (late or late.append(world.ask(4)))
     )
     world.desk.hear()
     world.desk.attend()

@@ -16,10 +16,9 @@ from pathlib import Path
 
 import pytest
 from real_services import RealService, is_alive, listening_sockets, real_service, until
-from signed_calls import Caller, publish, reply_of
+from signed_calls import Caller, reply_of
 
 from quorank.certificates import Authority
-from quorank.service.home import Home
 
 pytestmark = pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="looks at processes in /proc")
 
@@ -28,14 +27,6 @@ pytestmark = pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="look
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealService]:
     with real_service(tmp_path_factory.mktemp("sockets") / "home", clients=300) as found:
         yield found
-
-
-def published(home: Home, round_: int = 0) -> None:
-    store = home.store()
-    epoch = store.hold()
-    assert epoch is not None
-    publish(home, store, epoch, round_)
-    store.close()
 
 
 def test_one_listening_socket(service: RealService) -> None:
@@ -118,6 +109,47 @@ def test_silent_and_slow_connections_of_one_address_stop_nobody(service: RealSer
             one.close()
 
 
+def test_an_address_with_too_many_connections_loses_its_oldest() -> None:
+    from quorank.service.connections import ConnectionGuard
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port, now = listener.getsockname()[1], [0.0]
+        guard = ConnectionGuard(port, per_address=100, clock=lambda: now[0])
+        accepted, held = [], []
+
+        def connect(source: str, count: int) -> list[socket.socket]:
+            made = []
+            for _ in range(count):
+                made.append(socket.create_connection(("127.0.0.1", port), timeout=5, source_address=(source, 0)))
+                accepted.append(listener.accept()[0])
+            held.extend(made)
+            return made
+
+        try:
+            other, old = connect("127.0.0.2", 50), connect("127.0.0.1", 60)
+            assert guard.look() == 0
+            connect("127.0.0.1", 30)
+            now[0] = 1.0
+            assert guard.look() == 0
+            new = connect("127.0.0.1", 40)
+            now[0] = 2.0
+            assert guard.look() == 30
+            for one in (*old, *new, *other):
+                one.setblocking(False)
+            ended = [one for one in old if is_ended(one)]
+            assert len(ended) == 30 and not any(map(is_ended, [*new, *other]))
+        finally:
+            for one in (*held, *accepted):
+                one.close()
+
+
+def is_ended(one: socket.socket) -> bool:
+    try:
+        return one.recv(1) == b""
+    except BlockingIOError:
+        return False
+
+
 def hammer(service: RealService, callers: list[Caller], round_: int, done: dict[int, int], failed: list[str]) -> None:
     """Devices reply, and again where the answer was lost."""
     for caller in callers:
@@ -140,11 +172,11 @@ def several(service: RealService, folder: Path, count: int, name: str) -> list[C
 
 
 def test_a_killed_worker_loses_nothing_that_was_accepted(service: RealService, tmp_path: Path) -> None:
-    published(service.home, 1)
+    silent = service.enrolled("silent", tmp_path)  # does not reply, so that the round stays open
     callers, done, failed = several(service, tmp_path, 40, "killed"), dict[int, int](), list[str]()
-    time.sleep(0.3)  # the task is seen by all workers
+    until(lambda: all(service.signed(silent, "GET", "/v1/task").status == 200 for _ in range(5)), service.log)
     threads = [
-        threading.Thread(target=hammer, args=(service, callers[at::4], 1, done, failed), daemon=True) for at in range(4)
+        threading.Thread(target=hammer, args=(service, callers[at::4], 0, done, failed), daemon=True) for at in range(4)
     ]
     for thread in threads:
         thread.start()
@@ -155,7 +187,7 @@ def test_a_killed_worker_loses_nothing_that_was_accepted(service: RealService, t
         thread.join(60)
     assert sorted(done) == sorted(caller.number for caller in callers)
     store = service.home.store()
-    stored = [reply.member for reply in store.replies("run", 1)]
+    stored = [reply.member for reply in store.replies("run", 0)]
     store.close()
     assert sorted(stored) == sorted(done), "none lost, none twice"
     until(lambda: victim not in service.children("worker") and len(service.children("worker")) == 2)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -122,6 +121,6 @@ def listening_sockets(pids: list[int]) -> set[str]:
     for pid in pids:
         for one in Path(f"/proc/{pid}/fd").iterdir():
             with suppress(OSError):
-                own.add(os.readlink(one))
+                own.add(str(one.readlink()))
     rows = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]]
     return {row[9] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in own}
