@@ -30,6 +30,10 @@ Folder = Annotated[Path, Argument(metavar="DIR", help="The service's folder.")]
 def start(
     folder: Folder,
     experiment: Annotated[Path | None, Option(help="Experiment file; needed once, when the folder is made.")] = None,
+    tune: Annotated[
+        Path | None,
+        Option(help="Tune a heuristic instead: what, and how; needed once (docs/tuning.md).", metavar="FILE.toml"),
+    ] = None,
     host: Annotated[str | None, Option(help="Where to listen.", show_default="127.0.0.1")] = None,
     port: Annotated[int | None, Option(help="The one port that is opened.", show_default="9092")] = None,
     address: Annotated[
@@ -110,14 +114,24 @@ def start(
         "quiet": quiet_minutes,
     }  # fmt: skip
     chosen = {name: value for name, value in given.items() if value is not None}
-    if not (folder / SETTINGS).is_file():
+    if tune is not None and not (folder / SETTINGS).is_file():
+        sentence = "a folder runs a federation or a tuning; leave out what is not meant"
+        require(experiment is None and features is None, "option.conflict", sentence, "--tune")
+        home = _make_tuning(folder, tune, run, chosen)
+    elif not (folder / SETTINGS).is_file():
         home = _make(folder, experiment, features, run, chosen | {"report_epsilon": report_epsilon or 0.0})
     else:
         home = Home.open(folder)
         number = home.process()
         running = f"its coordinator runs already (process {number}); stop it with: quorank coordinator stop {folder}"
         require(number is None, "coordinator.running", running, f"{folder}")
-        once = {"experiment": experiment, "features": features, "run": run, "report-epsilon": report_epsilon}
+        once = {
+            "experiment": experiment,
+            "tune": tune,
+            "features": features,
+            "run": run,
+            "report-epsilon": report_epsilon,
+        }
         coordinators.change(home, chosen, once, "devices")
     more = ["--exit-when-done"] if exit_when_done else []
     if not json:
@@ -373,6 +387,15 @@ def _make(folder: Path, file: Path | None, features: int | None, run: str | None
     check_experiment(found)
     count = features_of(found) if features is None else features
     return Home.create(folder, found, Settings(run or file.stem, count, **coordinators.with_address(chosen, "devices")))
+
+
+def _make_tuning(folder: Path, file: Path, run: str | None, chosen: dict[str, Any]) -> Home:
+    from quorank.service.tuning_round import TuningHome, settings_of
+    from quorank.tuning.field import read_field_tuning
+
+    tuning = read_field_tuning(file)
+    settings = settings_of(run or file.stem, tuning, **coordinators.with_address(chosen, "devices"))
+    return TuningHome.make(folder, tuning, settings)
 
 
 def _show(home: Home, json: bool) -> None:

@@ -43,7 +43,7 @@ GROUP_BYTES = 1 << 24
 
 @dataclass(frozen=True)
 class RoundLimits:
-    """When a round ends, and what a reply may be."""
+    """When a round ends, and what a reply may be. A round that takes whoever comes knows itself how many are enough."""
 
     enough: float = 1.0  # share of the cohort whose replies end a round
     least: float = 0.5  # share of the cohort without which a round does not end, deadline or not

@@ -358,6 +358,7 @@ class Intake:
     # ------------------------------------------------------------ the calls
 
     async def _task(self, asked: Asked) -> HttpAnswer:
+        member = None
         if requests.SIGNED not in asked.headers and (await self.view()).public:
             _no_body(asked)
         else:
@@ -365,12 +366,14 @@ class Intake:
             _no_body(asked)
             requests.check_body(head, b"")
             await self._commit(head, "look")
+            member = head.member
         view = self._view
         if view.open is None:
             return HttpAnswer(204, b"", (self._next(), _NEVER))
-        if asked.headers.get("if-none-match", "").encode("latin-1") == view.etag:
-            return view.same
-        return view.task
+        answer = view.same if asked.headers.get("if-none-match", "").encode("latin-1") == view.etag else view.task
+        if member is not None and not view.open.asks(member):
+            answer = answer._replace(headers=(*answer.headers, (requests.ASKED.encode(), b"0")))
+        return answer
 
     async def _reply(self, asked: Asked) -> HttpAnswer:
         head, _ = await self._signed(asked)
@@ -444,7 +447,7 @@ class Intake:
     async def _enrol(self, asked: Asked) -> HttpAnswer:
         self.traffic.enrol(asked.address)
         body = await self._body(asked, ENROLMENT_BYTES)
-        code, token, key, proof = _enrolment(body)
+        code, token, key, proof = read_enrolment(body)
         good = is_signed(key, enrolment_content(self._service, code or token.encode(), key), proof)
         require(good, "enrolment.proof", "the proof is not a signature by this key, for this service and code")
         loop = asyncio.get_running_loop()
@@ -474,7 +477,9 @@ OPERATOR = frozenset({"/", "/events", "/metrics"})
 
 def _parameters(terms: Mapping[str, Any]) -> int:
     """Numbers of a release, where the terms are a device's; of others no reply is expected."""
-    return Terms.read({**terms, "client": 0}).parameters if "n_features" in terms else 1
+    if "n_features" in terms:
+        return Terms.read({**terms, "client": 0}).parameters
+    return int(terms.get("parameters", 1))
 
 
 def _headers(found: Any) -> dict[str, str]:
@@ -522,7 +527,7 @@ def _check_reply(body: bytes, member: int, open_: Publication, limits: ReplyLimi
     limits.check(reply)
 
 
-def _enrolment(body: bytes) -> tuple[bytes, str, bytes, bytes]:
+def read_enrolment(body: bytes) -> tuple[bytes, str, bytes, bytes]:
     """Code or token, key and proof of an enrolment."""
     malformed = BadInput("request.malformed", "an enrolment has protocol, code or token, key and proof")
     try:

@@ -78,7 +78,7 @@ class Overview:
         settings = self.home.settings
         planned = self.home.terms_table.get("rounds")
         return Status(
-            "parties" if settings.kind == "silo" else "devices",
+            "parties" if settings.kind == "silo" else "tuning" if settings.kind == "tuning" else "devices",
             "new",
             settings.run,
             store.now(),

@@ -131,7 +131,7 @@ def tuning_status(
     open_seconds: float | None = None,
 ) -> Status:
     """Complete a status from a tuning; `before` are the weights of the version before, `history` of `version_figures`."""
-    values = tuning.heuristic.named(state.weights)
+    values = tuning.heuristic.named(state.published)
     weights = tuple(
         WeightStatus(
             weight.name, float(values[weight.name]), weight.shipped, weight.lower, weight.upper,

@@ -310,6 +310,17 @@ def test_a_task_is_signed_cached_and_says_when_to_come_back(desk: Desk, anna: Ca
     assert (fresh.status, fresh.headers["quorank-round"]) == (200, "1")
 
 
+def test_who_is_not_asked_is_told_so(desk: Desk, anna: Caller) -> None:
+    publish(desk.home, desk.store, epoch_of(desk), 3, asked=(anna.number + 1).to_bytes(4, "little"))
+    got = desk.signed(anna, "GET", "/v1/task")
+    assert (got.status, got.headers["quorank-asked"]) == (200, "0") and wire.decode_task(got.body).round == 3
+    again = desk.signed(anna, "GET", "/v1/task", **{"If-None-Match": got.headers["etag"]})
+    assert (again.status, again.headers["quorank-asked"]) == (304, "0")
+    assert desk.signed(anna, "POST", "/v1/reply", reply_of(anna.number, 3)).code == "reply.unasked"
+    publish(desk.home, desk.store, epoch_of(desk), 3, asked=anna.number.to_bytes(4, "little"))
+    assert "quorank-asked" not in desk.signed(anna, "GET", "/v1/task").headers
+
+
 def test_before_the_first_task_there_is_none(tmp_path: Path) -> None:
     desk = Desk(folder_of(tmp_path / "home", pause=30.0))
     try:
