@@ -25,13 +25,12 @@ from quorank.federation.invitation import Invitation
 from quorank.federation.leaving import receipt_of
 from quorank.federation.line import ServiceLine, ServiceRefusal
 from quorank.federation.member_key import MemberKey, task_content
+from quorank.federation.rebuilding import NOTHING
 from quorank.federation.terms import Terms
 
 HOUR, LEAVING_SECONDS = 3600.0, 60.0
 MOST_MESSAGES = 12
 """Of a secure sum, in one exchange: it has five."""
-NOTHING = b"nothing"
-"""The reply of a device that holds nothing for a rebuilding."""
 MEMBER, TASK, CONFIRMED = "member", "task", "confirmed"
 """Facts: the number that the service gave, the last task, and which answer the service has confirmed."""
 

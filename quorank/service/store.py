@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from quorank.documents import Each, parse_json
 from quorank.errors import require
+from quorank.federation.rebuilding import NOTHING
 from quorank.service.calls import NONCE_SLOT, CallGroup, oldest_slot
 from quorank.service.calls import Call as Call
 from quorank.service.calls import Database as Database
@@ -368,9 +369,10 @@ class SqlStore:
                 one.asked, self.now(),
             )  # fmt: skip
             filled = (
-                "UPDATE service SET filled = (SELECT count(*) FROM replies WHERE run = ? AND round = ?) WHERE id = 1"
+                "UPDATE service SET filled = (SELECT count(*) FROM replies"
+                " WHERE run = ? AND round = ? AND content <> ?) WHERE id = 1"
             )
-            self.database.execute(filled, one.run, one.round)
+            self.database.execute(filled, one.run, one.round, NOTHING)
             self._changed()
         found = self.publication()
         assert found is not None

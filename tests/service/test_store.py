@@ -250,6 +250,17 @@ def test_a_round_takes_as_many_replies_as_it_has_room_for(place: Place, store: S
     other.close()
 
 
+def test_members_that_hold_nothing_take_nobody_s_place(store: SqlStore) -> None:
+    members = enrolled(store, 6)
+    epoch = store.hold()
+    assert epoch is not None
+    one = replace(ROUND, kind="rebuilding", room=2)
+    number = store.publish(epoch, one).number
+    assert codes(store.take([call(m, "reply", number, b"nothing") for m in members[:3]])) == ["", "", ""]
+    number = store.publish(epoch, one).number
+    assert codes(store.take([call(m, "reply", number, b"x") for m in members[3:]])) == ["", "", "reply.round-full"]
+
+
 def test_a_member_takes_part_a_few_times_with_rests_between_and_every_run_counts_for_itself(store: SqlStore) -> None:
     (member,) = enrolled(store, 1)
     epoch = store.hold()
