@@ -108,7 +108,9 @@ class SqlStore:
         self._heard = (0, 0)  # an epoch, and the last turn whose answer was handed out in it
         try:
             database.create()
-            ((found,),) = database.execute("SELECT format FROM service WHERE id = 1")
+            rows = database.execute("SELECT format FROM service WHERE id = 1")
+            require(rows, "file.damaged", "the store has lost its first row; restore a backup")
+            ((found,),) = rows
             sentence = f"the store is of format {found}, and this Quorank reads {FORMAT}; install the newer one"
             require(found == FORMAT, "store.version", sentence)
         except BaseException:
