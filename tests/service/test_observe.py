@@ -190,7 +190,7 @@ turned = 0
 for number in range(300):
     os.write(2, f"{name} {number}\\n".encode())
     if name == "parent" and number % 10 == 0:
-        turned += turn_over(path, longest=1000, kept=3)
+        turned += turn_over(path, longest=400, kept=3)
 assert name != "parent" or turned > 3, turned
 assert not turn_over(path.with_name("other"), longest=0)
 """
