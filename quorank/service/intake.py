@@ -32,7 +32,7 @@ from quorank.federation.terms import Terms
 from quorank.foreign import parse_json as parse_foreign
 from quorank.service.home import Home
 from quorank.service.store import Call, Member, Outcome, Publication, SqlStore, What
-from quorank.service.traffic import Traffic
+from quorank.service.traffic import IntakeTraffic
 from quorank.service.writer import Writer
 
 Scope = Mapping[str, Any]
@@ -142,12 +142,12 @@ class Intake:
         store: SqlStore,
         writer: Writer,
         enrolments: SqlStore,
-        traffic: Traffic | None = None,
+        traffic: IntakeTraffic | None = None,
         operator: OperatorApp | None = None,
         health: Callable[[], Mapping[str, Any]] | None = None,
     ) -> None:
         self.home, self.store, self.writer, self.operator, self.health = home, store, writer, operator, health
-        self.traffic = traffic or Traffic(home.settings.enrolments)
+        self.traffic = traffic or IntakeTraffic(home.settings.enrolments)
         self.refusals: dict[str, int] = {}  # by code, since they were last written down
         self._enrolments, self._service, self._terms = enrolments, home.key.public, home.terms_table
         self._proxied, self._pause = home.settings.behind_proxy, home.settings.pause

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
+import shutil
 import signal
 import socket
 import ssl
@@ -12,13 +14,16 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from real_services import RealService, is_alive, listening_sockets, real_service, until
-from signed_calls import Caller, reply_of
+from postgresql_server import empty_database
+from real_services import RealService, free_port, is_alive, listening_sockets, real_service, until
+from signed_calls import Caller, folder_of, reply_of
 
 from quorank.certificates import Authority
+from quorank.service.home import Home
 
 pytestmark = pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="looks at processes in /proc")
 
@@ -235,9 +240,8 @@ def test_two_services_on_one_folder_or_port(service: RealService, tmp_path: Path
     words = [sys.executable, "-m", "quorank.service.supervisor"]
     again = subprocess.run([*words, str(service.home.path)], capture_output=True, text=True, timeout=30)
     assert again.returncode == 2 and f"runs already (process {service.pid})" in again.stderr
-    other = RealService(
-        tmp_path / "other", port=service.home.settings.port, address=service.url.removeprefix("https://")
-    )
+    same = {"port": service.home.settings.port, "address": service.home.settings.address}
+    other = RealService(folder_of(tmp_path / "other", **same))
     again = subprocess.run([*words, str(other.home.path)], capture_output=True, text=True, timeout=30)
     assert again.returncode == 2 and "cannot listen there" in again.stderr
 
@@ -273,3 +277,34 @@ def test_given_certificates_and_plain_http_behind_a_proxy(tmp_path: Path) -> Non
         assert service.url.startswith("http://127.0.0.1")
         with urlopen(f"{service.url}/healthz", timeout=10) as answer:
             assert answer.status == 200
+
+
+def test_two_hosts_and_one_database(tmp_path: Path) -> None:
+    """Two copies of a folder over one PostgreSQL: a member of one is known to the other, and so are its nonces."""
+    with real_service(tmp_path / "first", workers=1, database=empty_database()) as first:
+        shutil.copytree(first.home.path, tmp_path / "second", ignore=shutil.ignore_patterns("lock", "supervisor.json"))
+        second = RealService(Home.open(tmp_path / "second"))
+        port = free_port()
+        second.home.change(replace(first.home.settings, port=port, address=f"127.0.0.1:{port}"))
+        store = first.home.store()
+
+        def holder() -> int:
+            return int(json.loads(store.document("status.json") or b'{"process": 0}')["process"])
+
+        try:
+            second.start()
+            anna, ben = first.enrolled("anna", tmp_path), second.enrolled("ben", tmp_path)
+            until(lambda: second.signed(anna, "GET", "/v1/task").status == 200, second.log)
+            headers = ben.headers("GET", "/v1/task")
+            assert first.call("GET", "/v1/task", headers=headers).status == 200
+            assert second.call("GET", "/v1/task", headers=headers).code == "request.replayed"
+            assert first.signed(anna, "POST", "/v1/reply", reply_of(anna.number)).status == 200
+            before = holder()
+            assert before in (*first.children("holder"), *second.children("holder"))
+            os.kill(before, signal.SIGKILL)
+            assert second.signed(ben, "POST", "/v1/reply", reply_of(ben.number)).status == 200
+            until(lambda: second.signed(anna, "GET", "/v1/task").headers["quorank-round"] == "1", second.log)
+            until(lambda: holder() not in (0, before), second.log)
+        finally:
+            store.close()
+            second.kill()

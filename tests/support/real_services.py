@@ -16,6 +16,7 @@ from typing import Any
 from signed_calls import Caller, Got, folder_of, over_tls
 
 from quorank.federation.invitation import Invitation
+from quorank.service.home import Home
 from quorank.service.members import invite
 
 
@@ -29,11 +30,9 @@ def free_port() -> int:
 class RealService:
     """A folder and the process that watches over it."""
 
-    def __init__(self, path: Path, **settings: Any) -> None:
-        port = free_port()
-        self.home = folder_of(path, **{"port": port, "address": f"127.0.0.1:{port}"} | settings)
+    def __init__(self, home: Home) -> None:
+        self.home, self.log = home, home.path.with_suffix(".log")
         self.process: subprocess.Popen[bytes] | None = None
-        self.log = path.parent / f"{path.name}.log"
 
     @property
     def url(self) -> str:
@@ -92,7 +91,8 @@ class RealService:
 @contextmanager
 def real_service(path: Path, **settings: Any) -> Iterator[RealService]:
     """A service that has started; everything of it is gone afterwards."""
-    service = RealService(path, **settings)
+    port = free_port()
+    service = RealService(folder_of(path, **{"port": port, "address": f"127.0.0.1:{port}"} | settings))
     try:
         service.start()
         yield service
