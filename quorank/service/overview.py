@@ -108,7 +108,10 @@ class Overview:
         last = found[-1].number if len(found) == LISTED else math.inf
         awaited = [one.client for one in told.members if (one.waiting or one.late) and one.client > last][:AWAITED]
         found += [one for one in map(store.member, awaited) if one is not None]
-        return listed(_member(one, now, known.get(one.number)) for one in found)
+        mine = [_member(one, now, known.get(one.number)) for one in found]
+        numbers = {one.client for one in mine}
+        expected = [one for one in told.members if told.kind == "parties" and one.client not in numbers]
+        return listed((*mine, *expected))
 
 
 def _member(member: Member, now: float, told: MemberStatus | None) -> MemberStatus:
