@@ -46,6 +46,8 @@ INVITATION, IDENTITY, TERMS, TASK, SUMS, TYPED, ANSWERED = (
 """Facts of the private file: what was agreed, the version that is out, the sums of the searches under it, the study's own
 means, and the last version whose answer the service has taken or refused."""
 SHORTEST_PAUSE = 15.0
+PASSING = ("reply.other-round", "reply.round-full", "reply.no-open-round")
+"""Refusals after which the same reply may be taken, while its version is out."""
 
 
 class Tuner:
@@ -246,6 +248,8 @@ class Tuner:
             if not error.code.startswith("reply."):
                 raise
             report = SyncReport("refused", served.next, error.code, error.sentence)
+            if error.code in PASSING:
+                return report
         with self.store.transaction():
             self.store.set_fact(ANSWERED, str(self.task.version).encode())
         return report

@@ -107,7 +107,8 @@ class TuningService:
         self.before: dict[str, float] | None = None  # the weights of the version before
         self.replies: dict[int, wire.Reply] = {}  # of the open version, by member
         self.refused: dict[str, int] = {}
-        self._taken, self._room, self._written, self._came = 0, 0, float("-inf"), 0
+        self._taken, self._heard, self._room, self._came = 0, 0, 0, 0  # reply, replies, places, bytes
+        self._written = float("-inf")
         self._history: tuple[RoundFigures, ...] = ()
         self._arms: dict[str, int] = {}
         self._gone = {member for member, _, _ in store.leavers()}
@@ -156,7 +157,7 @@ class TuningService:
         came = self._take()
         passed = max(0.0, self.store.now() - published.opened)
         closed = self._close_figures(passed) if self.learned else self._close(passed)
-        if not closed and self._room and self._taken and self._filled() >= self._room:
+        if not closed and self._room and self._heard >= self._room:
             self._widen(published)
         self._let_go()
         if self._clock() - self._written > STATUS_SECONDS:
@@ -202,7 +203,7 @@ class TuningService:
                 self.refused[error.code] = self.refused.get(error.code, 0) + 1
                 self.note("reply_refused", round=self.state.version, client=stored.member, reason=error.code)
         if batch:
-            self._taken = batch[-1].id
+            self._taken, self._heard = batch[-1].id, self._heard + len(batch)
             self._came += sum(len(stored.content) for stored in batch)
         return bool(batch)
 
@@ -227,14 +228,11 @@ class TuningService:
         assert found is not None and found.key is not None
         return found.key
 
-    def _filled(self) -> int:
-        return len(self.replies) + sum(self.refused.values())
-
     def _widen(self, published: Publication) -> None:
         """Take more replies in the place of those that cannot count; who has answered is not asked again."""
         missing = self._room - len(self.replies)
         if missing > 0:
-            self._room = self._filled() + missing
+            self._room = self._heard + missing
             self.store.publish(self.epoch, replace(published, room=self._room))
 
     def _close(self, passed: float) -> bool:
@@ -268,8 +266,7 @@ class TuningService:
             self.note("version_rolled_back", round=model.version, to=0)
         self.note("version_published", round=model.version, replies=model.updates, loss=model.loss, seconds=seconds)
         self.before = self.tuning.heuristic.named(before.published)
-        self.state, self.replies, self._taken = after, {}, 0
-        self.refused = {}
+        self.state, self.replies, self.refused, self._taken, self._heard = after, {}, {}, 0, 0
         self._hand_out(model)
 
     def _hand_out(self, model: Model | None = None) -> None:

@@ -31,7 +31,7 @@ from quorank.tuning.guards import GUARDS, Guard, JudgedGuard
 from quorank.tuning.heuristics.constraints import violations
 from quorank.tuning.heuristics.heuristic import Heuristic, Order, Weight
 from quorank.tuning.loss import first_places, gradients
-from quorank.tuning.releases import RELEASES, GradientRelease, Release
+from quorank.tuning.releases import RELEASES, GradientRelease, Release, SignRelease
 from quorank.tuning.searches import count_searches
 from quorank.tuning.studies.private_means import PrivateMeans
 from quorank.tuning.studies.study import Study, study_of
@@ -47,6 +47,13 @@ TRIAL, REFERENCE, ASKED = "trial", "reference", "asked"
 _FAMILIES: dict[str, Family[Any]] = {
     "optimiser": OPTIMISERS, "closing": CLOSINGS, "release": RELEASES, "guard": GUARDS,
 }  # fmt: skip
+
+
+_RELEASES: tuple[Release, ...] = (
+    GradientRelease(), SignRelease(1), SignRelease(2), SignRelease(1, "vote"), SignRelease(2, "vote"),
+)  # fmt: skip
+_KNOWN = {str(part): part for part in _RELEASES}
+"""What a device can be asked to release, by how it is written: nothing that comes from a service is parsed into a part."""
 
 
 def declaration(heuristic: Heuristic) -> dict[str, Any]:
@@ -113,8 +120,8 @@ class FieldTuning:
         if self.study is not None:
             named = ("name", "metrics", "epsilon")
             study = {name: getattr(self.study, name) for name in named}
-            study |= {"arms": dict(self.study.arms), "largest": dict(self.study.largest)}
-            study["metrics"] = list(self.study.metrics)
+            arms = [[arm, share] for arm, share in self.study.arms.items()]  # in their order, which tables may lose
+            study |= {"arms": arms, "largest": dict(self.study.largest), "metrics": list(self.study.metrics)}
         parts = self.loss, self.margin, str(self.release)
         return TuningTerms(run, self.iterations, declaration(self.heuristic), *parts, study)
 
@@ -183,25 +190,25 @@ _TERMS = Table(
     {
         "kind": Text(),
         "run": Text(),
-        "rounds": Whole(),
+        "rounds": Whole(1),
         "heuristic": Table({"name": Text(), "weights": Items(_WEIGHT), "orders": Items(ANYTHING)}),
         "loss": Text(),
         "margin": Number(),
         "release": Text(),
-        "parameters": Whole(),
+        "parameters": Whole(1, 1_000_000),
         "study": Maybe(
             Table(
-                {"name": Text(), "metrics": Items(Text()), "epsilon": Maybe(Number()), "arms": Each(Number()),
+                {"name": Text(), "metrics": Items(Text()), "epsilon": Maybe(Number()), "arms": Items(Items(ANYTHING)),
                  "largest": Each(Number())}
             )
         ),
-        "client": Whole(),
+        "client": Whole(0),
     }
 )  # fmt: skip
 
 
 def _study(table: Mapping[str, Any]) -> Study:
-    return study_of(dict(table) | {"metrics": list(table["metrics"]), "metric": table["metrics"][0]}, "study")
+    return study_of(dict(table) | {"arms": dict(table["arms"]), "metric": table["metrics"][0]}, "study")
 
 
 @dataclass(frozen=True)
@@ -251,7 +258,9 @@ class TuningTerms:
     @property
     def part(self) -> Release:
         """How an update is released."""
-        return RELEASES.parse(self.release)
+        sentence = "the terms ask for what this Quorank does not release; install the newer one"
+        require(self.release in _KNOWN, "terms.malformed", sentence)
+        return _KNOWN[self.release]
 
     @property
     def figures(self) -> PrivateMeans | None:
@@ -266,7 +275,7 @@ class TuningTerms:
 
     def learns(self, key: bytes) -> bool:
         """Whether a device tunes: all do, or those in the study's first arm; the others keep the shipped weights."""
-        return self.study is None or self.arm(key) == next(iter(self.study["arms"]))
+        return self.study is None or self.arm(key) == self.study["arms"][0][0]
 
 
 # ------------------------------------------------------------ messages
