@@ -16,6 +16,7 @@ import binascii
 import contextlib
 import hashlib
 import json
+import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -193,9 +194,11 @@ class Intake:
             answer = refused(error)
         except OSError:  # the store cannot be read
             self._count("service.storage")
-            answer = refused(
-                BadInput("service.storage", "the service cannot read its store at the moment; ask again later")
-            )
+            answer = refused(BadInput("service.storage", "the service cannot read its store; ask again later"))
+        except Exception as error:  # a fault of ours: the asker learns nothing of it, the operator its kind
+            self._count("service.fault")
+            print(json.dumps({"event": "worker_fault", "kind": type(error).__name__}), file=sys.stderr, flush=True)
+            answer = refused(BadInput("service.fault", "the service could not answer this; its operator can see why"))
         headers = [*answer.headers, (b"quorank-time", b"%d" % self.now())]
         if answer.status != 304:
             headers.append((b"content-length", b"%d" % len(answer.body)))
