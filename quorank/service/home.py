@@ -44,7 +44,7 @@ LOCK, STATUS, LOG, RANKER, LEDGER = "lock", "status.json", "coordinator.log", "r
 SECRET_BYTES = 32
 RENEW_DAYS = 30
 """A certificate of the service's own authority with fewer days left is replaced."""
-HOLDERS = {"coordinator": "quorank.service.holder", "silo": "quorank.service.silo_service"}
+HOLDERS = {"coordinator": "quorank.service.service", "silo": "quorank.service.silo_service"}
 """The module that holds what a folder runs, by the kind of its settings."""
 OLDER = (
     "is of an older Quorank whose devices spoke Flower; its ranker.json can still be used, but devices enrol anew: "
