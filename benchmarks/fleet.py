@@ -1,7 +1,7 @@
 """Load of a fleet on a real service of this machine: what a device and a round cost, and whether a reply is lost.
 
-`quorank bench --fleet` prints the figures. The service runs as an operator starts it, in processes of its own, with TLS. The devices are light: each has a key of its
-own, opens a new connection for every request, asks for the task and sends a release of the right form; some send theirs
+`quorank bench --fleet` prints the figures. The service runs as an operator starts it, in processes of its own, with TLS. The
+devices are light: each has a key of its own, opens a new connection for every request, asks for the task and sends a release of the right form; some send theirs
 twice. What they were told was accepted is held against what the service counted. The load generator is a process of its
 own as well, so that neither's memory and processor time is the other's.
 """
@@ -247,7 +247,8 @@ class LightFleet:
                 number: int, room: asyncio.Semaphore = room, round_: int = round_, counts: list[int] = counts
             ) -> None:
                 async with room:
-                    counts[0] += await self._take_part(number, round_)
+                    accepted = await self._take_part(number, round_)
+                    counts[0] += accepted
 
             batch = 4 * self.traffic.at_once
             for first in range(0, self.traffic.devices, batch):

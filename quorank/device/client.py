@@ -11,9 +11,9 @@ from __future__ import annotations
 import json
 import logging
 import os
-import random
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -31,8 +31,8 @@ from quorank.documents import Number, Table, parse_json
 from quorank.errors import BadInput, require
 from quorank.federation.client_privacy import Entropy
 from quorank.federation.invitation import Invitation
+from quorank.federation.line import LONGEST_NEXT, Pace, ServiceLine, ServiceRefusal
 from quorank.federation.member_key import MemberKey
-from quorank.federation.service_line import LONGEST_WAIT, ServiceLine, ServiceRefusal
 from quorank.federation.terms import Terms
 from quorank.learning import Shown
 from quorank.learning.click_guard import ClickGuard
@@ -52,7 +52,7 @@ FINAL = (
     "request.protocol",
 )
 _LOCAL = ("file.", "folder.", "interaction.", "private-data.")
-_LINE = Table({"at": Number(), "wait": Number(), "failures": Number(), "offset": Number()})
+_LINE = Table({"at": Number(), "wait": Number(), "offset": Number()})
 
 
 class Client:
@@ -75,7 +75,8 @@ class Client:
         assert secret is not None
         self._key, self._turn, self._closed = MemberKey(secret), Lock(), False
         self._plan(agreed_terms(store))
-        self._due, self._failures, self._offset = self._remembered()
+        self._due, self._offset = self._remembered()
+        self._pace = Pace(SHORTEST_PAUSE, LONGEST_PAUSE)
 
     @classmethod
     def open(cls, folder: Path | str, invitation: Path | str | None = None, **more: Any) -> Client:
@@ -198,50 +199,41 @@ class Client:
     def _exchange(self, request: bytes | None) -> SyncReport:
         invitation = self.invitation
         member = self.store.fact(MEMBER)
-        line = ServiceLine(
-            invitation.url,
-            invitation.service,
-            self._key,
-            invitation.certificate,
-            None if member is None else int(member),
-            offset=self._offset,
-            clock=self._clock,
-            entropy=self._entropy,
-        )
+        number = None if member is None else int(member)
+        line = ServiceLine.of(invitation, key=self._key, member=number, offset=self._offset, clock=self._clock)
         try:
-            with line:
-                if member is None:
-                    self._enrol(line)
-                talk = Exchange(line, self._answers, self._clock)
-                report = talk.take_part() if request is None else talk.leave(request)
-        except ServiceRefusal as error:
-            report = self._refused(error)
+            if member is None:
+                self._enrol(line)
+            talk = Exchange(line, self._answers, self._clock)
+            report = talk.take_part() if request is None else talk.leave(request)
         except BadInput as error:
             if error.code.startswith(_LOCAL):
                 raise
-            wait = LONGEST_PAUSE if error.code in FINAL else 0.0
-            report = SyncReport("failed", wait, error.code, error.sentence)
+            report = self._failed(error)
+        finally:
+            line.close()
         self._offset = line.offset
         if report.outcome == "left":
             self._closed = True
         return report
 
     def _enrol(self, line: ServiceLine) -> None:
-        terms = enrolled_terms(line, self.terms, self.invitation.code, self.invitation.token)
+        terms = enrolled_terms(line, self.terms, self.invitation, self._key)
         with self.store.transaction():
             self.store.set_fact(TERMS, json.dumps(terms.table(), sort_keys=True).encode())
             self.store.set_fact(MEMBER, str(terms.client).encode())
-        line.member = terms.client
         self._plan(terms)
 
-    def _refused(self, error: ServiceRefusal) -> SyncReport:
+    def _failed(self, error: BadInput) -> SyncReport:
         if (
             error.code == "request.unknown-member"
         ):  # a service that was restored from before this device came: enrol anew
             with self.store.transaction():
                 self.store.file.database.execute("DELETE FROM facts WHERE name = ?", (MEMBER,))
-        wait = LONGEST_PAUSE if error.code in FINAL else error.wait or 0.0
-        return SyncReport("failed", wait, error.code, error.sentence)
+        logging.getLogger(__name__).warning("%s: %s", error.code, error.sentence)
+        refused = error if isinstance(error, ServiceRefusal) else ServiceRefusal(error.code, error.sentence)
+        pause = max(self._pace.badly(refused), LONGEST_PAUSE if error.code in FINAL else 0.0)
+        return SyncReport("failed", pause, error.code, error.sentence)
 
     # when to ask again
 
@@ -249,41 +241,34 @@ class Client:
         """The report with the pause that the device will keep: as the service says, drawn longer, so that no two agree."""
         if report.outcome == "left":
             return report
-        failed = report.outcome == "failed"
-        self._failures = self._failures + 1 if failed else 0
-        pause = report.next
-        if failed:
-            pause = max(pause, min(LONGEST_PAUSE, SHORTEST_PAUSE * 2.0 ** min(self._failures - 1, 20)))
-            code, sentence = report.code, report.sentence
-            logging.getLogger(__name__).warning("%s: %s", code, sentence)
-        pause = min(LONGEST_WAIT, pause * random.SystemRandom().uniform(1.0, 1.25))
+        pause = min(LONGEST_NEXT, report.next if report.outcome == "failed" else self._pace.well(report.next))
         self._due = time.monotonic() + pause
-        state = {"at": self._clock(), "wait": pause, "failures": self._failures, "offset": self._offset}
+        state = {"at": self._clock(), "wait": pause, "offset": self._offset}
         try:
             with self.store.transaction():
                 self.store.set_fact(LINE, json.dumps(state).encode())
         except OSError:
             logging.getLogger(__name__).warning("file.full: when to ask again could not be written")
-        return SyncReport(report.outcome, pause, report.code, report.sentence, report.sent)
+        return replace(report, next=pause)
 
     def _left_to_wait(self) -> float:
         return max(0.0, self._due - time.monotonic())
 
-    def _remembered(self) -> tuple[float, int, float]:
-        """(when to ask next by the monotonic clock, failures so far, offset) of an earlier process.
+    def _remembered(self) -> tuple[float, float]:
+        """(when to ask next by the monotonic clock, offset) of an earlier process.
 
         A clock that was put back or forward since makes a device ask earlier, and never later than it had to.
         """
         found = self.store.fact(LINE)
         if found is None:
-            return 0.0, 0, 0.0
+            return 0.0, 0.0
         try:
             state = parse_json(found, _LINE)
         except BadInput:
-            return 0.0, 0, 0.0
+            return 0.0, 0.0
         passed = self._clock() - state["at"]
         left = state["wait"] - passed if passed >= 0.0 else 0.0
-        return time.monotonic() + min(max(left, 0.0), LONGEST_WAIT), int(state["failures"]), float(state["offset"])
+        return time.monotonic() + min(max(left, 0.0), LONGEST_NEXT), float(state["offset"])
 
 
 def _agreed(store: PrivateStore, given: Invitation | None, entropy: Entropy) -> Invitation:

@@ -101,12 +101,8 @@ def _setting(tables: Mapping[str, Any], silo: dict[str, Any]) -> SiloSetting:
 def _augment(spec: object) -> Augment:
     """A word for all of it, or a table with what differs from the recommended."""
     if isinstance(spec, str):
-        require(
-            spec in _AUGMENTS,
-            "value.wrong-type",
-            f"expected recommended, published or a section [augment], got {spec!r}",
-            "augment",
-        )
+        sentence = f"expected recommended, published or a section [augment], got {spec!r}"
+        require(spec in _AUGMENTS, "value.wrong-type", sentence, "augment")
         return _AUGMENTS[spec]()
     require(isinstance(spec, Mapping), "value.wrong-type", f"expected a section [augment], got {spec!r}", "augment")
     assert isinstance(spec, Mapping)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from quorank.errors import require
-from quorank.service.silo_course import TrainingCourse
+from quorank.service.silo_training import TrainingCourse
 from quorank.silos.learning.comparison import FOLDS
 from quorank.silos.learning.shared_statistics import vector_length
 from quorank.silos.learning.validation import Tally, choose_weight
@@ -239,10 +239,11 @@ class Phases:
     def _learned(self, number: int, record: bytes, put: Put) -> None:
         head, (raw,) = read(record, 1)
         course, place = self.course, table_of(head, "stage", "turn")
+        sentence = _NOT_NOW
         require(
             course is not None and not course.done and place == [self.phase - VALIDATION, course.turn],
             "silo-message.phase",
-            _NOT_NOW,
+            sentence,
         )
         assert course is not None
         models = len(course.plays().get(number, []))

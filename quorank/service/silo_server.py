@@ -8,7 +8,7 @@ same folder goes on to the same bits.
 
 What it sees: names, sizes and times of envelopes, how many envelopes with questions each party sends, the sum of all
 tables of statistics (under a hashing key that it does not have; each party's own only under masks that cancel in the
-sum), and in training what `silo_course` says. It never holds a term, a document, a key or one party's table in clear.
+sum), and in training what `silo_training` says. It never holds a term, a document, a key or one party's table in clear.
 """
 
 from __future__ import annotations
@@ -28,11 +28,8 @@ class SiloServer:
         self.terms, self._digest, self._store = terms, terms.digest()[:16], streams
         self.refused: dict[str, int] = {}  # code → how often this process refused an answer with it
         known = self._store.fact("terms")
-        require(
-            known is None or known == terms.digest(),
-            "folder.other-run",
-            "this store belongs to a run with other terms; choose another one",
-        )
+        sentence = "this store belongs to a run with other terms; choose another one"
+        require(known is None or known == terms.digest(), "folder.other-run", sentence)
         if known is None:
             with self._store.transaction():
                 self._store.set_fact("terms", terms.digest())
@@ -86,16 +83,10 @@ class SiloServer:
         number = self.terms.number(party)
         try:
             message = SiloMessage.from_bytes(content, to_party=False)
-            require(
-                message.number == number,
-                "silo-message.other-party",
-                "an answer of another party came in this one's place; it is refused",
-            )
-            require(
-                message.digest == self._digest,
-                "silo-message.other-run",
-                "an answer belongs to a run with other terms; it is refused",
-            )
+            sentence = "an answer of another party came in this one's place; it is refused"
+            require(message.number == number, "silo-message.other-party", sentence)
+            sentence = "an answer belongs to a run with other terms; it is refused"
+            require(message.digest == self._digest, "silo-message.other-run", sentence)
             with self._store.transaction():
                 self._take(number, message)
         except BaseException as error:

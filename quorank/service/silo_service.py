@@ -19,9 +19,10 @@ from quorank.experiments.run_directory import text_ranker_bytes
 from quorank.federation.member_key import task_content
 from quorank.files import write_whole
 from quorank.process import interruptible
+from quorank.service.health import STATUS
 from quorank.service.home import RANKER
 from quorank.service.observe import EventLog
-from quorank.service.overview import DOCUMENT, REFUSED
+from quorank.service.overview import REFUSED
 from quorank.service.silo_home import SiloHome
 from quorank.service.silo_phases import PHASES
 from quorank.service.silo_post import SiloPost
@@ -127,7 +128,7 @@ class SiloService:
     def write_status(self, state: State) -> None:
         """Write down how it stands, for page and status; a full disk is no reason to end."""
         with contextlib.suppress(OSError):
-            self.store.keep(self.epoch, {DOCUMENT: self.status(state).text().encode()})
+            self.store.keep(self.epoch, {STATUS: self.status(state).text().encode()})
 
     def status(self, state: State) -> Status:
         """How the session stands; members and refusals are added from the store by whoever shows it."""

@@ -186,7 +186,7 @@ def test_an_answer_is_the_same_when_its_confirmation_was_lost(service, clients) 
         return said(member, asked)
 
     service._post_mail = lose
-    assert clients[0].sync(force=True).code == "service.unreachable"
+    assert clients[0].sync(force=True).code == "service.away"
     assert len(set(lost)) == 1
     course(clients)
     assert course.round.survivors == tuple(range(MEMBERS))

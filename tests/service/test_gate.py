@@ -20,7 +20,7 @@ from quorank.federation.member_key import MemberKey
 from quorank.service import intake as intake_module
 from quorank.service.home import Home
 from quorank.service.members import open_enrolment
-from quorank.service.traffic import Traffic
+from quorank.service.traffic import IntakeTraffic
 
 CALLS = [
     ("GET", "/v1/task"),
@@ -278,7 +278,7 @@ def test_open_enrolment_has_a_quota_an_end_and_public_tasks(desk: Desk, tmp_path
 
 def test_enrolments_of_one_address_are_counted(tmp_path: Path) -> None:
     now = [0.0]
-    desk = Desk(folder_of(tmp_path / "home"), Traffic(3, clock=lambda: now[0]))
+    desk = Desk(folder_of(tmp_path / "home"), IntakeTraffic(3, clock=lambda: now[0]))
     try:
         body = Caller(desk.home.key.public).enrolment(bytes(32))
         codes = [desk.call("POST", "/v1/enrol", body).code for _ in range(4)]
@@ -480,7 +480,7 @@ def test_truncated_bodies(desk: Desk, anna: Caller) -> None:
 
 
 def test_one_address_cannot_have_everything_under_way(tmp_path: Path) -> None:
-    desk = Desk(folder_of(tmp_path / "home"), Traffic(0, per_address=3))
+    desk = Desk(folder_of(tmp_path / "home"), IntakeTraffic(0, per_address=3))
     waiting = asyncio.Event()
 
     async def play() -> list[str]:
@@ -519,7 +519,7 @@ def test_one_address_cannot_have_everything_under_way(tmp_path: Path) -> None:
 def test_who_asks_is_what_a_proxy_says_only_behind_one(tmp_path: Path) -> None:
     for behind, expected in ((False, "invitation.unknown"), (True, "enrolment.too-many")):
         home = folder_of(tmp_path / f"home-{behind}", behind_proxy=behind)
-        desk = Desk(home, Traffic(1))
+        desk = Desk(home, IntakeTraffic(1))
         try:
             body = Caller(home.key.public).enrolment(bytes(32))
             desk.call("POST", "/v1/enrol", body, {"X-Forwarded-For": "1.1.1.1, 10.0.0.9"}, address="192.0.2.1")

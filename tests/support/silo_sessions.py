@@ -230,10 +230,11 @@ class Mailboxes:
     loss: float = 0.0
     twice: float = 0.0
     seed: int = 1
+    database: str = ""
 
     def __post_init__(self) -> None:
         self.now, self.done = 0.0, set[str]()
-        self.store = open_store(self.folder)
+        self.store = open_store(self.folder, self.database)
         if not self.store.members():
             for number, name in enumerate(self.group.terms.parties):
                 self.store.invite(name, "party", name.encode(), number)
