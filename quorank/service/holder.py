@@ -76,7 +76,9 @@ class Holder:
     busy: Callable[[], bool] = lambda: False
     soonest: float = 1.0  # seconds after which members ask again, at least
     beside: Callable[[Coordinator, State], Mapping[str, bytes | None]] = lambda coordinator, state: {}
-    simulated: bool = False  # members are clients of an experiment: all are waited for, and can begin a secure round again
+    simulated: bool = (
+        False  # members are clients of an experiment: all are waited for, and can begin a secure round again
+    )
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     received_bytes: int = field(default=0, init=False)  # of replies

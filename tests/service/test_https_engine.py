@@ -18,16 +18,16 @@ from postgresql_server import empty_database
 from refusals import refused
 from signed_calls import Caller, Desk
 
-from quorank.errors import BadInput, Interrupted
+from quorank.errors import Interrupted
 from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.runner import Runner, run_experiment
 from quorank.experiments.simulated_clients import SimulatedClients
+from quorank.federation.line import ServiceLine
 from quorank.federation.member_key import MemberKey
-from quorank.federation.service_line import ServiceAnswer
 from quorank.service.engine import FOLDER, PlayedHome, PlayedService, https
-from quorank.service.light_clients import LightClients, key_of, token_of
+from quorank.service.light_clients import LightClients, key_of
 from quorank.service.store import open_store
 
 FILE = """\
@@ -69,41 +69,43 @@ class Interruptions:
         self.asked = False
 
 
+class DeskLine(ServiceLine):
+    """A line to the service's application in this process; every so many an answer is lost."""
+
+    clients: InProcess
+
+    def _once(self, method, target, body, most, signed, extra) -> tuple[int, dict[str, str], bytes]:
+        clients = self.clients
+        with clients.lock:
+            while clients.interruptions.asked and not clients.stopping:
+                time.sleep(0.01)
+            if clients.stopping:
+                raise SystemExit
+            caller = Caller(self.service, self.key, self.member) if signed else None
+            headers = caller.headers(method, target, body) if caller else {}
+            got = clients.desk.call(method, target, body, headers | dict(extra))
+            clients.count += 1
+            if target == "/v1/reply" and got.status == 200:
+                clients.interruptions.committed()
+            if clients.count % 7 == 0:  # its worker was killed: what was committed was not confirmed
+                clients.desk.close()
+                clients.desk = Desk(clients.home)
+                raise ConnectionResetError
+        return got.status, got.headers, got.body
+
+
 class InProcess(LightClients):
-    """Clients whose requests go to the service's application in this process; every so many an answer is lost."""
+    """Clients whose requests go to the service's application in this process."""
 
     def __init__(self, home: PlayedHome, clients: SimulatedClients, interruptions: Interruptions) -> None:
         super().__init__(home, clients)
         self.desk, self.lock, self.count, self.stopping = Desk(home), threading.Lock(), 0, False
         self.interruptions = interruptions
 
-    def enrol(self) -> None:
-        for number in range(self.federation.clients):
-            key = key_of(self.home, number)
-            got = self.desk.call("POST", "/v1/enrol", Caller(self.home.key.public, key).enrolment(token_of(self.home)))
-            self.keys[got.table["member"]] = key
-
-    def call(self, member: int, method: str, target: str, body: bytes = b"", **options) -> ServiceAnswer:
-        return self._tried(lambda: self._once(member, method, target, body, options.get("headers") or {}))
-
-    def _once(self, member: int, method: str, target: str, body: bytes, headers: dict[str, str]) -> ServiceAnswer:
-        with self.lock:
-            while self.interruptions.asked and not self.stopping:
-                time.sleep(0.01)
-            if self.stopping:
-                raise SystemExit
-            caller = Caller(self.home.key.public, self.keys[member], member)
-            got = self.desk.signed(caller, method, target, body, **headers)
-            self.count += 1
-            if target == "/v1/reply" and got.status == 200:
-                self.interruptions.committed()
-            if self.count % 7 == 0:  # its worker was killed: what was committed was not confirmed
-                self.desk.close()
-                self.desk = Desk(self.home)
-                raise BadInput("service.unreachable", "the connection was cut")
-        if got.status >= 400:
-            raise BadInput(got.code, "refused")
-        return ServiceAnswer(got.status, got.headers, got.body)
+    def new_line(self) -> DeskLine:
+        line = DeskLine(self.home.settings.url, self.home.key.public)
+        line.clients = self
+        return line
 
 
 @contextmanager
