@@ -219,6 +219,7 @@ class LeavingDesk:
         except BadInput as error:  # within its budget of privacy nothing can be learned in so few rounds
             if not error.code.startswith("privacy."):
                 raise
+            self._note("rebuilding_refused")
             return Found(self.start.copy())
         refused = self._beyond(number, rebuilding.mechanism.loss(rounds))
         if refused is not None:
