@@ -72,6 +72,10 @@ class SiloServer:
         number = self.terms.number(party)
         return not self.done and bool(self._store.waiting(party) or self._run.owes(number))
 
+    def standing(self, party: str) -> tuple[int, ...]:
+        """How far both streams with a party are: while it does not change, the party is asked the same."""
+        return self._store.places(party)
+
     def due(self, party: str) -> bytes | None:
         """What this party is asked now; None where it has all that it is told and nothing to say."""
         if not self.waits(party):
