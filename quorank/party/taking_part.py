@@ -19,6 +19,8 @@ from quorank.silos.protocol.records import MOST_MESSAGE
 
 LOOK_SECONDS = 0.25
 """So often a waiting party looks whether it is to end."""
+SHORTEST = 0.02
+"""However soon a service wants to be asked again, so many seconds pass."""
 TASK_SECONDS = 2.0
 """So often a party that is asked nothing looks whether the session is over."""
 LONGER, LONGEST = 1.15, 40.0
@@ -94,7 +96,7 @@ def exchange(party: SiloParty, line: PartyLine, pace: Pace) -> float:
     """Fetch one letter and answer it; seconds until the next look, negative where all has been said."""
     mail = line.mail(MOST_MESSAGE)
     if mail.content is None:
-        return pace.well(mail.next)
+        return pace.well(max(mail.next, SHORTEST))
     answer = party.answer(mail.content)
     if answer == Declined("waiting"):
         return LOOK_SECONDS  # it was asked to stop in the middle of its work, and answers after its next start
