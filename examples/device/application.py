@@ -1,4 +1,4 @@
-"""Ranking that learns, in an application: `rank` shows a list, `record` learns from its clicks, `sync` talks to the service.
+"""Ranking that learns, in an application: `rank` shows a list, `record` takes in its clicks, `sync` talks to the service.
 
     python application.py FOLDER [INVITATION]
 

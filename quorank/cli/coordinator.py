@@ -30,6 +30,10 @@ Folder = Annotated[Path, Argument(metavar="DIR", help="The service's folder.")]
 def start(
     folder: Folder,
     experiment: Annotated[Path | None, Option(help="Experiment file; needed once, when the folder is made.")] = None,
+    tune: Annotated[
+        Path | None,
+        Option(help="Tune a heuristic instead: what, and how; needed once (docs/tuning.md).", metavar="FILE.toml"),
+    ] = None,
     host: Annotated[str | None, Option(help="Where to listen.", show_default="127.0.0.1")] = None,
     port: Annotated[int | None, Option(help="The one port that is opened.", show_default="9092")] = None,
     address: Annotated[
@@ -110,14 +114,24 @@ def start(
         "quiet": quiet_minutes,
     }  # fmt: skip
     chosen = {name: value for name, value in given.items() if value is not None}
-    if not (folder / SETTINGS).is_file():
+    if tune is not None and not (folder / SETTINGS).is_file():
+        sentence = "a folder runs a federation or a tuning; leave out what is not meant"
+        require(experiment is None and features is None, "option.conflict", sentence, "--tune")
+        home = _make_tuning(folder, tune, run, chosen)
+    elif not (folder / SETTINGS).is_file():
         home = _make(folder, experiment, features, run, chosen | {"report_epsilon": report_epsilon or 0.0})
     else:
         home = Home.open(folder)
         number = home.process()
         running = f"its coordinator runs already (process {number}); stop it with: quorank coordinator stop {folder}"
         require(number is None, "coordinator.running", running, f"{folder}")
-        once = {"experiment": experiment, "features": features, "run": run, "report-epsilon": report_epsilon}
+        once = {
+            "experiment": experiment,
+            "tune": tune,
+            "features": features,
+            "run": run,
+            "report-epsilon": report_epsilon,
+        }
         coordinators.change(home, chosen, once, "devices")
     more = ["--exit-when-done"] if exit_when_done else []
     if not json:
@@ -304,6 +318,47 @@ def files(folder: Folder, out: FilesOut = None) -> None:
         print(path)
 
 
+@app.command()
+def backup(folder: Folder, file: Annotated[Path, Argument(help="Where to write it.")], json: Json = False) -> None:
+    """Write a service's folder and store into one file, also while it runs.
+
+    The file holds all secrets of the service: keep it as the folder is kept.
+    """
+    from quorank.service.backup import backup as back_up
+    from quorank.service.home import Home
+
+    home = Home.open(folder)
+    found = back_up(home.path, home.settings.database, file)
+    figures = {"file": str(file), "members": found.members, "files": found.files, "bytes": found.bytes}
+    print_figures(figures, json, lambda _: say(f"{file} holds {found.members} members and {found.files} files"))
+
+
+@app.command()
+def restore(
+    file: Annotated[Path, Argument(help="A backup.")],
+    folder: Folder,
+    database: Annotated[
+        str | None, Option(help="postgresql://user@host/name, empty.", show_default="SQLite in DIR")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Make a service's folder and store from a backup; `start` goes on from its moment.
+
+    Devices that have gone further since answer no round a second time. Never
+    run the old service beside it: stop that first.
+    """
+    from dataclasses import replace
+
+    from quorank.service.backup import restore as bring_back
+    from quorank.service.home import Home
+
+    found = bring_back(file, folder, database or "")
+    home = Home.open(folder)
+    home.write_settings(replace(home.settings, database=database or ""))
+    figures = {"folder": str(folder), "members": found.members, "files": found.files}
+    print_figures(figures, json, lambda _: say(f"{folder} has {found.members} members; start it to go on"))
+
+
 @contextmanager
 def _opened(folder: Path) -> Iterator[tuple[Home, SqlStore]]:
     from quorank.service.home import Home
@@ -332,6 +387,15 @@ def _make(folder: Path, file: Path | None, features: int | None, run: str | None
     check_experiment(found)
     count = features_of(found) if features is None else features
     return Home.create(folder, found, Settings(run or file.stem, count, **coordinators.with_address(chosen, "devices")))
+
+
+def _make_tuning(folder: Path, file: Path, run: str | None, chosen: dict[str, Any]) -> Home:
+    from quorank.service.tuning_round import TuningHome, settings_of
+    from quorank.tuning.field import read_field_tuning
+
+    tuning = read_field_tuning(file)
+    settings = settings_of(run or file.stem, tuning, **coordinators.with_address(chosen, "devices"))
+    return TuningHome.make(folder, tuning, settings)
 
 
 def _show(home: Home, json: bool) -> None:

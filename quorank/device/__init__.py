@@ -6,6 +6,13 @@ Applications use `Client`:
         shown = client.rank(features)
         client.record(shown, clicks)
         client.sync()
+
+or, where the constants of a heuristic of theirs are tuned, `Tuner`:
+
+    with Tuner.open("folder", heuristic, "invitation.json") as tuner:
+        weights = tuner.weights()
+        tuner.record(items)
+        tuner.sync()
 """
 
 from __future__ import annotations
@@ -15,8 +22,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from quorank.device.client import Client
     from quorank.device.exchange import SyncReport
+    from quorank.device.tuner import Tuner
 
-__all__ = ["Client", "SyncReport"]
+__all__ = ["Client", "SyncReport", "Tuner"]
 
 
 def __getattr__(name: str) -> Any:
@@ -29,4 +37,8 @@ def __getattr__(name: str) -> Any:
         from quorank.device.exchange import SyncReport
 
         return SyncReport
+    if name == "Tuner":
+        from quorank.device.tuner import Tuner
+
+        return Tuner
     raise AttributeError(name)

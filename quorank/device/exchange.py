@@ -67,6 +67,7 @@ class ServiceTask(NamedTuple):
     kind: str
     content: bytes
     next: float
+    asked: bool = True  # whether the round asks this member
 
     @property
     def digest(self) -> bytes:
@@ -102,10 +103,13 @@ class Exchange:
         task = self._task()
         if isinstance(task, float):
             return SyncReport("nothing", task, "task.none", "there is no task yet")
-        if task.kind in ("over", "secure"):
+        unasked = not task.asked and task.kind == "round"
+        if task.kind in ("over", "secure") or unasked:
             declined = self.device.see(task.content)
             if declined is not None:
                 return _declined(declined, task.next)
+            if unasked:
+                return SyncReport("nothing", task.next, "task.unasked", "this round asks others")
             if task.kind == "over":
                 return SyncReport("over", task.next, "run.over", "all rounds of the run are done")
             return self._messages(task.next)
@@ -122,12 +126,16 @@ class Exchange:
         kept = self._kept()
         served = self.line.task(kept[0] if kept else "", longest_task(self.device.terms))
         if served.content is None:
-            return ServiceTask(kept[1], kept[2], served.next) if kept and served.etag == kept[0] else served.next
+            return (
+                ServiceTask(kept[1], kept[2], served.next, served.asked)
+                if kept and served.etag == kept[0]
+                else served.next
+            )
         if _ETAG.fullmatch(served.etag):
             head = json.dumps([served.etag, served.kind]).encode()
             with self.store.transaction():
                 self.store.set_fact(TASK, head + b"\n" + served.content)
-        return ServiceTask(served.kind, served.content, served.next)
+        return ServiceTask(served.kind, served.content, served.next, served.asked)
 
     def _kept(self) -> tuple[str, str, bytes] | None:
         """(tag, kind, content) of the last task."""

@@ -15,9 +15,8 @@ from typing import Any
 
 from quorank.device.private_store import Erased, PrivateStore
 from quorank.documents import read_json
-from quorank.federation.leaving import digest_of_request, request_of
+from quorank.federation.leaving import Agreed, digest_of_request, request_of
 from quorank.federation.member_key import MemberKey
-from quorank.federation.terms import Terms
 from quorank.files import write_whole
 from quorank.private_file import LOCK, Damaged, files_of, wipe
 
@@ -28,7 +27,7 @@ REQUEST, HEARD = "leaving", "leaving heard"
 
 def begin(
     store: PrivateStore,
-    terms: Terms,
+    terms: Agreed,
     key: MemberKey,
     entropy: Callable[[int], bytes],
     clock: Callable[[], float] = time.time,
@@ -43,7 +42,7 @@ def begin(
     return request
 
 
-def complete(store: PrivateStore, terms: Terms, request: bytes, clock: Callable[[], float] = time.time) -> Erased:
+def complete(store: PrivateStore, terms: Agreed, request: bytes, clock: Callable[[], float] = time.time) -> Erased:
     """Erase all of a device whose request was confirmed; the store is closed afterwards."""
     note: dict[str, Any] = {
         "run": terms.run,

@@ -59,6 +59,7 @@ class LocalSocket:
         self._lists: OrderedDict[str, Shown] = OrderedDict()
         self._mutex, self._open = threading.Lock(), set[socket.socket]()
         self._listening: socket.socket | None = None
+        self.ranks = False  # whether a program shows lists by this device
 
     def __enter__(self) -> LocalSocket:
         self.start()
@@ -171,7 +172,7 @@ class LocalSocket:
         require(
             len({len(row) for row in rows}) == 1, "features.shape", "every document has the same number of features"
         )
-        shown, name = self.client.rank(rows), os.urandom(12).hex()
+        shown, name, self.ranks = self.client.rank(rows), os.urandom(12).hex(), True
         with self._mutex:
             self._lists[name] = shown
             while len(self._lists) > MOST_LISTS:

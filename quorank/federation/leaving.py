@@ -10,11 +10,10 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from quorank.errors import BadInput, require
 from quorank.federation.member_key import MemberKey, is_signed
-from quorank.federation.terms import Terms
 from quorank.foreign import parse_json
 
 _MARK, _SIGNED = "quorank leave", b"quorank leave 1\n"
@@ -31,7 +30,17 @@ class Leaving:
     digest: str
 
 
-def request_of(terms: Terms, key: MemberKey, at: float, nonce: bytes) -> bytes:
+class Agreed(Protocol):
+    """What a member agreed to, as far as its leaving needs it."""
+
+    @property
+    def run(self) -> str: ...
+
+    @property
+    def client(self) -> int: ...
+
+
+def request_of(terms: Agreed, key: MemberKey, at: float, nonce: bytes) -> bytes:
     """Ask to be forgotten, signed by the member's key."""
     fields = {"format": _MARK, "run": terms.run, "client": terms.client, "at": at, "nonce": nonce.hex()}
     line = json.dumps(fields, sort_keys=True).encode()

@@ -32,10 +32,11 @@ _HEAD_LENGTH = len(f"quorank backup {VERSION}\n") + 65
 _LEFT_OUT = re.compile(r"service\.sqlite(-.*)?|.*\.lock|lock|status\.json|.*\.log(\.[0-9]+)?|\..*\.tmp")
 _JUMP = 1 << 32
 _PAGE = 200
-_KEYS = {
+KEYS = {
     "service": ("id",), "documents": ("name",), "publication": ("id",), "members": ("number",), "turns": ("run", "member"),
     "tokens": ("digest",), "replies": ("id",), "letters": ("id",), "leaving": ("member",), "events": ("id",),
-    "tallies": ("name",),
+    "tallies": ("name",), "facts": ("name",), "places": ("peer",), "sending": ("peer", "place"),
+    "coming": ("peer", "place"),
 }  # fmt: skip
 """Tables that are kept, with what their rows are read in the order of. Nonces are not: they are worth minutes."""
 
@@ -110,7 +111,7 @@ def _copy(source: Database, target: Database, jump: int = 0) -> None:
     """All rows of one moment from an open store into a new one."""
     with source.snapshot(), target.transaction():
         target.execute("DELETE FROM service")
-        for table, key in _KEYS.items():
+        for table, key in KEYS.items():
             columns = columns_of(table)
             named = ", ".join(columns)
             places = [list(columns).index(name) for name in key]

@@ -110,7 +110,7 @@ _LEFT = Outcome("request.left", "this member has left")
 _REPLAYED = Outcome("request.replayed", "this request was made before")
 
 
-class Group:
+class CallGroup:
     """Calls of one transaction. `filled`: replies that the open round has; `turns`: answers that were ever given."""
 
     def __init__(self, database: Database, open_: Publication | None, now: float, filled: int, turns: int) -> None:

@@ -44,7 +44,11 @@ LOCK, STATUS, LOG, RANKER, LEDGER = "lock", "status.json", "coordinator.log", "r
 SECRET_BYTES = 32
 RENEW_DAYS = 30
 """A certificate of the service's own authority with fewer days left is replaced."""
-HOLDERS = {"coordinator": "quorank.service.holder", "silo": "quorank.service.silo_service"}
+HOLDERS = {
+    "coordinator": "quorank.service.holder",
+    "silo": "quorank.service.silo_service",
+    "tuning": "quorank.service.tuning_round",
+}
 """The module that holds what a folder runs, by the kind of its settings."""
 OLDER = (
     "is of an older Quorank whose devices spoke Flower; its ranker.json can still be used, but devices enrol anew: "
@@ -294,7 +298,8 @@ class Home:
 
     def check_change(self, settings: Settings) -> None:
         """Refuse settings that do not fit what the folder runs."""
-        check_rounds(self.experiment, settings)
+        if settings.kind == "coordinator":
+            check_rounds(self.experiment, settings)
 
     def renew(self) -> bool:
         """Replace the certificate of the own authority where its end is near; whether it was."""

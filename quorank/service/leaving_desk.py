@@ -34,7 +34,7 @@ from quorank.errors import BadInput, require, require_range
 from quorank.federation.coordinator import Coordinator
 from quorank.federation.leaving import check_request, receipt_of
 from quorank.federation.rebuilding import can_replay, name_of
-from quorank.federation.rounds import Federation, Report
+from quorank.federation.rounds import Federation
 from quorank.privacy.composition import Loss, compose, total_loss
 from quorank.service.holder import Holder
 from quorank.service.rebuilding_ledger import RebuildingLedger
@@ -80,7 +80,7 @@ class Found(NamedTuple):
 
 @dataclass(eq=False)
 class LeavingDesk:
-    """The leavers of one coordinator. `round` takes the place of the holder's; `hear` is called while nothing else is done.
+    """The leavers of one coordinator; `attend` is called between two rounds, `look` all the time.
 
     `start` is the ranker before the first round.
     """
@@ -177,14 +177,6 @@ class LeavingDesk:
             self._current.dismiss(without(self._current.federation, self.gone), self.gone)
 
     # what is done about it
-
-    def round(self, coordinator: Coordinator) -> Report:
-        """Play a round, and afterwards whatever the leavers of meanwhile ask for."""
-        self.hear()
-        self.attend()
-        report = self.holder.round(coordinator)
-        self.attend()
-        return report
 
     def attend(self) -> None:
         """Build the ranker again for those who have asked to leave; between two rounds, else nothing is done yet."""

@@ -30,8 +30,8 @@ def invite(home: Home, store: SqlStore, name: str, out: Path) -> Member:
         "device.name",
         f"{name!r} is not a device's name; use up to 64 letters, digits, dots, dashes and underscores",
     )
-    federation = home.experiment.federation
-    if not getattr(federation.participation, "takes_whoever_comes", False):
+    federation = home.experiment.federation if home.settings.kind == "coordinator" else None
+    if federation is not None and not getattr(federation.participation, "takes_whoever_comes", False):
         sentence = (
             f"all {federation.clients} clients of the experiment are invited; set federation.clients higher in a new "
             'folder, or let rounds take whoever comes: participation = { kind = "arrivals" }'

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -45,6 +45,7 @@ AGAIN_SECONDS = 2.0
 """So long it waits where the store cannot be written."""
 STATEMENT_SECONDS = 1.0
 LOOK_SECONDS = 0.2
+Made = TypeVar("Made")
 WAITING_SECONDS = 60.0
 """After so long without enough members a round that waits for them says so."""
 
@@ -162,12 +163,17 @@ class Service:
 
     def play(self, *, stay: bool) -> bool:
         """Play the rounds that are left, and stay where asked; whether all are done. HolderLost where another took over."""
-        coordinator, player = self.coordinator, self.desk or self.holder
+        coordinator = self.coordinator
         self.tell("holder_taken", epoch=self.epoch, round=coordinator.state.round)
         self._again(self._restored)
         while not coordinator.done and not self.stop():
-            self._again(lambda: self.closed(player.round(coordinator)))
+            self._again(self._let_go)
+            report = self._again(lambda: self.holder.round(coordinator))
+            if report is not None:
+                self.closed(report)
+                self._again(self._write_down)
         if coordinator.done and not self.stop():
+            self.tell("finished", round=coordinator.state.round, rounds=coordinator.rounds)
             self._again(self.finish)
             while stay and not self.stop():
                 self._again(self.attend)
@@ -176,33 +182,45 @@ class Service:
         self._again(lambda: self.publish("done" if coordinator.done else "stopped"), once=True)
         return coordinator.done
 
-    def _again(self, work: Callable[[], None], *, once: bool = False) -> None:
+    def _again(self, work: Callable[[], Made], *, once: bool = False) -> Made | None:
         """Do something; where the store or the disk cannot be written, again and again until it is asked to stop."""
         while True:
             try:
-                work()
+                made = work()
             except Interrupted:
-                return
+                return None
             except OSError as error:  # the coordinator has changed nothing
                 self._failed += 1
                 if self._away is None:
                     self._away = self.clock()
                     self.log.write("checkpoint_failed", round=self.coordinator.state.round, code=error.errno)
                 if once or self.stop():
-                    return
+                    return None
                 self.sleep(AGAIN_SECONDS)
                 continue
             if self._away is not None:
                 self.tell("disk_back", round=self.coordinator.state.round, seconds=self.clock() - self._away)
                 self._away = None
-            return
+            return made
 
     def _restored(self) -> None:
-        """Write what a holder that was killed did not: ranker, ledger, status."""
+        """Write what a holder that was killed did not."""
         if self.coordinator.state.round > 0:
-            self.hand_out()
-            self.write_ledger()
+            self._write_down()
+        else:
+            self.publish()
+
+    def _write_down(self) -> None:
+        """Ranker, ledger and status, as they are now."""
+        self.hand_out()
+        self.write_ledger()
         self.publish()
+
+    def _let_go(self) -> None:
+        """Let those go who have asked to leave."""
+        if self.desk is not None and self.desk.busy():
+            self.desk.attend()
+            self._state_privacy()
 
     def closed(self, report: Report) -> None:
         """A round is over and its checkpoint written."""
@@ -228,29 +246,22 @@ class Service:
             **told,
         )
         if report.participants < self.coordinator.rules.enough * len(self.coordinator.cohort):
-            seen = self.store.counts(self.store.now() - seconds)["seen"]
-            self.tell("round_short", round=report.round, **({} if self._withheld else {**numbers, "seen": seen}))
-        self.hand_out()
-        self.write_ledger()
-        self.publish()
+            with contextlib.suppress(OSError):
+                numbers["seen"] = self.store.counts(self.store.now() - seconds)["seen"]
+            self.tell("round_short", round=report.round, **({} if self._withheld else numbers))
 
     def finish(self) -> None:
         """All rounds are done: members hear it when they come."""
-        self.tell("finished", round=self.coordinator.state.round, rounds=self.coordinator.rounds)
         self.attend()
         self.holder.declare_over(self.coordinator)
         self.publish()
 
     def attend(self) -> None:
         """Let those go who have asked to leave after the last round."""
-        if self.desk is None or not self.desk.busy():
-            return
-        self.desk.attend()
-        self.holder.declare_over(self.coordinator)
-        self._state_privacy()
-        self.hand_out()
-        self.write_ledger()
-        self.publish()
+        if self.desk is not None and self.desk.busy():
+            self._let_go()
+            self.holder.declare_over(self.coordinator)
+            self._write_down()
 
     def look(self) -> None:
         """Called several times a second."""
@@ -370,15 +381,15 @@ class Service:
         )
         planned_cohort = self._setting.cohort if self._withheld else None
         k, opened = self.home.experiment.evaluation.k, now - self._opened
-        return coordinator_status(
-            base, coordinator, self.history, k=k, open_seconds=opened, planned=planned_cohort
-        )
+        return coordinator_status(base, coordinator, self.history, k=k, open_seconds=opened, planned=planned_cohort)
 
     def _problems(self, refused: float | None) -> list[Problem]:
         """What the operator must look at, as far as nobody else sees it."""
         found = []
         if refused is not None:
-            found.append(Problem("rebuilding.refused", "the ranker began anew: building it again was beyond the budget"))
+            found.append(
+                Problem("rebuilding.refused", "the ranker began anew: building it again was beyond the budget")
+            )
         if self._exceeded:
             found.append(Problem("budget.exceeded", "more was released than the run's ε was planned for"))
         fewest, coordinator = self.coordinator.rules.fewest, self.coordinator

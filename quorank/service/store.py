@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from quorank.documents import Each, parse_json
 from quorank.errors import require
-from quorank.service.calls import NONCE_SLOT, Group, oldest_slot
+from quorank.service.calls import NONCE_SLOT, CallGroup, oldest_slot
 from quorank.service.calls import Call as Call
 from quorank.service.calls import Database as Database
 from quorank.service.calls import Kind as Kind
@@ -139,7 +139,7 @@ class SqlStore:
             ((filled, turns, number),) = self.database.execute(query)
             if number is None or self._open is None or self._open.number != number:  # its content may be long
                 self._open = self.publication()
-            outcomes = Group(self.database, self._open, now, filled, turns).take(calls)
+            outcomes = CallGroup(self.database, self._open, now, filled, turns).take(calls)
             if now - self._pruned > NONCE_SLOT:
                 self.database.execute("DELETE FROM nonces WHERE slot < ?", oldest_slot(now))
                 self._pruned = now

@@ -37,7 +37,7 @@ STOP_SECONDS = 40.0
 
 
 @dataclass(eq=False)
-class Child:
+class ServiceProcess:
     """A process that is kept alive."""
 
     name: str
@@ -102,9 +102,9 @@ class Supervisor:
         descriptor = listener.fileno()
         folder = str(home.path)
         self.workers = [
-            Child(f"worker-{number}", [WORKER, folder], descriptor) for number in range(home.settings.workers)
+            ServiceProcess(f"worker-{number}", [WORKER, folder], descriptor) for number in range(home.settings.workers)
         ]
-        self.holder = Child("holder", [home.holder, folder, *([] if stay else ["--exit-when-done"])])
+        self.holder = ServiceProcess("holder", [home.holder, folder, *([] if stay else ["--exit-when-done"])])
         self._stamp, self._looked = self._certificate(), time.monotonic()
         self._renewed, self._written = self._looked, b""
 
@@ -129,7 +129,7 @@ class Supervisor:
     def _stop(self, number: int, frame: object) -> None:
         self.stopping = True
 
-    def _tend(self, child: Child, now: float) -> None:
+    def _tend(self, child: ServiceProcess, now: float) -> None:
         child.look()
         code = child.ended()
         if code is not None:
@@ -181,7 +181,7 @@ class Supervisor:
             return False
         return True
 
-    def _replace(self, worker: Child) -> bool:
+    def _replace(self, worker: ServiceProcess) -> bool:
         """Let a new worker answer, then the old one end; where the new one does not answer, the old one goes on."""
         old = worker.process
         worker.start()

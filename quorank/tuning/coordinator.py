@@ -23,7 +23,7 @@ from quorank.errors import require, require_range
 from quorank.federation.server_optimisers import Adam, Add, Memory, Momentum, Rprop, Server
 from quorank.parts import Family
 from quorank.tuning.closing import Closing, Count, Estimate
-from quorank.tuning.guards import Evidence, Guard, Immediate
+from quorank.tuning.guards import Evidence, Guard, ImmediateGuard
 from quorank.tuning.heuristics.constraints import project
 from quorank.tuning.heuristics.heuristic import Heuristic
 from quorank.tuning.models import Model, check_model
@@ -39,6 +39,8 @@ ENVELOPE = 4 + 8 + 4 + 4
 
 KEPT_SUMS = ("kept.seen", "kept.total", "kept.squares")
 """Names under which a version's file holds the sums that undecided weights take along."""
+KEPT_EVIDENCE = ("kept.watched", "kept.tried", "kept.stepped")
+"""And the evidence on the published weights, and on the trial against the reference and the published ones."""
 
 
 NO_TRIALS = (Evidence(), Evidence())
@@ -84,7 +86,7 @@ class TuningCoordinator:
     keep: float = 0.9  # share of its sums that a coordinate which sat out takes into the next iteration
     late: int = 0  # updates for a version so many iterations old still count, as if made for the current one
     per_client: int = 1000  # updates that count of one client and version
-    guard: Guard = field(default_factory=Immediate)  # how weights are published
+    guard: Guard = field(default_factory=ImmediateGuard)  # how weights are published
 
     def __post_init__(self) -> None:
         if self.sure is not None:
@@ -120,6 +122,7 @@ class TuningCoordinator:
         )
         memory = {name: np.array(values) for name, values in model.memory.items()}
         seen, total, squares = (memory.pop(name, np.zeros(len(weights))) for name in KEPT_SUMS)
+        watched, *trials = (Evidence.of(memory.pop(name, np.zeros(4)).tolist()) for name in KEPT_EVIDENCE)
         other = (
             f"was made by {model.optimiser}, not {self.optimiser}; go on with that optimiser, or start from its weights"
         )
@@ -128,7 +131,17 @@ class TuningCoordinator:
         estimate = Estimate(0, seen, total, squares, 0.0)
         senders: dict[int, set[tuple[int, int]]] = {model.version: set()}
         return TuningState(
-            model.version, weights, memory, estimate, now, senders, published, reference, shortened=model.shortened
+            model.version,
+            weights,
+            memory,
+            estimate,
+            now,
+            senders,
+            published,
+            reference,
+            watched,
+            tuple(trials),
+            model.shortened,
         )
 
     def receive(self, state: TuningState, updates: Updates) -> tuple[TuningState, Receipt]:
@@ -136,10 +149,10 @@ class TuningCoordinator:
         size = len(state.weights)
         values = self.release.unpack(updates.payload, size)
         finite = np.isfinite(values).all(axis=1) & np.isfinite(updates.loss)
-        first = np.zeros((len(values), 0)) if updates.first is None else updates.first
+        told = updates.first is not None and updates.first.shape == (len(values), 3)
+        first = updates.first if updates.first is not None and told else np.full((len(values), 3), np.nan)
         if self.guard.judges:
-            told = first.shape == (len(values), 3)
-            finite &= ((first >= 0.0) & (first <= 1.0)).all(axis=1) if told else False
+            finite &= ((first >= 0.0) & (first <= 1.0)).all(axis=1)
         keep = np.zeros(len(values), dtype=np.bool_)
         late = duplicate = refused = 0
         columns = (updates.version, updates.client, updates.number, finite)
@@ -165,28 +178,28 @@ class TuningCoordinator:
         return state, Receipt(int(keep.sum()), late, duplicate, refused)
 
     def closes(self, state: TuningState, now: float) -> bool:
-        """Return whether the iteration closes: there are updates enough, and the trial is decided."""
-        return self.closing.closes(state.estimate, now - state.since) and (
-            not state.on_trial or self.guard.fails(state.watched) or self.guard.decides(state.trials)
-        )
+        """Return whether the iteration closes."""
+        return self.closing.closes(state.estimate, now - state.since)
 
     def advance(self, state: TuningState, now: float) -> tuple[TuningState, Model]:
-        """Close the iteration: publish what was on trial and step on from it, or shorten the step, or roll back."""
+        """Close the iteration: publish what was on trial and step on, go on trying, shorten the step, or roll back."""
         estimate, version = state.estimate, state.version + 1
         require(
             estimate.count > 0, "tuning.no-updates", f"iteration {version} has no updates yet: nothing to learn from"
         )
-        if self.guard.fails(state.watched):
+        if self.guard.withdraws(state.watched):
             after = self._put_on_trial(state, state.reference, state.reference, 0)
         elif not state.on_trial or all(map(self.guard.passes, state.trials)):
             after = self._step(state)
+        elif not self.guard.decides(state.trials):
+            after = replace(state, estimate=estimate.carry_over(np.ones(len(state.weights), np.bool_), 1.0))
         elif self.guard.shortens(state.shortened):
             halfway = project(self.heuristic, (state.weights + state.published) / 2.0, state.published)
             after = self._put_on_trial(state, state.published, halfway, state.shortened + 1)
         else:
             after = self._put_on_trial(state, state.published, state.published, 0)
         counting = {v: senders for v, senders in state.senders.items() if version - v <= self.late}
-        after = replace(after, version=version, since=now, senders=counting | {version: set()}, trials=NO_TRIALS)
+        after = replace(after, version=version, since=now, senders=counting | {version: set()})
         return after, self.model(after, estimate)
 
     def _step(self, state: TuningState) -> TuningState:
@@ -209,7 +222,14 @@ class TuningCoordinator:
         watched = Evidence() if state.on_trial else state.watched
         kept = estimate.carry_over(unsure, self.keep)
         return replace(
-            state, weights=weights, memory=memory, estimate=kept, published=published, watched=watched, shortened=0
+            state,
+            weights=weights,
+            memory=memory,
+            estimate=kept,
+            published=published,
+            watched=watched,
+            trials=NO_TRIALS,
+            shortened=0,
         )
 
     def _put_on_trial(self, state: TuningState, published: Doubles, trial: Doubles, shortened: int) -> TuningState:
@@ -227,6 +247,7 @@ class TuningCoordinator:
             estimate=empty,
             published=published,
             watched=watched,
+            trials=NO_TRIALS,
             shortened=shortened,
         )
 
@@ -234,6 +255,9 @@ class TuningCoordinator:
         """Return the version that a state stands for, made out of the iteration with these sums."""
         kept = state.estimate
         stored = state.memory | dict(zip(KEPT_SUMS, (kept.seen, kept.total, kept.squares), strict=True))
+        if self.guard.judges:
+            evidence = (state.watched, *state.trials)
+            stored |= {name: np.array(one.sums) for name, one in zip(KEPT_EVIDENCE, evidence, strict=True)}
         named = self.heuristic.named
         trial, reference = (named(state.weights), named(state.reference)) if self.guard.judges else (None, None)
         return Model(

@@ -5,12 +5,13 @@ people lose by it. A score that is a product falls off a cliff at the bound of a
 above 0 and its step is 0.2, all visits of that kind lose their points together. The slopes say nothing of it, since
 the order of these pages is the same for every weight above 0.
 
-`Judged` gives no version to anybody before it was judged. Clients go on with the published weights and compute beside
+`JudgedGuard` gives no version to anybody before it was judged. Clients go on with the published weights and compute beside
 them, for the searches that they make anyway, whether the chosen item would have stood first: under the reference (the
 weights that the tuning began with), under the published weights, and under the trial. The differences are paired, so
 few searches tell small losses from none. A trial is published once it is at most `bound` below the reference and at most
-`bound` below the published weights, standard errors included; else the step is halved. Published weights are watched on:
-should they turn out to be below the bound, clients get the reference back.
+`bound` below the published weights, standard errors included. While that is open the trial goes on through the next
+iterations; if it does not pass, the step is halved. Published weights are watched on: should they turn out to be below
+the bound, clients get the reference back.
 """
 
 from __future__ import annotations
@@ -34,6 +35,17 @@ class Evidence:
     gain: float = 0.0  # Σ d, d the first place under the candidate minus that under the base
     squares: float = 0.0  # Σ d²
     base: float = 0.0  # Σ of first places under the base
+
+    @property
+    def sums(self) -> tuple[float, float, float, float]:
+        """The numbers that it is read back from (`of`)."""
+        return float(self.count), self.gain, self.squares, self.base
+
+    @classmethod
+    def of(cls, sums: Sequence[float]) -> Evidence:
+        """Return the evidence with these sums."""
+        count, gain, squares, base = sums
+        return cls(int(count), gain, squares, base)
 
     def add(self, base: Doubles, candidate: Doubles) -> Evidence:
         """Return the sums with these searches (searches,) added; shares of a first place lie between 0 and 1."""
@@ -66,7 +78,7 @@ class Guard(ABC):
         """Return whether a trial with this evidence is published."""
 
     @abstractmethod
-    def fails(self, evidence: Evidence) -> bool:
+    def withdraws(self, evidence: Evidence) -> bool:
         """Return whether published weights with this evidence are withdrawn."""
 
     @abstractmethod
@@ -79,7 +91,7 @@ class Guard(ABC):
 
 
 @dataclass(frozen=True)
-class Immediate(Guard):
+class ImmediateGuard(Guard):
     """Every version is given to all clients at once, as published."""
 
     kind: ClassVar[str] = "immediate"
@@ -88,7 +100,7 @@ class Immediate(Guard):
     def passes(self, evidence: Evidence) -> bool:
         return True
 
-    def fails(self, evidence: Evidence) -> bool:
+    def withdraws(self, evidence: Evidence) -> bool:
         return False
 
     def decides(self, trials: Sequence[Evidence]) -> bool:
@@ -99,20 +111,22 @@ class Immediate(Guard):
 
 
 @dataclass(frozen=True)
-class Judged(Guard):
+class JudgedGuard(Guard):
     """Versions are published that keep 1 − `bound` of the reference's rank accuracy, and withdrawn when they do not."""
 
     kind: ClassVar[str] = "judged"
     judges: ClassVar[bool] = True
 
     bound: float = 0.01  # share of the rank accuracy that a published version may lose
-    sure: float = 2.0  # standard errors
+    sure: float = 1.0  # standard errors by which a trial must be above the bound to pass, or below it to fail
+    surely: float = 2.0  # standard errors by which published weights must be below the bound to be withdrawn
     most: int = 4000  # searches after which a trial that is still undecided is shortened
     halvings: int = 3  # of one step, before the next is taken from the published weights
 
     def __post_init__(self) -> None:
         require_range("bound", self.bound, above=0.0, below=1.0)
         require_range("sure", self.sure, least=0.0)
+        require_range("surely", self.surely, least=0.0)
         require_range("most", self.most, least=2)
         require_range("halvings", self.halvings, least=0, most=50)
 
@@ -120,19 +134,22 @@ class Judged(Guard):
         mean, error = evidence.mean_and_error()
         return evidence.count > 0 and mean - self.sure * error >= -self._allowed(evidence)
 
-    def fails(self, evidence: Evidence) -> bool:
-        mean, error = evidence.mean_and_error()
-        return evidence.count > 0 and mean + self.sure * error < -self._allowed(evidence)
+    def withdraws(self, evidence: Evidence) -> bool:
+        return self._below(evidence, self.surely)
 
     def decides(self, trials: Sequence[Evidence]) -> bool:
         enough = any(evidence.count >= self.most for evidence in trials)
-        return enough or all(map(self.passes, trials)) or any(map(self.fails, trials))
+        return enough or all(map(self.passes, trials)) or any(self._below(evidence, self.sure) for evidence in trials)
 
     def shortens(self, before: int) -> bool:
         return before < self.halvings
+
+    def _below(self, evidence: Evidence, errors: float) -> bool:
+        mean, error = evidence.mean_and_error()
+        return evidence.count > 0 and mean + errors * error < -self._allowed(evidence)
 
     def _allowed(self, evidence: Evidence) -> float:
         return self.bound * evidence.base / max(1, evidence.count)
 
 
-GUARDS: Family[Guard] = Family("guard", Judged, Immediate, base=Guard)
+GUARDS: Family[Guard] = Family("guard", JudgedGuard, ImmediateGuard, base=Guard)

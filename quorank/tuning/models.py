@@ -53,13 +53,18 @@ def model_file_name(version: int) -> str:
     return f"weights-{version:06d}.json"
 
 
-def write_model(model: Model, file: Path | str) -> Path:
-    """Write the file of a version."""
+def model_text(model: Model) -> str:
+    """Return a version as its file has it."""
     content: dict[str, Any] = {"format": FORMAT, **asdict(model)}
     if model.reference is None:
         content = {name: value for name, value in content.items() if name not in _JUDGED}
     content["checksum"] = checksum(content)
-    return write_whole(file, json.dumps(content, indent=2) + "\n")
+    return json.dumps(content, indent=2) + "\n"
+
+
+def write_model(model: Model, file: Path | str) -> Path:
+    """Write the file of a version."""
+    return write_whole(file, model_text(model))
 
 
 def read_model(file: Path | str, heuristic: Heuristic | None = None) -> Model:
@@ -71,6 +76,11 @@ def read_model(file: Path | str, heuristic: Heuristic | None = None) -> Model:
         if error.code != "file.missing":
             raise
         raise BadInput("file.missing", "no such file; expected the weights of a heuristic", where) from None
+    return model_of(content, where, heuristic)
+
+
+def model_of(content: Any, where: str, heuristic: Heuristic | None = None) -> Model:
+    """Return the version that the content of a file is, and verify its checksum; with `heuristic`, also its weights."""
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise BadInput("weights.wrong-format", f'not a file of weights; expected "format": "{FORMAT}"', where)
     try:

@@ -25,7 +25,7 @@ from quorank.federation.server_optimisers import Rprop, Server
 from quorank.parts import Family
 from quorank.tuning.closing import Closing, Count
 from quorank.tuning.coordinator import Receipt, TuningCoordinator, TuningState, Updates
-from quorank.tuning.guards import Guard, Judged
+from quorank.tuning.guards import Guard, JudgedGuard
 from quorank.tuning.heuristics.constraints import random_weights, violations
 from quorank.tuning.histories.generated import SIGMA
 from quorank.tuning.histories.people import HELD_OUT, Scenario, find_scenario
@@ -123,7 +123,7 @@ class Tuning:
     release: Release = field(default_factory=GradientRelease)
     sure: float | None = None  # see TuningCoordinator
     keep: float = 0.9  # see TuningCoordinator
-    guard: Guard = field(default_factory=Judged)  # how weights are published
+    guard: Guard = field(default_factory=JudgedGuard)  # how weights are published
     traffic: Traffic = field(default_factory=Flat)
     late: float = 0.0  # share of updates that arrive when the next iteration has begun
     duplicates: float = 0.0  # share of updates that arrive twice
@@ -315,7 +315,7 @@ def _next(closing: Closing, state: TuningState, clients: _Clients, now: float) -
     if now < end:
         return clients.upcoming_until(end), end
     missing = closing.missing_updates(state.estimate)
-    size = CHECK_EVERY if missing is None or missing <= 0 else missing  # 0: the trial is not decided yet
+    size = CHECK_EVERY if missing is None else missing
     return size, float(clients.upcoming(size)[-1])
 
 

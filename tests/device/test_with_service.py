@@ -92,7 +92,7 @@ def test_secure_sums_by_the_service_s_mailbox(tmp_path) -> None:
 
 
 def test_the_example_applications_take_part(tmp_path) -> None:
-    with real_service(tmp_path / "home", clients=2, rounds=1) as service:
+    with real_service(tmp_path / "home", clients=2, rounds=50) as service:
         invited(service, tmp_path, "python", "script")
         words = [sys.executable, str(EXAMPLES / "application.py"), str(tmp_path / "one"), str(tmp_path / "python.json")]
         done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60)

@@ -12,8 +12,10 @@ from postgresql_server import empty_database
 from refusals import refused
 
 from quorank.errors import BadInput
+from quorank.service import backup as backups
 from quorank.service.backup import backup, restore
 from quorank.service.store import Call, Publication, SqlStore, open_store
+from quorank.service.tables import TABLES
 
 ROUND = Publication("round", "run", 3, b"task", b"signature", 5.0, most=9)
 
@@ -92,6 +94,10 @@ def test_a_service_comes_back_in_either_database(tmp_path: Path, here: str, ther
     store.close()
 
 
+def test_every_table_is_kept_but_the_nonces() -> None:
+    assert set(backups.KEYS) == set(TABLES) - {"nonces"}
+
+
 def test_a_backup_goes_nowhere_where_something_is(tmp_path: Path) -> None:
     filled(tmp_path / "old").close()
     with refused("backup.inside"):
@@ -139,8 +145,6 @@ def test_a_damaged_backup_is_refused_and_nothing_is_made(tmp_path: Path, damage:
 
 
 def test_no_file_of_a_backup_goes_outside_of_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from quorank.service import backup as backups
-
     filled(tmp_path / "old").close()
     usual = backups._keep_files  # a hostile one has the right digest
 

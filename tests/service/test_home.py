@@ -16,7 +16,7 @@ from signed_calls import folder_of
 from quorank.federation.invitation import Invitation
 from quorank.service import home as home_module
 from quorank.service import units
-from quorank.service.health import Health
+from quorank.service.health import ServiceHealth
 from quorank.service.home import Home, Settings
 from quorank.service.members import invite, open_enrolment
 
@@ -107,9 +107,9 @@ def test_certificates_follow_the_address_and_are_renewed(home: Home, monkeypatch
     assert home.renew() and found() != second
     found().verify_directly_issued_by(x509.load_pem_x509_certificate(home.authority))
     monkeypatch.setattr(Home, "days_left", lambda self: 10.0)
-    assert [(one.code, one.fatal) for one in Health(home).problems()] == [("certificate.expires", False)]
+    assert [(one.code, one.fatal) for one in ServiceHealth(home).problems()] == [("certificate.expires", False)]
     monkeypatch.setattr(Home, "days_left", lambda self: -1.0)
-    assert Health(home).table()["ok"] is False
+    assert ServiceHealth(home).table()["ok"] is False
 
 
 def test_one_service_runs_in_a_folder(home: Home) -> None:
@@ -156,7 +156,7 @@ def test_health_tells_before_anybody_complains(home: Home, tmp_path: Path, monke
     store = home.store()
 
     def codes() -> list[str]:
-        return [one.code for one in Health(home).problems()]
+        return [one.code for one in ServiceHealth(home).problems()]
 
     assert codes() == []
     invite(home, store, "anna", tmp_path / "anna.json")
@@ -173,10 +173,12 @@ def test_health_tells_before_anybody_complains(home: Home, tmp_path: Path, monke
     assert epoch is not None
     store.keep(epoch, {"status.json": json.dumps({"at": store.now() - 1000.0}).encode()})
     assert codes() == ["identity.copied", "holder.gone"]
-    assert "client 0" in Health(home).problems()[0].sentence and "client" not in json.dumps(Health(home).table())
+    assert "client 0" in ServiceHealth(home).problems()[0].sentence and "client" not in json.dumps(
+        ServiceHealth(home).table()
+    )
     usage = shutil.disk_usage(home.path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=1000))
-    found = Health(home).table()
+    found = ServiceHealth(home).table()
     assert found["ok"] is False and found["problems"][0]["code"] == "disk.full"
     store.close()
     for name in ("service.sqlite-wal", "service.sqlite-shm"):

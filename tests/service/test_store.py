@@ -99,6 +99,19 @@ def test_an_invitation_enrols_one_key_and_the_same_again(store: SqlStore) -> Non
         store.revoke("anna")
 
 
+def test_a_revoked_member_is_invited_again_with_a_new_key(store: SqlStore) -> None:
+    store.invite("anna", "device", b"a")
+    old = store.enrol(b"k" * 32, code=b"a")
+    with refused("invitation.repeated", "anna"):
+        store.renew("anna", b"b")
+    store.revoke("anna")
+    again = store.renew("anna", b"b")
+    assert (again.number, again.key, again.revoked) == (old.number, None, None)
+    with refused("invitation.unknown"):
+        store.enrol(b"k" * 32, code=b"a")
+    assert store.enrol(b"l" * 32, code=b"b").number == old.number
+
+
 def test_a_token_enrols_as_many_and_as_long_as_it_says(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
     store.open_enrolment("word", 2, store.now() + 60.0)
     keys = [secrets.token_bytes(32) for _ in range(4)]
@@ -144,7 +157,8 @@ def test_numbers_are_never_given_again_and_names_do_not_clash(store: SqlStore) -
     assert [m.number for m in store.members(after=0, most=2)] == [1, 7]
     assert store.admitted() == [8]
     counts = store.counts(store.now())
-    assert counts == {"invited": 4, "enrolled": 2, "revoked": 1, "left": 0, "seen": 0}
+    found = {"invited": 4, "enrolled": 2, "revoked": 1, "left": 0, "pending": 2, "admitted": 1, "seen": 0}
+    assert counts == found
     store.take([call(8)])
     assert store.counts(store.now() - 10.0)["seen"] == 1
 

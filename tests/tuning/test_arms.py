@@ -106,3 +106,13 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
         read_study(tmp_path / "missing.toml")
     with pytest.raises(BadInput, match="cannot be read"):
         read_study(tmp_path)
+
+
+def test_an_identity_decides_the_arm_for_ever() -> None:
+    study = Study("frecency")
+    keys = [bytes([n % 256, n // 256]) + bytes(30) for n in range(5000)]
+    arms = [study.arm_of(key) for key in keys]
+    assert_follows(arms, ARMS)
+    assert arms == [study.assign(key.hex()) for key in keys]
+    with pytest.raises(BadInput, match="32 bytes"):
+        study.arm_of(b"short")

@@ -10,7 +10,7 @@ import pytest
 from quorank.errors import BadInput
 from quorank.tuning.closing import Count, Stable, Time
 from quorank.tuning.coordinator import OPTIMISER_DEFAULTS
-from quorank.tuning.guards import Immediate
+from quorank.tuning.guards import ImmediateGuard
 from quorank.tuning.heuristics.constraints import violations
 from quorank.tuning.heuristics.mail import AGES, FOLDERS, MAIL
 from quorank.tuning.histories.people import SCENARIOS, find_scenario
@@ -90,7 +90,7 @@ def test_late_and_duplicate_updates_are_dropped_and_counted() -> None:
 
 
 def test_iterations_close_as_configured() -> None:
-    common = {"iterations": 3, "held_out": 50, "guard": Immediate()}
+    common = {"iterations": 3, "held_out": 50, "guard": ImmediateGuard()}
     assert simulate_tuning(Tuning(closing=Count(37), **common)).updates[1:] == [37, 37, 37]
     course = simulate_tuning(Tuning(closing=Time(600.0), **common))
     assert course.hours == pytest.approx([0.0, 1 / 6, 1 / 3, 1 / 2])

@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from quorank.arrays import Doubles
+from quorank.arrays import Doubles, Integers
 from quorank.errors import require, require_range
 from quorank.privacy.accounting import check_delta
 from quorank.privacy.mechanisms.randomised_response import RandomisedResponse, metric_values
@@ -65,10 +65,13 @@ class FigureResponse:
     def respond(self, x: float, seed: Seed, round_: int, client: int) -> int:
         """Return what is sent for the figure x: a number of steps."""
         require_range("reported figure", x, least=0.0, most=1.0)
+        return int(self.respond_all(np.array([x]), seed, round_, np.array([client], dtype=np.int64))[0])
+
+    def respond_all(self, figures: Doubles, seed: Seed, round_: int, clients: Integers) -> Integers:
+        """Return what these clients (clients,) send for their figures (clients,), all between 0 and 1."""
         part = RandomisedResponse(true_probability(self.epsilon, self.steps))
-        measured, names = np.full((1, 1, 1), x), np.array([client], dtype=np.int64)
-        sent = part.privatise(measured, self.values, seed, round_, names)
-        return round(float(sent[0, 0]) * self.steps)
+        sent = part.privatise(figures[:, None, None], self.values, seed, round_, clients)
+        return np.rint(sent[:, 0] * self.steps).astype(np.int64)
 
     def unbiased(self, steps: float, count: int = 1) -> float:
         """Return the mean figure of `count` clients whose reports add up to so many steps; it may lie outside [0, 1]."""

@@ -101,7 +101,7 @@ def page_words(url: str, title: str) -> str:
     return f"{_BREAK.sub(' ', address).strip()} {_BREAK.sub(' ', title.lower()).strip()}".strip()
 
 
-class Shown(NamedTuple):
+class ShownPages(NamedTuple):
     """Pages shown at many moments, a block each; the first of a block is the one that was chosen."""
 
     pages: Integers  # (items,)
@@ -145,7 +145,7 @@ def extract_searches(history: History, *, shown: int = 10) -> Suggestions:
     return find_searches(history, shown=shown).suggestions(history)
 
 
-def find_searches(history: History, *, shown: int = 10) -> Shown:
+def find_searches(history: History, *, shown: int = 10) -> ShownPages:
     """Return all searches of a history that can be learned from, each with the chosen page and at least one other.
 
     Of more than `shown` pages that match, those visited last stand for what was shown. The chosen page is the first.
@@ -172,20 +172,20 @@ def find_searches(history: History, *, shown: int = 10) -> Shown:
     return _look_at(history, blocks, times)
 
 
-def _look_at(history: History, blocks: list[Integers], times: list[float]) -> Shown:
+def _look_at(history: History, blocks: list[Integers], times: list[float]) -> ShownPages:
     sizes = np.array([len(block) for block in blocks], np.int64)
     offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes)))
     pages = np.concatenate([np.empty(0, np.int64), *blocks])
     moments = np.repeat(np.array(times, np.float64), sizes)
     visits, sampled = np.zeros(len(pages), np.int32), np.zeros(len(pages), np.int8)
     type_, days = np.full((len(pages), LAST), -1, np.int8), np.full((len(pages), LAST), np.nan)
-    made = Shown(pages, offsets, visits, sampled, type_, days)
+    made = ShownPages(pages, offsets, visits, sampled, type_, days)
     _look_back(moments, *history.by_page, made)
     return made
 
 
 @kernel
-def _look_back(moments: Doubles, starts: Integers, time: Doubles, type_: Int8s, made: Shown) -> None:
+def _look_back(moments: Doubles, starts: Integers, time: Doubles, type_: Int8s, made: ShownPages) -> None:
     """The visits of each page before its moment: how many, and of the last ten the days since and the types."""
     pages = made.pages
     for i in range(len(pages)):

@@ -89,11 +89,16 @@ class PrivateMeans:
 
     def answer(self, means: Mapping[str, float], seed: Seed, client: int = 0) -> tuple[int, ...]:
         """Return what a device sends for its own means, a number of steps for each metric; the seed is its secret."""
-        largest = self.study.largest
-        return tuple(
-            self.response.respond(min(max(means[metric] / largest[metric], 0.0), 1.0), seed, number, client)
-            for number, metric in enumerate(self.study.metrics)
-        )
+        one = {metric: np.array([float(mean)]) for metric, mean in means.items()}
+        return tuple(self.answer_all(one, seed, client)[0].tolist())
+
+    def answer_all(self, means: Mapping[str, Doubles], seed: Seed, first: int = 0) -> Integers:
+        """Return the answers (clients, metrics) of the clients `first`, `first + 1`, … for their means (clients,)."""
+        columns = []
+        for number, metric in enumerate(self.study.metrics):
+            shares = np.clip(means[metric] / self.study.largest[metric], 0.0, 1.0)
+            columns.append(self.response.respond_all(shares, seed, number, first + np.arange(len(shares))))
+        return np.stack(columns, axis=1)
 
     def allows(self, answer: tuple[float, ...]) -> bool:
         """Return whether an answer is one that an honest device can send."""
@@ -136,7 +141,5 @@ def play_answers(private: PrivateMeans, collected: Mapping[str, TypedSearches], 
     answers = {}
     for number, (arm, typed) in enumerate(collected.items()):
         means = {metric: client_means(typed, metric) for metric in private.study.metrics}
-        clients = range(len(next(iter(means.values()))))
-        rows = [private.answer({m: v[c] for m, v in means.items()}, seed, (number << 32) + c) for c in clients]
-        answers[arm] = np.array(rows, dtype=np.int64).reshape(-1, len(private.study.metrics))
+        answers[arm] = private.answer_all(means, seed, number << 24)
     return answers

@@ -1,0 +1,190 @@
+"""The holder of a tuning over a store: the versions of `tune simulate` to the bit, whoever dies, lies or leaves."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fleets import sent
+from refusals import refused
+from tuned_fleets import TunedFleet, field_of, rehearsed
+
+from quorank.federation.leaving import receipt_of, request_of
+from quorank.service.store import HolderLost
+from quorank.service.tuning_round import STUDY, VERSIONS, WEIGHTS, TuningHome, settings_of
+from quorank.tuning.closing import Stable
+from quorank.tuning.field import FieldTuning, TuningTerms, figures_reply, read_field_tuning, read_task
+from quorank.tuning.guards import ImmediateGuard
+from quorank.tuning.heuristics.frecency import FRECENCY
+from quorank.tuning.models import read_model
+from quorank.tuning.releases import SignRelease
+from quorank.tuning.simulation import Tuning
+from quorank.tuning.studies.private_means import PrivateMeans
+from quorank.tuning.studies.study import Study
+
+DEVICES, ITERATIONS = 20, 4
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"guard": ImmediateGuard()}, {"heuristic": "mail", "release": SignRelease()}, {"heuristic": "decay"}],
+    ids=["frecency", "at-once", "signs", "decay"],
+)
+def test_versions_are_those_of_the_simulation_to_the_bit(tmp_path: Path, more: dict[str, object]) -> None:
+    tuning, simulated = rehearsed(DEVICES, ITERATIONS, **more)
+    fleet = TunedFleet(tmp_path / "folder", tuning, DEVICES)
+    service, random = fleet.service(), np.random.default_rng(1)
+    for version, expected in enumerate(simulated.models, 1):
+        for member in random.permutation(DEVICES).tolist():  # in any order
+            assert not service.learned
+            service.look()
+            assert not fleet.send(member).code
+        assert service.look()
+        assert read_model(fleet.home.path / VERSIONS / f"weights-{version:06d}.json", fleet.field.heuristic) == expected
+    assert service.learned and service.play(lambda: False)
+    assert read_model(fleet.home.path / WEIGHTS) == simulated.models[-1]
+    over = fleet.store.publication()
+    assert over is not None and over.kind == "over"
+    assert [event["code"] for event in fleet.store.events()].count("version_published") == ITERATIONS
+
+
+def test_a_holder_that_dies_anywhere_changes_nothing(tmp_path: Path) -> None:
+    tuning, simulated = rehearsed(DEVICES, ITERATIONS)
+    fleet = TunedFleet(tmp_path / "folder", tuning, DEVICES)
+    old = fleet.service()
+    for version in range(ITERATIONS):
+        old.look()
+        for member in range(DEVICES - 7):
+            fleet.send(member)
+        old.look()
+        fleet.store.release()
+        new = fleet.service()  # with nothing but the store
+        assert new.state.version == version
+        for member in range(DEVICES - 7, DEVICES):
+            fleet.send(member)
+        with pytest.raises(HolderLost):
+            old.look()
+        assert new.look()
+        old = new
+    assert new.learned and read_model(fleet.home.path / WEIGHTS) == simulated.models[-1]
+
+
+def test_what_cannot_count_leaves_its_place_to_others(tmp_path: Path) -> None:
+    tuning, _ = rehearsed(4, 1)
+    fleet = TunedFleet(tmp_path / "folder", tuning, 8)
+    service = fleet.service()
+    service.look()
+    size = fleet.terms.parameters
+    assert not fleet.lie(0, release=np.full(size, 1e300)).code
+    assert not fleet.lie(1, release=np.concatenate((np.zeros(size - 1), [2.0]))).code  # more than a first place
+    assert not fleet.lie(2, client=3).code
+    assert not fleet.send(3).code
+    assert fleet.send(4).code == "reply.round-full"
+    service.look()
+    assert service.refused == {"reply.not-usable": 2, "reply.other-client": 1} and not service.learned
+    assert [fleet.send(member).code for member in (4, 5, 6)] == ["", "", ""]
+    service.look()
+    assert service.learned and not service.refused
+
+
+def test_terms_that_devices_agree_to_are_read_back() -> None:
+    study = Study("spring", {"treatment": 0.5, "control": 0.5}, epsilon=2.0)
+    field = field_of(Tuning(closing=Stable()), study=study, answers=10)
+    assert FieldTuning.of(json.loads(json.dumps(field.table()))).table() == field.table()
+    terms = field.terms("run")
+    assert TuningTerms.read(json.loads(json.dumps(terms.table()))) == terms
+    assert terms.figures == PrivateMeans(Study("spring", study.arms, epsilon=2.0), 2.0)
+    for changes in (
+        {"release": "Signs()"}, {"margin": float("nan")}, {"parameters": 3}, {"study": {}}, {"heuristic": {}},
+        {"release": "__import__('os')"}, {"rounds": -1},
+    ):  # fmt: skip
+        with refused("terms.malformed"):
+            TuningTerms.read(json.loads(json.dumps(terms.table())) | changes)
+    with refused("terms.other-kind"):
+        TuningTerms.read({"kind": "round"})
+
+
+def test_devices_of_a_control_are_not_learned_from_and_their_figures_are_compared(tmp_path: Path) -> None:
+    tuning, _ = rehearsed(4, 1)
+    study = Study("spring", {"treatment": 0.5, "control": 0.5}, epsilon=4.0)
+    fleet = TunedFleet(tmp_path / "folder", tuning, 24, study=study, answers=24)
+    arms = {member: study.arm_of(key.public) for member, key in fleet.keys.items()}
+    treated = [member for member, arm in arms.items() if arm == "treatment"]
+    controls = [member for member, arm in arms.items() if arm == "control"]
+    assert min(len(treated), len(controls)) >= 4
+    service = fleet.service()
+    service.look()
+    fleet.send(controls[0])
+    service.look()
+    assert service.refused == {"reply.not-treated": 1} and service.status("running").arms == {
+        "treatment": len(treated), "control": len(controls)
+    }  # fmt: skip
+    for member in treated[:4]:
+        assert not fleet.send(member).code
+        service.look()  # the place of the control is given to another once all are taken
+    assert service.learned and not service.done
+    published = fleet.store.publication()
+    assert published is not None and read_task(published.content, "run", FRECENCY).figures
+    private = PrivateMeans(study, 4.0)
+    service.look()
+    for member in fleet.keys:
+        means = {"characters": 2.0 if member in treated else 8.0, "rank": 1.0}
+        answer = private.answer(means, bytes([member]) * 32, member)
+        terms = TuningTerms.read(fleet.terms.table() | {"client": member})
+        assert not fleet.send(member, figures_reply(terms, 1, answer)).code
+    assert service.look() and service.done
+    found = json.loads((fleet.home.path / STUDY).read_text())
+    assert found["epsilon"] == 4.0 and found["arms"]["control"]["clients"] == len(controls)
+    characters = found["comparisons"][0]
+    assert characters["metric"] == "characters" and abs(characters["difference"] + 6.0) < 5 * characters["error"]
+    assert service.play(lambda: False)
+
+
+def test_who_leaves_is_let_go_at_once(tmp_path: Path) -> None:
+    tuning, _ = rehearsed(4, 1)
+    fleet = TunedFleet(tmp_path / "folder", tuning, 5)
+    service = fleet.service()
+    service.look()
+    fleet.send(0)
+    terms = TuningTerms.read(fleet.terms.table() | {"client": 0})
+    request = request_of(terms, fleet.keys[0], 1.0, bytes(16))
+    assert not sent(fleet.store, 0, "leave", 0, request).code
+    service.look()
+    assert fleet.store.leaving(0) == (request, receipt_of(request))
+    for member in (1, 2, 3):
+        fleet.send(member)
+    service.look()
+    assert not service.learned  # its update was taken out
+    assert not fleet.send(4).code
+    service.look()
+    assert service.learned and fleet.store.admitted() == [1, 2, 3, 4]
+
+
+def test_the_operators_file(tmp_path: Path) -> None:
+    file = tmp_path / "tune.toml"
+    file.write_text(
+        'heuristic = "decay"\niterations = 9\noptimiser = "adam"\nclosing = { kind = "stable" }\n'
+        'release = { kind = "signs", bits = 2 }\nguard = { kind = "judged", bound = 0.02 }\nanswers = 100\n'
+        '[study]\nname = "spring"\nepsilon = 2.0\n[study.arms]\ntreatment = 0.5\ncontrol = 0.5\n'
+    )
+    found = read_field_tuning(file)
+    assert found.heuristic.name == "decay" and found.closing == Stable() and found.release == SignRelease()
+    assert str(found.guard).startswith("JudgedGuard(bound=0.02") and found.study is not None and found.room == 0
+    home = TuningHome.make(tmp_path / "folder", found, settings_of("run", found, address="127.0.0.1:9092"))
+    again = TuningHome.open(home.path).tuning
+    assert again.table() == found.table() and again.coordinator.optimiser == found.optimiser
+    for text, code in (
+        ("iterations = 0", "value.out-of-range"), ("iteration = 1", "tuning.malformed"), ("x = [", "tuning.not-toml"),
+        ("answers = 5", "study.no-epsilon"), ('guard = "none"', "part.unknown-kind"), ('loss = "hinge"', "value.not-a-choice"),
+        ('heuristic = "frequency"', "heuristic.unknown"), ('study = "x"', "value.wrong-type"),
+    ):  # fmt: skip
+        file.write_text(text)
+        with pytest.raises(Exception) as caught:
+            read_field_tuning(file)
+        assert getattr(caught.value, "code", "") == code, caught.value
+    with refused("file.unreadable"):
+        read_field_tuning(tmp_path / "none.toml")
+    with refused("coordinator.missing"):
+        TuningHome.open(tmp_path)

@@ -1,0 +1,71 @@
+"""Devices of a tuning in this process: each makes one search of `tune simulate` under every version."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fleets import enrolled, sent
+
+from quorank.federation import wire
+from quorank.federation.member_key import MemberKey
+from quorank.service.observe import EventLog
+from quorank.service.store import Outcome, SqlStore
+from quorank.service.tuning_round import TuningHome, TuningService, settings_of
+from quorank.tuning.closing import Count
+from quorank.tuning.field import DeviceSums, FieldTuning, read_task
+from quorank.tuning.histories.people import SCENARIOS
+from quorank.tuning.searches import slice_searches
+from quorank.tuning.simulation import Tuning, TuningHistory, simulate_tuning
+
+
+def field_of(tuning: Tuning, **more: Any) -> FieldTuning:
+    """The tuning in the field that a simulation rehearses."""
+    scenario = SCENARIOS[tuning.heuristic]
+    parts = tuning.optimiser, tuning.closing, tuning.release, tuning.sure, tuning.keep, tuning.guard
+    return FieldTuning(scenario.heuristic, tuning.iterations, tuning.loss, scenario.share, *parts, **more)
+
+
+def rehearsed(devices: int, iterations: int, **more: Any) -> tuple[Tuning, TuningHistory]:
+    """A simulation whose versions are made of one update of each device."""
+    tuning = Tuning(closing=Count(devices), iterations=iterations, held_out=50, **more)
+    return tuning, simulate_tuning(tuning)
+
+
+class TunedFleet:
+    """A folder with its store, and devices that answer from a simulation's searches."""
+
+    def __init__(self, path: Path, tuning: Tuning, devices: int, **more: Any) -> None:
+        self.tuning, self.scenario, self.devices = tuning, SCENARIOS[tuning.heuristic], devices
+        self.field = field_of(tuning, **more)
+        self.home = TuningHome.make(path, self.field, settings_of("run", self.field, address="127.0.0.1:9092"))
+        self.terms = self.field.terms("run")
+        self.store: SqlStore = self.home.store()
+        self.keys: dict[int, MemberKey] = enrolled(self.store, devices)
+
+    def service(self) -> TuningService:
+        epoch = self.store.hold()
+        assert epoch is not None
+        return TuningService(self.home, self.store, epoch, EventLog(None), sleep=lambda _: None)
+
+    def reply(self, member: int) -> bytes:
+        """What a device sends under the version that is out."""
+        published = self.store.publication()
+        assert published is not None
+        task = read_task(published.content, "run", self.scenario.heuristic)
+        first = task.version * self.devices
+        truth = self.scenario.heuristic.shipped
+        searches = self.scenario.searches(self.tuning.seed, self.devices, first, truth, self.tuning.sigma)
+        own = slice_searches(searches, member, member + 1)
+        sums = DeviceSums.empty(task.version, len(truth)).add(self.scenario.heuristic, self.terms, task, own)
+        return sums.reply(replace(self.terms, client=member))
+
+    def send(self, member: int, content: bytes | None = None) -> Outcome:
+        published = self.store.publication()
+        assert published is not None
+        return sent(self.store, member, "reply", published.number, content or self.reply(member))
+
+    def lie(self, member: int, **changes: Any) -> Outcome:
+        """A reply with something else in it."""
+        return self.send(member, wire.encode_reply(replace(wire.decode_reply(self.reply(member)), **changes)))

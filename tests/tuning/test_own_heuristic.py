@@ -1,0 +1,71 @@
+"""Heuristics of one's own by `module:object`: loaded for every verb, and only from what is typed."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from refusals import refused
+
+from quorank.tuning.heuristics.heuristic import Heuristic
+from quorank.tuning.histories.people import Scenario, find_heuristic, find_scenario
+
+MODULE = """
+import numpy as np
+from quorank.tuning.heuristics.heuristic import Heuristic, Weight
+from quorank.tuning.heuristics.mail import Mails, generate_mails
+from quorank.tuning.histories.people import Scenario
+
+def score(weights, items):
+    return weights[:, :1] * (items.age == 0) + weights[:, 1:2] * items.flagged + weights[:, 2:] * np.log1p(items.exchanged)
+
+names = ("new", "flagged", "sender")
+heuristic = Heuristic("three", tuple(Weight(n, 10.0, 0.0, 40.0, 2.0) for n in names), (), score)
+scenario = Scenario(heuristic, generate_mails, 5.0)
+number = 3
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "my_tuned_mail.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "my_tuned_mail", raising=False)
+    return "my_tuned_mail"
+
+
+def test_scenarios_and_heuristics_are_loaded(module: str) -> None:
+    assert isinstance(find_scenario(f"{module}:scenario"), Scenario)
+    for name in ("scenario", "heuristic", "scenario.heuristic"):
+        found = find_heuristic(f"{module}:{name}")
+        assert isinstance(found, Heuristic) and found.name == "three"
+    assert find_heuristic("mail").name == "mail"
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("no_such_module_here:x", "heuristic.no-module"),
+        ("my_tuned_mail:nothing", "heuristic.no-object"),
+        ("my_tuned_mail:", "heuristic.unknown"),
+        ("../my_tuned_mail:scenario", "heuristic.unknown"),
+        ("my_tuned_mail:scenario()", "heuristic.unknown"),
+        ("my_tuned_mail:number", "heuristic.wrong-type"),
+    ],
+)
+def test_refusals(module: str, text: str, code: str) -> None:
+    with refused(code):
+        find_heuristic(text)
+
+
+def test_a_simulation_needs_people(module: str) -> None:
+    with refused("heuristic.no-scenario"):
+        find_scenario(f"{module}:heuristic")
+
+
+def test_a_module_that_fails_is_told_of(tmp_path: Path, module: str) -> None:
+    (tmp_path / "my_broken_mail.py").write_text("1 / 0\n")
+    with refused("heuristic.no-module"):
+        find_heuristic("my_broken_mail:x")
