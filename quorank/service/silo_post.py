@@ -1,9 +1,9 @@
 """The session of a group in a service's store: its state, and the mailboxes through which its parties are asked.
 
 Every party is asked one thing at a time: a letter in its mailbox, whose answer is taken as coming from the member that the
-letter was for, and judged by the session (`silo_server`). An empty answer says that a party cannot answer now: it is asked
-again after a pause. State and letters are in one store, and each change of the state is one transaction of the holder. So
-another process, or another host, that becomes the holder goes on to the same bits.
+letter was for, and judged by the session (`silos.coordinator`). An empty answer says that a party cannot answer now: it is
+asked again after a pause. State and letters are in one store, and each change of the state is one transaction of the
+holder. So another process, or another host, that becomes the holder goes on to the same bits.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from quorank.errors import BadInput
-from quorank.service.silo_server import SiloServer
 from quorank.service.store import Letter, SqlStore
+from quorank.silos.coordinator.server import SiloServer
 from quorank.silos.protocol.stream_store import SiloStreams
 from quorank.silos.protocol.terms import SiloTerms
 
