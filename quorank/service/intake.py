@@ -51,7 +51,7 @@ BODY_SECONDS = 30.0
 KEYS = 200_000
 """Members whose keys a worker remembers."""
 ENROLMENT_BYTES, LEAVING_BYTES = 4096, 4096
-MAIL_BYTES, PARTY_BYTES = 1 << 22, 1 << 26
+MAIL_BYTES, PARTY_BYTES = 1 << 22, 10 << 20
 """The longest answer to a message: of a device, and of a party."""
 LIMITS = "intake.json"
 """The holder's document of what replies to the task of the moment are judged by."""
