@@ -20,12 +20,11 @@ from quorank.federation import notices, wire
 from quorank.federation.declined import Declined
 from quorank.federation.line import ServiceLine, ServiceRefusal
 from quorank.federation.member_key import task_content
+from quorank.federation.rebuilding import NOTHING
 from quorank.federation.terms import Terms
 
 MOST_MESSAGES = 12
 """Of a secure sum, in one exchange: it has five."""
-NOTHING = b"nothing"
-"""The reply of a device that holds nothing for a rebuilding."""
 TASK, CONFIRMED = "task", "confirmed"
 """Facts: the last task, and which answer the service has confirmed."""
 
