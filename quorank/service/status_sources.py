@@ -30,7 +30,7 @@ from quorank.service.status import (
 )
 
 if TYPE_CHECKING:
-    from quorank.service.silo_server import SiloServer
+    from quorank.silos.coordinator.server import SiloServer
     from quorank.tuning.coordinator import TuningCoordinator, TuningState
     from quorank.tuning.models import Model
 

@@ -1,4 +1,4 @@
-"""Stores of devices and parties that hold other types than were written: one sentence, no traceback."""
+"""Files of devices and parties that hold other types than were written: one sentence, no traceback."""
 
 from __future__ import annotations
 
@@ -9,10 +9,6 @@ import pytest
 from refusals import refused
 
 from quorank.device.private_store import PrivateStore
-from quorank.experiments.client_terms import terms_of
-from quorank.experiments.experiment import Experiment
-from quorank.experiments.experiment_file import parse_experiment_file
-from quorank.federation.terms import Terms
 from quorank.silos.protocol.records import Record, written
 from quorank.silos.protocol.stream_store import SiloStore
 
@@ -52,25 +48,3 @@ def test_places_of_another_type_are_refused(change, tmp_path) -> None:
             store.message("server", 0, bytes(16))
     finally:
         store.close()
-
-
-def terms() -> dict:
-    experiment = Experiment.read(parse_experiment_file("[federation]\nclients = 4\nrounds = 5\n", "e.toml"))
-    return terms_of(experiment, 46, 0).table()
-
-
-@pytest.mark.parametrize(
-    ("change", "code"),
-    [
-        ({"participation": []}, "value.not-a-choice"),
-        ({"participation": "often"}, "value.not-a-choice"),
-        ({"clients": "4"}, "terms.malformed"),
-        ({"rounds": 1.5}, "terms.malformed"),
-        ({"clients": 10**30, "cohort": 10**30}, "value.out-of-range"),
-    ],
-)
-def test_terms_whose_setting_is_of_another_type_are_refused(change, code) -> None:
-    table = terms()
-    assert Terms.read(table).table() == table
-    with refused(code):
-        Terms.read(table | {"setting": table["setting"] | change})
