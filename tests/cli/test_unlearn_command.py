@@ -531,7 +531,7 @@ def test_a_note_in_somebody_s_run_names_no_folder_to_write_to(quorank: Quorank) 
     before = everything(folder)
     plan = {"clients": [3], "leavers": [3], "out": "elsewhere", "files": {"ranker.json": "{}"}}
     (folder / "unlearned").mkdir(exist_ok=True)
-    (folder / "unlearned" / "unlearning.json").write_text(json.dumps({"pending": plan}))
+    (folder / "unlearned" / "unlearning.json").write_text(json.dumps({"after": 0.5, "pending": plan}))
     assert "--client 3 --out elsewhere" in quorank("unlearn", folder, "--client", 3).refused()
     assert not Path("elsewhere").exists()
     (folder / "unlearned" / "unlearning.json").unlink()
