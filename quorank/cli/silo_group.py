@@ -38,7 +38,9 @@ def start(
         ),
     ] = None,
     workers: Annotated[int | None, Option(help="Processes that take requests.", show_default="1")] = None,
-    database: Annotated[str | None, Option(help="postgresql://…; SQLite in the folder unless given.")] = None,
+    database: Annotated[
+        str | None, Option(help="Address of a PostgreSQL database.", show_default="SQLite in DIR")
+    ] = None,
     behind_proxy: Annotated[
         bool | None, Option("--behind-proxy", help="A proxy of yours ends TLS; listen with plain HTTP.")
     ] = None,

@@ -151,6 +151,7 @@ def tuning_status(
         open_seconds=open_seconds,
         last_round_seconds=history[-1].seconds if history else None,
         replies=state.estimate.count,
+        accepted=state.estimate.count + round(sum((point.replies or 0.0) * point.rounds for point in history)),
         weights=weights,
         quality=loss,
         history=tuple(history),
