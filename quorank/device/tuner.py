@@ -201,4 +201,4 @@ def _sums_text(sums: DeviceSums) -> bytes:
 
 def _plain(table: dict[str, Any]) -> Any:
     """As JSON gives it back."""
-    return json.loads(json.dumps(table))
+    return parse_json(json.dumps(table), ANYTHING)
