@@ -26,7 +26,7 @@ from quorank.service.holder import Holder
 from quorank.service.home import EXPERIMENT, SECRET_BYTES, SEED, SETTINGS, TERMS, Home, Settings
 from quorank.service.light_clients import token_of
 from quorank.service.store import HolderLost, SqlStore
-from quorank.service.supervisor import WORKER, Child, finish
+from quorank.service.supervisor import WORKER, ServiceProcess, finish
 
 FOLDER = "service"
 """Of the service, in the run's folder."""
@@ -111,8 +111,8 @@ class PlayedService:
         self.holder = Holder(self.store, epoch, home.key, stop=stop, tend=self.tend, soonest=1.0, simulated=True)
         descriptor = listener.fileno()
         words = [WORKER, str(home.path)]
-        self.children = [Child(f"worker-{number}", words, descriptor) for number in range(home.settings.workers)]
-        self.clients = Child("clients", [CLIENTS, str(home.path)])
+        self.children = [ServiceProcess(f"worker-{number}", words, descriptor) for number in range(home.settings.workers)]
+        self.clients = ServiceProcess("clients", [CLIENTS, str(home.path)])
         self._deaths: dict[str, int] = {}
         self.done = 0 if runner.state is None else runner.state.round
 

@@ -15,6 +15,7 @@ import json
 import math
 import os
 import re
+import shutil
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -251,27 +252,33 @@ def _is_at(own: os.stat_result, path: Path) -> bool:
 
 def put_aside(path: Path, kept: int = KEPT) -> None:
     """Move a log to NAME.1, that one to NAME.2, and so on; the oldest goes."""
+    _make_room(path, kept)
+    path.replace(path.with_name(f"{path.name}.1"))
+
+
+def _make_room(path: Path, kept: int) -> None:
+    """Move NAME.1 to NAME.2, and so on."""
     for number in range(kept - 1, 0, -1):
         older = path.with_name(f"{path.name}.{number}")
         if older.exists():
             older.replace(path.with_name(f"{path.name}.{number + 1}"))
-    path.replace(path.with_name(f"{path.name}.1"))
 
 
 def turn_over(path: Path, longest: int = LONGEST, kept: int = KEPT) -> bool:
-    """Begin a new log where this process prints into the file and it is long enough; whether it did.
+    """Begin a log anew where this process prints into it and it is long enough; whether it was.
 
-    Where what is printed goes somewhere else, to a terminal or to systemd's journal, nothing is done.
+    Its content is copied to NAME.1 and the file emptied in its place: other processes print into it too, and append. Where
+    what is printed goes somewhere else, to a terminal or to systemd's journal, nothing is done.
     """
     try:
         own = os.fstat(2)
         if not _is_at(own, path) or own.st_size <= longest:
             return False
-        put_aside(path, kept)
-        descriptor = os.open(path, _APPEND, 0o600)
+        _make_room(path, kept)
+        aside = path.with_name(f"{path.name}.1")
+        os.close(os.open(aside, _APPEND, 0o600))
+        shutil.copyfile(path, aside)
+        os.truncate(path, 0)
     except OSError:  # a full disk is no reason to end
         return False
-    for number in (1, 2):
-        os.dup2(descriptor, number)
-    os.close(descriptor)
     return True

@@ -21,7 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from quorank.errors import BadInput
-from quorank.service.home import Home
+from quorank.service.home import LOG, Home
+from quorank.service.observe import turn_over
 
 WORKER = "quorank.service.worker"
 SUPERVISOR = "supervisor.json"
@@ -120,6 +121,7 @@ class Supervisor:
                 if now - self._looked > CERTIFICATE_SECONDS:
                     self._looked = now
                     self._tend_certificate()
+                    turn_over(self.home.path / LOG)
                 self._write("running" if all(worker.ready for worker in self.workers) else "starting")
                 time.sleep(LOOK_SECONDS)
         finally:
