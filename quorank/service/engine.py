@@ -111,7 +111,9 @@ class PlayedService:
         self.holder = Holder(self.store, epoch, home.key, stop=stop, tend=self.tend, soonest=1.0, simulated=True)
         descriptor = listener.fileno()
         words = [WORKER, str(home.path)]
-        self.children = [ServiceProcess(f"worker-{number}", words, descriptor) for number in range(home.settings.workers)]
+        self.children = [
+            ServiceProcess(f"worker-{number}", words, descriptor) for number in range(home.settings.workers)
+        ]
         self.clients = ServiceProcess("clients", [CLIENTS, str(home.path)])
         self._deaths: dict[str, int] = {}
         self.done = 0 if runner.state is None else runner.state.round
