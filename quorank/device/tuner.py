@@ -68,7 +68,7 @@ class Tuner:
         secret, terms = store.fact(IDENTITY), store.fact(TERMS)
         assert secret is not None and terms is not None
         self._key, self.terms = MemberKey(secret), TuningTerms.read(parse_json(terms, ANYTHING, TERMS))
-        same = self.terms.heuristic == _plain(declaration(heuristic))
+        same = self.terms.heuristic == declaration(heuristic)
         sentence = "the invitation is to tune another heuristic, or other bounds of this one, than the application has"
         require(same, "terms.other-heuristic", sentence, f"{self.folder}")
         self._turn, self._closed, self._due, self._failures, self._offset, self._etag = Lock(), False, 0.0, 0, 0.0, ""
@@ -359,8 +359,3 @@ def _agreed(store: PrivateStore, given: Invitation | None, entropy: Callable[[in
 def _sums_text(sums: DeviceSums) -> bytes:
     table = {"version": sums.version, "searches": sums.searches}
     return json.dumps(table | {"slopes": sums.slopes.tolist(), "rest": sums.rest.tolist()}).encode()
-
-
-def _plain(table: dict[str, Any]) -> Any:
-    """As JSON gives it back."""
-    return json.loads(json.dumps(table))
