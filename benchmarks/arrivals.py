@@ -5,11 +5,18 @@
 Each row is a fleet on generated MQ2007 lists: by how many replies its rounds end, how often clients come, by day and night,
 and how often one may take part. Offline nDCG@10 after the last round, of the fleet and of cohorts sampled by lot of the
 fleet's mean size, and the mean paired difference over the seeds with its standard error. Prints a Markdown table.
+
+    python benchmarks/arrivals.py --intake 100000
+
+What so many replies to one round cost a coordinator, in batches of 2,000: time of a core for each, and memory for all.
 """
 
 from __future__ import annotations
 
 import argparse
+import resource
+import time
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,7 +24,8 @@ from quorank.data import DataSource
 from quorank.data.partition import Even, Partition, Preferences
 from quorank.experiments.experiment import EvaluationPlan, Experiment
 from quorank.experiments.runner import Runner
-from quorank.federation import Add, Arrivals, Federation, Participation, Sampled
+from quorank.federation import Add, Arrivals, Federation, Participation, Sampled, wire
+from quorank.federation.coordinator import Coordinator
 from quorank.privacy import ClippedGaussian
 from quorank.users import Cascade
 
@@ -51,6 +59,30 @@ def run_once(participation: Participation, partition: Partition, seed: int, args
     return runner
 
 
+def intake(many: int) -> str:
+    """Hand so many replies of 46 numbers to one round."""
+    part = Arrivals(enough=many, most=20, rest=3)
+    federation = Federation(many, 4, participation=part, privacy=ClippedGaussian(noise_multiplier=1.0))
+    mechanism = federation.privacy.mechanism(federation.setting(300, 46), 1)
+    start = replace(federation.start(np.zeros(46)), private=mechanism.start())
+    coordinator = Coordinator(federation, mechanism, start, 300, enrolled=range(many))
+    task, spent, before = coordinator.plan(), 0.0, 0
+    for first in range(0, many, 2000):
+        replies = [
+            wire.Reply(task.run, 0, c, np.ones(46), 4, True, (0.0, 0.0, 0.0)) for c in range(first, first + 2000)
+        ]
+        batch = [wire.encode_reply(reply) for reply in replies[: many - first]]
+        began = time.process_time()
+        assert all(verdict.accepted for verdict in coordinator.receive_many(batch))
+        spent += time.process_time() - began
+        before = before or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    began = time.process_time()
+    coordinator.advance()
+    ended, held = time.process_time() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    end = f"{ended * 1e3:.0f} ms to end the round, {held / 1024:.1f} MB more after the first batch"
+    return f"{spent / many * 1e3:.3f} ms a reply, {end}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clients", type=int, default=1000)
@@ -58,7 +90,12 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--preset", default="navigational", help="how people click")
     parser.add_argument("--epsilon", type=float, default=None, help="of the whole run at δ = 1e-5; without, no privacy")
+    parser.add_argument("--intake", type=int, default=None, help="replies to one round")
     args = parser.parse_args()
+    if args.intake is not None:
+        intake(1000)  # compiles
+        print(intake(args.intake))
+        return
     print(
         "| clients | fleet | replies a round: mean, least | arrivals | sampled | difference |\n|---|---|---|---|---|---|"
     )

@@ -6,6 +6,7 @@ with `valid` are inputs that a target must take.
 
 from __future__ import annotations
 
+import base64
 import gzip
 import io
 import json
@@ -35,13 +36,16 @@ from quorank.experiments.client_terms import terms_of
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.runner import run_experiment
-from quorank.federation.bundle import Bundle
 from quorank.federation.checkpoint import Saved
+from quorank.federation.invitation import Invitation
 from quorank.federation.journal import Journal
 from quorank.federation.leaving import request_of
+from quorank.federation.member_key import MemberKey, enrolment_content
+from quorank.federation.requests import signed_headers
 from quorank.federation.rounds import Report, State
 from quorank.federation.secure_round import KEYS
 from quorank.federation.secure_round import envelope as envelope_of
+from quorank.federation.terms import Terms
 from quorank.federation.wire import Reply, Task, encode_reply, encode_task
 from quorank.privacy.secure_sum.identity import SignedKeys
 from quorank.privacy.secure_sum.masks import COMMITMENTS, SEALED
@@ -56,6 +60,7 @@ from quorank.privacy.secure_sum.messages import (
     UnmaskRequest,
 )
 from quorank.reports.report import report_page
+from quorank.service.backup import backup
 from quorank.service.home import Home, Settings
 from quorank.service.members import invite
 from quorank.service.silo_home import SiloHome, settings_of
@@ -610,45 +615,45 @@ def networks(folder: Path) -> Seeds:
         )
     )
     home = Home.create(folder / "coordinator", experiment, Settings("run", 46, "search.example.org:9092"))
-    member = invite(home, "alice", folder / "alice.json")
-    status = {
-        "state": "running",
-        "started": 1.0,
-        "rounds": 2,
-        "cohort": 4,
-        "waiting": [1, 2],
-        "present": [0],
-        "left": [3],
-        "accepted": 8,
-        "refused": {"reply.late": 1},
-        "epsilon": 1.5,
-        "privacy": {"delta": 1e-5, "unit": "client"},
-        "reported": None,
-        "last_round_seconds": 1.5,
-        "sent_bytes": 10,
-        "received_bytes": 20,
-        "checkpoint_at": 5.0,
-    }
-    (folder / "coordinator" / "status.json").write_text(json.dumps(status))
-    (folder / "coordinator" / "client-0.pub").write_text(member.public)
+    with closing(home.store()) as store:
+        invite(home, store, "alice", folder / "alice.json")
+    backup(folder / "coordinator", "", folder / "backup")
+    yield "restored", "valid", (folder / "backup").read_bytes()
     for file in sorted((folder / "coordinator").iterdir()):
-        if file.name not in ("members.lock", "lock"):
+        if not file.name.startswith(("service.sqlite", "lock")):
             yield "folders", f"coordinator/{file.name}", file.read_bytes()
-    bundle = Bundle.read(folder / "alice.json")
+    bundle = Invitation.read(folder / "alice.json")
     yield "invitation", "valid", (folder / "alice.json").read_bytes()
     table = json.loads(bundle.text())
     for name, changed in (
         ("identities-long", table | {"identities": {"9" * 4400: "00"}}),
         ("identities-numbers", table | {"identities": {"1": 5}}),
-        ("address-digits", table | {"address": "a:٣"}),
-        ("address-long", table | {"address": "a:" + "9" * 5000}),
+        ("url-digits", table | {"url": "https://a:٣"}),
+        ("url-long", table | {"url": "https://a:" + "9" * 5000}),
+        ("url-file", table | {"url": "file:///etc/passwd"}),
+        ("url-brackets", table | {"url": "https://[::1"}),
+        ("code-number", table | {"code": 5}),
+        ("kind-list", table | {"kind": []}),
         ("name-lines", table | {"name": "a\nb"}),
         ("version-list", table | {"version": []}),
         ("format-list", table | {"format": []}),
     ):
         yield "invitation", name, json.dumps(changed).encode()
     yield "invitation", "deep", b"[" * 2_000
-    terms = bundle.terms.table()
+    key = MemberKey(bytes(range(32)))
+    proof = base64.b64encode(key.sign(enrolment_content(bytes(32), bytes(32), key.public))).decode()
+    fields = {"protocol": 1, "code": bytes(32).hex(), "key": key.public.hex(), "proof": proof}
+    yield "enrolment", "valid", json.dumps(fields).encode()
+    yield "enrolment", "token", json.dumps({**fields, "token": "spring", "code": None}).encode()
+    yield "enrolment", "deep", b"[" * 2_000
+    head = signed_headers(key, bytes(32), 0, "GET", "/v1/task", b"", 1000, bytes(16))
+    yield "request", "valid", "\n".join(f"{name}: {value}" for name, value in head.items()).encode()
+    yield (
+        "request",
+        "member-huge",
+        "\n".join(f"{name}: {value}" for name, value in (head | {"quorank-member": "9" * 5000}).items()).encode(),
+    )
+    terms = dict(bundle.terms)
     yield "terms", "valid", json.dumps(terms).encode()
     for name, changed in (
         ("epsilon-huge", terms | {"privacy": terms["privacy"] | {"epsilon": 1e300}}),
@@ -710,30 +715,6 @@ def networks(folder: Path) -> Seeds:
     ):
         yield "coordinator-settings", name, json.dumps(changed).encode()
     yield "coordinator-settings", "deep", b"[" * 2_000
-    yield "coordinator-status", "valid", json.dumps(status).encode()
-    for name, changed in (
-        ("refused-list", status | {"refused": []}),
-        ("epsilon-text", status | {"epsilon": "x"}),
-        ("rounds-null", status | {"rounds": None}),
-        ("state-number", status | {"state": 5}),
-        ("left-number", status | {"left": 5}),
-        ("privacy-list", status | {"privacy": []}),
-        ("reported-text", status | {"reported": "x"}),
-        ("checkpoint-text", status | {"checkpoint_at": "x"}),
-    ):
-        yield "coordinator-status", name, json.dumps(changed).encode()
-    yield "coordinator-status", "deep", b"[" * 2_000
-    listed = json.loads((coordinator / "members.json").read_text())
-    yield "coordinator-members", "valid", json.dumps(listed).encode()
-    for name, changed_list in (
-        ("object", {}),
-        ("number", 5),
-        ("public-number", [listed[0] | {"public": 5}]),
-        ("client-text", [listed[0] | {"client": "x"}]),
-        ("client-list", [listed[0] | {"client": []}]),
-    ):
-        yield "coordinator-members", name, json.dumps(changed_list).encode()
-    yield "coordinator-members", "deep", b"[" * 2_000
     yield "coordinator-experiment", "valid", (coordinator / "experiment.toml").read_bytes()
     yield "group-settings", "valid", (folder / "group" / "coordinator.json").read_bytes()
     yield "group-settings", "deep", b"[" * 2_000
@@ -742,7 +723,7 @@ def networks(folder: Path) -> Seeds:
     yield "group-identities", "valid", json.dumps({"south": bytes(range(32)).hex()}).encode()
     yield "group-identities", "list", b'["south"]'
     yield "group-identities", "deep", b"[" * 2_000
-    request = request_of(bundle.terms, bundle.key, 5.0, bytes(16))
+    request = request_of(Terms.read(bundle.terms), key, 5.0, bytes(16))
     yield "leaving", "valid", request
     yield "leaving", "unsigned", request.partition(b"\n")[0] + b"\n00"
     yield "leaving", "list", b"[]\n00"

@@ -1,30 +1,27 @@
-"""Targets of `quorank.network`: invitations, terms, certificates, and the files of coordinators, devices and parties."""
+"""Targets of what members and services tell each other: invitations, terms, requests, and the files of all of them."""
 
 from __future__ import annotations
 
 import json
-from contextlib import redirect_stdout
 from functools import cache
-from io import StringIO
 from pathlib import Path
-
-from quorank.silos.protocol.invitation import read_identities
 
 from fuzz.target import CORPUS, as_file, scratch, target
 from quorank.certificates import Authority
-from quorank.cli.flower_status import print_status, readable_status, status_of
 from quorank.device.leaving import left
 from quorank.device.private_store import PrivateStore
 from quorank.errors import BadInput
 from quorank.experiments.experiment_file import parse_experiment_file
-from quorank.federation.bundle import Bundle
+from quorank.experiments.silo_experiment import read_group
+from quorank.federation import requests
 from quorank.federation.invitation import Invitation
 from quorank.federation.leaving import check_request
+from quorank.federation.member_key import MemberKey
 from quorank.federation.terms import Terms
 from quorank.party.folder import terms_of as party_terms
+from quorank.service.backup import restore
 from quorank.service.home import Home
-from quorank.service.members import members
-from quorank.service.silo_experiment import read_group
+from quorank.service.intake import read_enrolment
 from quorank.service.silo_home import SiloHome
 from quorank.silos.protocol.stream_store import SiloStore
 from quorank.silos.protocol.terms import SiloTerms, read_identities
@@ -47,17 +44,12 @@ def folder_with(kind: str, name: str, data: bytes) -> Path:
     return folder
 
 
-def _status(folder: Path) -> None:
-    home = Home.open(folder)
-    with redirect_stdout(StringIO()), readable_status(home):
-        print_status(status_of(home))
-
-
 @target("invitation", "json")
 def invitation(data: bytes) -> None:
-    """A device's invitation, written again and read back."""
-    found = Bundle.read(as_file(data, "invitation.json"))
-    assert Bundle.read(as_file(found.text().encode(), "again.json")) == found, "an invitation is written as another one"
+    """A device's invitation, its terms, written again and read back."""
+    found = Invitation.read(as_file(data, "invitation.json"))
+    assert Invitation.parse(found.text().encode()) == found, "an invitation is written as another one"
+    Terms.read(found.terms)
 
 
 @target("silo-invitation", "json")
@@ -135,23 +127,31 @@ def server_certificate(data: bytes) -> None:
 
 @target("coordinator-settings", "json")
 def coordinator_settings(data: bytes) -> None:
-    """coordinator.json, and the status with it."""
-    _status(folder_with("coordinator", "coordinator.json", data))
+    """coordinator.json of a service, and what follows from it."""
+    home = Home.open(folder_with("coordinator", "coordinator.json", data))
+    _ = home.settings.url, home.holder, home.tls
 
 
-@target("coordinator-status", "json")
-def coordinator_status(data: bytes) -> None:
-    """status.json of a coordinator, as `coordinator status` shows it."""
-    _status(folder_with("coordinator", "status.json", data))
+@target("request", words=(b"quorank-member: 0\n", b"quorank-nonce: " + b"0" * 32 + b"\n", b"quorank-protocol: 1\n"))
+def request(data: bytes) -> None:
+    """The head of a signed request, one header a line."""
+    lines = [line.partition(": ") for line in data.decode("latin-1").split("\n")]
+    head = requests.read_head({name.lower(): value for name, _, value in lines})
+    assert 0 <= head.member < 10**10 and len(head.nonce) == requests.NONCE
+    requests.check(head, MemberKey(bytes(range(32))).public, bytes(32), "GET", "/v1/task", float(head.time))
 
 
-@target("coordinator-members", "json")
-def coordinator_members(data: bytes) -> None:
-    """members.json, and the status with it."""
-    folder = folder_with("coordinator", "members.json", data)
-    for member in members(Home.open(folder)):
-        _ = member.label
-    _status(folder)
+@target("enrolment", "json")
+def enrolment(data: bytes) -> None:
+    """The body of an enrolment, as a service takes it in."""
+    read_enrolment(data)
+
+
+@target("restored", words=(b"SQLite format 3\0",), seconds=10)
+def restored(data: bytes) -> None:
+    """A backup of a service, restored into a new folder."""
+    file = as_file(data, "backup")
+    restore(file, file.with_name("new"))
 
 
 @target("coordinator-experiment", "toml")
@@ -182,7 +182,7 @@ def group_identities(data: bytes) -> None:
 @target("leaving", words=(b'{"format":', b'"client":', b'"run":', b"\n", b"9" * 4400))
 def leaving(data: bytes) -> None:
     """A request to leave."""
-    check_request(data, "run", {0: _files("coordinator")["client-0.pub"]})
+    check_request(data, "run", {0: MemberKey(bytes(range(32))).public})
 
 
 @target("left", "json")

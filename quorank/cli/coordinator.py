@@ -48,7 +48,7 @@ def start(
     ] = None,
     workers: Annotated[int | None, Option(help="Processes that take requests.", show_default="2")] = None,
     database: Annotated[
-        str | None, Option(help="postgresql://user@host/name, for several hosts.", show_default="SQLite in DIR")
+        str | None, Option(help="Address of a PostgreSQL database, for several hosts.", show_default="SQLite in DIR")
     ] = None,
     behind_proxy: Annotated[
         bool | None,
@@ -201,8 +201,8 @@ def stop(folder: Folder) -> None:
 @app.command()
 def invite(
     folder: Folder,
-    names: Annotated[list[str] | None, Argument(metavar="NAME…", help="A name for each device.")] = None,
-    count: Annotated[int | None, Option(help="So many devices, named device-1, device-2, …")] = None,
+    names: Annotated[list[str] | None, Argument(metavar="NAMES", help="A name for each device.")] = None,
+    count: Annotated[int | None, Option(help="So many devices, with names by number.")] = None,
     out: Annotated[
         Path | None, Option(help="Where to write: a file, or a folder for several.", show_default="NAME.json")
     ] = None,
@@ -316,6 +316,47 @@ def files(folder: Folder, out: FilesOut = None) -> None:
     home = Home.open(folder)
     for path in units.write(home, out or home.path / "files"):
         print(path)
+
+
+@app.command()
+def backup(folder: Folder, file: Annotated[Path, Argument(help="Where to write it.")], json: Json = False) -> None:
+    """Write a service's folder and store into one file, also while it runs.
+
+    The file holds all secrets of the service: keep it as the folder is kept.
+    """
+    from quorank.service.backup import backup as back_up
+    from quorank.service.home import Home
+
+    home = Home.open(folder)
+    found = back_up(home.path, home.settings.database, file)
+    figures = {"file": str(file), "members": found.members, "files": found.files, "bytes": found.bytes}
+    print_figures(figures, json, lambda _: say(f"{file} holds {found.members} members and {found.files} files"))
+
+
+@app.command()
+def restore(
+    file: Annotated[Path, Argument(help="A backup.")],
+    folder: Folder,
+    database: Annotated[
+        str | None, Option(help="Address of an empty PostgreSQL database.", show_default="SQLite in DIR")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Make a service's folder and store from a backup; `start` goes on from its moment.
+
+    Devices that have gone further since answer no round a second time. Never
+    run the old service beside it: stop that first.
+    """
+    from dataclasses import replace
+
+    from quorank.service.backup import restore as bring_back
+    from quorank.service.home import Home
+
+    found = bring_back(file, folder, database or "")
+    home = Home.open(folder)
+    home.write_settings(replace(home.settings, database=database or ""))
+    figures = {"folder": str(folder), "members": found.members, "files": found.files}
+    print_figures(figures, json, lambda _: say(f"{folder} has {found.members} members; start it to go on"))
 
 
 @contextmanager

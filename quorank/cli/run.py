@@ -16,7 +16,7 @@ from quorank.cli.display import compiling, print_figures, print_summary, say, wa
 from quorank.cli.options import Quiet
 from quorank.errors import BadInput, Interrupted, require
 
-ENGINES = ("process", "flower")
+ENGINES = ("process", "flower", "https")
 
 if TYPE_CHECKING:
     from quorank.experiments.experiment import Experiment
@@ -40,9 +40,14 @@ def run(
         int | None, Option(min=1, help="Threads of a run; by default all cores. The result is the same.")
     ] = None,
     engine: Annotated[
-        str, Option(help="What plays the rounds: this process, or flower on real nodes. Same result.")
+        str, Option(help="What plays the rounds: this process, flower on real nodes, or https, a service. Same result.")
     ] = "process",
     nodes: Annotated[int, Option(min=1, help="Nodes of --engine flower, on this machine.")] = 4,
+    workers: Annotated[int, Option(min=1, help="Intake processes of --engine https.")] = 2,
+    database: Annotated[
+        str,
+        Option(metavar="URL", help="Store of --engine https: a PostgreSQL database; SQLite in the run unless given."),
+    ] = "",
     asynchronous: Annotated[
         float | None, Option(help="With --engine flower: share of a cohort whose replies, however old, end a round.")
     ] = None,
@@ -72,7 +77,7 @@ def run(
     known = f"expected {' or '.join(ENGINES)}, got {engine!r}"
     require(engine in ENGINES, "option.unknown-value", known, "--engine")
     options = _RunOptions(
-        threads, jobs, resume is not None, overwrite, json, quiet, engine, nodes, cluster, asynchronous,
+        threads, jobs, resume is not None, overwrite, json, quiet, engine, nodes, cluster, asynchronous, workers, database,
         _Watched(port, stay) if watch else None,
     )  # fmt: skip
     require(watch or not (port or stay), "option.conflict", "--port and --stay are for the page; give --watch too")
@@ -122,6 +127,8 @@ class _RunOptions:
     nodes: int
     cluster: str | None
     asynchronous: float | None  # this one does
+    workers: int = 2
+    database: str = ""
     watched: _Watched | None = None
 
 
@@ -149,6 +156,10 @@ def _run_one(experiment: Experiment, folder: Path, options: _RunOptions) -> None
         engine = flower(experiment, options.nodes)
         if share is not None:
             engine = asynchronously(engine, experiment, share)
+    if options.engine == "https":
+        from quorank.service.engine import https
+
+        engine = https(experiment, options.workers, options.database)
     with _page(folder, options) as opened:
         try:
             with watching("run", experiment.rounds, quiet=options.quiet) as watch:
@@ -198,9 +209,11 @@ def _share(folder: Path, options: _RunOptions) -> float | None:
     if options.overwrite and not options.resume:
         (folder / FILE).unlink(missing_ok=True)
     share = share_of(folder) if options.resume else options.asynchronous
-    if share is not None and options.engine == "process":
+    if share is not None and options.engine != "flower":
         where = str(folder / FILE) if options.resume else "--asynchronous"
         sentence = "in one process all clients answer at once, so no reply is late; use --engine flower"
+        if options.engine == "https":
+            sentence = "over HTTPS a reply is to the open round, so no late one counts; use --engine flower"
         raise BadInput("option.conflict", sentence, where)
     return share
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from quorank.device.client import Client
+from quorank.device.device import place_of
 from quorank.device.status import log_of
 from quorank.documents import Flag, Items, Maybe, Number, Table, Text, check_shape, parse_json
 from quorank.errors import BadInput, require
@@ -59,6 +60,7 @@ class LocalSocket:
         self._lists: OrderedDict[str, Shown] = OrderedDict()
         self._mutex, self._open = threading.Lock(), set[socket.socket]()
         self._listening: socket.socket | None = None
+        self.ranks = False  # whether a program shows lists by this device
 
     def __enter__(self) -> LocalSocket:
         self.start()
@@ -162,8 +164,8 @@ class LocalSocket:
             return {"id": name, "ok": True, **found}
         except BadInput as error:
             return {"id": name, "ok": False, "code": error.code, "sentence": error.sentence}
-        except Exception:  # its text could hold a query or a path
-            logging.getLogger(__name__).exception("a call could not be answered")
+        except Exception as error:
+            logging.getLogger(__name__).error("device.fault: a call could not be answered (%s)", place_of(error))
             return {"id": name, "ok": False, "code": "device.fault", "sentence": "the device could not answer"}
 
     def _rank(self, asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -171,7 +173,7 @@ class LocalSocket:
         require(
             len({len(row) for row in rows}) == 1, "features.shape", "every document has the same number of features"
         )
-        shown, name = self.client.rank(rows), os.urandom(12).hex()
+        shown, name, self.ranks = self.client.rank(rows), os.urandom(12).hex(), True
         with self._mutex:
             self._lists[name] = shown
             while len(self._lists) > MOST_LISTS:

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
-from quorank.device.client import FINAL, Client
-from quorank.device.exchange import SyncReport
+from quorank.device.client import Client
 from quorank.device.leaving import LOG
 from quorank.device.local_socket import LocalSocket
+from quorank.device.membership import FINAL, SyncReport
 from quorank.errors import BadInput
 
 LONGEST_LOG, LOGS = 1 << 20, 3
@@ -24,20 +24,22 @@ Search = Callable[[Client], None]
 
 
 def stay(client: Client, told: Callable[[SyncReport], None], search: Search | None = None) -> SyncReport:
-    """Play the device until the run is over or the device has left; a refusal for good is raised."""
+    """Play the device until the run is over or the device has left; a refusal for good is raised.
+
+    Where programs show lists by its socket, it stays for them also when the run is over.
+    """
     woken = threading.Event()
-    with LocalSocket(client, woken.set), _log(client.folder):
+    with LocalSocket(client, woken.set) as serving, _log(client.folder):
         while True:
             report = synced(client, search)
             told(report)
             logging.getLogger(__name__).info("%s %s", report.outcome, report.code)
-            if report.outcome in ("over", "left"):
+            if report.outcome == "left" or (report.outcome == "over" and not serving.ranks):
                 return report
             if report.code in FINAL:
                 raise BadInput(report.code, report.sentence, f"{client.folder}")
             woken.wait(report.next)
-            if woken.is_set():
-                woken.clear()
+            woken.clear()
             if client.closed:
                 return SyncReport("left", 0.0)
 

@@ -43,7 +43,7 @@ GROUP_BYTES = 1 << 24
 
 @dataclass(frozen=True)
 class RoundLimits:
-    """When a round ends, and what a reply may be."""
+    """When a round ends, and what a reply may be. A round that takes whoever comes knows itself how many are enough."""
 
     enough: float = 1.0  # share of the cohort whose replies end a round
     least: float = 0.5  # share of the cohort without which a round does not end, deadline or not
@@ -64,6 +64,14 @@ class RoundLimits:
     def latest(self) -> int:
         """How many rounds late a reply may come."""
         return 0 if self.asynchronous is None else self.asynchronous.most
+
+
+class RoundEnding(NamedTuple):
+    """When a round ends: after `enough` replies, or after `deadline` seconds with `least`."""
+
+    enough: int
+    least: int
+    deadline: float
 
 
 class Verdict(NamedTuple):
@@ -263,10 +271,9 @@ class Coordinator:
             return self.enrolled
         return self._cohort if round_ == self.state.round else self.members(round_)
 
-    def complete(self) -> bool:
-        """Whether the round can end: enough replies, or the deadline and the least."""
-        if not self._open:
-            return False
+    @property
+    def ending(self) -> RoundEnding:
+        """When the open round ends."""
         rules, asked, federation = self.rules, len(self._cohort) - len(self._excused), self.federation
         enough, least, deadline = math.ceil(rules.enough * asked), math.ceil(rules.least * asked), rules.deadline
         if rules.asynchronous is not None:
@@ -275,10 +282,17 @@ class Coordinator:
         if self.enrolled is not None:
             enough, least = self._most, federation.participation.fewest(federation.clients)
             deadline = min(deadline, federation.participation.seconds)
-        late = self.clock() - self._since >= deadline
         if self._cohort or self.enrolled is not None:
             enough, least = max(rules.fewest, enough), max(rules.fewest, least)
-        return self.came >= enough or (late and self.came >= max(1, least))
+        return RoundEnding(enough, max(1, least), deadline)
+
+    def complete(self) -> bool:
+        """Whether the round can end: enough replies, or the deadline and the least."""
+        if not self._open:
+            return False
+        enough, least, deadline = self.ending
+        late = self.clock() - self._since >= deadline
+        return self.came >= enough or (late and self.came >= least)
 
     def advance(self) -> Report:
         """End the round: the next ranker and what the round looked like. On a full disk nothing has changed."""

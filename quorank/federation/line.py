@@ -63,13 +63,14 @@ class ServiceRefusal(BadInput):
 
 @dataclass(frozen=True)
 class ServedTask:
-    """The task of the moment; `content` is None where there is none, or none but the known one."""
+    """The task of the moment; `content` is None where there is none, or none but the known one, which has its `etag`."""
 
     next: float  # seconds until it is worth asking again
     kind: str = ""
     round: int = 0
     content: bytes | None = None
     etag: str = ""
+    asked: bool = True  # whether this round takes a reply of this member
 
 
 class ServedMail(NamedTuple):
@@ -186,8 +187,9 @@ class ServiceLine:
         extra = {"if-none-match": etag} if etag else {}
         signed = self.key is not None and self.member is not None
         status, headers, content = self._call("GET", "/v1/task", extra=extra, most=most, signed=signed)
+        asked = headers.get(requests.ASKED) != "0"
         if status != 200:
-            return ServedTask(_next(headers), etag=etag)
+            return ServedTask(_next(headers), etag=etag if status == 304 else "", asked=asked)
         kind, round_ = headers.get(requests.KIND, ""), headers.get(requests.ROUND, "0")
         try:
             signature = base64.b64decode(headers.get(requests.SIGNED, ""), validate=True)
@@ -197,7 +199,7 @@ class ServiceLine:
         require(sound, "service.unreadable", "the service's task cannot be read")
         good = is_signed(self.service, task_content(kind, content), signature)
         require(good, "task.unsigned", "a task is not signed by the service of the invitation; it is refused")
-        return ServedTask(_next(headers), kind, int(round_), content, headers.get("etag", "")[:200])
+        return ServedTask(_next(headers), kind, int(round_), content, headers.get("etag", "")[:200], asked)
 
     def reply(self, content: bytes) -> float:
         """Hand in a reply; it is committed when this returns. Seconds until it is worth asking again."""

@@ -225,7 +225,7 @@ class Arrivals(Participation):
                 f"in round {round_ + 1:,} only {len(waiting):,} of {clients:,} clients may still take part, and a round "
                 f"needs {self.least:,}; raise most, lower rest, enough or the rounds, or find more clients"
             )
-            raise BadInput("participation.nobody-left", sentence, "participation")
+            raise BadInput("participation.nobody-left", sentence, "federation.participation")
         times = self.times_of_coming(clients, round_, seed)[waiting]
         in_time = int(np.count_nonzero(times <= 1.0))
         count = min(self.enough, max(self.least, in_time))

@@ -66,7 +66,7 @@ class ClientSet:
 
 @dataclass(frozen=True)
 class ReplyLimits:
-    """What the numbers of a reply are judged by, without the coordinator's state: for it, and for whoever takes replies in."""
+    """What the numbers of a reply are judged by, for the coordinator and for whoever takes replies in without its state."""
 
     run: str
     round: int

@@ -35,6 +35,8 @@ MEMBER, TIME, NONCE_HEADER, DIGEST, SIGNED, VERSION = (
 )
 KIND, ROUND, NEXT, MAIL = "quorank-kind", "quorank-round", "quorank-next", "quorank-mail"
 """Headers of answers: what a task is, its round, seconds until it is worth asking again, the number of a message."""
+ASKED = "quorank-asked"
+"""Header of a task for a member that its round does not ask: 0."""
 
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
 _SECONDS = re.compile(r"0|[1-9][0-9]{0,11}")
@@ -62,6 +64,7 @@ STATUS = {
     "request.protocol": 426,
     "enrolment.too-many": 429,
     "request.too-many": 429,
+    "service.fault": 500,
     "service.busy": 503,
     "service.storage": 503,
 }

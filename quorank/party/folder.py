@@ -23,8 +23,8 @@ from quorank.documents import ANYTHING, read_json
 from quorank.errors import BadInput, require
 from quorank.federation.invitation import FILE, Invitation
 from quorank.federation.line import ServiceLine
-from quorank.party.lessons import tells
 from quorank.party.secrets import kept_identity, member_key
+from quorank.party.training import tells
 from quorank.silos.generated import Generator
 from quorank.silos.learning.holdings import Holding, generated_holdings, make_holding
 from quorank.silos.protocol.keys import PartyIdentity
@@ -47,11 +47,8 @@ class FolderSource:
     documents: int = Generator.documents  # that it generates
 
     def __post_init__(self) -> None:
-        require(
-            (self.collection is None) != (self.generated is None),
-            "option.conflict",
-            "give the party's documents with --collection PATH, or rehearse with --generated NUMBER",
-        )
+        sentence = "give the party's documents with --collection PATH, or rehearse with --generated NUMBER"
+        require((self.collection is None) != (self.generated is None), "option.conflict", sentence)
 
     def holding(self, name: str, parties: int, seed: int | None) -> Holding:
         """All that the party has."""
@@ -59,12 +56,8 @@ class FolderSource:
             found = read_collection(self.collection).without_empty()
             return make_holding(name, found, range(len(found.documents)), range(len(found.queries)))
         assert self.generated is not None
-        require(
-            0 <= self.generated < parties,
-            "value.out-of-range",
-            f"the group has {parties} parties, so it is from 0 to {parties - 1}",
-            f"--generated {self.generated}",
-        )
+        sentence = f"the group has {parties} parties, so it is from 0 to {parties - 1}"
+        require(0 <= self.generated < parties, "value.out-of-range", sentence, f"--generated {self.generated}")
         generator = Generator(parties=parties, documents=self.documents)
         made = generated_holdings(generator, REHEARSAL_SEED if seed is None else seed)
         return replace(made[self.generated], name=name)
@@ -72,18 +65,12 @@ class FolderSource:
 
 def terms_of(invitation: Invitation) -> SiloTerms:
     """The terms of a party's invitation; one for a device is refused."""
-    require(
-        invitation.kind == "party",
-        "invitation.other-kind",
-        "this is a device's invitation; accept it with quorank join",
-    )
+    sentence = "this is a device's invitation; accept it with quorank join"
+    require(invitation.kind == "party", "invitation.other-kind", sentence)
     require(invitation.code, "invitation.other-kind", "a party's invitation has a code of its own; ask for such a one")
     terms = SiloTerms.read(dict(invitation.terms))
-    require(
-        invitation.name in terms.parties,
-        "party.unknown",
-        f"{invitation.name} is no party of the group; its parties are {', '.join(terms.parties)}",
-    )
+    sentence = f"{invitation.name} is no party of the group; its parties are {', '.join(terms.parties)}"
+    require(invitation.name in terms.parties, "party.unknown", sentence)
     read_identities([f"{name}={key.hex()}" for name, key in invitation.identities.items()], terms)
     return terms
 
@@ -101,22 +88,18 @@ class PartyFolder:
         require(target.parent.is_dir(), "folder.missing", f"the directory {target.parent} does not exist", f"{path}")
         made = cls(target)
         if (target / FILE).is_file():
+            sentence = (
+                f"this folder belongs to {made.invitation.name} in the run {made.terms.run}; choose another folder"
+            )
             require(
-                made.invitation.name == invitation.name and made.terms == terms,
-                "folder.other-run",
-                f"this folder belongs to {made.invitation.name} in the run {made.terms.run}; choose another folder",
-                f"{path}",
+                made.invitation.name == invitation.name and made.terms == terms, "folder.other-run", sentence, f"{path}"
             )
             if made.invitation.code != invitation.code or made.invitation.service != invitation.service:
                 (target / MEMBER).unlink(missing_ok=True)  # it enrols anew
         else:
             free = not target.exists() or (target.is_dir() and not any(target.iterdir()))
-            require(
-                free,
-                "folder.not-empty",
-                "this is no party's folder, and it is not empty; choose another one",
-                f"{path}",
-            )
+            sentence = "this is no party's folder, and it is not empty; choose another one"
+            require(free, "folder.not-empty", sentence, f"{path}")
             target.mkdir(mode=0o700, exist_ok=True)
         target.chmod(0o700)
         invitation.write(target / FILE)
@@ -125,12 +108,8 @@ class PartyFolder:
     @classmethod
     def open(cls, path: Path) -> PartyFolder:
         """A folder that holds an invitation."""
-        require(
-            (path / FILE).is_file(),
-            "invitation.missing",
-            "there is no invitation here; give one with --bundle FILE",
-            f"{path}",
-        )
+        sentence = "there is no invitation here; give one with --bundle FILE"
+        require((path / FILE).is_file(), "invitation.missing", sentence, f"{path}")
         return cls(path.absolute())
 
     @cached_property
@@ -156,12 +135,8 @@ class PartyFolder:
         before = self._read(SOURCE, None)
         table = {"collection": source.collection, "generated": source.generated, "documents": source.documents}
         moved = before is not None and source.collection is not None and before.get("collection") is not None
-        require(
-            before is None or before == table or moved,
-            "folder.other-documents",
-            "this party's documents are others; leave out --collection and --generated, or choose another folder",
-            f"{self.path}",
-        )
+        sentence = "this party's documents are others; leave out --collection and --generated, or choose another folder"
+        require(before is None or before == table or moved, "folder.other-documents", sentence, f"{self.path}")
         self._write(SOURCE, table)
 
     def holding(self) -> Holding:
@@ -180,12 +155,8 @@ class PartyFolder:
         known, own = self.pins, self.invitation.name
         require(own not in given, "identity.own", "that is this party itself; pin the others", f"--pin {own}")
         for name, key in given.items():
-            require(
-                known.get(name, key) == key,
-                "identity.conflict",
-                f"another identity is pinned already; ask {name} by voice which is right",
-                f"--pin {name}",
-            )
+            sentence = f"another identity is pinned already; ask {name} by voice which is right"
+            require(known.get(name, key) == key, "identity.conflict", sentence, f"--pin {name}")
         if given:
             self._write(PINS, self._read(PINS, {}) | {name: key.hex() for name, key in given.items()})
 
@@ -243,11 +214,10 @@ class PartyFolder:
         assert line.key is not None
         found = line.enrol(self.invitation, line.key)
         same = found.name == self.invitation.name and found.member == self.terms.number(found.name)
-        require(
-            same and SiloTerms.read(dict(found.terms)) == self.terms,
-            "terms.changed",
-            "the service's terms are not those of the invitation; nothing was sent, ask the operator for a new one",
+        sentence = (
+            "the service's terms are not those of the invitation; nothing was sent, ask the operator for a new one"
         )
+        require(same and SiloTerms.read(dict(found.terms)) == self.terms, "terms.changed", sentence)
         self._write(MEMBER, {"member": found.member, "offset": line.offset})
 
     def identity(self) -> PartyIdentity:

@@ -38,11 +38,10 @@ class Lines:
         """What another party sealed; each of its envelopes in its turn, so that none can be kept back unnoticed."""
         line = self._line(envelope.sender)
         expected = self._counters[envelope.sender][1] + 1
-        require(
-            envelope.number == expected,
-            "silo-message.order",
-            f"envelope {envelope.number} of {envelope.sender} came where {expected} was next; something was kept back",
+        sentence = (
+            f"envelope {envelope.number} of {envelope.sender} came where {expected} was next; something was kept back"
         )
+        require(envelope.number == expected, "silo-message.order", sentence)
         text = line.open(envelope)
         self._counters[envelope.sender][1] = expected
         self._store.set_note(_LINES, self._counters)

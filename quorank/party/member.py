@@ -1,5 +1,7 @@
 """A party's reaction to each record of its coordinator, and what it sends by itself.
 
+What it asks, answers and agrees on is a `Party` of the protocol, as in one process; here it gets a memory that survives.
+
 Everything that a party says follows from what it keeps: its secrets, drawn once, the records that came, and its
 documents. Records come in order, and each is dealt with in one transaction together with what it calls for. So a party
 that was killed goes on where it was, in the same agreement and with the same keys, and the others do not notice.
@@ -19,20 +21,20 @@ import numpy as np
 
 from quorank import frames
 from quorank.errors import BadInput, require
-from quorank.party.hearing import Hearing
-from quorank.party.lessons import Lessons
+from quorank.party.answers import ReceivedAnswers
 from quorank.party.lines import Lines
 from quorank.party.secrets import Secrets
+from quorank.party.training import PartyTraining
 from quorank.privacy.secure_sum.masks import Occasion, pair_mask
-from quorank.silos.learning.exchange import build_sketches
+from quorank.silos.learning.exchange import build_sketches, make_obfuscation
 from quorank.silos.learning.holdings import FIELDS, Holding
 from quorank.silos.learning.shared_statistics import COLUMNS, ROWS, party_vector
-from quorank.silos.protocol.budget import Budget, BudgetLedger
+from quorank.silos.protocol.budget import Budget
 from quorank.silos.protocol.keys import Entropy, PartyIdentity, derive
-from quorank.silos.protocol.messages import Envelope, Kind, Refuse
-from quorank.silos.protocol.owner import Owner, ServedTopK
+from quorank.silos.protocol.messages import Envelope, Kind
+from quorank.silos.protocol.owner import ServedTopK
+from quorank.silos.protocol.party import Party
 from quorank.silos.protocol.records import Record, enclosed, kind_of, tag_of, written
-from quorank.silos.protocol.session import Session
 from quorank.silos.protocol.stream_store import SiloStore
 from quorank.silos.protocol.terms import SiloTerms
 from quorank.silos.sketch.hashing import Hashing
@@ -64,15 +66,24 @@ class SiloMember:
         self.number, self.group, self._clock = terms.number(name), terms.group(), clock
         self.secrets = Secrets(store, terms, name, entropy)
         self.place: int = store.note("place", NEW)
-        self.session = Session(
-            identity, self.group, pins, hashing_key=self.secrets.hashing_key, entropy=self.secrets.session()
+        self.party = Party(
+            identity,
+            self.group,
+            pins=pins,
+            hashing_key=self.secrets.hashing_key,
+            obfuscation=make_obfuscation(holding, terms.protocol, self.secrets.obfuscation_key),
+            perturbation=terms.protocol.noise(),
+            budget=Budget(terms.protocol.questions),
+            ledger=folder / LEDGER,
+            noise=self.secrets.of_answers(),
+            entropy=self.secrets.session(),
         )
+        self.session, self.owner, self.ledger = self.party.session, self.party.owner, self.party.ledger
+        self.received = ReceivedAnswers(store, terms, self.number, holding, self.party.asker, self.secrets.draws)
+        self.party.memory = self.received
         for raw in frames.unpack(store.fact("agreement") or frames.pack([])):
             self.session.receive(Envelope.from_bytes(raw))
         self._lines = Lines(store, self.session)
-        streams, by_question = self.secrets.of_answers()
-        self.ledger = BudgetLedger(name, Budget(terms.protocol.questions), folder / LEDGER)
-        self.owner = Owner(self.group, terms.protocol.noise(), self.ledger, streams, by_question)
         self._served: set[str] = set()
 
     # ------------------------------------------------------------ one step after the other
@@ -88,10 +99,10 @@ class SiloMember:
             self._count()
         elif self.place == COUNTED and len(self._served) < len(FIELDS):
             self._serve()
-        elif self.place == COUNTED and self.hearing.is_told:
+        elif self.place == COUNTED and self.received.is_told:
             self._describe_and_ask()
-        elif self.place == ASKED and self.hearing.is_complete:
-            rows = self.lessons.rows()
+        elif self.place == ASKED and self.received.is_complete:
+            rows = self.training.rows()
             with self.store.transaction():
                 self._send(rows, SERVER)
                 self._move(LEARNING)
@@ -108,7 +119,7 @@ class SiloMember:
             NEW: "it begins",
             GREETED: "it waits until the keys are agreed",
             COUNTED: "it builds its sketches and waits for the sum of the statistics",
-            ASKED: f"it asks and answers; {self.hearing.state()}" if self.session.is_agreed else "",
+            ASKED: f"it asks and answers; {self.received.state()}" if self.session.is_agreed else "",
             LEARNING: "the ranker is being trained",
             FINISHED: "the ranker is there",
         }
@@ -134,14 +145,9 @@ class SiloMember:
     # ------------------------------------------------------------ statistics, sketches, questions
 
     @cached_property
-    def hearing(self) -> Hearing:
-        """What this party asks, and what it has heard; after the agreement."""
-        return Hearing(self.store, self.terms, self.number, self.holding, self.session, self.secrets)
-
-    @cached_property
-    def lessons(self) -> Lessons:
+    def training(self) -> PartyTraining:
         """What it learns from; when it has heard everything."""
-        return self.hearing.lessons(self._statistics_hashing())
+        return self.received.training(self._statistics_hashing())
 
     def _statistics_hashing(self) -> Hashing:
         return Hashing(self.secrets.statistics_key(self.session.keys.hashing_key), ROWS, COLUMNS)
@@ -154,7 +160,7 @@ class SiloMember:
         for other in self.group.others(self.name):
             mask_key = derive(keys.pairs[other], "statistics masks")
             total = total + pair_mask(occasion, mask_key, self.number, self.terms.number(other), len(total))
-        record = written(Record.MASKED, {"asks": len(self.hearing.batches)}, total.astype("<u4"))
+        record = written(Record.MASKED, {"asks": len(self.received.batches)}, total.astype("<u4"))
         with self.store.transaction():
             self.store.set_note("fingerprint", keys.fingerprint)
             self._send(record, SERVER)
@@ -175,7 +181,7 @@ class SiloMember:
                 served.structure.save(path)
             else:
                 served = ServedTopK(structure, noise)
-            self.owner.serve(name, served, "1", hashing.fingerprint())
+            self.party.serve(name, served)
             self._served.add(name)
 
     def _begin_charging(self, work: str) -> None:
@@ -198,8 +204,8 @@ class SiloMember:
                 text = self.owner.catalogue(name, held.tolist(), lengths[held].tolist(), others)
                 for other in others:
                     self._seal(other, Kind.CATALOGUE, text)
-            for batch in range(len(self.hearing.batches)):
-                text = self.hearing.question(batch).to_bytes()
+            for batch in range(len(self.received.batches)):
+                text = self.received.question(batch).to_bytes()
                 for other in others:
                     self._seal(other, Kind.ASK, text)
             self._move(ASKED)
@@ -217,10 +223,10 @@ class SiloMember:
             if kind is Record.ENVELOPE:
                 self._take(envelope, record[1:])
             elif kind is Record.SUM:
-                self.hearing.take_sum(record)
+                self.received.take_sum(record)
             elif kind is Record.LEARN:
                 require(self.place == LEARNING, "silo-message.phase", "the coordinator asks to learn before its time")
-                learned, last = self.lessons.learn(record, self.store.note("learned", [0, -1]))
+                learned, last = self.training.learn(record, self.store.note("learned", [0, -1]))
                 self.store.set_note("learned", last)
                 self._send(learned, SERVER)
             elif kind is Record.JUDGE:
@@ -229,7 +235,7 @@ class SiloMember:
                     judged, "silo-message.phase", "the coordinator asks to judge rankers at another time than agreed"
                 )
                 self.store.set_note("judged", True)
-                self._send(self.lessons.judge(record), SERVER)
+                self._send(self.training.judge(record), SERVER)
             elif kind is Record.RANKER:
                 require(
                     self.place == LEARNING, "silo-message.phase", "the coordinator hands out a ranker before its time"
@@ -241,11 +247,8 @@ class SiloMember:
 
     def _take(self, envelope: Envelope, raw: bytes) -> None:
         sender, kind = envelope.sender, envelope.kind
-        require(
-            envelope.receiver == self.name,
-            "silo-message.receiver",
-            f"an envelope for {envelope.receiver} came to {self.name}",
-        )
+        sentence = f"an envelope for {envelope.receiver} came to {self.name}"
+        require(envelope.receiver == self.name, "silo-message.receiver", sentence)
         require(
             sender in self.group.others(self.name), "silo-message.sender", f"{sender} is no other party of this group"
         )
@@ -257,25 +260,17 @@ class SiloMember:
             for each in out:
                 self._send(enclosed(each.to_bytes()), each.receiver)
             return
-        text = self._lines.open(envelope)
-        if kind is Kind.ASK:
-            self._seal(sender, *self.owner.answer(sender, self.hearing.next_asked(sender), text))
-        elif kind is Kind.ANSWER:
-            self.hearing.take_answer(sender, text)
-        elif kind is Kind.CATALOGUE:
-            self.hearing.take_catalogue(sender, text)
-        else:
-            raise BadInput(
-                "silo-message.refused", f"{sender} gives no answer: {Refuse.from_bytes(text, sender).reason}"
-            )
+        reply = self.party.react(envelope, self._lines.open(envelope))
+        if reply is not None:
+            self._seal(sender, *reply)
 
     def _end(self, record: bytes) -> None:
-        theta = self.lessons.ranker(record)
+        theta = self.training.ranker(record)
         self.store.set_fact("ranker", theta.astype("<f8").tobytes())
-        self.store.set_note("figures", self.lessons.figures(theta))
+        self.store.set_note("figures", self.training.figures(theta))
         self._send(written(Record.KEPT), SERVER)
         self._move(FINISHED)
-        self.hearing.forget()
+        self.received.forget()
         for name in ("agreement", "charging"):
             self.store.drop_fact(name)
         Lines.forget(self.store)

@@ -24,9 +24,9 @@ import numpy as np
 from quorank.arrays import Doubles
 from quorank.errors import BadInput, require
 from quorank.federation.declined import Declined, Refusal
-from quorank.party.lessons import tells
 from quorank.party.member import FINISHED, SERVER, SiloMember
 from quorank.party.secrets import kept_identity
+from quorank.party.training import tells
 from quorank.silos.learning.holdings import FIELDS, Holding
 from quorank.silos.protocol.keys import Entropy
 from quorank.silos.protocol.records import SiloMessage
@@ -79,12 +79,8 @@ class SiloParty:
         }
         for what, (value, words) in facts.items():
             kept = self._store.fact(what)
-            require(
-                kept is None or kept == value,
-                "folder.other-run",
-                f"this folder was begun with {words}; choose another folder, or go back to those",
-                f"{self.folder}",
-            )
+            sentence = f"this folder was begun with {words}; choose another folder, or go back to those"
+            require(kept is None or kept == value, "folder.other-run", sentence, f"{self.folder}")
         with self._store.transaction():
             for what, (value, _) in facts.items():
                 self._store.set_fact(what, value)

@@ -39,12 +39,8 @@ def kept_identity(folder: Path, name: str, entropy: Entropy = os.urandom) -> Par
         private = path.read_bytes()
     except OSError as error:
         raise BadInput("file.unreadable", f"cannot be read ({error.strerror})", f"{path}") from None
-    require(
-        len(private) == KEY,
-        "identity.damaged",
-        "this is no identity; restore it from a copy, or tell the others a new one",
-        f"{path}",
-    )
+    sentence = "this is no identity; restore it from a copy, or tell the others a new one"
+    require(len(private) == KEY, "identity.damaged", sentence, f"{path}")
     return PartyIdentity(name, private)
 
 

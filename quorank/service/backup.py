@@ -21,7 +21,7 @@ from typing import IO, NamedTuple
 
 from quorank.errors import BadInput, require
 from quorank.files import atomically, on_disk
-from quorank.foreign import member_path
+from quorank.foreign import member_path, reason
 from quorank.service.calls import Database
 from quorank.service.store import SqlStore, open_store
 from quorank.service.tables import TABLES, columns_of
@@ -32,10 +32,11 @@ _HEAD_LENGTH = len(f"quorank backup {VERSION}\n") + 65
 _LEFT_OUT = re.compile(r"service\.sqlite(-.*)?|.*\.lock|lock|status\.json|.*\.log(\.[0-9]+)?|\..*\.tmp")
 _JUMP = 1 << 32
 _PAGE = 200
-_KEYS = {
+KEYS = {
     "service": ("id",), "documents": ("name",), "publication": ("id",), "members": ("number",), "turns": ("run", "member"),
     "tokens": ("digest",), "replies": ("id",), "letters": ("id",), "leaving": ("member",), "events": ("id",),
-    "tallies": ("name",),
+    "tallies": ("name",), "facts": ("name",), "places": ("peer",), "sending": ("peer", "place"),
+    "coming": ("peer", "place"),
 }  # fmt: skip
 """Tables that are kept, with what their rows are read in the order of. Nonces are not: they are worth minutes."""
 
@@ -110,7 +111,7 @@ def _copy(source: Database, target: Database, jump: int = 0) -> None:
     """All rows of one moment from an open store into a new one."""
     with source.snapshot(), target.transaction():
         target.execute("DELETE FROM service")
-        for table, key in _KEYS.items():
+        for table, key in KEYS.items():
             columns = columns_of(table)
             named = ", ".join(columns)
             places = [list(columns).index(name) for name in key]
@@ -170,11 +171,21 @@ def _opened(source: Path, beside: Path) -> Iterator[SqlStore]:
         raise BadInput("file.unreadable", f"cannot be read ({error.strerror})", f"{source}") from None
     with file, TemporaryDirectory(prefix=".quorank-restore-", dir=beside) as name:
         _unseal(file, source, Path(name) / "service.sqlite")
-        kept = open_store(Path(name))
+        kept = None
         try:
+            kept = open_store(Path(name))
             yield kept
+        except BadInput as error:
+            if error.where.startswith(name):  # the copy, of which nobody has heard
+                raise BadInput(error.code, "what the backup holds is damaged; use another one", f"{source}") from None
+            raise
+        except OSError:
+            raise
+        except Exception as error:  # another database than ours under a right checksum
+            raise BadInput("file.damaged", f"is no backup of a service ({reason(error)})", f"{source}") from None
         finally:
-            kept.close()
+            if kept is not None:
+                kept.close()
 
 
 def _unseal(file: IO[bytes], source: Path, target: Path) -> None:

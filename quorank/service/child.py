@@ -1,4 +1,4 @@
-"""Runs a module as a child that ends with its parent, however that ends: `python -m quorank.service.child PARENT MODULE …`."""
+"""A child process that ends with its parent, however that ends: `python -m quorank.service.child PARENT MODULE …`."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ _PUBLIC = {
 """What everybody is told of problems whose sentences name members or ε."""
 
 
-class Health:
+class ServiceHealth:
     """The state of one folder's service, judged again at most every few seconds; for any thread."""
 
     def __init__(self, home: Home, writer: Writer | None = None, clock: Callable[[], float] = time.monotonic) -> None:

@@ -16,6 +16,7 @@ import binascii
 import contextlib
 import hashlib
 import json
+import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -27,12 +28,13 @@ from quorank.federation import requests, wire
 from quorank.federation.invitation import CODE
 from quorank.federation.leaving import check_request
 from quorank.federation.member_key import PUBLIC, enrolment_content, is_signed
+from quorank.federation.rebuilding import NOTHING
 from quorank.federation.replies import ReplyLimits
 from quorank.federation.terms import Terms
 from quorank.foreign import parse_json as parse_foreign
 from quorank.service.home import Home
 from quorank.service.store import Call, Member, Outcome, Publication, SqlStore, What
-from quorank.service.traffic import Traffic
+from quorank.service.traffic import IntakeTraffic
 from quorank.service.writer import Writer
 
 Scope = Mapping[str, Any]
@@ -49,16 +51,14 @@ BODY_SECONDS = 30.0
 KEYS = 200_000
 """Members whose keys a worker remembers."""
 ENROLMENT_BYTES, LEAVING_BYTES = 4096, 4096
-MAIL_BYTES, PARTY_BYTES = 1 << 22, 1 << 26
+MAIL_BYTES, PARTY_BYTES = 1 << 22, 10 << 20
 """The longest answer to a message: of a device, and of a party."""
 LIMITS = "intake.json"
 """The holder's document of what replies to the task of the moment are judged by."""
-NOTHING = b"nothing"
-"""A device's reply to a rebuilding for which it holds nothing."""
 TALLY_SECONDS = 2.0
 
 
-class Answer(NamedTuple):
+class HttpAnswer(NamedTuple):
     """A response: status, body, and headers beside those that every answer has."""
 
     status: int
@@ -99,12 +99,12 @@ _BYTES = (b"content-type", b"application/octet-stream")
 _NEVER = (b"cache-control", b"no-store")
 
 
-def as_json(status: int, table: Mapping[str, Any], *headers: tuple[bytes, bytes]) -> Answer:
+def as_json(status: int, table: Mapping[str, Any], *headers: tuple[bytes, bytes]) -> HttpAnswer:
     """An answer in JSON."""
-    return Answer(status, json.dumps(table, separators=(",", ":")).encode(), (_JSON, _NEVER, *headers))
+    return HttpAnswer(status, json.dumps(table, separators=(",", ":")).encode(), (_JSON, _NEVER, *headers))
 
 
-def refused(error: BadInput) -> Answer:
+def refused(error: BadInput) -> HttpAnswer:
     """What a refusal is answered with."""
     status = requests.status_of(error.code)
     wait = ((b"retry-after", b"5"),) if status in (429, 503) else ()
@@ -116,7 +116,7 @@ class View:
 
     def __init__(self, version: int, open_: Publication | None, limits: ReplyLimits | None, public: bool) -> None:
         self.version, self.open, self.limits, self.public = version, open_, limits, public
-        self.etag, self.task, self.same = b"", Answer(204), Answer(304)
+        self.etag, self.task, self.same = b"", HttpAnswer(204), HttpAnswer(304)
         if open_ is not None:
             self.etag = b'"%d-%s"' % (open_.number, hashlib.sha256(open_.content).hexdigest()[:24].encode())
             about = (
@@ -130,7 +130,7 @@ class View:
                 (requests.ROUND.encode(), b"%d" % open_.round),
                 (requests.SIGNED.encode(), base64.b64encode(open_.signature)),
             )
-            self.task, self.same = Answer(200, open_.content, (*about, *kind)), Answer(304, b"", about)
+            self.task, self.same = HttpAnswer(200, open_.content, (*about, *kind)), HttpAnswer(304, b"", about)
 
 
 class Intake:
@@ -142,12 +142,12 @@ class Intake:
         store: SqlStore,
         writer: Writer,
         enrolments: SqlStore,
-        traffic: Traffic | None = None,
+        traffic: IntakeTraffic | None = None,
         operator: OperatorApp | None = None,
         health: Callable[[], Mapping[str, Any]] | None = None,
     ) -> None:
         self.home, self.store, self.writer, self.operator, self.health = home, store, writer, operator, health
-        self.traffic = traffic or Traffic(home.settings.enrolments)
+        self.traffic = traffic or IntakeTraffic(home.settings.enrolments)
         self.refusals: dict[str, int] = {}  # by code, since they were last written down
         self._enrolments, self._service, self._terms = enrolments, home.key.public, home.terms_table
         self._proxied, self._pause = home.settings.behind_proxy, home.settings.pause
@@ -161,7 +161,7 @@ class Intake:
         self._parameters = _parameters(self._terms)
         self._copied: dict[int, int] = {}  # member → publication for which a second copy was noted
         self._tallied = time.monotonic()
-        self._routes: dict[tuple[str, str], Callable[[Asked], Awaitable[Answer]]] = {
+        self._routes: dict[tuple[str, str], Callable[[Asked], Awaitable[HttpAnswer]]] = {
             ("GET", "/v1/task"): self._task,
             ("POST", "/v1/reply"): self._reply,
             ("GET", "/v1/mail"): self._mail,
@@ -180,7 +180,7 @@ class Intake:
     # ------------------------------------------------------------ the protocol of the server
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """HttpAnswer one request."""
         if scope["type"] != "http":
             return
         path: str = scope["path"]
@@ -194,9 +194,11 @@ class Intake:
             answer = refused(error)
         except OSError:  # the store cannot be read
             self._count("service.storage")
-            answer = refused(
-                BadInput("service.storage", "the service cannot read its store at the moment; ask again later")
-            )
+            answer = refused(BadInput("service.storage", "the service cannot read its store; ask again later"))
+        except Exception as error:  # a fault of ours: the asker learns nothing of it, the operator its kind
+            self._count("service.fault")
+            print(json.dumps({"event": "worker_fault", "kind": type(error).__name__}), file=sys.stderr, flush=True)
+            answer = refused(BadInput("service.fault", "the service could not answer this; its operator can see why"))
         headers = [*answer.headers, (b"quorank-time", b"%d" % self.now())]
         if answer.status != 304:
             headers.append((b"content-length", b"%d" % len(answer.body)))
@@ -205,7 +207,7 @@ class Intake:
         if self.refusals and time.monotonic() - self._tallied > TALLY_SECONDS:
             self._write_tallies()
 
-    async def _answered(self, scope: Scope, path: str, receive: Receive) -> Answer:
+    async def _answered(self, scope: Scope, path: str, receive: Receive) -> HttpAnswer:
         handler = self._routes.get((scope["method"], path))
         if handler is None:
             require(path in self._paths, "request.unknown", "there is no such call; docs/protocol.md has all of them")
@@ -284,14 +286,12 @@ class Intake:
 
     def _limits(self, open_: Publication) -> ReplyLimits | None:
         """What replies to a publication are judged by: what the holder wrote, else what the terms alone say."""
-        if open_.kind not in ("round", "rebuilding", "tuning"):
-            return None
         written = self.store.document(LIMITS)
         if written is not None:
             told = ReplyLimits(**parse_json(written, shape_of(ReplyLimits)))
             if (told.run, told.round) == (open_.run, open_.round):
                 return told
-        if open_.kind == "tuning":
+        if open_.kind not in ("round", "rebuilding"):
             return None
         terms, task = Terms.read(self._terms | {"client": 0}), wire.decode_task(open_.content)
         unit = task.private.get("unit")
@@ -359,7 +359,8 @@ class Intake:
 
     # ------------------------------------------------------------ the calls
 
-    async def _task(self, asked: Asked) -> Answer:
+    async def _task(self, asked: Asked) -> HttpAnswer:
+        member = None
         if requests.SIGNED not in asked.headers and (await self.view()).public:
             _no_body(asked)
         else:
@@ -367,14 +368,16 @@ class Intake:
             _no_body(asked)
             requests.check_body(head, b"")
             await self._commit(head, "look")
+            member = head.member
         view = self._view
         if view.open is None:
-            return Answer(204, b"", (self._next(), _NEVER))
-        if asked.headers.get("if-none-match", "").encode("latin-1") == view.etag:
-            return view.same
-        return view.task
+            return HttpAnswer(204, b"", (self._next(), _NEVER))
+        answer = view.same if asked.headers.get("if-none-match", "").encode("latin-1") == view.etag else view.task
+        if member is not None and not view.open.asks(member):
+            answer = answer._replace(headers=(*answer.headers, (requests.ASKED.encode(), b"0")))
+        return answer
 
-    async def _reply(self, asked: Asked) -> Answer:
+    async def _reply(self, asked: Asked) -> HttpAnswer:
         head, _ = await self._signed(asked)
         limits = self._view.limits
         longest = wire.longest_reply(self._parameters if limits is None else limits.parameters)
@@ -403,17 +406,17 @@ class Intake:
     def _note(self, event: str, **facts: object) -> None:
         self._enroller.submit(_quietly, self._enrolments.note, event, **facts)
 
-    async def _mail(self, asked: Asked) -> Answer:
+    async def _mail(self, asked: Asked) -> HttpAnswer:
         head, _ = await self._signed(asked)
         _no_body(asked)
         requests.check_body(head, b"")
         await self._commit(head, "look")
         letter = await self._read(self.store.letter, head.member)
         if letter is None:
-            return Answer(204, b"", (self._next(), _NEVER))
-        return Answer(200, letter.content, (_BYTES, _NEVER, (requests.MAIL.encode(), b"%d" % letter.id)))
+            return HttpAnswer(204, b"", (self._next(), _NEVER))
+        return HttpAnswer(200, letter.content, (_BYTES, _NEVER, (requests.MAIL.encode(), b"%d" % letter.id)))
 
-    async def _answer(self, asked: Asked) -> Answer:
+    async def _answer(self, asked: Asked) -> HttpAnswer:
         head, member = await self._signed(asked)
         name, _, value = asked.query.partition("=")
         good = name == "id" and value.isascii() and value.isdecimal() and len(value) < 19
@@ -423,14 +426,14 @@ class Intake:
         await self._commit(head, "mail", int(value), body)
         return as_json(200, {"accepted": True}, self._next())
 
-    async def _leave(self, asked: Asked) -> Answer:
+    async def _leave(self, asked: Asked) -> HttpAnswer:
         head, member = await self._signed(asked)
         body = await self._body(asked, LEAVING_BYTES, head)
-        check_request(body, self._terms["run"], {head.member: member.key})
+        check_request(body, self.home.settings.run, {head.member: member.key})
         await self._commit(head, "leave", 0, body)
         return as_json(202, {"state": "heard"}, self._next())
 
-    async def _leaving(self, asked: Asked) -> Answer:
+    async def _leaving(self, asked: Asked) -> HttpAnswer:
         head, _ = await self._signed(asked)
         _no_body(asked)
         requests.check_body(head, b"")
@@ -443,10 +446,10 @@ class Intake:
             return as_json(200, {"state": "heard"}, self._next())
         return as_json(200, {"state": "done", "receipt": receipt.decode("ascii", "replace")})
 
-    async def _enrol(self, asked: Asked) -> Answer:
+    async def _enrol(self, asked: Asked) -> HttpAnswer:
         self.traffic.enrol(asked.address)
         body = await self._body(asked, ENROLMENT_BYTES)
-        code, token, key, proof = _enrolment(body)
+        code, token, key, proof = read_enrolment(body)
         good = is_signed(key, enrolment_content(self._service, code or token.encode(), key), proof)
         require(good, "enrolment.proof", "the proof is not a signature by this key, for this service and code")
         loop = asyncio.get_running_loop()
@@ -460,10 +463,10 @@ class Intake:
             raise
         require(member.revoked is None, "request.revoked", "the operator has revoked this member")
         self._looked = -1e9  # its first request may come at once
-        own = {"client": member.number} if member.kind == "device" else {}
+        own = {"client": member.number} if "client" in self._terms else {}
         return as_json(200, {"member": member.number, "name": member.name, "terms": self._terms | own})
 
-    async def _healthz(self, asked: Asked) -> Answer:
+    async def _healthz(self, asked: Asked) -> HttpAnswer:
         """Whether the service can do its work, for everybody: nothing of members is in it."""
         loop = asyncio.get_running_loop()
         table = {"ok": True, "problems": []} if self.health is None else await loop.run_in_executor(None, self.health)
@@ -526,7 +529,7 @@ def _check_reply(body: bytes, member: int, open_: Publication, limits: ReplyLimi
     limits.check(reply)
 
 
-def _enrolment(body: bytes) -> tuple[bytes, str, bytes, bytes]:
+def read_enrolment(body: bytes) -> tuple[bytes, str, bytes, bytes]:
     """Code or token, key and proof of an enrolment."""
     malformed = BadInput("request.malformed", "an enrolment has protocol, code or token, key and proof")
     try:

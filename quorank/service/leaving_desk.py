@@ -34,7 +34,7 @@ from quorank.errors import BadInput, require, require_range
 from quorank.federation.coordinator import Coordinator
 from quorank.federation.leaving import check_request, receipt_of
 from quorank.federation.rebuilding import can_replay, name_of
-from quorank.federation.rounds import Federation, Report
+from quorank.federation.rounds import Federation
 from quorank.privacy.composition import Loss, compose, total_loss
 from quorank.service.holder import Holder
 from quorank.service.rebuilding_ledger import RebuildingLedger
@@ -80,7 +80,7 @@ class Found(NamedTuple):
 
 @dataclass(eq=False)
 class LeavingDesk:
-    """The leavers of one coordinator. `round` takes the place of the holder's; `hear` is called while nothing else is done.
+    """The leavers of one coordinator; `attend` is called between two rounds, `look` all the time.
 
     `start` is the ranker before the first round.
     """
@@ -174,17 +174,9 @@ class LeavingDesk:
         if self.leavers:
             self.coordinator.dismiss(without(self._federation, self.gone), self.gone)
         if self._current is not None:
-            self._current.dismiss(without(self._current.federation, self.gone), self.gone)
+            self._current.dismiss(without(self._current.federation, self.gone, rebuilds=True), self.gone)
 
     # what is done about it
-
-    def round(self, coordinator: Coordinator) -> Report:
-        """Play a round, and afterwards whatever the leavers of meanwhile ask for."""
-        self.hear()
-        self.attend()
-        report = self.holder.round(coordinator)
-        self.attend()
-        return report
 
     def attend(self) -> None:
         """Build the ranker again for those who have asked to leave; between two rounds, else nothing is done yet."""
@@ -227,6 +219,7 @@ class LeavingDesk:
         except BadInput as error:  # within its budget of privacy nothing can be learned in so few rounds
             if not error.code.startswith("privacy."):
                 raise
+            self._note("rebuilding_refused")
             return Found(self.start.copy())
         refused = self._beyond(number, rebuilding.mechanism.loss(rounds))
         if refused is not None:

@@ -5,13 +5,14 @@ The page, the metrics and `quorank coordinator status` show it, also where no pr
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from quorank import __version__
 from quorank.errors import BadInput
-from quorank.service.health import STATUS, Health
+from quorank.service.health import STATUS, ServiceHealth
 from quorank.service.home import Home
-from quorank.service.observe import EVENTS, add_refusals, plain, plain_code
+from quorank.service.observe import add_refusals, plain_event
 from quorank.service.status import (
     LISTED,
     SEEN_SECONDS,
@@ -22,9 +23,12 @@ from quorank.service.status import (
     State,
     Status,
     Versions,
+    listed,
 )
 from quorank.service.store import Member, SqlStore
 
+AWAITED = 50
+"""Awaited members that are looked up one by one, where they are not among the first."""
 REFUSED = "refused "
 """How the tallies of refusals by code begin."""
 
@@ -32,8 +36,8 @@ REFUSED = "refused "
 class Overview:
     """Reads the status of one folder, for any thread."""
 
-    def __init__(self, home: Home, health: Health | None = None) -> None:
-        self.home, self.health = home, health or Health(home)
+    def __init__(self, home: Home, health: ServiceHealth | None = None) -> None:
+        self.home, self.health = home, health or ServiceHealth(home)
         self._store: SqlStore | None = None
 
     def read(self) -> Status:
@@ -98,16 +102,21 @@ class Overview:
         )
 
     def _members(self, store: SqlStore, told: Status) -> tuple[MemberStatus, ...]:
-        """The first members, with what the holder knows of them."""
+        """The first members and those that are awaited, with what the holder knows of them."""
         now, known = store.now(), {one.client: one for one in told.members}
         found = store.members(most=LISTED)
-        listed = {one.number for one in found}
+        last = found[-1].number if len(found) == LISTED else math.inf
+        awaited = [one.client for one in told.members if (one.waiting or one.late) and one.client > last][:AWAITED]
+        found += [one for one in map(store.member, awaited) if one is not None]
         mine = [_member(one, now, known.get(one.number)) for one in found]
-        return (*mine, *(one for one in told.members if one.client not in listed))[:LISTED]
+        numbers = {one.client for one in mine}
+        expected = [one for one in told.members if told.kind == "parties" and one.client not in numbers]
+        return listed((*mine, *expected))
 
 
 def _member(member: Member, now: float, told: MemberStatus | None) -> MemberStatus:
-    ago = None if member.seen is None else max(0.0, now - member.seen)
+    seen = max((at for at in (member.seen, member.enrolled) if at is not None), default=None)
+    ago = None if seen is None else max(0.0, now - seen)
     state: MemberState = "away"
     if member.left is not None:
         state = "left"
@@ -124,11 +133,5 @@ def _member(member: Member, now: float, told: MemberStatus | None) -> MemberStat
 
 def events_of(store: SqlStore) -> tuple[Event, ...]:
     """The newest events, the newest first, with nothing in them that a log could not have."""
-    found = []
-    for one in store.events():
-        code, at = str(one.pop("code")), float(one.pop("at"))
-        if code in EVENTS:
-            values = {name: one[name] for name in EVENTS[code] if name in one}
-            facts = {name: plain_code(value) if name == "reason" else plain(value) for name, value in values.items()}
-            found.append(Event(at, code, facts))
-    return tuple(found)
+    found = (plain_event(float(one.pop("at")), str(one.pop("code")), one) for one in store.events())
+    return tuple(event for event in found if event is not None)

@@ -19,6 +19,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from quorank.errors import BadInput, require
+from quorank.foreign import reason
 from quorank.service.tables import schema
 
 try:
@@ -83,10 +84,9 @@ class PostgreSQL:
             yield
         except (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError) as error:
             number = errno.ENOSPC if error.sqlstate == "53100" else errno.EIO
-            lines = str(error).strip().splitlines()
-            reason = lines[-1].strip() if lines else type(error).__name__
-            reason = reason.replace(self._password, "…") if self._password else reason
-            raise OSError(number, f"the database cannot be used at the moment ({reason[:200]})") from None
+            why = error.diag.message_primary or reason(error)
+            why = why.replace(self._password, "…") if self._password else why
+            raise OSError(number, f"the database cannot be used at the moment ({why})") from None
         except psycopg.errors.InsufficientPrivilege as error:
             raise BadInput("database.refused", f"{error.diag.message_primary}", "--database") from None
 

@@ -1,6 +1,6 @@
 """A folder's service at work: it plays the rounds of a run with the members of its store, and stays until it is stopped.
 
-The process that holds the coordinator runs it (`python -m quorank.service.holder DIR`). After every round the checkpoint
+The process that holds the coordinator runs it (`python -m quorank.service.service DIR`). After every round the checkpoint
 is in the store together with `ranker.json` and the next task; the ledger and the status follow, and copies of ranker and
 ledger are files of the folder. While the disk is full or the store is away it waits and tries again: nothing that was
 accepted is lost. After the last round members are told that all is over, and can still leave.
@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -45,6 +47,7 @@ AGAIN_SECONDS = 2.0
 """So long it waits where the store cannot be written."""
 STATEMENT_SECONDS = 1.0
 LOOK_SECONDS = 0.2
+Made = TypeVar("Made")
 WAITING_SECONDS = 60.0
 """After so long without enough members a round that waits for them says so."""
 
@@ -162,12 +165,17 @@ class Service:
 
     def play(self, *, stay: bool) -> bool:
         """Play the rounds that are left, and stay where asked; whether all are done. HolderLost where another took over."""
-        coordinator, player = self.coordinator, self.desk or self.holder
+        coordinator = self.coordinator
         self.tell("holder_taken", epoch=self.epoch, round=coordinator.state.round)
         self._again(self._restored)
         while not coordinator.done and not self.stop():
-            self._again(lambda: self.closed(player.round(coordinator)))
+            self._again(self._let_go)
+            report = self._again(lambda: self.holder.round(coordinator))
+            if report is not None:
+                self.closed(report)
+                self._again(self._write_down)
         if coordinator.done and not self.stop():
+            self.tell("finished", round=coordinator.state.round, rounds=coordinator.rounds)
             self._again(self.finish)
             while stay and not self.stop():
                 self._again(self.attend)
@@ -176,33 +184,45 @@ class Service:
         self._again(lambda: self.publish("done" if coordinator.done else "stopped"), once=True)
         return coordinator.done
 
-    def _again(self, work: Callable[[], None], *, once: bool = False) -> None:
+    def _again(self, work: Callable[[], Made], *, once: bool = False) -> Made | None:
         """Do something; where the store or the disk cannot be written, again and again until it is asked to stop."""
         while True:
             try:
-                work()
+                made = work()
             except Interrupted:
-                return
+                return None
             except OSError as error:  # the coordinator has changed nothing
                 self._failed += 1
                 if self._away is None:
                     self._away = self.clock()
                     self.log.write("checkpoint_failed", round=self.coordinator.state.round, code=error.errno)
                 if once or self.stop():
-                    return
+                    return None
                 self.sleep(AGAIN_SECONDS)
                 continue
             if self._away is not None:
                 self.tell("disk_back", round=self.coordinator.state.round, seconds=self.clock() - self._away)
                 self._away = None
-            return
+            return made
 
     def _restored(self) -> None:
-        """Write what a holder that was killed did not: ranker, ledger, status."""
+        """Write what a holder that was killed did not."""
         if self.coordinator.state.round > 0:
-            self.hand_out()
-            self.write_ledger()
+            self._write_down()
+        else:
+            self.publish()
+
+    def _write_down(self) -> None:
+        """Ranker, ledger and status, as they are now."""
+        self.hand_out()
+        self.write_ledger()
         self.publish()
+
+    def _let_go(self) -> None:
+        """Let those go who have asked to leave."""
+        if self.desk is not None and self.desk.busy():
+            self.desk.attend()
+            self._state_privacy()
 
     def closed(self, report: Report) -> None:
         """A round is over and its checkpoint written."""
@@ -228,29 +248,22 @@ class Service:
             **told,
         )
         if report.participants < self.coordinator.rules.enough * len(self.coordinator.cohort):
-            seen = self.store.counts(self.store.now() - seconds)["seen"]
-            self.tell("round_short", round=report.round, **({} if self._withheld else {**numbers, "seen": seen}))
-        self.hand_out()
-        self.write_ledger()
-        self.publish()
+            with contextlib.suppress(OSError):
+                numbers["seen"] = self.store.counts(self.store.now() - seconds)["seen"]
+            self.tell("round_short", round=report.round, **({} if self._withheld else numbers))
 
     def finish(self) -> None:
         """All rounds are done: members hear it when they come."""
-        self.tell("finished", round=self.coordinator.state.round, rounds=self.coordinator.rounds)
         self.attend()
         self.holder.declare_over(self.coordinator)
         self.publish()
 
     def attend(self) -> None:
         """Let those go who have asked to leave after the last round."""
-        if self.desk is None or not self.desk.busy():
-            return
-        self.desk.attend()
-        self.holder.declare_over(self.coordinator)
-        self._state_privacy()
-        self.hand_out()
-        self.write_ledger()
-        self.publish()
+        if self.desk is not None and self.desk.busy():
+            self._let_go()
+            self.holder.declare_over(self.coordinator)
+            self._write_down()
 
     def look(self) -> None:
         """Called several times a second."""
@@ -439,3 +452,17 @@ def _wait(seconds: float, asked: Callable[[], bool]) -> None:
     end = time.monotonic() + seconds
     while time.monotonic() < end and not asked():
         time.sleep(LOOK_SECONDS / 2.0)
+
+
+def main(arguments: list[str]) -> None:
+    """Hold the coordinator of a folder: `python -m quorank.service.service DIR [--exit-when-done]`."""
+    folder, *_ = [word for word in arguments if not word.startswith("--")]
+    try:
+        run(Home.open(Path(folder)), EventLog(sys.stderr), stay="--exit-when-done" not in arguments)
+    except BadInput as error:
+        print(f"quorank: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

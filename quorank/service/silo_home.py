@@ -77,13 +77,11 @@ class SiloHome(Home):
         """Keep identities that were told, for this and later invitations; one that differs from before is refused."""
         known = self.identities
         for name, key in told.items():
-            require(
-                known.get(name, key) == key,
-                "identity.conflict",
+            sentence = (
                 f"was told with another identity before; ask its owner which is right, and delete it from "
-                f"{self.path / IDENTITIES} if it is a new one",
-                f"{name}",
+                f"{self.path / IDENTITIES} if it is a new one"
             )
+            require(known.get(name, key) == key, "identity.conflict", sentence, f"{name}")
         after = known | dict(told)
         if after != known:
             text = json.dumps({name: key.hex() for name, key in sorted(after.items())}, indent=1)

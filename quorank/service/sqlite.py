@@ -17,7 +17,7 @@ from typing import Any
 from quorank.errors import BadInput, require
 from quorank.service.tables import schema
 
-APPLICATION = 0x51524E53
+APPLICATION = 0x51524E56
 """Marks the file as a service's in its header."""
 PATIENCE = 10.0
 """Seconds to wait for another process's transaction."""

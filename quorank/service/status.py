@@ -169,7 +169,7 @@ class Status:
     deadline_seconds: float | None = None  # until the open round ends with what it has
     seconds_left: float | None = None  # of the run, estimated
     last_round_seconds: float | None = None
-    cohort: int | None = None  # asked in the open round, as planned where the true number is withheld
+    cohort: int | None = None  # asked in the open round and able to answer, as planned where that is withheld; or K
     needed: int | None = None  # replies without which the open round does not end
     replies: int | None = None  # of the open round, so far
     accepted: int | None = 0  # replies of all rounds

@@ -18,6 +18,7 @@ from quorank.privacy.ledger import WITHHELD
 from quorank.privacy.mechanisms.figure_response import FigureResponse
 from quorank.service.observe import add_refusals
 from quorank.service.status import (
+    LISTED,
     MemberStatus,
     Quality,
     RoundFigures,
@@ -29,7 +30,7 @@ from quorank.service.status import (
 )
 
 if TYPE_CHECKING:
-    from quorank.service.silo_server import SiloServer
+    from quorank.silos.coordinator.server import SiloServer
     from quorank.tuning.coordinator import TuningCoordinator, TuningState
     from quorank.tuning.models import Model
 
@@ -85,13 +86,13 @@ def coordinator_status(
     `history` is of the rounds that are over (`round_figures`, `with_round`), `open_seconds` of the open one by a
     monotonic clock, and `refused` what was refused before it came to the coordinator.
     """
-    limits, done = coordinator.rules, coordinator.done
-    asked = 0 if done else len(coordinator.cohort)
-    came = asked - (0 if done else len(coordinator.waiting))
+    done, ending = coordinator.done, coordinator.ending
+    came = 0 if done else coordinator.came
+    asked = 0 if done else len(coordinator.waiting) + came if coordinator.enrolled is None else ending.enough
     past = sum(report.participants for report in coordinator.reports)
     deadline = None
-    if open_seconds is not None and math.isfinite(limits.deadline) and not done:
-        deadline = max(0.0, limits.deadline - open_seconds)
+    if open_seconds is not None and math.isfinite(ending.deadline) and not done:
+        deadline = max(0.0, ending.deadline - open_seconds)
     left = coordinator.rounds - coordinator.state.round
     hidden = planned is not None
     waiting = None if hidden else 0 if done else len(coordinator.waiting)
@@ -104,7 +105,7 @@ def coordinator_status(
         seconds_left=seconds_left(history, left, open_seconds),
         last_round_seconds=history[-1].seconds if history else None,
         cohort=(0 if done else planned) if hidden else asked,
-        needed=math.ceil(limits.least * (planned or asked)),
+        needed=0 if done else math.ceil(coordinator.rules.least * planned) if planned is not None else ending.least,
         replies=None if hidden else came,
         accepted=None if hidden else past + came,
         refused=add_refusals(coordinator.refused, refused or {}),
@@ -119,7 +120,10 @@ def coordinator_status(
 
 
 def _told(members: Sequence[MemberStatus], waiting: Collection[int], hidden: bool) -> list[MemberStatus]:
-    return [replace(member, waiting=member.client in waiting, late=member.late and not hidden) for member in members]
+    """The members with what the round waits for; those that it waits for are added, whatever else is known of them."""
+    known = [replace(member, waiting=member.client in waiting, late=member.late and not hidden) for member in members]
+    others = sorted(set(waiting).difference(member.client for member in members))
+    return known + [MemberStatus(client, None, "away", waiting=True) for client in others[:LISTED]]
 
 
 def tuning_status(
@@ -147,6 +151,7 @@ def tuning_status(
         open_seconds=open_seconds,
         last_round_seconds=history[-1].seconds if history else None,
         replies=state.estimate.count,
+        accepted=state.estimate.count + round(sum((point.replies or 0.0) * point.rounds for point in history)),
         weights=weights,
         quality=loss,
         history=tuple(history),

@@ -23,7 +23,7 @@ ADDRESSES = 10_000
 """Addresses whose enrolments are remembered."""
 
 
-class Traffic:
+class IntakeTraffic:
     """What is under way in one worker."""
 
     def __init__(

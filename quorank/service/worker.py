@@ -14,18 +14,21 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from quorank.service.health import Health
+from quorank.service.connections import ConnectionGuard, stop_accepting
+from quorank.service.health import ServiceHealth
 from quorank.service.home import Home
 from quorank.service.intake import Intake
 from quorank.service.writer import Writer
 
 BACKLOG = 4096
 """Connections that may wait to be accepted."""
-CONNECTIONS = 20_000
+CONNECTIONS = 4096
 """Connections that a worker holds at most, as far as it may open files."""
 HEADER_SECONDS = 10
 """Headers are here within so long, or the connection is closed; so is one on which nothing more is asked."""
 HEADER_BYTES = 16_384
+DRAIN_SECONDS = 3.0
+"""Connections that are open when a worker is to end are finished within so long, or closed."""
 START_SECONDS = 0.05
 """The server answers so soon after it was told to."""
 
@@ -33,14 +36,14 @@ START_SECONDS = 0.05
 def intake_of(home: Home) -> Intake:
     """The application on a folder's store."""
     writer = Writer(home.store())
-    health = Health(home, writer)
+    health = ServiceHealth(home, writer)
     return Intake(home, home.store(), writer, home.store(), health=health.table, operator=OperatorPages(home, health))
 
 
 class OperatorPages:
     """The operator's page and metrics; what they need is loaded when they are first asked for."""
 
-    def __init__(self, home: Home, health: Health) -> None:
+    def __init__(self, home: Home, health: ServiceHealth) -> None:
         self.home, self.health, self.stopping = home, health, False
         self._app: Any = None
 
@@ -92,16 +95,30 @@ async def serve(home: Home, descriptor: int, told: int | None = None) -> None:
         ssl_key=None if files is None else files[1],
     )
 
+    guard, loop = ConnectionGuard(home.settings.port), asyncio.get_running_loop()
+
+    async def drain() -> None:
+        """Take no more connections, finish those that are there, and end."""
+        if sys.platform == "linux":
+            stop_accepting(descriptor)
+            end = loop.time() + DRAIN_SECONDS
+            while loop.time() < end and guard.count():
+                await asyncio.sleep(0.05)
+        server.stop()  # type: ignore[no-untyped-call]
+
     def stop() -> None:
         intake.stop()
-        server.stop()  # type: ignore[no-untyped-call]
+        drained.append(loop.create_task(drain()))
+
+    drained: list[asyncio.Task[None]] = []
 
     def tell() -> None:
         if told is not None:
             os.write(told, b"1")
             os.close(told)
 
-    loop = asyncio.get_running_loop()
+    if not home.settings.behind_proxy:
+        guard.start()
     loop.add_signal_handler(signal.SIGTERM, stop)
     loop.call_later(START_SECONDS, tell)
     try:

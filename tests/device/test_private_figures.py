@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
-from contextlib import contextmanager
-from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,35 +11,15 @@ from chance import assert_follows, assert_mean
 from devices import answered, device_of, search, simulator_of, task_of, terms_of, user_of
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
-from quorank import frames
-from quorank.cli.coordinator import app as coordinator_app
-from quorank.cli.flower_status import print_status, status_of
 from quorank.cli.join import show_log, show_status
-from quorank.device.device import Device
-from quorank.device.private_store import PrivateStore
-from quorank.device.simulated_user import SimulatedUser
 from quorank.errors import BadInput
-from quorank.experiments.experiment import Experiment
-from quorank.experiments.experiment_file import parse_experiment_file
-from quorank.experiments.runner import Runner
-from quorank.federation import Federation, notices, wire
-from quorank.federation.bundle import Bundle
+from quorank.federation import wire
 from quorank.federation.private_figures import DECAY, LEAST_DEVICES, device_figure, list_figure, report_of, reported
 from quorank.federation.rounds import Report
 from quorank.federation.terms import Terms
-from quorank.federation.transport import Memory
-from quorank.flower import app as flower_app
-from quorank.network import service_run
-from quorank.network.service_run import run
 from quorank.privacy import ClippedGaussian, SecureSum
 from quorank.privacy.mechanisms.figure_response import FigureResponse
-from quorank.service.flower_figures import Figures, exposition
-from quorank.service.home import Home, Settings
-from quorank.service.members import invite, members
-from quorank.service.observe import EventLog
-from quorank.service.service import NO_NDCG
 
 CLIENTS, ROUNDS = 5, 3
 
@@ -173,12 +149,6 @@ def test_secure_sums_carry_no_reports(tiny_collection, tmp_path) -> None:
     for part in (SecureSum(), ClippedGaussian(noise_multiplier=1.0, sum="secure")):
         with pytest.raises(BadInput, match="a secure sum carries updates and nothing else"):
             terms_of(simulator, 0, report_epsilon=1.0, privacy=part)
-    with pytest.raises(BadInput, match="a secure sum carries"):
-        secure = experiment('[privacy]\nkind = "secure-sum"\n')
-        Home.create(tmp_path / "home", secure, settings(report_epsilon=1.0))
-    with pytest.raises(BadInput, match="epsilon of a report"):
-        Home.create(tmp_path / "home", experiment(), settings(report_epsilon=-1.0))
-    assert not (tmp_path / "home").exists()
 
 
 # what a coordinator makes of it
@@ -226,152 +196,3 @@ def test_a_figure_of_too_few_devices_is_not_shown() -> None:
     assert reported(many, figure)["smoothed"] == pytest.approx(0.5)
     tail = math.sqrt(figure.variance / 10 * (1 - DECAY) / (1 + DECAY))
     assert reported(many, figure)["smoothed_error"] == pytest.approx(tail)
-
-
-def test_the_metrics_hold_the_figure_where_there_is_one() -> None:
-    assert "reported" not in exposition(Figures(), 0.0)
-    table = reported([round_of(7, 16, 0.25)], FigureResponse(1.0))
-    text = exposition(Figures(reported=table), 0.0)
-    assert "\nquorank_reported_ndcg 0.25\n" in text and "\nquorank_reported_ndcg_devices 16\n" in text
-    assert f"\nquorank_reported_ndcg_error {math.sqrt(FigureResponse(1.0).variance) / 4!r}\n" in text
-
-
-# all together
-
-FILE = f"""\
-[data]
-source = "synthetic:mq2007"
-[federation]
-clients = {CLIENTS}
-interactions = 2
-rounds = {ROUNDS}
-keep_every = 0
-"""
-
-
-def experiment(more: str = "") -> Experiment:
-    return Experiment.read(parse_experiment_file(FILE + more, "figures.toml"))
-
-
-def settings(**changes) -> Settings:
-    return Settings(**({"run": "spring", "n_features": 46, "address": "search.example.org:9092"} | changes))
-
-
-@pytest.fixture(scope="module")
-def runner() -> Runner:
-    return Runner(experiment(), threads=1)
-
-
-@pytest.mark.parametrize("members_of_it", [CLIENTS, LEAST_DEVICES - 1])
-def test_a_service_with_devices_shows_what_they_reported(runner, tmp_path, capsys, monkeypatch, members_of_it) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    chosen = experiment() if members_of_it == CLIENTS else experiment_of(members_of_it)
-    home = Home.create(tmp_path / "home", chosen, settings(report_epsilon=1.0))
-    for client in range(members_of_it):
-        invite(home, f"device{client}", tmp_path / f"{client}.json")
-    bundle = Bundle.read(tmp_path / "0.json")
-    assert bundle.terms == home.terms(0) and bundle.terms.report_epsilon == 1.0
-    devices = {client: device_at(tmp_path / str(client), home.terms(client)) for client in range(members_of_it)}
-    stream, sent = io.StringIO(), dict[tuple[int, int], float]()
-    assert run(home, EventLog(stream), None, with_devices(runner, devices, sent)) is True
-    assert len(sent) == members_of_it * ROUNDS
-    figure = FigureResponse(1.0)
-    table = status_of(home)
-    print_status(table)
-    shown = capsys.readouterr().out
-    assert max(map(len, shown.splitlines())) <= 80
-    flat = " ".join(shown.split())
-    closed = [json.loads(line) for line in stream.getvalue().splitlines() if "round_closed" in line]
-    assert "each report costs ε = 1 (δ = 0, unit: client), so far 3 at most" in flat
-    assert table["report_epsilon"] == 1.0 and table["epsilon_spent"] is None
-    if members_of_it < LEAST_DEVICES:
-        assert table["ndcg"] is None and "shown once 4 devices have reported in a round" in flat
-        assert not any("reported_ndcg" in event for event in closed)
-        return
-    means = [np.mean([figure.unbiased(sent[round_, c]) for c in devices]) for round_ in range(ROUNDS)]
-    weights = [DECAY**2, DECAY, 1.0]
-    assert table["ndcg"]["value"] == pytest.approx(means[-1])
-    assert (table["ndcg"]["devices"], table["ndcg"]["round"]) == (CLIENTS, ROUNDS)
-    assert table["ndcg"]["smoothed"] == pytest.approx(np.dot(weights, means) / sum(weights))
-    assert table["ndcg"]["error"] == pytest.approx(math.sqrt(figure.variance / CLIENTS))
-    assert f"{means[-1]:.2f} ± {table['ndcg']['error']:.2f}" in flat and "by 5 devices in round 3" in flat
-    assert [event["reported_ndcg"] for event in closed] == pytest.approx(means, rel=1e-6)
-    assert home.last_status()["reported"] == table["ndcg"]
-
-
-def experiment_of(clients: int) -> Experiment:
-    found = experiment()
-    return replace(found, federation=replace(found.federation, clients=clients))
-
-
-def device_at(folder: Path, terms: Terms) -> Device:
-    store = PrivateStore(folder)
-    with store.transaction():
-        store.set_consent(True, 0.0)
-    return Device(store, terms)
-
-
-def with_devices(runner: Runner, devices: dict[int, Device], sent: dict[tuple[int, int], float]):
-    """A network of these devices, whose users are the simulator's."""
-    users = {client: SimulatedUser(runner.simulator.simulation, client) for client in devices}
-
-    @contextmanager
-    def connect(service, stop):
-        assert service.coordinator.figure is not None
-        clients = {member.label: member.client for member in members(service.home)}
-
-        def answer(node: str, content: bytes) -> bytes:
-            if notices.is_notice(content):
-                return frames.pack([notices.HEARD])
-            client = clients[node]
-            found = answered(devices[client], users[client], content)
-            reply = wire.decode_reply(found)
-            sent[reply.round, client] = reply.statistics[0]
-            return frames.pack([found])
-
-        yield Memory(answer, list(clients)), lambda: None, lambda: True
-
-    return connect
-
-
-def test_the_option_is_fixed_with_the_folder(tmp_path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(flower_app, "check_installed", lambda: None)
-    monkeypatch.setattr(service_run, "run", lambda *_, **__: None)
-    (tmp_path / "figures.toml").write_text(FILE)
-
-    def start(*more: object) -> None:
-        result = CliRunner().invoke(coordinator_app, ["start", "home", *map(str, more)])
-        if result.exception is not None:
-            raise result.exception
-
-    with pytest.raises(BadInput, match="epsilon of a report must lie between"):
-        start("--experiment", "figures.toml", "--report-epsilon", 99)
-    assert not (tmp_path / "home").exists()
-    start("--experiment", "figures.toml", "--report-epsilon", 0.5)
-    start("--deadline", 60)
-    home = Home.open(tmp_path / "home")
-    assert (home.settings.report_epsilon, home.settings.deadline) == (0.5, 60.0)
-    assert home.terms(1).figure == FigureResponse(0.5)
-    with pytest.raises(BadInput, match="--report-epsilon: fixed when the folder was made"):
-        start("--report-epsilon", 0.25)
-
-
-def test_what_reports_spend_is_added_to_what_updates_spend(runner, tmp_path) -> None:
-    budget = experiment('[privacy]\nkind = "gaussian"\nnoise_multiplier = 0.5\n')
-    home = Home.create(tmp_path / "home", budget, settings(report_epsilon=0.5))
-    for client in range(CLIENTS):
-        invite(home, f"device{client}", tmp_path / f"{client}.json")
-    devices = {client: device_at(tmp_path / str(client), home.terms(client)) for client in range(CLIENTS)}
-    assert run(home, EventLog(None), None, with_devices(runner, devices, {})) is True
-    table = status_of(home)
-    updates = home.terms(0).mechanism.statement(ROUNDS)["epsilon"]
-    assert table["privacy"]["epsilon"] == pytest.approx(updates)
-    assert table["epsilon_spent"] == pytest.approx(updates + 0.5 * ROUNDS)
-
-
-def test_without_reports_the_status_says_that_there_are_none(tmp_path) -> None:
-    home = Home.create(tmp_path / "home", experiment(), settings())
-    table = status_of(home)
-    assert (table["ndcg"], table["ndcg_note"], table["report_epsilon"]) == (None, NO_NDCG, None)
-    assert Federation(CLIENTS, 2) and home.terms(0).figure is None

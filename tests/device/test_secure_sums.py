@@ -186,7 +186,7 @@ def test_an_answer_is_the_same_when_its_confirmation_was_lost(service, clients) 
         return said(member, asked)
 
     service._post_mail = lose
-    assert clients[0].sync(force=True).code == "service.unreachable"
+    assert clients[0].sync(force=True).code == "service.away"
     assert len(set(lost)) == 1
     course(clients)
     assert course.round.survivors == tuple(range(MEMBERS))
@@ -200,7 +200,7 @@ def test_claims_of_another_identity_end_the_round_without_a_sum(service, clients
     from quorank.federation.member_key import MemberKey
 
     clients[2].close()
-    from quorank.device.client import IDENTITY
+    from quorank.device.membership import IDENTITY
     from quorank.device.private_store import PrivateStore
 
     with PrivateStore(clients[2].folder) as store, store.transaction():

@@ -16,10 +16,10 @@ from silo_sessions import HOLDINGS, NAMES, Group, step_through, terms_of
 from quorank import frames
 from quorank.federation.declined import Declined
 from quorank.federation.line import ServedMail, ServedTask
-from quorank.party.lessons import tells
 from quorank.party.member import SERVER
 from quorank.party.party import SiloParty
 from quorank.party.taking_part import take_part
+from quorank.party.training import tells
 from quorank.silos.protocol.messages import Envelope, Kind
 from quorank.silos.protocol.records import MOST_MESSAGE, Record, SiloMessage, cut, tag_of, written
 

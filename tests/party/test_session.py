@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from postgresql_server import empty_database
 from refusals import refused
 from scipy import stats
 from silo_sessions import HOLDINGS, NAMES, SEED, Group, Killed, Mailboxes, expected, play, step_through, terms_of
@@ -18,8 +19,9 @@ from quorank.errors import BadInput
 from quorank.federation.declined import Declined
 from quorank.party.party import SiloParty
 from quorank.party.secrets import Secrets
-from quorank.service.silo_course import TrainingCourse
-from quorank.service.silo_server import SiloServer
+from quorank.service.store import HolderLost, open_store
+from quorank.silos.coordinator.course import TrainingCourse
+from quorank.silos.coordinator.server import SiloServer
 from quorank.silos.learning.comparison import SiloSetting, collect_answers, prepare_parties, sum_statistics
 from quorank.silos.learning.exchange import SiloProtocol
 from quorank.silos.learning.instances import ReferenceRank
@@ -170,6 +172,32 @@ def test_killed_at_every_commit_and_every_charge(group_of, monkeypatch, perturba
     assert group.ledgers() == calm.ledgers()
 
 
+@pytest.mark.parametrize("database", ["sqlite", "postgresql"])
+def test_another_holder_goes_on_to_the_same_bits(group_of, database) -> None:
+    """Every few turns another process holds the session; one that was only asleep can write nothing any more."""
+    terms = terms_of("published", "averaging")
+    group = group_of(terms)
+    address = "" if database == "sqlite" else empty_database()
+    boxes, holders = Mailboxes(group, group.folder, database=address), 1
+    while not boxes.post.server.done:
+        for _ in range(4):
+            boxes.turn()
+        asleep = boxes.post
+        boxes.store.release()
+        boxes.store = open_store(group.folder, address)
+        boxes.hold()
+        holders += 1
+        if not boxes.post.server.done:
+            with pytest.raises(HolderLost):
+                asleep.turn()
+        for line in boxes.lines.values():
+            line.store = boxes.store
+        asleep.store.close()
+        assert holders < 100
+    assert holders > 3 and group.rankers() == {expected(terms).tobytes()}
+    boxes.store.close()
+
+
 def test_a_ledger_charges_work_that_is_done_again_once(tmp_path) -> None:
     path, release = tmp_path / "ledger.json", AnswerRelease("body published", 0.5)
     ledger = BudgetLedger("north", path=path)
@@ -266,11 +294,11 @@ def test_masks_cancel_in_the_sum_and_hide_each_table(group_of) -> None:
 def test_nothing_that_crosses_holds_a_term_a_document_or_a_feature(group_of) -> None:
     crossed: list[bytes] = []
     group = group_of(terms_of("published"), watch=lambda way, content: crossed.append(content))
-    lessons = {}
+    training = {}
     step_through(
         group,
-        lambda name: lessons.update(
-            {n: p._member.lessons for n, p in group.parties.items() if p._member and p._member.place == 4}
+        lambda name: training.update(
+            {n: p._member.training for n, p in group.parties.items() if p._member and p._member.place == 4}
         ),
     )
     everything = b"\n".join(crossed)
@@ -281,8 +309,8 @@ def test_nothing_that_crosses_holds_a_term_a_document_or_a_feature(group_of) -> 
     assert len(terms) > 600 and min(map(len, terms)) >= 8
     assert occurring({b"north", b"elsewhere"}, everything) == {b"north"}
     assert not occurring(terms, everything)
-    assert set(lessons) == set(NAMES)
-    for own in lessons.values():
+    assert set(training) == set(NAMES)
+    for own in training.values():
         for part in (own.own, own.found):
             for row in part.data.features[::12]:
                 for width in ("<f4", "<f8"):

@@ -136,6 +136,19 @@ def test_many_invitations_at_once_and_open_enrolment(started: list[list[str]], h
     assert json.loads(call("close", "home", "--json")) == {"closed": 1}
 
 
+def test_a_backup_and_its_restoration(started: list[list[str]], here: Path) -> None:
+    call("start", "home", "--experiment", "small.toml", "--features", 5)
+    call("invite", "home", "anna")
+    told = json.loads(call("backup", "home", "service.backup", "--json"))
+    assert told["members"] == 1 and (here / "service.backup").stat().st_mode & 0o777 == 0o600
+    call("restore", "service.backup", "again")
+    first, second = Home.open(here / "home"), Home.open(here / "again")
+    assert (second.settings, second.key.public, second.seed) == (first.settings, first.key.public, first.seed)
+    assert json.loads(call("status", "again", "--json"))["members"][0]["name"] == "anna"
+    with refused("folder.not-empty"):
+        call("restore", "service.backup", "home")
+
+
 @pytest.mark.slow
 def test_a_start_in_the_background(here: Path) -> None:
     port = free_port()

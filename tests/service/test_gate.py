@@ -20,7 +20,7 @@ from quorank.federation.member_key import MemberKey
 from quorank.service import intake as intake_module
 from quorank.service.home import Home
 from quorank.service.members import open_enrolment
-from quorank.service.traffic import Traffic
+from quorank.service.traffic import IntakeTraffic
 
 CALLS = [
     ("GET", "/v1/task"),
@@ -278,7 +278,7 @@ def test_open_enrolment_has_a_quota_an_end_and_public_tasks(desk: Desk, tmp_path
 
 def test_enrolments_of_one_address_are_counted(tmp_path: Path) -> None:
     now = [0.0]
-    desk = Desk(folder_of(tmp_path / "home"), Traffic(3, clock=lambda: now[0]))
+    desk = Desk(folder_of(tmp_path / "home"), IntakeTraffic(3, clock=lambda: now[0]))
     try:
         body = Caller(desk.home.key.public).enrolment(bytes(32))
         codes = [desk.call("POST", "/v1/enrol", body).code for _ in range(4)]
@@ -308,6 +308,17 @@ def test_a_task_is_signed_cached_and_says_when_to_come_back(desk: Desk, anna: Ca
     publish(desk.home, desk.store, epoch_of(desk), 1)
     fresh = desk.signed(anna, "GET", "/v1/task", **{"If-None-Match": found.headers["etag"]})
     assert (fresh.status, fresh.headers["quorank-round"]) == (200, "1")
+
+
+def test_who_is_not_asked_is_told_so(desk: Desk, anna: Caller) -> None:
+    publish(desk.home, desk.store, epoch_of(desk), 3, asked=(anna.number + 1).to_bytes(4, "little"))
+    got = desk.signed(anna, "GET", "/v1/task")
+    assert (got.status, got.headers["quorank-asked"]) == (200, "0") and wire.decode_task(got.body).round == 3
+    again = desk.signed(anna, "GET", "/v1/task", **{"If-None-Match": got.headers["etag"]})
+    assert (again.status, again.headers["quorank-asked"]) == (304, "0")
+    assert desk.signed(anna, "POST", "/v1/reply", reply_of(anna.number, 3)).code == "reply.unasked"
+    publish(desk.home, desk.store, epoch_of(desk), 3, asked=anna.number.to_bytes(4, "little"))
+    assert "quorank-asked" not in desk.signed(anna, "GET", "/v1/task").headers
 
 
 def test_before_the_first_task_there_is_none(tmp_path: Path) -> None:
@@ -469,7 +480,7 @@ def test_truncated_bodies(desk: Desk, anna: Caller) -> None:
 
 
 def test_one_address_cannot_have_everything_under_way(tmp_path: Path) -> None:
-    desk = Desk(folder_of(tmp_path / "home"), Traffic(0, per_address=3))
+    desk = Desk(folder_of(tmp_path / "home"), IntakeTraffic(0, per_address=3))
     waiting = asyncio.Event()
 
     async def play() -> list[str]:
@@ -508,7 +519,7 @@ def test_one_address_cannot_have_everything_under_way(tmp_path: Path) -> None:
 def test_who_asks_is_what_a_proxy_says_only_behind_one(tmp_path: Path) -> None:
     for behind, expected in ((False, "invitation.unknown"), (True, "enrolment.too-many")):
         home = folder_of(tmp_path / f"home-{behind}", behind_proxy=behind)
-        desk = Desk(home, Traffic(1))
+        desk = Desk(home, IntakeTraffic(1))
         try:
             body = Caller(home.key.public).enrolment(bytes(32))
             desk.call("POST", "/v1/enrol", body, {"X-Forwarded-For": "1.1.1.1, 10.0.0.9"}, address="192.0.2.1")
@@ -527,3 +538,13 @@ def test_a_full_store_is_no_yes(desk: Desk, anna: Caller, monkeypatch: pytest.Mo
     assert (found.status, found.code, found.headers["retry-after"]) == (503, "service.storage", "5")
     monkeypatch.undo()
     assert desk.signed(anna, "POST", "/v1/reply", reply_of(0)).status == 200
+
+
+def test_a_fault_of_ours_tells_nothing(desk: Desk, anna: Caller, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    def broken(number: int) -> None:
+        raise ZeroDivisionError("a secret")
+
+    monkeypatch.setattr(desk.store, "letter", broken)
+    found = desk.signed(anna, "GET", "/v1/mail")
+    assert (found.status, found.code) == (500, "service.fault") and b"secret" not in found.body
+    assert capsys.readouterr().err == '{"event": "worker_fault", "kind": "ZeroDivisionError"}\n'

@@ -11,7 +11,7 @@ from fleets import SERVICE, Fleet, enrolled, sent
 from refusals import refused
 
 from quorank.errors import Interrupted
-from quorank.federation import Federation, Poisson, Sampled, Simulator, wire
+from quorank.federation import Arrivals, Federation, Poisson, Sampled, Simulator, wire
 from quorank.federation.asynchronous import Asynchronous
 from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.federation.member_key import is_signed, task_content
@@ -65,10 +65,11 @@ def played(fleet: Fleet, rounds: int = ROUNDS, rules: RoundLimits | None = None,
         Federation(CLIENTS, 3),
         Federation(CLIENTS, 3, participation=Sampled(4)),
         Federation(CLIENTS, 3, participation=Poisson(0.4)),
+        Federation(CLIENTS, 3, participation=Arrivals(enough=4, least=2, most=2, rest=1)),
         Federation(CLIENTS, 3, aggregation=Krum(byzantine=1)),
         Federation(CLIENTS, 3, privacy=ClippedGaussian(noise_multiplier=0.5, clip=0.5)),
     ],
-    ids=["full", "sampled", "poisson", "krum", "gaussian"],
+    ids=["full", "sampled", "poisson", "arrivals", "krum", "gaussian"],
 )
 def test_rounds_come_to_the_bits_of_the_run_in_process(federation, tiny_collection, tmp_path) -> None:
     simulator = simulator_of(tiny_collection, federation, rounds=ROUNDS)

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 from cryptography import x509
 from refusals import refused
@@ -16,9 +17,11 @@ from signed_calls import folder_of
 from quorank.federation.invitation import Invitation
 from quorank.service import home as home_module
 from quorank.service import units
-from quorank.service.health import Health
+from quorank.service.health import ServiceHealth
+from quorank.service.holder import Holder
 from quorank.service.home import Home, Settings
 from quorank.service.members import invite, open_enrolment
+from quorank.service.service import coordinator_of, setting_of
 
 
 def mode(path: Path) -> int:
@@ -107,9 +110,9 @@ def test_certificates_follow_the_address_and_are_renewed(home: Home, monkeypatch
     assert home.renew() and found() != second
     found().verify_directly_issued_by(x509.load_pem_x509_certificate(home.authority))
     monkeypatch.setattr(Home, "days_left", lambda self: 10.0)
-    assert [(one.code, one.fatal) for one in Health(home).problems()] == [("certificate.expires", False)]
+    assert [(one.code, one.fatal) for one in ServiceHealth(home).problems()] == [("certificate.expires", False)]
     monkeypatch.setattr(Home, "days_left", lambda self: -1.0)
-    assert Health(home).table()["ok"] is False
+    assert ServiceHealth(home).table()["ok"] is False
 
 
 def test_one_service_runs_in_a_folder(home: Home) -> None:
@@ -152,11 +155,30 @@ def test_invitations_hold_no_key_and_are_good_once(home: Home, tmp_path: Path) -
     store.close()
 
 
+def test_noise_and_cohorts_come_from_the_folder_s_secret(tmp_path: Path) -> None:
+    homes = [folder_of(tmp_path / name, privacy="gaussian") for name in "ab"]
+
+    def played(home: Home) -> tuple[bytes, int]:
+        store = home.store()
+        epoch = store.hold()
+        assert epoch is not None
+        coordinator = coordinator_of(home, Holder(store, epoch, home.key))
+        mechanism = coordinator.mechanism
+        noised = mechanism.finish(np.zeros(5), 5.0, 5, 5, 0, mechanism.start()).total.tobytes()
+        store.close()
+        return noised, coordinator.seed
+
+    first, second, again = (played(home) for home in (*homes, homes[0]))
+    assert first == again and first[0] != second[0] and first[1] != second[1]
+    public = homes[0].experiment.federation.privacy.mechanism(setting_of(homes[0]), homes[0].experiment.seed)
+    assert public.finish(np.zeros(5), 5.0, 5, 5, 0, public.start()).total.tobytes() != first[0]
+
+
 def test_health_tells_before_anybody_complains(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = home.store()
 
     def codes() -> list[str]:
-        return [one.code for one in Health(home).problems()]
+        return [one.code for one in ServiceHealth(home).problems()]
 
     assert codes() == []
     invite(home, store, "anna", tmp_path / "anna.json")
@@ -173,10 +195,12 @@ def test_health_tells_before_anybody_complains(home: Home, tmp_path: Path, monke
     assert epoch is not None
     store.keep(epoch, {"status.json": json.dumps({"at": store.now() - 1000.0}).encode()})
     assert codes() == ["identity.copied", "holder.gone"]
-    assert "client 0" in Health(home).problems()[0].sentence and "client" not in json.dumps(Health(home).table())
+    assert "client 0" in ServiceHealth(home).problems()[0].sentence and "client" not in json.dumps(
+        ServiceHealth(home).table()
+    )
     usage = shutil.disk_usage(home.path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=1000))
-    found = Health(home).table()
+    found = ServiceHealth(home).table()
     assert found["ok"] is False and found["problems"][0]["code"] == "disk.full"
     store.close()
     for name in ("service.sqlite-wal", "service.sqlite-shm"):

@@ -94,7 +94,13 @@ class World(Fleet):
 
     def play(self, rounds: int) -> None:
         for _ in range(rounds):
-            self.desk.round(self.coordinator)
+            self.round()
+
+    def round(self) -> None:
+        self.desk.hear()
+        self.desk.attend()
+        self.desk.holder.round(self.coordinator)
+        self.desk.attend()
 
     def request(self, client: int, at: float = 5.0) -> bytes:
         return request_of(self.devices[client].terms, self.keys[client], at, b"one")
@@ -222,7 +228,7 @@ def test_a_desk_that_is_stopped_anywhere_goes_on_to_the_same_bits(
             else:
                 monkeypatch.setattr(world.store, "let_go", dies)
             with pytest.raises(Interrupted):
-                world.desk.round(world.coordinator)
+                world.round()
             monkeypatch.undo()
             world.begin()
             assert [one.done for one in world.desk.leavers] == [moment == "not confirmed"]

@@ -18,6 +18,7 @@ import pytest
 from browser import BROWSER, Chromium
 from PIL import Image
 from played_federations import played_devices, played_session, played_tuning
+from real_services import real_service
 
 from quorank.cli.run_page import served
 from quorank.service import page
@@ -155,3 +156,23 @@ def test_who_has_no_token_sees_a_sentence(chromium, shown) -> None:
     chromium.open(address, width=360)
     assert "only for the operator" in chromium.value("document.body.textContent")
     assert chromium.value("document.documentElement.scrollWidth") <= 360
+
+
+def test_the_page_of_a_real_service(tmp_path, chromium) -> None:
+    """Over TLS, from workers and holder of their own: a device that enrols is on the page a moment later."""
+    with real_service(tmp_path / "service") as service:
+        chromium.call("Security.setIgnoreCertificateErrors", ignore=True)
+        chromium.call("Network.clearBrowserCookies")
+        chromium.open(f"{service.url}/", width=1200)
+        assert "only for the operator" in chromium.value("document.body.textContent")
+        chromium.open(f"{service.url}/?token={service.home.token}", width=1200)
+        chromium.wait_for("document.body.dataset.live === 'yes'")
+        assert chromium.value("location.search + document.cookie") == ""
+        assert "No device has come yet" in chromium.value("document.body.innerText")
+        service.enrolled("anna-laptop", tmp_path)
+        chromium.wait_for("document.getElementById('members').innerText.includes('anna-laptop')")
+        chromium.wait_for("document.querySelector('#members tbody td').innerText.includes('awaited')")
+        assert "holds the coordinator" in chromium.value("document.getElementById('events').innerText")
+        assert chromium.complaints() == []
+        assert service.stop() == 0
+        chromium.wait_for("document.body.dataset.live !== 'yes'")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
+import shutil
 import signal
 import socket
 import ssl
@@ -12,11 +14,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from real_services import RealService, is_alive, listening_sockets, real_service, until
-from signed_calls import Caller, publish, reply_of
+from postgresql_server import empty_database
+from real_services import RealService, free_port, is_alive, listening_sockets, real_service, until
+from signed_calls import Caller, folder_of, reply_of
 
 from quorank.certificates import Authority
 from quorank.service.home import Home
@@ -28,14 +32,6 @@ pytestmark = pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="look
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealService]:
     with real_service(tmp_path_factory.mktemp("sockets") / "home", clients=300) as found:
         yield found
-
-
-def published(home: Home, round_: int = 0) -> None:
-    store = home.store()
-    epoch = store.hold()
-    assert epoch is not None
-    publish(home, store, epoch, round_)
-    store.close()
 
 
 def test_one_listening_socket(service: RealService) -> None:
@@ -118,6 +114,47 @@ def test_silent_and_slow_connections_of_one_address_stop_nobody(service: RealSer
             one.close()
 
 
+def test_an_address_with_too_many_connections_loses_its_oldest() -> None:
+    from quorank.service.connections import ConnectionGuard
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port, now = listener.getsockname()[1], [0.0]
+        guard = ConnectionGuard(port, per_address=100, clock=lambda: now[0])
+        accepted, held = [], []
+
+        def connect(source: str, count: int) -> list[socket.socket]:
+            made = []
+            for _ in range(count):
+                made.append(socket.create_connection(("127.0.0.1", port), timeout=5, source_address=(source, 0)))
+                accepted.append(listener.accept()[0])
+            held.extend(made)
+            return made
+
+        try:
+            other, old = connect("127.0.0.2", 50), connect("127.0.0.1", 60)
+            assert guard.look() == 0
+            connect("127.0.0.1", 30)
+            now[0] = 1.0
+            assert guard.look() == 0
+            new = connect("127.0.0.1", 40)
+            now[0] = 2.0
+            assert guard.look() == 30
+            for one in (*old, *new, *other):
+                one.setblocking(False)
+            ended = [one for one in old if is_ended(one)]
+            assert len(ended) == 30 and not any(map(is_ended, [*new, *other]))
+        finally:
+            for one in (*held, *accepted):
+                one.close()
+
+
+def is_ended(one: socket.socket) -> bool:
+    try:
+        return one.recv(1) == b""
+    except BlockingIOError:
+        return False
+
+
 def hammer(service: RealService, callers: list[Caller], round_: int, done: dict[int, int], failed: list[str]) -> None:
     """Devices reply, and again where the answer was lost."""
     for caller in callers:
@@ -140,11 +177,11 @@ def several(service: RealService, folder: Path, count: int, name: str) -> list[C
 
 
 def test_a_killed_worker_loses_nothing_that_was_accepted(service: RealService, tmp_path: Path) -> None:
-    published(service.home, 1)
+    silent = service.enrolled("silent", tmp_path)  # does not reply, so that the round stays open
     callers, done, failed = several(service, tmp_path, 40, "killed"), dict[int, int](), list[str]()
-    time.sleep(0.3)  # the task is seen by all workers
+    until(lambda: all(service.signed(silent, "GET", "/v1/task").status == 200 for _ in range(5)), service.log)
     threads = [
-        threading.Thread(target=hammer, args=(service, callers[at::4], 1, done, failed), daemon=True) for at in range(4)
+        threading.Thread(target=hammer, args=(service, callers[at::4], 0, done, failed), daemon=True) for at in range(4)
     ]
     for thread in threads:
         thread.start()
@@ -155,7 +192,7 @@ def test_a_killed_worker_loses_nothing_that_was_accepted(service: RealService, t
         thread.join(60)
     assert sorted(done) == sorted(caller.number for caller in callers)
     store = service.home.store()
-    stored = [reply.member for reply in store.replies("run", 1)]
+    stored = [reply.member for reply in store.replies("run", 0)]
     store.close()
     assert sorted(stored) == sorted(done), "none lost, none twice"
     until(lambda: victim not in service.children("worker") and len(service.children("worker")) == 2)
@@ -203,9 +240,8 @@ def test_two_services_on_one_folder_or_port(service: RealService, tmp_path: Path
     words = [sys.executable, "-m", "quorank.service.supervisor"]
     again = subprocess.run([*words, str(service.home.path)], capture_output=True, text=True, timeout=30)
     assert again.returncode == 2 and f"runs already (process {service.pid})" in again.stderr
-    other = RealService(
-        tmp_path / "other", port=service.home.settings.port, address=service.url.removeprefix("https://")
-    )
+    same = {"port": service.home.settings.port, "address": service.home.settings.address}
+    other = RealService(folder_of(tmp_path / "other", **same))
     again = subprocess.run([*words, str(other.home.path)], capture_output=True, text=True, timeout=30)
     assert again.returncode == 2 and "cannot listen there" in again.stderr
 
@@ -241,3 +277,34 @@ def test_given_certificates_and_plain_http_behind_a_proxy(tmp_path: Path) -> Non
         assert service.url.startswith("http://127.0.0.1")
         with urlopen(f"{service.url}/healthz", timeout=10) as answer:
             assert answer.status == 200
+
+
+def test_two_hosts_and_one_database(tmp_path: Path) -> None:
+    """Two copies of a folder over one PostgreSQL: a member of one is known to the other, and so are its nonces."""
+    with real_service(tmp_path / "first", workers=1, database=empty_database()) as first:
+        shutil.copytree(first.home.path, tmp_path / "second", ignore=shutil.ignore_patterns("lock", "supervisor.json"))
+        second = RealService(Home.open(tmp_path / "second"))
+        port = free_port()
+        second.home.change(replace(first.home.settings, port=port, address=f"127.0.0.1:{port}"))
+        store = first.home.store()
+
+        def holder() -> int:
+            return int(json.loads(store.document("status.json") or b'{"process": 0}')["process"])
+
+        try:
+            second.start()
+            anna, ben = first.enrolled("anna", tmp_path), second.enrolled("ben", tmp_path)
+            until(lambda: second.signed(anna, "GET", "/v1/task").status == 200, second.log)
+            headers = ben.headers("GET", "/v1/task")
+            assert first.call("GET", "/v1/task", headers=headers).status == 200
+            assert second.call("GET", "/v1/task", headers=headers).code == "request.replayed"
+            assert first.signed(anna, "POST", "/v1/reply", reply_of(anna.number)).status == 200
+            before = holder()
+            assert before in (*first.children("holder"), *second.children("holder"))
+            os.kill(before, signal.SIGKILL)
+            assert second.signed(ben, "POST", "/v1/reply", reply_of(ben.number)).status == 200
+            until(lambda: second.signed(anna, "GET", "/v1/task").headers["quorank-round"] == "1", second.log)
+            until(lambda: holder() not in (0, before), second.log)
+        finally:
+            store.close()
+            second.kill()

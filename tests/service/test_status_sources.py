@@ -9,8 +9,9 @@ import pytest
 from devices import coordinator_of, simulator_of
 from played_federations import played_session, played_tuning
 
-from quorank.federation import wire
+from quorank.federation import Federation, wire
 from quorank.federation.coordinator import RoundLimits
+from quorank.federation.participation import Arrivals
 from quorank.federation.private_figures import LEAST_DEVICES, reported
 from quorank.federation.rounds import Report
 from quorank.privacy.mechanisms.figure_response import FigureResponse
@@ -78,6 +79,28 @@ def test_a_run_that_is_done_waits_for_nobody(played) -> None:
     found = coordinator_status(replace(BASE, state="done"), coordinator, history)
     assert (found.cohort, found.counts.waiting, found.seconds_left, found.deadline_seconds) == (0, 0, 0.0, None)
     assert "All 2 rounds are done" in draw_page(found)
+
+
+def test_a_round_that_takes_whoever_comes_says_how_many_end_it(tiny_collection) -> None:
+    arrivals = Arrivals(enough=4, least=2, minutes=2.0)
+    simulator = simulator_of(tiny_collection, Federation(6, 3, participation=arrivals))
+    coordinator = coordinator_of(simulator)
+    coordinator.enrolled = range(6)
+    task = coordinator.plan()
+    for reply in simulator.replies(task, np.arange(3)):
+        assert coordinator.receive(wire.encode_reply(reply)).accepted
+    found = coordinator_status(BASE, coordinator, [], open_seconds=20.0)
+    assert (found.cohort, found.needed, found.replies, found.accepted) == (4, 2, 3, 3)
+    assert (found.counts.waiting, found.deadline_seconds) == (0, 100.0)
+
+
+def test_members_that_cannot_come_are_not_asked(played) -> None:
+    coordinator, history = played
+    coordinator.excuse([5])
+    found = coordinator_status(BASE, coordinator, history)
+    assert (found.cohort, found.replies, found.counts.waiting) == (5, 4, 1)
+    alone = coordinator_status(replace(BASE, members=()), coordinator, history)
+    assert alone.members == (MemberStatus(4, None, "away", waiting=True),), "awaited, though nobody told its name"
 
 
 def report(round_: int, participants: int, figure: float) -> Report:

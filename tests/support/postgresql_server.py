@@ -12,7 +12,7 @@ import socket
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -83,11 +83,14 @@ class CuttingLine:
                 client, _ = self._listener.accept()
             except OSError:
                 return
-            threading.Thread(target=self._carry, args=(client,), daemon=True).start()
+            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
-    def _carry(self, client: socket.socket) -> None:
+    def _serve(self, client: socket.socket) -> None:
+        with client, socket.socket(socket.AF_UNIX) as server, suppress(OSError):  # who hangs up hangs up
+            self._carry(client, server)
+
+    def _carry(self, client: socket.socket, server: socket.socket) -> None:
         """PostgreSQL answers when it was asked, so one direction at a time will do."""
-        server = socket.socket(socket.AF_UNIX)
         server.connect(_server().get_uri().partition("?host=")[2] + "/.s.PGSQL.5432")
         while asked := client.recv(1 << 20):
             server.sendall(asked)
@@ -98,8 +101,6 @@ class CuttingLine:
                 self.armed, self.cut = False, self.cut + 1
                 break
             client.sendall(answer)
-        client.close()
-        server.close()
 
     def close(self) -> None:
         self._listener.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -17,6 +16,7 @@ from typing import Any
 from signed_calls import Caller, Got, folder_of, over_tls
 
 from quorank.federation.invitation import Invitation
+from quorank.service.home import Home
 from quorank.service.members import invite
 
 
@@ -30,11 +30,9 @@ def free_port() -> int:
 class RealService:
     """A folder and the process that watches over it."""
 
-    def __init__(self, path: Path, **settings: Any) -> None:
-        port = free_port()
-        self.home = folder_of(path, **{"port": port, "address": f"127.0.0.1:{port}"} | settings)
+    def __init__(self, home: Home) -> None:
+        self.home, self.log = home, home.path.with_suffix(".log")
         self.process: subprocess.Popen[bytes] | None = None
-        self.log = path.parent / f"{path.name}.log"
 
     @property
     def url(self) -> str:
@@ -93,7 +91,8 @@ class RealService:
 @contextmanager
 def real_service(path: Path, **settings: Any) -> Iterator[RealService]:
     """A service that has started; everything of it is gone afterwards."""
-    service = RealService(path, **settings)
+    port = free_port()
+    service = RealService(folder_of(path, **{"port": port, "address": f"127.0.0.1:{port}"} | settings))
     try:
         service.start()
         yield service
@@ -122,6 +121,6 @@ def listening_sockets(pids: list[int]) -> set[str]:
     for pid in pids:
         for one in Path(f"/proc/{pid}/fd").iterdir():
             with suppress(OSError):
-                own.add(os.readlink(one))
+                own.add(str(one.readlink()))
     rows = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]]
     return {row[9] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in own}

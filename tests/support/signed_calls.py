@@ -27,7 +27,7 @@ from quorank.service.home import Home, Settings
 from quorank.service.intake import Intake
 from quorank.service.members import invite
 from quorank.service.store import Kind, Publication, SqlStore
-from quorank.service.traffic import Traffic
+from quorank.service.traffic import IntakeTraffic
 from quorank.service.writer import Writer
 
 
@@ -97,7 +97,7 @@ class Caller:
 class Desk:
     """A service's application in this process; it remembers nothing between calls but its store."""
 
-    def __init__(self, home: Home, traffic: Traffic | None = None, **more: Any) -> None:
+    def __init__(self, home: Home, traffic: IntakeTraffic | None = None, **more: Any) -> None:
         self.home, self.store = home, home.store()
         self.loop = asyncio.new_event_loop()
         self.writer = Writer(home.store())

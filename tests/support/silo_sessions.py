@@ -15,8 +15,8 @@ from quorank.federation.line import Pace, ServedMail, ServedTask, ServiceRefusal
 from quorank.party.party import SiloParty
 from quorank.party.taking_part import exchange
 from quorank.service.silo_post import SiloPost
-from quorank.service.silo_server import SiloServer
 from quorank.service.store import Call, SqlStore, open_store
+from quorank.silos.coordinator.server import SiloServer
 from quorank.silos.generated import Generator
 from quorank.silos.learning.augmentation import Augment
 from quorank.silos.learning.comparison import SiloSetting
@@ -230,10 +230,11 @@ class Mailboxes:
     loss: float = 0.0
     twice: float = 0.0
     seed: int = 1
+    database: str = ""
 
     def __post_init__(self) -> None:
         self.now, self.done = 0.0, set[str]()
-        self.store = open_store(self.folder)
+        self.store = open_store(self.folder, self.database)
         if not self.store.members():
             for number, name in enumerate(self.group.terms.parties):
                 self.store.invite(name, "party", name.encode(), number)

@@ -139,7 +139,8 @@ def gamma_share(
         w, _ = uniform_pair(key, at + 1, coordinate, client, round_)
         at += 2
         x = math.sqrt(-2.0 * math.log(1.0 - a)) * math.cos(2.0 * math.pi * b)
-        v = (1.0 + c * x) ** 3
+        root = 1.0 + c * x
+        v = root * root * root  # not a power, whose bits differ between Numba and Python
         if v > 0.0 and math.log(1.0 - w) < 0.5 * x * x + d - d * v + d * math.log(v):
             return scale * d * v * math.exp(power), at
 

@@ -16,6 +16,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from quorank.errors import BadInput, require
 from quorank.silos.protocol.asker import Answered, Asker, NoObfuscation, Obfuscation, Question
@@ -24,10 +25,26 @@ from quorank.silos.protocol.discrete_laplace import AddressedStream, SystemStrea
 from quorank.silos.protocol.group import Group
 from quorank.silos.protocol.keys import Entropy, PartyIdentity
 from quorank.silos.protocol.messages import Catalogue, Envelope, Kind, Refuse
-from quorank.silos.protocol.owner import Owner, Served, Streams
+from quorank.silos.protocol.owner import ByQuestion, Owner, Served, Streams
 from quorank.silos.protocol.perturbation import Exact, Perturbation
 from quorank.silos.protocol.session import Session
 from quorank.silos.sketch.hashing import Hashing
+
+
+class PartyMemory(Protocol):
+    """Where a party keeps what others tell it: in memory in one process, on disk on a network (`quorank.party.answers`)."""
+
+    def question_number(self, asker: str, number: int) -> int:
+        """The number of another party's question, which came in its envelope `number`: it addresses the answer's noise."""
+
+    def take_answer(self, owner: str, text: bytes) -> None:
+        """Keep an answer."""
+
+    def take_refusal(self, owner: str, refuse: Refuse) -> None:
+        """Keep that there is none."""
+
+    def take_catalogue(self, owner: str, text: bytes) -> None:
+        """Keep how many documents another party has, and how long they are."""
 
 
 @dataclass
@@ -39,11 +56,45 @@ class _Pending:
     refused: str | None = None
 
 
+class SessionMemory:
+    """What others told in one session, in memory; questions go by the numbers of their envelopes."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self.catalogues: dict[tuple[str, str], Catalogue] = {}  # (owner, field) → its documents
+        self.asked: dict[tuple[str, int], _Pending] = {}
+
+    def question_number(self, asker: str, number: int) -> int:
+        return number
+
+    def take_answer(self, owner: str, text: bytes) -> None:
+        state = self._waiting(owner, int.from_bytes(text[:8], "little"))
+        try:
+            state.found = state.question.read(text, owner)
+        except BadInput as error:
+            state.refused = str(error)
+
+    def take_refusal(self, owner: str, refuse: Refuse) -> None:
+        self._waiting(owner, refuse.asked).refused = refuse.reason
+
+    def take_catalogue(self, owner: str, text: bytes) -> None:
+        catalogue = Catalogue.from_bytes(text, owner, self._group.fields)
+        self.catalogues[owner, self._group.fields[catalogue.field].name] = catalogue
+
+    def _waiting(self, owner: str, number: int) -> _Pending:
+        state = self.asked.get((owner, number))
+        if state is None or state.found is not None or state.refused is not None:
+            said = f"{owner} answers a question {number} that nobody is waiting for; drop it"
+            raise BadInput("silo-answer.unexpected", said)
+        return state
+
+
 class Party:
     """One party: it agrees on keys with its group, asks with an obfuscation, and answers with a perturbation and a budget.
 
     `pins` are the public keys that others are known by. `hashing_key` continues with the key of an earlier session, for
-    sketches that were kept. With a `seed` the noise of answers is addressed, for simulation; else it is the system's.
+    sketches that were kept. With a `seed` the noise of answers is addressed, for simulation; else it is the system's, or
+    what `noise` gives. What others tell is kept in `memory`.
     """
 
     def __init__(
@@ -58,15 +109,17 @@ class Party:
         budget: Budget | None = None,
         ledger: Path | str | None = None,
         seed: int | None = None,
+        noise: tuple[Streams, ByQuestion | None] | None = None,
         entropy: Entropy = secrets.token_bytes,
     ) -> None:
         self.name, self.group = identity.name, group
         self.session = Session(identity, group, pins, hashing_key=hashing_key, entropy=entropy)
         self.asker = Asker(group, obfuscation or NoObfuscation(), self.hashing)
         book = BudgetLedger(identity.name, budget, ledger)
-        self.owner = Owner(group, perturbation or Exact(), book, answer_noise(group, identity.name, seed))
-        self.catalogues: dict[tuple[str, str], Catalogue] = {}  # (owner, field) → its documents
-        self._asked: dict[tuple[str, int], _Pending] = {}
+        streams, by_question = noise or (answer_noise(group, identity.name, seed), None)
+        self.owner = Owner(group, perturbation or Exact(), book, streams, by_question)
+        self._session_memory = SessionMemory(group)
+        self.memory: PartyMemory = self._session_memory
 
     # ------------------------------------------------------------ key agreement
 
@@ -112,12 +165,17 @@ class Party:
 
     # ------------------------------------------------------------ asking
 
+    @property
+    def catalogues(self) -> dict[tuple[str, str], Catalogue]:
+        """(owner, field) → its documents, in memory."""
+        return self._session_memory.catalogues
+
     def ask(self, terms: str | Sequence[str], other: str, field: str = "body") -> Envelope:
         """Return a question about one or many terms to one other party; `answers` reads what came back to it."""
         self.group.check_other(other, self.name)
         question = self.asker.question((terms,) if isinstance(terms, str) else terms, field)
         envelope = self.session.seal(other, Kind.ASK, question.to_bytes())
-        self._asked[other, envelope.number] = _Pending(question)
+        self._session_memory.asked[other, envelope.number] = _Pending(question)
         return envelope
 
     def ask_many(self, terms: Sequence[str], other: str, field: str = "body") -> list[Envelope]:
@@ -129,14 +187,14 @@ class Party:
 
         A refusal is raised in the owner's words, and so is what is wrong with an answer that cannot be read.
         """
-        key = (asked.receiver, asked.number)
-        is_waiting = asked.sender == self.name and asked.kind is Kind.ASK and key in self._asked
+        key, pending = (asked.receiver, asked.number), self._session_memory.asked
+        is_waiting = asked.sender == self.name and asked.kind is Kind.ASK and key in pending
         said = f"{self.name} is not waiting for an answer to envelope {asked.number} to {asked.receiver}"
         require(is_waiting, "silo-question.unknown", said)
-        state = self._asked[key]
+        state = pending[key]
         if state.found is None and state.refused is None:
             return None
-        del self._asked[key]
+        del pending[key]
         if state.refused is not None:
             raise BadInput("silo-question.refused", f"{asked.receiver} gives no answer: {state.refused}")
         return state.found
@@ -156,30 +214,21 @@ class Party:
         return out
 
     def _handle(self, envelope: Envelope, text: bytes) -> list[Envelope]:
+        reply = self.react(envelope, text)
+        return [] if reply is None else [self.session.seal(envelope.sender, *reply)]
+
+    def react(self, envelope: Envelope, text: bytes) -> tuple[Kind, bytes] | None:
+        """Deal with an envelope that opens as `text`: the kind and text of what is sealed in return, if anything is."""
         sender = envelope.sender
         if envelope.kind is Kind.ASK:
-            kind, reply = self.owner.answer(sender, envelope.number, text)
-            return [self.session.seal(sender, kind, reply)]
+            return self.owner.answer(sender, self.memory.question_number(sender, envelope.number), text)
         if envelope.kind is Kind.ANSWER:
-            state = self._waiting(sender, int.from_bytes(text[:8], "little"))
-            try:
-                state.found = state.question.read(text, sender)
-            except BadInput as error:
-                state.refused = str(error)
+            self.memory.take_answer(sender, text)
         elif envelope.kind is Kind.REFUSE:
-            refuse = Refuse.from_bytes(text, sender)
-            self._waiting(sender, refuse.asked).refused = refuse.reason
+            self.memory.take_refusal(sender, Refuse.from_bytes(text, sender))
         else:
-            catalogue = Catalogue.from_bytes(text, sender, self.group.fields)
-            self.catalogues[sender, self.group.fields[catalogue.field].name] = catalogue
-        return []
-
-    def _waiting(self, owner: str, number: int) -> _Pending:
-        state = self._asked.get((owner, number))
-        if state is None or state.found is not None or state.refused is not None:
-            said = f"{owner} answers a question {number} that nobody is waiting for; drop it"
-            raise BadInput("silo-answer.unexpected", said)
-        return state
+            self.memory.take_catalogue(sender, text)
+        return None
 
 
 def answer_noise(group: Group, owner: str, seed: int | None) -> Streams:

@@ -68,12 +68,8 @@ class SiloStreams:
 
     def _check(self, sound: bool) -> None:
         """Refuse a file that holds something else than what was put into it."""
-        require(
-            sound,
-            "file.damaged",
-            "the file is damaged; restore the folder from a copy, or begin the run anew",
-            f"{self.path}",
-        )
+        sentence = "the file is damaged; restore the folder from a copy, or begin the run anew"
+        require(sound, "file.damaged", sentence, f"{self.path}")
 
     def set_fact(self, name: str, value: bytes) -> None:
         self.rows(
@@ -154,11 +150,10 @@ class SiloStreams:
         `BadInput` where it does not fit what both have said before: then one of them has lost its folder.
         """
         came, done, sent, heard = self.places(peer)
-        require(
-            message.have <= sent and message.start <= came,
-            "silo-message.out-of-step",
-            f"{peer} speaks of what was never said; its folder, or this one, is not the one that the run began with",
+        sentence = (
+            f"{peer} speaks of what was never said; its folder, or this one, is not the one that the run began with"
         )
+        require(message.have <= sent and message.start <= came, "silo-message.out-of-step", sentence)
         delivered: list[str] = []
         if message.have > heard:
             delivered = [
@@ -177,11 +172,8 @@ class SiloStreams:
                 came += 1
         self._set_places(peer, came, done, sent, heard)
         (kept,) = self.rows("SELECT coalesce(sum(length(content)), 0) FROM coming WHERE peer = ?", peer)[0]
-        require(
-            kept <= MOST_RECORD + ROOM or self.next(peer),
-            "silo-message.too-large",
-            f"{peer} sends a record that is too large",
-        )
+        sentence = f"{peer} sends a record that is too large"
+        require(kept <= MOST_RECORD + ROOM or self.next(peer), "silo-message.too-large", sentence)
         return delivered
 
     def place(self, peer: str) -> int:
@@ -230,10 +222,11 @@ class SiloStore(SiloStreams):
                     database.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
                 ]
                 empty = database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
+                sentence = "this is no file of a silo run, or one of another version; choose another folder"
                 require(
                     (empty and marks == [0, 0]) or marks == [APPLICATION, VERSION],
                     "file.other-kind",
-                    "this is no file of a silo run, or one of another version; choose another folder",
+                    sentence,
                     f"{self.path}",
                 )
                 database.execute("PRAGMA journal_mode = WAL")

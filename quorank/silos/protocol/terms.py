@@ -42,30 +42,15 @@ class SiloTerms:
     seed: int | None = None  # of a rehearsal
 
     def __post_init__(self) -> None:
-        require(
-            0 < len(self.run) <= 200,
-            "run.name",
-            f"a run is named by 1 to 200 letters, got {len(self.run)} of them; rename it",
-        )
+        sentence = f"a run is named by 1 to 200 letters, got {len(self.run)} of them; rename it"
+        require(0 < len(self.run) <= 200, "run.name", sentence)
         self.group()
-        require(
-            self.setting.training.runs_in_turns,
-            "option.conflict",
-            "clicks are simulated in one process; over a network train with round-robin or averaging",
-            "setting.training",
-        )
-        require(
-            not self.setting.labels.needs_all_documents,
-            "option.conflict",
-            "a reference rank over all parties' documents is known to nobody; take judged",
-            "setting.labels",
-        )
-        require(
-            self.seed is None or 0 <= self.seed < 2**64,
-            "value.out-of-range",
-            f"must be a whole number from 0 to 2^64 − 1, got {self.seed}",
-            "seed",
-        )
+        sentence = "clicks are simulated in one process; over a network train with round-robin or averaging"
+        require(self.setting.training.runs_in_turns, "option.conflict", sentence, "setting.training")
+        sentence = "a reference rank over all parties' documents is known to nobody; take judged"
+        require(not self.setting.labels.needs_all_documents, "option.conflict", sentence, "setting.labels")
+        sentence = f"must be a whole number from 0 to 2^64 − 1, got {self.seed}"
+        require(self.seed is None or 0 <= self.seed < 2**64, "value.out-of-range", sentence, "seed")
 
     def group(self) -> Group:
         """The parties and their fields."""
@@ -78,11 +63,8 @@ class SiloTerms:
 
     def number(self, party: str) -> int:
         """The place of a party in the group."""
-        require(
-            party in self.parties,
-            "party.unknown",
-            f"{party} is no party of this run; its parties are {', '.join(self.parties)}",
-        )
+        sentence = f"{party} is no party of this run; its parties are {', '.join(self.parties)}"
+        require(party in self.parties, "party.unknown", sentence)
         return self.parties.index(party)
 
     def table(self) -> dict[str, Any]:
@@ -111,21 +93,15 @@ class SiloTerms:
         """From such a table; every mistake is a sentence."""
         require(isinstance(table, Mapping), "terms.malformed", "expected a table; ask for a new invitation", "terms")
         assert isinstance(table, Mapping)
-        require(
-            table.get("version") == VERSION,
-            "terms.version",
+        sentence = (
             f"of version {table.get('version')}, and this Quorank reads {VERSION}; install the same version as the "
-            "coordinator",
-            "terms",
+            "coordinator"
         )
+        require(table.get("version") == VERSION, "terms.version", sentence, "terms")
         known = ("version", "run", "parties", "seed", "protocol", "setting")
         for key in table:
-            require(
-                key in known,
-                "key.unknown",
-                f"unknown key {key!r}{suggest(key, known)}; known: {', '.join(known)}",
-                f"terms.{key}",
-            )
+            sentence = f"unknown key {key!r}{suggest(key, known)}; known: {', '.join(known)}"
+            require(key in known, "key.unknown", sentence, f"terms.{key}")
         parties, seed = table.get("parties"), table.get("seed")
         sound = isinstance(table.get("run"), str) and (seed is None or type(seed) is int)
         if not sound or not isinstance(parties, list | tuple) or not all(isinstance(p, str) for p in parties):
@@ -167,13 +143,11 @@ def read_setting(table: object, where: str = "setting") -> SiloSetting:
             place = f"{where}.{name}"
             values[name] = read_fields(part, _fields(fields.pop(name), place, part.kind), place)
     for name in fields:
-        require(
-            name in _NUMBERS,
-            "key.unknown",
+        sentence = (
             f"unknown key {name!r}{suggest(name, _NUMBERS)}; known: {', '.join(_NUMBERS)}, labels, "
-            "training, lists, augment, features",
-            f"{where}.{name}",
+            "training, lists, augment, features"
         )
+        require(name in _NUMBERS, "key.unknown", sentence, f"{where}.{name}")
     return replace(read_fields(SiloSetting, fields, where), **values)  # type: ignore[type-var]
 
 
@@ -191,22 +165,14 @@ def _fields(table: object, where: str, kind: str | None) -> dict[str, Any]:
 def read_identity(text: str, terms: SiloTerms) -> tuple[str, bytes]:
     """A party and its public identity, of NAME=HEX."""
     name, equals, digits = text.partition("=")
-    require(
-        equals and name in terms.parties,
-        "identity.malformed",
-        f"expected NAME=HEX with one of the parties {', '.join(terms.parties)}",
-        f"{text[:80]!r}",
-    )
+    sentence = f"expected NAME=HEX with one of the parties {', '.join(terms.parties)}"
+    require(equals and name in terms.parties, "identity.malformed", sentence, f"{text[:80]!r}")
     try:
         key = bytes.fromhex(digits)
     except ValueError:
         key = b""
-    require(
-        len(key) == KEY_BYTES,
-        "identity.malformed",
-        f"a public identity has {2 * KEY_BYTES} hexadecimal digits, as quorank silo join --identity prints it",
-        f"{name}",
-    )
+    sentence = f"a public identity has {2 * KEY_BYTES} hexadecimal digits, as quorank silo join --identity prints it"
+    require(len(key) == KEY_BYTES, "identity.malformed", sentence, f"{name}")
     return name, key
 
 
@@ -215,11 +181,7 @@ def read_identities(texts: list[str], terms: SiloTerms) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     for text in texts:
         name, key = read_identity(text, terms)
-        require(
-            found.get(name, key) == key,
-            "identity.conflict",
-            "two different identities were given; ask which is right",
-            f"{name}",
-        )
+        sentence = "two different identities were given; ask which is right"
+        require(found.get(name, key) == key, "identity.conflict", sentence, f"{name}")
         found[name] = key
     return found

@@ -1,0 +1,99 @@
+"""Time of a group's session over HTTPS on this machine: `python benchmarks/silo_network.py [--documents N]`.
+
+A service and three parties, each a process started by the command line as people start them, with generated documents; at
+the end the same session in one process, for the bytes. Prints one JSON object: seconds from the start of the service to the
+last ranker, seconds of the session alone, and processor seconds of the service and of the parties.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from quorank.experiments.run_directory import text_ranker_bytes
+from quorank.party.folder import PartyFolder
+from quorank.service.silo_home import SiloHome
+from quorank.silos.learning.comparison import augment_parties, collect_answers, prepare_parties, sum_statistics
+from quorank.silos.learning.comparison import train_together as train
+
+NAMES = ("north", "south", "west")
+GROUP = """\
+seed = 3
+[silo]
+parties = ["north", "south", "west"]
+asked = 25
+[training]
+kind = "averaging"
+rounds = 4
+[augment]
+weights = [1.0]
+"""
+
+
+def quorank(folder: Path, *words: object) -> subprocess.Popen[bytes]:
+    """A command in a process of its own; what it says goes to a file."""
+    command = [sys.executable, "-c", "from quorank.cli.main import main; main()", "silo", *map(str, words)]
+    with (folder / "log").open("ab") as log:
+        return subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
+
+
+def ended(process: subprocess.Popen[bytes], folder: Path) -> float:
+    """Wait for the end of a process, and return the processor seconds of it and its children."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if process.wait(600) != 0:
+        sys.exit((folder / "log").read_text())
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def measure(folder: Path, documents: int) -> dict[str, object]:
+    """One session."""
+    (folder / "group.toml").write_text(GROUP)
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        port = found.getsockname()[1]
+    began = time.monotonic()
+    service = quorank(folder, "start", "home", "--experiment", "group.toml", "--port", port)
+    while not (folder / "home" / "coordinator.json").exists():
+        time.sleep(0.02)
+    for process in [quorank(folder, "invite", "home", name) for name in NAMES]:
+        ended(process, folder)
+    parties = []
+    for number, name in enumerate(NAMES):
+        words = ("--data", name, "--bundle", f"{name}.json", "--generated", number, "--documents", documents)
+        parties.append(quorank(folder, "join", *words, "--consent", "on"))
+    by_parties = sum(ended(party, folder) for party in parties)
+    seconds = time.monotonic() - began
+    by_service = ended(service, folder)
+    folders = [PartyFolder.open(folder / name) for name in NAMES]
+    sent = [entry["at"] for each in folders for entry in each.sent_log()]
+    terms, holdings = SiloHome.open(folder / "home").group, [each.holding() for each in folders]
+    assert terms.seed is not None
+    shared = sum_statistics(holdings, terms.protocol, terms.seed)
+    prepared = prepare_parties(holdings, terms.setting, terms.seed, shared)
+    answers, _ = collect_answers(prepared, terms.protocol)
+    wanted = text_ranker_bytes(train(prepared, augment_parties(prepared, answers), range(len(holdings)))[1])
+    rankers = {(path / "ranker.json").read_bytes() for path in (folder / "home", *(each.path for each in folders))}
+    return {
+        "parties": len(NAMES),
+        "documents": documents,
+        "seconds": round(seconds, 2),
+        "session_seconds": round(max(sent) - min(sent), 2),
+        "processor_seconds": {"parties": round(by_parties, 2), "service": round(by_service, 2)},
+        "load": os.getloadavg()[0],
+        "same_bytes": rankers == {wanted},
+    }
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--documents", type=int, default=1000)
+    with tempfile.TemporaryDirectory() as place:
+        print(json.dumps(measure(Path(place), parser.parse_args().documents)))

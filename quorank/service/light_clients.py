@@ -1,0 +1,186 @@
+"""The clients of an experiment as members of a service on this machine: each with a key of its own, all in one process.
+
+They enrol, look for the round's task and reply over HTTPS as devices do; what they reply is what the simulator's clients
+send (`experiments.simulated_clients`). They remember nothing but their keys, which follow from a secret of the run's
+service: a process that is killed is started again and goes on, to the same bits. What is lost on its way is sent again;
+the service takes the same bytes twice as once.
+`python -m quorank.service.light_clients DIR`, where DIR is the service's folder inside the run's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from threading import local
+from typing import TypeVar
+
+from quorank import frames
+from quorank.experiments import run_directory as storage
+from quorank.experiments.simulated_clients import SimulatedClients
+from quorank.federation import wire
+from quorank.federation.invitation import Invitation
+from quorank.federation.line import ServiceLine, ServiceRefusal
+from quorank.federation.member_key import MemberKey
+from quorank.service.home import Home
+
+TOGETHER = 256
+"""Clients that learn in one call."""
+CONNECTIONS = 16
+LOOK_SECONDS, AGAIN_SECONDS = 0.03, 0.1
+"""Between two looks at the task, and before what was not taken is sent again."""
+PATIENCE = 60.0
+"""So long a service that cannot be reached is tried again."""
+LATE_SECONDS, QUIET_SECONDS = 1.0, 0.3
+"""So long what a worker takes for late is sent again, and a secure round without letters is not looked at anew."""
+_LATE = ("reply.other-round", "reply.no-open-round", "reply.unasked", "mail.unknown", "mail.repeated")
+"""What was answered is not asked any more, or a worker does not know yet that it is."""
+_PASSING = ("request.replayed", "request.unknown-member")
+"""What passes too: it is said of a request that was repeated, and by a worker that has not looked again yet."""
+
+Answered = TypeVar("Answered")
+
+
+def token_of(home: Home) -> str:
+    """What the clients of a run enrol with."""
+    return hashlib.blake2b(b"quorank light enrolment", key=home.secret, digest_size=24).hexdigest()
+
+
+def key_of(home: Home, number: int) -> MemberKey:
+    """The key of one of them."""
+    word = b"quorank light client" + number.to_bytes(8, "little")
+    return MemberKey(hashlib.blake2b(word, key=home.secret, digest_size=32).digest())
+
+
+class LightClients:
+    """All clients of the experiment of a run."""
+
+    def __init__(self, home: Home, clients: SimulatedClients) -> None:
+        self.home, self.clients = home, clients
+        self.federation = clients.simulator.federation
+        self.keys: dict[int, MemberKey] = {}
+        self._lines, self._pool = local(), ThreadPoolExecutor(CONNECTIONS)
+
+    def new_line(self) -> ServiceLine:
+        """A connection to the service, for any of the clients."""
+        return ServiceLine(self.home.settings.url, self.home.key.public, self.home.authority.decode())
+
+    def line(self, member: int | None = None) -> ServiceLine:
+        """This thread's connection, as a member's."""
+        if not hasattr(self._lines, "line"):
+            self._lines.line = self.new_line()
+        line: ServiceLine = self._lines.line
+        line.member, line.key = member, None if member is None else self.keys[member]
+        return line
+
+    def enrol(self) -> None:
+        """Become members: whatever number a key is given is the client that it plays."""
+        home, numbers = self.home, range(self.federation.clients)
+        invitation = Invitation("clients", home.settings.url, home.key.public, {}, token=token_of(home))
+
+        def enrolled(number: int) -> tuple[int, MemberKey]:
+            key = key_of(home, number)
+            return self._tried(lambda: self.line().enrol(invitation, key)).member, key
+
+        self.keys = dict(self._pool.map(enrolled, numbers))
+        assert sorted(self.keys) == list(numbers)
+
+    def _tried(self, work: Callable[[], Answered]) -> Answered:
+        """Whatever passes is tried again: a worker that died, a service that is busy or cannot write for a moment."""
+        end = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return work()
+            except ServiceRefusal as error:
+                if not (error.passes or error.code in _PASSING) or time.monotonic() > end:
+                    raise
+            time.sleep(AGAIN_SECONDS)
+
+    def play(self) -> None:
+        """Answer whatever is asked until all rounds are done."""
+        seen, member = "", next(iter(self.keys))
+        while True:
+            known = seen
+            served = self._tried(lambda: self.line(member).task(known))
+            if served.content is None:
+                time.sleep(LOOK_SECONDS)
+                continue
+            if served.kind == "over":
+                return
+            task = wire.decode_task(served.content)
+            whole = self._sum_up(task) if served.kind == "secure" else self._reply(task)
+            seen = served.etag if whole else ""
+
+    def _cohort(self, task: wire.Task) -> list[int]:
+        """Who is asked: by the experiment's draws, or where they depend on who came before by what the service says."""
+        participation, clients = self.federation.participation, self.federation.clients
+        if participation.takes_whoever_comes:
+            said = self._pool.map(lambda member: self._tried(lambda: self.line(member).task()), range(clients))
+            return [member for member, served in enumerate(said) if served.asked]
+        drawn = participation.members(clients, task.round, self.clients.simulator.simulation.seed)
+        return list(range(clients)) if drawn is None else [int(client) for client in drawn]
+
+    def _reply(self, task: wire.Task) -> bool:
+        """All of the cohort reply; whether all were taken."""
+        cohort, taken = self._cohort(task), True
+        for at in range(0, len(cohort), TOGETHER):
+            chunk = tuple(cohort[at : at + TOGETHER])
+            bundle = self.clients.respond(wire.encode_task(replace(task, clients=chunk)))
+            sent = zip(chunk, frames.unpack(bundle), strict=True)
+            taken = all(list(self._pool.map(lambda one: self._sent(*one), sent))) and taken
+        return taken
+
+    def _sent(self, member: int, reply: bytes) -> bool:
+        end = time.monotonic() + LATE_SECONDS
+        while True:
+            try:
+                self._tried(lambda: self.line(member).reply(reply))
+                return True
+            except ServiceRefusal as error:
+                if error.code not in _LATE:
+                    raise
+            if time.monotonic() > end:
+                return False
+            time.sleep(AGAIN_SECONDS)
+
+    def _sum_up(self, task: wire.Task) -> bool:
+        """Answer the letters of a secure round until another task is there."""
+        cohort, quiet = self._cohort(task), time.monotonic()
+        while time.monotonic() - quiet < QUIET_SECONDS:
+            if any(list(self._pool.map(self._answer, cohort))):
+                quiet = time.monotonic()
+            else:
+                time.sleep(LOOK_SECONDS)
+        return False
+
+    def _answer(self, member: int) -> bool:
+        """Answer a member's oldest letter; whether there was one."""
+        letter = self._tried(lambda: self.line(member).mail())
+        if letter.content is None:
+            return False
+        answer = self.clients.respond(letter.content)
+        try:
+            self._tried(lambda: self.line(member).answer(letter.id, answer))
+        except ServiceRefusal as error:
+            if error.code not in _LATE:
+                raise
+        return True
+
+
+def main(arguments: list[str]) -> None:
+    """Play the clients of the run whose service has this folder."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    home = Home.open(Path(arguments[0]))
+    folder = home.path.parent
+    clients = LightClients(home, SimulatedClients.of(folder / storage.CONFIG, folder))
+    clients.enrol()
+    clients.play()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

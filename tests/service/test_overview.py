@@ -1,0 +1,111 @@
+"""Status of a folder: the document of the holder, members and events of the store, problems; also of a stopped one."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from full_status import FULL
+from refusals import refused
+from signed_calls import folder_of
+
+from quorank.service.health import STATUS
+from quorank.service.home import Home
+from quorank.service.overview import Overview
+from quorank.service.page import draw_page
+from quorank.service.status import LISTED, Event, MemberStatus
+from quorank.service.store import SqlStore
+
+Place = tuple[Home, SqlStore]
+
+
+@pytest.fixture
+def place(tmp_path) -> Iterator[Place]:
+    home = folder_of(tmp_path / "service", clients=1000)
+    store = home.store()
+    yield home, store
+    store.close()
+
+
+def enrol(store: SqlStore, count: int) -> list[int]:
+    token = secrets.token_hex(8)
+    store.open_enrolment(token, count, store.now() + 60.0)
+    return [store.enrol(secrets.token_bytes(32), token=token).number for _ in range(count)]
+
+
+def test_a_new_folder_has_nobody(place) -> None:
+    found = Overview(place[0]).read()
+    assert (found.state, found.kind, found.run, found.rounds_planned) == ("new", "devices", "run", 100)
+    assert found.members == () and found.counts.enrolled == 0 and found.process is None and found.well
+    assert "No device has come yet" in draw_page(found)
+
+
+def test_members_are_those_of_the_store(place) -> None:
+    home, store = place
+    enrol(store, 3)
+    store.invite("late-comer", "device", secrets.token_bytes(32))
+    store.revoke(store.members()[2].name)
+    found = Overview(home).read()
+    assert (found.counts.enrolled, found.counts.invited, found.counts.revoked, found.counts.left) == (2, 1, 1, 0)
+    assert [member.state for member in found.members] == ["present", "present", "revoked", "invited"]
+    assert found.members[0].seen_seconds is not None, "who has just enrolled was seen"
+    assert found.members[3].name == "late-comer" and found.members[3].identity is None
+
+
+def test_what_the_holder_wrote_down_is_shown_as_stopped_where_no_process_runs(place) -> None:
+    home, store = place
+    enrol(store, 2)
+    epoch = store.hold()
+    told = replace(FULL, at=store.now(), members=(MemberStatus(1, None, "away", waiting=True, version="0.1"),))
+    store.keep(epoch, {STATUS: told.text().encode()})
+    store.note("identity_copied", client=1)
+    store.note("nothing_known", path="/anna")
+    store.note("reply_refused", round=3, reason="/anna/secret", path="/anna")
+    store.tally({"refused reply.norm": 5, "refused request.time": 2, "other": 9})
+    found = Overview(home).read()
+    assert (found.state, found.process, found.rounds) == ("stopped", None, 4)
+    assert [(member.waiting, member.version) for member in found.members] == [(False, None), (True, "0.1")]
+    assert found.refused == {"reply.norm": 7, "request.time": 2}
+    times = [event.time for event in found.events]
+    assert found.events == (
+        Event(times[0], "reply_refused", {"round": 3, "reason": "reply.other"}),
+        Event(times[1], "identity_copied", {"client": 1}),
+    )
+    assert "identity.copied" in {problem.code for problem in found.problems}
+    assert "disk.full" not in {problem.code for problem in found.problems}, "of a holder that is gone"
+    store.keep(epoch, {STATUS: replace(told, state="done").text().encode()})
+    assert Overview(home).read().state == "done"
+
+
+def test_awaited_members_are_listed_however_many_there_are(place) -> None:
+    home, store = place
+    numbers = enrol(store, LISTED + 30)
+    awaited = numbers[-5]
+    epoch = store.hold()
+    members = (MemberStatus(awaited, None, "away", waiting=True), MemberStatus(10**6, None, "away", waiting=True))
+    store.keep(epoch, {STATUS: replace(FULL, at=store.now(), members=members).text().encode()})
+    found = Overview(home).read()
+    assert len(found.members) == LISTED
+    assert [member.client for member in found.members if member.waiting] == [awaited]
+    assert next(member.name for member in found.members if member.waiting)
+
+
+def test_a_status_of_another_kind_is_refused(place) -> None:
+    home, store = place
+    store.keep(store.hold(), {STATUS: b'{"at": 1e9, "state": "running"}'})
+    with refused("status.malformed"):
+        Overview(home).read()
+
+
+def test_parties_that_nobody_has_invited_yet_are_shown(place) -> None:
+    home, store = place
+    store.invite("north", "party", secrets.token_bytes(32))
+    members = tuple(
+        MemberStatus(n, name, "not invited", phase="agreement") for n, name in enumerate(("north", "south"))
+    )
+    store.keep(store.hold(), {STATUS: replace(FULL, kind="parties", at=store.now(), members=members).text().encode()})
+    found = Overview(home).read()
+    assert [(member.name, member.state) for member in found.members] == [("north", "invited"), ("south", "not invited")]
+    assert found.members[0].phase == "agreement"

@@ -1,0 +1,318 @@
+"""A folder's service at work: rounds with members of its store, what it writes, faults, and who takes over."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from devices import killed, shoot
+from fleets import Fleet, enrolled, sent
+
+from quorank.errors import BadInput
+from quorank.experiments import run_directory as storage
+from quorank.experiments.experiment import Experiment
+from quorank.experiments.experiment_file import parse_experiment_file
+from quorank.experiments.runner import Runner
+from quorank.federation import wire
+from quorank.federation.leaving import receipt_of, request_of
+from quorank.privacy import Setting, accounting
+from quorank.privacy.ledger import read_ledger, recount
+from quorank.service.home import Home, Settings
+from quorank.service.observe import EventLog
+from quorank.service.service import Service, coordinator_of
+from quorank.service.status import Status
+from quorank.service.store import HolderLost
+
+ROUNDS, CLIENTS = 3, 3
+FILE = f"""\
+[data]
+source = "synthetic:mq2007"
+[federation]
+clients = {CLIENTS}
+interactions = 2
+rounds = {ROUNDS}
+keep_every = 0
+"""
+
+
+def home_of(folder: Path, more: str = "", **changes) -> Home:
+    experiment = Experiment.read(parse_experiment_file(FILE + more, "service.toml"))
+    return Home.create(folder, experiment, Settings("spring", 46, "search.example.org:9092", **changes))
+
+
+@pytest.fixture(scope="module")
+def runner() -> Runner:
+    return Runner(Experiment.read(parse_experiment_file(FILE, "service.toml")), threads=1)
+
+
+@pytest.fixture(scope="module")
+def expected(runner) -> bytes:
+    """The ranker of the run in process."""
+    state = runner.simulator.initial()
+    for _ in range(ROUNDS):
+        state, _ = runner.experiment.federation.round(state, runner.simulator.gather(state))
+    return storage.ranker_bytes(runner.experiment, 46, runner.experiment.federation.ranker(state))
+
+
+class Devices(Fleet):
+    """Members of a folder's service; each answers a round once, whatever is asked again, as devices do."""
+
+    def __init__(self, home: Home, runner: Runner, answered: set | None = None) -> None:
+        super().__init__(home.path, runner.simulator)
+        self.home, self.answered = home, set() if answered is None else answered
+        self.keys = enrolled(self.store, CLIENTS) if not self.store.admitted() else {}
+        self.log = io.StringIO()
+
+    def reply(self, found) -> None:
+        task = wire.decode_task(found.content)
+        for member in self.members():
+            if found.asks(member) and (member, found.run, found.round) not in self.answered:
+                outcome = sent(self.store, member, "reply", found.number, self.answer(member, task))
+                self.outcomes.append((member, outcome))
+                if not outcome.code:
+                    self.answered.add((member, found.run, found.round))
+
+    def service(self, **options) -> Service:
+        epoch = self.store.hold()
+        assert epoch is not None
+        options = {"clock": lambda: self.now, "sleep": self.step} | options
+        return Service(self.home, self.store, epoch, EventLog(self.log), **options)
+
+    def play(self, *, stay: bool = False, **options) -> Service:
+        service = self.service(**options)
+        service.play(stay=stay)
+        self.store.release()
+        return service
+
+    def events(self) -> list[str]:
+        return [event["code"] for event in reversed(self.store.events())]
+
+
+@pytest.fixture
+def devices(tmp_path, runner) -> Devices:
+    return Devices(home_of(tmp_path / "home"), runner)
+
+
+def test_a_run_with_members_comes_to_the_bits_of_the_run_in_process(devices, runner, expected) -> None:
+    devices.play()
+    home = devices.home
+    assert (home.path / "ranker.json").read_bytes() == devices.store.document("ranker.json") == expected
+    assert (home.path / "ledger.json").read_bytes() == devices.store.document("ledger.json")
+    status = Status.read(devices.store.document("status.json"))
+    assert (status.state, status.rounds, status.accepted, status.kind) == ("done", ROUNDS, ROUNDS * CLIENTS, "devices")
+    assert len(status.history) == ROUNDS and status.refused == {} and status.received_bytes > 0
+    assert devices.events() == ["holder_taken", *["round_closed"] * ROUNDS, "finished"]
+    lines = [json.loads(line)["event"] for line in devices.log.getvalue().splitlines()]
+    assert lines == devices.events()
+    for name in ("member-0", "spring", str(home.path)):
+        assert name not in devices.log.getvalue()
+    again = Devices(home, runner)
+    again.play()
+    assert not again.outcomes, "nobody is asked again"
+
+
+@pytest.mark.parametrize("moment", [2, 5])
+def test_after_a_kill_it_goes_on_to_the_same_bits(moment, devices, runner, expected) -> None:
+    devices.store.close()
+
+    def work() -> None:
+        doomed = Devices(devices.home, runner)
+        answer = doomed.answer
+
+        def dying(member, task):
+            if len(doomed.outcomes) == moment:
+                shoot()
+            return answer(member, task)
+
+        doomed.answer = dying
+        doomed.play()
+
+    killed(work)
+    after = Devices(
+        devices.home,
+        runner,
+        {(m, "spring", 0) for m in range(min(moment, CLIENTS))}
+        | {(m, "spring", 1) for m in range(max(0, moment - CLIENTS))},
+    )
+    after.play()
+    assert after.store.document("ranker.json") == expected
+    assert len(after.outcomes) == CLIENTS * ROUNDS - moment, "nothing that was accepted is asked for again"
+
+
+def test_a_full_disk_and_a_store_that_is_away_are_waited_for(devices, expected, monkeypatch) -> None:
+    publish, keep, tries = devices.store.publish, devices.store.keep, []
+
+    def failing(work):
+        def work_or_fail(*values, **options):
+            tries.append(1)
+            if len(tries) % 3 == 0:
+                raise OSError(28, "no space")
+            return work(*values, **options)
+
+        return work_or_fail
+
+    monkeypatch.setattr(devices.store, "publish", failing(publish))
+    monkeypatch.setattr(devices.store, "keep", failing(keep))
+    service = devices.play()
+    assert service.coordinator.done and devices.store.document("ranker.json") == expected
+    assert len(devices.outcomes) == CLIENTS * ROUNDS
+    assert "disk_back" in devices.events() and "checkpoint_failed" in devices.log.getvalue()
+
+
+def test_one_that_was_followed_ends_at_once(devices) -> None:
+    service = devices.service()
+    devices.store.database.execute("UPDATE service SET epoch = epoch + 1 WHERE id = 1")
+    with pytest.raises(HolderLost):
+        service.play(stay=True)
+
+
+def test_a_service_from_yesterday_s_backup(devices, runner) -> None:
+    """Members do not answer again what they have answered; the round ends at its deadline with who is left, and says so."""
+    rounds = []
+    service = devices.service(stop=lambda: len(rounds) == 2)
+    closed = service.closed
+    service.closed = lambda report: (
+        rounds.append(closed(report))
+        or (len(rounds) == 1 and shutil.copy(devices.folder / "service.sqlite", devices.folder / "yesterday"))
+    )
+    devices.store.database.execute("PRAGMA journal_mode = DELETE")
+    service.play(stay=False)
+    assert service.coordinator.state.round == 2
+    devices.store.close()
+    for file in devices.folder.glob("service.sqlite*"):
+        file.unlink()
+    shutil.copy(devices.folder / "yesterday", devices.folder / "service.sqlite")
+    after = Devices(devices.home, runner, {one for one in devices.answered if one[0] != 2 or one[2] == 0})
+    assert after.service().coordinator.state.round == 1
+    after.store.release()
+    home = devices.home
+    home.change(Settings("spring", 46, "search.example.org:9092", deadline=100.0, least=0.3))
+    after.play()
+    assert [report.participants for report in after.service().coordinator.reports] == [3, 1, 3]
+    short = [event for event in after.store.events() if event["code"] == "round_short"]
+    assert [(event["round"], event["replies"], event["cohort"]) for event in short] == [(2, 1, 3)]
+    assert all(not outcome.code for _, outcome in after.outcomes)
+
+
+def test_a_client_leaves_after_the_last_round(devices, runner) -> None:
+    asked = []
+
+    def step() -> None:
+        found = devices.store.publication()
+        if found is not None and found.kind == "over" and not asked:
+            request = request_of(devices.home.terms(2), devices.keys[2], 5.0, b"nonce")
+            assert not sent(devices.store, 2, "leave", 0, request).code
+            asked.append((request, devices.store.document("ranker.json")))
+
+    devices.then = step
+    devices.play(stay=True, stop=lambda: bool(asked) and devices.store.leaving(2)[1] is not None)
+    ((request, before),) = asked
+    assert devices.store.leaving(2) == (request, receipt_of(request))
+    after = devices.store.document("ranker.json")
+    assert after != before and (devices.home.path / "ranker.json").read_bytes() == after
+    over = devices.store.publication()
+    assert (over.kind, over.round) == ("over", ROUNDS)
+    assert wire.decode_task(over.content).theta.tolist() == json.loads(after)["parameters"]
+    assert devices.events()[-4:] == ["finished", "member_left", "rebuilding_begun", "rebuilding_finished"]
+
+
+PRIVATE = '[privacy]\nkind = "gaussian"\nclip = 0.5\nnoise_multiplier = 0.1\n'
+
+
+def test_the_ledger_counts_rebuildings_and_nothing_beyond_the_plan_is_silent(tmp_path) -> None:
+    home = home_of(tmp_path / "home", PRIVATE, total_epsilon=1e5)
+    private = Runner(home.experiment, threads=1)
+    devices = Devices(home, private)
+    asked = []
+
+    def step() -> None:
+        if devices.store.publication().round == 2 and not asked:
+            asked.append(sent(devices.store, 2, "leave", 0, request_of(home.terms(2), devices.keys[2], 5.0, b"n")))
+
+    devices.then = step
+    devices.play()
+    book = read_ledger(home.path)
+    (entry,) = book["unlearning"]
+    assert entry["without"] == [2] and entry["finished"] and entry["mechanism"]["noise_multiplier"] == 0.1
+    setting = Setting(3, 3, ROUNDS + 1)
+    assert book["altogether"]["epsilon"] == pytest.approx(accounting.epsilon(setting, 0.1, 1e-5), rel=1e-3)
+    assert recount(book) == pytest.approx(book["privacy"]["epsilon"])
+    status = Status.read(devices.store.document("status.json"))
+    assert status.epsilon_spent == pytest.approx(book["altogether"]["epsilon"]) and status.epsilon_planned == 1e5
+    assert "budget_exceeded" not in devices.events() and status.rebuilding_rounds == 1
+
+
+def test_reports_of_members_are_in_status_and_ledger(tmp_path) -> None:
+    home = home_of(tmp_path / "home", report_epsilon=1.0)
+    devices = Devices(home, Runner(home.experiment, threads=1))
+    figure = home.terms(0).figure
+
+    def reported(member, task):
+        (reply,) = devices.simulator.replies(task, np.array([member]))
+        steps = figure.respond(0.5, bytes(32), task.round, member)
+        return wire.encode_reply(replace(reply, statistics=(float(steps), 0.0, 0.0)))
+
+    devices.answer = reported
+    service = devices.play()
+    assert service.coordinator.refused == {}
+    book = read_ledger(home.path)
+    assert book["reports"]["epsilon"] == ROUNDS * 1.0
+    assert Status.read(devices.store.document("status.json")).report_epsilon == 1.0
+
+
+def test_noise_in_shares_waits_for_the_planned_cohort(tmp_path) -> None:
+    more = '[privacy]\nkind = "published"\n'
+    home = home_of(tmp_path / "home", more, least=1.0)
+    devices = Devices(home, Runner(home.experiment, threads=1))
+    holder = devices.service().holder
+    assert coordinator_of(home, holder).rules.fewest == CLIENTS
+    devices.store.release()
+    devices.store.revoke("member-1")
+    service = devices.play(stop=lambda: devices.now > 100.0)
+    assert service.coordinator.state.round == 0
+    codes = [problem.code for problem in Status.read(devices.store.document("status.json")).problems]
+    assert codes == ["round.too-few"]
+
+
+def test_asynchronous_rounds_are_refused(tmp_path, runner) -> None:
+    home = home_of(tmp_path / "home", asynchronous=0.5)
+    with pytest.raises(BadInput, match="leave asynchronous out"):
+        Devices(home, runner).play()
+
+
+@pytest.mark.slow
+def test_two_processes_and_one_of_them_is_killed_in_a_round(devices, expected) -> None:
+    """`python -m quorank.service.service DIR`: the second waits, takes over, and goes on to the same bits."""
+    words = [sys.executable, "-m", "quorank.service.service", str(devices.home.path), "--exit-when-done"]
+    processes = [subprocess.Popen(words, stderr=subprocess.PIPE) for _ in range(2)]
+    try:
+        end, dead = time.monotonic() + 60.0, None
+        while processes and time.monotonic() < end:
+            devices.step(0.0)
+            time.sleep(0.05)
+            status = devices.store.document("status.json")
+            if dead is None and len(devices.outcomes) > CLIENTS and status is not None:
+                dead = Status.read(status).process
+                os.kill(dead, signal.SIGKILL)
+            processes = [process for process in processes if process.poll() is None]
+            if devices.store.publication() is not None and devices.store.publication().kind == "over":
+                break
+        assert dead is not None
+        for process in processes:
+            assert process.wait(20) == 0
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    assert devices.store.document("ranker.json") == expected
+    assert devices.events().count("holder_taken") == 2

@@ -1,0 +1,105 @@
+"""The holder of a group: what it logs and tells, and how it waits for the disk."""
+
+from __future__ import annotations
+
+import io
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from silo_groups import NAMES, call, made, workplace
+
+from quorank.service import silo_service
+from quorank.service.observe import EventLog
+from quorank.service.overview import Overview
+from quorank.service.silo_service import SiloService
+from quorank.service.status import Status
+
+
+@pytest.fixture
+def held(tmp_path, monkeypatch):
+    home = made(workplace(tmp_path, monkeypatch) / "home")
+    store, log, now = home.store(), io.StringIO(), [1000.0]
+    epoch = store.hold()
+    assert epoch is not None
+    service = SiloService(home, store, epoch, EventLog(log), lambda seconds: None, lambda: now[0])
+    yield SimpleNamespace(home=home, store=store, log=log, now=now, service=service)
+    store.close()
+
+
+def test_turns_are_timed_from_the_second_on_and_refusals_told_as_codes(held) -> None:
+    service, now = held.service, held.now
+    server = SimpleNamespace(turns=(0, 10), refused={}, done=False, phase="training", terms=held.home.group)
+    server.waits, server.traffic = lambda party: party == "west", lambda: {"ask": {"envelopes": 7, "bytes": 12345}}
+    service.server = server
+    for at, turns in ((1300.0, 1), (1304.0, 2), (1304.0, 2), (1312.0, 4)):
+        now[0], server.turns = at, (turns, 10)
+        service._tell()
+    server.refused = {"a secret sentence of north": 2, "silo-message.turn": 1}
+    now[0] += 10.0
+    service._tell()
+    events = [json.loads(line) for line in held.log.getvalue().splitlines()]
+    assert [(e["round"], e["seconds"]) for e in events if e["event"] == "round_closed"] == [
+        (1, None),
+        (2, 4.0),
+        (4, 4.0),
+    ]
+    assert [e["phase"] for e in events if e["event"] == "phase_begun"] == [4]
+    reasons = [e["reason"] for e in events if e["event"] == "reply_refused"]
+    assert reasons == ["reply.other", "silo-message.turn"] and "secret" not in held.log.getvalue()
+    told = Overview(held.home).read()
+    assert (told.kind, told.rounds, told.rounds_planned, told.last_round_seconds) == ("parties", 4, 10, 4.0)
+    assert told.seconds_left == 24.0, "not by the first turn"
+    assert told.refused == {"reply.other": 2, "silo-message.turn": 1}
+    assert [(m.name, m.waiting, m.state) for m in told.members] == [(n, n == "west", "not invited") for n in NAMES]
+
+
+def test_status_names_the_parties_and_who_is_waited_for(held) -> None:
+    assert Overview(held.home).read().state == "new"
+    call("invite", "home", "north")
+    call("invite", "home", "south")
+    call("revoke", "home", "south")
+    held.service.write_status("running")
+    with held.home.running():
+        table = json.loads(call("status", "home", "--json"))
+        shown = call("status", "home")
+    assert (table["state"], table["phase"], table["rehearsal"]) == ("running", "agreement", True)
+    states = {party["name"]: (party["state"], party["waiting"]) for party in table["members"]}
+    assert states == {"north": ("invited", True), "south": ("revoked", True), "west": ("not invited", True)}
+    assert max(map(len, shown.splitlines())) <= 80
+    flat = " ".join(shown.split())
+    assert "north invited, agreement: the session waits for its answer" in flat and "nothing is secret" in flat
+    assert json.loads(call("status", "home", "--json"))["state"] == "stopped"
+
+
+def test_a_full_disk_is_waited_for(held, monkeypatch) -> None:
+    monkeypatch.setattr(silo_service, "DISK_SECONDS", 0.0)
+    turns = iter(range(3))
+
+    def turn() -> bool:
+        if next(turns) < 2:
+            raise OSError(28, "no space left on device")
+        raise KeyboardInterrupt
+
+    held.service.post.turn = turn
+    with pytest.raises(KeyboardInterrupt):
+        held.service.run(lambda: False)
+    assert held.log.getvalue().count('"code": 28') == 2
+    assert held.service.status("running").checkpoints_failed == 2
+
+
+def test_it_publishes_that_parties_look_into_their_mailboxes_and_says_when_it_is_over(held) -> None:
+    held.service.run(lambda: True)
+    found = held.store.publication()
+    assert found is not None and (found.kind, found.content) == ("secure", b"") and found.next < 0.2
+    assert Status.read(held.store.document("status.json") or b"").state == "stopped"
+    theta = [0.5] * 16
+    held.service.server = SimpleNamespace(
+        turns=(3, 3), refused={}, done=True, phase="done", ranker=np.array(theta), traffic=dict,
+        terms=held.home.group, waits=lambda party: False,
+    )  # fmt: skip
+    assert held.service.run(lambda: False)
+    found = held.store.publication()
+    assert found is not None and found.kind == "over"
+    assert json.loads((held.home.path / "ranker.json").read_text())["parameters"] == theta
